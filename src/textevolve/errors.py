@@ -1,0 +1,84 @@
+"""Every error that TextEvolve raises on purpose.
+
+    TextEvolveError
+    ├── InputError            a text, file or parameter that the caller gave cannot be used
+    ├── SettingsError         configuration, a key or a model's name is wrong or missing
+    ├── ModelError            a call to a model gave no usable answer
+    │   ├── UnavailableError  408, 409, 429, 5xx, timeout, reset: worth another try
+    │   ├── RejectedError     the endpoint refuses this one request
+    │   │   └── TooLongError  the prompt does not fit into the model's context
+    │   ├── AnswerError       an answer came, but not one that can be used
+    │   └── FatalModelError   no further call can succeed: the run stops
+    │       ├── AccessError       401, 403, 404: wrong key, no right, no such model
+    │       └── CapabilityError   the endpoint cannot give what the readout needs
+    ├── BudgetError           the run's limit of money, tokens or calls is reached
+    └── StoreError            the journal cannot be read or written, or is in use
+        └── MismatchError     a run cannot be resumed as asked: something has changed
+
+A message is one line that says what was wrong, where, and what to do. No message carries a key.
+"""
+
+from __future__ import annotations
+
+
+class TextEvolveError(Exception):
+    """The root of the tree; catch it to catch everything that is ours."""
+
+
+class InputError(TextEvolveError):
+    pass
+
+
+class SettingsError(TextEvolveError):
+    pass
+
+
+class ModelError(TextEvolveError):
+    pass
+
+
+class UnavailableError(ModelError):
+    """`status` is the HTTP status if there was one; `retry_after` is in seconds."""
+
+    def __init__(
+        self, message: str, *, status: int | None = None, retry_after: float | None = None
+    ) -> None:
+        super().__init__(message)
+        self.status = status
+        self.retry_after = retry_after
+
+
+class RejectedError(ModelError):
+    pass
+
+
+class TooLongError(RejectedError):
+    pass
+
+
+class AnswerError(ModelError):
+    pass
+
+
+class FatalModelError(ModelError):
+    pass
+
+
+class AccessError(FatalModelError):
+    pass
+
+
+class CapabilityError(FatalModelError):
+    pass
+
+
+class BudgetError(TextEvolveError):
+    pass
+
+
+class StoreError(TextEvolveError):
+    pass
+
+
+class MismatchError(StoreError):
+    pass

@@ -1,0 +1,89 @@
+"""The nouns of judging: what is judged (`Case`), what comes out (`Evaluation`), who judges (`Evaluator`).
+
+Whatever judges in this project, from a rule to a debate, is an `Evaluator`, so that one can stand
+where another stood. How a score is found lives in the rooms; nothing here calls a model.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal, Protocol
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """One input and the candidate texts to be judged against it.
+
+    `parameters` are this case's own settings (`rounds`, `weights`, ...), which win over the run's.
+    """
+
+    input: str
+    candidates: tuple[str, ...]
+    id: str = ""
+    parameters: Mapping[str, Any] = field(default_factory=dict[str, Any])
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """Why there is no score. A failure is never counted as a zero.
+
+    `failed`: asked, and no usable answer came. `skipped`: not asked (a budget, a rule).
+    """
+
+    kind: Literal["failed", "skipped"]
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class EvaluationResult:
+    """The judgement of one text: `score` in [0, 1], higher is better."""
+
+    score: float
+    passed: bool
+    feedback: str = ""
+    metadata: Mapping[str, Any] = field(default_factory=dict[str, Any])
+
+
+@dataclass(frozen=True, slots=True)
+class Usage:
+    """What was spent. `cost` is in US dollars, None as soon as one part of it is unknown."""
+
+    calls: int = 0
+    prompt_tokens: int = 0
+    cached_tokens: int = 0
+    completion_tokens: int = 0
+    cost: float | None = 0.0
+
+    @property
+    def tokens(self) -> int:
+        return self.prompt_tokens + self.completion_tokens
+
+    def __add__(self, other: Usage) -> Usage:
+        known = self.cost is not None and other.cost is not None
+        return Usage(
+            self.calls + other.calls,
+            self.prompt_tokens + other.prompt_tokens,
+            self.cached_tokens + other.cached_tokens,
+            self.completion_tokens + other.completion_tokens,
+            (self.cost or 0.0) + (other.cost or 0.0) if known else None,
+        )
+
+
+class Evaluation(Protocol):
+    """What every judge returns: one result or failure for each candidate, in the case's order."""
+
+    @property
+    def result(self) -> tuple[EvaluationResult | Failure, ...]: ...
+
+    @property
+    def usage(self) -> Usage: ...
+
+    @property
+    def coverage(self) -> float:
+        """Share in [0, 1] of what was to be asked that has a usable answer."""
+        ...
+
+
+class Evaluator(Protocol):
+    async def __call__(self, case: Case, /) -> Evaluation: ...

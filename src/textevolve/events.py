@@ -1,0 +1,60 @@
+"""What happened, for whoever listens: a progress display, a trace, a live page.
+
+The rooms announce events and never know who hears them. A listener must be quick and must not
+raise; it runs on the event loop, between two calls.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from textevolve.evaluation import Usage
+
+
+@dataclass(frozen=True, slots=True)
+class CallFinished:
+    """A model call has its outcome. `replayed`: it came from the journal and cost nothing."""
+
+    model: str
+    usage: Usage
+    seconds: float
+    replayed: bool
+    error: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class CallRetried:
+    """A call failed in a way worth another try, which follows after `wait` seconds."""
+
+    model: str
+    reason: str
+    attempt: int
+    wait: float
+
+
+@dataclass(frozen=True, slots=True)
+class StepStarted:
+    """A piece of a case begins: `step` names it ("turn", "summary"), `details` say which."""
+
+    case: str
+    step: str
+    details: Mapping[str, Any] = field(default_factory=dict[str, Any])
+
+
+@dataclass(frozen=True, slots=True)
+class StepFinished:
+    """A piece of a case is done: a turn, a round, a whole debate; `value` is what it made."""
+
+    case: str
+    step: str
+    value: Any
+
+
+Event = CallFinished | CallRetried | StepStarted | StepFinished
+Listener = Callable[[Event], None]
+
+
+def silence(_event: Event) -> None:
+    """The listener that hears nothing."""

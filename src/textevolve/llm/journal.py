@@ -1,0 +1,36 @@
+"""The journal as the models see it; `textevolve.store.journal` keeps one on disk.
+
+An outcome is appended, and durable, before anyone acts on it. Reading the journal back is how a run
+is resumed, replayed and costed: there is no second checkpoint.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Protocol
+
+from textevolve.llm.model import Request, Response
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """One finished call. Exactly one of `response` and `error` is set. `started` is Unix time."""
+
+    key: str
+    model: str
+    request: Request
+    response: Response | None
+    error: str | None
+    started: float
+    seconds: float
+    attempts: int
+
+
+class Journal(Protocol):
+    async def find(self, key: str) -> Response | None:
+        """The answer kept under `key`, marked as replayed, or None if there is none yet."""
+        ...
+
+    async def append(self, entry: Entry) -> None:
+        """Keep `entry`; returns once it is durable. Raises StoreError where it cannot be kept."""
+        ...

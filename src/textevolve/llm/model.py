@@ -1,0 +1,104 @@
+"""What a model is: an async callable from a `Request` to a `Response`.
+
+A wrapper (retry, limit, budget, journal) is a `Model` around another. A message is kept as parts
+that are joined when it is sent: turns of a debate share their first parts, so the journal stores
+each of them once.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any, Literal, Protocol
+
+from textevolve.evaluation import Usage
+
+Role = Literal["system", "user", "assistant"]
+
+
+@dataclass(frozen=True, slots=True)
+class Message:
+    role: Role
+    parts: tuple[str, ...]
+
+    @property
+    def text(self) -> str:
+        return "".join(self.parts)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Request:
+    """Everything that decides an answer. What is None is left to the endpoint.
+
+    `schema`: JSON schema that the answer has to follow. `top_logprobs`: how many alternatives are
+    wanted for each token, 0 for none. `sample` tells apart calls that are otherwise the same.
+    """
+
+    messages: tuple[Message, ...]
+    schema: Mapping[str, Any] | None = None
+    temperature: float | None = None
+    max_tokens: int | None = None
+    seed: int | None = None
+    sample: int = 0
+    top_logprobs: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class TokenLogprobs:
+    """One token of the answer with its alternatives, each with its natural log-probability."""
+
+    token: str
+    logprob: float
+    top: tuple[tuple[str, float], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Response:
+    """`finish_reason` is "stop", "length" or what else the endpoint said. `seconds` is wall time of
+    the attempt that succeeded; `attempts` counts those before it too. `replayed`: read from the
+    journal, nothing was spent now; `usage` still says what it had cost."""
+
+    text: str
+    finish_reason: str
+    usage: Usage
+    logprobs: tuple[TokenLogprobs, ...] = ()
+    seconds: float = 0.0
+    attempts: int = 1
+    replayed: bool = False
+
+
+class Model(Protocol):
+    @property
+    def name(self) -> str:
+        """The spec that names this model everywhere, such as `local/qwen2.5-coder-1.5b`."""
+        ...
+
+    async def __call__(self, request: Request, /) -> Response: ...
+
+
+@lru_cache(maxsize=4096)
+def text_hash(text: str) -> str:
+    """SHA-256 of a text, in hexadecimal."""
+    return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
+
+
+def describe(request: Request) -> dict[str, Any]:
+    """The request as JSON-ready data, with each part of a message replaced by its hash."""
+    return {
+        "messages": [[m.role, [text_hash(p) for p in m.parts]] for m in request.messages],
+        "schema": request.schema,
+        "temperature": request.temperature,
+        "max_tokens": request.max_tokens,
+        "seed": request.seed,
+        "sample": request.sample,
+        "top_logprobs": request.top_logprobs,
+    }
+
+
+def request_key(model: str, request: Request) -> str:
+    """The journal's key: SHA-256 over the model's name and the whole request."""
+    described = json.dumps([model, describe(request)], separators=(",", ":"), ensure_ascii=True)
+    return hashlib.sha256(described.encode()).hexdigest()

@@ -1,0 +1,139 @@
+"""One frozen `Settings`, read at the edges (command line, Python API, server) and passed down.
+
+Order, later wins: defaults, the user's `config.toml`, `textevolve.toml` in the working folder, the
+environment (`TEXTEVOLVE_MODEL`, `TEXTEVOLVE_STORE`, ...), what the caller says. Keys are not
+settings: see `textevolve.llm.keys`.
+"""
+
+from __future__ import annotations
+
+import os
+import tomllib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from platformdirs import user_cache_path, user_config_path, user_data_path
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from textevolve.errors import SettingsError
+
+
+class _Frozen(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class Timeouts(_Frozen):
+    """Seconds. `total` bounds one attempt, `deadline` a call with all its attempts and waits."""
+
+    connect: float = Field(default=10.0, gt=0)
+    read: float = Field(default=180.0, gt=0)
+    total: float = Field(default=300.0, gt=0)
+    deadline: float = Field(default=900.0, gt=0)
+
+
+class Retries(_Frozen):
+    """`attempts` counts the first; a wait is drawn from [0, min(longest, first x 2^n)] seconds."""
+
+    attempts: int = Field(default=6, ge=1)
+    first: float = Field(default=0.5, ge=0)
+    longest: float = Field(default=30.0, ge=0)
+
+
+class Price(_Frozen):
+    """US dollars for a million tokens."""
+
+    input: float = Field(ge=0)
+    output: float = Field(ge=0)
+    cached_input: float | None = Field(default=None, ge=0)
+
+
+class Provider(_Frozen):
+    """An OpenAI-compatible address. `key_env` names the environment variable that holds its key."""
+
+    base_url: str
+    key_env: str | None = None
+    default_model: str | None = None
+    max_tokens_field: str = "max_tokens"
+    keyless: bool = False
+
+
+class Local(_Frozen):
+    """The model served inside the process. `context` is in tokens for each slot; None: chosen."""
+
+    slots: int = Field(default=2, ge=1, le=64)
+    context: int = Field(default=8192, ge=512)
+    threads: int | None = Field(default=None, ge=1)
+
+
+class Settings(_Frozen):
+    model: str | None = None
+    profile: str = "general"
+    store: Path = Field(default_factory=lambda: user_data_path("textevolve") / "textevolve.db")
+    weights_folder: Path = Field(default_factory=lambda: user_cache_path("textevolve") / "weights")
+    concurrency: int | None = Field(default=None, ge=1, le=4096)
+    timeouts: Timeouts = Timeouts()
+    retries: Retries = Retries()
+    local: Local = Local()
+    providers: dict[str, Provider] = {}
+    prices: dict[str, Price] = {}
+
+
+ENVIRONMENT = {
+    "TEXTEVOLVE_MODEL": "model",
+    "TEXTEVOLVE_PROFILE": "profile",
+    "TEXTEVOLVE_STORE": "store",
+    "TEXTEVOLVE_WEIGHTS": "weights_folder",
+    "TEXTEVOLVE_CONCURRENCY": "concurrency",
+}
+
+
+def settings_files() -> tuple[Path, ...]:
+    """The files that may hold settings, the weakest first; they need not exist."""
+    named = os.environ.get("TEXTEVOLVE_CONFIG")
+    if named:
+        return (Path(named),)
+    return (user_config_path("textevolve") / "config.toml", Path("textevolve.toml"))
+
+
+def _read_file(path: Path) -> dict[str, Any]:
+    try:
+        return tomllib.loads(path.read_text(encoding="utf-8"))
+    except (FileNotFoundError, NotADirectoryError):
+        return {}
+    except (OSError, UnicodeDecodeError) as error:
+        raise SettingsError(f"{path}: cannot be read ({error}); mend or remove it") from error
+    except tomllib.TOMLDecodeError as error:
+        raise SettingsError(f"{path}: not valid TOML: {error}") from error
+
+
+def read_settings(overrides: Mapping[str, Any] | None = None) -> tuple[Settings, dict[str, str]]:
+    """The settings in force, and for each that was set where it came from.
+
+    Raises:
+        SettingsError: a file cannot be read, or a value is not allowed; names the source.
+    """
+    values: dict[str, Any] = {}
+    sources: dict[str, str] = {}
+
+    def take(found: Mapping[str, Any], source: str) -> None:
+        for name, value in found.items():
+            if isinstance(value, dict) and isinstance(values.get(name), dict):
+                values[name] = {**values[name], **value}
+            else:
+                values[name] = value
+            sources[name] = source
+
+    for path in settings_files():
+        take(_read_file(path), str(path))
+    for variable, name in ENVIRONMENT.items():
+        if os.environ.get(variable):
+            take({name: os.environ[variable]}, variable)
+    take({k: v for k, v in (overrides or {}).items() if v is not None}, "given")
+    try:
+        return Settings.model_validate(values), sources
+    except ValidationError as error:
+        first = error.errors()[0]
+        name = ".".join(str(part) for part in first["loc"])
+        source = sources.get(str(first["loc"][0]), "settings") if first["loc"] else "settings"
+        raise SettingsError(f"{source}: {name}: {first['msg']}") from error
