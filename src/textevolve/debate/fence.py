@@ -1,0 +1,54 @@
+"""Fences around text that is judged, so that nothing inside can pass for a rule of the debate.
+
+A mark carries a nonce that occurs in none of the texts, so a candidate cannot close its own fence.
+Control tokens of chat formats are broken up, since many servers would read them as a change of
+speaker. What tried is counted, and shown with the result.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Iterable
+
+NONCE_LENGTH = 12
+_FORGED = re.compile(
+    r"\[\[\s*/?\s*[0-9a-fA-F]{6,}\b[^\]\n]*\]\]"  # a mark like ours, whatever its nonce
+    r"|<\|[^|\n]{1,40}\|>|</?s>|<</?SYS>>|\[/?INST\]"
+    r"|<(?:start|end)_of_turn>|<｜[^｜\n]{1,40}｜>"
+)
+_JOINER = "\u2060"
+
+
+def draw_nonce(texts: Iterable[str], seed: int) -> str:
+    """A code that depends on the texts and the seed alone, and stands in none of the texts."""
+    kept = tuple(texts)
+    digest = hashlib.sha256(str(seed).encode())
+    for text in kept:
+        digest.update(b"\0" + text.encode("utf-8", "surrogatepass"))
+    while True:
+        nonce = digest.hexdigest()[:NONCE_LENGTH]
+        if not any(nonce in text.lower() for text in kept):
+            return nonce
+        digest.update(b"again")
+
+
+def disarm(text: str, nonce: str) -> tuple[str, int]:
+    """The text with forged marks broken up by an invisible character, and how many there were."""
+    found = 0
+
+    def split(match: re.Match[str]) -> str:
+        nonlocal found
+        found += 1
+        return match[0][0] + _JOINER + match[0][1:]
+
+    text = _FORGED.sub(split, text)
+    # A model can be talked into repeating the nonce that it saw; candidates cannot know it.
+    leaked = re.compile(re.escape(nonce), re.IGNORECASE)
+    text, leaks = leaked.subn(lambda match: match[0][0] + _JOINER + match[0][1:], text)
+    return text, found + leaks
+
+
+def fence(name: str, text: str, nonce: str) -> str:
+    """`text`, already disarmed, between an opening and a closing mark."""
+    return f"[[{nonce} {name}]]\n{text}\n[[/{nonce} {name}]]\n"

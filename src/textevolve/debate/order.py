@@ -1,0 +1,37 @@
+"""In which order a turn sees the candidates, and under which labels.
+
+Judges favour a place in the list, so places are balanced over a debate's turns. A candidate's label
+("Response 2") is drawn once for a debate and stays, so that what is argued about it keeps its
+meaning from turn to turn; only the place changes.
+"""
+
+from __future__ import annotations
+
+import random
+from typing import Literal
+
+Order = Literal["fixed", "balanced", "swap"]
+
+
+def draw_labels(candidates: int, generator: random.Random) -> tuple[int, ...]:
+    """The label, from 1 on, of each candidate."""
+    labels = list(range(1, candidates + 1))
+    generator.shuffle(labels)
+    return tuple(labels)
+
+
+def place_candidates(turn: int, labels: tuple[int, ...], order: Order) -> tuple[int, ...]:
+    """The candidates' indices as the `turn`-th turn of a debate sees them, from first to last.
+
+    `balanced` shifts the labels' order by one place each turn, so any j turns in a row put each
+    candidate once into each place (a cyclic Latin square); every other block of j turns runs
+    backwards, so that each pair stands in both orders. `fixed` and `swap` keep the labels' order
+    (`swap` asks again in the reverse).
+    """
+    first = sorted(range(len(labels)), key=labels.__getitem__)
+    if order != "balanced" or len(first) == 1:
+        return tuple(first)
+    block, shift = divmod(turn, len(first))
+    if block % 2 and len(first) > 2:
+        first.reverse()
+    return tuple(first[shift:] + first[:shift])

@@ -1,0 +1,258 @@
+"""Profiles: who debates, about which components, for how long; shipped ones and a user's YAML.
+
+A profile is everything of a debate that is not the case itself, so a run's parameters and a case's
+own parameters are laid over it with `override`. Nothing here calls a model.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Mapping
+from importlib import resources
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import yaml
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
+
+from textevolve.debate.order import Order
+from textevolve.debate.tensor import Aggregation, ConvergenceMode
+from textevolve.errors import InputError
+
+Protocol = Literal[
+    "sequential", "blind-first", "simultaneous", "simultaneous-summary", "independent"
+]
+Readout = Literal["auto", "stated", "expected", "probe"]
+Selection = Literal["argmax", "sample"]
+Name = Annotated[str, Field(min_length=1, max_length=60, pattern=r"^[^\s\[\]{}\"\\][^\n\r\[\]{}\"\\]*$")]
+
+
+class _Frozen(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid", str_strip_whitespace=True)
+
+
+class Component(_Frozen):
+    """What is scored from 0 to 10: its meaning, what the ends and the middle mean, and the yes / no
+    question that the `probe` readout asks about one response."""
+
+    name: Name
+    meaning: str = Field(min_length=1)
+    rubric: dict[Literal[0, 5, 10], str] = {}
+    question: str = ""
+
+    @property
+    def probe(self) -> str:
+        return self.question or f"does it deserve a high score for {self.name} ({self.meaning})?"
+
+
+class Agent(_Frozen):
+    """A debater. `model` is a spec, the run's model where it is None; `collections` are the memory
+    collections that it recalls from."""
+
+    name: Name
+    persona: str = Field(min_length=1)
+    model: str | None = None
+    collections: tuple[str, ...] = ()
+
+
+CONFIDENCE = Component(
+    name="confidence",
+    meaning="how sure you are that this response is the one to use",
+    rubric={0: "sure that it should not be used", 5: "undecided", 10: "sure that it should be used"},
+    question="would a careful expert be content to use it as it stands?",
+)
+RELEVANCE = Component(
+    name="relevance",
+    meaning="how directly it addresses what the input asks",
+    rubric={0: "about something else", 5: "on the topic, but drifts", 10: "to the point throughout"},
+    question="does it do exactly what the input asks, and nothing else?",
+)
+ACCURACY = Component(
+    name="accuracy",
+    meaning="how correct its statements, steps and conclusions are",
+    rubric={0: "wrong in what matters", 5: "right in part", 10: "free of errors"},
+    question="is everything that it says correct?",
+)
+COMPLETENESS = Component(
+    name="completeness",
+    meaning="how much of what the input needs is there",
+    rubric={0: "nearly all is missing", 5: "the main part is there", 10: "nothing is missing"},
+    question="does it cover everything that the input asks for?",
+)
+TIMELINESS = Component(
+    name="timeliness",
+    meaning="how well it fits the time of asking: current facts, nothing outdated",
+    rubric={0: "outdated", 5: "partly current", 10: "current, or not bound to any time"},
+    question="is it up to date, or independent of any date?",
+)
+COMPONENTS = (CONFIDENCE, RELEVANCE, ACCURACY, COMPLETENESS, TIMELINESS)
+
+
+class Profile(_Frozen):
+    """A debate's agents, components and parameters; `evaluate.md` symbols in brackets.
+
+    `weights` (w): for each component a number in [0, 1]; none given: all 1; a component left out of
+    given weights has weight 0, and is scored all the same. `rounds` (r) >= 1. `convergence` (c) in
+    [0, 1]; None: no early stop. `history_rounds` (l): past rounds that a turn sees; None: all.
+    `temperature` (T) is the softmax's; `sampling_temperature` is the model's.
+    """
+
+    name: Name = "custom"
+    description: str = ""
+    agents: tuple[Agent, ...] = Field(min_length=1)
+    components: tuple[Component, ...] = Field(default=COMPONENTS, min_length=1)
+    weights: dict[str, Annotated[float, Field(ge=0, le=1)]] = {}
+    rounds: int = Field(default=2, ge=1, le=100)
+    convergence: float | None = Field(default=0.05, ge=0, le=1)
+    convergence_mode: ConvergenceMode = "agents"
+    history_rounds: int | None = Field(default=None, ge=0)
+    protocol: Protocol = "sequential"
+    readout: Readout = "auto"
+    order: Order = "balanced"
+    aggregation: Aggregation = "mean"
+    select: Selection = "argmax"
+    temperature: float = Field(default=1.0, gt=0)
+    sampling_temperature: float | None = Field(default=None, ge=0, le=2)
+    max_answer_tokens: int = Field(default=1200, ge=32)
+    threshold: float = Field(default=0.5, ge=0, le=1)
+    seed: int = 0
+
+    @field_validator("components", mode="before")
+    @classmethod
+    def _known_by_name(cls, value: Any) -> Any:
+        if not isinstance(value, list | tuple):
+            return value
+        known = {c.name: c for c in COMPONENTS}
+        listed: list[Any] = list(value)  # pyright: ignore[reportUnknownArgumentType]
+        for item in listed:
+            if isinstance(item, str) and item not in known:
+                raise ValueError(f"'{item}' is not a shipped component; give its name and meaning")
+        return [known[item] if isinstance(item, str) else item for item in listed]
+
+    @model_validator(mode="after")
+    def _consistent(self) -> Profile:
+        for what, names in (
+            ("agents", [a.name for a in self.agents]),
+            ("components", [c.name for c in self.components]),
+        ):
+            double = sorted({n for n in names if [m.lower() for m in names].count(n.lower()) > 1})
+            if double:
+                raise ValueError(f"two {what} have the name '{double[0]}'; names must differ")
+        known = [c.name for c in self.components]
+        for name in self.weights:
+            if name not in known:
+                raise ValueError(f"weights: unknown component '{name}'{suggest(name, known)}")
+        if self.weights and not any(self.weights.values()):
+            raise ValueError("weights: all are 0; at least one must be above 0")
+        return self
+
+    @property
+    def weight_list(self) -> tuple[float, ...]:
+        """w in the order of the components."""
+        if not self.weights:
+            return (1.0,) * len(self.components)
+        return tuple(self.weights.get(c.name, 0.0) for c in self.components)
+
+
+def suggest(name: str, known: list[str]) -> str:
+    """An ending for an error message: the nearest known name, or all of them."""
+    near = difflib.get_close_matches(name, known, n=1)
+    return f"; did you mean '{near[0]}'?" if near else f"; there are: {', '.join(known)}"
+
+
+def override(profile: Profile, parameters: Mapping[str, Any], where: str = "") -> Profile:
+    """The profile with some of its fields set anew; what is None stays as it was.
+
+    Raises:
+        InputError: an unknown parameter or a value out of range, named with `where`.
+    """
+    given = {k: v for k, v in parameters.items() if v is not None}
+    if not given:
+        return profile
+    fields = list(Profile.model_fields)
+    for name in given:
+        if name not in fields:
+            raise InputError(f"{where}unknown parameter '{name}'{suggest(name, fields)}")
+    data = {name: getattr(profile, name) for name in fields}
+    if "components" in given and "weights" not in given:
+        data["weights"] = {}
+    try:
+        return Profile.model_validate({**data, **given})
+    except ValidationError as error:
+        raise InputError(f"{where}{explain(error)}") from None
+
+
+def explain(error: ValidationError) -> str:
+    """The first thing that is wrong, in one line."""
+    first = error.errors()[0]
+    place = ".".join(str(part) for part in first["loc"])
+    message = first["msg"].removeprefix("Value error, ")
+    if first["type"] in ("missing", "extra_forbidden"):
+        known = list(Profile.model_fields) if len(first["loc"]) == 1 else []
+        hint = suggest(place, known) if known and first["type"] == "extra_forbidden" else ""
+        return f"{place}: {'missing' if first['type'] == 'missing' else 'unknown field'}{hint}"
+    if isinstance(first.get("input"), str | int | float | bool):
+        message += f" (given: {str(first['input'])[:60]!r})"
+    return f"{place}: {message}" if place else message
+
+
+def shipped_profiles() -> tuple[str, ...]:
+    folder = resources.files("textevolve.debate") / "profiles"
+    return tuple(sorted(f.name.removesuffix(".yaml") for f in folder.iterdir()))
+
+
+def load_profile(name: str | Path) -> Profile:
+    """A shipped profile by name, or one read from a YAML file.
+
+    Raises:
+        InputError: no such profile, or the file is wrong; names file, line and reason.
+    """
+    if str(name) in shipped_profiles():
+        resource = resources.files("textevolve.debate") / "profiles" / f"{name}.yaml"
+        return parse_profile(resource.read_text(encoding="utf-8"), str(name))
+    path = Path(name)
+    if path.suffix not in (".yaml", ".yml") and not path.exists():
+        raise InputError(
+            f"profile '{name}'{suggest(str(name), list(shipped_profiles()))}"
+            " (or give the path of a YAML file)"
+        )
+    try:
+        return parse_profile(path.read_text(encoding="utf-8"), str(path), path.stem)
+    except (OSError, UnicodeDecodeError) as error:
+        reason = error.strerror if isinstance(error, OSError) else "not UTF-8 text"
+        raise InputError(f"profile {path}: cannot be read ({reason})") from error
+
+
+def parse_profile(text: str, source: str, name: str = "custom") -> Profile:
+    """A profile from YAML text; `source` names it in errors."""
+    try:
+        node = yaml.compose(text, Loader=yaml.SafeLoader)
+        data = yaml.safe_load(text)
+    except yaml.YAMLError as error:
+        mark = getattr(error, "problem_mark", None)
+        line = f":{mark.line + 1}" if mark else ""
+        problem = getattr(error, "problem", None) or "not valid YAML"
+        raise InputError(f"profile {source}{line}: {problem}") from None
+    if not isinstance(data, dict):
+        raise InputError(f"profile {source}:1: must be a mapping with at least 'agents'")
+    try:
+        return Profile.model_validate({"name": name, **data})
+    except ValidationError as error:
+        line = _line_of(node, error.errors()[0]["loc"])
+        raise InputError(f"profile {source}:{line}: {explain(error)}") from None
+
+
+def _line_of(node: yaml.Node | None, location: tuple[int | str, ...]) -> int:
+    """The line, from 1 on, of the deepest part of `location` that the file has."""
+    line = 1
+    for part in location:
+        if isinstance(node, yaml.MappingNode):
+            pairs: list[tuple[yaml.Node, yaml.Node]] = node.value
+            match = [(k, v) for k, v in pairs if str(k.value) == str(part)]
+            if not match:
+                break
+            line, node = match[0][0].start_mark.line + 1, match[0][1]
+        elif isinstance(node, yaml.SequenceNode) and isinstance(part, int):
+            node = node.value[part]
+            line = node.start_mark.line + 1 if node else line
+    return line

@@ -1,0 +1,382 @@
+"""What a debate yields: its turns, and everything that follows from them.
+
+Only the turns and the profile are kept; scores, probabilities, feedback and the rest are computed
+from them on demand, so a result can be scored anew with other weights (`rescore`).
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import Any, Literal
+
+import numpy as np
+
+from textevolve.debate import tensor as arithmetic
+from textevolve.debate.profile import Profile, override
+from textevolve.debate.tensor import Array
+from textevolve.errors import InputError
+from textevolve.evaluation import Case, EvaluationResult, Failure, Usage
+from textevolve.llm.structured import Rung
+
+Stop = Literal["rounds", "converged", "budget", "failed"]
+
+
+@dataclass(frozen=True, slots=True)
+class Points:
+    """What one turn says about one candidate, in a sentence each."""
+
+    strengths: str
+    weaknesses: str
+    instructions: str
+
+
+@dataclass(frozen=True, slots=True)
+class Turn:
+    """One agent's turn. `round` and `agent` count from 0; `scores` is j x k in the case's order of
+    candidates and the profile's order of components, None where the turn failed.
+
+    `order`: candidates' indices in the places in which they were shown. `log_odds`: as `scores`,
+    with the probe readout. `seconds`: the models' time. `rung`: how the answer was read.
+    """
+
+    round: int
+    agent: int
+    model: str
+    order: tuple[int, ...]
+    argument: str = ""
+    points: tuple[Points, ...] = ()
+    scores: tuple[tuple[float, ...], ...] | None = None
+    log_odds: tuple[tuple[float, ...], ...] | None = None
+    failure: Failure | None = None
+    rung: Rung | None = None
+    memories: tuple[str, ...] = ()
+    disarmed: int = 0
+    usage: Usage = Usage()
+    seconds: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Swing:
+    """An agent's winner in its first and in its last turn; None where its top scores tie."""
+
+    agent: str
+    first: int | None
+    last: int | None
+
+    @property
+    def changed(self) -> bool:
+        return self.first != self.last
+
+
+@dataclass(frozen=True, slots=True)
+class Feedback:
+    """What the agents argued about one candidate, the latest round first, each with its speaker."""
+
+    strengths: tuple[str, ...]
+    weaknesses: tuple[str, ...]
+    instructions: tuple[str, ...]
+    weakest_component: str | None = None
+
+    def __str__(self) -> str:
+        parts = [
+            f"{title}:\n" + "\n".join(f"- {line}" for line in lines)
+            for title, lines in (
+                ("Strengths", self.strengths),
+                ("Weaknesses", self.weaknesses),
+                ("Instructions", self.instructions),
+            )
+            if lines
+        ]
+        if self.weakest_component:
+            parts.append(f"Weakest component: {self.weakest_component}")
+        return "\n".join(parts)
+
+
+@dataclass(frozen=True, slots=True)
+class LabelledTensor:
+    """S with names on its axes: `values[round, agent, candidate, component]`, NaN where missing."""
+
+    values: Array
+    agents: tuple[str, ...]
+    candidates: tuple[str, ...]
+    components: tuple[str, ...]
+
+    axes = ("round", "agent", "candidate", "component")
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return self.values.shape
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> Array:
+        return np.array(self.values, dtype=dtype, copy=True if copy is None else copy)
+
+    def __getitem__(self, index: Any) -> Any:
+        return self.values[index]
+
+    def at(
+        self,
+        *,
+        round: int | None = None,
+        agent: str | int | None = None,
+        candidate: str | int | None = None,
+        component: str | int | None = None,
+    ) -> Any:
+        """A slice by names or numbers (a round counts from 0); an axis not given stays whole.
+
+        Raises:
+            InputError: no such name or number.
+        """
+        picks: list[int | slice] = []
+        for axis, pick, names in (
+            ("round", round, tuple(range(self.values.shape[0]))),
+            ("agent", agent, self.agents),
+            ("candidate", candidate, self.candidates),
+            ("component", component, self.components),
+        ):
+            if pick is None:
+                picks.append(slice(None))
+            elif isinstance(pick, str) and pick in names:
+                picks.append(names.index(pick))  # pyright: ignore[reportArgumentType]
+            elif not isinstance(pick, str) and -len(names) <= pick < len(names):
+                picks.append(pick)
+            else:
+                known = ", ".join(str(n)[:40] for n in names)
+                raise InputError(f"the tensor has no {axis} {pick!r}; there are: {known}")
+        return self.values[tuple(picks)]
+
+
+@dataclass(frozen=True)
+class DebateResult:
+    """A finished debate over one case. Candidates are numbered from 0 in the case's order.
+
+    `convergence`: CV after each round that ran. `stopped`: what ended it. `labels`: the number by
+    which the agents knew each candidate. `disarmed`: forged marks found in input and candidates.
+    `summaries`: what stood in for the transcript after each round, in that protocol.
+    """
+
+    case: Case
+    profile: Profile
+    turns: tuple[Turn, ...]
+    convergence: tuple[float, ...]
+    stopped: Stop
+    labels: tuple[int, ...]
+    nonce: str
+    disarmed: int = 0
+    summaries: tuple[str, ...] = ()
+    extra_usage: Usage = Usage()
+    index: int = 0
+    failure: Failure | None = None
+    metadata: Mapping[str, Any] = field(default_factory=dict[str, Any])
+
+    @property
+    def agents(self) -> tuple[str, ...]:
+        return tuple(a.name for a in self.profile.agents)
+
+    @property
+    def components(self) -> tuple[str, ...]:
+        return tuple(c.name for c in self.profile.components)
+
+    @property
+    def weights(self) -> Array:
+        return np.array(self.profile.weight_list)
+
+    @cached_property
+    def tensor(self) -> LabelledTensor:
+        """S, float array of shape (rounds done, agents, candidates, components), in [0, 10]."""
+        shape = (
+            len(self.convergence),
+            len(self.agents),
+            len(self.case.candidates),
+            len(self.components),
+        )
+        values = np.full(shape, np.nan)
+        for turn in self.turns:
+            if turn.scores is not None and turn.round < shape[0]:
+                values[turn.round, turn.agent] = turn.scores
+        return LabelledTensor(values, self.agents, self.case.candidates, self.components)
+
+    @cached_property
+    def scores(self) -> Array:
+        """s_norm, shape (candidates,), in [0, 10]; NaN where nothing was scored."""
+        return self._normalise(self.tensor.values)
+
+    @property
+    def probabilities(self) -> Array:
+        """s_phi, shape (candidates,); sums to 1."""
+        return arithmetic.softmax(self.scores, self.profile.temperature)
+
+    @property
+    def spread(self) -> Array:
+        """Standard deviation of each candidate's score over the agents, in points of 10."""
+        return arithmetic.spread(self.tensor.values, self.weights)
+
+    @property
+    def tied(self) -> tuple[int, ...]:
+        """The candidates that share the highest score, where more than one does."""
+        top = arithmetic.top_candidates(self.scores)
+        return top if len(top) > 1 else ()
+
+    @property
+    def best(self) -> int | None:
+        """The candidate chosen, by the profile's `select`; the first of those that tie; None
+        where nothing was scored."""
+        if not self.scored:
+            return None
+        if self.profile.select == "sample":
+            return self.sample(random.Random(f"{self.profile.seed}:{self.nonce}"))
+        return arithmetic.top_candidates(self.scores)[0]
+
+    @property
+    def scored(self) -> bool:
+        return bool(self.scores.size) and not bool(np.isnan(self.scores).any())
+
+    def sample(self, generator: random.Random | np.random.Generator | None = None) -> int:
+        """A candidate drawn from s_phi.
+
+        Raises:
+            InputError: there are no scores to draw by.
+        """
+        if not self.scored:
+            raise InputError("nothing was scored, so no candidate can be drawn")
+        draw = (generator or random.Random()).random()
+        cumulative = np.cumsum(self.probabilities)
+        return int(min(np.searchsorted(cumulative, draw, side="right"), len(cumulative) - 1))
+
+    @property
+    def round_one(self) -> Array:
+        """s_norm of the first round alone: what the agents said before they had debated."""
+        return self._normalise(self.tensor.values[:1])
+
+    @property
+    def swings(self) -> tuple[Swing, ...]:
+        """For each agent with at least one scored turn, its winner in its first and last turn."""
+        votes = arithmetic.turn_scores(self.tensor.values, self.weights)
+        found: list[Swing] = []
+        for agent, name in enumerate(self.agents):
+            rounds = [v for v in votes[:, agent] if not np.isnan(v).any()]
+            if rounds:
+                tops = [arithmetic.top_candidates(v) for v in (rounds[0], rounds[-1])]
+                first, last = (t[0] if len(t) == 1 else None for t in tops)
+                found.append(Swing(name, first, last))
+        return tuple(found)
+
+    @property
+    def coverage(self) -> float:
+        """Share in [0, 1] of the turns of the rounds that ran which gave scores."""
+        if not self.tensor.values.size:
+            return 0.0
+        return float(arithmetic.coverage(self.tensor.values))
+
+    @property
+    def usage(self) -> Usage:
+        return sum((t.usage for t in self.turns), self.extra_usage)
+
+    @property
+    def seconds(self) -> float:
+        """Time the models took, in seconds, one call after the other."""
+        return sum(t.seconds for t in self.turns)
+
+    @cached_property
+    def feedback(self) -> tuple[Feedback, ...]:
+        """For each candidate, what the agents found and asked to change."""
+        return tuple(self._feedback(j) for j in range(len(self.case.candidates)))
+
+    @cached_property
+    def result(self) -> tuple[EvaluationResult | Failure, ...]:
+        """For each candidate, in the case's order, its judgement or why there is none."""
+        if not self.scored:
+            first = next((t.failure for t in self.turns if t.failure), None)
+            failure = self.failure or first or Failure("failed", "no turn gave scores")
+            return (failure,) * max(1, len(self.case.candidates))
+        unit = arithmetic.unit_scores(self.scores, self.weights)
+        by_component = arithmetic.component_scores(self.tensor.values)
+        shares = self.probabilities
+        return tuple(
+            EvaluationResult(
+                score=min(1.0, max(0.0, float(unit[j]))),
+                passed=bool(unit[j] >= self.profile.threshold),
+                feedback=str(self.feedback[j]),
+                metadata={
+                    "s_norm": float(self.scores[j]),
+                    "probability": float(shares[j]),
+                    "components": dict(zip(self.components, by_component[j].tolist(), strict=True)),
+                    "coverage": self.coverage,
+                },
+            )
+            for j in range(len(self.case.candidates))
+        )
+
+    def rescore(self, **parameters: Any) -> DebateResult:
+        """The same turns under other `weights`, `temperature`, `aggregation`, `select`, `threshold`
+        or `convergence`; with the latter, rounds after the one that now converges are left out.
+        """
+        allowed = {
+            *("weights", "temperature", "aggregation", "select", "threshold", "seed"),
+            *("convergence", "convergence_mode"),
+        }
+        for name in parameters:
+            if name not in allowed:
+                raise InputError(f"'{name}' decides what is asked; only a new run can change it")
+        profile = override(self.profile, parameters)
+        weights = np.array(profile.weight_list)
+        cvs = arithmetic.disagreement(self.tensor.values, weights, profile.convergence_mode)
+        kept, stopped = len(cvs), self.stopped
+        if profile.convergence is not None and profile.protocol != "independent":
+            below = [r for r, cv in enumerate(cvs) if cv <= profile.convergence]
+            if below:
+                kept, stopped = below[0] + 1, "converged"
+            elif stopped == "converged":
+                stopped = "rounds"
+        return replace(
+            self,
+            profile=profile,
+            turns=tuple(t for t in self.turns if t.round < kept),
+            convergence=tuple(float(cv) for cv in cvs[:kept]),
+            stopped=stopped,
+        )
+
+    def to_json(self) -> str:
+        """One line of JSON that `from_json` reads back, with the computed figures beside it."""
+        from textevolve.debate.record import write_result
+
+        return write_result(self)
+
+    @staticmethod
+    def from_json(text: str | bytes) -> DebateResult:
+        """The result that `to_json` wrote.
+
+        Raises:
+            InputError: the text is not such a record.
+        """
+        from textevolve.debate.record import read_result
+
+        return read_result(text)
+
+    def _normalise(self, values: Array) -> Array:
+        if not values.size:
+            return np.full(len(self.case.candidates), np.nan)
+        return arithmetic.normalise(values, self.weights, self.profile.aggregation)
+
+    def _feedback(self, candidate: int) -> Feedback:
+        found: dict[str, dict[str, None]] = {"strengths": {}, "weaknesses": {}, "instructions": {}}
+        for turn in sorted(self.turns, key=lambda t: (-t.round, t.agent)):
+            if turn.points:
+                for kind, lines in found.items():
+                    text = " ".join(str(getattr(turn.points[candidate], kind)).split())
+                    if text:
+                        lines[f"{self.agents[turn.agent]}: {text}"] = None
+        weakest = None
+        if self.scored:
+            means = arithmetic.component_scores(self.tensor.values)[candidate]
+            weighted = np.where(self.weights > 0, means, np.inf)
+            lowest = int(np.argmin(weighted))
+            weakest = f"{self.components[lowest]} ({means[lowest]:.1f} of 10)"
+        return Feedback(
+            tuple(found["strengths"]),
+            tuple(found["weaknesses"]),
+            tuple(found["instructions"]),
+            weakest,
+        )

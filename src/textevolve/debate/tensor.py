@@ -1,0 +1,139 @@
+"""The scores tensor S and everything computed from it: pure numpy, no models, no I/O.
+
+S has the shape (..., r, i, j, k): rounds that ran, agents, candidates, components; each element is
+in [0, 10], NaN where a turn failed. Any number of leading axes is a batch. With w the component
+weights:
+
+    s_norm[j] = 1 / (r i k) * sum over r, i, k of w_k S[r, i, j, k]        in [0, 10]
+    s_phi     = softmax(s_norm / T)                                        sums to 1
+    CV        = standard deviation / mean of the agents' scores in one round
+
+A missing turn leaves both the sum and the count: it is never a zero.
+"""
+
+from __future__ import annotations
+
+from typing import Literal, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+Array: TypeAlias = NDArray[np.float64]
+Aggregation = Literal["mean", "median", "trimmed"]
+ConvergenceMode = Literal["agents", "pooled"]
+
+TOP_SCORE = 10.0
+TRIM = 0.2
+TIE = 1e-9
+
+
+def turn_scores(tensor: Array, weights: Array) -> Array:
+    """Each turn's weighted score of each candidate, (..., r, i, j): the mean over k of w_k S."""
+    return np.asarray((tensor * weights).mean(axis=-1))
+
+
+def normalise(tensor: Array, weights: Array, aggregation: Aggregation = "mean") -> Array:
+    """s_norm, shape (..., j), in [0, 10]; NaN for a candidate that no turn scored.
+
+    `mean` is the published formula; `median` and `trimmed` (a fifth cut from each end) take the
+    same weighted score of each turn and resist a single odd agent.
+    """
+    scores = turn_scores(tensor, weights)
+    votes = scores.reshape(*scores.shape[:-3], -1, scores.shape[-1])
+    present = ~np.isnan(votes)
+    count = present.sum(axis=-2)
+    if aggregation == "mean":
+        total = np.where(present, votes, 0.0).sum(axis=-2)
+        return np.divide(total, count, out=np.full(total.shape, np.nan), where=count > 0)
+    cut = np.floor(count * TRIM) if aggregation == "trimmed" else np.floor((count - 1) / 2)
+    return _middle_mean(votes, count, np.maximum(cut, 0))
+
+
+def _middle_mean(votes: Array, count: NDArray[np.intp], cut: Array) -> Array:
+    """Mean over axis -2 without the `cut` smallest and largest of the `count` present votes."""
+    ordered = np.sort(votes, axis=-2)  # NaN goes last
+    rank = np.arange(votes.shape[-2])[:, None]
+    low, high = cut[..., None, :], (count - cut)[..., None, :]
+    kept = (rank >= low) & (rank < high)
+    total = np.where(kept, ordered, 0.0).sum(axis=-2)
+    number = kept.sum(axis=-2)
+    return np.divide(total, number, out=np.full(total.shape, np.nan), where=number > 0)
+
+
+def unit_scores(s_norm: Array, weights: Array) -> Array:
+    """s_norm brought to [0, 1]: the weighted mean over components / 10, whatever the weights."""
+    return np.asarray(s_norm * weights.shape[-1] / (weights.sum() * TOP_SCORE))
+
+
+def component_scores(tensor: Array) -> Array:
+    """Mean score of each candidate on each component, (..., j, k), over the turns present."""
+    return _mean_present(tensor, axes=(-4, -3))
+
+
+def spread(tensor: Array, weights: Array) -> Array:
+    """Standard deviation over the agents of each candidate's weighted score, (..., j)."""
+    by_agent = _mean_present(turn_scores(tensor, weights), axes=(-3,))
+    present = ~np.isnan(by_agent)
+    mean = _mean_present(by_agent, axes=(-2,))
+    squares = np.where(present, (by_agent - mean[..., None, :]) ** 2, 0.0).sum(axis=-2)
+    count = present.sum(axis=-2)
+    variance = np.divide(squares, count, out=np.full(mean.shape, np.nan), where=count > 0)
+    return np.asarray(np.sqrt(variance))
+
+
+def coverage(tensor: Array) -> Array:
+    """Share in [0, 1] of the tensor's turns that are present, shape (...)."""
+    return np.asarray((~np.isnan(tensor).any(axis=(-2, -1))).mean(axis=(-2, -1)))
+
+
+def disagreement(scores: Array, weights: Array, mode: ConvergenceMode = "agents") -> Array:
+    """CV of one round's slice (..., i, j, k), shape (...): 0 where all agree; never NaN.
+
+    `agents`: for each candidate the CV over agents of each agent's weighted score; the largest of
+    them. `pooled`: one CV over the whole slice, as the method's author does in a demo; well
+    separated candidates never converge under it. A round without any answer gives infinity.
+    """
+    if mode == "pooled":
+        pool = scores.reshape(*scores.shape[:-3], -1, 1)
+    else:
+        pool = np.asarray((scores * weights).mean(axis=-1))
+    present = ~np.isnan(pool)
+    count = present.sum(axis=-2)
+    mean = _mean_present(pool, axes=(-2,))
+    squares = np.where(present, (pool - mean[..., None, :]) ** 2, 0.0).sum(axis=-2)
+    deviation = np.sqrt(np.divide(squares, count, out=np.zeros(mean.shape), where=count > 0))
+    ratio = np.divide(deviation, mean, out=np.full(mean.shape, np.inf), where=mean > 0)
+    agreed = (count > 0) & (deviation <= TIE * TOP_SCORE)
+    return np.asarray(np.where(agreed, 0.0, ratio).max(axis=-1))
+
+
+def softmax(s_norm: Array, temperature: float = 1.0) -> Array:
+    """s_phi, shape (..., j); sums to 1 over the candidates that have a score, NaN for the others.
+
+    Raises:
+        ValueError: `temperature` is not a positive number.
+    """
+    if not temperature > 0:
+        raise ValueError(f"the softmax temperature must be above 0, not {temperature}")
+    present = ~np.isnan(s_norm)
+    highest = np.where(present, s_norm, -np.inf).max(axis=-1, keepdims=True)
+    finite = np.where(np.isfinite(highest), highest, 0.0)
+    shifted = np.where(present, (np.where(present, s_norm, 0.0) - finite) / temperature, -np.inf)
+    powers = np.exp(shifted)
+    total = powers.sum(axis=-1, keepdims=True)
+    shares = np.divide(powers, total, out=np.full(powers.shape, np.nan), where=total > 0)
+    return np.where(present, shares, np.nan)
+
+
+def top_candidates(s_norm: Array) -> tuple[int, ...]:
+    """The candidates with the highest score of one case: one, or several where they tie."""
+    if np.isnan(s_norm).all():
+        return ()
+    return tuple(int(j) for j in np.flatnonzero(s_norm >= np.nanmax(s_norm) - TIE))
+
+
+def _mean_present(values: Array, axes: tuple[int, ...]) -> Array:
+    present = ~np.isnan(values)
+    total = np.where(present, values, 0.0).sum(axis=axes)
+    count = present.sum(axis=axes)
+    return np.divide(total, count, out=np.full(total.shape, np.nan), where=count > 0)

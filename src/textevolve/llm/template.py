@@ -1,0 +1,69 @@
+"""Prompt templates: readable files in a room's `prompts` folder, checked when they are loaded.
+
+Jinja syntax. A value put into a template is never read as template text again.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable
+from dataclasses import dataclass
+from functools import lru_cache
+from importlib import resources
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    import jinja2
+
+
+@dataclass(frozen=True, slots=True)
+class Template:
+    """`version` is a hash of the source: a changed prompt makes another run."""
+
+    name: str
+    version: str
+    variables: frozenset[str]
+    compiled: jinja2.Template
+
+    def render(self, **values: Any) -> str:
+        """The text; every variable must be given, and no other."""
+        if values.keys() != self.variables:
+            wrong = sorted(values.keys() ^ self.variables)
+            raise KeyError(f"template {self.name}: {', '.join(wrong)} missing or not known")
+        return self.compiled.render(values)
+
+
+@lru_cache(maxsize=1)
+def _environment() -> jinja2.Environment:
+    import jinja2
+
+    return jinja2.Environment(  # noqa: S701 - prompts are plain text, escaping would alter them
+        undefined=jinja2.StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        keep_trailing_newline=True,
+        autoescape=False,
+    )
+
+
+def make_template(name: str, source: str, variables: Iterable[str]) -> Template:
+    """A template from its text.
+
+    Raises:
+        ValueError: the text uses other variables than those promised.
+    """
+    from jinja2 import meta
+
+    environment = _environment()
+    used = meta.find_undeclared_variables(environment.parse(source))
+    promised = frozenset(variables)
+    if used != promised:
+        raise ValueError(f"template {name} uses {sorted(used)}, but is given {sorted(promised)}")
+    version = hashlib.sha256(source.encode()).hexdigest()[:12]
+    return Template(name, version, promised, environment.from_string(source))
+
+
+def load_template(package: str, name: str, variables: Iterable[str]) -> Template:
+    """The template in `<package>/prompts/<name>.md`."""
+    source = (resources.files(package) / "prompts" / f"{name}.md").read_text(encoding="utf-8")
+    return make_template(name, source, variables)
