@@ -37,7 +37,7 @@ class Component(_Frozen):
 
     name: Name
     meaning: str = Field(min_length=1)
-    rubric: dict[Literal[0, 5, 10], str] = {}
+    rubric: dict[Annotated[int, Field(ge=0, le=10)], str] = {}
     question: str = ""
 
     @property
