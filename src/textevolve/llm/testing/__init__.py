@@ -1,0 +1,27 @@
+"""A scripted server of the OpenAI protocol on loopback, for our tests and for those of users.
+
+    async with ScriptedServer() as server:
+        client = OpenAIClient(server.url, "scripted")
+
+Without a script it answers any request, the same request always alike, with text, an instance of
+the JSON schema that was asked for, and log-probabilities. A script decides on single requests; a
+`Fault` misbehaves as real endpoints do. `python -m textevolve.llm.testing` serves from a process of
+its own. Not here: any mock of our client; tests talk to this server through it.
+"""
+
+from textevolve.llm.testing.answers import Answer
+from textevolve.llm.testing.faults import Fault, faults, misbehave
+from textevolve.llm.testing.process import serve_in_process
+from textevolve.llm.testing.schema import instance
+from textevolve.llm.testing.server import Script, ScriptedServer
+
+__all__ = [
+    "Answer",
+    "Fault",
+    "Script",
+    "ScriptedServer",
+    "faults",
+    "instance",
+    "misbehave",
+    "serve_in_process",
+]

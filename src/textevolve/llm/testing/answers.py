@@ -1,0 +1,143 @@
+"""What the scripted server says: an `Answer`, and the chat completion made from it.
+
+The obliging answer is a function of the request's bytes alone, so a run can be repeated exactly.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from random import Random
+from typing import Any, Literal
+
+from textevolve.llm.testing.schema import instance, prose
+
+_TOKEN = re.compile(r"\d+| ?[^\W\d_]+|\s+|[^\w\s]|_")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Answer:
+    """What to answer. What is left out is obliging.
+
+    `text`: None stands for the obliging text; `alter` is applied to either. `yes`: P(yes) of a
+    one-token answer. `body`: sent word for word in place of a chat completion, with `status`.
+    `delay`: seconds on top of the server's latency. `transport`: `hang` never answers, `reset`
+    breaks the connection in the middle of the answer, `cut` ends it early in an orderly way.
+    """
+
+    text: str | None = None
+    alter: Callable[[str], str] | None = None
+    yes: float | None = None
+    finish_reason: str | None = None
+    refusal: str | None = None
+    usage: Mapping[str, Any] | None = None
+    status: int = 200
+    body: bytes | None = None
+    headers: Mapping[str, str] = field(default_factory=dict[str, str])
+    delay: float = 0.0
+    transport: Literal["whole", "hang", "reset", "cut"] = "whole"
+
+
+OBLIGING = Answer()
+
+
+def completion(body: Mapping[str, Any], seed: int, answer: Answer = OBLIGING) -> bytes:
+    """The body of a chat completion for the request `body`; what is drawn is drawn from `seed`."""
+    rng = Random(seed)
+    text, finish_reason, yes = _text(body, rng, answer)
+    message: dict[str, Any] = {"role": "assistant", "content": text}
+    if answer.refusal is not None:
+        message |= {"content": None, "refusal": answer.refusal}
+    choice: dict[str, Any] = {"index": 0, "message": message, "finish_reason": finish_reason}
+    if body.get("logprobs"):
+        wanted = int(body.get("top_logprobs") or 0)
+        content = [_yes_or_no(text, yes, wanted)] if yes is not None else _tokens(text, wanted, rng)
+        choice["logprobs"] = {"content": content}
+    made = {
+        "id": f"chatcmpl-{seed:016x}",
+        "object": "chat.completion",
+        "created": 0,
+        "model": body.get("model", ""),
+        "choices": [choice],
+        "usage": answer.usage if answer.usage is not None else _usage(body, text),
+    }
+    return json.dumps(made).encode()
+
+
+def _text(body: Mapping[str, Any], rng: Random, answer: Answer) -> tuple[str, str, float | None]:
+    """The text, why it ended, and P(yes) where it is the answer to a yes / no question."""
+    one_token = 1 in (body.get("max_tokens"), body.get("max_completion_tokens"))
+    yes: float | None = None
+    finish_reason = "stop"
+    schema = _schema(body)
+    if answer.text is not None:
+        text = answer.text
+    elif one_token or answer.yes is not None:
+        yes = answer.yes if answer.yes is not None else round(rng.uniform(0.02, 0.98), 3)
+        text, finish_reason = "Yes" if yes >= 0.5 else "No", "length"
+    elif schema is not None:
+        text = json.dumps(instance(schema, rng))
+    else:
+        text = prose(rng, 16)
+    if answer.alter is not None:
+        text, yes = answer.alter(text), None
+    return text, answer.finish_reason or finish_reason, yes
+
+
+def _schema(body: Mapping[str, Any]) -> Mapping[str, Any] | None:
+    wanted: Mapping[str, Any] = body.get("response_format") or {}
+    if wanted.get("type") == "json_object":
+        return {"type": "object", "properties": {"answer": {"type": "string"}}}
+    named: Mapping[str, Any] = wanted.get("json_schema") or {}
+    return named.get("schema")
+
+
+def _usage(body: Mapping[str, Any], text: str) -> dict[str, Any]:
+    characters = sum(len(str(message.get("content"))) for message in body.get("messages", ()))
+    prompt, answered = characters // 4 + 4, max(1, len(text) // 4)
+    return {
+        "prompt_tokens": prompt,
+        "completion_tokens": answered,
+        "total_tokens": prompt + answered,
+        "prompt_tokens_details": {"cached_tokens": prompt // 32 * 16},
+    }
+
+
+def _entry(token: str, probability: float) -> dict[str, Any]:
+    logprob = math.log(max(probability, 1e-12))
+    return {"token": token, "logprob": logprob, "bytes": list(token.encode("utf-8", "replace"))}
+
+
+def _with_alternatives(
+    token: str, shares: Sequence[tuple[str, float]], wanted: int
+) -> dict[str, Any]:
+    top = sorted((_entry(t, p) for t, p in shares), key=lambda e: -e["logprob"])[:wanted]
+    return _entry(token, dict(shares)[token]) | {"top_logprobs": top}
+
+
+def _yes_or_no(text: str, yes: float, wanted: int) -> dict[str, Any]:
+    """P(yes) spread over the variants that tokenisers know; 2 % go to something else."""
+    shares = [
+        (variant, 0.98 * whole * share)
+        for whole, word in ((yes, "yes"), (1 - yes, "no"))
+        for variant, share in ((word.capitalize(), 0.9), (word, 0.06), (f" {word}", 0.04))
+    ]
+    return _with_alternatives(text, [*shares, ("Maybe", 0.02)], wanted)
+
+
+def _tokens(text: str, wanted: int, rng: Random) -> list[dict[str, Any]]:
+    """The text in tokens that join up to it; a number is one token with other numbers beside it."""
+    made: list[dict[str, Any]] = []
+    for token in _TOKEN.findall(text):
+        if token.isdecimal() and token.isascii():
+            near = [str(n) for n in (int(token) - 2, int(token) - 1, int(token) + 1) if n >= 0]
+            own = rng.uniform(0.5, 0.8)
+            left = 0.98 - own
+            shares = [(token, own), *((other, left / len(near)) for other in near)]
+        else:
+            shares = [(token, 0.95), ("…", 0.03)] if token != "…" else [(token, 0.95)]
+        made.append(_with_alternatives(token, shares, wanted))
+    return made

@@ -1,0 +1,188 @@
+"""How endpoints misbehave, one `Fault` for each way, and scripts that misbehave at a rate."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from enum import StrEnum
+from hashlib import blake2b
+from random import Random
+from typing import Any, cast
+
+from textevolve.llm.testing.answers import Answer
+
+
+class Fault(StrEnum):
+    """One way to misbehave. Those of `CONTENT` answer 200 with a text that cannot be used as is."""
+
+    RATE_LIMIT = "429"
+    RATE_LIMIT_WAIT = "429 with Retry-After"
+    SERVER_ERROR = "500"
+    OVERLOADED = "503"
+    TIMEOUT = "never answers"
+    RESET = "connection reset in the middle of the answer"
+    CUT_BODY = "body shorter than its Content-Length"
+    NOT_JSON = "200 with a page of HTML"
+    ERROR_IN_200 = "200 with an error object"
+    BROKEN_JSON = "JSON with its punctuation damaged"
+    CUT_JSON = "JSON cut by the token limit"
+    PROSE = "JSON within prose"
+    FENCE = "JSON in a code fence"
+    OUT_OF_RANGE = "numbers out of range"
+    EMPTY = "empty text"
+    WRONG_COUNT = "one key or item too few"
+    UNAUTHORISED = "401"
+    FORBIDDEN = "403"
+    NOT_FOUND = "404"
+    NO_CREDIT = "429 insufficient_quota"
+    TOO_LONG_OPENAI = "400 context_length_exceeded"
+    TOO_LONG_LLAMACPP = "400 exceed_context_size_error"
+    NO_SCHEMA = "400 response_format unsupported"
+    NO_LOGPROBS = "400 logprobs unsupported"
+
+
+TRANSIENT = (
+    Fault.RATE_LIMIT,
+    Fault.RATE_LIMIT_WAIT,
+    Fault.SERVER_ERROR,
+    Fault.OVERLOADED,
+    Fault.TIMEOUT,
+    Fault.RESET,
+    Fault.CUT_BODY,
+    Fault.NOT_JSON,
+    Fault.ERROR_IN_200,
+)
+CONTENT = (
+    Fault.BROKEN_JSON,
+    Fault.CUT_JSON,
+    Fault.PROSE,
+    Fault.FENCE,
+    Fault.OUT_OF_RANGE,
+    Fault.EMPTY,
+    Fault.WRONG_COUNT,
+)
+
+
+def _refusal(status: int, message: str, type: str, code: str | None = None, **more: Any) -> Answer:
+    error = {"message": message, "type": type, "param": None, "code": code} | more
+    return Answer(status=status, body=json.dumps({"error": error}).encode())
+
+
+def _numbers(value: Any, change: Callable[[float], Any]) -> Any:
+    if isinstance(value, dict):
+        return {k: _numbers(v, change) for k, v in cast("dict[str, Any]", value).items()}
+    if isinstance(value, list):
+        return [_numbers(item, change) for item in cast("list[Any]", value)]
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return value
+    return change(value)
+
+
+def _shorten(value: Any) -> Any:
+    """`value` without the last entry of its innermost last container."""
+    if isinstance(value, dict):
+        entries = cast("dict[str, Any]", value)
+        for name in reversed(entries):
+            if isinstance(entries[name], dict | list) and entries[name]:
+                return entries | {name: _shorten(entries[name])}
+        return {k: entries[k] for k in list(entries)[:-1]}
+    items = cast("list[Any]", value)
+    if items and isinstance(items[-1], dict | list) and items[-1]:
+        return [*items[:-1], _shorten(items[-1])]
+    return items[:-1]
+
+
+def _parsed(text: str, change: Callable[[Any], Any]) -> str:
+    try:
+        value = json.loads(text)
+    except ValueError:
+        return ""
+    return json.dumps(change(value)) if isinstance(value, dict | list) else ""
+
+
+_ALTER: Mapping[Fault, Callable[[str], str]] = {
+    Fault.BROKEN_JSON: lambda text: text.replace('"', "“").replace(":", "=").rstrip("}]"),
+    Fault.CUT_JSON: lambda text: text[: max(1, len(text) * 2 // 3)],
+    Fault.PROSE: lambda text: f"Sure, here is my judgement:\n\n{text}\n\nAnything else?",
+    Fault.FENCE: lambda text: f"```json\n{text}\n```",
+    Fault.OUT_OF_RANGE: lambda text: _parsed(text, lambda v: _numbers(v, lambda n: n + 1000)),
+    Fault.EMPTY: lambda _text: "",
+    Fault.WRONG_COUNT: lambda text: _parsed(text, _shorten),
+}
+_WHOLE: Mapping[Fault, Answer] = {
+    Fault.RATE_LIMIT: _refusal(429, "Rate limit reached", "rate_limit_error", "rate_limit"),
+    Fault.SERVER_ERROR: _refusal(500, "The server had an error", "server_error"),
+    Fault.OVERLOADED: _refusal(503, "The engine is overloaded", "server_error", "overloaded"),
+    Fault.TIMEOUT: Answer(transport="hang"),
+    Fault.RESET: Answer(transport="reset"),
+    Fault.CUT_BODY: Answer(transport="cut"),
+    Fault.NOT_JSON: Answer(body=b"<html><body>Bad gateway</body></html>"),
+    Fault.ERROR_IN_200: Answer(body=b'{"error":{"message":"Upstream failed","code":502}}'),
+    Fault.UNAUTHORISED: _refusal(401, "Incorrect API key", "invalid_request_error", "invalid_key"),
+    Fault.FORBIDDEN: _refusal(403, "Country not supported", "request_forbidden"),
+    Fault.NOT_FOUND: _refusal(
+        404, "The model does not exist", "invalid_request_error", "model_not_found"
+    ),
+    Fault.NO_CREDIT: _refusal(
+        429, "You exceeded your current quota", "insufficient_quota", "insufficient_quota"
+    ),
+    Fault.TOO_LONG_OPENAI: _refusal(
+        400,
+        "This model's maximum context length is 8192 tokens. However, your messages resulted in "
+        "9321 tokens. Please reduce the length of the messages.",
+        "invalid_request_error",
+        "context_length_exceeded",
+    ),
+    Fault.TOO_LONG_LLAMACPP: _refusal(
+        400,
+        "request (9321 tokens) exceeds the available context size (8192 tokens), try increasing it",
+        "exceed_context_size_error",
+        n_prompt_tokens=9321,
+        n_ctx=8192,
+    ),
+    Fault.NO_SCHEMA: _refusal(
+        400,
+        "Invalid parameter: 'response_format' of type 'json_schema' is not supported",
+        "invalid_request_error",
+        param="response_format",
+    ),
+    Fault.NO_LOGPROBS: _refusal(
+        400,
+        "You are not allowed to request logprobs from this model",
+        "invalid_request_error",
+        param="logprobs",
+    ),
+}
+
+
+def misbehave(fault: Fault, *, retry_after: float = 0.05) -> Answer:
+    """The answer that shows `fault`. Faults of the content start from the obliging answer."""
+    if fault in _ALTER:
+        cut = "length" if fault is Fault.CUT_JSON else None
+        return Answer(alter=_ALTER[fault], finish_reason=cut)
+    if fault is Fault.RATE_LIMIT_WAIT:
+        plain = _WHOLE[Fault.RATE_LIMIT]
+        headers = {"Retry-After": f"{retry_after:g}"}
+        return Answer(status=plain.status, body=plain.body, headers=headers)
+    return _WHOLE[fault]
+
+
+def faults(
+    rate: float, kinds: Sequence[Fault] = TRANSIENT, seed: int = 0
+) -> Callable[[Mapping[str, Any], int], Fault | None]:
+    """A script that misbehaves in a share `rate` of the requests, obliging in the others.
+
+    The draw depends on the seed, the request and how often it has come before: concurrency does not
+    change it, and a request that is sent again is drawn anew.
+    """
+    seen: Counter[bytes] = Counter()
+
+    def script(body: Mapping[str, Any], _number: int) -> Fault | None:
+        described = json.dumps(body, sort_keys=True).encode()
+        key = blake2b(described, digest_size=8, key=seed.to_bytes(8, "big")).digest()
+        seen[key] += 1
+        rng = Random(int.from_bytes(key, "big") + seen[key])
+        return rng.choice(kinds) if rng.random() < rate else None
+
+    return script

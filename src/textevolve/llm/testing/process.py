@@ -1,0 +1,68 @@
+"""The scripted server in a process of its own, for benchmarks and for tests that kill."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import subprocess
+import sys
+import threading
+from collections.abc import Generator, Sequence
+from contextlib import contextmanager
+
+from textevolve.llm.testing.faults import CONTENT, TRANSIENT, faults
+from textevolve.llm.testing.server import ScriptedServer
+
+
+@contextmanager
+def serve_in_process(*options: str) -> Generator[str]:
+    """Starts `python -m textevolve.llm.testing OPTIONS` and gives its URL; stops it afterwards."""
+    command = [sys.executable, "-m", "textevolve.llm.testing", *options]
+    with subprocess.Popen(
+        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as process:
+        assert process.stdout is not None
+        url = process.stdout.readline().strip()
+        try:
+            if not url:
+                raise RuntimeError("the scripted server ended before it was ready")
+            yield url
+        finally:
+            process.terminate()
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    parser = argparse.ArgumentParser(
+        prog="python -m textevolve.llm.testing",
+        description="Serve the OpenAI protocol on loopback until standard input closes.",
+    )
+    parser.add_argument("--port", type=int, default=0, help="0: any free port")
+    parser.add_argument("--latency", type=float, default=0.0, help="seconds before each answer")
+    parser.add_argument("--capacity", type=int, help="429 above this many requests in flight")
+    parser.add_argument("--faults", type=float, default=0.0, help="share that misbehaves, 0 to 1")
+    parser.add_argument("--kinds", choices=("transient", "content", "all"), default="transient")
+    parser.add_argument("--seed", type=int, default=0, help="seed of the misbehaviour")
+    given = parser.parse_args(arguments)
+    kinds = {"transient": TRANSIENT, "content": CONTENT, "all": TRANSIENT + CONTENT}[given.kinds]
+    script = faults(given.faults, kinds, given.seed) if given.faults else None
+    server = ScriptedServer(
+        script, latency=given.latency, port=given.port, capacity=given.capacity, keep=0
+    )
+    try:
+        asyncio.run(_serve(server))
+    except KeyboardInterrupt:
+        return
+
+
+async def _serve(server: ScriptedServer) -> None:
+    stop = asyncio.Event()
+    loop = asyncio.get_running_loop()
+
+    def wait_for_end() -> None:
+        sys.stdin.buffer.read()
+        loop.call_soon_threadsafe(stop.set)
+
+    async with server:
+        print(server.url, flush=True)
+        threading.Thread(target=wait_for_end, daemon=True).start()
+        await stop.wait()

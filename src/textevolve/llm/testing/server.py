@@ -1,0 +1,278 @@
+"""The scripted server: HTTP/1.1 on loopback, written for speed, in the loop or in a thread.
+
+It reads requests whose body has a Content-Length, keeps connections alive, and answers
+`/v1/chat/completions`, `/v1/embeddings`, `/v1/models` and its own `/stats`. It does not stream.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import math
+import socket
+import struct
+import threading
+from collections import deque
+from collections.abc import Callable, Mapping
+from hashlib import blake2b
+from http import HTTPStatus
+from random import Random
+from types import TracebackType
+from typing import Any, Self
+
+from textevolve.llm.testing.answers import OBLIGING, Answer, completion
+from textevolve.llm.testing.faults import Fault, misbehave
+
+Script = Callable[[Mapping[str, Any], int], Answer | Fault | str | None]
+"""From the request's body and its number (from 1) to what is answered; None: obliging."""
+
+DIMENSIONS = 32
+_REASONS = {status.value: status.phrase for status in HTTPStatus}
+
+
+class ScriptedServer:
+    """Serves from `async with` (in this loop) or from `with` (in a thread of its own).
+
+    `latency`: seconds before each answer. `capacity`: above this many chat requests in flight the
+    answer is a 429. `key`: asked for as the bearer token, else 401. `keep`: how many of the latest
+    requests stay in `requests`.
+    """
+
+    def __init__(
+        self,
+        script: Script | None = None,
+        *,
+        latency: float = 0.0,
+        port: int = 0,
+        models: tuple[str, ...] = ("scripted",),
+        key: str | None = None,
+        capacity: int | None = None,
+        keep: int = 1000,
+    ) -> None:
+        self.script = script
+        self.latency = latency
+        self.models = models
+        self.key = key
+        self.capacity = capacity
+        self.requests: deque[dict[str, Any]] = deque(maxlen=keep)
+        self.headers: deque[dict[str, str]] = deque(maxlen=keep)
+        self.calls = 0
+        self.in_flight = 0
+        self.most_in_flight = 0
+        self.connections: set[_Connection] = set()
+        self.seen: dict[int, int] = {}
+        self._port = port
+        self._server: asyncio.Server | None = None
+        self._thread: threading.Thread | None = None
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._stop: asyncio.Event | None = None
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self._port}/v1"
+
+    def stats(self) -> dict[str, int]:
+        """Chat calls so far, how many differed, and the most that were in flight at once."""
+        return {
+            "calls": self.calls,
+            "distinct": len(self.seen),
+            "most_in_flight": self.most_in_flight,
+        }
+
+    async def __aenter__(self) -> Self:
+        self._loop = asyncio.get_running_loop()
+        self._server = await self._loop.create_server(
+            lambda: _Connection(self), "127.0.0.1", self._port, backlog=2048
+        )
+        self._port = self._server.sockets[0].getsockname()[1]
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        assert self._server is not None
+        self._server.close()
+        for connection in tuple(self.connections):
+            connection.abort()
+        await self._server.wait_closed()
+        await asyncio.sleep(0)  # the aborted connections close in the next turn of the loop
+
+    def __enter__(self) -> Self:
+        started = threading.Event()
+
+        async def serve() -> None:
+            stop = self._stop = asyncio.Event()
+            async with self:
+                started.set()
+                await stop.wait()
+
+        self._thread = threading.Thread(target=asyncio.run, args=(serve(),), daemon=True)
+        self._thread.start()
+        if not started.wait(10):
+            raise RuntimeError("the scripted server did not start within 10 seconds")
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        assert self._loop is not None
+        assert self._thread is not None
+        assert self._stop is not None
+        self._loop.call_soon_threadsafe(self._stop.set)
+        self._thread.join(10)
+
+    def answer(self, method: str, path: str, headers: Mapping[str, str], body: bytes) -> Answer:
+        """What to answer to one request; `body` of the answer is set, ready to be sent."""
+        if self.key is not None and headers.get("authorization") != f"Bearer {self.key}":
+            return misbehave(Fault.UNAUTHORISED)
+        path = path.split("?")[0].removeprefix("/v1")
+        if method == "GET" and path == "/models":
+            listed = [{"id": name, "object": "model"} for name in self.models]
+            return Answer(body=json.dumps({"object": "list", "data": listed}).encode())
+        if method == "GET" and path == "/stats":
+            return Answer(body=json.dumps(self.stats()).encode())
+        if method == "POST" and path in ("/chat/completions", "/embeddings"):
+            try:
+                asked = json.loads(body)
+            except ValueError:
+                return Answer(status=400, body=b'{"error":{"message":"the body is not JSON"}}')
+            return self._chat(asked, headers, body) if path[1] == "c" else _embeddings(asked)
+        return Answer(status=404, body=b'{"error":{"message":"no such path"}}')
+
+    def _chat(self, asked: dict[str, Any], headers: Mapping[str, str], body: bytes) -> Answer:
+        seed = int.from_bytes(blake2b(body, digest_size=8).digest(), "big")
+        self.calls += 1
+        self.seen[seed] = self.seen.get(seed, 0) + 1
+        self.requests.append(asked)
+        self.headers.append(dict(headers))
+        if asked.get("stream"):
+            return Answer(status=400, body=b'{"error":{"message":"this server cannot stream"}}')
+        if self.capacity is not None and self.in_flight > self.capacity:
+            return misbehave(Fault.RATE_LIMIT)
+        said = self.script(asked, self.calls) if self.script is not None else None
+        if isinstance(said, str) and not isinstance(said, Fault):
+            said = Answer(text=said)
+        answer = misbehave(said) if isinstance(said, Fault) else said or OBLIGING
+        if answer.body is not None:
+            return answer
+        return Answer(
+            status=answer.status,
+            body=completion(asked, seed, answer),
+            headers=answer.headers,
+            delay=answer.delay,
+            transport=answer.transport,
+        )
+
+
+def _embeddings(asked: Mapping[str, Any]) -> Answer:
+    """Unit vectors drawn from each text's hash: the same text always has the same vector."""
+    given: Any = asked.get("input", [])
+    texts: list[str] = [given] if isinstance(given, str) else list(given)
+    data: list[dict[str, Any]] = []
+    for index, text in enumerate(texts):
+        seed = blake2b(text.encode("utf-8", "surrogatepass"), digest_size=8).digest()
+        rng = Random(int.from_bytes(seed, "big"))
+        vector = [rng.gauss(0, 1) for _ in range(DIMENSIONS)]
+        length = math.hypot(*vector)
+        data.append({"index": index, "embedding": [part / length for part in vector]})
+    tokens = sum(len(text) // 4 + 1 for text in texts)
+    made = {"data": data, "usage": {"prompt_tokens": tokens, "total_tokens": tokens}}
+    return Answer(body=json.dumps(made).encode())
+
+
+class _Connection(asyncio.Protocol):
+    """One connection: requests are answered one after the other, as HTTP/1.1 has it."""
+
+    def __init__(self, server: ScriptedServer) -> None:
+        self._server = server
+        self._buffer = bytearray()
+        self._busy = False
+        self._counted = False
+        self._timer: asyncio.TimerHandle | None = None
+        self._transport: asyncio.Transport | None = None
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        assert isinstance(transport, asyncio.Transport)
+        self._transport = transport
+        self._server.connections.add(self)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._server.connections.discard(self)
+        if self._timer is not None:
+            self._timer.cancel()
+        self._leave()
+
+    def abort(self) -> None:
+        if self._transport is not None:
+            self._transport.abort()
+
+    def data_received(self, data: bytes) -> None:
+        self._buffer += data
+        if not self._busy:
+            self._read()
+
+    def _read(self) -> None:
+        end = self._buffer.find(b"\r\n\r\n")
+        if end < 0:
+            return
+        first, *lines = self._buffer[:end].decode("latin-1").split("\r\n")
+        headers = {
+            name.strip().lower(): value.strip()
+            for name, _, value in (line.partition(":") for line in lines)
+        }
+        whole = end + 4 + int(headers.get("content-length", 0))
+        if len(self._buffer) < whole:
+            return
+        body = bytes(self._buffer[end + 4 : whole])
+        del self._buffer[:whole]
+        self._busy = True
+        method, path, _version = first.split(" ", 2)
+        if path.endswith("/chat/completions"):
+            self._enter()
+        answer = self._server.answer(method, path, headers, body)
+        wait = self._server.latency + answer.delay
+        if wait:
+            self._timer = asyncio.get_running_loop().call_later(wait, self._send, answer)
+        else:
+            self._send(answer)
+
+    def _enter(self) -> None:
+        server = self._server
+        self._counted = True
+        server.in_flight += 1
+        server.most_in_flight = max(server.most_in_flight, server.in_flight)
+
+    def _leave(self) -> None:
+        if self._counted:
+            self._counted = False
+            self._server.in_flight -= 1
+
+    def _send(self, answer: Answer) -> None:
+        transport, body = self._transport, answer.body or b""
+        if transport is None or transport.is_closing() or answer.transport == "hang":
+            return  # a connection that hangs stays counted until the other side closes it
+        self._leave()
+        more = "".join(f"{name}: {value}\r\n" for name, value in answer.headers.items())
+        head = (
+            f"HTTP/1.1 {answer.status} {_REASONS.get(answer.status, '')}\r\n"
+            f"Content-Type: application/json\r\nContent-Length: {len(body)}\r\n{more}\r\n"
+        ).encode()
+        if answer.transport == "whole":
+            transport.write(head + body)
+            self._busy = False
+            if self._buffer:
+                self._read()
+            return
+        transport.write(head + body[: len(body) // 2])
+        if answer.transport == "cut":
+            transport.close()
+            return
+        raw = transport.get_extra_info("socket")
+        raw.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        transport.abort()
