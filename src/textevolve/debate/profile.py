@@ -24,7 +24,9 @@ Protocol = Literal[
 ]
 Readout = Literal["auto", "stated", "expected", "probe"]
 Selection = Literal["argmax", "sample"]
-Name = Annotated[str, Field(min_length=1, max_length=60, pattern=r"^[^\s\[\]{}\"\\][^\n\r\[\]{}\"\\]*$")]
+Name = Annotated[
+    str, Field(min_length=1, max_length=60, pattern=r"^[^\s\[\]{}\"\\][^\n\r\[\]{}\"\\]*$")
+]
 
 
 class _Frozen(BaseModel):
@@ -58,13 +60,21 @@ class Agent(_Frozen):
 CONFIDENCE = Component(
     name="confidence",
     meaning="how sure you are that this response is the one to use",
-    rubric={0: "sure that it should not be used", 5: "undecided", 10: "sure that it should be used"},
+    rubric={
+        0: "sure that it should not be used",
+        5: "undecided",
+        10: "sure that it should be used",
+    },
     question="would a careful expert be content to use it as it stands?",
 )
 RELEVANCE = Component(
     name="relevance",
     meaning="how directly it addresses what the input asks",
-    rubric={0: "about something else", 5: "on the topic, but drifts", 10: "to the point throughout"},
+    rubric={
+        0: "about something else",
+        5: "on the topic, but drifts",
+        10: "to the point throughout",
+    },
     question="does it do exactly what the input asks, and nothing else?",
 )
 ACCURACY = Component(

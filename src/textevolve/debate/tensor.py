@@ -13,7 +13,7 @@ A missing turn leaves both the sum and the count: it is never a zero.
 
 from __future__ import annotations
 
-from typing import Literal, TypeAlias
+from typing import Any, Literal, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -43,8 +43,7 @@ def normalise(tensor: Array, weights: Array, aggregation: Aggregation = "mean") 
     present = ~np.isnan(votes)
     count = present.sum(axis=-2)
     if aggregation == "mean":
-        total = np.where(present, votes, 0.0).sum(axis=-2)
-        return np.divide(total, count, out=np.full(total.shape, np.nan), where=count > 0)
+        return _ratio(np.where(present, votes, 0.0).sum(axis=-2), count)
     cut = np.floor(count * TRIM) if aggregation == "trimmed" else np.floor((count - 1) / 2)
     return _middle_mean(votes, count, np.maximum(cut, 0))
 
@@ -52,12 +51,10 @@ def normalise(tensor: Array, weights: Array, aggregation: Aggregation = "mean") 
 def _middle_mean(votes: Array, count: NDArray[np.intp], cut: Array) -> Array:
     """Mean over axis -2 without the `cut` smallest and largest of the `count` present votes."""
     ordered = np.sort(votes, axis=-2)  # NaN goes last
-    rank = np.arange(votes.shape[-2])[:, None]
+    rank: Array = np.arange(float(votes.shape[-2]))[:, None]
     low, high = cut[..., None, :], (count - cut)[..., None, :]
     kept = (rank >= low) & (rank < high)
-    total = np.where(kept, ordered, 0.0).sum(axis=-2)
-    number = kept.sum(axis=-2)
-    return np.divide(total, number, out=np.full(total.shape, np.nan), where=number > 0)
+    return _ratio(np.where(kept, ordered, 0.0).sum(axis=-2), kept.sum(axis=-2))
 
 
 def unit_scores(s_norm: Array, weights: Array) -> Array:
@@ -76,9 +73,7 @@ def spread(tensor: Array, weights: Array) -> Array:
     present = ~np.isnan(by_agent)
     mean = _mean_present(by_agent, axes=(-2,))
     squares = np.where(present, (by_agent - mean[..., None, :]) ** 2, 0.0).sum(axis=-2)
-    count = present.sum(axis=-2)
-    variance = np.divide(squares, count, out=np.full(mean.shape, np.nan), where=count > 0)
-    return np.asarray(np.sqrt(variance))
+    return np.asarray(np.sqrt(_ratio(squares, present.sum(axis=-2))))
 
 
 def coverage(tensor: Array) -> Array:
@@ -101,8 +96,9 @@ def disagreement(scores: Array, weights: Array, mode: ConvergenceMode = "agents"
     count = present.sum(axis=-2)
     mean = _mean_present(pool, axes=(-2,))
     squares = np.where(present, (pool - mean[..., None, :]) ** 2, 0.0).sum(axis=-2)
-    deviation = np.sqrt(np.divide(squares, count, out=np.zeros(mean.shape), where=count > 0))
-    ratio = np.divide(deviation, mean, out=np.full(mean.shape, np.inf), where=mean > 0)
+    deviation = np.nan_to_num(np.sqrt(_ratio(squares, count)))
+    endless: Array = np.full(mean.shape, np.inf)
+    ratio = np.divide(deviation, mean, out=endless, where=mean > 0)
     agreed = (count > 0) & (deviation <= TIE * TOP_SCORE)
     return np.asarray(np.where(agreed, 0.0, ratio).max(axis=-1))
 
@@ -121,8 +117,7 @@ def softmax(s_norm: Array, temperature: float = 1.0) -> Array:
     shifted = np.where(present, (np.where(present, s_norm, 0.0) - finite) / temperature, -np.inf)
     powers = np.exp(shifted)
     total = powers.sum(axis=-1, keepdims=True)
-    shares = np.divide(powers, total, out=np.full(powers.shape, np.nan), where=total > 0)
-    return np.where(present, shares, np.nan)
+    return np.where(present, _ratio(powers, np.broadcast_to(total, powers.shape)), np.nan)
 
 
 def top_candidates(s_norm: Array) -> tuple[int, ...]:
@@ -134,6 +129,10 @@ def top_candidates(s_norm: Array) -> tuple[int, ...]:
 
 def _mean_present(values: Array, axes: tuple[int, ...]) -> Array:
     present = ~np.isnan(values)
-    total = np.where(present, values, 0.0).sum(axis=axes)
-    count = present.sum(axis=axes)
-    return np.divide(total, count, out=np.full(total.shape, np.nan), where=count > 0)
+    return _ratio(np.where(present, values, 0.0).sum(axis=axes), present.sum(axis=axes))
+
+
+def _ratio(total: Array, count: Any) -> Array:
+    """total / count, NaN where there is nothing to count."""
+    empty: Array = np.full(np.shape(total), np.nan)
+    return np.divide(total, count, out=empty, where=count > 0)

@@ -11,7 +11,7 @@ from __future__ import annotations
 import json
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from typing import Any, Generic, Literal, TypeVar
+from typing import Any, Generic, Literal, TypeVar, cast
 
 from pydantic import BaseModel, ValidationError
 
@@ -50,10 +50,10 @@ def repair_template() -> Template:
 def answer_schema(answer: type[BaseModel]) -> dict[str, Any]:
     """The JSON schema of an answer's type, without the titles that no model needs to read."""
 
-    def strip(node: Any, names: bool = False) -> Any:
+    def strip(node: object, names: bool = False) -> Any:
         """`names`: the keys of `node` are names of the author's, a "title" among them stays."""
         if isinstance(node, dict):
-            kept: dict[str, Any] = node
+            kept = cast(dict[str, object], node)
             return {
                 key: strip(value, key in ("properties", "$defs") and not names)
                 for key, value in kept.items()

@@ -37,7 +37,7 @@ class Template:
 def _environment() -> jinja2.Environment:
     import jinja2
 
-    return jinja2.Environment(  # noqa: S701 - prompts are plain text, escaping would alter them
+    return jinja2.Environment(  # plain text: escaping would alter it
         undefined=jinja2.StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
@@ -55,7 +55,7 @@ def make_template(name: str, source: str, variables: Iterable[str]) -> Template:
     from jinja2 import meta
 
     environment = _environment()
-    used = meta.find_undeclared_variables(environment.parse(source))
+    used = frozenset(meta.find_undeclared_variables(environment.parse(source)))
     promised = frozenset(variables)
     if used != promised:
         raise ValueError(f"template {name} uses {sorted(used)}, but is given {sorted(promised)}")

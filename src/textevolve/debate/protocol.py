@@ -1,0 +1,228 @@
+"""A debate, E: X x Y* x P* -> S*, round by round.
+
+`Debate` is an `Evaluator`. For each round, for each agent in order: recall, render, ask, and put
+the j x k scores into S[r, i]. After a round the agents' disagreement is measured; CV <= c ends the
+debate. What a turn sees, and what may run side by side, is the protocol's:
+
+    sequential             all earlier turns within the window        r x i calls one after another
+    blind-first            nothing in round 1, then as sequential     1 + (r - 1) x i
+    simultaneous           completed rounds only                      r
+    simultaneous-summary   a summary of the completed rounds          2 r
+    independent            nothing: a jury                            1
+"""
+
+from __future__ import annotations
+
+import datetime
+import random
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from textevolve.debate import tensor as arithmetic
+from textevolve.debate.fence import disarm, draw_nonce, fence
+from textevolve.debate.order import draw_labels
+from textevolve.debate.profile import Agent, Profile, override
+from textevolve.debate.result import DebateResult, Stop, Turn
+from textevolve.debate.turn import Stage, prompt, quote_turn, read_rules, sum_up, take_turn
+from textevolve.engine.local import gather_bounded
+from textevolve.errors import InputError
+from textevolve.evaluation import Case, Failure, Usage
+from textevolve.events import Listener, StepFinished, silence
+from textevolve.llm.model import Model
+from textevolve.memory.recall import Recall, nothing
+
+
+@dataclass(frozen=True)
+class Debate:
+    """Judges a case by a debate of the profile's agents.
+
+    `model_of` gives each agent its model. `side_by_side`: calls of one debate that may be in flight
+    together, where the protocol allows any; 1 keeps a local server's prefix cache warm. `today`
+    stands in every prompt, as YYYY-MM-DD.
+    """
+
+    profile: Profile
+    model_of: Callable[[Agent], Model]
+    recall: Recall = nothing
+    listener: Listener = silence
+    side_by_side: int = 64
+    today: str = field(default_factory=lambda: datetime.date.today().isoformat())
+
+    async def __call__(self, case: Case, /) -> DebateResult:
+        """The debate over one case.
+
+        Raises:
+            InputError: the case or its parameters cannot be used.
+            FatalModelError: no call can succeed (key, model, capability).
+        """
+        profile = override(self.profile, case.parameters)
+        check_case(case)
+        stage = self._set_stage(case, profile)
+        result = await _debate(stage)
+        self.listener(StepFinished(case.id, "debate", result))
+        return result
+
+    def _set_stage(self, case: Case, profile: Profile) -> Stage:
+        nonce = draw_nonce((case.input, *case.candidates), profile.seed)
+        generator = random.Random(f"{profile.seed}:{nonce}")
+        readout = choose_readout(profile, [self.model_of(a).name for a in profile.agents])
+        return Stage(
+            case=case,
+            profile=profile,
+            readout=readout,
+            nonce=nonce,
+            labels=draw_labels(len(case.candidates), generator),
+            today=self.today,
+            model_of=self.model_of,
+            recall=self.recall,
+            listener=self.listener,
+            side_by_side=self.side_by_side,
+            rules=read_rules(profile, readout),
+            input=fence("input", disarm(case.input, nonce)[0], nonce),
+            candidates=tuple(disarm(text, nonce)[0] for text in case.candidates),
+        )
+
+
+def check_case(case: Case) -> None:
+    """Raises InputError where the case has nothing that can be judged."""
+    if not case.candidates:
+        raise InputError("no candidates: give at least one text to be judged")
+    named = [("the input", case.input)]
+    named += [(f"candidate {n}", text) for n, text in enumerate(case.candidates, 1)]
+    for name, text in named:
+        if not isinstance(text, str):  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise InputError(f"{name} is not a text but {type(text).__name__}")
+        if not text.strip():
+            raise InputError(f"{name} is blank")
+        if "\0" in text:
+            raise InputError(f"{name} has a NUL character at position {text.index(chr(0))}")
+        try:
+            text.encode()
+        except UnicodeEncodeError as error:
+            raise InputError(
+                f"{name} has half a surrogate pair at position {error.start}: not valid text"
+            ) from None
+
+
+def choose_readout(profile: Profile, models: Sequence[str]) -> str:
+    """`auto` is `probe` where all models are local ones, else `stated`: a small model that states
+    scores gives most candidates the same."""
+    if profile.readout != "auto":
+        return profile.readout
+    return "probe" if all(name.startswith("local/") for name in models) else "stated"
+
+
+async def _debate(stage: Stage) -> DebateResult:
+    profile = stage.profile
+    table = _Table(stage)
+    cvs: list[float] = []
+    stopped: Stop = "rounds"
+    if profile.protocol == "independent":
+        await table.play_jury()
+        cvs = [table.disagreement(r) for r in range(profile.rounds)]
+        stopped = table.broken(range(profile.rounds)) or stopped
+    else:
+        for r in range(profile.rounds):
+            await table.play_round(r)
+            cvs.append(table.disagreement(r))
+            stage.listener(StepFinished(stage.case.id, "round", (r, cvs[-1])))
+            if broken := table.broken(range(r, r + 1)):
+                stopped = broken
+                break
+            if profile.convergence is not None and cvs[-1] <= profile.convergence:
+                stopped = "converged"
+                break
+    return DebateResult(
+        case=stage.case,
+        profile=profile.model_copy(update={"readout": stage.readout}),
+        turns=tuple(table.turns),
+        convergence=tuple(cvs),
+        stopped=stopped,
+        labels=stage.labels,
+        nonce=stage.nonce,
+        disarmed=disarm("\n".join((stage.case.input, *stage.case.candidates)), stage.nonce)[1],
+        summaries=tuple(table.summaries),
+        extra_usage=table.extra,
+    )
+
+
+class _Table:
+    """The debate as it stands: what was said, and what the next turn may see of it."""
+
+    def __init__(self, stage: Stage) -> None:
+        self.stage = stage
+        self.agents = range(len(stage.profile.agents))
+        self.turns: list[Turn] = []
+        self.spoken: list[tuple[int, str]] = []
+        self.summaries: list[str] = []
+        self.extra = Usage()
+
+    async def play_jury(self) -> None:
+        """All rounds at once; a round is another sample of the same blind turns."""
+        rounds = range(self.stage.profile.rounds)
+        asked = [(r, i) for r in rounds for i in self.agents]
+        self.turns = await gather_bounded(
+            [lambda r=r, i=i: take_turn(self.stage, r, i, (), sample=r) for r, i in asked],
+            self.stage.side_by_side,
+        )
+
+    async def play_round(self, r: int) -> None:
+        protocol = self.stage.profile.protocol
+        if protocol == "sequential" or (protocol == "blind-first" and r > 0):
+            for i in self.agents:
+                self._hear(await take_turn(self.stage, r, i, self._window(r)))
+            return
+        history: Sequence[str] = () if r == 0 else self._window(r)
+        if protocol == "simultaneous-summary" and r > 0:
+            summary, usage, failure = await sum_up(self.stage, history, r)
+            self.extra += usage
+            if summary is None:
+                self._skip_round(r, failure)
+                return
+            self.summaries.append(summary)
+            fenced = fence("summary", summary, self.stage.nonce)
+            history = (prompt("summarised").render(round=r, summary=fenced),)
+        turns = await gather_bounded(
+            [lambda i=i: take_turn(self.stage, r, i, history) for i in self.agents],
+            self.stage.side_by_side,
+        )
+        for turn in turns:
+            self._hear(turn)
+
+    def _hear(self, turn: Turn) -> None:
+        self.turns.append(turn)
+        if turn.failure is None:
+            self.spoken.append((turn.round, quote_turn(self.stage, turn)))
+
+    def _skip_round(self, r: int, failure: Failure | None) -> None:
+        """Without the summary its turns cannot be asked what they should be: none is made up."""
+        kind = failure.kind if failure else "failed"
+        reason = f"the summary before round {r + 1}: {failure.reason if failure else 'missing'}"
+        for i in self.agents:
+            model = self.stage.model_of(self.stage.profile.agents[i]).name
+            self._hear(Turn(r, i, model, (), failure=Failure(kind, reason)))
+
+    def _window(self, r: int) -> tuple[str, ...]:
+        """What was said in rounds q with r - l <= q, the current one included."""
+        window = self.stage.profile.history_rounds
+        first = 0 if window is None else r - window
+        return tuple(text for q, text in self.spoken if q >= first)
+
+    def disagreement(self, r: int) -> float:
+        profile = self.stage.profile
+        cells = (len(profile.agents), len(self.stage.labels), len(profile.components))
+        scores = np.full(cells, np.nan)
+        for turn in self.turns:
+            if turn.round == r and turn.scores is not None:
+                scores[turn.agent] = turn.scores
+        weights = np.array(profile.weight_list)
+        return float(arithmetic.disagreement(scores, weights, profile.convergence_mode))
+
+    def broken(self, rounds: range) -> Stop | None:
+        """Why the debate cannot go on: the budget is spent, or nobody in these rounds answered."""
+        turns = [t for t in self.turns if t.round in rounds]
+        if any(t.failure and t.failure.kind == "skipped" for t in turns):
+            return "budget"
+        return "failed" if all(t.failure for t in turns) else None

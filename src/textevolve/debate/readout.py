@@ -1,0 +1,196 @@
+"""How scores are read out of a model: `stated`, `expected` or `probe` (spec: score readout).
+
+`stated` takes the numbers in the answer. `expected` weighs the alternatives of each number's tokens
+by their probability. `probe` asks one yes / no question for each candidate and component after the
+argument; its score is 10 x P(yes) / (P(yes) + P(no)). A readout that an endpoint cannot give is a
+`CapabilityError`; none ever stands in for another.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from functools import lru_cache
+from typing import Annotated, Any
+
+from pydantic import BaseModel, ConfigDict, Field, create_model
+
+from textevolve.debate.result import Points
+from textevolve.errors import AnswerError, CapabilityError
+from textevolve.llm.model import Response, TokenLogprobs
+
+TOP_LOGPROBS = 20
+HIGHEST = 10
+
+_Score = Annotated[float, Field(ge=0, le=HIGHEST, allow_inf_nan=False)]
+_WholeScore = Annotated[int, Field(ge=0, le=HIGHEST)]
+_NUMBER = re.compile(r"\d+(?:\.\d+)?")
+
+
+class _Answer(BaseModel):
+    model_config = ConfigDict(extra="forbid", populate_by_name=True)
+
+    argument: str
+
+
+class _Points(BaseModel):
+    model_config = ConfigDict(extra="forbid", populate_by_name=True)
+
+    strengths: str
+    weaknesses: str
+    instructions: str
+
+
+@lru_cache(maxsize=512)
+def answer_type(
+    labels: tuple[int, ...], components: tuple[str, ...], readout: str
+) -> type[BaseModel]:
+    """The type of a turn's answer: the argument first, then each response under its label."""
+    points: type[BaseModel] = _Points
+    if readout != "probe":
+        kind: Any = _WholeScore if readout == "expected" else _Score
+        fields: dict[str, Any] = {
+            f"c{k}": (kind, Field(alias=name)) for k, name in enumerate(components)
+        }
+        config = ConfigDict(extra="forbid")
+        scores = create_model("Scores", __config__=config, **fields)
+        points = create_model("Points", __base__=_Points, scores=(scores, ...))
+    responses: dict[str, Any] = {
+        f"response_{n}": (points, Field(alias=f"Response {n}")) for n in labels
+    }
+    return create_model("Answer", __base__=_Answer, **responses)
+
+
+def read_points(answer: BaseModel, labels: tuple[int, ...]) -> tuple[Points, ...]:
+    """What the answer says about each candidate, in the case's order; `labels` is in that order."""
+    found = [getattr(answer, f"response_{n}") for n in labels]
+    return tuple(Points(f.strengths, f.weaknesses, f.instructions) for f in found)
+
+
+def read_stated(
+    answer: BaseModel, labels: tuple[int, ...], components: int
+) -> tuple[tuple[float, ...], ...]:
+    """The stated scores, j x k, in the case's order."""
+    return tuple(
+        tuple(
+            float(getattr(getattr(answer, f"response_{n}").scores, f"c{k}"))
+            for k in range(components)
+        )
+        for n in labels
+    )
+
+
+def read_expected(
+    response: Response, labels: tuple[int, ...], shown: tuple[int, ...], components: tuple[str, ...]
+) -> tuple[tuple[float, ...], ...]:
+    """Each score as the expectation over its number's tokens, j x k, in the case's order.
+
+    `shown` are the labels in the order of the answer. An alternative first digit counts as the
+    whole number, except that "1" shares its probability with "10" where the answer took that way.
+
+    Raises:
+        CapabilityError: the endpoint gave no log-probabilities.
+        AnswerError: the numbers cannot be found again among the tokens.
+    """
+    if not response.logprobs:
+        raise CapabilityError(
+            "the endpoint gives no log-probabilities, which the readout 'expected' needs;"
+            " use --readout stated"
+        )
+    starts: list[int] = []
+    text = ""
+    for token in response.logprobs:
+        starts.append(len(text))
+        text += token.token
+    found: dict[int, tuple[float, ...]] = {}
+    for n in shown:
+        place = text.find(f'"Response {n}"')
+        begin = text.find('"scores"', place) if place >= 0 else -1
+        end = text.find("}", begin)
+        if begin < 0 or end < 0:
+            raise AnswerError(f"the scores of Response {n} are not found among the tokens")
+        found[n] = tuple(
+            _expected_number(text, name, begin, end, starts, response.logprobs)
+            for name in components
+        )
+    return tuple(found[n] for n in labels)
+
+
+def _expected_number(
+    text: str,
+    name: str,
+    begin: int,
+    end: int,
+    starts: list[int],
+    tokens: tuple[TokenLogprobs, ...],
+) -> float:
+    import json
+
+    key = text.find(json.dumps(name, ensure_ascii=False), begin, end)
+    match = _NUMBER.search(text, key + len(name) + 2, end) if key >= 0 else None
+    if match is None:
+        raise AnswerError(f"no number for {name} is found among the tokens")
+    first = max(i for i, start in enumerate(starts) if start <= match.start())
+    numbers = _alternatives(tokens[first])
+    if "1" in numbers and tokens[first].token.strip().strip('":') == "1":
+        follows = tokens[first + 1] if first + 1 < len(tokens) else None
+        tenth = _share_of_zero(follows) if follows else 0.0
+        numbers["10"] = numbers.get("10", 0.0) + numbers["1"] * tenth
+        numbers["1"] *= 1.0 - tenth
+    total = sum(numbers.values())
+    if total <= 0:
+        raise AnswerError(f"the number for {name} has no digits among its alternatives")
+    return min(float(HIGHEST), sum(float(n) * p for n, p in numbers.items()) / total)
+
+
+def _alternatives(token: TokenLogprobs) -> dict[str, float]:
+    """Probability of each whole number from 0 to 10 that the token could have been."""
+    listed = dict(token.top)
+    listed.setdefault(token.token, token.logprob)
+    numbers: dict[str, float] = {}
+    for text, logprob in listed.items():
+        digits = text.strip().strip('":')
+        if digits.isascii() and digits.isdigit() and int(digits) <= HIGHEST:
+            numbers[digits] = numbers.get(digits, 0.0) + math.exp(logprob)
+    return numbers
+
+
+def _share_of_zero(token: TokenLogprobs) -> float:
+    listed = dict(token.top)
+    listed.setdefault(token.token, token.logprob)
+    return min(1.0, sum(math.exp(p) for text, p in listed.items() if text.strip() == "0"))
+
+
+def read_probe(response: Response) -> float:
+    """The log-odds of yes against no in the first token of a probe's answer.
+
+    Spellings ("Yes", " yes", "YES") are added up. A side that is not among the alternatives is
+    given the probability of the last one listed, which bounds it from above.
+
+    Raises:
+        CapabilityError: the endpoint gave no log-probabilities.
+        AnswerError: neither yes nor no is among the alternatives.
+    """
+    if not response.logprobs:
+        raise CapabilityError(
+            "the endpoint gives no log-probabilities, which the readout 'probe' needs;"
+            " use --readout stated"
+        )
+    token = response.logprobs[0]
+    listed = dict(token.top)
+    listed.setdefault(token.token, token.logprob)
+    sides = {"yes": 0.0, "no": 0.0}
+    for text, logprob in listed.items():
+        word = text.strip().strip(".,:;!\"'*").lower()
+        if word in sides:
+            sides[word] += math.exp(logprob)
+    if not any(sides.values()):
+        raise AnswerError(f"the probe was answered neither yes nor no, but {token.token!r}")
+    least = min(math.exp(p) for p in listed.values())
+    yes, no = (max(share, min(least, 1e-3), 1e-12) for share in (sides["yes"], sides["no"]))
+    return math.log(yes) - math.log(no)
+
+
+def probe_score(log_odds: float) -> float:
+    """10 x P(yes) / (P(yes) + P(no))."""
+    return HIGHEST / (1.0 + math.exp(-log_odds))

@@ -1,0 +1,93 @@
+"""Work on one event loop, bounded in number and in what it keeps in memory."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Sequence
+from typing import TypeVar
+
+T = TypeVar("T")
+R = TypeVar("R")
+
+
+async def gather_bounded(work: Sequence[Callable[[], Awaitable[T]]], limit: int) -> list[T]:
+    """Run all, at most `limit` at a time, and return their results in order.
+
+    The first error cancels the rest and is raised.
+    """
+    if limit == 1 or len(work) == 1:
+        return [await piece() for piece in work]
+    gate = asyncio.Semaphore(limit)
+
+    async def run(piece: Callable[[], Awaitable[T]]) -> T:
+        async with gate:
+            return await piece()
+
+    tasks = [asyncio.ensure_future(run(piece)) for piece in work]
+    try:
+        return list(await asyncio.gather(*tasks))
+    finally:
+        await _cancel(tasks)
+
+
+async def stream(
+    items: Iterable[T],
+    work: Callable[[T], Awaitable[R]],
+    limit: int,
+    *,
+    ordered: bool = True,
+    ahead: int = 4,
+) -> AsyncGenerator[R]:
+    """Results of `work` on each of the items, at most `limit` in flight; items are read lazily.
+
+    `ordered` keeps the items' order: then at most `ahead` x `limit` results wait for a slow one
+    before them, so memory stays flat over any number of items. Otherwise results come as they
+    finish. The first error cancels the rest and is raised.
+    """
+    source = iter(items)
+    waiting: deque[asyncio.Future[R]] = deque()
+    running: set[asyncio.Future[R]] = set()
+    progress = asyncio.Event()
+
+    def finish(task: asyncio.Future[R]) -> None:
+        running.discard(task)
+        if not ordered:
+            waiting.append(task)
+        progress.set()
+
+    def fill() -> bool:
+        """Start what may run now; False once the items are used up."""
+        while len(running) < limit and len(running) + len(waiting) < limit * ahead:
+            try:
+                item = next(source)
+            except StopIteration:
+                return False
+            task = asyncio.ensure_future(work(item))
+            running.add(task)
+            task.add_done_callback(finish)
+            if ordered:
+                waiting.append(task)
+        return True
+
+    more = True
+    try:
+        while True:
+            more = more and fill()
+            if waiting and waiting[0].done():
+                yield waiting.popleft().result()
+            elif running or waiting:
+                progress.clear()
+                await progress.wait()
+            elif not more:
+                return
+    finally:
+        await _cancel([*running, *waiting])
+
+
+async def _cancel(tasks: Iterable[asyncio.Future[R]]) -> None:
+    """Cancel what still runs and wait until it has ended."""
+    left = list(tasks)
+    for task in left:
+        task.cancel()
+    await asyncio.gather(*left, return_exceptions=True)

@@ -1,0 +1,79 @@
+"""Waiting for async code from plain code, also where an event loop already runs (notebooks).
+
+Async code runs on one event loop in a background thread. An interrupt in the waiting thread cancels
+the work and waits for its clean end before it is raised again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import AsyncGenerator, Coroutine, Iterator
+from concurrent.futures import Future
+from typing import Any, TypeVar
+
+T = TypeVar("T")
+
+_END: Any = object()
+
+
+class _Loop:
+    """An event loop in a thread of its own, for as long as the `with` block."""
+
+    def __enter__(self) -> _Loop:
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._run, name="textevolve", daemon=True)
+        self._thread.start()
+        return self
+
+    def _run(self) -> None:
+        asyncio.set_event_loop(self._loop)
+        self._loop.run_forever()
+
+    def wait(self, work: Coroutine[Any, Any, T]) -> T:
+        future: Future[T] = asyncio.run_coroutine_threadsafe(work, self._loop)
+        try:
+            return future.result()
+        except BaseException:
+            if not future.done():
+                future.cancel()
+                self._settle()
+            raise
+
+    def _settle(self) -> None:
+        """Let cancelled tasks reach their end."""
+
+        async def settle() -> None:
+            others = asyncio.all_tasks() - {asyncio.current_task()}
+            await asyncio.gather(*others, return_exceptions=True)
+
+        asyncio.run_coroutine_threadsafe(settle(), self._loop).result()
+
+    def __exit__(self, *_: object) -> None:
+        async def close() -> None:
+            await asyncio.get_running_loop().shutdown_asyncgens()
+
+        asyncio.run_coroutine_threadsafe(close(), self._loop).result()
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join()
+        self._loop.close()
+
+
+def run(work: Coroutine[Any, Any, T]) -> T:
+    """The result of `work`, waited for here."""
+    with _Loop() as loop:
+        return loop.wait(work)
+
+
+def iterate(source: AsyncGenerator[T]) -> Iterator[T]:
+    """The items of `source` as they come; leaving the loop early closes it cleanly."""
+
+    async def step() -> T:
+        return await anext(source, _END)
+
+    with _Loop() as loop:
+        try:
+            while (item := loop.wait(step())) is not _END:
+                yield item
+        finally:
+            loop.wait(source.aclose())
