@@ -1,0 +1,172 @@
+"""The journal on disk: keeps finished calls and finds them again (`textevolve.llm.journal`).
+
+Where two runs asked the same question at the same time, each finds its own answer again, so that a
+run recomputed from the journal is the run that was. Otherwise the first answer is found.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from sqlalchemy.engine import Connection, Row
+
+from textevolve.errors import StoreError
+from textevolve.evaluation import Usage
+from textevolve.llm.journal import Entry
+from textevolve.llm.model import Request, Response
+from textevolve.store.documents import (
+    bytes_to_text,
+    dump_response,
+    load_response,
+    restore_request,
+    store_request,
+    text_to_bytes,
+    unpack,
+)
+from textevolve.store.writer import Writer
+
+PAGE = 200
+"""How many calls are read at once."""
+
+_FIND = """
+SELECT id, prompt_tokens, cached_tokens, completion_tokens, cost, response,
+    run_id = :run OR EXISTS (SELECT 1 FROM reuses WHERE run_id = :run AND call_id = calls.id)
+FROM calls WHERE key = :key AND error IS NULL ORDER BY run_id = :run DESC, id LIMIT 1
+"""
+
+_PAGE = """
+SELECT * FROM calls WHERE id IN (
+    SELECT id FROM (SELECT id FROM calls WHERE run_id = :run AND id > :after ORDER BY id LIMIT :n)
+    UNION ALL
+    SELECT call_id FROM (SELECT call_id FROM reuses
+        WHERE run_id = :run AND call_id > :after ORDER BY call_id LIMIT :n)
+) ORDER BY id LIMIT :n
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class StoredCall:
+    """A call as it was kept, without its texts: `read_request` fetches them.
+
+    `reused`: asked by another run, and found by this one. `response` is None where `error` is not.
+    """
+
+    id: int
+    key: str
+    model: str
+    response: Response | None
+    error: str | None
+    usage: Usage
+    started: float
+    seconds: float
+    attempts: int
+    reused: bool
+    document: bytes
+    parts: bytes
+
+
+class StoreJournal:
+    """The journal of one run; a `textevolve.llm.journal.Journal`."""
+
+    def __init__(
+        self,
+        run_id: str,
+        writer: Writer,
+        read: Callable[[Callable[[Connection], tuple[Any, ...]]], tuple[Any, ...]],
+    ) -> None:
+        self._run_id = run_id
+        self._writer = writer
+        self._read = read
+
+    async def find(self, key: str) -> Response | None:
+        """The answer kept under `key`, marked as replayed, or None if there is none yet."""
+        wanted = {"run": self._run_id, "key": key}
+        row = self._read(lambda connection: _find(connection, wanted))
+        if not row:
+            return None
+        id, prompt_tokens, cached_tokens, completion_tokens, cost, response, ours = row
+        if not ours:
+            self._writer.submit_reuse(self._run_id, id)
+        return load_response(response, prompt_tokens, cached_tokens, completion_tokens, cost)
+
+    async def append(self, entry: Entry) -> None:
+        """Keep `entry`; returns once it is durable. Raises StoreError where it cannot be kept."""
+        row, texts = _entry_to_row(self._run_id, entry)
+        await self._writer.submit_call(row, texts)
+
+
+def _find(connection: Connection, wanted: dict[str, str]) -> tuple[Any, ...]:
+    row = connection.exec_driver_sql(_FIND, wanted).first()
+    return () if row is None else tuple(row)
+
+
+def _entry_to_row(run_id: str, entry: Entry) -> tuple[tuple[Any, ...], tuple[str, ...]]:
+    request = store_request(entry.request)
+    response, error = entry.response, entry.error
+    if (response is None) == (error is None):
+        raise StoreError("a call is kept with either a response or an error")
+    usage = Usage() if response is None else response.usage
+    row = (
+        run_id,
+        entry.key,
+        entry.model,
+        entry.started,
+        entry.seconds,
+        entry.attempts,
+        usage.prompt_tokens,
+        usage.cached_tokens,
+        usage.completion_tokens,
+        usage.cost,
+        request.parts,
+        request.document,
+        None if error is None else text_to_bytes(error),
+        None if response is None else dump_response(response),
+    )
+    return row, request.texts
+
+
+def read_page(reader: Connection, run_id: str, after: int) -> list[StoredCall]:
+    """The next calls that a run asked or found, oldest first; empty at the end."""
+    values = {"run": run_id, "after": after, "n": PAGE}
+    rows = reader.exec_driver_sql(_PAGE, values).all()
+    return [_row_to_call(row, run_id) for row in rows]
+
+
+def _row_to_call(row: Row[Any], run_id: str) -> StoredCall:
+    tokens = (row.prompt_tokens, row.cached_tokens, row.completion_tokens, row.cost)
+    response = None if row.response is None else load_response(row.response, *tokens)
+    return StoredCall(
+        id=row.id,
+        key=row.key,
+        model=row.model,
+        response=response,
+        error=None if row.error is None else bytes_to_text(row.error),
+        usage=Usage() if response is None else response.usage,
+        started=row.started,
+        seconds=row.seconds,
+        attempts=row.attempts,
+        reused=row.run_id != run_id,
+        document=row.request,
+        parts=row.parts,
+    )
+
+
+def read_request(reader: Connection, call: StoredCall) -> Request:
+    """The request of a call with all its texts."""
+    hashes = list(_split(call.parts))
+    wanted = tuple(set(hashes))
+    marks = ", ".join("?" * len(wanted))
+    query = f"SELECT hash, size, body FROM texts WHERE hash IN ({marks})"
+    found = {
+        hash: bytes_to_text(unpack(body, size))
+        for hash, size, body in reader.exec_driver_sql(query, wanted).all()
+    }
+    if len(found) < len(wanted):
+        raise StoreError(f"call {call.id}: {len(wanted) - len(found)} of its texts are missing")
+    return restore_request(call.document, [found[hash] for hash in hashes])
+
+
+def _split(parts: bytes) -> Iterator[bytes]:
+    return (parts[i : i + 32] for i in range(0, len(parts), 32))

@@ -1,0 +1,110 @@
+"""Who works on a run: one process at a time, and a dead one does not keep the others out.
+
+On this machine a holder is asked for by its process id and start time, so that a run can be taken
+up at once after a kill. Elsewhere (another host, another container) its heartbeat has to speak.
+"""
+
+from __future__ import annotations
+
+import os
+import secrets
+import socket
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+from sqlalchemy import select, update
+from sqlalchemy.engine import Connection
+
+from textevolve.errors import StoreError
+from textevolve.store.tables import runs
+
+BEAT_SECONDS = 10.0
+STALE_SECONDS = 60.0
+
+
+def take(connection: Connection, run_id: str) -> str:
+    """Take the run for this process and mark it as running; returns the token of the lease.
+
+    Raises:
+        StoreError: there is no such run, or a living process has it; names pid and host.
+    """
+    row = connection.execute(select(runs).where(runs.c.id == run_id)).one_or_none()
+    if row is None:
+        raise StoreError(f"run {run_id}: is not in this store; see `textevolve runs list`")
+    if is_held(row.lease_host, row.lease_pid, row.lease_process, row.lease_heartbeat):
+        raise StoreError(
+            f"run {run_id}: is in work by process {row.lease_pid} on {row.lease_host}; "
+            "wait for it or stop it first"
+        )
+    token, now, pid = secrets.token_hex(16), time.time(), os.getpid()
+    connection.execute(
+        update(runs)
+        .where(runs.c.id == run_id)
+        .values(
+            status="running",
+            updated=now,
+            lease_token=token,
+            lease_host=socket.gethostname(),
+            lease_pid=pid,
+            lease_process=process_identity(pid),
+            lease_heartbeat=now,
+        )
+    )
+    return token
+
+
+def release(connection: Connection, token: str) -> None:
+    """Give the lease back; a run that nobody has marked as finished or failed was interrupted."""
+    mine = runs.c.lease_token == token
+    connection.execute(
+        update(runs).where(mine, runs.c.status == "running").values(status="interrupted")
+    )
+    connection.execute(
+        update(runs)
+        .where(mine)
+        .values(
+            updated=time.time(),
+            lease_token=None,
+            lease_host=None,
+            lease_pid=None,
+            lease_process=None,
+            lease_heartbeat=None,
+        )
+    )
+
+
+def renew(connection: Connection, tokens: Sequence[str]) -> None:
+    connection.execute(
+        update(runs).where(runs.c.lease_token.in_(tokens)).values(lease_heartbeat=time.time())
+    )
+
+
+def is_held(
+    host: str | None, pid: int | None, process: str | None, heartbeat: float | None
+) -> bool:
+    """Whether the process that took the lease still lives, as far as can be seen from here."""
+    if host is None or pid is None:
+        return False
+    if process is not None and _same_machine(process, process_identity(os.getpid())):
+        return process_identity(pid) == process
+    return time.time() - (heartbeat or 0.0) < STALE_SECONDS
+
+
+def process_identity(pid: int) -> str | None:
+    """Boot, process namespace and start time: no two processes share it. None: gone, or unknown."""
+    try:
+        boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+        namespace = os.readlink("/proc/self/ns/pid")
+        stat = Path(f"/proc/{pid}/stat").read_text(errors="replace")
+    except OSError:
+        return None
+    state, *fields = stat.rpartition(")")[2].split()
+    # Killed, but its parent has not asked for its exit status yet.
+    if state in "ZX":
+        return None
+    return f"{boot} {namespace} {fields[18]}"
+
+
+def _same_machine(process: str, other: str | None) -> bool:
+    return other is not None and process.split()[:2] == other.split()[:2]

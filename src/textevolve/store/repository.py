@@ -1,0 +1,179 @@
+"""`Store`: the journal, the runs and their cases in one SQLite file. The SQL lives beside it.
+
+A store may be used from several threads and event loops at once, and a file by several processes.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from itertools import islice
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self, TypeVar
+
+from sqlalchemy.engine import Connection
+from sqlalchemy.exc import DBAPIError
+
+from textevolve.errors import StoreError
+from textevolve.evaluation import Case
+from textevolve.llm.model import Request
+from textevolve.store import journal, lease, removal, runs
+from textevolve.store.journal import StoredCall, StoreJournal
+from textevolve.store.runs import Freed, RunRecord, RunTotals, Status
+from textevolve.store.schema import connect, explain, prepare
+from textevolve.store.writer import Writer
+
+T = TypeVar("T")
+
+
+def open_store(path: Path | str) -> Store:
+    """Open the store in this file, which is made where it is missing. Close it, or use `with`.
+
+    Raises:
+        StoreError: the file cannot be used; says why and what to do.
+    """
+    return Store(Path(path).expanduser())
+
+
+class Store:
+    """An open store; a context manager, sync and async. Every method may raise StoreError."""
+
+    def __init__(self, path: Path) -> None:
+        prepare(path)
+        self.path = path
+        self._lock = threading.Lock()
+        self._reader = connect(path, writing=False)
+        self._writer = Writer(path)
+
+    def close(self) -> None:
+        """Wait until what was handed over is written, then let go of the file."""
+        self._writer.close()
+        with self._lock:
+            self._reader.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        await asyncio.shield(asyncio.to_thread(self.close))
+
+    # Calls
+
+    def journal(self, run_id: str) -> StoreJournal:
+        """The journal that keeps calls as those of this run."""
+        return StoreJournal(run_id, self._writer, self._read)
+
+    def calls(self, run_id: str) -> Iterator[StoredCall]:
+        """The calls that a run asked or found, failed ones too, oldest first."""
+        after = 0
+        while page := self._read(lambda c, after=after: journal.read_page(c, run_id, after)):
+            yield from page
+            after = page[-1].id
+
+    def read_request(self, call: StoredCall) -> Request:
+        """The request of a call, with all texts."""
+        return self._read(lambda c: journal.read_request(c, call))
+
+    # Runs
+
+    def create_run(
+        self, spec: Mapping[str, Any], fingerprint: str, name: str = "", source: str = ""
+    ) -> RunRecord:
+        """Note a run. `spec` is any JSON; a fingerprint that is known already is refused."""
+        return self._writer.run(lambda c: runs.create_run(c, spec, fingerprint, name, source))
+
+    def find_run(self, fingerprint: str) -> RunRecord | None:
+        return self._read(lambda c: runs.find_run(c, fingerprint))
+
+    def get_run(self, which: str) -> RunRecord:
+        """The run with this id, start of an id, or name; `last` is the newest."""
+        return self._read(lambda c: runs.get_run(c, which))
+
+    def list_runs(self, limit: int = 50) -> list[RunRecord]:
+        """The newest runs, newest first."""
+        return self._read(lambda c: runs.list_runs(c, limit))
+
+    def finish_run(self, run_id: str, status: Status) -> None:
+        self._writer.run(lambda c: runs.finish_run(c, run_id, status))
+
+    def run_totals(self, run_id: str) -> RunTotals:
+        return self._read(lambda c: runs.run_totals(c, run_id))
+
+    def delete_run(self, run_id: str) -> Freed:
+        """Remove a run with the calls and texts that no other run uses."""
+        return self._writer.run(lambda c: removal.delete_run(c, run_id))
+
+    @contextmanager
+    def lease(self, run_id: str) -> Generator[None]:
+        """Work on a run, which is refused while another living process, or this one, does.
+
+        On leaving, a run that was not marked as finished or failed counts as interrupted.
+        """
+        token = self._writer.run(lambda c: lease.take(c, run_id))
+        self._writer.hold_lease(token)
+        try:
+            yield
+        except BaseException:
+            # What went wrong says more than a lease that could not be given back; that one ends
+            # with the process.
+            with suppress(StoreError):
+                self._release(token)
+            raise
+        self._release(token)
+
+    def _release(self, token: str) -> None:
+        self._writer.drop_lease(token)
+        self._writer.run(lambda c: lease.release(c, token))
+
+    # Cases
+
+    def add_cases(self, run_id: str, cases: Iterable[Case]) -> int:
+        """Take in all cases of a run, read lazily; returns how many. Starts over after a crash."""
+        self._writer.run(lambda c: runs.start_cases(c, run_id))
+        count = 0
+        source = iter(cases)
+        while chunk := list(islice(source, runs.PAGE)):
+            self._writer.run(
+                lambda c, start=count, chunk=chunk: runs.insert_cases(c, run_id, start, chunk)
+            )
+            count += len(chunk)
+        self._writer.run(lambda c: runs.end_cases(c, run_id, count))
+        return count
+
+    def iterate_cases(self, run_id: str, start: int = 0) -> Iterator[Case]:
+        """The cases of a run in their order, from the index `start` on."""
+        while page := self._read(lambda c, start=start: runs.read_cases(c, run_id, start)):
+            yield from (case for _, case in page)
+            start = page[-1][0] + 1
+
+    def count_cases(self, run_id: str) -> int:
+        """How many cases are in so far."""
+        return self._read(lambda c: runs.count_cases(c, run_id))
+
+    def _read(self, query: Callable[[Connection], T]) -> T:
+        with self._lock:
+            if self._reader.closed:
+                raise StoreError(f"store {self.path}: is closed")
+            try:
+                return query(self._reader)
+            except DBAPIError as error:
+                raise explain(error, self.path) from error

@@ -1,0 +1,215 @@
+"""Runs and their cases: what was asked for, in which state it is, what it has used.
+
+Every function takes a connection; those that change something are called inside a transaction.
+"""
+
+from __future__ import annotations
+
+import secrets
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from sqlalchemy import Select, delete, func, insert, select, update
+from sqlalchemy.engine import Connection, Row
+
+from textevolve.errors import StoreError
+from textevolve.evaluation import Case, Usage
+from textevolve.store import lease
+from textevolve.store.documents import dump_case, dump_json, load_case, load_json, plain_text
+from textevolve.store.documents import text_to_bytes as to_bytes
+from textevolve.store.tables import cases, runs
+
+Status = Literal["running", "finished", "interrupted", "failed"]
+
+PAGE = 500
+"""How many cases are read or written at once."""
+
+_LETTERS = "abcdefghjkmnpqrstvwxyz23456789"
+
+
+@dataclass(frozen=True, slots=True)
+class RunRecord:
+    """A run as the store knows it. Times are Unix times.
+
+    `n_cases` is None until all cases have been taken in. A run whose process has died is
+    `interrupted`, whatever it said last. `source` says where the cases came from.
+    """
+
+    id: str
+    name: str
+    fingerprint: str
+    created: float
+    updated: float
+    status: Status
+    source: str
+    n_cases: int | None
+    spec: Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class RunTotals:
+    """`spent`: answers that the run asked for. `reused`: answers that other runs had paid for.
+
+    `failed` counts the calls that ended in an error.
+    """
+
+    spent: Usage
+    reused: Usage
+    failed: int
+
+
+@dataclass(frozen=True, slots=True)
+class Freed:
+    """What the removal of a run has freed; `bytes` are those of its calls and texts."""
+
+    cases: int
+    calls: int
+    texts: int
+    bytes: int
+
+
+def create_run(
+    connection: Connection, spec: Mapping[str, Any], fingerprint: str, name: str, source: str
+) -> RunRecord:
+    taken = find_run(connection, fingerprint)
+    if taken is not None:
+        raise StoreError(f"run {taken.id}: is this very run; resume it instead")
+    now = time.time()
+    values: dict[str, Any] = {
+        "id": _new_id(connection),
+        "name": plain_text(name),
+        "fingerprint": fingerprint,
+        "created": now,
+        "updated": now,
+        "status": "interrupted",
+        "source": plain_text(source),
+        "spec": dump_json(dict(spec), "the description of a run"),
+    }
+    connection.execute(insert(runs).values(values))
+    return get_run(connection, values["id"])
+
+
+def _new_id(connection: Connection) -> str:
+    """The date and four letters, such as `20250131-k3fx`."""
+    while True:
+        letters = "".join(secrets.choice(_LETTERS) for _ in range(4))
+        id = f"{time.strftime('%Y%m%d')}-{letters}"
+        if connection.execute(select(runs.c.id).where(runs.c.id == id)).first() is None:
+            return id
+
+
+def find_run(connection: Connection, fingerprint: str) -> RunRecord | None:
+    row = connection.execute(select(runs).where(runs.c.fingerprint == fingerprint)).one_or_none()
+    return None if row is None else _row_to_record(row)
+
+
+def get_run(connection: Connection, which: str) -> RunRecord:
+    """The run with this id, start of an id, or name; `last` is the newest.
+
+    Raises:
+        StoreError: there is none, or there are several.
+    """
+    for condition in _conditions(which):
+        found = connection.execute(condition.limit(5)).all()
+        if len(found) == 1:
+            return _row_to_record(found[0])
+        if found:
+            ids = ", ".join(row.id for row in found)
+            raise StoreError(f"run {which}: there are several ({ids}); name one by its id")
+    raise StoreError(f"run {which}: is not in this store; see `textevolve runs list`")
+
+
+def _conditions(which: str) -> Sequence[Select[Any]]:
+    newest = select(runs).order_by(runs.c.created.desc(), runs.c.id)
+    if which == "last":
+        return [newest.limit(1)]
+    wanted = plain_text(which)
+    by_id = [newest.where(runs.c.id == wanted), newest.where(runs.c.name == wanted)]
+    return [*by_id, newest.where(runs.c.id.startswith(wanted, autoescape=True))] if wanted else []
+
+
+def list_runs(connection: Connection, limit: int) -> list[RunRecord]:
+    """The newest runs, newest first."""
+    query = select(runs).order_by(runs.c.created.desc(), runs.c.id).limit(limit)
+    return [_row_to_record(row) for row in connection.execute(query)]
+
+
+def _row_to_record(row: Row[Any]) -> RunRecord:
+    status: Status = row.status
+    if status == "running" and not lease.is_held(
+        row.lease_host, row.lease_pid, row.lease_process, row.lease_heartbeat
+    ):
+        status = "interrupted"
+    return RunRecord(
+        id=row.id,
+        name=row.name,
+        fingerprint=row.fingerprint,
+        created=row.created,
+        updated=row.updated,
+        status=status,
+        source=row.source,
+        n_cases=row.n_cases,
+        spec=load_json(row.spec),
+    )
+
+
+def finish_run(connection: Connection, run_id: str, status: Status) -> None:
+    change = update(runs).where(runs.c.id == run_id).values(status=status, updated=time.time())
+    if connection.execute(change).rowcount == 0:
+        raise StoreError(f"run {run_id}: is not in this store; see `textevolve runs list`")
+
+
+def start_cases(connection: Connection, run_id: str) -> None:
+    """Make ready for the cases of a run; those of an attempt that was cut short are dropped."""
+    if get_run(connection, run_id).n_cases is not None:
+        raise StoreError(f"run {run_id}: has its cases already")
+    connection.execute(delete(cases).where(cases.c.run_id == run_id))
+
+
+def insert_cases(connection: Connection, run_id: str, start: int, chunk: Sequence[Case]) -> None:
+    rows = [
+        {"run_id": run_id, "index": index, "id": to_bytes(case.id), "body": dump_case(case)}
+        for index, case in enumerate(chunk, start)
+    ]
+    connection.execute(insert(cases), rows)
+
+
+def end_cases(connection: Connection, run_id: str, count: int) -> None:
+    connection.execute(
+        update(runs).where(runs.c.id == run_id).values(n_cases=count, updated=time.time())
+    )
+
+
+def read_cases(connection: Connection, run_id: str, start: int) -> list[tuple[int, Case]]:
+    """The next cases from the index `start` on; empty at the end."""
+    query = (
+        select(cases.c.index, cases.c.id, cases.c.body)
+        .where(cases.c.run_id == run_id, cases.c.index >= start)
+        .order_by(cases.c.index)
+        .limit(PAGE)
+    )
+    return [(index, load_case(id, body)) for index, id, body in connection.execute(query)]
+
+
+def count_cases(connection: Connection, run_id: str) -> int:
+    query = select(func.count()).select_from(cases).where(cases.c.run_id == run_id)
+    return connection.execute(query).scalar_one()
+
+
+_SUMS = """
+SELECT count(*) - count(error), coalesce(sum(prompt_tokens), 0), coalesce(sum(cached_tokens), 0),
+    coalesce(sum(completion_tokens), 0),
+    CASE WHEN count(cost) = count(*) THEN coalesce(sum(cost), 0.0) END, count(error)
+FROM calls WHERE
+"""
+
+
+def run_totals(connection: Connection, run_id: str) -> RunTotals:
+    """What the run has spent and used; the sums are the database's."""
+    spent = connection.exec_driver_sql(f"{_SUMS} run_id = ?", (run_id,)).one()
+    reused = connection.exec_driver_sql(
+        f"{_SUMS} id IN (SELECT call_id FROM reuses WHERE run_id = ?)", (run_id,)
+    ).one()
+    return RunTotals(Usage(*spent[:5]), Usage(*reused[:5]), failed=spent[5])

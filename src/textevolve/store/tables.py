@@ -1,0 +1,112 @@
+"""The tables of a store, and which schema they belong to. How they change: `store/migrations`.
+
+What comes from a user or a model is kept as bytes (UTF-8 with `surrogatepass`), because SQLite's
+TEXT cannot hold a lone surrogate. Small columns stand before large ones, so that sums read little.
+"""
+
+from __future__ import annotations
+
+from sqlalchemy import (
+    Column,
+    Float,
+    Index,
+    Integer,
+    LargeBinary,
+    MetaData,
+    Table,
+    Text,
+    text,
+)
+
+REVISION = "0001"
+"""The newest revision in `store/migrations/versions`; these tables are what it leads to."""
+
+APPLICATION_ID = 0x54457631
+"""Marks a SQLite file as a store of ours ("TEv1")."""
+
+metadata = MetaData()
+
+texts = Table(
+    "texts",
+    metadata,
+    Column("hash", LargeBinary, primary_key=True),
+    Column("size", Integer, nullable=False),
+    Column("body", LargeBinary, nullable=False),
+)
+"""Parts of messages and schemas, each once. `size` in bytes; a shorter `body` is compressed."""
+
+calls = Table(
+    "calls",
+    metadata,
+    Column("id", Integer, primary_key=True),
+    Column("run_id", Text, nullable=False),
+    Column("key", Text, nullable=False),
+    Column("model", Text, nullable=False),
+    Column("started", Float, nullable=False),
+    Column("seconds", Float, nullable=False),
+    Column("attempts", Integer, nullable=False),
+    Column("prompt_tokens", Integer, nullable=False),
+    Column("cached_tokens", Integer, nullable=False),
+    Column("completion_tokens", Integer, nullable=False),
+    Column("cost", Float),
+    Column("parts", LargeBinary, nullable=False),
+    Column("request", LargeBinary, nullable=False),
+    Column("error", LargeBinary),
+    Column("response", LargeBinary),
+    sqlite_autoincrement=True,
+)
+"""Every finished call, append-only. `parts`: the texts' hashes, 32 bytes each, in order."""
+
+Index("calls_answered", calls.c.key, sqlite_where=text("error IS NULL"))
+Index("calls_of_run", calls.c.run_id)
+
+reuses = Table(
+    "reuses",
+    metadata,
+    Column("run_id", Text, primary_key=True),
+    Column("call_id", Integer, primary_key=True),
+    sqlite_with_rowid=False,
+)
+"""Calls that a run found in the journal but that another run had asked."""
+
+Index("reuses_of_call", reuses.c.call_id)
+
+runs = Table(
+    "runs",
+    metadata,
+    Column("id", Text, primary_key=True),
+    Column("name", Text, nullable=False),
+    Column("fingerprint", Text, nullable=False, unique=True),
+    Column("created", Float, nullable=False),
+    Column("updated", Float, nullable=False),
+    Column("status", Text, nullable=False),
+    Column("source", Text, nullable=False),
+    Column("n_cases", Integer),
+    Column("lease_token", Text),
+    Column("lease_host", Text),
+    Column("lease_pid", Integer),
+    Column("lease_process", Text),
+    Column("lease_heartbeat", Float),
+    Column("spec", LargeBinary, nullable=False),
+)
+"""`n_cases` is NULL until all cases are in. `lease_process` tells processes of one pid apart."""
+
+cases = Table(
+    "cases",
+    metadata,
+    Column("run_id", Text, nullable=False),
+    Column("index", Integer, nullable=False),
+    Column("id", LargeBinary, nullable=False),
+    Column("body", LargeBinary, nullable=False),
+)
+
+Index("cases_in_order", cases.c.run_id, cases.c.index, unique=True)
+
+counters = Table(
+    "counters",
+    metadata,
+    Column("name", Text, primary_key=True),
+    Column("value", Integer, nullable=False),
+    sqlite_with_rowid=False,
+)
+"""`sweeps` grows when texts are deleted: writers forget then which texts they know to be there."""
