@@ -34,7 +34,9 @@ class SettingsError(TextEvolveError):
 
 
 class ModelError(TextEvolveError):
-    pass
+    """`attempts` counts all that were made, as `Response.attempts` does."""
+
+    attempts: int = 1
 
 
 class UnavailableError(ModelError):

@@ -1,0 +1,319 @@
+"""The one client of the OpenAI protocol: chat, embeddings and the list of models, on aiohttp.
+
+One call is one attempt: retries, limits, budget and journal are wrappers around this model. The
+only place that opens HTTP connections, so the only place where a key is written into a header.
+"""
+
+from __future__ import annotations
+
+import io
+import ipaddress
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import replace
+from time import perf_counter
+from typing import Any, Self, TypeVar
+from urllib.request import getproxies, proxy_bypass
+
+import aiohttp
+from pydantic import BaseModel, SecretStr, ValidationError
+from yarl import URL
+
+from textevolve.errors import (
+    AccessError,
+    AnswerError,
+    ModelError,
+    SettingsError,
+    UnavailableError,
+)
+from textevolve.llm.model import Request, Response
+from textevolve.llm.refusals import (
+    error_object,
+    failure,
+    one_line,
+    read_refusal,
+    refused_field,
+    retry_after,
+    without_logprobs,
+)
+from textevolve.llm.wire import (
+    Completion,
+    Embeddings,
+    ModelList,
+    as_response,
+    chat_body,
+    encode,
+    read_completion,
+)
+from textevolve.settings import Price, Timeouts
+
+Shape = TypeVar("Shape", bound=BaseModel)
+
+LARGE = 2**20
+"""Above this size aiohttp wants a body as a stream."""
+REAL_KEY = 8
+"""Shorter keys are placeholders ("none", "EMPTY"), which an answer may well hold as words."""
+
+
+def normalise_url(address: str) -> str:
+    """The base of all paths: `http://host:8000` and `http://host:8000/v1/` are the same endpoint.
+
+    Raises:
+        SettingsError: not an http address, or one with a user name or password in it.
+    """
+    try:
+        url = URL(address.strip())
+        url.port  # noqa: B018  a wrong port is found on reading it
+    except ValueError:
+        url = URL()
+    if url.scheme not in ("http", "https") or not url.host:
+        raise SettingsError("the endpoint's address is not of the form http(s)://host[:port]/v1")
+    if url.user is not None or url.password is not None:
+        raise SettingsError(
+            f"the address of {url.host} holds a user name or password; take it out and give a key "
+            "in the environment instead"
+        )
+    path = url.path.rstrip("/").removesuffix("/chat/completions").rstrip("/") or "/v1"
+    return str(url.origin().with_path(path))
+
+
+def is_loopback(address: str) -> bool:
+    host = URL(address).host or ""
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost" or host.endswith(".localhost")
+
+
+class OpenAIClient:
+    """A `Model` behind one endpoint. Use it in `async with`, or call `aclose` at the end.
+
+    `name` is the spec that names the model everywhere. `extra` are fields added to each chat body,
+    such as `{"cache_prompt": True}`. Without a price the cost of a call is unknown, except on
+    loopback without a key, where it is 0.
+
+    Each call raises `UnavailableError` (worth another try), `AccessError`, `CapabilityError`,
+    `TooLongError` or `RejectedError`.
+    """
+
+    def __init__(
+        self,
+        base_url: str,
+        model: str,
+        *,
+        name: str | None = None,
+        key: SecretStr | None = None,
+        timeouts: Timeouts | None = None,
+        price: Price | None = None,
+        max_tokens_field: str = "max_tokens",
+        extra: Mapping[str, Any] | None = None,
+        connections: int = 1024,
+    ) -> None:
+        self.base_url = normalise_url(base_url)
+        self.model = model
+        self._name = name or f"{self.base_url}#{model}"
+        self._key = key
+        self._secrets = _secrets(self._name, key)
+        self._timeouts = timeouts or Timeouts()
+        if price is None and key is None and is_loopback(self.base_url):
+            price = Price(input=0, output=0)
+        self._price = price
+        self._max_tokens_field = max_tokens_field
+        self._extra = dict(extra or {})
+        self._connections = connections
+        self._chat_url = URL(self.base_url + "/chat/completions")
+        self._proxy = _proxy(self._chat_url)
+        self._session: aiohttp.ClientSession | None = None
+        self._refused: set[str] = set()
+        self._schema_followed: bool | None = None
+
+    @property
+    def name(self) -> str:
+        return self._name
+
+    @property
+    def refused(self) -> frozenset[str]:
+        """Fields of the protocol that this endpoint refused, left out since."""
+        return frozenset(self._refused)
+
+    @property
+    def schema(self) -> bool | None:
+        """Whether the endpoint takes a JSON schema; None until one was sent."""
+        return False if "response_format" in self._refused else self._schema_followed
+
+    def __repr__(self) -> str:
+        return f"OpenAIClient({self._name!r})"
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.aclose()
+
+    async def aclose(self) -> None:
+        if self._session is not None:
+            await self._session.close()
+            self._session = None
+
+    async def __call__(self, request: Request, /) -> Response:
+        while True:
+            body = self._body(request)
+            started = perf_counter()
+            status, headers, raw = await self._exchange("POST", self._chat_url, encode(body))
+            if status == 200:
+                completion = self._read_completion(raw)
+                if completion.error is None:
+                    return self._response(completion, request, perf_counter() - started)
+                refusal = error_object(completion.error)
+                status = next((int(c) for c in refusal.code.split() if c.isdecimal()), 502)
+            else:
+                refusal = read_refusal(raw)
+            field = refused_field(status, refusal, body.keys())
+            if field is None:
+                raise failure(
+                    self._name,
+                    status,
+                    refusal,
+                    wait=retry_after(headers),
+                    secrets=self._secrets,
+                )
+            if field == "logprobs":
+                raise without_logprobs(self._name, one_line(refusal.message, self._secrets))
+            self._refused.add(field)
+
+    async def embed(self, texts: Sequence[str]) -> list[list[float]]:
+        """One vector for each text, in order.
+
+        Raises:
+            AnswerError: another number of vectors came back than texts were sent.
+        """
+        body = encode({"model": self.model, "input": list(texts), "encoding_format": "float"})
+        found = await self._ask("POST", "/embeddings", body, Embeddings)
+        vectors = sorted(found.data, key=lambda vector: vector.index)
+        if len(vectors) != len(texts):
+            raise AnswerError(f"{self._name}: {len(vectors)} vectors came for {len(texts)} texts")
+        return [vector.embedding for vector in vectors]
+
+    async def models(self) -> list[str]:
+        """The names of the models that the endpoint serves."""
+        found = await self._ask("GET", "/models", None, ModelList)
+        return [listed.id for listed in found.data or ()]
+
+    def _body(self, request: Request) -> dict[str, Any]:
+        swap = self._max_tokens_field == "max_tokens" and "max_tokens" in self._refused
+        field = "max_completion_tokens" if swap else self._max_tokens_field
+        body = chat_body(self.model, request, field) | self._extra
+        for name in self._refused:
+            body.pop(name, None)
+        return body
+
+    def _read_completion(self, raw: bytes) -> Completion:
+        completion = None
+        with suppress(ValueError, RecursionError):
+            completion = read_completion(raw)
+        if completion is None or (completion.error is None and not completion.choices):
+            raise UnavailableError(
+                f"{self._name}: a 200 without a chat completion: {self._say(raw)}"
+            )
+        return completion
+
+    def _response(self, completion: Completion, request: Request, seconds: float) -> Response:
+        response = as_response(completion, seconds, self._price)
+        if request.top_logprobs and response.text and not response.logprobs:
+            raise without_logprobs(self._name, "asked for, and left out of the answer")
+        if request.schema is not None and "response_format" not in self._refused:
+            self._schema_followed = True
+        for secret in self._secrets:
+            if len(secret) >= REAL_KEY and secret in response.text:
+                response = replace(
+                    response, text=response.text.replace(secret, "[key]"), logprobs=()
+                )
+        return response
+
+    async def _ask(self, method: str, path: str, body: bytes | None, shape: type[Shape]) -> Shape:
+        url = URL(self.base_url + path)
+        status, headers, raw = await self._exchange(method, url, body)
+        if status != 200:
+            wait, secrets = retry_after(headers), self._secrets
+            raise failure(self._name, status, read_refusal(raw), wait=wait, secrets=secrets)
+        found = None
+        with suppress(ValidationError):
+            found = shape.model_validate_json(raw)
+        if found is None:
+            raise UnavailableError(
+                f"{self._name}: {path} answered what it should not: {self._say(raw)}"
+            )
+        return found
+
+    async def _exchange(
+        self, method: str, url: URL, body: bytes | None
+    ) -> tuple[int, Mapping[str, str], bytes]:
+        """One HTTP exchange. Errors are raised after the `except`, so that none of ours refers to
+        an error of the transport, which may hold the headers."""
+        data = io.BytesIO(body) if body is not None and len(body) > LARGE else body
+        session = self._session or self._open()
+        try:
+            async with session.request(
+                method, url, data=data, proxy=self._proxy, allow_redirects=False
+            ) as answer:
+                return answer.status, answer.headers, await answer.read()
+        except (aiohttp.ClientError, OSError, TimeoutError) as error:
+            failed = self._unreachable(error)
+        raise failed
+
+    def _open(self) -> aiohttp.ClientSession:
+        headers = {"Content-Type": "application/json", "User-Agent": "textevolve"}
+        if self._key is not None:
+            headers["Authorization"] = f"Bearer {self._key.get_secret_value().strip()}"
+        limits = self._timeouts
+        self._session = aiohttp.ClientSession(
+            connector=aiohttp.TCPConnector(limit=self._connections, keepalive_timeout=30),
+            cookie_jar=aiohttp.DummyCookieJar(),
+            headers=headers,
+            timeout=aiohttp.ClientTimeout(
+                total=limits.total, sock_connect=limits.connect, sock_read=limits.read
+            ),
+        )
+        return self._session
+
+    def _unreachable(self, error: Exception) -> ModelError:
+        where, said = f"{self._name}: {self._chat_url.authority}", self._scrub(str(error))
+        if isinstance(error, aiohttp.ClientConnectorCertificateError):
+            return AccessError(f"{where}: its certificate is not trusted: {said}")
+        if isinstance(error, aiohttp.ConnectionTimeoutError):
+            return UnavailableError(f"{where}: no connection in {self._timeouts.connect:g} s")
+        if isinstance(error, TimeoutError):
+            read, total = self._timeouts.read, self._timeouts.total
+            return UnavailableError(
+                f"{where}: no whole answer in time (read {read:g} s, total {total:g} s)"
+            )
+        if isinstance(error, aiohttp.ClientConnectorError):
+            return UnavailableError(f"{where}: cannot connect: {said}")
+        if isinstance(error, aiohttp.ClientPayloadError):
+            return UnavailableError(f"{where}: the answer broke off")
+        return UnavailableError(f"{where}: the connection failed: {said or type(error).__name__}")
+
+    def _say(self, raw: bytes) -> str:
+        return self._scrub(raw[:2000].decode("utf-8", "replace")) or "nothing"
+
+    def _scrub(self, text: str) -> str:
+        return one_line(text, self._secrets)
+
+
+def _secrets(name: str, key: SecretStr | None) -> tuple[str, ...]:
+    """The texts that no message may hold, checked to be fit for a header."""
+    if key is None:
+        return ()
+    text = key.get_secret_value().strip()
+    if not text or not text.isascii() or not text.isprintable() or " " in text:
+        raise SettingsError(
+            f"{name}: the key is empty or has characters that a key cannot have; copy it again"
+        )
+    return (text,)
+
+
+def _proxy(url: URL) -> str | None:
+    """The proxy that the environment names for `url`; none for loopback."""
+    if url.host is None or is_loopback(str(url)) or proxy_bypass(url.host):
+        return None
+    return getproxies().get(url.scheme)

@@ -1,0 +1,170 @@
+"""What an endpoint's refusal means: from a status and a body to one of our errors.
+
+The words of endpoints differ, so codes are read first and phrases second. All text from an endpoint
+is made into one printable line, and its client's secrets are taken out, before anyone sees it.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+from email.utils import parsedate_to_datetime
+from time import time
+from typing import Any, cast
+
+from textevolve.errors import (
+    AccessError,
+    CapabilityError,
+    ModelError,
+    RejectedError,
+    TooLongError,
+    UnavailableError,
+)
+
+SHOWN = 300
+_READ = 1000
+_TOO_LONG = re.compile(
+    r"context[ _]?(length|window|size)|(prompt|input) is too long|input token count"
+    r"|reduce the length|request too large|too many (input )?tokens",
+    re.IGNORECASE,
+)
+_LIMIT = re.compile(
+    r"(?:maximum context length is|context size \(|allowed \(|context window of|>)\s*(\d[\d,]*)"
+)
+_UNSUPPORTED = re.compile(
+    r"support|unknown|unrecogni[sz]ed|unexpected|not permitted|not allowed|extra|unavailable",
+    re.IGNORECASE,
+)
+_SCHEMA = re.compile(
+    r"response_format|json.?schema|structured.?output|guided|grammar", re.IGNORECASE
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """What an endpoint said when it refused. `limit`: its context in tokens, where it told."""
+
+    message: str
+    code: str = ""
+    param: str = ""
+    limit: int | None = None
+
+
+def one_line(text: str, secrets: Collection[str] = ()) -> str:
+    """`text` without secrets, in one printable line of at most 300 characters."""
+    for secret in secrets:
+        text = text.replace(secret, "[key]")
+    line = " ".join("".join(c if c.isprintable() else " " for c in text[:100_000]).split())
+    return line if len(line) <= SHOWN else line[: SHOWN - 1] + "…"
+
+
+def read_refusal(body: bytes) -> Refusal:
+    """The parts of an error's body, whichever of the usual shapes it has."""
+    text = body.decode("utf-8", "replace")
+    try:
+        found: Any = json.loads(text)
+    except ValueError:
+        return Refusal(text)
+    if isinstance(found, list) and found:
+        found = cast("list[Any]", found)[0]
+    if not isinstance(found, dict):
+        return Refusal(text)
+    outer = cast("dict[str, Any]", found)
+    return error_object(outer.get("error") or outer.get("detail") or outer)
+
+
+def error_object(error: Any) -> Refusal:
+    if not isinstance(error, dict):
+        return Refusal(error if isinstance(error, str) else json.dumps(error))
+    said = cast("dict[str, Any]", error)
+    code = " ".join(str(said[k]) for k in ("code", "type", "status") if said.get(k))
+    limit = said.get("n_ctx")
+    return Refusal(
+        message=str(said.get("message") or said.get("detail") or json.dumps(said)),
+        code=code,
+        param=str(said.get("param") or ""),
+        limit=limit if isinstance(limit, int) else None,
+    )
+
+
+def retry_after(headers: Mapping[str, str]) -> float | None:
+    """Seconds that the endpoint asks to wait: a number or a date, or milliseconds of their own."""
+    milliseconds, said = headers.get("retry-after-ms"), headers.get("Retry-After")
+    try:
+        if milliseconds is not None:
+            return max(0.0, float(milliseconds) / 1000)
+        return None if said is None else max(0.0, float(said))
+    except ValueError:
+        pass
+    try:
+        return max(0.0, parsedate_to_datetime(said or "").timestamp() - time())
+    except (ValueError, OverflowError):
+        return None
+
+
+def is_too_long(status: int, refusal: Refusal) -> bool:
+    if status == 413:
+        return True
+    known = "context_length_exceeded" in refusal.code or "exceed_context_size" in refusal.code
+    return status in (400, 422, 500) and (known or bool(_TOO_LONG.search(refusal.message[:_READ])))
+
+
+def refused_field(status: int, refusal: Refusal, sent: Collection[str]) -> str | None:
+    """The field of the request that the endpoint does not know, where that is the reason."""
+    if status not in (400, 422, 501) or is_too_long(status, refusal):
+        return None
+    said = refusal.message[:_READ]
+    if "logprobs" in sent and ("logprobs" in refusal.param or "logprobs" in said):
+        return "logprobs"
+    if "response_format" in sent and (
+        refusal.param.startswith("response_format") or _SCHEMA.search(said)
+    ):
+        return "response_format"
+    if not _UNSUPPORTED.search(said + refusal.code):
+        return None
+    for field in ("max_tokens", "temperature", "seed"):
+        if field in sent and (refusal.param == field or re.search(rf"\b{field}\b", said)):
+            return field
+    return None
+
+
+def failure(
+    name: str,
+    status: int,
+    refusal: Refusal,
+    *,
+    wait: float | None = None,
+    secrets: Collection[str] = (),
+) -> ModelError:
+    """The error that stands for a refusal; `name` is the model's."""
+    said = one_line(refusal.message, secrets) or "no reason given"
+    if is_too_long(status, refusal):
+        return TooLongError(_too_long(name, refusal, said))
+    if status == 402 or "insufficient_quota" in refusal.code:
+        return AccessError(f"{name}: the account has no credit left ({status}): {said}")
+    if status in (408, 409, 425, 429) or (status >= 500 and status != 501):
+        return UnavailableError(f"{name}: {status}: {said}", status=status, retry_after=wait)
+    if status == 401:
+        return AccessError(f"{name}: the endpoint refuses the key (401): {said}; check the key")
+    if status == 403 and not re.search("flagged|moderation", refusal.message[:_READ]):
+        return AccessError(f"{name}: no right to use this model (403): {said}; check the account")
+    if status in (404, 405) or 300 <= status < 400:
+        hint = "check the model's name and the endpoint's address"
+        return AccessError(f"{name}: no such model or address ({status}): {said}; {hint}")
+    return RejectedError(f"{name}: the endpoint rejects the request ({status}): {said}")
+
+
+def _too_long(name: str, refusal: Refusal, said: str) -> str:
+    limit = refusal.limit
+    if limit is None and (found := _LIMIT.search(refusal.message[:_READ])):
+        limit = int(found.group(1).replace(",", ""))
+    what = f"the model's context of {limit} tokens" if limit else "the model's context"
+    hint = "shorten the input or the candidates, or take a model with a longer context"
+    return f"{name}: the prompt does not fit into {what} ({said}); {hint}"
+
+
+def without_logprobs(name: str, said: str) -> CapabilityError:
+    hint = "choose the readout `stated`, or a model that gives them"
+    return CapabilityError(f"{name}: the endpoint gives no log-probabilities ({said}); {hint}")
