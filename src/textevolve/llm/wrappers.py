@@ -1,0 +1,243 @@
+"""Models around a model: tried again, limited, journaled. `budget` holds the one that counts money.
+
+The usual order, outermost first: `Journaled(Budgeted(Retrying(Limited(client))))`. What is replayed
+costs nothing, a budget counts each call once, and a call that waits to be tried again holds no
+place among those in flight.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from contextvars import ContextVar
+from dataclasses import dataclass, field, replace
+from random import Random
+from time import perf_counter, time
+
+from textevolve.errors import ModelError, UnavailableError
+from textevolve.evaluation import Usage
+from textevolve.events import CallFinished, CallRetried, Listener, silence
+from textevolve.llm.journal import Entry, Journal
+from textevolve.llm.model import Model, Request, Response, request_key
+from textevolve.settings import Retries
+
+_deadline: ContextVar[asyncio.Timeout | None] = ContextVar("deadline", default=None)
+
+
+def backoff(retries: Retries, attempt: int, asked: float | None, rng: Random) -> float:
+    """Seconds to wait after the failed `attempt` (from 1): full jitter, on top of what was asked.
+
+    In [asked, asked + min(longest, first x 2^(attempt - 1))], so that callers who were told the
+    same time do not come back together.
+    """
+    most = min(retries.longest, retries.first * 2.0 ** min(attempt - 1, 60))
+    return (asked or 0.0) + rng.uniform(0.0, most)
+
+
+@dataclass(frozen=True, slots=True)
+class Retrying:
+    """Tries again what raised `UnavailableError`, up to `deadline` seconds for all attempts.
+
+    Time that a call waits for its place in a `Limited` inside does not count. The error that is
+    raised in the end has the number of attempts in `attempts`.
+    """
+
+    model: Model
+    retries: Retries = field(default_factory=Retries)
+    deadline: float = 900.0
+    listener: Listener = silence
+    rng: Random = field(default_factory=Random)
+
+    @property
+    def name(self) -> str:
+        return self.model.name
+
+    async def __call__(self, request: Request, /) -> Response:
+        attempt, last = 0, "no attempt ended"
+        limit = asyncio.timeout(self.deadline)
+        outer = _deadline.set(limit)
+        try:
+            async with limit:
+                while True:
+                    attempt += 1
+                    try:
+                        response = await self.model(request)
+                    except UnavailableError as error:
+                        failed = error
+                    except ModelError as error:
+                        error.attempts = attempt
+                        raise
+                    else:
+                        return response if attempt == 1 else replace(response, attempts=attempt)
+                    last = str(failed)
+                    await self._wait(failed, attempt, limit)
+        except TimeoutError:
+            if not limit.expired():
+                raise
+        finally:
+            _deadline.reset(outer)
+        raise self._given_up(attempt, last, f"the deadline of {self.deadline:g} s has passed")
+
+    async def _wait(self, failed: UnavailableError, attempt: int, limit: asyncio.Timeout) -> None:
+        """Waits before the next attempt, or raises where there can be none."""
+        if attempt >= self.retries.attempts:
+            raise self._given_up(attempt, str(failed), None, failed)
+        wait = backoff(self.retries, attempt, failed.retry_after, self.rng)
+        left = (limit.when() or 0.0) - asyncio.get_running_loop().time()
+        if wait >= left:
+            why = f"the next is due in {wait:.1f} s, past the deadline of {self.deadline:g} s"
+            raise self._given_up(attempt, str(failed), why, failed)
+        self.listener(CallRetried(self.name, str(failed), attempt, wait))
+        await asyncio.sleep(wait)
+
+    def _given_up(
+        self, attempt: int, last: str, why: str | None, failed: UnavailableError | None = None
+    ) -> UnavailableError:
+        tried = "1 attempt" if attempt == 1 else f"{attempt} attempts"
+        reason = f" ({why})" if why else ""
+        error = UnavailableError(
+            f"no answer after {tried}{reason}; the last: {last}",
+            status=failed.status if failed else None,
+            retry_after=failed.retry_after if failed else None,
+        )
+        error.attempts = attempt
+        return error
+
+
+class Limited:
+    """At most `limit` calls in flight, in the order they came; the limit follows the 429s.
+
+    Additive increase: one more for each round of `limit` answers, while the limit is in full use,
+    up to `most` (`start`, unless said). Multiplicative decrease: a 429 halves it, once for all
+    calls that had begun before. Never below 1.
+    """
+
+    def __init__(self, model: Model, start: int, *, most: int | None = None) -> None:
+        if start < 1 or (most is not None and most < start):
+            raise ValueError("start must be at least 1, and most at least start")
+        self.model = model
+        self.limit = float(start)
+        self.most = start if most is None else most
+        self.in_flight = 0
+        self._waiting: deque[asyncio.Future[None]] = deque()
+        self._decreases = 0
+
+    @property
+    def name(self) -> str:
+        return self.model.name
+
+    async def __call__(self, request: Request, /) -> Response:
+        if self._waiting or self.in_flight >= int(self.limit):
+            await self._wait()
+        else:
+            self.in_flight += 1
+        began = self._decreases
+        try:
+            response = await self.model(request)
+            self._increase()
+        except UnavailableError as error:
+            if error.status == 429:
+                self._decrease(began)
+            raise
+        finally:
+            self._leave()
+        return response
+
+    async def _wait(self) -> None:
+        """Waits for a place; the deadline around this call stands still meanwhile."""
+        loop = asyncio.get_running_loop()
+        place: asyncio.Future[None] = loop.create_future()
+        self._waiting.append(place)
+        limit = _deadline.get()
+        due = limit.when() if limit is not None else None
+        began = loop.time()
+        if limit is not None and due is not None:
+            limit.reschedule(None)
+        try:
+            await place
+        except asyncio.CancelledError:
+            if not place.cancelled():  # the place was given in the same turn of the loop
+                self._leave()
+            raise
+        if limit is not None and due is not None:
+            limit.reschedule(due + loop.time() - began)
+
+    def _leave(self) -> None:
+        self.in_flight -= 1
+        while self._waiting and self.in_flight < int(self.limit):
+            place = self._waiting.popleft()
+            if not place.done():
+                self.in_flight += 1
+                place.set_result(None)
+
+    def _increase(self) -> None:
+        if self.in_flight >= int(self.limit):
+            self.limit = min(float(self.most), self.limit + 1.0 / self.limit)
+
+    def _decrease(self, began: int) -> None:
+        if began == self._decreases:
+            self._decreases += 1
+            self.limit = max(1.0, self.limit / 2)
+
+
+class Journaled:
+    """Answers from the journal where it can; else asks, and keeps the outcome before it returns it.
+
+    Requests that are the same and come at the same time are asked once. What was cancelled or never
+    asked (a budget) is not kept.
+    """
+
+    def __init__(self, model: Model, journal: Journal, listener: Listener = silence) -> None:
+        self.model = model
+        self.journal = journal
+        self.listener = listener
+        self._asked: dict[str, asyncio.Future[Response | None]] = {}
+
+    @property
+    def name(self) -> str:
+        return self.model.name
+
+    async def __call__(self, request: Request, /) -> Response:
+        key = request_key(self.name, request)
+        while (asked := self._asked.get(key)) is not None:
+            shared = await asyncio.shield(asked)
+            if shared is not None:
+                return self._replayed(replace(shared, replayed=True))
+        outcome = self._asked[key] = asyncio.get_running_loop().create_future()
+        try:
+            found = await self.journal.find(key)
+            response = self._replayed(found) if found else await self._ask(key, request)
+            outcome.set_result(response)
+            return response
+        except Exception as error:
+            outcome.set_exception(error)
+            outcome.exception()  # nobody may be waiting for it
+            raise
+        finally:
+            del self._asked[key]
+            if not outcome.done():  # cancelled: the next in line asks
+                outcome.set_result(None)
+
+    def _replayed(self, response: Response) -> Response:
+        self.listener(CallFinished(self.name, response.usage, 0.0, replayed=True))
+        return response
+
+    async def _ask(self, key: str, request: Request) -> Response:
+        started, began = time(), perf_counter()
+        response, failed = None, None
+        try:
+            response = await self.model(request)
+        except ModelError as error:
+            failed = error
+        seconds = perf_counter() - began
+        reason = None if failed is None else str(failed)
+        attempts = response.attempts if response else failed.attempts if failed else 1
+        await self.journal.append(
+            Entry(key, self.name, request, response, reason, started, seconds, attempts)
+        )
+        usage = response.usage if response else Usage()
+        self.listener(CallFinished(self.name, usage, seconds, replayed=False, error=reason))
+        if response is None:
+            assert failed is not None
+            raise failed
+        return response
