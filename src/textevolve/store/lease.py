@@ -88,6 +88,8 @@ def is_held(
         return False
     if process is not None and _same_machine(process, process_identity(os.getpid())):
         return process_identity(pid) == process
+    if process is None and host == socket.gethostname() and not _exists(pid):
+        return False
     return time.time() - (heartbeat or 0.0) < STALE_SECONDS
 
 
@@ -108,3 +110,16 @@ def process_identity(pid: int) -> str | None:
 
 def _same_machine(process: str, other: str | None) -> bool:
     return other is not None and process.split()[:2] == other.split()[:2]
+
+
+def _exists(pid: int) -> bool:
+    """Where there is no /proc; True where that cannot be asked either (Windows)."""
+    if os.name != "posix":
+        return True
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        return True
+    return True

@@ -9,7 +9,6 @@ import asyncio
 import threading
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
-from itertools import islice
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self, TypeVar
@@ -35,7 +34,7 @@ def open_store(path: Path | str) -> Store:
     Raises:
         StoreError: the file cannot be used; says why and what to do.
     """
-    return Store(Path(path).expanduser())
+    return Store(Path(path).expanduser().absolute())
 
 
 class Store:
@@ -46,7 +45,11 @@ class Store:
         self.path = path
         self._lock = threading.Lock()
         self._reader = connect(path, writing=False)
-        self._writer = Writer(path)
+        try:
+            self._writer = Writer(path)
+        except BaseException:
+            self._reader.close()
+            raise
 
     def close(self) -> None:
         """Wait until what was handed over is written, then let go of the file."""
@@ -98,8 +101,16 @@ class Store:
     def create_run(
         self, spec: Mapping[str, Any], fingerprint: str, name: str = "", source: str = ""
     ) -> RunRecord:
-        """Note a run. `spec` is any JSON; a fingerprint that is known already is refused."""
+        """Note a run. `spec` is any JSON; a fingerprint that is known already is refused.
+
+        Until a lease is taken the run counts as interrupted.
+        """
         return self._writer.run(lambda c: runs.create_run(c, spec, fingerprint, name, source))
+
+    def settle_run(self, run_id: str, fingerprint: str) -> RunRecord:
+        """Give a new run, once its cases are in, its fingerprint; where another run has it, that
+        one is returned and the new one removed."""
+        return self._writer.run(lambda c: runs.settle_run(c, run_id, fingerprint))
 
     def find_run(self, fingerprint: str) -> RunRecord | None:
         return self._read(lambda c: runs.find_run(c, fingerprint))
@@ -150,11 +161,8 @@ class Store:
         """Take in all cases of a run, read lazily; returns how many. Starts over after a crash."""
         self._writer.run(lambda c: runs.start_cases(c, run_id))
         count = 0
-        source = iter(cases)
-        while chunk := list(islice(source, runs.PAGE)):
-            self._writer.run(
-                lambda c, start=count, chunk=chunk: runs.insert_cases(c, run_id, start, chunk)
-            )
+        for chunk in runs.chunk_cases(run_id, cases):
+            self._writer.run(lambda c, chunk=chunk: runs.insert_cases(c, chunk))
             count += len(chunk)
         self._writer.run(lambda c: runs.end_cases(c, run_id, count))
         return count

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import secrets
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -23,8 +23,12 @@ from textevolve.store.tables import cases, runs
 
 Status = Literal["running", "finished", "interrupted", "failed"]
 
-PAGE = 500
-"""How many cases are read or written at once."""
+PAGE = 100
+"""How many cases are read at once."""
+
+CHUNK = 1000
+CHUNK_BYTES = 4_000_000
+"""How many cases, or bytes of cases, go into one transaction."""
 
 _LETTERS = "abcdefghjkmnpqrstvwxyz23456789"
 
@@ -161,6 +165,17 @@ def finish_run(connection: Connection, run_id: str, status: Status) -> None:
         raise StoreError(f"run {run_id}: is not in this store; see `textevolve runs list`")
 
 
+def settle_run(connection: Connection, run_id: str, fingerprint: str) -> RunRecord:
+    """Give a new run its fingerprint; where another run has it, that one, and the new one goes."""
+    taken = find_run(connection, fingerprint)
+    if taken is not None and taken.n_cases is not None:
+        connection.execute(delete(cases).where(cases.c.run_id == run_id))
+        connection.execute(delete(runs).where(runs.c.id == run_id))
+        return taken
+    connection.execute(update(runs).where(runs.c.id == run_id).values(fingerprint=fingerprint))
+    return get_run(connection, run_id)
+
+
 def start_cases(connection: Connection, run_id: str) -> None:
     """Make ready for the cases of a run; those of an attempt that was cut short are dropped."""
     if get_run(connection, run_id).n_cases is not None:
@@ -168,11 +183,22 @@ def start_cases(connection: Connection, run_id: str) -> None:
     connection.execute(delete(cases).where(cases.c.run_id == run_id))
 
 
-def insert_cases(connection: Connection, run_id: str, start: int, chunk: Sequence[Case]) -> None:
-    rows = [
-        {"run_id": run_id, "index": index, "id": to_bytes(case.id), "body": dump_case(case)}
-        for index, case in enumerate(chunk, start)
-    ]
+def chunk_cases(run_id: str, source: Iterable[Case]) -> Iterator[list[dict[str, Any]]]:
+    """The rows of the cases, in lists of bounded size; `source` is read as they are taken."""
+    chunk: list[dict[str, Any]] = []
+    size = 0
+    for index, case in enumerate(source):
+        body = dump_case(case)
+        chunk.append({"run_id": run_id, "index": index, "id": to_bytes(case.id), "body": body})
+        size += len(body)
+        if len(chunk) == CHUNK or size >= CHUNK_BYTES:
+            yield chunk
+            chunk, size = [], 0
+    if chunk:
+        yield chunk
+
+
+def insert_cases(connection: Connection, rows: Sequence[dict[str, Any]]) -> None:
     connection.execute(insert(cases), rows)
 
 

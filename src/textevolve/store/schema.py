@@ -65,15 +65,17 @@ def connect(path: Path, *, writing: bool) -> Connection:
                 cursor.execute("PRAGMA query_only = ON")
         return raw
 
-    engine = create_engine("sqlite://", creator=create, poolclass=NullPool)
-    if not writing:
-        return engine.connect().execution_options(isolation_level="AUTOCOMMIT")
-
     def take_write_lock(connection: Connection) -> None:
         connection.exec_driver_sql("BEGIN IMMEDIATE")
 
-    event.listen(engine, "begin", take_write_lock)
-    return engine.connect()
+    engine = create_engine("sqlite://", creator=create, poolclass=NullPool)
+    if writing:
+        event.listen(engine, "begin", take_write_lock)
+    try:
+        connection = engine.connect()
+    except DBAPIError as error:
+        raise explain(error, path) from error
+    return connection if writing else connection.execution_options(isolation_level="AUTOCOMMIT")
 
 
 def prepare(path: Path) -> None:
@@ -98,12 +100,20 @@ def _create_file(path: Path) -> None:
         raise StoreError(f"store {path}: is a folder; name a file in it with --store")
     try:
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    except OSError as error:
+        raise StoreError(
+            f"store {path}: its folder cannot be made ({error.strerror}); choose another file "
+            "with --store"
+        ) from error
+    try:
         # An existing file is never opened here: closing it would drop the locks that SQLite holds
         # for other connections of this process.
         os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o600))
     except FileExistsError:
         if not path.is_file():
-            raise StoreError(f"store {path}: is not a file; choose another with --store") from None
+            raise StoreError(f"store {path}: is no plain file; name one with --store") from None
+        if not os.access(path, os.R_OK | os.W_OK):
+            raise StoreError(f"store {path}: {_ADVICE['SQLITE_READONLY']}") from None
     except OSError as error:
         raise StoreError(
             f"store {path}: cannot be created ({error.strerror}); choose another file with --store"
