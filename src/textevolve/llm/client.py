@@ -7,7 +7,6 @@ only place that opens HTTP connections, so the only place where a key is written
 from __future__ import annotations
 
 import io
-import ipaddress
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
@@ -27,6 +26,7 @@ from textevolve.errors import (
     UnavailableError,
 )
 from textevolve.llm.model import Request, Response
+from textevolve.llm.providers import Endpoint, is_loopback, normalise_url
 from textevolve.llm.refusals import (
     error_object,
     failure,
@@ -55,34 +55,20 @@ REAL_KEY = 8
 """Shorter keys are placeholders ("none", "EMPTY"), which an answer may well hold as words."""
 
 
-def normalise_url(address: str) -> str:
-    """The base of all paths: `http://host:8000` and `http://host:8000/v1/` are the same endpoint.
-
-    Raises:
-        SettingsError: not an http address, or one with a user name or password in it.
-    """
-    try:
-        url = URL(address.strip())
-        url.port  # noqa: B018  a wrong port is found on reading it
-    except ValueError:
-        url = URL()
-    if url.scheme not in ("http", "https") or not url.host:
-        raise SettingsError("the endpoint's address is not of the form http(s)://host[:port]/v1")
-    if url.user is not None or url.password is not None:
-        raise SettingsError(
-            f"the address of {url.host} holds a user name or password; take it out and give a key "
-            "in the environment instead"
-        )
-    path = url.path.rstrip("/").removesuffix("/chat/completions").rstrip("/") or "/v1"
-    return str(url.origin().with_path(path))
-
-
-def is_loopback(address: str) -> bool:
-    host = URL(address).host or ""
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return host == "localhost" or host.endswith(".localhost")
+def connect(
+    endpoint: Endpoint, timeouts: Timeouts, extra: Mapping[str, Any] | None = None
+) -> OpenAIClient:
+    """The client of a resolved endpoint; nothing is sent yet."""
+    return OpenAIClient(
+        endpoint.base_url,
+        endpoint.model,
+        name=endpoint.spec,
+        key=endpoint.key,
+        timeouts=timeouts,
+        price=endpoint.price,
+        max_tokens_field=endpoint.max_tokens_field,
+        extra=extra,
+    )
 
 
 class OpenAIClient:

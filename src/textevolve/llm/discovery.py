@@ -1,0 +1,192 @@
+"""Which model is used when none was chosen, and what an endpoint can do.
+
+The order of choice: what is configured, a key in the environment, a server that answers on this
+machine, local weights. The reason is given along, so that a user sees why.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from textevolve.errors import CapabilityError, ModelError
+from textevolve.llm.model import Message, Request
+from textevolve.llm.providers import LOCAL, PROVIDERS, known_providers
+from textevolve.settings import Provider, Settings, Timeouts
+
+if TYPE_CHECKING:
+    from textevolve.llm.client import OpenAIClient
+
+DIGIT = {
+    "type": "object",
+    "properties": {"digit": {"type": "integer"}},
+    "required": ["digit"],
+    "additionalProperties": False,
+}
+SERVERS = ("ollama", "vllm", "llamacpp", "lmstudio")
+QUICK = Timeouts(connect=0.3, read=0.3, total=0.3)
+NOT_FOR_CHAT = ("embed", "rerank", "whisper", "bge-", "minilm")
+"""Parts of the names of models that a server lists and that cannot answer a question."""
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """The spec of the model taken, and why, in words."""
+
+    spec: str
+    reason: str
+
+
+async def choose_model(settings: Settings, environ: Mapping[str, str] | None = None) -> Choice:
+    """The model to use when the caller names none."""
+    environ = os.environ if environ is None else environ
+    if settings.model:
+        return Choice(settings.model, "it is configured")
+    known = known_providers(settings)
+    keyed = {
+        name: provider
+        for name, provider in known.items()
+        if provider.key_env and environ.get(provider.key_env) and not provider.keyless
+    }
+    for name, provider in keyed.items():
+        if provider.default_model:
+            return Choice(f"{name}/{provider.default_model}", f"{provider.key_env} is set")
+    hint = "".join(
+        f"; {provider.key_env} is set too, but none of its models was chosen ({name}/MODEL)"
+        for name, provider in keyed.items()
+    )
+    for name, models in await _ask_servers(known):
+        chat = [
+            model for model in models if not any(part in model.lower() for part in NOT_FOR_CHAT)
+        ]
+        if chat:
+            where = known[name].base_url
+            return Choice(f"{name}/{chat[0]}", f"a server answers at {where}{hint}")
+    local = f"{LOCAL}/{PROVIDERS[LOCAL].default_model}"
+    return Choice(local, f"no model is configured and no server answers on this machine{hint}")
+
+
+async def _ask_servers(known: Mapping[str, Provider]) -> list[tuple[str, list[str]]]:
+    """The usual servers of this machine with what each serves, all asked at once."""
+    from textevolve.llm.client import OpenAIClient
+
+    async def ask(name: str) -> tuple[str, list[str]]:
+        async with OpenAIClient(known[name].base_url, "", timeouts=QUICK) as client:
+            with suppress(ModelError):
+                return name, await client.models()
+        return name, []
+
+    return list(await asyncio.gather(*(ask(name) for name in SERVERS)))
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """`value` is None where it could not be found out; `note` says what was seen."""
+
+    value: bool | None
+    note: str
+
+
+NOT_ASKED = Finding(None, "not asked, because the endpoint does not answer")
+
+
+@dataclass(frozen=True, slots=True)
+class Capabilities:
+    """`refused` are the fields of the protocol that the endpoint does not take."""
+
+    answers: Finding
+    models: tuple[str, ...] = ()
+    schema: Finding = NOT_ASKED
+    logprobs: Finding = NOT_ASKED
+    seed: Finding = NOT_ASKED
+    prefix_cache: Finding = NOT_ASKED
+    refused: tuple[str, ...] = ()
+
+
+async def probe_endpoint(client: OpenAIClient) -> Capabilities:
+    """Asks at most seven short questions. What the endpoint refuses is a finding, not an error."""
+    models: list[str] = []
+    with suppress(ModelError):  # some endpoints have no such list and answer all the same
+        models = await client.models()
+    try:
+        answered = await client(_question("Say hello."))
+    except ModelError as error:
+        return Capabilities(Finding(False, str(error)), tuple(models))
+    said = "it answers" if answered.text else f"an empty answer ({answered.finish_reason})"
+    return Capabilities(
+        answers=Finding(True, said),
+        models=tuple(models),
+        schema=await _probe_schema(client),
+        logprobs=await _probe_logprobs(client),
+        seed=await _probe_seed(client),
+        prefix_cache=await _probe_prefix_cache(client),
+        refused=tuple(sorted(client.refused)),
+    )
+
+
+def _question(text: str) -> Request:
+    return Request(messages=(Message("user", (text,)),), max_tokens=64)
+
+
+async def _probe_schema(client: OpenAIClient) -> Finding:
+    """A greeting is asked for, under the schema of a number: it comes only if that is followed."""
+    try:
+        answered = await client(replace(_question("Say hello."), schema=DIGIT))
+    except ModelError as error:
+        return Finding(None, str(error))
+    if client.schema is False:
+        return Finding(False, "the endpoint refuses a JSON schema")
+    try:
+        followed = isinstance(json.loads(answered.text)["digit"], int)
+    except (ValueError, KeyError, TypeError):
+        followed = False
+    if answered.finish_reason == "length" and not followed:
+        return Finding(None, "the answer was cut before it could be read")
+    return Finding(followed, "followed" if followed else "taken, but not followed")
+
+
+async def _probe_logprobs(client: OpenAIClient) -> Finding:
+    request = _question("Is water wet? Answer Yes or No.")
+    try:
+        answered = await client(replace(request, max_tokens=1, top_logprobs=5))
+    except CapabilityError as error:
+        return Finding(False, str(error))
+    except ModelError as error:
+        return Finding(None, str(error))
+    if not answered.logprobs:
+        return Finding(None, f"an empty answer ({answered.finish_reason})")
+    return Finding(True, f"{len(answered.logprobs[0].top)} alternatives a token")
+
+
+async def _probe_seed(client: OpenAIClient) -> Finding:
+    """The same question twice with one seed, at a temperature where two answers would differ."""
+    request = replace(_question("Write a line of a poem."), temperature=1.0, seed=7)
+    try:
+        first, second = await client(request), await client(request)
+    except ModelError as error:
+        return Finding(None, str(error))
+    if "seed" in client.refused:
+        return Finding(False, "the endpoint refuses a seed")
+    if not first.text:
+        return Finding(None, f"an empty answer ({first.finish_reason})")
+    same = first.text == second.text
+    return Finding(same, "two answers with one seed " + ("are the same" if same else "differ"))
+
+
+async def _probe_prefix_cache(client: OpenAIClient) -> Finding:
+    """Two prompts that share a long beginning: are cached tokens reported with the second?"""
+    shared = " ".join(f"Item {number} is of no importance." for number in range(60))
+    try:
+        await client(_question(f"{shared} Say one."))
+        second = await client(_question(f"{shared} Say two."))
+    except ModelError as error:
+        return Finding(None, str(error))
+    usage = second.usage
+    if not usage.cached_tokens:
+        return Finding(None, "no cached tokens are reported for a prompt of this length")
+    return Finding(True, f"{usage.cached_tokens} of {usage.prompt_tokens} prompt tokens cached")

@@ -1,0 +1,212 @@
+"""Where a model is reached: from a spec such as `openai/gpt-5-mini` to an `Endpoint`.
+
+A spec is `PROVIDER/MODEL`, a provider's name alone where it has a default model, or an address
+`http://host:8000/v1#MODEL`. The table of providers is extended and overridden by the settings.
+No prices are shipped, because they change: they come from the settings.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+from collections.abc import Mapping
+from dataclasses import dataclass
+from difflib import get_close_matches
+from urllib.parse import SplitResult, urlsplit
+
+from pydantic import SecretStr
+
+from textevolve.errors import SettingsError
+from textevolve.llm.keys import Key, find_key, keys_file
+from textevolve.settings import Price, Provider, Settings
+
+LOCAL = "local"
+ADDRESS_KEY = "TEXTEVOLVE_API_KEY"
+"""The only variable whose key is sent to an address that is given in place of a provider."""
+
+FORMS = "PROVIDER/MODEL such as openai/gpt-5-mini, or http://host:8000/v1#MODEL"
+
+# The addresses are those of the providers' own pages on OpenAI compatibility (read in 2026), the
+# ports those that the servers listen on when nothing else is said.
+PROVIDERS: Mapping[str, Provider] = {
+    "openai": Provider(
+        base_url="https://api.openai.com/v1",
+        key_env="OPENAI_API_KEY",
+        default_model="gpt-5-mini",
+        max_tokens_field="max_completion_tokens",
+    ),
+    "anthropic": Provider(base_url="https://api.anthropic.com/v1", key_env="ANTHROPIC_API_KEY"),
+    "gemini": Provider(
+        base_url="https://generativelanguage.googleapis.com/v1beta/openai",
+        key_env="GEMINI_API_KEY",
+        default_model="gemini-2.5-flash",
+    ),
+    "mistral": Provider(
+        base_url="https://api.mistral.ai/v1",
+        key_env="MISTRAL_API_KEY",
+        default_model="mistral-small-latest",
+    ),
+    "deepseek": Provider(
+        base_url="https://api.deepseek.com/v1",
+        key_env="DEEPSEEK_API_KEY",
+        default_model="deepseek-chat",
+    ),
+    "groq": Provider(base_url="https://api.groq.com/openai/v1", key_env="GROQ_API_KEY"),
+    "openrouter": Provider(base_url="https://openrouter.ai/api/v1", key_env="OPENROUTER_API_KEY"),
+    "together": Provider(base_url="https://api.together.ai/v1", key_env="TOGETHER_API_KEY"),
+    "fireworks": Provider(
+        base_url="https://api.fireworks.ai/inference/v1", key_env="FIREWORKS_API_KEY"
+    ),
+    "xai": Provider(base_url="https://api.x.ai/v1", key_env="XAI_API_KEY"),
+    "cerebras": Provider(base_url="https://api.cerebras.ai/v1", key_env="CEREBRAS_API_KEY"),
+    "ollama": Provider(base_url="http://127.0.0.1:11434/v1", keyless=True),
+    "vllm": Provider(base_url="http://127.0.0.1:8000/v1", key_env="VLLM_API_KEY", keyless=True),
+    "llamacpp": Provider(
+        base_url="http://127.0.0.1:8080/v1", key_env="LLAMA_API_KEY", keyless=True
+    ),
+    "lmstudio": Provider(base_url="http://127.0.0.1:1234/v1", keyless=True),
+    LOCAL: Provider(base_url="", default_model="qwen2.5-coder-1.5b", keyless=True),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Endpoint:
+    """A model and how it is reached. `spec` names it in full, in the journal and everywhere.
+
+    `base_url` is empty for `local`: its server is started inside the process by `llm.local`.
+    """
+
+    spec: str
+    provider: str
+    model: str
+    base_url: str
+    key: SecretStr | None = None
+    key_source: str = ""
+    price: Price | None = None
+    max_tokens_field: str = "max_tokens"
+
+    @property
+    def is_local(self) -> bool:
+        return self.provider == LOCAL
+
+
+def known_providers(settings: Settings) -> dict[str, Provider]:
+    """The user's own providers first, then those of the table that they do not override."""
+    rest = {name: value for name, value in PROVIDERS.items() if name not in settings.providers}
+    return settings.providers | rest
+
+
+def resolve(spec: str, settings: Settings) -> Endpoint:
+    """The endpoint that `spec` names, with its key.
+
+    Raises:
+        SettingsError: the provider is unknown, the model is not named, or a key is missing.
+    """
+    spec = spec.strip()
+    if "://" in spec:
+        return _address(spec, settings)
+    name, _, model = spec.partition("/")
+    known = known_providers(settings)
+    provider = known.get(name)
+    if provider is None:
+        raise SettingsError(_unknown(spec, name, known))
+    model = model or provider.default_model or ""
+    if not model:
+        raise SettingsError(f"{name}: no model is named; write {name}/MODEL")
+    full = f"{name}/{model}"
+    base_url = "" if name == LOCAL else normalise_url(provider.base_url)
+    key = _key(full, name, provider)
+    return Endpoint(
+        spec=full,
+        provider=name,
+        model=model,
+        base_url=base_url,
+        key=key.secret if key else None,
+        key_source=key.source if key else "",
+        price=_price(full, model, settings, free=name == LOCAL),
+        max_tokens_field=provider.max_tokens_field,
+    )
+
+
+def _unknown(spec: str, name: str, known: Mapping[str, Provider]) -> str:
+    near = get_close_matches(name, known, n=1)
+    if near:
+        return f"{spec}: there is no provider {name!r}; did you mean {near[0]!r}?"
+    if "/" not in spec:
+        return f"{spec}: not a model's full name; write {FORMS}"
+    names = ", ".join(known)
+    return (
+        f"{spec}: there is no provider {name!r}; known are {names}; add others to the settings "
+        f"under [providers.{name}]"
+    )
+
+
+def _key(spec: str, name: str, provider: Provider) -> Key | None:
+    if provider.key_env is None:
+        return None
+    key = find_key(name, provider.key_env, ask_keyring=not provider.keyless)
+    if key is None and not provider.keyless:
+        raise SettingsError(
+            f"{spec} needs a key: set {provider.key_env} in the environment, or run `keyring set "
+            f'textevolve {name}`, or write {name} = "..." into {keys_file()}, readable only by you'
+        )
+    return key
+
+
+def _address(spec: str, settings: Settings) -> Endpoint:
+    address, _, model = spec.partition("#")
+    base_url = normalise_url(address)
+    if not model:
+        raise SettingsError(f"{base_url}: no model is named; write {base_url}#MODEL")
+    full, host = f"{base_url}#{model}", urlsplit(base_url).netloc
+    key = find_key(host, ADDRESS_KEY, ask_keyring=not is_loopback(base_url))
+    return Endpoint(
+        spec=full,
+        provider=host,
+        model=model,
+        base_url=base_url,
+        key=key.secret if key else None,
+        key_source=key.source if key else "",
+        price=_price(full, model, settings, free=False),
+    )
+
+
+def _price(spec: str, model: str, settings: Settings, free: bool) -> Price | None:
+    given = settings.prices.get(spec) or settings.prices.get(model)
+    return Price(input=0, output=0) if free and given is None else given
+
+
+def normalise_url(address: str) -> str:
+    """The base of all paths: `http://host:8000` and `http://host:8000/v1/` are the same endpoint.
+
+    Raises:
+        SettingsError: not an http address, or one with a user name or password in it.
+    """
+    parts = _split(address)
+    if parts.username is not None or parts.password is not None:
+        raise SettingsError(
+            f"the address of {parts.hostname} holds a user name or password; take it out and give "
+            f"a key in {ADDRESS_KEY} instead"
+        )
+    path = parts.path.rstrip("/").removesuffix("/chat/completions").rstrip("/") or "/v1"
+    return f"{parts.scheme.lower()}://{parts.netloc.lower()}{path}"
+
+
+def _split(address: str) -> SplitResult:
+    """Says nothing of what is wrong in detail: what is no address may hold a password."""
+    try:
+        parts = urlsplit(address.strip())
+        usable = parts.scheme.lower() in ("http", "https") and bool(parts.hostname)
+        usable = usable and parts.port != 0 and not parts.query
+    except ValueError:
+        usable, parts = False, urlsplit("")
+    if not usable:
+        raise SettingsError("the endpoint's address is not of the form http(s)://host[:port]/v1")
+    return parts
+
+
+def is_loopback(address: str) -> bool:
+    host = urlsplit(address).hostname or ""
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost" or host.endswith(".localhost")
