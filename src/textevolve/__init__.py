@@ -1,0 +1,128 @@
+"""TextEvolve measures text by a structured debate of AI agents.
+
+    from textevolve import evaluate
+
+    result = evaluate("Explain tides to a child.", [first, second], rounds=2)
+    result.best, result.scores, result.feedback
+
+The names below are loaded when they are first used; importing the package does no work.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from textevolve.api import aevaluate, aevaluate_batch, evaluate, evaluate_batch
+    from textevolve.debate.profile import Agent, Component, Profile, load_profile
+    from textevolve.debate.protocol import Debate
+    from textevolve.debate.result import DebateResult, Feedback, LabelledTensor, Turn
+    from textevolve.errors import (
+        AccessError,
+        AnswerError,
+        BudgetError,
+        CapabilityError,
+        FatalModelError,
+        InputError,
+        MismatchError,
+        ModelError,
+        RejectedError,
+        SettingsError,
+        StoreError,
+        TextEvolveError,
+        TooLongError,
+        UnavailableError,
+    )
+    from textevolve.evaluation import (
+        Case,
+        Evaluation,
+        EvaluationResult,
+        Evaluator,
+        Failure,
+        Usage,
+    )
+    from textevolve.memory.recall import Cue, Memory, Recall
+    from textevolve.settings import Settings
+    from textevolve.wiring import Limits
+
+__version__ = "0.1.0"
+
+_HOMES = {
+    "api": ("aevaluate", "aevaluate_batch", "evaluate", "evaluate_batch"),
+    "debate.profile": ("Agent", "Component", "Profile", "load_profile"),
+    "debate.protocol": ("Debate",),
+    "debate.result": ("DebateResult", "Feedback", "LabelledTensor", "Turn"),
+    "errors": (
+        "AccessError",
+        "AnswerError",
+        "BudgetError",
+        "CapabilityError",
+        "FatalModelError",
+        "InputError",
+        "MismatchError",
+        "ModelError",
+        "RejectedError",
+        "SettingsError",
+        "StoreError",
+        "TextEvolveError",
+        "TooLongError",
+        "UnavailableError",
+    ),
+    "evaluation": ("Case", "Evaluation", "EvaluationResult", "Evaluator", "Failure", "Usage"),
+    "memory.recall": ("Cue", "Memory", "Recall"),
+    "settings": ("Settings",),
+    "wiring": ("Limits",),
+}
+_MODULES = {name: module for module, names in _HOMES.items() for name in names}
+
+__all__ = [
+    "AccessError",
+    "Agent",
+    "AnswerError",
+    "BudgetError",
+    "CapabilityError",
+    "Case",
+    "Component",
+    "Cue",
+    "Debate",
+    "DebateResult",
+    "Evaluation",
+    "EvaluationResult",
+    "Evaluator",
+    "Failure",
+    "FatalModelError",
+    "Feedback",
+    "InputError",
+    "LabelledTensor",
+    "Limits",
+    "Memory",
+    "MismatchError",
+    "ModelError",
+    "Profile",
+    "Recall",
+    "RejectedError",
+    "Settings",
+    "SettingsError",
+    "StoreError",
+    "TextEvolveError",
+    "TooLongError",
+    "Turn",
+    "UnavailableError",
+    "Usage",
+    "aevaluate",
+    "aevaluate_batch",
+    "evaluate",
+    "evaluate_batch",
+    "load_profile",
+]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _MODULES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(f"{__name__}.{_MODULES[name]}"), name)
+
+
+def __dir__() -> list[str]:
+    return sorted([*globals(), *_MODULES])

@@ -13,7 +13,7 @@ import re
 from functools import lru_cache
 from typing import Annotated, Any
 
-from pydantic import BaseModel, ConfigDict, Field, create_model
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, create_model
 
 from textevolve.debate.result import Points
 from textevolve.errors import AnswerError, CapabilityError
@@ -22,8 +22,17 @@ from textevolve.llm.model import Response, TokenLogprobs
 TOP_LOGPROBS = 20
 HIGHEST = 10
 
-_Score = Annotated[float, Field(ge=0, le=HIGHEST, allow_inf_nan=False)]
-_WholeScore = Annotated[int, Field(ge=0, le=HIGHEST)]
+
+def _no_boolean(value: object) -> object:
+    if isinstance(value, bool):
+        raise ValueError("a truth value is no score")
+    return value
+
+
+_Score = Annotated[
+    float, Field(ge=0, le=HIGHEST, allow_inf_nan=False), BeforeValidator(_no_boolean)
+]
+_WholeScore = Annotated[int, Field(ge=0, le=HIGHEST), BeforeValidator(_no_boolean)]
 _NUMBER = re.compile(r"\d+(?:\.\d+)?")
 
 

@@ -1,0 +1,95 @@
+"""What a run may take, before anything is spent: a range of calls, tokens and cost.
+
+The least is a run in which every debate converges after its first round and answers are short; the
+most is all rounds with every answer as long as allowed and asked for twice. Tokens are counted as
+characters / 3 to characters / 5, so they bound what tokenisers make of ordinary prose; code, and
+languages without spaces, can lie above.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+
+from textevolve.debate.profile import Profile, override
+from textevolve.debate.protocol import choose_readout
+from textevolve.debate.turn import read_rules
+from textevolve.evaluation import Case, Usage
+from textevolve.settings import Price
+
+SHORT_ANSWER = 120
+SHORT_POINTS = 60
+PROBE_CHARACTERS = 220
+REQUEST_CHARACTERS = 700
+CHARACTERS_SPOKEN = 4
+
+
+@dataclass(frozen=True, slots=True)
+class Estimate:
+    """The least and the most that the cases may use; a cost is None where a price is unknown."""
+
+    cases: int
+    least: Usage
+    most: Usage
+
+
+PriceOf = Callable[[str], Price | None]
+
+
+def estimate(cases: Iterable[Case], profile: Profile, model: str, price_of: PriceOf) -> Estimate:
+    """The range for all cases; they are read one by one.
+
+    Raises:
+        InputError: a case's own parameters are wrong.
+    """
+    number, least, most = 0, Usage(), Usage()
+    for case in cases:
+        own = override(profile, case.parameters, f"case {case.id}: ")
+        number += 1
+        least += _case(case, own, model, price_of, longest=False)
+        most += _case(case, own, model, price_of, longest=True)
+    return Estimate(number, least, most)
+
+
+def _case(case: Case, profile: Profile, model: str, price_of: PriceOf, *, longest: bool) -> Usage:
+    readout = choose_readout(profile, [a.model or model for a in profile.agents])
+    probes = len(case.candidates) * len(profile.components) if readout == "probe" else 0
+    texts = len(case.input) + sum(len(text) for text in case.candidates)
+    opening = len(read_rules(profile, readout)) + texts + REQUEST_CHARACTERS
+    short = SHORT_ANSWER + SHORT_POINTS * len(case.candidates)
+    answer = profile.max_answer_tokens if longest else min(short, profile.max_answer_tokens)
+    times = 2 if profile.order == "swap" and len(case.candidates) > 1 else 1
+    early = profile.convergence is not None and profile.protocol != "independent"
+    total = Usage()
+    for r in range(1 if early and not longest else profile.rounds):
+        for i, agent in enumerate(profile.agents):
+            length = opening + _turns_heard(profile, r, i) * answer * CHARACTERS_SPOKEN
+            turn = _turn(length, answer, probes, price_of(agent.model or model), longest)
+            total = sum([turn] * times, total)
+        if profile.protocol == "simultaneous-summary" and r > 0:
+            heard = r * len(profile.agents) * answer * CHARACTERS_SPOKEN
+            price = price_of(profile.agents[0].model or model)
+            summary = _turn(opening + heard, answer, 0, price, longest=False)
+            total += summary
+    return total
+
+
+def _turn(length: float, answer: int, probes: int, price: Price | None, longest: bool) -> Usage:
+    """`length` is the prompt's, in characters; the longest turn is asked for twice."""
+    ratio, asked = (3.0, 2) if longest else (5.0, 1)
+    prompt = asked * length / ratio + probes * ((length + PROBE_CHARACTERS) / ratio + answer)
+    completion = asked * answer + probes
+    cost = None if price is None else (prompt * price.input + completion * price.output) / 1e6
+    return Usage(asked + probes, round(prompt), 0, completion, cost)
+
+
+def _turns_heard(profile: Profile, r: int, i: int) -> int:
+    """How many earlier turns stand in the prompt of turn i of round r."""
+    agents = len(profile.agents)
+    window = r if profile.history_rounds is None else min(r, profile.history_rounds)
+    if profile.protocol == "independent" or (profile.protocol == "blind-first" and r == 0):
+        return 0
+    if profile.protocol == "simultaneous-summary":
+        return min(r, 1)
+    heard = window * agents
+    return heard if profile.protocol == "simultaneous" else heard + i

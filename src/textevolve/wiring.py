@@ -1,0 +1,162 @@
+"""Where the parts are put together: settings in, working models out.
+
+The order around a client, outermost first: journal, budget, retries, limit. A model is opened with
+its first call that the journal cannot answer, so a finished run starts no server and needs no key.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator, Callable
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from pydantic import SecretStr
+
+from textevolve.errors import BudgetError
+from textevolve.events import Listener, silence
+from textevolve.llm.budget import Budget, Budgeted
+from textevolve.llm.journal import Journal
+from textevolve.llm.model import Model, Request, Response
+from textevolve.llm.wrappers import Journaled, Limited, Retrying
+from textevolve.settings import Price, Settings
+
+if TYPE_CHECKING:
+    from textevolve.llm.client import OpenAIClient
+
+CALLS_IN_FLIGHT = 32
+MOST_CALLS_IN_FLIGHT = 512
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """What a run may use: `cost` in US dollars, tokens of prompts and answers, calls."""
+
+    cost: float | None = None
+    tokens: int | None = None
+    calls: int | None = None
+
+
+@asynccontextmanager
+async def open_models(
+    settings: Settings, journal: Journal, limits: Limits = Limits(), listener: Listener = silence
+) -> AsyncGenerator[Callable[[str], Model]]:
+    """Gives a function from a model's spec to the model; all of them share one budget."""
+    budget = Budget(cost=limits.cost, tokens=limits.tokens, calls=limits.calls)
+    limited = any(limit is not None for limit in (limits.cost, limits.tokens, limits.calls))
+    models: dict[str, Model] = {}
+    async with AsyncExitStack() as stack:
+
+        def model_of(spec: str) -> Model:
+            if spec not in models:
+                model: Model = _Opening(spec, settings, stack, listener)
+                if limited:
+                    model = Budgeted(model, budget, price_of(spec, settings))
+                models[spec] = Journaled(model, journal, listener)
+            return models[spec]
+
+        yield model_of
+
+
+def replay_models(journal: Journal) -> Callable[[str], Model]:
+    """Models that answer from the journal alone."""
+    return lambda spec: Journaled(_NotAsked(spec), journal)
+
+
+def price_of(spec: str, settings: Settings) -> Price | None:
+    """The price of a model, None where it is not known. Local models cost nothing."""
+    if spec.startswith("local/"):
+        return Price(input=0, output=0)
+    return settings.prices.get(spec) or settings.prices.get(spec.partition("/")[2])
+
+
+class _NotAsked:
+    """Stands where a model would be; reaching it means that the journal has no answer."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+
+    async def __call__(self, request: Request, /) -> Response:
+        raise BudgetError("not in the journal; resume the run to ask it")
+
+
+class _Opening:
+    """A model that is opened, once, with its first call."""
+
+    def __init__(
+        self, name: str, settings: Settings, stack: AsyncExitStack, listener: Listener
+    ) -> None:
+        self.name = name
+        self._settings = settings
+        self._stack = stack
+        self._listener = listener
+        self._lock = asyncio.Lock()
+        self._model: Model | None = None
+
+    async def __call__(self, request: Request, /) -> Response:
+        if self._model is None:
+            async with self._lock:
+                if self._model is None:
+                    self._model = await self._open()
+        return await self._model(request)
+
+    async def _open(self) -> Model:
+        client, start, most = await open_client(self.name, self._settings, self._stack)
+        limited = Limited(client, start, most=most)
+        settings = self._settings
+        return Retrying(limited, settings.retries, settings.timeouts.deadline, self._listener)
+
+
+async def open_client(
+    spec: str, settings: Settings, stack: AsyncExitStack
+) -> tuple[OpenAIClient, int, int]:
+    """A client for the endpoint that a spec names, and how many calls it may start with and reach.
+
+    A local model's weights are fetched where they are missing, and its server is started.
+    """
+    from textevolve.llm.client import OpenAIClient
+    from textevolve.llm.providers import resolve
+
+    endpoint = resolve(spec, settings)
+    if endpoint.is_local:
+        from textevolve.llm.local import serve
+        from textevolve.llm.weights import fetch
+
+        path = await asyncio.to_thread(fetch, endpoint.model, settings)
+        server = await asyncio.to_thread(serve, path, settings.local, name=endpoint.model)
+        stack.callback(server.stop)
+        client = OpenAIClient(
+            server.base_url,
+            endpoint.model,
+            name=endpoint.spec,
+            key=SecretStr(server.api_key),
+            timeouts=settings.timeouts,
+            price=Price(input=0, output=0),
+        )
+        start = most = server.slots
+    else:
+        client = OpenAIClient(
+            endpoint.base_url,
+            endpoint.model,
+            name=endpoint.spec,
+            key=endpoint.key,
+            timeouts=settings.timeouts,
+            price=endpoint.price,
+            max_tokens_field=endpoint.max_tokens_field,
+        )
+        start = max(CALLS_IN_FLIGHT, settings.concurrency or 0)
+        most = max(MOST_CALLS_IN_FLIGHT, start)
+    return await stack.enter_async_context(client), start, most
+
+
+async def choose_model(settings: Settings, model: str | None) -> tuple[str, str]:
+    """The full spec of the model that was named, or else of one that is found, and why it was."""
+    from textevolve.llm.discovery import choose_model as find_model
+    from textevolve.llm.providers import resolve
+
+    named = model or settings.model
+    if named:
+        return resolve(named, settings).spec, "named" if model else "configured"
+    choice = await find_model(settings)
+    return choice.spec, choice.reason

@@ -1,0 +1,132 @@
+import json
+import math
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from textevolve.debate.readout import (
+    answer_type,
+    probe_score,
+    read_expected,
+    read_points,
+    read_probe,
+    read_stated,
+)
+from textevolve.errors import AnswerError, CapabilityError
+from textevolve.evaluation import Usage
+from textevolve.llm.model import Response, TokenLogprobs
+from textevolve.llm.structured import read_answer
+
+COMPONENTS = ("accuracy", "title")
+
+
+def response(text="", tokens=(), finish_reason="stop"):
+    return Response(text, finish_reason, Usage(), tuple(tokens))
+
+
+def answer(scores, readout="stated", labels=(1, 2)):
+    points = {"strengths": "s", "weaknesses": "w", "instructions": "i"}
+    data = {"argument": "a"}
+    for label, row in zip(labels, scores, strict=True):
+        data[f"Response {label}"] = points | {"scores": dict(zip(COMPONENTS, row, strict=True))}
+    return read_answer(response(json.dumps(data)), answer_type(labels, COMPONENTS, readout))[0]
+
+
+def test_scores_are_found_by_label_and_name_never_by_place():
+    made = answer([(1, 2), (3, 4)], labels=(2, 1))
+    assert read_stated(made, (1, 2), 2) == ((3.0, 4.0), (1.0, 2.0))
+    assert read_stated(made, (2, 1), 2) == ((1.0, 2.0), (3.0, 4.0))
+    assert [p.strengths for p in read_points(made, (1, 2))] == ["s", "s"]
+
+
+@pytest.mark.parametrize("score", [-0.1, 10.01, math.nan, math.inf, "high", None, [5], True])
+def test_a_score_that_is_none_is_refused(score):
+    with pytest.raises(AnswerError, match="accuracy"):
+        answer([(score, 2), (3, 4)])
+
+
+@pytest.mark.parametrize(
+    ("change", "reason"),
+    [
+        (lambda d: d.pop("Response 2"), "Response 2 is missing"),
+        (lambda d: d.update({"Response 3": d["Response 1"]}), "Response 3 was not asked for"),
+        (lambda d: d["Response 1"]["scores"].pop("accuracy"), "accuracy is missing"),
+        (lambda d: d["Response 1"]["scores"].update(Accurracy=1), "Accurracy was not asked for"),
+        (lambda d: d["Response 1"].pop("scores"), "scores is missing"),
+        (lambda d: d.pop("argument"), "argument is missing"),
+    ],
+)
+def test_another_shape_is_refused_with_the_place(change, reason):
+    data = json.loads(answer([(1, 2), (3, 4)]).model_dump_json(by_alias=True))
+    change(data)
+    with pytest.raises(AnswerError, match=reason):
+        read_answer(response(json.dumps(data)), answer_type((1, 2), COMPONENTS, "stated"))
+
+
+def number(token, **alternatives):
+    top = tuple((text.strip("_"), math.log(p)) for text, p in alternatives.items())
+    return TokenLogprobs(token, dict(top).get(token, math.log(0.5)), top)
+
+
+def tokens_of(text):
+    return [TokenLogprobs(char, -0.1) for char in text]
+
+
+def expected_response(first, *more):
+    head = '{"argument": "says 3", "Response 1": {"scores": {"accuracy": '
+    tail = "}}}"
+    return response(tokens=[*tokens_of(head), first, *more, *tokens_of(tail)])
+
+
+def read_one(made):
+    return read_expected(made, (1,), (1,), ("accuracy",))[0][0]
+
+
+def test_the_expectation_weighs_the_alternatives():
+    made = expected_response(number("7", _7=0.5, _9=0.25, _5=0.25, x=0.1))
+    assert read_one(made) == pytest.approx(7.0)
+
+
+def test_ten_in_one_token_and_in_two():
+    assert read_one(expected_response(number("10", _10=0.5, _8=0.5))) == pytest.approx(9)
+    two = expected_response(number("1", _1=0.8, _5=0.2), number("0", _0=0.75, x=0.25))
+    assert read_one(two) == pytest.approx(0.8 * 0.75 * 10 + 0.8 * 0.25 * 1 + 0.2 * 5)
+
+
+def test_numbers_above_ten_and_words_have_no_part():
+    made = expected_response(number("4", _4=0.5, _11=0.3, four=0.2))
+    assert read_one(made) == pytest.approx(4)
+
+
+def test_without_log_probabilities_the_readouts_say_so():
+    for read in (read_one, read_probe):
+        with pytest.raises(CapabilityError, match="log-probabilities"):
+            read(response("x"))
+
+
+def test_a_score_that_is_not_among_the_tokens_is_no_score():
+    with pytest.raises(AnswerError, match="not found"):
+        read_one(response(tokens=tokens_of("{}")))
+
+
+@given(st.floats(0.001, 0.999))
+def test_the_probe_is_the_share_of_yes(yes):
+    token = TokenLogprobs(
+        "Yes", math.log(yes), (("Yes", math.log(yes)), ("No", math.log(1 - yes)), ("I", -20.0))
+    )
+    assert probe_score(read_probe(response(tokens=[token]))) == pytest.approx(10 * yes, abs=1e-6)
+
+
+def test_spellings_are_added_up_and_an_absent_side_is_bounded():
+    top = ((" yes", math.log(0.3)), ("YES", math.log(0.3)), ("no", math.log(0.2)))
+    assert probe_score(
+        read_probe(response(tokens=[TokenLogprobs(" yes", top[0][1], top)]))
+    ) == pytest.approx(7.5)
+    alone = TokenLogprobs("Yes", math.log(0.9), (("Yes", math.log(0.9)), ("Well", math.log(1e-5))))
+    assert 9.99 < probe_score(read_probe(response(tokens=[alone]))) < 10
+
+
+def test_neither_yes_nor_no_is_no_score():
+    with pytest.raises(AnswerError, match="neither yes nor no"):
+        read_probe(response(tokens=[TokenLogprobs("Perhaps", -0.1, (("Perhaps", -0.1),))]))

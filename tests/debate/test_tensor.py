@@ -1,0 +1,196 @@
+"""The arithmetic against the published formulas, written out here a second time in plain loops."""
+
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from hypothesis.extra.numpy import arrays
+
+from textevolve.debate import tensor as t
+
+SCORES = st.floats(0, 10, allow_nan=False, width=32)
+
+
+@st.composite
+def tensors(draw, missing=True, least_agents=1):
+    shape = tuple(draw(st.integers(low, 4)) for low in (1, least_agents, 1, 1))
+    values = draw(arrays(np.float64, shape, elements=SCORES))
+    if missing:
+        lost = draw(arrays(np.bool_, shape[:2]))
+        values[lost] = np.nan
+    return values
+
+
+@st.composite
+def weighted(draw, **options):
+    values = draw(tensors(**options))
+    weights = draw(
+        arrays(np.float64, values.shape[-1], elements=st.sampled_from([0.0, 0.25, 0.5, 1.0]))
+    )
+    if not weights.any():
+        weights[draw(st.integers(0, len(weights) - 1))] = 1.0
+    return values, weights
+
+
+def by_the_formula(values, weights):
+    """s_norm[j] = 1/(r i k) * sum w_k S[r,i,j,k]; a missing turn leaves sum and count."""
+    rounds, agents, candidates, components = values.shape
+    result = []
+    for j in range(candidates):
+        total, count = 0.0, 0
+        for r in range(rounds):
+            for i in range(agents):
+                if math.isnan(values[r, i, j, 0]):
+                    continue
+                for k in range(components):
+                    total += weights[k] * values[r, i, j, k]
+                    count += 1
+        result.append(total / count if count else math.nan)
+    return result
+
+
+@given(weighted())
+def test_mean_is_the_published_formula(case):
+    values, weights = case
+    assert t.normalise(values, weights) == pytest.approx(
+        by_the_formula(values, weights), nan_ok=True
+    )
+
+
+@given(weighted(), st.sampled_from(["mean", "median", "trimmed"]))
+def test_scores_stay_in_range(case, aggregation):
+    values, weights = case
+    scores = t.normalise(values, weights, aggregation)
+    unit = t.unit_scores(scores, weights)
+    assert scores.shape == (values.shape[2],)
+    present = ~np.isnan(scores)
+    assert ((scores[present] >= -1e-9) & (scores[present] <= 10 + 1e-9)).all()
+    assert ((unit[present] >= -1e-9) & (unit[present] <= 1 + 1e-9)).all()
+    assert present.all() == (not np.isnan(values).all())
+
+
+@given(weighted())
+def test_median_and_trimmed_agree_with_numpy_and_a_loop(case):
+    values, weights = case
+    medians, trimmed = (t.normalise(values, weights, a) for a in ("median", "trimmed"))
+    votes = (values * weights).mean(axis=-1).reshape(-1, values.shape[2])
+    votes = votes[~np.isnan(votes).any(axis=1)]
+    if not len(votes):
+        assert np.isnan(medians).all()
+        assert np.isnan(trimmed).all()
+        return
+    cut = int(len(votes) * 0.2)
+    kept = np.sort(votes, axis=0)[cut : len(votes) - cut]
+    assert medians == pytest.approx(np.median(votes, axis=0))
+    assert trimmed == pytest.approx(kept.mean(axis=0))
+
+
+@given(weighted(), st.randoms(use_true_random=False))
+def test_order_of_candidates_and_components_does_not_matter(case, random):
+    values, weights = case
+    j, k = list(range(values.shape[2])), list(range(values.shape[3]))
+    random.shuffle(j)
+    random.shuffle(k)
+    shuffled = values[:, :, j][..., k]
+    for aggregation in ("mean", "median", "trimmed"):
+        expected = t.normalise(values, weights, aggregation)[j]
+        assert t.normalise(shuffled, weights[k], aggregation) == pytest.approx(
+            expected, nan_ok=True
+        )
+    assert t.disagreement(shuffled[0], weights[k]) == pytest.approx(
+        t.disagreement(values[0], weights), rel=1e-6
+    )
+
+
+@given(weighted(missing=False))
+def test_an_agent_that_repeats_the_mean_changes_nothing(case):
+    values, weights = case
+    extra = np.concatenate([values, values.mean(axis=1, keepdims=True)], axis=1)
+    assert t.normalise(extra, weights) == pytest.approx(t.normalise(values, weights))
+
+
+@given(weighted(), st.sampled_from(["mean", "median", "trimmed"]))
+def test_a_batch_is_the_same_as_its_cases_one_by_one(case, aggregation):
+    values, weights = case
+    batch = np.stack([values, values * 0.5, np.full_like(values, np.nan)])
+    together = t.normalise(batch, weights, aggregation)
+    alone = np.stack([t.normalise(v, weights, aggregation) for v in batch])
+    np.testing.assert_allclose(together, alone)
+    np.testing.assert_allclose(t.spread(batch, weights)[0], t.spread(values, weights))
+    np.testing.assert_allclose(t.softmax(together)[1], t.softmax(alone[1]))
+    assert t.coverage(batch)[0] == t.coverage(values)
+
+
+@given(weighted(missing=False), st.floats(0.01, 1))
+def test_the_unit_score_does_not_depend_on_the_scale_of_the_weights(case, factor):
+    values, weights = case
+    one = t.unit_scores(t.normalise(values, weights), weights)
+    other = t.unit_scores(t.normalise(values, weights * factor), weights * factor)
+    assert one == pytest.approx(other)
+
+
+@given(arrays(np.float64, st.integers(1, 6), elements=SCORES), st.floats(0.001, 100))
+def test_softmax_sums_to_one_and_keeps_the_order(scores, temperature):
+    shares = t.softmax(scores, temperature)
+    assert shares.sum() == pytest.approx(1)
+    assert (shares >= 0).all()
+    assert (np.diff(shares[np.argsort(scores)]) >= -1e-12).all()
+
+
+def test_softmax_is_stable_leaves_out_the_missing_and_needs_a_temperature():
+    assert t.softmax(np.array([1000.0, 1000.0])) == pytest.approx([0.5, 0.5])
+    assert t.softmax(np.array([1.0, np.nan, 1.0])) == pytest.approx([0.5, np.nan, 0.5], nan_ok=True)
+    assert np.isnan(t.softmax(np.array([np.nan]))).all()
+    with pytest.raises(ValueError, match="above 0"):
+        t.softmax(np.array([1.0]), 0.0)
+
+
+@given(weighted())
+def test_disagreement_is_never_nan_and_not_negative(case):
+    values, weights = case
+    for mode in ("agents", "pooled"):
+        cvs = t.disagreement(values, weights, mode)
+        assert cvs.shape == (values.shape[0],)
+        assert not np.isnan(cvs).any()
+        assert (cvs >= 0).all()
+
+
+@given(weighted(missing=False, least_agents=2))
+def test_disagreement_of_the_agents_by_a_loop(case):
+    values, weights = case
+    largest = 0.0
+    for j in range(values.shape[2]):
+        votes = [float((weights * values[0, i, j]).mean()) for i in range(values.shape[1])]
+        mean = sum(votes) / len(votes)
+        deviation = math.sqrt(sum((v - mean) ** 2 for v in votes) / len(votes))
+        largest = max(largest, 0.0 if deviation <= 1e-8 else deviation / mean if mean else math.inf)
+    assert float(t.disagreement(values[0], weights)) == pytest.approx(largest, rel=1e-6)
+
+
+def test_agents_that_agree_on_far_apart_candidates_converge_only_in_the_agents_mode():
+    scores = np.array([[[9.0, 9.0], [1.0, 1.0]]] * 3)
+    weights = np.ones(2)
+    assert t.disagreement(scores, weights) == 0
+    assert t.disagreement(scores, weights, "pooled") == pytest.approx(0.8)
+
+
+def test_zero_scores_agree_and_a_round_without_answers_does_not():
+    assert t.disagreement(np.zeros((3, 2, 2)), np.ones(2)) == 0
+    assert t.disagreement(np.full((3, 2, 2), np.nan), np.ones(2)) == math.inf
+
+
+def test_a_missing_turn_is_no_zero():
+    values = np.full((1, 3, 2, 1), 8.0)
+    values[0, 1] = np.nan
+    assert t.normalise(values, np.ones(1)) == pytest.approx([8, 8])
+    assert t.coverage(values) == pytest.approx(2 / 3)
+    assert t.component_scores(values)[0, 0] == pytest.approx(8)
+    assert t.spread(values, np.ones(1)) == pytest.approx([0, 0])
+
+
+def test_a_tie_names_all_that_tie():
+    assert t.top_candidates(np.array([3.0, 7.0, 7.0])) == (1, 2)
+    assert t.top_candidates(np.array([3.0])) == (0,)
+    assert t.top_candidates(np.array([np.nan])) == ()
