@@ -150,7 +150,7 @@ class Budgeted:
     def _estimate(self, request: Request, characters: int) -> Claim:
         low, high = self._seen_per_character
         most = math.ceil(characters * (1.5 * high or 1.0)) + 64
-        least = math.floor(characters * min(0.5 * low, 0.1))
+        least = max(1, math.floor(characters * min(0.5 * low, 0.1)))
         answer = request.max_tokens or max(UNSEEN_ANSWER, 2 * self._longest_answer)
         if self.price is None:
             return Claim(most + answer, least, self._most_per_token * (most + answer), 0.0)

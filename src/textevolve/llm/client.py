@@ -9,7 +9,6 @@ from __future__ import annotations
 import io
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import replace
 from time import perf_counter
 from typing import Any, Self, TypeVar
 from urllib.request import getproxies, proxy_bypass
@@ -209,11 +208,6 @@ class OpenAIClient:
             raise without_logprobs(self._name, "asked for, and left out of the answer")
         if request.schema is not None and "response_format" not in self._refused:
             self._schema_followed = True
-        for secret in self._secrets:
-            if len(secret) >= REAL_KEY and secret in response.text:
-                response = replace(
-                    response, text=response.text.replace(secret, "[key]"), logprobs=()
-                )
         return response
 
     async def _ask(self, method: str, path: str, body: bytes | None, shape: type[Shape]) -> Shape:
@@ -242,7 +236,7 @@ class OpenAIClient:
             async with session.request(
                 method, url, data=data, proxy=self._proxy, allow_redirects=False
             ) as answer:
-                return answer.status, answer.headers, await answer.read()
+                return answer.status, answer.headers, self._without_key(await answer.read())
         except (aiohttp.ClientError, OSError, TimeoutError) as error:
             failed = self._unreachable(error)
         raise failed
@@ -278,6 +272,13 @@ class OpenAIClient:
         if isinstance(error, aiohttp.ClientPayloadError):
             return UnavailableError(f"{where}: the answer broke off")
         return UnavailableError(f"{where}: the connection failed: {said or type(error).__name__}")
+
+    def _without_key(self, raw: bytes) -> bytes:
+        """An endpoint that repeats the key must not bring it into an answer, and the journal."""
+        for secret in self._secrets:
+            if len(secret) >= REAL_KEY and secret.encode() in raw:
+                raw = raw.replace(secret.encode(), b"[key]")
+        return raw
 
     def _say(self, raw: bytes) -> str:
         return self._scrub(raw[:2000].decode("utf-8", "replace")) or "nothing"

@@ -1,0 +1,357 @@
+import asyncio
+import json
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from pydantic import SecretStr
+
+from textevolve.errors import (
+    AccessError,
+    AnswerError,
+    CapabilityError,
+    ModelError,
+    RejectedError,
+    SettingsError,
+    TooLongError,
+    UnavailableError,
+)
+from textevolve.llm.client import OpenAIClient, connect
+from textevolve.llm.model import Message, Request
+from textevolve.llm.providers import resolve
+from textevolve.llm.testing import Answer, Fault, ScriptedServer, misbehave
+from textevolve.settings import Price, Provider, Settings, Timeouts
+
+SCHEMA = {
+    "type": "object",
+    "properties": {"argument": {"type": "string"}, "score": {"type": "integer", "maximum": 10}},
+    "required": ["argument", "score"],
+}
+
+
+def ask(text: str = "Which is better?", **more: Any) -> Request:
+    return Request(messages=(Message("user", (text,)),), **more)
+
+
+async def until(condition: Callable[[], bool]) -> None:
+    while not condition():  # noqa: ASYNC110  the server has no event for each state
+        await asyncio.sleep(0.001)
+
+
+def always(answer: Answer | Fault | str) -> Callable[..., Answer | Fault | str]:
+    return lambda _body, _number: answer
+
+
+async def test_only_what_is_set_is_sent(server: ScriptedServer, client: OpenAIClient) -> None:
+    await client(Request(messages=(Message("system", ("a", "b")), Message("user", ("c",)))))
+    assert server.requests[-1] == {
+        "model": "scripted",
+        "messages": [{"role": "system", "content": "ab"}, {"role": "user", "content": "c"}],
+    }
+    await client(ask(schema=SCHEMA, temperature=0.0, max_tokens=9, seed=3, top_logprobs=2))
+    sent = server.requests[-1]
+    assert sent["response_format"]["json_schema"]["schema"] == SCHEMA
+    assert sent["response_format"]["json_schema"]["strict"] is True
+    assert (sent["temperature"], sent["max_tokens"], sent["seed"]) == (0.0, 9, 3)
+    assert (sent["logprobs"], sent["top_logprobs"]) == (True, 2)
+
+
+async def test_what_an_endpoint_wants_otherwise(server: ScriptedServer) -> None:
+    async with OpenAIClient(
+        server.url,
+        "m",
+        key=SecretStr("sk-given"),
+        max_tokens_field="max_completion_tokens",
+        extra={"cache_prompt": True},
+    ) as client:
+        await client(ask(max_tokens=5))
+    assert server.requests[-1]["max_completion_tokens"] == 5
+    assert server.requests[-1]["cache_prompt"] is True
+    assert server.headers[-1]["authorization"] == "Bearer sk-given"
+
+
+async def test_an_answer_is_read_whole(client: OpenAIClient) -> None:
+    response = await client(ask(schema=SCHEMA, top_logprobs=3))
+    assert set(json.loads(response.text)) == {"argument", "score"}
+    assert "".join(token.token for token in response.logprobs) == response.text
+    assert all(len(token.top) <= 3 for token in response.logprobs)
+    assert response.usage.calls == 1
+    assert response.usage.prompt_tokens > 0
+    assert client.schema is True
+
+
+async def test_text_that_is_no_clean_unicode_arrives(
+    server: ScriptedServer, client: OpenAIClient
+) -> None:
+    await client(ask("\ud800 \x00 ü 漢"))
+    assert server.requests[-1]["messages"][0]["content"] == "\ud800 \x00 ü 漢"
+    broken = b'{"choices":[{"message":{"content":"half \\ud83d char \xff"}}]}'
+    server.script = always(Answer(body=broken))
+    response = await client(ask())
+    assert response.text.startswith("half ")
+    response.text.encode()  # nothing in it that cannot be kept
+
+
+async def test_a_very_long_prompt_is_sent(server: ScriptedServer, client: OpenAIClient) -> None:
+    await client(ask("x" * 3_000_000))
+    assert len(server.requests[-1]["messages"][0]["content"]) == 3_000_000
+
+
+async def test_shapes_of_content(server: ScriptedServer, client: OpenAIClient) -> None:
+    def say(message: object, reason: object) -> None:
+        made = {"choices": [{"message": message, "finish_reason": reason}]}
+        server.script = always(Answer(body=json.dumps(made).encode()))
+
+    say({"content": [{"type": "text", "text": "a"}, {"type": "text", "text": "b"}]}, "stop")
+    assert (await client(ask())).text == "ab"
+    say({"content": None}, None)
+    empty = await client(ask())
+    assert (empty.text, empty.finish_reason) == ("", "stop")
+    say({"content": None, "refusal": "I will not."}, "stop")
+    refused = await client(ask())
+    assert (refused.text, refused.finish_reason) == ("", "refusal")
+    say({"content": "cut"}, "length")
+    assert (await client(ask())).finish_reason == "length"
+
+
+@pytest.mark.parametrize(
+    ("figures", "cached", "cost"),
+    [
+        ({"usage": {"prompt_tokens": 100, "completion_tokens": 10}}, 0, 0.00012),
+        (
+            {
+                "usage": {
+                    "prompt_tokens": 100,
+                    "completion_tokens": 10,
+                    "prompt_tokens_details": {"cached_tokens": 80},
+                }
+            },
+            80,
+            0.000048,
+        ),
+        (
+            {"usage": {"prompt_tokens": 100, "completion_tokens": 10}, "timings": {"cache_n": 60}},
+            60,
+            0.000066,
+        ),
+        ({"usage": {"prompt_tokens": 100, "completion_tokens": 10, "cost": 0.5}}, 0, 0.5),
+        ({}, 0, None),
+    ],
+)
+async def test_usage_and_cost(
+    server: ScriptedServer, figures: dict[str, object], cached: int, cost: float | None
+) -> None:
+    made = {"choices": [{"message": {"content": "x"}}]} | figures
+    server.script = always(Answer(body=json.dumps(made).encode()))
+    price = Price(input=1.0, output=2.0, cached_input=0.1)
+    async with OpenAIClient(server.url, "m", price=price) as client:
+        usage = (await client(ask())).usage
+    assert usage.cached_tokens == cached
+    assert usage.cost == (None if cost is None else pytest.approx(cost))
+
+
+async def test_cost_is_unknown_without_a_price_and_nothing_on_loopback(
+    server: ScriptedServer,
+) -> None:
+    async with OpenAIClient(server.url, "m") as client:
+        assert (await client(ask())).usage.cost == 0.0
+    async with OpenAIClient(server.url, "m", key=SecretStr("sk-paid")) as client:
+        assert (await client(ask())).usage.cost is None
+
+
+UNAVAILABLE = {
+    Fault.RATE_LIMIT: 429,
+    Fault.SERVER_ERROR: 500,
+    Fault.OVERLOADED: 503,
+    Fault.TIMEOUT: None,
+    Fault.RESET: None,
+    Fault.CUT_BODY: None,
+    Fault.NOT_JSON: None,
+    Fault.ERROR_IN_200: 502,
+}
+
+
+@pytest.mark.parametrize("fault", UNAVAILABLE)
+async def test_what_is_worth_another_try(
+    server: ScriptedServer, client: OpenAIClient, hasty: OpenAIClient, fault: Fault
+) -> None:
+    server.script = always(fault)
+    with pytest.raises(UnavailableError) as caught:
+        await (hasty if fault is Fault.TIMEOUT else client)(ask())
+    assert caught.value.status == UNAVAILABLE[fault]
+    assert client.name in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("headers", "seconds"),
+    [
+        ({"Retry-After": "7"}, 7.0),
+        ({"retry-after-ms": "250"}, 0.25),
+        ({"Retry-After": "Wed, 21 Oct 2015 07:28:00 GMT"}, 0.0),
+        ({"Retry-After": "soon"}, None),
+        ({}, None),
+    ],
+)
+async def test_retry_after(
+    server: ScriptedServer, client: OpenAIClient, headers: dict[str, str], seconds: float | None
+) -> None:
+    server.script = always(Answer(status=429, body=b"{}", headers=headers))
+    with pytest.raises(UnavailableError) as caught:
+        await client(ask())
+    assert caught.value.retry_after == seconds
+
+
+@pytest.mark.parametrize(
+    ("fault", "kind"),
+    [
+        (Fault.UNAUTHORISED, AccessError),
+        (Fault.FORBIDDEN, AccessError),
+        (Fault.NOT_FOUND, AccessError),
+        (Fault.NO_CREDIT, AccessError),
+        (Fault.TOO_LONG_OPENAI, TooLongError),
+        (Fault.TOO_LONG_LLAMACPP, TooLongError),
+        (Fault.NO_LOGPROBS, CapabilityError),
+    ],
+)
+async def test_what_is_not(
+    server: ScriptedServer, client: OpenAIClient, fault: Fault, kind: type[ModelError]
+) -> None:
+    server.script = always(fault)
+    with pytest.raises(kind) as caught:
+        await client(ask(top_logprobs=5))
+    if kind is TooLongError:
+        assert "8192 tokens" in str(caught.value)
+    assert server.calls == 1
+
+
+async def test_a_rejected_request_says_what_the_endpoint_said(
+    server: ScriptedServer, client: OpenAIClient
+) -> None:
+    said = {"detail": [{"loc": ["body", "messages"], "msg": "field \x1b[31mrequired\n" * 99}]}
+    server.script = always(Answer(status=422, body=json.dumps(said).encode()))
+    with pytest.raises(RejectedError) as caught:
+        await client(ask())
+    message = str(caught.value)
+    assert "required" in message
+    assert message.isprintable()
+    assert len(message) < 500
+
+
+async def test_a_redirect_is_not_followed(server: ScriptedServer, client: OpenAIClient) -> None:
+    server.script = always(Answer(status=302, body=b"", headers={"Location": "http://127.0.0.2/"}))
+    with pytest.raises(AccessError, match="address"):
+        await client(ask())
+
+
+async def test_a_refused_schema_is_left_out_and_remembered(
+    server: ScriptedServer, client: OpenAIClient
+) -> None:
+    server.script = lambda body, _n: Fault.NO_SCHEMA if "response_format" in body else "plain"
+    assert client.schema is None
+    answers = await asyncio.gather(*(client(ask(str(n), schema=SCHEMA)) for n in range(3)))
+    assert [answer.text for answer in answers] == ["plain"] * 3
+    assert client.schema is False
+    before = server.calls
+    await client(ask(schema=SCHEMA))
+    assert server.calls == before + 1
+
+
+async def test_other_fields_that_a_model_does_not_take(
+    server: ScriptedServer, client: OpenAIClient
+) -> None:
+    def picky(body: dict[str, object], _number: int) -> Answer | str:
+        for field, message in (
+            ("temperature", "Unsupported value: 'temperature' does not support 0.2 here."),
+            ("max_tokens", "Unsupported parameter: 'max_tokens'. Use 'max_completion_tokens'."),
+        ):
+            if field in body:
+                error = {"error": {"message": message, "param": field, "code": "unsupported"}}
+                return Answer(status=400, body=json.dumps(error).encode())
+        return "fine"
+
+    server.script = picky
+    assert (await client(ask(temperature=0.2, max_tokens=7))).text == "fine"
+    assert client.refused == {"temperature", "max_tokens"}
+    assert server.requests[-1]["max_completion_tokens"] == 7
+
+
+async def test_a_value_out_of_range_is_not_dropped_in_silence(
+    server: ScriptedServer, client: OpenAIClient
+) -> None:
+    error = b'{"error":{"message":"temperature must be between 0 and 1","param":"temperature"}}'
+    server.script = always(Answer(status=400, body=error))
+    with pytest.raises(RejectedError, match="between 0 and 1"):
+        await client(ask(temperature=5.0))
+
+
+async def test_logprobs_that_are_left_out_are_an_error(
+    server: ScriptedServer, client: OpenAIClient
+) -> None:
+    server.script = always(Answer(body=b'{"choices":[{"message":{"content":"Yes"}}]}'))
+    with pytest.raises(CapabilityError, match="log-probabilities"):
+        await client(ask(max_tokens=1, top_logprobs=5))
+
+
+async def test_embeddings_and_models(server: ScriptedServer, client: OpenAIClient) -> None:
+    first, second, again = await client.embed(["a", "b", "a"])
+    assert first == again != second
+    assert sum(part * part for part in first) == pytest.approx(1.0)
+    assert await client.models() == ["scripted"]
+
+
+async def test_an_embedding_too_few_is_an_error(server: ScriptedServer) -> None:
+    body = b'{"data":[{"index":0,"embedding":[1.0]}]}'
+    server.answer = lambda *_: Answer(body=body)
+    async with OpenAIClient(server.url, "m") as client:
+        with pytest.raises(AnswerError, match="1 vectors came for 2"):
+            await client.embed(["a", "b"])
+
+
+async def test_nobody_answers() -> None:
+    async with ScriptedServer() as gone:
+        url = gone.url
+    async with OpenAIClient(url, "m") as client:
+        with pytest.raises(UnavailableError, match="cannot connect"):
+            await client(ask())
+
+
+async def test_a_thousand_in_flight(server: ScriptedServer) -> None:
+    server.latency = 0.3
+    async with OpenAIClient(server.url, "m", timeouts=Timeouts()) as client:
+        answers = await asyncio.gather(*(client(ask(str(n))) for n in range(1000)))
+    assert len({answer.text for answer in answers}) > 900
+    assert server.most_in_flight > 500
+
+
+async def test_a_cancelled_call_leaves_nothing_behind(
+    server: ScriptedServer, client: OpenAIClient
+) -> None:
+    server.script = always(misbehave(Fault.TIMEOUT))
+    call = asyncio.create_task(client(ask()))
+    await until(lambda: server.in_flight == 1)
+    call.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await call
+    await until(lambda: server.in_flight == 0)  # the connection is closed, and the server sees it
+    server.script = None
+    assert (await client(ask())).text
+
+
+@pytest.mark.parametrize("key", ["", " ", "sk\nnext-line", "schlüssel", "two words"])
+def test_a_key_that_cannot_be_one(key: str) -> None:
+    with pytest.raises(SettingsError, match="copy it again") as caught:
+        OpenAIClient("http://127.0.0.1:1/v1", "m", key=SecretStr(key))
+    assert key.strip() == "" or key not in str(caught.value)
+
+
+async def test_connect(server: ScriptedServer) -> None:
+    settings = Settings(
+        providers={"mine": Provider(base_url=server.url, keyless=True)},
+        prices={"mine/m": Price(input=1, output=1)},
+    )
+    async with connect(resolve("mine/m", settings), settings.timeouts) as client:
+        response = await client(ask())
+    assert client.name == "mine/m"
+    assert server.requests[-1]["model"] == "m"
+    assert response.usage.cost == pytest.approx(response.usage.tokens / 1e6)

@@ -1,0 +1,156 @@
+import asyncio
+import json
+import math
+from random import Random
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from textevolve.errors import AccessError, UnavailableError
+from textevolve.llm.client import OpenAIClient
+from textevolve.llm.model import Message, Request
+from textevolve.llm.testing import (
+    Answer,
+    Fault,
+    ScriptedServer,
+    faults,
+    instance,
+    misbehave,
+    serve_in_process,
+)
+from textevolve.llm.testing.faults import CONTENT, TRANSIENT
+
+SCORES = {
+    "type": "object",
+    "properties": {
+        "argument": {"type": "string", "maxLength": 40},
+        "scores": {
+            "type": "array",
+            "items": {"$ref": "#/$defs/Row"},
+            "minItems": 2,
+            "maxItems": 2,
+        },
+        "winner": {"enum": ["A", "B"]},
+        "sure": {"type": "boolean"},
+        "note": {"anyOf": [{"type": "string"}, {"type": "null"}]},
+    },
+    "required": ["argument", "scores", "winner", "sure", "note"],
+    "$defs": {
+        "Row": {
+            "type": "object",
+            "properties": {
+                "accuracy": {"type": "integer", "minimum": 0, "maximum": 10},
+                "share": {"type": "number", "exclusiveMinimum": 0, "maximum": 1},
+            },
+            "required": ["accuracy", "share"],
+        }
+    },
+}
+
+
+def ask(text: str = "?", **more: Any) -> Request:
+    return Request(messages=(Message("user", (text,)),), **more)
+
+
+@given(st.integers(min_value=0, max_value=2**64))
+def test_an_instance_follows_its_schema(seed: int) -> None:
+    made = instance(SCORES, Random(seed))
+    assert list(made) == ["argument", "scores", "winner", "sure", "note"]
+    assert len(made["argument"]) <= 40
+    assert len(made["scores"]) == 2
+    for row in made["scores"]:
+        assert row["accuracy"] in range(11)
+        assert isinstance(row["accuracy"], int)
+        assert 0 < row["share"] <= 1
+    assert made["winner"] in ("A", "B")
+    assert made["sure"] in (True, False)
+    assert made["note"] is None or isinstance(made["note"], str)
+
+
+async def test_the_same_request_is_answered_alike_everywhere(client: OpenAIClient) -> None:
+    request = ask(schema=SCORES, top_logprobs=2)
+    here = await client(request)
+    assert (await client(ask("other", schema=SCORES, top_logprobs=2))).text != here.text
+    async with ScriptedServer() as other, OpenAIClient(other.url, "scripted") as elsewhere:
+        there = await elsewhere(request)
+    assert (there.text, there.logprobs, there.usage) == (here.text, here.logprobs, here.usage)
+
+
+async def test_yes_or_no(server: ScriptedServer, client: OpenAIClient) -> None:
+    server.script = lambda _body, _n: Answer(yes=0.9)
+    response = await client(ask(max_tokens=1, top_logprobs=20))
+    top = {token.strip().lower(): 0.0 for token, _ in response.logprobs[0].top}
+    for token, logprob in response.logprobs[0].top:
+        top[token.strip().lower()] += math.exp(logprob)
+    assert response.text == "Yes"
+    assert top["yes"] / (top["yes"] + top["no"]) == pytest.approx(0.9)
+
+
+async def test_a_number_in_an_answer_is_one_token(
+    server: ScriptedServer, client: OpenAIClient
+) -> None:
+    server.script = lambda _body, _n: '{"accuracy": 10, "relevance": 7}'
+    response = await client(ask(schema=SCORES, top_logprobs=4))
+    numbers = {token.token: token for token in response.logprobs if token.token.isdecimal()}
+    assert list(numbers) == ["10", "7"]
+    assert all(other.isdecimal() for other, _ in numbers["7"].top)
+
+
+@pytest.mark.parametrize("fault", CONTENT)
+async def test_faults_of_the_content_spoil_it(
+    server: ScriptedServer, client: OpenAIClient, fault: Fault
+) -> None:
+    good = json.loads((await client(ask(schema=SCORES))).text)
+    server.script = lambda _body, _n: fault
+    response = await client(ask(schema=SCORES))
+    try:
+        assert json.loads(response.text) != good
+    except json.JSONDecodeError:
+        assert fault not in (Fault.OUT_OF_RANGE, Fault.WRONG_COUNT)
+    assert (response.finish_reason == "length") == (fault is Fault.CUT_JSON)
+
+
+async def test_faults_come_at_their_rate_and_are_drawn_anew_for_each_try() -> None:
+    script = faults(0.2, TRANSIENT, seed=5)
+    bodies = [{"n": n} for n in range(2000)]
+    first = [script(body, 0) for body in bodies]
+    assert 300 < sum(fault is not None for fault in first) < 500
+    assert {fault for fault in first if fault} == set(TRANSIENT)
+    assert [script(body, 0) for body in bodies] != first
+    again = faults(0.2, TRANSIENT, seed=5)
+    assert [again(body, 9) for body in reversed(bodies)] == first[::-1]
+    other = faults(0.2, TRANSIENT, seed=6)
+    assert [other(body, 0) for body in bodies] != first
+
+
+async def test_capacity_and_key(server: ScriptedServer) -> None:
+    async with ScriptedServer(capacity=2, latency=0.05, key="sk-right") as guarded:
+        async with OpenAIClient(guarded.url, "m") as nobody:
+            with pytest.raises(AccessError):
+                await nobody(ask())
+        assert guarded.calls == 0
+    async with ScriptedServer(capacity=2, latency=0.05) as small:
+        async with OpenAIClient(small.url, "m") as client:
+            done = await asyncio.gather(
+                *(client(ask(str(n))) for n in range(5)), return_exceptions=True
+            )
+        assert sum(isinstance(one, UnavailableError) for one in done) == 3
+        assert small.stats() == {"calls": 5, "distinct": 5, "most_in_flight": 5}
+
+
+def test_from_a_thread_and_from_a_process() -> None:
+    async def talk(url: str) -> str:
+        async with OpenAIClient(url, "m") as client:
+            return (await client(ask())).text
+
+    with ScriptedServer() as threaded, serve_in_process("--latency", "0.01") as url:
+        assert asyncio.run(talk(threaded.url)) == asyncio.run(talk(url))
+        assert threaded.calls == 1
+
+
+def test_a_fault_has_one_answer_each() -> None:
+    assert all(isinstance(misbehave(fault), Answer) for fault in Fault)
+    waits = misbehave(Fault.RATE_LIMIT_WAIT, retry_after=3)
+    assert waits.headers == {"Retry-After": "3"}

@@ -1,0 +1,359 @@
+import asyncio
+from random import Random
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from textevolve.errors import AccessError, ModelError, StoreError, UnavailableError
+from textevolve.events import CallFinished, CallRetried, Event
+from textevolve.llm.client import OpenAIClient
+from textevolve.llm.journal import Entry
+from textevolve.llm.model import Message, Request, Response, request_key
+from textevolve.llm.testing import Answer, Fault, ScriptedServer, misbehave
+from textevolve.llm.wrappers import Journaled, Limited, Retrying, backoff
+from textevolve.settings import Retries
+
+QUICK = Retries(attempts=4, first=0.001, longest=0.002)
+
+
+def ask(text: str = "?", **more: Any) -> Request:
+    return Request(messages=(Message("user", (text,)),), **more)
+
+
+def first_fail(times: int, fault: Fault):
+    return lambda _body, number: fault if number <= times else "done"
+
+
+# Retrying
+
+
+@given(
+    first=st.floats(0, 10),
+    longest=st.floats(0, 60),
+    attempt=st.integers(1, 10_000),
+    asked=st.none() | st.floats(0, 600),
+    seed=st.integers(),
+)
+def test_a_wait_is_within_its_bounds(
+    first: float, longest: float, attempt: int, asked: float | None, seed: int
+) -> None:
+    wait = backoff(Retries(first=first, longest=longest), attempt, asked, Random(seed))
+    floor = asked or 0.0
+    assert floor <= wait <= floor + min(longest, first * 2.0 ** min(attempt - 1, 60)) + 1e-9
+
+
+def test_the_jitter_is_full_and_grows() -> None:
+    rng, retries = Random(1), Retries(first=1.0, longest=8.0)
+    for attempt, most in ((1, 1.0), (2, 2.0), (3, 4.0), (4, 8.0), (9, 8.0)):
+        waits = [backoff(retries, attempt, None, rng) for _ in range(500)]
+        assert min(waits) < 0.05 * most
+        assert max(waits) > 0.95 * most
+
+
+@pytest.mark.parametrize("fault", [Fault.RATE_LIMIT_WAIT, Fault.OVERLOADED, Fault.RESET])
+async def test_it_is_tried_again(
+    server: ScriptedServer, client: OpenAIClient, fault: Fault
+) -> None:
+    heard: list[Event] = []
+    server.script = first_fail(2, fault)
+    response = await Retrying(client, QUICK, listener=heard.append)(ask())
+    assert (response.text, response.attempts, server.calls) == ("done", 3, 3)
+    retried = [event for event in heard if isinstance(event, CallRetried)]
+    assert [event.attempt for event in retried] == [1, 2]
+    assert all(event.model == client.name and event.reason for event in retried)
+    if fault is Fault.RATE_LIMIT_WAIT:
+        assert all(event.wait >= 0.05 for event in retried)
+
+
+async def test_it_gives_up_and_says_so(server: ScriptedServer, client: OpenAIClient) -> None:
+    server.script = first_fail(99, Fault.OVERLOADED)
+    with pytest.raises(UnavailableError, match=r"after 4 attempts.*503") as caught:
+        await Retrying(client, QUICK)(ask())
+    assert (caught.value.attempts, caught.value.status, server.calls) == (4, 503, 4)
+
+
+async def test_what_cannot_succeed_is_not_tried_again(
+    server: ScriptedServer, client: OpenAIClient
+) -> None:
+    server.script = lambda _body, n: Fault.SERVER_ERROR if n == 1 else Fault.UNAUTHORISED
+    with pytest.raises(AccessError) as caught:
+        await Retrying(client, QUICK)(ask())
+    assert (caught.value.attempts, server.calls) == (2, 2)
+
+
+async def test_the_deadline_ends_all_attempts(server: ScriptedServer, hasty: OpenAIClient) -> None:
+    server.script = first_fail(99, Fault.TIMEOUT)
+    patient = Retries(attempts=99, first=0.0)
+    with pytest.raises(UnavailableError, match=r"deadline of 0\.35 s") as caught:
+        await Retrying(hasty, patient, deadline=0.35)(ask())
+    assert 1 <= caught.value.attempts < 99
+
+
+async def test_a_wait_past_the_deadline_is_not_begun(
+    server: ScriptedServer, client: OpenAIClient
+) -> None:
+    server.script = lambda _body, _n: misbehave(Fault.RATE_LIMIT_WAIT, retry_after=3600)
+    with pytest.raises(UnavailableError, match="past the deadline") as caught:
+        await Retrying(client, QUICK, deadline=60)(ask())
+    assert (caught.value.attempts, caught.value.retry_after) == (1, 3600)
+
+
+async def test_waiting_for_a_place_is_not_counted(
+    server: ScriptedServer, client: OpenAIClient
+) -> None:
+    server.latency = 0.06
+    model = Retrying(Limited(client, 1), QUICK, deadline=0.4)
+    answers = await asyncio.gather(*(model(ask(str(n))) for n in range(10)))
+    assert [answer.attempts for answer in answers] == [1] * 10
+
+
+async def test_cancelling_a_wait(server: ScriptedServer, client: OpenAIClient) -> None:
+    server.script = first_fail(1, Fault.OVERLOADED)
+    heard: list[Event] = []
+    slow = Retries(attempts=3, first=1e6, longest=1e6)
+    model = Retrying(client, slow, deadline=1e9, listener=heard.append, rng=Random(1))
+    call = asyncio.create_task(model(ask()))
+    while not heard:  # noqa: ASYNC110
+        await asyncio.sleep(0.001)
+    call.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await call
+
+
+# Limited
+
+
+async def test_no_more_than_the_limit_are_in_flight(
+    server: ScriptedServer, client: OpenAIClient
+) -> None:
+    server.latency = 0.002
+    model = Limited(client, 5)
+    await asyncio.gather(*(model(ask(str(n))) for n in range(60)))
+    assert (server.most_in_flight, server.calls, model.in_flight) == (5, 60, 0)
+
+
+async def test_first_come_first_served(server: ScriptedServer, client: OpenAIClient) -> None:
+    model = Limited(client, 1)
+    await asyncio.gather(*(model(ask(str(n))) for n in range(30)))
+    assert [r["messages"][0]["content"] for r in server.requests] == [str(n) for n in range(30)]
+
+
+async def test_the_limit_grows_to_its_most_and_no_further(
+    server: ScriptedServer, client: OpenAIClient
+) -> None:
+    server.latency = 0.002
+    model = Limited(client, 2, most=12)
+    await asyncio.gather(*(model(ask(str(n))) for n in range(200)))
+    assert model.limit == 12
+    assert server.most_in_flight == 12
+
+
+async def test_an_idle_limit_does_not_grow(client: OpenAIClient) -> None:
+    model = Limited(client, 2, most=12)
+    for n in range(20):
+        await model(ask(str(n)))
+    assert model.limit == 2
+
+
+async def test_a_429_halves_the_limit_once_for_all_that_were_in_flight(
+    server: ScriptedServer, client: OpenAIClient
+) -> None:
+    server.latency = 0.05
+    server.script = first_fail(10**9, Fault.RATE_LIMIT)
+    model = Limited(client, 16)
+    seen: list[float] = []
+    for _ in range(6):
+        calls = (model(ask(str(n))) for n in range(int(model.limit)))
+        await asyncio.gather(*calls, return_exceptions=True)
+        seen.append(model.limit)
+    assert seen == [8, 4, 2, 1, 1, 1]
+
+
+async def test_other_failures_leave_the_limit_alone(
+    server: ScriptedServer, client: OpenAIClient
+) -> None:
+    server.script = first_fail(10**9, Fault.OVERLOADED)
+    model = Limited(client, 4)
+    await asyncio.gather(*(model(ask(str(n))) for n in range(8)), return_exceptions=True)
+    assert (model.limit, model.in_flight) == (4, 0)
+
+
+async def test_it_settles_near_what_the_server_bears() -> None:
+    async with (
+        ScriptedServer(capacity=8, latency=0.004) as server,
+        OpenAIClient(server.url, "m") as client,
+    ):
+        limited = Limited(client, 64)
+        retries = Retries(attempts=200, first=0.001, longest=0.004)
+        model = Retrying(limited, retries)
+        answers = await asyncio.gather(*(model(ask(str(n))) for n in range(400)))
+    assert all(answer.text for answer in answers)
+    assert 1 <= limited.limit <= 18  # a limit of 9 is found out, at most doubled by what is late
+    refused = server.calls - 400
+    assert refused < 200
+
+
+async def test_a_cancelled_waiter_gives_its_place_on(
+    server: ScriptedServer, client: OpenAIClient
+) -> None:
+    server.latency = 0.02
+    model = Limited(client, 1)
+    first, second, third = (asyncio.create_task(model(ask(str(n)))) for n in range(3))
+    await asyncio.sleep(0.005)
+    second.cancel()
+    assert (await third).text
+    assert (await first).text
+    with pytest.raises(asyncio.CancelledError):
+        await second
+    assert (model.in_flight, server.calls) == (0, 2)
+
+
+async def test_a_place_that_is_given_while_its_waiter_is_cancelled(client: OpenAIClient) -> None:
+    model = Limited(client, 1)
+    first, second, third = (asyncio.create_task(model(ask(str(n)))) for n in range(3))
+    first.add_done_callback(lambda _: second.cancel())  # in the very turn that wakes it
+    await asyncio.wait((first, second, third))
+    assert second.cancelled()
+    assert third.result().text
+    assert model.in_flight == 0
+
+
+# Journaled
+
+
+class Kept:
+    """A journal in a dictionary."""
+
+    def __init__(self) -> None:
+        self.entries: list[Entry] = []
+
+    async def find(self, key: str) -> Response | None:
+        await asyncio.sleep(0)
+        for entry in self.entries:
+            if entry.key == key and entry.response is not None:
+                r = entry.response
+                return Response(r.text, r.finish_reason, r.usage, replayed=True)
+        return None
+
+    async def append(self, entry: Entry) -> None:
+        await asyncio.sleep(0)
+        self.entries.append(entry)
+
+
+async def test_an_answer_is_kept_and_replayed(server: ScriptedServer, client: OpenAIClient) -> None:
+    journal, heard = Kept(), list[Event]()
+    model = Journaled(Retrying(client, QUICK), journal, heard.append)
+    server.script = first_fail(1, Fault.OVERLOADED)
+    asked = await model(ask())
+    again = await model(ask())
+    assert (asked.replayed, again.replayed, again.text) == (False, True, asked.text)
+    assert server.calls == 2  # a failed attempt and an answer
+    (entry,) = journal.entries
+    assert entry.key == request_key(client.name, ask())
+    assert (entry.attempts, entry.error, entry.response) == (2, None, asked)
+    finished = [event for event in heard if isinstance(event, CallFinished)]
+    assert [event.replayed for event in finished] == [False, True]
+
+
+async def test_another_sample_or_seed_is_another_call(
+    server: ScriptedServer, client: OpenAIClient
+) -> None:
+    model = Journaled(client, Kept())
+    for request in (ask(), ask(sample=1), ask(seed=1), ask(temperature=0.5), ask(top_logprobs=1)):
+        assert not (await model(request)).replayed
+    assert server.calls == 5
+
+
+async def test_a_failure_is_kept_and_asked_again(
+    server: ScriptedServer, client: OpenAIClient
+) -> None:
+    journal, heard = Kept(), list[Event]()
+    model = Journaled(client, journal, heard.append)
+    server.script = first_fail(1, Fault.OVERLOADED)
+    with pytest.raises(UnavailableError):
+        await model(ask())
+    assert (await model(ask())).text == "done"
+    failed, answered = journal.entries
+    assert failed.response is None
+    assert "503" in (failed.error or "")
+    assert answered.error is None
+    assert [event.error is None for event in heard if isinstance(event, CallFinished)] == [
+        False,
+        True,
+    ]
+
+
+async def test_the_same_request_at_once_is_asked_once(
+    server: ScriptedServer, client: OpenAIClient
+) -> None:
+    server.latency = 0.01
+    journal = Kept()
+    model = Journaled(client, journal)
+    answers = await asyncio.gather(*(model(ask()) for _ in range(20)))
+    assert server.calls == len(journal.entries) == 1
+    assert len({answer.text for answer in answers}) == 1
+    assert sum(answer.replayed for answer in answers) == 19
+
+
+async def test_a_shared_failure_reaches_all(server: ScriptedServer, client: OpenAIClient) -> None:
+    server.latency = 0.01
+    server.script = first_fail(99, Fault.UNAUTHORISED)
+    model = Journaled(client, Kept())
+    done = await asyncio.gather(*(model(ask()) for _ in range(3)), return_exceptions=True)
+    assert server.calls == 1
+    assert all(isinstance(one, AccessError) for one in done)
+
+
+async def test_who_waits_asks_when_the_asker_is_cancelled(
+    server: ScriptedServer, client: OpenAIClient
+) -> None:
+    server.latency = 0.03
+    journal = Kept()
+    model = Journaled(client, journal)
+    first, second = asyncio.create_task(model(ask())), asyncio.create_task(model(ask()))
+    await asyncio.sleep(0.01)
+    first.cancel()
+    assert (await second).text
+    assert first.cancelled()
+    assert (server.calls, len(journal.entries)) == (2, 1)
+
+
+async def test_what_cannot_be_kept_is_not_returned(client: OpenAIClient) -> None:
+    class Full(Kept):
+        async def append(self, entry: Entry) -> None:
+            raise StoreError("the disk is full")
+
+    with pytest.raises(StoreError, match="full"):
+        await Journaled(client, Full())(ask())
+
+
+async def test_the_whole_stack_over_faults(server: ScriptedServer, client: OpenAIClient) -> None:
+    from textevolve.llm.testing import faults
+    from textevolve.llm.testing.faults import TRANSIENT
+
+    server.script = faults(0.2, [kind for kind in TRANSIENT if kind is not Fault.TIMEOUT], seed=3)
+    journal = Kept()
+    retries = Retries(attempts=12, first=0.001, longest=0.01)
+    model = Journaled(Retrying(Limited(client, 8, most=32), retries), journal)
+    requests = [ask(str(n), max_tokens=1, top_logprobs=4) for n in range(200)]
+    answers = await asyncio.gather(*(model(request) for request in requests))
+    assert all(answer.text in ("Yes", "No") for answer in answers)
+    assert len(journal.entries) == 200
+    before = server.calls
+    again = await asyncio.gather(*(model(request) for request in requests))
+    assert server.calls == before
+    assert [answer.text for answer in again] == [answer.text for answer in answers]
+
+
+async def test_an_answer_after_a_reset_is_an_answer(
+    server: ScriptedServer, client: OpenAIClient
+) -> None:
+    server.script = lambda _body, n: Fault.RESET if n % 2 else Answer(text=str(n))
+    model = Retrying(client, QUICK)
+    assert [(await model(ask(str(n)))).text for n in range(3)] == ["2", "4", "6"]
+
+
+def test_errors_have_one_attempt_unless_said() -> None:
+    assert ModelError("x").attempts == 1
