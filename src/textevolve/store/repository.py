@@ -116,7 +116,7 @@ class Store:
         return self._read(lambda c: runs.find_run(c, fingerprint))
 
     def get_run(self, which: str) -> RunRecord:
-        """The run with this id, start of an id, or name; `last` is the newest."""
+        """The run with this id, start of an id, or name; `last`: the newest that has its cases."""
         return self._read(lambda c: runs.get_run(c, which))
 
     def list_runs(self, limit: int = 50) -> list[RunRecord]:

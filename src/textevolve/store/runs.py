@@ -110,13 +110,13 @@ def find_run(connection: Connection, fingerprint: str) -> RunRecord | None:
 
 
 def get_run(connection: Connection, which: str) -> RunRecord:
-    """The run with this id, start of an id, or name; `last` is the newest.
+    """The run with this id, start of an id, or name; `last` is the newest that has its cases.
 
     Raises:
         StoreError: there is none, or there are several.
     """
-    for condition in _conditions(which):
-        found = connection.execute(condition.limit(5)).all()
+    for query in _queries(which):
+        found = connection.execute(query).all()
         if len(found) == 1:
             return _row_to_record(found[0])
         if found:
@@ -125,13 +125,17 @@ def get_run(connection: Connection, which: str) -> RunRecord:
     raise StoreError(f"run {which}: is not in this store; see `textevolve runs list`")
 
 
-def _conditions(which: str) -> Sequence[Select[Any]]:
+def _queries(which: str) -> Sequence[Select[Any]]:
     newest = select(runs).order_by(runs.c.created.desc(), runs.c.id)
     if which == "last":
-        return [newest.limit(1)]
+        return [newest.where(runs.c.n_cases.is_not(None)).limit(1)]
+    if not which:
+        return []
     wanted = plain_text(which)
-    by_id = [newest.where(runs.c.id == wanted), newest.where(runs.c.name == wanted)]
-    return [*by_id, newest.where(runs.c.id.startswith(wanted, autoescape=True))] if wanted else []
+    starting = runs.c.id.startswith(wanted, autoescape=True)
+    return [
+        newest.where(c).limit(5) for c in (runs.c.id == wanted, runs.c.name == wanted, starting)
+    ]
 
 
 def list_runs(connection: Connection, limit: int) -> list[RunRecord]:
@@ -166,14 +170,21 @@ def finish_run(connection: Connection, run_id: str, status: Status) -> None:
 
 
 def settle_run(connection: Connection, run_id: str, fingerprint: str) -> RunRecord:
-    """Give a new run its fingerprint; where another run has it, that one, and the new one goes."""
+    """Give a new run its fingerprint; where another run has it, that one, and the new one goes.
+
+    Raises:
+        StoreError: the other run never got all its cases.
+    """
     taken = find_run(connection, fingerprint)
-    if taken is not None and taken.n_cases is not None:
-        connection.execute(delete(cases).where(cases.c.run_id == run_id))
-        connection.execute(delete(runs).where(runs.c.id == run_id))
-        return taken
-    connection.execute(update(runs).where(runs.c.id == run_id).values(fingerprint=fingerprint))
-    return get_run(connection, run_id)
+    if taken is None or taken.id == run_id:
+        change = update(runs).where(runs.c.id == run_id).values(fingerprint=fingerprint)
+        connection.execute(change)
+        return get_run(connection, run_id)
+    if taken.n_cases is None:
+        raise StoreError(f"run {taken.id}: its cases were cut short; remove it and start again")
+    connection.execute(delete(cases).where(cases.c.run_id == run_id))
+    connection.execute(delete(runs).where(runs.c.id == run_id))
+    return taken
 
 
 def start_cases(connection: Connection, run_id: str) -> None:

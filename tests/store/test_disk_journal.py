@@ -1,0 +1,192 @@
+"""The journal: what is appended is on the disk, is found again, and is found by whom it should."""
+
+from __future__ import annotations
+
+import asyncio
+import sqlite3
+import threading
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from textevolve.errors import StoreError
+from textevolve.llm.journal import Entry
+from textevolve.llm.model import Message, Request, Response, request_key
+from textevolve.store import RunRecord, Store, open_store, writer
+
+MakeEntry = Callable[..., Entry]
+NewRun = Callable[..., RunRecord]
+
+
+async def test_an_answer_is_found_again(
+    store: Store, path: Path, new_run: NewRun, make_entry: MakeEntry
+) -> None:
+    entry, run = make_entry(1), new_run()
+    assert await store.journal(run.id).find(entry.key) is None
+    await store.journal(run.id).append(entry)
+    assert entry.response is not None
+    expected = replace(entry.response, replayed=True)
+    assert await store.journal(run.id).find(entry.key) == expected
+    with open_store(path) as other:
+        assert await other.journal(run.id).find(entry.key) == expected
+
+
+async def test_append_returns_when_others_can_read(
+    store: Store, path: Path, new_run: NewRun, make_entry: MakeEntry
+) -> None:
+    journal = store.journal(new_run().id)
+    other = sqlite3.connect(path)
+
+    async def append(number: int) -> bool:
+        entry = make_entry(number)
+        await journal.append(entry)
+        query = "SELECT count(*) FROM calls WHERE key = ?"
+        return other.execute(query, (entry.key,)).fetchone() == (1,)
+
+    assert all(await asyncio.gather(*[append(number) for number in range(700)]))
+    other.close()
+
+
+async def test_failed_calls_stay_and_are_not_found(
+    store: Store, new_run: NewRun, make_entry: MakeEntry
+) -> None:
+    run = new_run()
+    journal = store.journal(run.id)
+    await journal.append(make_entry(1, error="503 \ud83d\0"))
+    assert await journal.find(make_entry(1).key) is None
+    await journal.append(make_entry(1, "second"))
+    await journal.append(make_entry(1, "third"))
+    found = await journal.find(make_entry(1).key)
+    assert found is not None
+    assert found.text == "second"
+    calls = list(store.calls(run.id))
+    assert [call.error for call in calls] == ["503 \ud83d\0", None, None]
+    assert [call.response and call.response.text for call in calls] == [None, "second", "third"]
+
+
+async def test_a_run_finds_its_own_answer_before_an_earlier_one(
+    store: Store, new_run: NewRun, make_entry: MakeEntry
+) -> None:
+    first, second, third = new_run(), new_run(), new_run()
+    await store.journal(first.id).append(make_entry(1, "of the first"))
+    await store.journal(second.id).append(make_entry(1, "of the second"))
+    key = make_entry(1).key
+    found = [await store.journal(run.id).find(key) for run in (first, second, third)]
+    assert [answer and answer.text for answer in found] == [
+        "of the first",
+        "of the second",
+        "of the first",
+    ]
+
+
+async def test_calls_come_with_their_requests(
+    store: Store, new_run: NewRun, make_entry: MakeEntry
+) -> None:
+    run = new_run()
+    journal = store.journal(run.id)
+    request = Request(
+        messages=(Message("user", ("\ud83d\ude00", "\0", "long " * 9000, "")),), seed=2**40
+    )
+    odd = replace(make_entry(0), request=request, key=request_key("m", request))
+    entries = [odd, *[make_entry(number) for number in range(1, 450)]]
+    await asyncio.gather(*[journal.append(entry) for entry in entries])
+    calls = list(store.calls(run.id))
+    assert [call.key for call in calls] == [entry.key for entry in entries]
+    assert [store.read_request(call) for call in calls] == [entry.request for entry in entries]
+    assert [call.started for call in calls] == [entry.started for entry in entries]
+
+
+async def test_found_calls_belong_to_the_run_too(
+    store: Store, new_run: NewRun, make_entry: MakeEntry
+) -> None:
+    asking, reusing = new_run(), new_run()
+    for number in range(5):
+        await store.journal(asking.id).append(make_entry(number))
+    journal = store.journal(reusing.id)
+    for number in (3, 1, 3):
+        assert await journal.find(make_entry(number).key)
+    await journal.append(make_entry(9))
+    calls = list(store.calls(reusing.id))
+    assert [call.key for call in calls] == [make_entry(number).key for number in (1, 3, 9)]
+    assert [call.reused for call in calls] == [True, True, False]
+
+
+async def test_a_call_that_cannot_be_kept_fails_alone(
+    store: Store, new_run: NewRun, make_entry: MakeEntry, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(writer, "GROUP_SECONDS", 0.2)  # what follows the first is one group
+    run = new_run()
+    journal = store.journal(run.id)
+    await journal.append(replace(make_entry(0), request=Request(messages=())))
+    # The bad one is first in its group, and brings the text that all of them share.
+    entries = [make_entry(n, prompt_tokens=2**70 if n == 0 else 1) for n in range(50)]
+    outcomes = await asyncio.gather(*map(journal.append, entries), return_exceptions=True)
+    assert isinstance(outcomes[0], StoreError)
+    assert outcomes[1:] == [None] * 49
+    calls = list(store.calls(run.id))[1:]
+    assert [store.read_request(call) for call in calls] == [e.request for e in entries[1:]]
+
+
+async def test_a_cancelled_append_is_still_kept(
+    store: Store, new_run: NewRun, make_entry: MakeEntry
+) -> None:
+    journal = store.journal(new_run().id)
+    waiting = asyncio.create_task(journal.append(make_entry(1)))
+    await asyncio.sleep(0)
+    waiting.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await waiting
+    await journal.append(make_entry(2))
+    assert await journal.find(make_entry(1).key)
+
+
+async def test_an_entry_needs_exactly_one_outcome(
+    store: Store, new_run: NewRun, make_entry: MakeEntry
+) -> None:
+    with pytest.raises(StoreError, match="either a response or an error"):
+        await store.journal(new_run().id).append(replace(make_entry(1), error="and an error"))
+
+
+def test_several_loops_share_a_store(store: Store, new_run: NewRun, make_entry: MakeEntry) -> None:
+    run = new_run()
+    found: list[Response | None] = []
+
+    async def work(thread: int) -> None:
+        journal = store.journal(run.id)
+        entries = [make_entry(1000 * thread + number) for number in range(200)]
+        await asyncio.gather(*map(journal.append, entries))
+        found.extend([await journal.find(entry.key) for entry in entries])
+
+    threads = [threading.Thread(target=lambda n=n: asyncio.run(work(n))) for n in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(found) == 800
+    assert None not in found
+    assert store.run_totals(run.id).spent.calls == 800
+
+
+async def test_a_closed_store_says_so(path: Path, make_entry: MakeEntry) -> None:
+    async with open_store(path) as store:
+        run = store.create_run({}, "f")
+        journal = store.journal(run.id)
+    store.close()
+    for use in (journal.find("key"), journal.append(make_entry(1))):
+        with pytest.raises(StoreError, match="is closed"):
+            await use
+    with pytest.raises(StoreError, match="is closed"):
+        store.finish_run(run.id, "finished")
+
+
+async def test_closing_writes_what_waits(path: Path, make_entry: MakeEntry) -> None:
+    async with open_store(path) as store:
+        run = store.create_run({}, "f")
+        journal = store.journal(run.id)
+        waiting = [asyncio.create_task(journal.append(make_entry(n))) for n in range(50)]
+        await asyncio.sleep(0)
+    await asyncio.gather(*waiting)
+    with open_store(path) as store:
+        assert store.run_totals(run.id).spent.calls == 50

@@ -1,0 +1,152 @@
+"""One process at a time works on a run; a dead one keeps nobody out."""
+
+from __future__ import annotations
+
+import os
+import socket
+import sqlite3
+import time
+from collections.abc import Callable
+from pathlib import Path
+from subprocess import Popen
+
+import pytest
+
+from textevolve.errors import StoreError
+from textevolve.store import RunRecord, Store, lease, open_store
+
+NewRun = Callable[..., RunRecord]
+Python = Callable[..., Popen[str]]
+
+HOLD = """
+import sys
+from textevolve.store import open_store
+with open_store(sys.argv[1]) as store, store.lease(sys.argv[2]):
+    print("held", flush=True)
+    sys.stdin.readline()
+"""
+
+
+def test_a_run_is_running_while_it_is_held(store: Store, new_run: NewRun) -> None:
+    run = new_run()
+    with store.lease(run.id):
+        assert store.get_run(run.id).status == "running"
+        with (
+            pytest.raises(StoreError, match=f"in work by process {os.getpid()} on"),
+            store.lease(run.id),
+        ):
+            pass
+        assert store.get_run(run.id).status == "running"
+    assert store.get_run(run.id).status == "interrupted"
+    with store.lease(run.id):
+        store.finish_run(run.id, "finished")
+    assert store.get_run(run.id).status == "finished"
+
+
+def test_an_error_passes_through_and_frees_the_run(store: Store, new_run: NewRun) -> None:
+    run = new_run()
+    with pytest.raises(ZeroDivisionError), store.lease(run.id):
+        raise ZeroDivisionError
+    assert store.get_run(run.id).status == "interrupted"
+    with store.lease(run.id):
+        pass
+
+
+def test_a_missing_run_cannot_be_held(store: Store) -> None:
+    with pytest.raises(StoreError, match="is not in this store"), store.lease("nobody"):
+        pass
+
+
+def test_another_process_is_named_and_a_killed_one_is_replaced(
+    store: Store, path: Path, new_run: NewRun, python: Python
+) -> None:
+    run = new_run()
+    holder = python(HOLD, str(path), run.id)
+    assert holder.stdout is not None
+    assert holder.stdout.readline() == "held\n"
+    assert store.get_run(run.id).status == "running"
+    named = f"in work by process {holder.pid} on {socket.gethostname()}"
+    with pytest.raises(StoreError, match=named), store.lease(run.id):
+        pass
+    with pytest.raises(StoreError, match=named):
+        store.delete_run(run.id)
+    other = new_run()
+    with store.lease(other.id):  # another run of the same store is free
+        pass
+
+    holder.kill()
+    wait_until(lambda: store.get_run(run.id).status == "interrupted")  # not yet reaped: a zombie
+    with store.lease(run.id):
+        assert store.get_run(run.id).status == "running"
+
+
+def test_a_process_that_ends_well_gives_its_lease_back(
+    path: Path, store: Store, new_run: NewRun, python: Python
+) -> None:
+    run = new_run()
+    holder = python(HOLD, str(path), run.id)
+    _, errors = holder.communicate("go on\n")
+    assert errors == ""
+    (row,) = sqlite_rows(path, "SELECT status, lease_token, lease_pid FROM runs")
+    assert row == ("interrupted", None, None)
+
+
+@pytest.mark.parametrize(("age", "held"), [(lease.STALE_SECONDS - 30, True), (120.0, False)])
+def test_a_holder_elsewhere_is_judged_by_its_heartbeat(
+    path: Path, store: Store, new_run: NewRun, age: float, held: bool
+) -> None:
+    run = new_run()
+    sqlite_rows(
+        path,
+        "UPDATE runs SET status = 'running', lease_token = 't', lease_host = 'elsewhere', "
+        "lease_pid = 1, lease_process = 'other-boot pid:[1] 5', lease_heartbeat = ?",
+        time.time() - age,
+    )
+    assert store.get_run(run.id).status == ("running" if held else "interrupted")
+    if held:
+        with pytest.raises(StoreError, match="process 1 on elsewhere"), store.lease(run.id):
+            pass
+    else:
+        with store.lease(run.id):
+            pass
+
+
+def test_a_reused_process_id_is_not_the_holder() -> None:
+    mine = lease.process_identity(os.getpid())
+    if mine is None:
+        pytest.skip("this system has no /proc")
+    boot, namespace, start = mine.split()
+    now = time.time()
+    assert lease.is_held("here", os.getpid(), mine, now)
+    assert not lease.is_held("here", os.getpid(), f"{boot} {namespace} {int(start) + 1}", now)
+
+
+def test_without_proc_a_missing_process_is_dead(python: Python) -> None:
+    gone = python("")
+    gone.communicate()
+    assert not lease.is_held(socket.gethostname(), gone.pid, None, time.time())
+    assert lease.is_held(socket.gethostname(), os.getpid(), None, time.time())
+
+
+def test_the_heartbeat_is_renewed(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(lease, "BEAT_SECONDS", 0.02)
+    with open_store(path) as store:
+        run = store.create_run({}, "f")
+        with store.lease(run.id):
+            sqlite_rows(path, "UPDATE runs SET lease_heartbeat = 0")
+            wait_until(lambda: sqlite_rows(path, "SELECT lease_heartbeat FROM runs")[0][0] > 0)
+
+
+def wait_until(condition: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + 20
+    while not condition():
+        assert time.monotonic() < deadline, "waited in vain"
+        time.sleep(0.01)
+
+
+def sqlite_rows(path: Path, statement: str, *values: float) -> list[tuple[object, ...]]:
+    raw = sqlite3.connect(path)
+    with raw:
+        rows = raw.execute(statement, values).fetchall()
+    raw.close()
+    return rows

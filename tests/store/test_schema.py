@@ -1,0 +1,219 @@
+"""Opening: new files, older and newer schemas, and files that are no stores."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import shutil
+import sqlite3
+import stat
+import tempfile
+from collections.abc import Callable
+from contextlib import closing
+from pathlib import Path
+from subprocess import Popen
+
+import pytest
+from alembic.autogenerate import compare_metadata
+from alembic.migration import MigrationContext
+from alembic.script import ScriptDirectory
+
+from textevolve.errors import StoreError
+from textevolve.evaluation import Case
+from textevolve.store import open_store, schema, tables
+
+Python = Callable[..., Popen[str]]
+
+LATER = """
+import sqlalchemy as sa
+from alembic import op
+
+revision = "9999"
+down_revision = "{head}"
+
+
+def upgrade():
+    op.add_column("runs", sa.Column("mood", sa.Text, server_default="calm"))
+"""
+
+
+def execute(path: Path, *statements: str) -> list[tuple[object, ...]]:
+    """Run the statements without any code of ours; the rows of the last."""
+    with closing(sqlite3.connect(path)) as raw, raw:
+        return [raw.execute(statement).fetchall() for statement in statements][-1]
+
+
+def make_first_version(path: Path) -> None:
+    """A store as the first schema had it, with a run of one case and one call."""
+    with closing(schema.connect(path, writing=True)) as connection, connection.begin():
+        schema.migrate(connection, "0001")
+    execute(
+        path,
+        f"PRAGMA application_id = {tables.APPLICATION_ID}",
+        "INSERT INTO counters VALUES ('sweeps', 0)",
+        "INSERT INTO runs (id, name, fingerprint, created, updated, status, source, n_cases, spec)"
+        " VALUES ('20250131-aaaa', 'old', 'f', 1.0, 2.0, 'finished', 's', 1, CAST('{}' AS BLOB))",
+        "INSERT INTO cases VALUES ('20250131-aaaa', 0, CAST('one' AS BLOB), "
+        """CAST('{"input":"x","candidates":["y"]}' AS BLOB))""",
+        "INSERT INTO texts VALUES (zeroblob(32), 2, CAST('hi' AS BLOB))",
+        "INSERT INTO calls VALUES (1, '20250131-aaaa', 'key', 'm', 1.0, 0.5, 1, 10, 0, 2, 0.5, "
+        """zeroblob(32), CAST('{"messages":[["user",1]],"schema":false,"temperature":null,"""
+        """"max_tokens":null,"seed":1,"sample":0,"top_logprobs":0}' AS BLOB), NULL, CAST("""
+        """'{"text":"yes","finish_reason":"stop","calls":1,"seconds":0.5,"attempts":1}' """
+        "AS BLOB))",
+    )
+
+
+def test_a_new_store_is_its_owners_alone(tmp_path: Path) -> None:
+    path = tmp_path / "new" / "store.db"
+    with open_store(path):
+        modes = {p.name: stat.S_IMODE(p.stat().st_mode) for p in path.parent.iterdir()}
+    assert modes["store.db"] == 0o600
+    assert set(modes.values()) == {0o600}
+    assert stat.S_IMODE(path.parent.stat().st_mode) == 0o700
+
+
+def test_a_write_ahead_log_and_full_synchronisation(path: Path) -> None:
+    with open_store(path), closing(schema.connect(path, writing=True)) as connection:
+        assert connection.exec_driver_sql("PRAGMA journal_mode").scalar() == "wal"
+        assert connection.exec_driver_sql("PRAGMA synchronous").scalar() == 2
+
+
+def test_migrations_lead_to_the_tables_of_the_code(path: Path, tmp_path: Path) -> None:
+    assert ScriptDirectory(str(schema.MIGRATIONS)).get_current_head() == tables.REVISION
+    migrated = tmp_path / "migrated.db"
+    with closing(schema.connect(migrated, writing=True)) as connection:
+        with connection.begin():
+            schema.migrate(connection)
+        context = MigrationContext.configure(connection, opts={"compare_type": True})
+        assert compare_metadata(context, tables.metadata) == []
+    open_store(path).close()
+    # Keys without row ids, partial indexes and the like are beyond alembic's comparison.
+    query = "SELECT name, sql FROM sqlite_master WHERE name <> 'alembic_version' ORDER BY name"
+    squeeze = [
+        [" ".join(str(sql).split()) for _, sql in execute(p, query)] for p in (path, migrated)
+    ]
+    assert squeeze[0] == squeeze[1]
+
+
+def test_the_first_version_can_still_be_read(path: Path) -> None:
+    make_first_version(path)
+    with open_store(path) as store:
+        run = store.get_run("old")
+        assert list(store.iterate_cases(run.id)) == [Case("x", ("y",), "one")]
+        (call,) = store.calls(run.id)
+        assert store.read_request(call).messages[0].text == "hi"
+        found = asyncio.run(store.journal(run.id).find("key"))
+        assert found is not None
+        assert (found.text, found.usage.cost) == ("yes", 0.5)
+
+
+def test_an_older_store_is_brought_up_to_date(
+    path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    make_first_version(path)
+    migrations = shutil.copytree(schema.MIGRATIONS, tmp_path / "migrations")
+    later = LATER.format(head=tables.REVISION)
+    (migrations / "versions" / "9999_later.py").write_text(later)
+    monkeypatch.setattr(schema, "MIGRATIONS", migrations)
+    monkeypatch.setattr(tables, "REVISION", "9999")
+    for _ in range(2):
+        with open_store(path) as store:
+            assert store.get_run("old").n_cases == 1
+    assert execute(path, "SELECT mood FROM runs") == [("calm",)]
+    assert execute(path, "SELECT version_num FROM alembic_version") == [("9999",)]
+
+
+def test_a_migration_that_fails_leaves_the_store_as_it_was(
+    path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    make_first_version(path)
+    migrations = shutil.copytree(schema.MIGRATIONS, tmp_path / "migrations")
+    later = LATER.format(head=tables.REVISION) + '    op.execute("SELECT * FROM nowhere")\n'
+    (migrations / "versions" / "9999_later.py").write_text(later)
+    with monkeypatch.context() as patch:
+        patch.setattr(schema, "MIGRATIONS", migrations)
+        patch.setattr(tables, "REVISION", "9999")
+        with pytest.raises(StoreError, match="nowhere"):
+            open_store(path)
+    with open_store(path) as store:
+        assert store.get_run("old").n_cases == 1
+    assert "mood" not in str(execute(path, "SELECT sql FROM sqlite_master"))
+
+
+def test_a_newer_store_is_refused(path: Path) -> None:
+    open_store(path).close()
+    execute(path, "UPDATE alembic_version SET version_num = '9998'")
+    with pytest.raises(StoreError, match=r"newer TextEvolve \(schema 9998.*update"):
+        open_store(path)
+
+
+def test_what_is_no_store_is_refused(tmp_path: Path) -> None:
+    letter = tmp_path / "letter.txt"
+    letter.write_text("Dear reader, " * 1000)
+    with pytest.raises(StoreError, match="is not a database"):
+        open_store(letter)
+    assert letter.read_text().startswith("Dear")
+    other = tmp_path / "other.db"
+    execute(other, "CREATE TABLE letters (body TEXT)")
+    with pytest.raises(StoreError, match="database of another program"):
+        open_store(other)
+    with pytest.raises(StoreError, match="is a folder"):
+        open_store(tmp_path)
+    with pytest.raises(StoreError, match="folder cannot be made"):
+        open_store(letter / "store.db")
+    fifo = tmp_path / "fifo"
+    os.mkfifo(fifo)
+    with pytest.raises(StoreError, match="no plain file"):
+        open_store(fifo)
+
+
+def test_a_damaged_store_is_named_so(path: Path) -> None:
+    open_store(path).close()
+    path.write_bytes(path.read_bytes()[:4096] + b"\xff" * 8192)
+    with pytest.raises(StoreError, match="damaged"):
+        open_store(path)
+
+
+READ_ONLY = """
+import os, sys
+from textevolve.errors import StoreError
+from textevolve.store import open_store, repository
+if os.geteuid() == 0:
+    os.seteuid(65534)
+try:
+    open_store(sys.argv[1])
+except StoreError as error:
+    print(error)
+"""
+
+
+@pytest.mark.parametrize("exists", [False, True])
+def test_a_place_that_may_not_be_written_is_named_so(python: Python, exists: bool) -> None:
+    # Not below tmp_path, whose parents the unprivileged user may not enter.
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        if exists:
+            open_store(folder / "store.db").close()
+            (folder / "store.db").chmod(0o444)
+        folder.chmod(0o555)
+        output, errors = python(READ_ONLY, str(folder / "store.db")).communicate()
+        folder.chmod(0o755)
+    assert errors == ""
+    assert "may not be written" in output if exists else "cannot be created" in output
+
+
+QUICK = """
+import sys
+import textevolve, textevolve.store
+assert "sqlalchemy" not in sys.modules
+from textevolve.store import open_store
+open_store(sys.argv[1]).close()
+assert "alembic" not in sys.modules
+"""
+
+
+def test_nothing_heavy_is_loaded_before_it_is_needed(python: Python, path: Path) -> None:
+    for _ in range(2):
+        _, errors = python(QUICK, str(path)).communicate()
+        assert errors == ""

@@ -1,0 +1,129 @@
+"""A full disk, a lock that is not given up: one clear error, nobody hangs, nothing is lost."""
+
+from __future__ import annotations
+
+import asyncio
+import sqlite3
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from pathlib import Path
+from subprocess import Popen
+from typing import Any
+
+import pytest
+from sqlalchemy import event
+from sqlalchemy.engine import Engine
+
+from textevolve.errors import StoreError
+from textevolve.evaluation import Case
+from textevolve.llm.journal import Entry
+from textevolve.store import open_store, schema
+
+MakeEntry = Callable[..., Entry]
+Python = Callable[..., Popen[str]]
+
+
+@pytest.fixture
+def small_disk() -> Iterator[None]:
+    """No database that is opened now may grow beyond 1500 pages of 4 KiB."""
+
+    def limit(raw: sqlite3.Connection, _record: Any) -> None:
+        raw.execute("PRAGMA max_page_count = 1500")
+
+    event.listen(Engine, "connect", limit)
+    yield
+    event.remove(Engine, "connect", limit)
+
+
+@pytest.mark.usefixtures("small_disk")
+async def test_a_full_disk_fails_all_that_wait_and_keeps_what_was_there(
+    path: Path, make_entry: MakeEntry
+) -> None:
+    entries = [make_entry(number, "long answer " * 300) for number in range(2000)]
+    async with open_store(path) as store:
+        run = store.create_run({}, "f")
+        journal = store.journal(run.id)
+        outcomes = await asyncio.gather(*map(journal.append, entries), return_exceptions=True)
+        kept = outcomes.count(None)
+        assert 0 < kept < 2000
+        assert all("disk is full: free some space" in str(o) for o in outcomes if o is not None)
+        with pytest.raises(StoreError, match="disk is full"):
+            await journal.append(make_entry(1, "short"))
+        # What is there can be read, and a run can be removed to make room.
+        assert await journal.find(entries[0].key)
+    with open_store(path) as store:
+        assert store.run_totals(run.id).spent.calls == kept
+        with pytest.raises(StoreError, match="disk is full"):
+            store.add_cases(run.id, [Case("x" * 2_000_000, (str(i),)) for i in range(99)])
+        assert store.delete_run(run.id).calls == kept
+        other = store.create_run({}, "g")
+        await store.journal(other.id).append(make_entry(1, "long answer " * 300))
+
+
+LIMITED = """
+import asyncio, resource, sys
+from textevolve.evaluation import Usage
+from textevolve.llm.journal import Entry
+from textevolve.llm.model import Message, Request, Response
+from textevolve.errors import StoreError
+from textevolve.store import open_store
+
+async def main():
+    async with open_store(sys.argv[1]) as store:
+        run = store.create_run({}, "f", "limited")
+        resource.setrlimit(resource.RLIMIT_FSIZE, (400_000, 400_000))
+        journal = store.journal(run.id)
+        with store.lease(run.id):
+            for number in range(5000):
+                response = Response(f"answer {number} " * 50, "stop", Usage(1, 9, 0, 1))
+                request = Request(messages=(Message("user", ("case", str(number))),))
+                await journal.append(
+                    Entry(str(number), "m", request, response, None, 0.0, 0.1, 1)
+                )
+                print(number, flush=True)
+
+try:
+    asyncio.run(main())
+except StoreError as error:
+    print(error)
+"""
+
+
+def test_a_file_that_may_not_grow_ends_in_a_clear_error(path: Path, python: Python) -> None:
+    output, errors = python(LIMITED, str(path)).communicate(timeout=60)
+    assert errors == ""
+    *numbers, message = output.splitlines()
+    assert numbers == [str(number) for number in range(len(numbers))]
+    assert len(numbers) > 10
+    assert "check its free space" in message
+    with open_store(path) as store:
+        run = store.get_run("limited")
+        assert run.status == "interrupted"
+        assert [call.key for call in store.calls(run.id)] == numbers
+    with closing(sqlite3.connect(path)) as raw:
+        assert raw.execute("PRAGMA integrity_check").fetchone() == ("ok",)
+
+
+async def test_a_lock_that_is_not_given_up_ends_in_a_clear_error(
+    path: Path, make_entry: MakeEntry, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(schema, "BUSY_SECONDS", 0.05)
+    async with open_store(path) as store:
+        run = store.create_run({}, "f")
+        journal = store.journal(run.id)
+        with closing(sqlite3.connect(path, isolation_level=None)) as other:
+            other.execute("BEGIN IMMEDIATE")
+            with pytest.raises(StoreError, match="another process keeps it locked"):
+                store.finish_run(run.id, "finished")
+            with pytest.raises(StoreError, match="another process keeps it locked"):
+                open_store(path)
+            assert await journal.find("nothing") is None  # readers are not kept out
+            outcomes = await asyncio.gather(
+                *[journal.append(make_entry(n)) for n in range(20)], return_exceptions=True
+            )
+        assert all("another process keeps it locked" in str(outcome) for outcome in outcomes)
+        with pytest.raises(StoreError, match="another process keeps it locked"):
+            await journal.append(make_entry(1))
+    with open_store(path) as store:
+        assert list(store.calls(run.id)) == []
+        await store.journal(run.id).append(make_entry(1))

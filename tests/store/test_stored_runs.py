@@ -1,0 +1,201 @@
+"""Runs and their cases: found again, paged, summed, removed."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from textevolve.errors import InputError, StoreError
+from textevolve.evaluation import Case, Usage
+from textevolve.llm.journal import Entry
+from textevolve.store import Freed, RunRecord, Store, open_store, runs
+
+MakeEntry = Callable[..., Entry]
+NewRun = Callable[..., RunRecord]
+
+
+def test_a_run_is_found_again(store: Store, path: Path) -> None:
+    spec = {"profile": {"weights": {"accuracy": 1.0}}, "text": "ä\ud83d\0"}
+    run = store.create_run(spec, "f", name="näme\ud83d", source="cases.jsonl")
+    assert (run.spec, run.source, run.n_cases, run.status) == (
+        spec,
+        "cases.jsonl",
+        None,
+        "interrupted",
+    )
+    with open_store(path) as other:
+        for found in (
+            other.find_run("f"),
+            other.get_run(run.id),
+            other.get_run(run.id[:-1]),
+            other.get_run("näme\ud83d"),
+        ):
+            assert found == run
+        assert other.find_run("g") is None
+
+
+def test_last_is_the_newest_with_cases(store: Store, new_run: NewRun) -> None:
+    with pytest.raises(StoreError, match="is not in this store"):
+        store.get_run("last")
+    older, newer, unfilled = new_run(), new_run(), new_run()
+    store.add_cases(older.id, [])
+    store.add_cases(newer.id, [])
+    assert store.get_run("last").id == newer.id
+    assert [run.id for run in store.list_runs(2)] == [unfilled.id, newer.id]
+
+
+def test_an_ambiguous_name_is_refused_with_the_ids(store: Store, new_run: NewRun) -> None:
+    one, two = new_run("mine"), new_run("mine")
+    with pytest.raises(StoreError, match="there are several") as caught:
+        store.get_run("mine")
+    assert one.id in str(caught.value)
+    assert two.id in str(caught.value)
+    with pytest.raises(StoreError, match="there are several"):
+        store.get_run(one.id[:4])
+    for missing in ("", "%", "nobody"):
+        with pytest.raises(StoreError, match="is not in this store"):
+            store.get_run(missing)
+
+
+def test_the_same_run_is_not_made_twice(store: Store, new_run: NewRun) -> None:
+    run = new_run()
+    with pytest.raises(StoreError, match=f"{run.id}: is this very run"):
+        store.create_run({}, run.fingerprint)
+
+
+def test_settling_gives_the_fingerprint_or_the_earlier_run(store: Store, new_run: NewRun) -> None:
+    first, second = new_run(), new_run()
+    for run in (first, second):
+        store.add_cases(run.id, [Case("x", ("y",))])
+    assert store.settle_run(first.id, "settled").id == first.id
+    assert store.settle_run(first.id, "settled").fingerprint == "settled"
+    assert store.settle_run(second.id, "settled").id == first.id
+    assert [run.id for run in store.list_runs()] == [first.id]
+    assert store.count_cases(second.id) == 0
+
+
+def test_status_is_kept(store: Store, new_run: NewRun) -> None:
+    run = new_run()
+    store.finish_run(run.id, "finished")
+    assert store.get_run(run.id).status == "finished"
+    with pytest.raises(StoreError, match="is not in this store"):
+        store.finish_run("nobody", "failed")
+
+
+def test_cases_come_back_in_order_from_anywhere(store: Store, new_run: NewRun) -> None:
+    run = new_run()
+    cases = [
+        Case(f"input {n}", ("a", "b\ud83d\0"), f"id {n}", {"rounds": n} if n % 2 else {})
+        for n in range(2 * runs.PAGE + 7)
+    ]
+    assert store.add_cases(run.id, iter(cases)) == len(cases)
+    assert store.get_run(run.id).n_cases == store.count_cases(run.id) == len(cases)
+    for start in (0, 1, runs.PAGE, len(cases) - 1, len(cases)):
+        assert list(store.iterate_cases(run.id, start)) == cases[start:]
+
+
+def test_cases_are_read_lazily_and_in_chunks(
+    store: Store, new_run: NewRun, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(runs, "CHUNK", 10)
+    monkeypatch.setattr(runs, "CHUNK_BYTES", 1000)
+    run = new_run()
+    seen: list[int] = []
+
+    def source(size: int, count: int) -> Iterator[Case]:
+        for number in range(count):
+            seen.append(store.count_cases(run.id))
+            yield Case("x" * size, ("y",), str(number))
+
+    store.add_cases(run.id, source(1, 35))
+    assert seen == [number // 10 * 10 for number in range(35)]
+    run = new_run()
+    seen.clear()
+    store.add_cases(run.id, source(600, 6))
+    assert seen == [0, 0, 2, 2, 4, 4]
+
+
+def test_cases_that_were_cut_short_start_over(store: Store, new_run: NewRun) -> None:
+    run = new_run()
+
+    def broken() -> Iterator[Case]:
+        yield from (Case("old", ("y",)) for _ in range(runs.CHUNK + 1))
+        raise InputError("line 1002 is not JSON")
+
+    with pytest.raises(InputError):
+        store.add_cases(run.id, broken())
+    assert store.get_run(run.id).n_cases is None
+    store.add_cases(run.id, [Case("new", ("y",))])
+    assert [case.input for case in store.iterate_cases(run.id)] == ["new"]
+    with pytest.raises(StoreError, match="has its cases already"):
+        store.add_cases(run.id, [])
+
+
+async def test_totals_tell_spent_from_reused(
+    store: Store, new_run: NewRun, make_entry: MakeEntry
+) -> None:
+    asking, reusing = new_run(), new_run()
+    for number in range(3):
+        await store.journal(asking.id).append(make_entry(number, cost=0.25, cached_tokens=4))
+    await store.journal(asking.id).append(make_entry(7, error="timeout"))
+    await store.journal(reusing.id).find(make_entry(1).key)
+    await store.journal(reusing.id).append(make_entry(8, cost=None))
+    totals = store.run_totals(asking.id)
+    assert (totals.spent, totals.failed) == (Usage(3, 30, 12, 6, 0.75), 1)
+    assert totals.reused == Usage()
+    totals = store.run_totals(reusing.id)
+    assert totals.spent == Usage(1, 10, 0, 2, None)
+    assert totals.reused == Usage(1, 10, 4, 2, 0.25)
+    assert store.run_totals("nobody").spent == Usage()
+
+
+async def test_removal_spares_what_others_use(
+    store: Store, new_run: NewRun, make_entry: MakeEntry
+) -> None:
+    first, second, third = new_run(), new_run(), new_run()
+    journals = {run.id: store.journal(run.id) for run in (first, second, third)}
+    await asyncio.gather(*[journals[first.id].append(make_entry(n)) for n in range(10)])
+    store.add_cases(first.id, [Case("x", ("y",))])
+    for run in (second, third):
+        assert await journals[run.id].find(make_entry(3).key)
+    await journals[second.id].append(make_entry(20))
+
+    # Nine questions of its own, and what tells them apart; the shared parts stay.
+    freed = store.delete_run(first.id)
+    assert freed == Freed(cases=1, calls=9, texts=9, bytes=freed.bytes)
+    assert [call.key for call in store.calls(second.id)] == [make_entry(n).key for n in (3, 20)]
+    assert store.delete_run(second.id).calls == 1
+    (kept,) = store.calls(third.id)
+    assert store.read_request(kept) == make_entry(3).request
+
+    # The texts that the sweep took are written again when they are needed.
+    await journals[third.id].append(make_entry(5))
+    assert [store.read_request(call) for call in store.calls(third.id)] == [
+        make_entry(n).request for n in (3, 5)
+    ]
+    last = store.delete_run(third.id)
+    assert (last.calls, last.texts) == (2, 5)
+    assert store.list_runs() == []
+    with pytest.raises(StoreError, match="is not in this store"):
+        store.delete_run(third.id)
+
+
+async def test_another_process_sweeping_is_noticed(
+    store: Store, path: Path, new_run: NewRun, make_entry: MakeEntry
+) -> None:
+    doomed, run = new_run(), new_run()
+    await store.journal(doomed.id).append(make_entry(1))
+    with open_store(path) as other:
+        assert other.delete_run(doomed.id).texts == 4
+    await store.journal(run.id).append(make_entry(1))
+    (call,) = store.calls(run.id)
+    assert store.read_request(call) == make_entry(1).request
+
+
+def test_removal_frees_room(store: Store, new_run: NewRun) -> None:
+    run = new_run()
+    store.add_cases(run.id, [Case("x", ("y",), str(n)) for n in range(2000)])
+    assert store.delete_run(run.id).bytes > 50_000
