@@ -48,7 +48,9 @@ async def test_only_what_is_set_is_sent(server: ScriptedServer, client: OpenAICl
         "model": "scripted",
         "messages": [{"role": "system", "content": "ab"}, {"role": "user", "content": "c"}],
     }
-    await client(ask(schema=SCHEMA, temperature=0.0, max_tokens=9, seed=3, top_logprobs=2))
+    await client(
+        ask(schema=json.dumps(SCHEMA), temperature=0.0, max_tokens=9, seed=3, top_logprobs=2)
+    )
     sent = server.requests[-1]
     assert sent["response_format"]["json_schema"]["schema"] == SCHEMA
     assert sent["response_format"]["json_schema"]["strict"] is True
@@ -71,7 +73,7 @@ async def test_what_an_endpoint_wants_otherwise(server: ScriptedServer) -> None:
 
 
 async def test_an_answer_is_read_whole(client: OpenAIClient) -> None:
-    response = await client(ask(schema=SCHEMA, top_logprobs=3))
+    response = await client(ask(schema=json.dumps(SCHEMA), top_logprobs=3))
     assert set(json.loads(response.text)) == {"argument", "score"}
     assert "".join(token.token for token in response.logprobs) == response.text
     assert all(len(token.top) <= 3 for token in response.logprobs)
@@ -249,11 +251,13 @@ async def test_a_refused_schema_is_left_out_and_remembered(
 ) -> None:
     server.script = lambda body, _n: Fault.NO_SCHEMA if "response_format" in body else "plain"
     assert client.schema is None
-    answers = await asyncio.gather(*(client(ask(str(n), schema=SCHEMA)) for n in range(3)))
+    answers = await asyncio.gather(
+        *(client(ask(str(n), schema=json.dumps(SCHEMA))) for n in range(3))
+    )
     assert [answer.text for answer in answers] == ["plain"] * 3
     assert client.schema is False
     before = server.calls
-    await client(ask(schema=SCHEMA))
+    await client(ask(schema=json.dumps(SCHEMA)))
     assert server.calls == before + 1
 
 

@@ -70,9 +70,9 @@ def test_an_instance_follows_its_schema(seed: int) -> None:
 
 
 async def test_the_same_request_is_answered_alike_everywhere(client: OpenAIClient) -> None:
-    request = ask(schema=SCORES, top_logprobs=2)
+    request = ask(schema=json.dumps(SCORES), top_logprobs=2)
     here = await client(request)
-    assert (await client(ask("other", schema=SCORES, top_logprobs=2))).text != here.text
+    assert (await client(ask("other", schema=json.dumps(SCORES), top_logprobs=2))).text != here.text
     async with ScriptedServer() as other, OpenAIClient(other.url, "scripted") as elsewhere:
         there = await elsewhere(request)
     assert (there.text, there.logprobs, there.usage) == (here.text, here.logprobs, here.usage)
@@ -92,7 +92,7 @@ async def test_a_number_in_an_answer_is_one_token(
     server: ScriptedServer, client: OpenAIClient
 ) -> None:
     server.script = lambda _body, _n: '{"accuracy": 10, "relevance": 7}'
-    response = await client(ask(schema=SCORES, top_logprobs=4))
+    response = await client(ask(schema=json.dumps(SCORES), top_logprobs=4))
     numbers = {token.token: token for token in response.logprobs if token.token.isdecimal()}
     assert list(numbers) == ["10", "7"]
     assert all(other.isdecimal() for other, _ in numbers["7"].top)
@@ -102,9 +102,9 @@ async def test_a_number_in_an_answer_is_one_token(
 async def test_faults_of_the_content_spoil_it(
     server: ScriptedServer, client: OpenAIClient, fault: Fault
 ) -> None:
-    good = json.loads((await client(ask(schema=SCORES))).text)
+    good = json.loads((await client(ask(schema=json.dumps(SCORES)))).text)
     server.script = lambda _body, _n: fault
-    response = await client(ask(schema=SCORES))
+    response = await client(ask(schema=json.dumps(SCORES)))
     try:
         assert json.loads(response.text) != good
     except json.JSONDecodeError:

@@ -45,7 +45,7 @@ def make_entry() -> Callable[..., Entry]:
     def make(number: int, answer: str = "yes", error: str | None = None, **changes: int) -> Entry:
         request = Request(
             messages=(Message("system", ("Judge.",)), Message("user", ("Case: ", str(number)))),
-            schema={"type": "object"},
+            schema='{"type": "object"}',
         )
         usage = Usage(**{"calls": 1, "prompt_tokens": 10, "completion_tokens": 2, **changes})
         response = Response(answer, "stop", usage) if error is None else None

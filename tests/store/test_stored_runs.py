@@ -183,6 +183,17 @@ async def test_removal_spares_what_others_use(
         store.delete_run(third.id)
 
 
+async def test_removal_of_who_reused_spares_who_asked(
+    store: Store, new_run: NewRun, make_entry: MakeEntry
+) -> None:
+    asking, reusing = new_run(), new_run()
+    await store.journal(asking.id).append(make_entry(1))
+    assert await store.journal(reusing.id).find(make_entry(1).key)
+    assert store.delete_run(reusing.id).calls == 0
+    assert [call.key for call in store.calls(asking.id)] == [make_entry(1).key]
+    assert store.delete_run(asking.id).calls == 1
+
+
 async def test_another_process_sweeping_is_noticed(
     store: Store, path: Path, new_run: NewRun, make_entry: MakeEntry
 ) -> None:

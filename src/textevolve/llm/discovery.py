@@ -22,12 +22,10 @@ from textevolve.settings import Provider, Settings, Timeouts
 if TYPE_CHECKING:
     from textevolve.llm.client import OpenAIClient
 
-DIGIT = {
-    "type": "object",
-    "properties": {"digit": {"type": "integer"}},
-    "required": ["digit"],
-    "additionalProperties": False,
-}
+DIGIT = (
+    '{"type": "object", "properties": {"digit": {"type": "integer"}},'
+    ' "required": ["digit"], "additionalProperties": false}'
+)
 SERVERS = ("ollama", "vllm", "llamacpp", "lmstudio")
 QUICK = Timeouts(connect=0.3, read=0.3, total=0.3)
 NOT_FOR_CHAT = ("embed", "rerank", "whisper", "bge-", "minilm")

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, Literal, Protocol
@@ -17,6 +16,8 @@ from typing import Any, Literal, Protocol
 from textevolve.evaluation import Usage
 
 Role = Literal["system", "user", "assistant"]
+
+_encode = json.JSONEncoder(separators=(",", ":")).encode
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,12 +34,13 @@ class Message:
 class Request:
     """Everything that decides an answer. What is None is left to the endpoint.
 
-    `schema`: JSON schema that the answer has to follow. `top_logprobs`: how many alternatives are
-    wanted for each token, 0 for none. `sample` tells apart calls that are otherwise the same.
+    `schema`: JSON schema, as text, that the answer has to follow. `top_logprobs`: how many
+    alternatives are wanted for each token, 0 for none. `sample` tells apart calls that are
+    otherwise the same.
     """
 
     messages: tuple[Message, ...]
-    schema: Mapping[str, Any] | None = None
+    schema: str | None = None
     temperature: float | None = None
     max_tokens: int | None = None
     seed: int | None = None
@@ -86,10 +88,10 @@ def text_hash(text: str) -> str:
 
 
 def describe(request: Request) -> dict[str, Any]:
-    """The request as JSON-ready data, with each part of a message replaced by its hash."""
+    """The request as JSON-ready data, with schema and parts of messages replaced by hashes."""
     return {
         "messages": [[m.role, [text_hash(p) for p in m.parts]] for m in request.messages],
-        "schema": request.schema,
+        "schema": request.schema and text_hash(request.schema),
         "temperature": request.temperature,
         "max_tokens": request.max_tokens,
         "seed": request.seed,
@@ -100,5 +102,4 @@ def describe(request: Request) -> dict[str, Any]:
 
 def request_key(model: str, request: Request) -> str:
     """The journal's key: SHA-256 over the model's name and the whole request."""
-    described = json.dumps([model, describe(request)], separators=(",", ":"), ensure_ascii=True)
-    return hashlib.sha256(described.encode()).hexdigest()
+    return hashlib.sha256(_encode([model, describe(request)]).encode()).hexdigest()

@@ -47,8 +47,8 @@ def repair_template() -> Template:
 
 
 @lru_cache(maxsize=512)
-def answer_schema(answer: type[BaseModel]) -> dict[str, Any]:
-    """The JSON schema of an answer's type, without the titles that no model needs to read."""
+def answer_schema(answer: type[BaseModel]) -> str:
+    """The JSON schema of an answer's type, as text, without titles, which no model needs."""
 
     def strip(node: object, names: bool = False) -> Any:
         """`names`: the keys of `node` are names of the author's, a "title" among them stays."""
@@ -61,7 +61,7 @@ def answer_schema(answer: type[BaseModel]) -> dict[str, Any]:
             }
         return node
 
-    return strip(answer.model_json_schema(by_alias=True))
+    return json.dumps(strip(answer.model_json_schema(by_alias=True)))
 
 
 async def ask_structured(model: Model, request: Request, answer: type[T]) -> Structured[T]:

@@ -30,7 +30,8 @@ class Template:
         if values.keys() != self.variables:
             wrong = sorted(values.keys() ^ self.variables)
             raise KeyError(f"template {self.name}: {', '.join(wrong)} missing or not known")
-        return self.compiled.render(values)
+        context = self.compiled.new_context(values, shared=True)  # without jinja's own globals
+        return "".join(self.compiled.root_render_func(context))
 
 
 @lru_cache(maxsize=1)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from functools import lru_cache
 from typing import Any
 
 from pydantic import BaseModel, ValidationError
@@ -26,7 +27,7 @@ def chat_body(model: str, request: Request, max_tokens_field: str) -> dict[str, 
         "messages": [{"role": m.role, "content": m.text} for m in request.messages],
     }
     if request.schema is not None:
-        named = {"name": "answer", "schema": request.schema, "strict": True}
+        named = {"name": "answer", "schema": _read_schema(request.schema), "strict": True}
         body["response_format"] = {"type": "json_schema", "json_schema": named}
     if request.temperature is not None:
         body["temperature"] = request.temperature
@@ -38,6 +39,11 @@ def chat_body(model: str, request: Request, max_tokens_field: str) -> dict[str, 
         body["logprobs"] = True
         body["top_logprobs"] = request.top_logprobs
     return body
+
+
+@lru_cache(maxsize=256)
+def _read_schema(schema: str) -> Any:
+    return json.loads(schema)
 
 
 def encode(body: Mapping[str, Any]) -> bytes:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import zlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
@@ -87,7 +87,7 @@ def store_request(request: Request) -> StoredRequest:
     """The request taken apart into its document, the hashes of its texts, and the texts."""
     texts = [part for message in request.messages for part in message.parts]
     if request.schema is not None:
-        texts.append(bytes_to_text(dump_json(request.schema, "the schema of a request")))
+        texts.append(request.schema)
     document = {
         "messages": [[message.role, len(message.parts)] for message in request.messages],
         "schema": request.schema is not None,
@@ -109,7 +109,7 @@ def restore_request(document: bytes, texts: Sequence[str]) -> Request:
     for role, count in stored.pop("messages"):
         messages.append(Message(role, tuple(texts[position : position + count])))
         position += count
-    schema: Mapping[str, Any] | None = json.loads(texts[position]) if stored.pop("schema") else None
+    schema = texts[position] if stored.pop("schema") else None
     return Request(messages=tuple(messages), schema=schema, **stored)
 
 

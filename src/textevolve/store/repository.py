@@ -6,6 +6,7 @@ A store may be used from several threads and event loops at once, and a file by 
 from __future__ import annotations
 
 import asyncio
+import sqlite3
 import threading
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
@@ -183,5 +184,5 @@ class Store:
                 raise StoreError(f"store {self.path}: is closed")
             try:
                 return query(self._reader)
-            except DBAPIError as error:
+            except (DBAPIError, sqlite3.Error) as error:
                 raise explain(error, self.path) from error

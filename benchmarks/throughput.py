@@ -1,0 +1,146 @@
+"""Debates against a loopback server that takes 200 ms a call: how much do we add?
+
+    python benchmarks/throughput.py [--debates 500 2000] [--in-flight 256] [--latency 0.2]
+
+Three agents, two rounds, sequential: six calls one after another in each debate. In one run, on one
+machine: ours with the journal on, and a bare aiohttp loop that posts the same bodies and reads the
+answers. `ideal` is the time that perfect overlap would take: ceil(debates / in flight) x 6 x
+latency. Where the package `verdict` is installed, its own pipeline of six judges runs beside.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import math
+import os
+import platform
+import sys
+import tempfile
+import time
+from collections.abc import Awaitable, Callable
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+
+from textevolve import aevaluate_batch
+from textevolve.llm.testing import serve_in_process
+from textevolve.settings import Settings
+
+CALLS = 6
+FILLER = "The tide follows the moon, and the moon is patient with the sea. "
+
+
+def make_cases(number: int) -> list[dict[str, Any]]:
+    return [
+        {
+            "id": str(n),
+            "input": f"Question {n}: why does the tide come in twice a day?",
+            "candidates": [f"First answer to {n}. " + FILLER * 6, f"Second to {n}. " + FILLER * 8],
+        }
+        for n in range(number)
+    ]
+
+
+async def run_ours(url: str, number: int, in_flight: int, folder: Path) -> int:
+    settings = Settings(concurrency=in_flight)
+    results = aevaluate_batch(
+        make_cases(number),
+        model=f"{url}#scripted",
+        store=folder / f"{number}.db",
+        settings=settings,
+        convergence=0.0,
+    )
+    scored = 0
+    async for result in results:
+        scored += result.scored
+    assert scored == number, f"{number - scored} debates have no score"
+    return number * CALLS
+
+
+async def run_bare(url: str, number: int, in_flight: int, bodies: list[bytes]) -> int:
+    """Posts six bodies of real turns, one after another, for each debate."""
+    gate = asyncio.Semaphore(in_flight)
+    connector = aiohttp.TCPConnector(limit=0)
+    headers = {"Content-Type": "application/json"}
+    async with aiohttp.ClientSession(connector=connector, headers=headers) as session:
+
+        async def debate() -> None:
+            async with gate:
+                for body in bodies:
+                    async with session.post(f"{url}/chat/completions", data=body) as answer:
+                        json.loads(await answer.read())
+
+        await asyncio.gather(*(debate() for _ in range(number)))
+    return number * CALLS
+
+
+async def run_verdict(url: str, number: int, in_flight: int, _: Any) -> int:
+    from verdict import Pipeline  # type: ignore
+    from verdict.common.judge import CategoricalJudgeUnit  # type: ignore
+    from verdict.schema import Schema  # type: ignore
+
+    os.environ.update(OPENAI_API_KEY="none", OPENAI_BASE_URL=url, OPENAI_API_BASE=url)
+    pipeline: Any = Pipeline()
+    for _step in range(CALLS):
+        pipeline = pipeline >> CategoricalJudgeUnit().prompt("Judge: {source.text}").via("gpt-4o")
+    for case in make_cases(number):
+        pipeline.run(Schema.of(text=str(case["candidates"])), max_workers=in_flight)
+    return number * CALLS
+
+
+async def record_bodies(folder: Path) -> list[bytes]:
+    """The six bodies of one real debate."""
+    from textevolve.llm.testing import ScriptedServer
+
+    async with ScriptedServer() as server:
+        results = aevaluate_batch(
+            make_cases(1), model=f"{server.url}#scripted", store=folder / "one.db", convergence=0.0
+        )
+        assert [result.scored async for result in results] == [True]
+        return [json.dumps(body).encode() for body in server.requests]
+
+
+async def measure(
+    run: Callable[..., Awaitable[int]], url: str, number: int, in_flight: int, extra: Any
+) -> tuple[float, float]:
+    """Wall seconds, and CPU milliseconds of this process for each call."""
+    began, cpu = time.perf_counter(), time.process_time()
+    calls = await run(url, number, in_flight, extra)
+    return time.perf_counter() - began, (time.process_time() - cpu) * 1000 / calls
+
+
+async def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
+    parser.add_argument("--debates", type=int, nargs="+", default=[500, 2000])
+    parser.add_argument("--in-flight", type=int, default=256)
+    parser.add_argument("--latency", type=float, default=0.2)
+    asked = parser.parse_args()
+    print(f"{os.cpu_count()} cores, {platform.platform()}, Python {sys.version.split()[0]}")
+    print(f"{asked.in_flight} debates in flight, {asked.latency * 1000:.0f} ms a call")
+    server = ("--latency", str(asked.latency))
+    with tempfile.TemporaryDirectory() as name, serve_in_process(*server) as url:
+        folder = Path(name)
+        bodies = await record_bodies(folder)
+        await run_bare(url, 20, 20, bodies)
+        for number in asked.debates:
+            ideal = math.ceil(number / asked.in_flight) * CALLS * asked.latency
+            bare = await measure(run_bare, url, number, asked.in_flight, bodies)
+            ours = await measure(run_ours, url, number, asked.in_flight, folder)
+            rows = [("bare aiohttp loop", bare), ("textevolve, journal on", ours)]
+            if find_spec("verdict"):
+                rows.append(("verdict", await measure(run_verdict, url, number, 256, None)))
+            print(f"\n{number} debates, ideal {ideal:.1f} s")
+            for label, (wall, cpu) in rows:
+                print(
+                    f"  {label:24} wall {wall:6.2f} s  wall/ideal {wall / ideal:5.2f}"
+                    f"  CPU/call {cpu:5.2f} ms  wall/bare {wall / bare[0]:5.2f}"
+                    f"  CPU/bare {cpu / bare[1]:5.2f}"
+                )
+
+
+if __name__ == "__main__":
+    asyncio.run(main())
