@@ -128,7 +128,10 @@ def resolve(spec: str, settings: Settings) -> Endpoint:
 
 
 def _unknown(spec: str, name: str, known: Mapping[str, Provider]) -> str:
-    near = get_close_matches(name, known, n=1)
+    full = {value.default_model: f"{key}/{value.default_model}" for key, value in known.items()}
+    if spec in full:
+        return f"{spec}: not a model's full name; did you mean {full[spec]!r}?"
+    near = get_close_matches(name, known, n=1, cutoff=0.75)
     if near:
         return f"{spec}: there is no provider {name!r}; did you mean {near[0]!r}?"
     if "/" not in spec:

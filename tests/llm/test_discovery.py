@@ -1,0 +1,116 @@
+from collections.abc import Iterator
+
+import pytest
+
+from textevolve.llm.client import OpenAIClient
+from textevolve.llm.discovery import SERVERS, choose_model, probe_endpoint
+from textevolve.llm.providers import PROVIDERS
+from textevolve.llm.testing import Answer, Fault, ScriptedServer
+from textevolve.settings import Provider, Settings
+
+NOBODY = "http://127.0.0.1:9/v1"
+"""Port 9 is `discard`: nothing listens there."""
+
+
+def settings_of(**urls: str) -> Settings:
+    """Settings in which the usual servers are at the given addresses or nowhere."""
+    providers = {name: Provider(base_url=urls.get(name, NOBODY), keyless=True) for name in SERVERS}
+    return Settings(providers=providers)
+
+
+async def test_what_is_configured_wins() -> None:
+    settings = Settings(model="groq/some-model")
+    choice = await choose_model(settings, {"OPENAI_API_KEY": "sk-1"})
+    assert choice.spec == "groq/some-model"
+
+
+async def test_a_key_in_the_environment() -> None:
+    choice = await choose_model(settings_of(), {"OPENAI_API_KEY": "sk-1"})
+    assert choice.spec == f"openai/{PROVIDERS['openai'].default_model}"
+    assert "OPENAI_API_KEY" in choice.reason
+    assert "sk-1" not in choice.reason
+
+
+async def test_a_server_that_answers() -> None:
+    async with (
+        ScriptedServer(models=("nomic-embed-text", "qwen3:4b")) as ollama,
+        ScriptedServer(models=("other",)) as lmstudio,
+    ):
+        settings = settings_of(ollama=ollama.url, lmstudio=lmstudio.url)
+        choice = await choose_model(settings, {})
+        assert choice.spec == "ollama/qwen3:4b"
+        assert ollama.url in choice.reason
+        assert (await choose_model(settings_of(lmstudio=lmstudio.url), {})).spec == "lmstudio/other"
+
+
+async def test_a_server_without_a_model_that_answers_questions_is_passed_over() -> None:
+    async with ScriptedServer(models=("nomic-embed-text",)) as ollama:
+        choice = await choose_model(settings_of(ollama=ollama.url), {})
+    assert choice.spec.startswith("local/")
+
+
+async def test_something_else_on_the_port_is_passed_over() -> None:
+    async with ScriptedServer() as web:
+        web.answer = lambda *_: Answer(body=b"<html></html>")
+        choice = await choose_model(settings_of(vllm=web.url), {})
+    assert choice.spec.startswith("local/")
+
+
+async def test_local_weights_are_the_last_resort() -> None:
+    choice = await choose_model(settings_of(), {"ANTHROPIC_API_KEY": "sk-1"})
+    assert choice.spec == f"local/{PROVIDERS['local'].default_model}"
+    assert "ANTHROPIC_API_KEY is set too" in choice.reason
+
+
+# What an endpoint can do
+
+
+async def test_an_able_endpoint(client: OpenAIClient) -> None:
+    found = await probe_endpoint(client)
+    assert found.answers.value
+    assert found.models == ("scripted",)
+    assert found.schema.value
+    assert found.logprobs.value
+    assert found.seed.value
+    assert found.prefix_cache.value
+    assert found.refused == ()
+
+
+async def test_an_endpoint_that_can_little(server: ScriptedServer, client: OpenAIClient) -> None:
+    counted: Iterator[int] = iter(range(100))
+
+    def script(body: dict[str, object], _number: int) -> Answer | Fault:
+        if "response_format" in body:
+            return Fault.NO_SCHEMA
+        if "logprobs" in body:
+            return Fault.NO_LOGPROBS
+        return Answer(text=f"answer {next(counted)}", usage={"prompt_tokens": 9})
+
+    server.script = script
+    found = await probe_endpoint(client)
+    assert found.answers.value
+    assert found.schema.value is False
+    assert found.logprobs.value is False
+    assert found.seed.value is False
+    assert found.prefix_cache.value is None
+    assert found.refused == ("response_format",)
+
+
+async def test_a_schema_that_is_taken_and_not_followed(
+    server: ScriptedServer, client: OpenAIClient
+) -> None:
+    server.script = lambda _body, _n: "Hello!"
+    found = await probe_endpoint(client)
+    assert found.schema.value is False
+    assert "not followed" in found.schema.note
+
+
+@pytest.mark.parametrize("fault", [Fault.UNAUTHORISED, Fault.OVERLOADED])
+async def test_an_endpoint_that_does_not_answer(
+    server: ScriptedServer, client: OpenAIClient, fault: Fault
+) -> None:
+    server.script = lambda _body, _n: fault
+    found = await probe_endpoint(client)
+    assert found.answers.value is False
+    assert str(fault.value)[:3] in found.answers.note
+    assert (found.schema.value, found.logprobs.value) == (None, None)

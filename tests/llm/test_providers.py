@@ -1,0 +1,148 @@
+import pytest
+
+from textevolve.errors import SettingsError
+from textevolve.llm.keys import keys_file
+from textevolve.llm.providers import PROVIDERS, is_loopback, normalise_url, resolve
+from textevolve.settings import Price, Provider, Settings
+
+SETTINGS = Settings()
+
+
+def test_every_provider_of_the_table_is_an_address_or_local() -> None:
+    for name, provider in PROVIDERS.items():
+        if name == "local":
+            continue
+        assert normalise_url(provider.base_url) == provider.base_url
+        assert provider.keyless or provider.key_env, name
+        assert is_loopback(provider.base_url) == provider.keyless
+        assert provider.keyless or provider.base_url.startswith("https://")
+
+
+def test_a_provider_and_a_model(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OPENROUTER_API_KEY", "sk-or-1")
+    endpoint = resolve(" openrouter/meta-llama/llama-3.1-8b ", SETTINGS)
+    assert endpoint.spec == "openrouter/meta-llama/llama-3.1-8b"
+    assert endpoint.model == "meta-llama/llama-3.1-8b"
+    assert endpoint.base_url == "https://openrouter.ai/api/v1"
+    assert endpoint.key is not None
+    assert endpoint.key.get_secret_value() == "sk-or-1"
+    assert endpoint.key_source == "OPENROUTER_API_KEY"
+
+
+def test_a_default_model(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OPENAI_API_KEY", "sk-1")
+    endpoint = resolve("openai", SETTINGS)
+    assert endpoint.spec == f"openai/{PROVIDERS['openai'].default_model}"
+    assert endpoint.max_tokens_field == "max_completion_tokens"
+
+
+def test_local_needs_nothing() -> None:
+    endpoint = resolve("local/qwen2.5-coder-0.5b", SETTINGS)
+    assert endpoint.is_local
+    assert (endpoint.base_url, endpoint.key) == ("", None)
+    assert endpoint.price == Price(input=0, output=0)
+    assert resolve("local", SETTINGS).model
+
+
+@pytest.mark.parametrize("spec", ["ollama/qwen3:4b", "vllm/m", "llamacpp/m", "lmstudio/m"])
+def test_a_server_on_this_machine_needs_no_key(spec: str) -> None:
+    assert resolve(spec, SETTINGS).key is None
+
+
+def test_a_key_is_taken_where_a_local_server_has_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("VLLM_API_KEY", "token-abc")
+    key = resolve("vllm/m", SETTINGS).key
+    assert key is not None
+    assert key.get_secret_value() == "token-abc"
+
+
+@pytest.mark.parametrize(
+    "spec",
+    [
+        "http://host:8000#m",
+        "http://HOST:8000/v1#m",
+        "http://host:8000/v1/#m",
+        "http://host:8000/v1/chat/completions#m",
+    ],
+)
+def test_an_address_has_one_spec(spec: str) -> None:
+    endpoint = resolve(spec, SETTINGS)
+    assert endpoint.spec == "http://host:8000/v1#m"
+    assert (endpoint.base_url, endpoint.model) == ("http://host:8000/v1", "m")
+
+
+def test_an_address_keeps_its_path() -> None:
+    assert normalise_url("https://host/api/openai/") == "https://host/api/openai"
+    assert normalise_url("http://[::1]:8080") == "http://[::1]:8080/v1"
+
+
+def test_only_its_own_key_is_sent_to_an_address(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OPENAI_API_KEY", "sk-not-for-you")
+    assert resolve("https://host.example/v1#gpt-5-mini", SETTINGS).key is None
+    monkeypatch.setenv("TEXTEVOLVE_API_KEY", "sk-for-you")
+    key = resolve("https://host.example/v1#gpt-5-mini", SETTINGS).key
+    assert key is not None
+    assert key.get_secret_value() == "sk-for-you"
+
+
+def test_settings_extend_and_override_the_table() -> None:
+    settings = Settings(
+        providers={
+            "openai": Provider(base_url="http://127.0.0.1:9/v1", keyless=True),
+            "cluster": Provider(base_url="http://node7:8000", keyless=True, default_model="big"),
+        },
+        prices={"cluster/big": Price(input=1, output=2), "other": Price(input=3, output=4)},
+    )
+    assert resolve("openai/x", settings).base_url == "http://127.0.0.1:9/v1"
+    assert resolve("cluster", settings).base_url == "http://node7:8000/v1"
+    assert resolve("cluster", settings).price == Price(input=1, output=2)
+    assert resolve("cluster/other", settings).price == Price(input=3, output=4)
+    assert resolve("cluster/unknown", settings).price is None
+
+
+def test_a_missing_key_says_how_to_give_it() -> None:
+    with pytest.raises(SettingsError) as caught:
+        resolve("anthropic/some-model", SETTINGS)
+    message = str(caught.value)
+    for way in ("ANTHROPIC_API_KEY", "keyring set textevolve anthropic", str(keys_file())):
+        assert way in message
+    assert "\n" not in message
+
+
+@pytest.mark.parametrize(
+    ("spec", "said"),
+    [
+        ("opnai/gpt-5-mini", "did you mean 'openai'"),
+        ("gpt-5-mini", "did you mean 'openai/gpt-5-mini'"),
+        ("gpt-4o", "PROVIDER/MODEL"),
+        ("nonsense/m", r"providers\.nonsense"),
+        ("anthropic", "anthropic/MODEL"),
+        ("ollama/", "ollama/MODEL"),
+        ("", "PROVIDER/MODEL"),
+        ("http://host:8000/v1", "#MODEL"),
+        ("ftp://host/v1#m", "http"),
+        ("http://#m", "http"),
+        ("http://host:99999/v1#m", "http"),
+        ("http://host/v1?key=abc#m", "http"),
+    ],
+)
+def test_what_cannot_be_resolved(spec: str, said: str) -> None:
+    with pytest.raises(SettingsError, match=said) as caught:
+        resolve(spec, SETTINGS)
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "spec", ["http://user:hunter2@host/v1#m", "https://hunter2@host/v1#m", "http://hunter2@:x#m"]
+)
+def test_an_address_with_a_password_is_refused_without_repeating_it(spec: str) -> None:
+    with pytest.raises(SettingsError) as caught:
+        resolve(spec, SETTINGS)
+    assert "hunter2" not in str(caught.value)
+
+
+def test_loopback() -> None:
+    for inside in ("http://127.0.0.1:1", "http://localhost", "http://[::1]:8", "http://127.9.9.9"):
+        assert is_loopback(inside)
+    for outside in ("http://10.0.0.1", "https://api.openai.com/v1", "http://localhost.evil.com"):
+        assert not is_loopback(outside)

@@ -1,0 +1,168 @@
+"""No key is seen anywhere: the server repeats it in all it says, and all we say is searched."""
+
+import json
+import logging
+import pickle
+import traceback
+from collections.abc import AsyncIterator, Mapping
+from typing import Any
+
+import pytest
+from pydantic import SecretStr
+
+from textevolve.errors import ModelError, TextEvolveError
+from textevolve.llm.client import OpenAIClient, connect
+from textevolve.llm.discovery import probe_endpoint
+from textevolve.llm.journal import Entry
+from textevolve.llm.model import Message, Request, Response
+from textevolve.llm.providers import resolve
+from textevolve.llm.testing import Answer, Fault, ScriptedServer, misbehave
+from textevolve.llm.wrappers import Journaled, Retrying
+from textevolve.settings import Retries, Settings, Timeouts
+
+KEY = "sk-proj-DoNotShow/This+Key_0123456789"
+REQUEST = Request(messages=(Message("user", ("?",)),), top_logprobs=2)
+ECHO = {
+    "message": f"Incorrect API key provided: {KEY}. You sent Authorization: Bearer {KEY}",
+    "type": f"type {KEY}",
+    "param": KEY,
+    "code": KEY,
+}
+QUICK = Retries(attempts=2, first=0.0)
+
+
+@pytest.fixture
+async def guarded() -> AsyncIterator[tuple[ScriptedServer, OpenAIClient]]:
+    timeouts = Timeouts(read=0.1)
+    async with (
+        ScriptedServer(key=KEY) as server,
+        OpenAIClient(server.url, "m", key=SecretStr(KEY), timeouts=timeouts) as client,
+    ):
+        yield server, client
+
+
+def everything_said(error: BaseException) -> str:
+    """What a traceback, a log and a debugger would show of an error, its locals included."""
+    seen = traceback.TracebackException.from_exception(error, capture_locals=True)
+    return "".join(
+        ("".join(traceback.format_exception(error)), "".join(seen.format()), repr(error.args))
+    )
+
+
+async def failure(client: OpenAIClient) -> ModelError:
+    with pytest.raises(ModelError) as caught:
+        await Retrying(client, QUICK)(REQUEST)
+    assert caught.value.__context__ is None or isinstance(caught.value.__context__, TextEvolveError)
+    return caught.value
+
+
+STATUSES = [302, 400, 401, 402, 403, 404, 408, 409, 413, 418, 422, 429, 500, 501, 503]
+
+
+@pytest.mark.parametrize("status", STATUSES)
+@pytest.mark.parametrize("shape", ["object", "text", "nested", "list"])
+async def test_a_refusal_that_repeats_the_key(
+    guarded: tuple[ScriptedServer, OpenAIClient], status: int, shape: str
+) -> None:
+    server, client = guarded
+    bodies: Mapping[str, Any] = {
+        "object": {"error": ECHO},
+        "text": {"detail": f"no: {KEY}"},
+        "nested": {"detail": [{"loc": [KEY], "msg": KEY, "input": {"headers": {KEY: KEY}}}]},
+        "list": [{"error": ECHO}],
+    }
+    body = json.dumps(bodies[shape]).encode()
+    headers = {"Location": f"http://127.0.0.1/{KEY}", "Retry-After": "0"}
+    server.script = lambda _body, _n: Answer(status=status, body=body, headers=headers)
+    error = await failure(client)
+    assert KEY not in str(error)
+    assert KEY not in "".join(traceback.format_exception(error))
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        json.dumps({"error": ECHO}),
+        f"<html>{KEY}</html>",
+        json.dumps({"error": f"upstream said {KEY}"}),
+        json.dumps({"choices": [], "note": KEY}),
+    ],
+)
+async def test_a_200_that_is_no_answer(
+    guarded: tuple[ScriptedServer, OpenAIClient], said: str
+) -> None:
+    server, client = guarded
+    server.script = lambda _body, _n: Answer(body=said.encode())
+    assert KEY not in everything_said(await failure(client))
+
+
+@pytest.mark.parametrize(
+    "fault",
+    [f for f in Fault if misbehave(f).status >= 400]
+    + [Fault.TIMEOUT, Fault.RESET, Fault.CUT_BODY, Fault.NOT_JSON, Fault.ERROR_IN_200],
+)
+async def test_every_kind_of_failure(
+    guarded: tuple[ScriptedServer, OpenAIClient], fault: Fault
+) -> None:
+    server, client = guarded
+    server.script = lambda _body, _n: fault
+    assert KEY not in everything_said(await failure(client))
+
+
+async def test_nobody_listens() -> None:
+    async with ScriptedServer() as gone:
+        url = gone.url
+    async with OpenAIClient(url, "m", key=SecretStr(KEY)) as client:
+        assert KEY not in everything_said(await failure(client))
+
+
+async def test_what_is_shown_of_a_client_and_an_endpoint(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OPENAI_API_KEY", KEY)
+    endpoint = resolve("openai/gpt-5-mini", Settings())
+    async with connect(endpoint, Timeouts()) as client:
+        shown = f"{endpoint!r} {endpoint} {client!r} {client} {client.name} {client.refused}"
+    assert KEY not in shown
+
+
+async def test_logs(
+    guarded: tuple[ScriptedServer, OpenAIClient], caplog: pytest.LogCaptureFixture
+) -> None:
+    server, client = guarded
+    with caplog.at_level(logging.DEBUG):
+        await client(REQUEST)
+        server.script = lambda _body, _n: Answer(status=401, body=json.dumps(ECHO).encode())
+        await failure(client)
+        found = await probe_endpoint(client)
+    assert KEY not in caplog.text
+    assert KEY not in repr(found)
+
+
+async def test_an_answer_that_repeats_the_key_is_kept_without_it(
+    guarded: tuple[ScriptedServer, OpenAIClient],
+) -> None:
+    server, client = guarded
+    entries: list[Entry] = []
+
+    class Kept:
+        async def find(self, key: str) -> Response | None:
+            return None
+
+        async def append(self, entry: Entry) -> None:
+            entries.append(entry)
+
+    model = Journaled(client, Kept())
+    server.script = lambda _body, _n: f"your key is {KEY}."
+    assert (await model(REQUEST)).text == "your key is [key]."
+    server.script = lambda _body, _n: Answer(status=400, body=json.dumps(ECHO).encode())
+    with pytest.raises(ModelError):
+        await model(REQUEST)
+    assert len(entries) == 2
+    assert KEY.encode() not in pickle.dumps(entries)
+
+
+async def test_a_wrong_key_is_not_repeated(server: ScriptedServer) -> None:
+    server.key = "sk-the-right-one"
+    async with OpenAIClient(server.url, "m", key=SecretStr(KEY)) as client:
+        error = await failure(client)
+    assert "key" in str(error)
+    assert KEY not in everything_said(error)
