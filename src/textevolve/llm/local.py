@@ -1,0 +1,281 @@
+"""A local model: llama.cpp's own server, run on loopback inside this process by `xllamacpp`.
+
+It speaks the OpenAI protocol, so a local model is called like any other. Here: starting, sharing
+and stopping a server. Not here: where the weights come from (`weights`) and how a model is called
+(`client`).
+"""
+
+from __future__ import annotations
+
+import atexit
+import os
+import secrets
+import socket
+import stat
+import subprocess
+import sys
+import threading
+import urllib.request
+from contextlib import suppress
+from dataclasses import dataclass, field
+from importlib import import_module
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+from textevolve.errors import SettingsError
+from textevolve.llm.gguf import read_header
+from textevolve.llm.machine import available_memory, physical_cores
+from textevolve.settings import Local
+
+GB = 1_000_000_000
+MIB = 1024 * 1024
+# Measured: llama.cpp keeps a rearranged copy of most of the weights (1.5B in Q4_K: 0.6 of the
+# file), and the buffers for the computation come on top.
+REARRANGED_SHARE = 0.6
+BUFFERS = 100_000_000
+# Finished prompts kept in memory, so that a conversation finds its prefix in whichever slot it
+# lands; without this, two prefixes that alternate in a slot push each other out.
+LARGEST_PROMPT_CACHE = 8192 * MIB
+SMALLEST_PROMPT_CACHE = 128 * MIB
+SILENT = -1
+START_SECONDS = 60.0
+
+
+@dataclass(eq=False)
+class LocalServer:
+    """One user's hold on a running server; the server ends when the last one lets go.
+
+    `base_url` ends in `/v1`. `context` is in tokens for each slot, prompt and answer together.
+    """
+
+    name: str
+    path: Path
+    base_url: str
+    api_key: str = field(repr=False)
+    slots: int
+    context: int
+    _shared: _Shared | None = field(default=None, repr=False)
+
+    def stop(self) -> None:
+        """Let go. Calls still in flight are cut when this was the last hold. May be repeated."""
+        with _lock:
+            shared, self._shared = self._shared, None
+            if shared is None:
+                return
+            shared.holds -= 1
+            if shared.holds == 0:
+                _running.pop(shared.key, None)
+                shared.end()
+
+    def __enter__(self) -> LocalServer:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.stop()
+
+
+_Key = tuple[Path, int, int, int]
+
+
+@dataclass(eq=False)
+class _Shared:
+    key: _Key
+    native: Any
+    address: str
+    api_key: str
+    process: int
+    holds: int = 0
+
+    def end(self) -> None:
+        # A forked child has the object but not the threads that it would wait for.
+        if self.native is None or self.process != os.getpid():
+            return
+        _cut_connections(int(self.address.rsplit(":", 1)[1]))
+        self.native = None  # the server has no stop of its own: it ends with its last reference
+
+
+_running: dict[_Key, _Shared] = {}
+_lock = threading.RLock()
+
+
+def serve(path: Path | str, local: Local, *, name: str | None = None) -> LocalServer:
+    """A server for these weights with `local.slots` slots; one that already runs is shared.
+
+    Blocks for as long as loading takes: about a second for 1 GB in the page cache.
+
+    Raises:
+        SettingsError: xllamacpp is missing, or the file, the context or the memory will not do.
+    """
+    weights = Path(path).expanduser().resolve()
+    module = _import_engine()
+    context = _choose_context(weights, local)
+    key = (weights, local.slots, context, local.threads or physical_cores())
+    with _lock:
+        shared = _running.get(key)
+        if shared is None:
+            shared = _start(module, key)
+            _running[key] = shared
+        shared.holds += 1
+    return LocalServer(
+        name=name or weights.stem,
+        path=weights,
+        base_url=f"{shared.address}/v1",
+        api_key=shared.api_key,
+        slots=local.slots,
+        context=context,
+        _shared=shared,
+    )
+
+
+def _import_engine() -> ModuleType:
+    try:
+        return import_module("xllamacpp")
+    except ImportError as error:
+        if isinstance(error, ModuleNotFoundError) and error.name == "xllamacpp":
+            raise SettingsError(
+                "local models need xllamacpp, which is not installed:"
+                ' pip install "textevolve[local]"'
+            ) from error
+        raise SettingsError(
+            f"xllamacpp is installed but does not load here ({error}): reinstall it, or name an"
+            " endpoint as the model"
+        ) from error
+
+
+def _choose_context(weights: Path, local: Local) -> int:
+    """The context of a slot: what is set, or what the model can do where the default is more."""
+    trained = read_header(weights).trained_context
+    if trained is None or local.context <= trained:
+        return local.context
+    if "context" in local.model_fields_set:
+        raise SettingsError(
+            f"local.context is {local.context} tokens, but {weights.name} was trained on {trained}:"
+            f" set it to {trained} or less"
+        )
+    return trained
+
+
+def _start(module: ModuleType, key: _Key) -> _Shared:
+    weights, slots, context, threads = key
+    cache = _plan_memory(weights, slots, context)
+    api_key = secrets.token_urlsafe(24)
+    params = module.CommonParams()
+    params.model.path = str(weights)
+    params.model_alias = {weights.stem}
+    params.hostnames = ["127.0.0.1"]
+    params.port = 0
+    params.api_keys = [api_key]
+    params.ui = False
+    params.verbosity = SILENT
+    params.n_parallel = slots
+    params.n_ctx = slots * context
+    params.cpuparams.n_threads = threads
+    params.cpuparams_batch.n_threads = threads
+    params.cont_batching = True
+    params.cache_prompt = True
+    params.cache_ram_mib = cache // MIB
+    # Otherwise llama.cpp would quietly serve a smaller context than the one that was asked for.
+    params.fit_params = False
+    params.warmup = False
+    try:
+        native = module.Server(params)
+    except (RuntimeError, MemoryError) as error:
+        reason = _ask_reason(weights) or str(error)
+        raise SettingsError(
+            f"{weights}: llama.cpp cannot load these weights: {reason}; fetch them again or choose"
+            " another model"
+        ) from error
+    shared = _Shared(key, native, native.listening_address, api_key, os.getpid())
+    _await_first_answer(shared)
+    return shared
+
+
+def _await_first_answer(shared: _Shared) -> None:
+    """Return when the server's loop runs: one that is stopped before that never ends."""
+    request = urllib.request.Request(
+        f"{shared.address}/slots", headers={"Authorization": f"Bearer {shared.api_key}"}
+    )
+    opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+    try:
+        with opener.open(request, timeout=START_SECONDS) as answer:
+            answer.read()
+    except OSError as error:
+        raise SettingsError(
+            f"the local server for {shared.key[0].name} has started but does not answer ({error}):"
+            " try again"
+        ) from error
+
+
+def _plan_memory(weights: Path, slots: int, context: int) -> int:
+    """Bytes for the prompt cache, after weights, KV cache and buffers have their share."""
+    cache = read_header(weights).cache_bytes_per_token * slots * context
+    size = weights.stat().st_size
+    needed = size + cache + int(REARRANGED_SHARE * size) + BUFFERS
+    available = available_memory()
+    if available is None:
+        return 1024 * MIB
+    if needed > available:
+        raise SettingsError(
+            f"{weights.stem} needs about {needed / GB:.1f} GB of memory (weights {size / GB:.1f},"
+            f" {slots} x {context} tokens of context {cache / GB:.1f}) and {available / GB:.1f} GB"
+            " is free: lower local.slots or local.context, or take a smaller model"
+        )
+    return max(SMALLEST_PROMPT_CACHE, min(LARGEST_PROMPT_CACHE, (available - needed) // 2))
+
+
+_PROBE = """
+import sys, xllamacpp
+params = xllamacpp.CommonParams()
+params.model.path, params.n_ctx, params.verbosity = sys.argv[1], 512, 1
+params.fit_params = params.warmup = False
+try:
+    xllamacpp.Server(params)
+except RuntimeError:
+    pass
+"""
+
+
+def _ask_reason(weights: Path) -> str | None:
+    """Why llama.cpp refused: it says so only in its log, so it is asked again in a process whose
+    log can be read without touching the log of this one."""
+    command = [sys.executable, "-c", _PROBE, str(weights)]
+    try:
+        done = subprocess.run(command, capture_output=True, timeout=60, check=False)
+    except (OSError, subprocess.TimeoutExpired):
+        return None
+    mark = "error loading model: "
+    lines = done.stderr.decode("utf-8", "replace").splitlines()
+    return next((line.split(mark, 1)[1] for line in lines if mark in line), None)
+
+
+def _cut_connections(port: int) -> None:
+    """Close the server's side of every connection.
+
+    The server's end waits for answers in flight, and with it the whole interpreter; a connection
+    that is closed it gives up within a second.
+    """
+    for number in _open_sockets():
+        # A file may be closed by another thread at any moment; then there is nothing to cut.
+        with suppress(OSError), socket.socket(fileno=os.dup(number)) as connection:
+            ours = connection.getsockname() == ("127.0.0.1", port)
+            if ours and not connection.getsockopt(socket.SOL_SOCKET, socket.SO_ACCEPTCONN):
+                connection.shutdown(socket.SHUT_RDWR)
+
+
+def _open_sockets() -> list[int]:
+    found: list[int] = []
+    with suppress(OSError):
+        for number in (int(name) for name in os.listdir("/dev/fd") if name.isdigit()):
+            with suppress(OSError):
+                if stat.S_ISSOCK(os.fstat(number).st_mode):
+                    found.append(number)
+    return found
+
+
+@atexit.register
+def _stop_all() -> None:
+    with _lock:
+        for shared in list(_running.values()):
+            shared.end()
+        _running.clear()
