@@ -261,6 +261,21 @@ async def test_a_refused_schema_is_left_out_and_remembered(
     assert server.calls == before + 1
 
 
+async def test_one_schema_that_is_refused_does_not_stop_others(
+    server: ScriptedServer, client: OpenAIClient
+) -> None:
+    def script(body: dict[str, Any], _number: int) -> Fault | None:
+        return Fault.NO_SCHEMA if "too much" in json.dumps(body.get("response_format")) else None
+
+    server.script = script
+    await client(ask(schema=json.dumps({"type": "object", "description": "too much"})))
+    assert client.schema is False
+    response = await client(ask(schema=json.dumps(SCHEMA)))
+    assert set(json.loads(response.text)) == {"argument", "score"}
+    assert client.schema is True
+    assert client.refused == {"response_format"}
+
+
 async def test_other_fields_that_a_model_does_not_take(
     server: ScriptedServer, client: OpenAIClient
 ) -> None:

@@ -110,7 +110,8 @@ class OpenAIClient:
         self._proxy = _proxy(self._chat_url)
         self._session: aiohttp.ClientSession | None = None
         self._refused: set[str] = set()
-        self._schema_followed: bool | None = None
+        self._refused_schemas: set[str] = set()
+        self._followed: bool | None = None
 
     @property
     def name(self) -> str:
@@ -123,8 +124,8 @@ class OpenAIClient:
 
     @property
     def schema(self) -> bool | None:
-        """Whether the endpoint takes a JSON schema; None until one was sent."""
-        return False if "response_format" in self._refused else self._schema_followed
+        """Whether the endpoint takes a JSON schema, or any that was sent; None before that."""
+        return False if self._refused_schemas and not self._followed else self._followed
 
     def __repr__(self) -> str:
         return f"OpenAIClient({self._name!r})"
@@ -165,6 +166,8 @@ class OpenAIClient:
             if field == "logprobs":
                 raise without_logprobs(self._name, one_line(refusal.message, self._secrets))
             self._refused.add(field)
+            if field == "response_format" and request.schema is not None:
+                self._refused_schemas.add(request.schema)
 
     async def embed(self, texts: Sequence[str]) -> list[list[float]]:
         """One vector for each text, in order.
@@ -189,7 +192,9 @@ class OpenAIClient:
         field = "max_completion_tokens" if swap else self._max_tokens_field
         body = chat_body(self.model, request, field) | self._extra
         for name in self._refused:
-            body.pop(name, None)
+            # One schema may be too much for an endpoint that takes others.
+            if name != "response_format" or request.schema in self._refused_schemas:
+                body.pop(name, None)
         return body
 
     def _read_completion(self, raw: bytes) -> Completion:
@@ -206,8 +211,8 @@ class OpenAIClient:
         response = as_response(completion, seconds, self._price)
         if request.top_logprobs and response.text and not response.logprobs:
             raise without_logprobs(self._name, "asked for, and left out of the answer")
-        if request.schema is not None and "response_format" not in self._refused:
-            self._schema_followed = True
+        if request.schema is not None and request.schema not in self._refused_schemas:
+            self._followed = True
         return response
 
     async def _ask(self, method: str, path: str, body: bytes | None, shape: type[Shape]) -> Shape:
