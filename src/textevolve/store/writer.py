@@ -107,8 +107,6 @@ class Writer:
 
     def submit_call(self, row: tuple[Any, ...], texts: tuple[str, ...]) -> asyncio.Future[None]:
         """Queue a row of `calls`; the future is done once it is durable."""
-        if self._failure is not None:
-            raise StoreError(str(self._failure))
         loop = asyncio.get_running_loop()
         done: asyncio.Future[None] = loop.create_future()
         self._put(Call(row, texts, loop, done))
