@@ -41,14 +41,11 @@ KNOWN_TEXTS = 65_536
 ROWS_PER_STATEMENT = 64
 
 CALL_COLUMNS = (
-    "id, run_id, key, model, started, seconds, attempts, prompt_tokens, cached_tokens, "
+    "run_id, key, model, started, seconds, attempts, prompt_tokens, cached_tokens, "
     "completion_tokens, cost, parts, request, error, response"
 )
 
-_STATE = """
-SELECT (SELECT seq FROM sqlite_sequence WHERE name = 'calls'), value
-FROM counters WHERE name = 'sweeps'
-"""
+_SWEEPS = "SELECT value FROM counters WHERE name = 'sweeps'"
 
 T = TypeVar("T")
 
@@ -199,14 +196,13 @@ class Writer:
         _wake(calls, failure)
 
     def _insert(self, calls: Sequence[Call], reuses: Sequence[Reuse]) -> None:
-        last_id, sweeps = self._raw.execute(_STATE).fetchone()
+        (sweeps,) = self._raw.execute(_SWEEPS).fetchone()
         if sweeps != self._sweeps:
             self._known.clear()
             self._sweeps = sweeps
         new_texts = [row for call in calls for row in self._unknown(call.texts)]
         _insert_rows(self._raw, "OR IGNORE INTO texts (hash, size, body)", new_texts)
-        rows = [(number, *call.row) for number, call in enumerate(calls, (last_id or 0) + 1)]
-        _insert_rows(self._raw, f"INTO calls ({CALL_COLUMNS})", rows)
+        _insert_rows(self._raw, f"INTO calls ({CALL_COLUMNS})", [call.row for call in calls])
         pairs = [(reuse.run_id, reuse.call_id) for reuse in reuses]
         _insert_rows(self._raw, "OR IGNORE INTO reuses (run_id, call_id)", pairs)
 
