@@ -159,7 +159,10 @@ def test_several_loops_share_a_store(store: Store, new_run: NewRun, make_entry: 
         await asyncio.gather(*map(journal.append, entries))
         found.extend([await journal.find(entry.key) for entry in entries])
 
-    threads = [threading.Thread(target=lambda n=n: asyncio.run(work(n))) for n in range(4)]
+    def run_loop(thread: int) -> None:
+        asyncio.run(work(thread))
+
+    threads = [threading.Thread(target=run_loop, args=(n,)) for n in range(4)]
     for thread in threads:
         thread.start()
     for thread in threads:

@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 from subprocess import Popen
+from typing import Any
 
 import pytest
 
@@ -144,7 +145,7 @@ def wait_until(condition: Callable[[], bool]) -> None:
         time.sleep(0.01)
 
 
-def sqlite_rows(path: Path, statement: str, *values: float) -> list[tuple[object, ...]]:
+def sqlite_rows(path: Path, statement: str, *values: float) -> list[tuple[Any, ...]]:
     raw = sqlite3.connect(path)
     with raw:
         rows = raw.execute(statement, values).fetchall()
