@@ -1,0 +1,423 @@
+"""What a person sees while models work: one debate live, or a batch's progress.
+
+Both are listeners. On a terminal they keep a moving part at the bottom; elsewhere they print plain
+lines, without control codes.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections import deque
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from types import TracebackType
+from typing import Any, Self
+
+from rich.console import Console, Group, RenderableType
+from rich.live import Live
+from rich.padding import Padding
+from rich.panel import Panel
+from rich.rule import Rule
+from rich.spinner import Spinner
+from rich.text import Text
+
+from textevolve.cli.tables import (
+    agent_style,
+    draw_facts,
+    open_console,
+    print_result,
+    safe,
+    turn_scores,
+)
+from textevolve.debate.profile import Profile, override
+from textevolve.debate.record import result_figures
+from textevolve.debate.result import DebateResult, Turn
+from textevolve.errors import InputError
+from textevolve.evaluation import Case, Usage
+from textevolve.events import CallFinished, CallRetried, Event, StepFinished, StepStarted
+from textevolve.export import wording
+
+Clock = Callable[[], float]
+INPUT_SHOWN, CANDIDATE_SHOWN = 600, 200
+REDRAWN_PER_SECOND = 8
+LINE_EVERY = 10.0
+
+
+@dataclass
+class Spent:
+    """What calls have used so far; calls that the journal answered are counted apart."""
+
+    usage: Usage = field(default_factory=Usage)
+    known_cost: float = 0.0
+    replayed: int = 0
+    failed: int = 0
+    retries: int = 0
+
+    def add(self, call: CallFinished) -> None:
+        if call.replayed:
+            self.replayed += 1
+            return
+        self.failed += call.error is not None
+        self.usage += call.usage
+        self.known_cost += call.usage.cost or 0.0
+
+    @property
+    def cost(self) -> str:
+        """`$0.12`, or `at least $0.12` where a part has no known price."""
+        if self.usage.cost is None and self.known_cost:
+            return f"at least {wording.money(self.known_cost)}"
+        return wording.money(self.usage.cost)
+
+
+@dataclass
+class _Step:
+    """One thing under way, shown as a line with a spinner."""
+
+    text: Text
+    began: float
+    spinner: Spinner
+    done: int = 0
+    total: int = 0
+
+
+class LiveDebate:
+    """Draws one debate as it happens; a `Listener` and a context manager.
+
+    `facts` are shown in the header, each with its name (model, why it was taken, ...); `kept` says
+    at the end where the run is found again.
+    """
+
+    def __init__(
+        self,
+        case: Case,
+        profile: Profile,
+        facts: Mapping[str, str] | None = None,
+        *,
+        kept: str = "",
+        console: Console | None = None,
+        clock: Clock = time.monotonic,
+    ) -> None:
+        try:
+            self.profile = override(profile, case.parameters)
+        except InputError:  # the debate says so itself
+            self.profile = profile
+        self.case, self.facts, self.kept = case, dict(facts or {}), kept
+        self.console = console or open_console()
+        self.clock = clock
+        self.spent = Spent()
+        self.began = clock()
+        self._steps: dict[tuple[int, str], _Step] = {}
+        self._live: Live | None = None
+
+    def __enter__(self) -> Self:
+        self.console.print(self._header())
+        if self.console.is_terminal and not self.console.is_dumb_terminal:
+            self._live = Live(
+                get_renderable=self._moving,
+                console=self.console,
+                transient=True,
+                refresh_per_second=REDRAWN_PER_SECOND,
+            )
+            self._live.start()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._stop()
+
+    def _stop(self) -> None:
+        if self._live is not None:
+            self._live.stop()
+            self._live = None
+
+    def __call__(self, event: Event) -> None:
+        match event:
+            case CallFinished():
+                self.spent.add(event)
+            case CallRetried():
+                self.spent.retries += 1
+                self.console.print(retry_line(event))
+            case StepStarted():
+                self._begin(event.step, event.details)
+            case StepFinished(step="turn", value=Turn() as turn):
+                self._steps.pop((turn.round, self._agent(turn)), None)
+                self.console.print(self._turn(turn))
+            case StepFinished(step="round", value=(r, cv)):
+                self._end_round(int(r), float(cv))
+            case StepFinished(step="debate", value=DebateResult() as result):
+                self._finish(result)
+            case StepFinished():
+                pass
+
+    def _header(self) -> RenderableType:
+        facts = [("Input", safe(wording.shorten(self.case.input, INPUT_SHOWN), "bold"))]
+        for j, text in enumerate(self.case.candidates):
+            shown = safe(wording.shorten(text, CANDIDATE_SHOWN))
+            facts.append((wording.letter(j), shown))
+        profile = self.profile
+        agents = Text(", ").join(
+            safe(agent.name, agent_style(i)) for i, agent in enumerate(profile.agents)
+        )
+        facts.append(("Agents", agents))
+        plan = f"{profile.name}: at most {wording.count(profile.rounds, 'round')}"
+        plan += f", {profile.protocol}, scores by {profile.readout}"
+        facts.append(("Profile", safe(plan)))
+        facts += [(name, safe(value)) for name, value in self.facts.items() if value]
+        return Group(draw_facts(facts), "")
+
+    def _agent(self, turn: Turn) -> str:
+        return self.profile.agents[turn.agent].name
+
+    def _begin(self, step: str, details: Mapping[str, Any]) -> None:
+        r, name = int(details.get("round", 0)), str(details.get("agent", ""))
+        known = self._steps.get((r, name))
+        if step == "probe" and known is not None:
+            known.done, known.total = int(details["done"]), int(details["total"])
+            return
+        text = Text.assemble(f"Round {r + 1} of {self.profile.rounds}  ")
+        if step == "summary":
+            text.append("the debate so far is being summed up")
+            name = ""
+        else:
+            self._steps.pop((r, ""), None)
+            agent = [a.name for a in self.profile.agents].index(name)
+            text.append_text(safe(name, f"bold {agent_style(agent)}"))
+        self._steps[r, name] = _Step(text, self.clock(), Spinner("dots", style="dim"))
+
+    def _moving(self) -> RenderableType:
+        now = self.clock()
+        lines: list[RenderableType] = []
+        for (_, name), step in list(self._steps.items()):
+            line = step.text.copy()
+            if step.total:
+                line.append(f" is scoring ({step.done} of {step.total})")
+            elif name:
+                line.append(" is arguing")
+            line.append(f"  {wording.duration(now - step.began)}", "dim")
+            step.spinner.update(text=line)
+            lines.append(step.spinner)
+        calls = self.spent.usage.calls + self.spent.replayed
+        state = (
+            f"  {wording.count(calls, 'call')}, {wording.count(self.spent.usage.tokens, 'token')}, "
+            f"{self.spent.cost}, {wording.duration(now - self.began)}"
+        )
+        return Group("", *lines, Text(state, "dim"))
+
+    def _turn(self, turn: Turn) -> RenderableType:
+        style = agent_style(turn.agent)
+        plain = self._live is None
+        width = self.console.width - (2 if plain else 4)
+        body: list[RenderableType] = []
+        if turn.failure:
+            body.append(safe(f"{turn.failure.kind}: {turn.failure.reason}", "red"))
+        if turn.argument:
+            argument = safe(turn.argument)
+            argument.highlight_regex(r"Response \d+", "bold")
+            body.append(argument)
+        if turn.scores is not None:
+            body += ["", turn_scores(turn, self.profile, width)]
+        title = Text.assemble(
+            safe(self._agent(turn), f"bold {style}"), (f", round {turn.round + 1}", style)
+        )
+        note = safe(_turn_note(turn), "dim")
+        if plain:
+            return Group(title, Padding(Group(*body, note), (0, 0, 0, 2)), "")
+        return Panel(
+            Group(*body),
+            title=title,
+            title_align="left",
+            subtitle=note,
+            subtitle_align="right",
+            border_style="red" if turn.failure else style,
+        )
+
+    def _end_round(self, r: int, cv: float) -> None:
+        profile = self.profile
+        said = wording.step_text(cv, profile.convergence, last=r + 1 == profile.rounds)
+        agreed = profile.convergence is not None and cv <= profile.convergence
+        title = Text.assemble((f"Round {r + 1}", "bold"), f"  {said}")
+        title.stylize("green" if agreed else "")
+        self.console.print(Rule(title, style="dim"))
+        if not agreed and r + 1 < profile.rounds:
+            self.console.print()
+
+    def _finish(self, result: DebateResult) -> None:
+        self._stop()
+        self.console.print()
+        print_result(result, self.console, kept=self.kept, replayed=self.spent.replayed)
+
+
+def _turn_note(turn: Turn) -> str:
+    parts = [turn.model, wording.duration(turn.seconds), wording.count(turn.usage.tokens, "token")]
+    if turn.rung not in (None, "strict"):
+        parts.append("answer read tolerantly" if turn.rung == "tolerant" else "asked twice")
+    if turn.memories:
+        parts.append(f"{len(turn.memories)} recalled")
+    return ", ".join(parts)
+
+
+def retry_line(event: CallRetried) -> Text:
+    """A retry in one line."""
+    why = wording.shorten(event.reason, 160)
+    wait = wording.duration(event.wait)
+    return safe(f"{event.model}: {why}; attempt {event.attempt + 1} in {wait}", "dim")
+
+
+class Pace:
+    """A rate that follows the present: events a second, older ones weighing less and less.
+
+    An event of `memory` seconds ago weighs 1/e. From the start on it is unbiased, since the time
+    that has passed is weighed likewise.
+    """
+
+    def __init__(self, now: float, memory: float = 60.0) -> None:
+        self.memory = memory
+        self._last = now
+        self._amount = self._time = 0.0
+
+    def note(self, now: float, amount: float = 1.0) -> None:
+        self._pass(now)
+        self._amount += amount
+
+    def rate(self, now: float) -> float:
+        """Events a second; 0 as long as there was none."""
+        self._pass(now)
+        return self._amount / self._time if self._time > 0 else 0.0
+
+    def _pass(self, now: float) -> None:
+        passed = max(0.0, now - self._last)
+        kept = math.exp(-passed / self.memory)
+        self._amount *= kept
+        self._time = self._time * kept + self.memory * (1 - kept)
+        self._last = max(now, self._last)
+
+
+class BatchProgress:
+    """A batch's progress; a `Listener` for its calls and a context manager.
+
+    Call `advance` for every result; `total` is None where the number of cases is not known.
+    """
+
+    def __init__(
+        self,
+        total: int | None,
+        *,
+        console: Console | None = None,
+        clock: Clock = time.monotonic,
+        every: float = LINE_EVERY,
+    ) -> None:
+        self.total = total
+        self.console = console or open_console(stderr=True)
+        self.clock, self.every = clock, every
+        self.counts = {"scored": 0, "failed": 0, "skipped": 0}
+        self.spent = Spent()
+        self.began = self._printed = clock()
+        self._cases, self._calls, self._tokens = (Pace(self.began) for _ in range(3))
+        self._notes: deque[tuple[float, str]] = deque(maxlen=1)
+        self._live: Live | None = None
+
+    def __enter__(self) -> Self:
+        if self.console.is_terminal and not self.console.is_dumb_terminal:
+            self._live = Live(
+                get_renderable=self._moving,
+                console=self.console,
+                transient=True,
+                refresh_per_second=REDRAWN_PER_SECOND,
+            )
+            self._live.start()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        if self._live is not None:
+            self._live.stop()
+            self._live = None
+        self.console.print(Text(self.line(final=True)), soft_wrap=True)
+
+    def __call__(self, event: Event) -> None:
+        now = self.clock()
+        if isinstance(event, CallFinished):
+            self.spent.add(event)
+            if not event.replayed:
+                self._calls.note(now)
+                self._tokens.note(now, event.usage.tokens)
+            self._print_line(now)
+        elif isinstance(event, CallRetried):
+            self.spent.retries += 1
+            self._notes.append((now, wording.shorten(event.reason, 100)))
+
+    def advance(self, result: DebateResult) -> None:
+        """Count one more case."""
+        now = self.clock()
+        self.counts[result_figures(result)["status"]] += 1
+        self._cases.note(now)
+        self._print_line(now)
+
+    @property
+    def done(self) -> int:
+        return sum(self.counts.values())
+
+    def seconds_left(self) -> float | None:
+        """By the recent pace; None where nothing can be said yet."""
+        rate = self._cases.rate(self.clock())
+        if self.total is None or rate <= 0:
+            return None
+        return (self.total - self.done) / rate
+
+    def line(self, *, final: bool = False) -> str:
+        """Everything in one line of plain text."""
+        now = self.clock()
+        parts = [f"{self._of_total()} done"]
+        parts += [f"{n:,} {what}" for what, n in self.counts.items() if n and what != "scored"]
+        if final:
+            parts.append(wording.count(self.spent.usage.calls, "call"))
+            parts.append(wording.count(self.spent.usage.tokens, "token"))
+        else:
+            parts.append(f"{self._calls.rate(now):.1f} calls/s")
+            parts.append(f"{self._tokens.rate(now):,.0f} tokens/s")
+        parts.append(self.spent.cost)
+        if self.spent.replayed:
+            parts.append(f"{self.spent.replayed:,} replayed")
+        if self.spent.retries:
+            parts.append(wording.count(self.spent.retries, "retry").replace("retrys", "retries"))
+        left = self.seconds_left()
+        if final:
+            parts.append(wording.duration(now - self.began))
+        elif left is not None:
+            parts.append(f"{wording.duration(left)} left")
+        return ", ".join(parts)
+
+    def _of_total(self) -> str:
+        return f"{self.done:,}" if self.total is None else f"{self.done:,} of {self.total:,}"
+
+    def _print_line(self, now: float) -> None:
+        if self._live is None and now - self._printed >= self.every:
+            self._printed = now
+            self.console.print(Text(self.line()), soft_wrap=True)
+
+    def _moving(self) -> RenderableType:
+        from rich.progress_bar import ProgressBar
+
+        now = self.clock()
+        lines: list[RenderableType] = [
+            ProgressBar(
+                total=self.total,
+                completed=self.done,
+                width=min(self.console.width, 60),
+                pulse=self.total is None,
+                animation_time=now,
+            ),
+            Text(self.line()),
+        ]
+        if self._notes and now - self._notes[-1][0] < self.every:
+            lines.append(safe(f"last retry: {self._notes[-1][1]}", "dim"))
+        return Group(*lines)

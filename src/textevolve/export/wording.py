@@ -1,0 +1,168 @@
+"""How a result is put into words and figures, the same on the terminal and in a report.
+
+No markup and no colour here: what is returned is plain text that is safe to print or to escape.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Sequence
+
+from textevolve.debate.order import place_candidates
+from textevolve.debate.result import DebateResult, Turn
+from textevolve.evaluation import Usage
+
+# All control characters but line feed and tab, what turns the direction of writing around, and
+# half surrogate pairs: a terminal may obey them, or be unable to print them.
+_UNSAFE = re.compile(
+    "[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]"
+)
+
+
+def visible(text: str) -> str:
+    """The text with every character that could steer a terminal written out, as in `\\x1b`."""
+    return _UNSAFE.sub(_spell, text.replace("\r\n", "\n")).expandtabs(4)
+
+
+def _spell(match: re.Match[str]) -> str:
+    code = ord(match[0])
+    return f"\\x{code:02x}" if code < 0x100 else f"\\u{code:04x}"
+
+
+def shorten(text: str, length: int) -> str:
+    """The text on one line of at most `length` characters, control characters written out."""
+    line = " ".join(visible(text[: 4 * length + 400]).split())
+    return line if len(line) <= length else line[: max(length - 1, 0)].rstrip() + "…"
+
+
+def letter(candidate: int) -> str:
+    """A candidate's name by its place in the case, from 0 on: A, B, ..., Z, AA, AB, ..."""
+    name = ""
+    number = candidate + 1
+    while number:
+        number, rest = divmod(number - 1, 26)
+        name = chr(ord("A") + rest) + name
+    return name
+
+
+def letters(candidates: Sequence[int]) -> str:
+    """`A`, `A and B`, `A, B and C`."""
+    names = [letter(j) for j in candidates]
+    return " and ".join((", ".join(names[:-1]), names[-1])) if len(names) > 1 else "".join(names)
+
+
+def turn_labels(turn: Turn, agents: int, order: str) -> dict[int, int]:
+    """Under which number ("Response 2") an agent knew each candidate, told from the turn alone."""
+    if not turn.order:
+        return {}
+    plain = tuple(range(1, len(turn.order) + 1))
+    mode = "balanced" if order == "balanced" else "fixed"
+    ranks = place_candidates(turn.round * agents + turn.agent, plain, mode)
+    return {candidate: rank + 1 for candidate, rank in zip(turn.order, ranks, strict=True)}
+
+
+def figure(value: float | None, digits: int = 2) -> str:
+    """A number, or a dash where there is none."""
+    if value is None or not math.isfinite(value):
+        return "–"
+    return f"{value:.{digits}f}"
+
+
+def percent(share: float | None, digits: int = 0) -> str:
+    return "–" if share is None or not math.isfinite(share) else f"{share * 100:.{digits}f} %"
+
+
+def money(cost: float | None) -> str:
+    """US dollars, with enough digits to tell small sums apart."""
+    if cost is None:
+        return "cost unknown"
+    if cost == 0 or cost >= 1:
+        return f"${cost:,.2f}" if cost else "$0"
+    return f"${cost:.{min(8, max(2, 1 - math.floor(math.log10(cost))))}f}"
+
+
+def duration(seconds: float) -> str:
+    """`4.2 s`, `3 min 20 s`, `2 h 05 min`."""
+    if seconds < 60:
+        return f"{seconds:.1f} s" if seconds < 10 else f"{seconds:.0f} s"
+    minutes, rest = divmod(round(seconds), 60)
+    if minutes < 60:
+        return f"{minutes} min {rest:02d} s"
+    return f"{minutes // 60} h {minutes % 60:02d} min"
+
+
+def count(number: int, noun: str) -> str:
+    """`1 call`, `2,000 calls`."""
+    return f"{number:,} {noun}{'' if number == 1 else 's'}"
+
+
+def spent(usage: Usage) -> str:
+    """Tokens in parts, and cost."""
+    tokens = count(usage.tokens, "token")
+    parts = f"{usage.prompt_tokens:,} prompt"
+    if usage.prompt_tokens and usage.cached_tokens:
+        parts += f", {percent(usage.cached_tokens / usage.prompt_tokens)} of them cached"
+    return f"{tokens} ({parts}; {usage.completion_tokens:,} completion), {money(usage.cost)}"
+
+
+def verdict(result: DebateResult) -> str:
+    """Who won, in a sentence."""
+    if not result.scored:
+        return f"no scores: {visible(reason(result))}"
+    best = result.best
+    assert best is not None
+    if len(result.case.candidates) == 1:
+        return f"A scores {result.scores[0]:.2f} of 10"
+    if result.profile.select == "sample":
+        share = percent(float(result.probabilities[best]))
+        return f"{letter(best)}, drawn with a probability of {share}"
+    if result.tied:
+        return f"a tie of {letters(result.tied)} at {result.scores[best]:.2f} of 10"
+    order = sorted(range(len(result.scores)), key=lambda j: -result.scores[j])
+    lead = result.scores[best] - result.scores[order[1]]
+    return f"{letter(best)}, {lead:.2f} points ahead of {letter(order[1])}"
+
+
+def reason(result: DebateResult) -> str:
+    """Why a result has no scores; empty where it has some."""
+    if result.scored:
+        return ""
+    found = result.failure or next((t.failure for t in result.turns if t.failure), None)
+    return found.reason if found else "no turn gave scores"
+
+
+def changes(result: DebateResult) -> str:
+    """What the debate did to the agents' winners, in a sentence."""
+    if len(result.convergence) < 2 or len(result.case.candidates) < 2 or not result.swings:
+        return ""
+    changed = [s for s in result.swings if s.changed]
+    whole = f"{len(changed)} of {len(result.swings)} agents changed their winner"
+    moves = [f"{visible(s.agent)} {_side(s.first)} → {_side(s.last)}" for s in changed]
+    return f"{whole}: {', '.join(moves)}" if moves else whole
+
+
+def _side(winner: int | None) -> str:
+    return "tie" if winner is None else letter(winner)
+
+
+def ending(result: DebateResult) -> str:
+    """How many rounds ran, and what ended them."""
+    why = {
+        "rounds": "all that were planned",
+        "converged": "then the agents agreed",
+        "budget": "then the budget was spent",
+        "failed": "then no agent gave an answer",
+    }[result.stopped]
+    return f"{count(len(result.convergence), 'round')}, {why}"
+
+
+def step_text(cv: float, profile_convergence: float | None, last: bool) -> str:
+    """What a round's CV means for the debate."""
+    if not math.isfinite(cv):
+        return "CV cannot be told: nobody gave a score above 0"
+    limit = profile_convergence
+    if limit is not None and cv <= limit:
+        return f"CV {cv:.3f} ≤ {limit:g}: the agents agree"
+    held = f"CV {cv:.3f}" if limit is None else f"CV {cv:.3f} > {limit:g}"
+    return held if last else f"{held}: the debate goes on"

@@ -1,0 +1,300 @@
+"""What is drawn for a person: nothing from outside is obeyed, and nothing missing is made up."""
+
+from __future__ import annotations
+
+import io
+import math
+
+import pytest
+from rich.console import Console
+
+from textevolve.cli.display import BatchProgress, LiveDebate, Pace
+from textevolve.cli.tables import print_result, print_results
+from textevolve.debate.order import draw_labels, place_candidates
+from textevolve.debate.profile import Agent, Profile, load_profile
+from textevolve.debate.result import DebateResult, Points, Turn
+from textevolve.evaluation import Case, Failure, Usage
+from textevolve.events import CallFinished, CallRetried, StepFinished, StepStarted
+from textevolve.export import wording
+
+HOSTILE = (
+    "\x1b[2J\x1b]0;owned\x07 [red]not red[/red] [link=http://x]y[/link] \u202eback \x9b31m \ud800"
+)
+
+
+def a_turn(
+    profile: Profile, labels: tuple[int, ...], r: int, i: int, text: str, **more: object
+) -> Turn:
+    number = r * len(profile.agents) + i
+    order = place_candidates(number, labels, profile.order)
+    width = len(profile.components)
+    scores = tuple(tuple(float(8 - 3 * j + i) for _ in range(width)) for j in range(len(labels)))
+    base = {
+        "argument": text,
+        "points": tuple(Points(f"good {text}", "weak", "mend") for _ in labels),
+        "scores": scores,
+        "usage": Usage(2, 100, 80, 20, 0.001),
+        "seconds": 1.5,
+    }
+    return Turn(r, i, "local/m", order, **{**base, **more})  # pyright: ignore
+
+
+def a_result(text: str = "An argument.", candidates: int = 2, **more: object) -> DebateResult:
+    profile = load_profile("general")
+    names = tuple(f"candidate {n} {text}" for n in range(candidates))
+    labels = tuple(range(1, candidates + 1))
+    turns = [a_turn(profile, labels, r, i, text) for r in range(2) for i in range(3)]
+    fields = {
+        "case": Case(f"input {text}", names, "case 1"),
+        "profile": profile,
+        "turns": tuple(turns),
+        "convergence": (0.3, 0.2),
+        "stopped": "rounds",
+        "labels": labels,
+        "nonce": "n",
+    }
+    return DebateResult(**{**fields, **more})  # pyright: ignore
+
+
+def a_console(width: int = 100, terminal: bool = False) -> Console:
+    return Console(
+        file=io.StringIO(),
+        width=width,
+        force_terminal=terminal,
+        color_system="standard" if terminal else None,
+        highlight=False,
+        markup=False,
+    )
+
+
+def drawn(console: Console) -> str:
+    assert isinstance(console.file, io.StringIO)
+    return console.file.getvalue()
+
+
+def play(result: DebateResult, console: Console) -> str:
+    kept = "run 1"
+    with LiveDebate(
+        result.case, result.profile, {"Model": "local/m"}, kept=kept, console=console
+    ) as live:
+        for turn in result.turns:
+            agent = result.agents[turn.agent]
+            where = {"round": turn.round, "agent": agent, "model": "local/m"}
+            live(StepStarted("case 1", "turn", where))
+            live(StepStarted("case 1", "probe", {**where, "done": 3, "total": 10}))
+            live(CallFinished("local/m", Usage(1, 10, 0, 1, 0.0), 0.1, replayed=False))
+            live(StepFinished("case 1", "turn", turn))
+            if turn.agent == len(result.agents) - 1:
+                live(StepFinished("case 1", "round", (turn.round, result.convergence[turn.round])))
+        live(StepFinished("case 1", "debate", result))
+    return drawn(console)
+
+
+@pytest.mark.parametrize("terminal", [False, True])
+@pytest.mark.parametrize("width", [60, 100, 200])
+def test_hostile_text_is_written_out_and_never_obeyed(width: int, terminal: bool) -> None:
+    failed = Turn(1, 2, HOSTILE, (0, 1), failure=Failure("failed", HOSTILE))
+    result = a_result(HOSTILE)
+    result = a_result(HOSTILE, turns=(*result.turns[:5], failed))
+    console = a_console(width, terminal)
+    text = play(result, console)
+    text.encode()
+    assert "\x1b]" not in text
+    assert "\x1b[2J" not in text
+    assert not {"\x07", "\x9b", "\u202e"} & set(text)
+    assert "[red]not" in text
+    assert "\\x1b" in text
+    assert ("\x1b" in text) == terminal
+
+
+def test_everything_of_a_debate_is_shown() -> None:
+    text = play(a_result(), a_console(120))
+    for part in (
+        *("Critic, round 1", "Neutral Observer, round 2", "An argument.", "local/m"),
+        *("confidence", "timeliness", "Response 2", "CV 0.300 > 0.05: the debate goes on"),
+        *("s_norm", "softmax", "round 1", "± agents", "A, 3.00 points ahead of B"),
+        *("0 of 3 agents changed their winner", "100 % (6 of 6 turns)", "run 1", "12 calls"),
+        *("720 tokens (600 prompt, 80 % of them cached; 120 completion)", "$0.006"),
+    ):
+        assert part in text, part
+
+
+@pytest.mark.parametrize("width", [60, 80, 100, 160])
+def test_no_line_is_wider_than_the_terminal(width: int) -> None:
+    text = play(a_result("word " * 60, candidates=5), a_console(width))
+    assert max(len(line) for line in text.splitlines()) <= width
+    assert "timeliness" in text
+
+
+def test_missing_figures_are_dashes() -> None:
+    failure = Failure("skipped", "the budget is spent")
+    turns = tuple(Turn(0, i, "m", (0, 1), failure=failure) for i in range(3))
+    result = a_result(turns=turns, convergence=(math.inf,), stopped="budget")
+    text = play(result, a_console())
+    assert "no scores: the budget is spent" in text
+    assert "0 % (0 of 3 turns)" in text
+    assert "0.00" not in text
+    table = next(line for line in text.splitlines() if "s_norm" in line)
+    row = text.splitlines()[text.splitlines().index(table) + 2]
+    assert row.count("–") >= 5
+
+
+def test_a_tie_and_a_change_of_winner_are_said() -> None:
+    profile = load_profile("general")
+    up, down = ((9.0,) * 5, (3.0,) * 5), ((3.0,) * 5, (9.0,) * 5)
+    turns = tuple(
+        a_turn(
+            profile, (1, 2), r, i, "x", scores=down if (r, i) in ((1, 0), (1, 1), (0, 2)) else up
+        )
+        for r in range(2)
+        for i in range(3)
+    )
+    text = play(a_result(turns=turns), a_console(120))
+    assert "a tie of A and B at 6.00 of 10" in text
+    assert "3 of 3 agents changed their winner: Critic A → B, Supporter A → B" in text
+
+
+def test_no_color_draws_without_colours(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("NO_COLOR", "1")
+    text = play(a_result(), a_console(100, terminal=True))
+    assert "\x1b[31m" not in text
+    assert "\x1b[32m" not in text
+    assert "\x1b[36m" not in text
+
+
+def test_a_retry_is_one_line() -> None:
+    console = a_console(80)
+    with LiveDebate(a_result().case, load_profile("general"), console=console) as live:
+        live(CallRetried("local/m", "429: too many\nrequests", 1, 1.5))
+    assert "local/m: 429: too many requests; attempt 2 in 1.5 s" in drawn(console)
+
+
+def test_turns_side_by_side_are_all_in_the_live_part() -> None:
+    console = a_console(100, terminal=True)
+    with LiveDebate(a_result().case, load_profile("general"), console=console) as live:
+        for agent in ("Critic", "Supporter"):
+            live(StepStarted("1", "turn", {"round": 0, "agent": agent, "model": "m"}))
+        live(StepStarted("1", "probe", {"round": 0, "agent": "Critic", "done": 4, "total": 10}))
+        shown = a_console(100)
+        shown.print(live._moving())  # pyright: ignore[reportPrivateUsage]
+    assert "Critic is scoring (4 of 10)" in drawn(shown)
+    assert "Supporter is arguing" in drawn(shown)
+
+
+def test_a_summary_under_way_is_shown_until_the_next_turn() -> None:
+    with LiveDebate(a_result().case, load_profile("general"), console=a_console()) as live:
+        live(StepStarted("1", "summary", {"round": 1}))
+        before, after = a_console(), a_console()
+        before.print(live._moving())  # pyright: ignore[reportPrivateUsage]
+        live(StepStarted("1", "turn", {"round": 1, "agent": "Critic", "model": "m"}))
+        after.print(live._moving())  # pyright: ignore[reportPrivateUsage]
+    assert "summed up" in drawn(before)
+    assert "summed up" not in drawn(after)
+
+
+@pytest.mark.parametrize("order", ["balanced", "fixed", "swap"])
+@pytest.mark.parametrize("candidates", [1, 2, 3, 5])
+def test_labels_are_told_from_any_turn(order: str, candidates: int) -> None:
+    import random
+
+    labels = draw_labels(candidates, random.Random(7))
+    for number in range(12):
+        shown = place_candidates(number, labels, order)  # pyright: ignore
+        turn = Turn(number // 3, number % 3, "m", shown)
+        assert wording.turn_labels(turn, 3, order) == dict(enumerate(labels))
+
+
+def test_a_case_that_could_not_be_judged_is_drawn() -> None:
+    failure = Failure("failed", "no candidates: give at least one text to be judged")
+    result = a_result(
+        case=Case("x", ()), turns=(), convergence=(), stopped="failed", labels=(), failure=failure
+    )
+    console = a_console()
+    print_result(result, console)
+    assert "no candidates" in drawn(console)
+
+
+def test_many_results_are_cut_and_summed() -> None:
+    failed = a_result(turns=(), convergence=(), stopped="failed", failure=Failure("failed", "odd"))
+    console = a_console()
+    print_results((failed if n % 10 == 0 else a_result() for n in range(50)), console, shown=5)
+    text = drawn(console)
+    assert "45 more cases" in text
+    assert "50: 45 scored, 5 failed" in text
+
+
+def test_batch_progress_counts_without_a_terminal() -> None:
+    now = [0.0]
+    console = a_console(100)
+    with BatchProgress(10, console=console, clock=lambda: now[0], every=10) as progress:
+        for step in range(5):
+            now[0] += 6
+            usage = Usage(1, 90, 0, 10, None if step == 3 else 0.5)
+            progress(CallFinished("m", usage, 0.1, replayed=step == 0))
+            progress.advance(a_result())
+        progress(CallRetried("m", "429", 1, 1.0))
+    lines = drawn(console).splitlines()
+    assert len(lines) == 3
+    assert "\x1b" not in drawn(console)
+    assert lines[-1] == (
+        "5 of 10 done, 4 calls, 400 tokens, at least $1.50, 1 replayed, 1 retry, 30 s"
+    )
+    assert "calls/s" in lines[0]
+    assert lines[0].endswith("left")
+
+
+def test_pace_follows_the_present() -> None:
+    pace = Pace(0.0, memory=10)
+    assert pace.rate(0.0) == 0
+    for second in range(1, 101):
+        pace.note(float(second))
+    assert pace.rate(100.0) == pytest.approx(1.0, rel=0.06)
+    for tenth in range(1, 1001):
+        pace.note(100 + tenth / 10)
+    assert pace.rate(200.0) == pytest.approx(10.0, rel=0.06)
+
+
+def test_time_left_comes_from_the_pace() -> None:
+    now = [0.0]
+    progress = BatchProgress(100, console=a_console(), clock=lambda: now[0])
+    assert progress.seconds_left() is None
+    for _ in range(20):
+        now[0] += 1
+        progress.advance(a_result())
+    left = progress.seconds_left()
+    assert left is not None
+    assert left == pytest.approx(80, rel=0.1)
+
+
+@pytest.mark.parametrize(
+    ("number", "name"), [(0, "A"), (25, "Z"), (26, "AA"), (51, "AZ"), (52, "BA"), (701, "ZZ")]
+)
+def test_letters(number: int, name: str) -> None:
+    assert wording.letter(number) == name
+
+
+@pytest.mark.parametrize(
+    ("cost", "text"),
+    [
+        (None, "cost unknown"),
+        (0.0, "$0"),
+        (0.00012, "$0.00012"),
+        (0.25, "$0.25"),
+        (12.345, "$12.35"),
+    ],
+)
+def test_money(cost: float | None, text: str) -> None:
+    assert wording.money(cost) == text
+
+
+def test_custom_components_and_one_agent() -> None:
+    profile = Profile(
+        agents=(Agent(name="Judge", persona="You judge."),),
+        components=tuple(  # pyright: ignore
+            {"name": f"component number {n}", "meaning": "m"} for n in range(12)
+        ),
+        rounds=1,
+    )
+    turns = (a_turn(profile, (1, 2), 0, 0, "x"),)
+    text = play(a_result(profile=profile, turns=turns, convergence=(0.0,)), a_console(60))
+    assert max(len(line) for line in text.splitlines()) <= 60
