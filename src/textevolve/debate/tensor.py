@@ -112,7 +112,7 @@ def softmax(s_norm: Array, temperature: float = 1.0) -> Array:
     if not temperature > 0:
         raise ValueError(f"the softmax temperature must be above 0, not {temperature}")
     present = ~np.isnan(s_norm)
-    highest = np.where(present, s_norm, -np.inf).max(axis=-1, keepdims=True)
+    highest = np.where(present, s_norm, -np.inf).max(axis=-1, keepdims=True, initial=-np.inf)
     finite = np.where(np.isfinite(highest), highest, 0.0)
     shifted = np.where(present, (np.where(present, s_norm, 0.0) - finite) / temperature, -np.inf)
     powers = np.exp(shifted)
