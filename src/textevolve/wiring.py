@@ -65,10 +65,12 @@ def replay_models(journal: Journal) -> Callable[[str], Model]:
 
 
 def price_of(spec: str, settings: Settings) -> Price | None:
-    """The price of a model, None where it is not known. Local models cost nothing."""
-    if spec.startswith("local/"):
-        return Price(input=0, output=0)
-    return settings.prices.get(spec) or settings.prices.get(spec.partition("/")[2])
+    """The price of a model, None where it is not known. What runs on this machine is free."""
+    from textevolve.llm.providers import is_loopback, resolve
+
+    endpoint = resolve(spec, settings)
+    own = endpoint.key is None and endpoint.base_url and is_loopback(endpoint.base_url)
+    return Price(input=0, output=0) if endpoint.price is None and own else endpoint.price
 
 
 class _NotAsked:
@@ -115,7 +117,7 @@ async def open_client(
 
     A local model's weights are fetched where they are missing, and its server is started.
     """
-    from textevolve.llm.client import OpenAIClient
+    from textevolve.llm.client import OpenAIClient, connect
     from textevolve.llm.providers import resolve
 
     endpoint = resolve(spec, settings)
@@ -132,19 +134,11 @@ async def open_client(
             name=endpoint.spec,
             key=SecretStr(server.api_key),
             timeouts=settings.timeouts,
-            price=Price(input=0, output=0),
+            price=endpoint.price,
         )
         start = most = server.slots
     else:
-        client = OpenAIClient(
-            endpoint.base_url,
-            endpoint.model,
-            name=endpoint.spec,
-            key=endpoint.key,
-            timeouts=settings.timeouts,
-            price=endpoint.price,
-            max_tokens_field=endpoint.max_tokens_field,
-        )
+        client = connect(endpoint, settings.timeouts)
         start = max(CALLS_IN_FLIGHT, settings.concurrency or 0)
         most = max(MOST_CALLS_IN_FLIGHT, start)
     return await stack.enter_async_context(client), start, most

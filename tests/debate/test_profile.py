@@ -99,8 +99,10 @@ def test_wrong_parameters_are_refused(parameters, reason):
 
 def test_overriding_keeps_the_rest():
     general = load_profile("general")
-    changed = override(general, {"rounds": 5, "weights": {"accuracy": 1}, "seed": None})
+    changed = override(general, {"rounds": 5, "weights": {"accuracy": 1}, "convergence": "none"})
     assert changed.rounds == 5
+    assert changed.convergence is None
+    assert override(general, {"convergence": None}).convergence is None
     assert changed.weight_list == (0, 0, 1, 0, 0)
     assert changed.agents == general.agents
     assert override(general, {}) is general

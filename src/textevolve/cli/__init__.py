@@ -1,1 +1,34 @@
-"""The command line."""
+"""The command line: one file for each group of commands, and what is drawn in the terminal.
+
+Here the settings are read, parts are put together and results shown; nothing is computed here.
+Imports that take time are made in the commands that need them.
+
+Exit codes: 0 done; 1 a model or the store failed; 2 bad input or settings; 3 done, but some cases
+have no score; 130 interrupted.
+"""
+
+from __future__ import annotations
+
+import sys
+
+from textevolve.errors import InputError, MismatchError, SettingsError, TextEvolveError
+
+FAILED, MISUSED, PARTLY, INTERRUPTED = 1, 2, 3, 130
+
+
+def main() -> None:
+    """Run the command line; our own errors are shown as one line, never as a traceback."""
+    from textevolve.cli.app import app
+
+    try:
+        app()
+    except TextEvolveError as error:
+        print(f"error: {error}", file=sys.stderr)
+        misused = isinstance(error, InputError | SettingsError | MismatchError)
+        sys.exit(MISUSED if misused else FAILED)
+    except KeyboardInterrupt:
+        print("stopped", file=sys.stderr)
+        sys.exit(INTERRUPTED)
+    except BrokenPipeError:
+        sys.stderr.close()
+        sys.exit(FAILED)

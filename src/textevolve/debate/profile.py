@@ -127,6 +127,11 @@ class Profile(_Frozen):
     threshold: float = Field(default=0.5, ge=0, le=1)
     seed: int = 0
 
+    @field_validator("convergence", "history_rounds", mode="before")
+    @classmethod
+    def _none_by_name(cls, value: Any) -> Any:
+        return None if isinstance(value, str) and value.strip().lower() == "none" else value
+
     @field_validator("components", mode="before")
     @classmethod
     def _known_by_name(cls, value: Any) -> Any:
@@ -171,23 +176,22 @@ def suggest(name: str, known: list[str]) -> str:
 
 
 def override(profile: Profile, parameters: Mapping[str, Any], where: str = "") -> Profile:
-    """The profile with some of its fields set anew; what is None stays as it was.
+    """The profile with some of its fields set anew.
 
     Raises:
         InputError: an unknown parameter or a value out of range, named with `where`.
     """
-    given = {k: v for k, v in parameters.items() if v is not None}
-    if not given:
+    if not parameters:
         return profile
     fields = list(Profile.model_fields)
-    for name in given:
+    for name in parameters:
         if name not in fields:
             raise InputError(f"{where}unknown parameter '{name}'{suggest(name, fields)}")
     data = {name: getattr(profile, name) for name in fields}
-    if "components" in given and "weights" not in given:
+    if "components" in parameters and "weights" not in parameters:
         data["weights"] = {}
     try:
-        return Profile.model_validate({**data, **given})
+        return Profile.model_validate({**data, **parameters})
     except ValidationError as error:
         raise InputError(f"{where}{explain(error)}") from None
 

@@ -39,7 +39,7 @@ _VARIABLES = {
     "spoken": ("round", "agent", "argument", "scores"),
     "summarised": ("round", "summary"),
     "request": ("memories", "agent", "persona", "round", "rounds", "today", "labels"),
-    "probe": ("label", "agent", "question"),
+    "probe": ("label", "response", "agent", "question"),
     "summary": (),
 }
 
@@ -76,13 +76,15 @@ class Stage:
     def opening(self, order: tuple[int, ...]) -> str:
         """The input and the candidates, as a turn with this order sees them."""
         if order not in self.shown:
-            responses = [
-                fence(f"response {self.labels[j]}", self.candidates[j], self.nonce) for j in order
-            ]
+            responses = [self.fenced(j) for j in order]
             self.shown[order] = prompt("case").render(
                 nonce=self.nonce, input=self.input, responses=responses
             )
         return self.shown[order]
+
+    def fenced(self, candidate: int) -> str:
+        """One candidate between its marks."""
+        return fence(f"response {self.labels[candidate]}", self.candidates[candidate], self.nonce)
 
 
 def read_rules(profile: Profile, readout: str) -> str:
@@ -229,7 +231,11 @@ async def _probe(
     request: Request,
     answer: Structured[BaseModel],
 ) -> tuple[tuple[float, ...], ...]:
-    """Ask the yes / no questions, which share the turn's prompt and answer as their prefix."""
+    """Ask the yes / no questions, which share the turn's prompt and answer as their prefix.
+
+    Each shows its response again: a small model tells responses apart better so, and all questions
+    on one response, which follow each other, share that too.
+    """
     from textevolve.engine.local import gather_bounded
 
     stage = asked.stage
@@ -241,6 +247,7 @@ async def _probe(
         nonlocal done
         question = prompt("probe").render(
             label=f"Response {stage.labels[candidate]}",
+            response=stage.fenced(candidate),
             agent=asked.speaker.name,
             question=components[component].probe,
         )

@@ -1,0 +1,50 @@
+# Every target does its own set-up. PYTHON=python3.12 make test takes another Python.
+
+PYTHON ?= python3
+BIN := .venv/bin
+READY := .venv/.ready
+
+.PHONY: demo test slow lint bench constraints clean
+
+demo: $(READY)
+	$(BIN)/textevolve models pull qwen2.5-coder-1.5b
+	$(BIN)/textevolve evaluate @examples/demo/question.txt @examples/demo/first.txt \
+	    @examples/demo/second.txt @examples/demo/third.txt \
+	    --model local/qwen2.5-coder-1.5b --rounds 2 --convergence none
+
+test: $(READY)
+	$(BIN)/pytest -q
+
+slow: $(READY)
+	$(BIN)/pytest -q -m slow
+
+lint: $(READY)
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/pyright
+	$(BIN)/lint-imports
+
+bench: $(READY)
+	$(BIN)/python benchmarks/throughput.py
+	$(BIN)/python benchmarks/import_time.py
+	$(BIN)/python benchmarks/prefix_cache.py
+
+# Needs uv: pip install uv
+constraints:
+	printf '%s\n' '# Pinned versions with hashes; made by `make constraints`.' > constraints.txt
+	uv pip compile pyproject.toml --all-extras --universal --generate-hashes \
+	    --no-emit-index-url --no-header --no-annotate -q >> constraints.txt
+
+clean:
+	rm -rf .venv build dist .pytest_cache .ruff_cache .hypothesis
+
+$(READY): constraints.txt pyproject.toml
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
+	    { echo "Python 3.11 or newer is needed; name one with PYTHON=..."; exit 1; }
+	@$(PYTHON) -c 'import ensurepip, venv' 2>/dev/null || \
+	    { [ "$$(id -u)" = 0 ] && apt-get install -y -qq python3-venv; } || \
+	    { echo "venv is missing: apt-get install python3-venv"; exit 1; }
+	$(PYTHON) -m venv .venv
+	$(BIN)/pip install -q --disable-pip-version-check --require-hashes -r constraints.txt
+	$(BIN)/pip install -q --disable-pip-version-check --no-deps --no-build-isolation -e .
+	@touch $@

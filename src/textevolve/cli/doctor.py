@@ -1,0 +1,154 @@
+"""`textevolve doctor`: what is configured, what answers, and what each endpoint can do."""
+
+from __future__ import annotations
+
+import json
+import os
+from contextlib import AsyncExitStack
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from textevolve.errors import TextEvolveError
+
+if TYPE_CHECKING:
+    from textevolve.llm.discovery import Capabilities
+    from textevolve.settings import Settings
+
+
+def doctor(
+    models: Annotated[
+        list[str] | None,
+        typer.Argument(help="Models to try; the one that would be used if none is named."),
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="As one JSON object.")] = False,
+) -> None:
+    """Check settings, keys, store and weights, and try what the endpoints can do.
+
+    Asks each endpoint at most seven short questions, which are not kept.
+    """
+    from textevolve.engine import sync
+    from textevolve.settings import read_settings
+
+    settings, sources = read_settings()
+    report: dict[str, Any] = {
+        "settings": {name: str(getattr(settings, name)) for name in sources},
+        "keys": _find_keys(settings),
+        "store": _check_store(settings),
+        "optional packages": _find_packages(),
+        "weights": _find_weights(settings),
+        "models": sync.run(_try_models(settings, models or [])),
+    }
+    if as_json:
+        typer.echo(json.dumps(report, indent=2))
+    else:
+        _print(report)
+    if not all(model["answers"] is True for model in report["models"]):
+        raise typer.Exit(1)
+
+
+def _find_keys(settings: Settings) -> dict[str, str]:
+    """For each provider with a key, where that was found; never the key."""
+    from textevolve.llm.keys import find_key
+    from textevolve.llm.providers import known_providers
+
+    found: dict[str, str] = {}
+    for name, provider in known_providers(settings).items():
+        if provider.key_env:
+            try:
+                key = find_key(name, provider.key_env, ask_keyring=False)
+            except TextEvolveError as error:
+                found[name] = f"error: {error}"
+            else:
+                if key:
+                    found[name] = key.source
+    return found
+
+
+def _check_store(settings: Settings) -> str:
+    from textevolve.store.repository import open_store
+
+    try:
+        with open_store(settings.store) as store:
+            runs = len(store.list_runs(10_000))
+    except TextEvolveError as error:
+        return f"error: {error}"
+    size = os.stat(settings.store).st_size / 1e6
+    return f"{settings.store}: {runs} runs, {size:.1f} MB"
+
+
+def _find_packages() -> dict[str, str]:
+    from importlib import metadata
+
+    found: dict[str, str] = {}
+    for package, extra in (("xllamacpp", "local"), ("pyarrow", "parquet"), ("keyring", "keyring")):
+        try:
+            found[package] = metadata.version(package)
+        except metadata.PackageNotFoundError:
+            found[package] = f'not installed: pip install "textevolve[{extra}]"'
+    return found
+
+
+def _find_weights(settings: Settings) -> dict[str, str]:
+    from textevolve.llm.weights import list_weights
+
+    return {row.name: row.state for row in list_weights(settings)}
+
+
+async def _try_models(settings: Settings, models: list[str]) -> list[dict[str, Any]]:
+    from textevolve.llm.discovery import probe_endpoint
+    from textevolve.wiring import choose_model, open_client
+
+    tried: list[dict[str, Any]] = []
+    for model in models or [None]:
+        row: dict[str, Any] = {"model": model, "answers": False}
+        try:
+            spec, why = await choose_model(settings, model)
+            row |= {"model": spec, "why": why}
+            async with AsyncExitStack() as stack:
+                client, _, _ = await open_client(spec, settings, stack)
+                row |= _describe(await probe_endpoint(client))
+        except TextEvolveError as error:
+            row["note"] = str(error)
+        tried.append(row)
+    return tried
+
+
+def _describe(found: Capabilities) -> dict[str, Any]:
+    parts = {
+        "JSON schema": found.schema,
+        "log-probabilities": found.logprobs,
+        "seed": found.seed,
+        "prefix cache": found.prefix_cache,
+    }
+    return {
+        "answers": found.answers.value,
+        "note": found.answers.note,
+        "serves": list(found.models[:20]),
+        "capabilities": {
+            name: {"value": finding.value, "note": finding.note} for name, finding in parts.items()
+        },
+        "refused": list(found.refused),
+    }
+
+
+_SIGNS = {True: "yes", False: "no", None: "unknown"}
+
+
+def _print(report: dict[str, Any]) -> None:
+    for title in ("settings", "keys", "optional packages", "weights"):
+        typer.echo(f"{title}:")
+        for name, value in report[title].items():
+            typer.echo(f"  {name:24} {value}")
+        if not report[title]:
+            typer.echo("  none" if title != "settings" else "  the defaults")
+    typer.echo(f"store:\n  {report['store']}")
+    typer.echo("models:")
+    for row in report["models"]:
+        why = f" ({row['why']})" if row.get("why") else ""
+        typer.echo(f"  {row['model'] or 'no model'}{why}")
+        typer.echo(f"    {'answers':20} {_SIGNS[row['answers']]:8} {row.get('note', '')}")
+        for name, finding in row.get("capabilities", {}).items():
+            typer.echo(f"    {name:20} {_SIGNS[finding['value']]:8} {finding['note']}")
+        if row.get("refused"):
+            typer.echo(f"    refused fields: {', '.join(row['refused'])}")

@@ -1,0 +1,199 @@
+"""`textevolve evaluate`: one case from the arguments, or a batch from a file."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from textevolve.cli import options
+from textevolve.errors import InputError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from textevolve.evaluation import Case
+    from textevolve.runs.spec import RunSpec
+    from textevolve.settings import Settings
+
+BATCHES = (".jsonl", ".ndjson", ".json", ".csv", ".parquet")
+
+
+def evaluate(
+    texts: Annotated[
+        list[str],
+        typer.Argument(
+            metavar="INPUT CANDIDATE... | CASES",
+            help="The input and the candidate texts; @FILE reads a text from a file, - from "
+            "standard input. Or one file of cases: .jsonl, .json, .csv or .parquet; - alone is "
+            "JSON lines from standard input.",
+        ),
+    ],
+    output: Annotated[
+        str | None,
+        typer.Option("--output", "-o", help="Results to .jsonl, .csv, .parquet or .html."),
+    ] = None,
+    profile: Annotated[
+        str | None, typer.Option("--profile", "-p", help="A shipped profile, or a YAML file.")
+    ] = None,
+    model: Annotated[
+        str | None, typer.Option("--model", "-m", help="Such as openai/gpt-5-mini, local/NAME.")
+    ] = None,
+    rounds: Annotated[int | None, typer.Option(help="The most rounds, 1 or more.")] = None,
+    convergence: Annotated[
+        str | None, typer.Option(help="Stop early at this CV, 0 to 1; 'none': never.")
+    ] = None,
+    history_rounds: Annotated[
+        int | None, typer.Option(help="Past rounds that a turn sees; all if not given.")
+    ] = None,
+    protocol: Annotated[
+        str | None,
+        typer.Option(
+            help="sequential, blind-first, simultaneous, simultaneous-summary or independent."
+        ),
+    ] = None,
+    weights: Annotated[
+        str | None, typer.Option(help="Such as accuracy=1,relevance=0.5; those left out are 0.")
+    ] = None,
+    select: Annotated[str | None, typer.Option(help="argmax or sample.")] = None,
+    readout: Annotated[str | None, typer.Option(help="auto, stated, expected or probe.")] = None,
+    order: Annotated[str | None, typer.Option(help="balanced, fixed or swap.")] = None,
+    aggregation: Annotated[str | None, typer.Option(help="mean, median or trimmed.")] = None,
+    temperature: Annotated[float | None, typer.Option(help="Of the softmax, above 0.")] = None,
+    sampling_temperature: Annotated[
+        float | None, typer.Option(help="Of the model; its own default if not given.")
+    ] = None,
+    threshold: Annotated[
+        float | None, typer.Option(help="Score from 0 to 1 from which a candidate passes.")
+    ] = None,
+    seed: Annotated[int | None, typer.Option(help="Another seed is another run.")] = None,
+    concurrency: Annotated[int | None, typer.Option(help="Debates in flight.")] = None,
+    max_cost: Annotated[float | None, typer.Option(help="Stop at this cost, in dollars.")] = None,
+    max_tokens: Annotated[int | None, typer.Option(help="Stop at this many tokens.")] = None,
+    max_calls: Annotated[int | None, typer.Option(help="Stop at this many calls.")] = None,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Say what it may take, and ask nothing.")
+    ] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Results as JSON lines.")] = False,
+    name: Annotated[str | None, typer.Option(help="A name for the run.")] = None,
+    resume: Annotated[
+        str | None, typer.Option(help="Go on with this run; refused if anything differs.")
+    ] = None,
+    store: Annotated[Path | None, typer.Option(help="The file that keeps runs.")] = None,
+) -> None:
+    """Judge candidate texts by a debate of agents.
+
+    Exit codes: 0 all scored; 1 a model or the store failed; 2 bad input; 3 some cases have no
+    score; 130 interrupted (the run can be resumed).
+    """
+    from textevolve.api import specify
+    from textevolve.cli.execution import execute
+    from textevolve.engine import sync
+    from textevolve.runs.intake import read_cases
+    from textevolve.runs.work import begin
+    from textevolve.settings import read_settings
+    from textevolve.store.repository import open_store
+    from textevolve.wiring import Limits
+
+    parameters = {
+        "rounds": rounds,
+        "history_rounds": history_rounds,
+        "protocol": protocol,
+        "weights": options.read_weights(weights),
+        "select": select,
+        "readout": readout,
+        "order": order,
+        "aggregation": aggregation,
+        "temperature": temperature,
+        "sampling_temperature": sampling_temperature,
+        "threshold": threshold,
+        "seed": seed,
+        "convergence": convergence,
+    }
+    settings, _ = read_settings({"model": model, "store": store, "concurrency": concurrency})
+    spec = sync.run(specify(settings, profile, model, options.given(parameters)))
+    batch = len(texts) == 1 and (texts[0] == "-" or Path(texts[0]).suffix.lower() in BATCHES)
+    cases = read_cases(texts[0]) if batch else [_read_case(texts)]
+    if dry_run:
+        _show_estimate(spec, cases, settings, as_json)
+        return
+    with open_store(settings.store) as opened:
+        run = begin(
+            opened,
+            spec,
+            cases,
+            name=name or "",
+            source=texts[0] if batch else "command line",
+            resume=resume,
+        )
+        limits = Limits(max_cost, max_tokens, max_calls)
+        raise typer.Exit(execute(opened, run, settings, limits, output=output, as_json=as_json))
+
+
+def _read_case(texts: list[str]) -> Case:
+    from textevolve.debate.protocol import check_case
+    from textevolve.evaluation import Case
+
+    if len(texts) < 2:
+        given = texts[0] if texts else ""
+        kinds = ", ".join(BATCHES)
+        raise InputError(
+            f"no candidates: give the input and one candidate or more, or a file of cases ({kinds})"
+            + (f"; '{given[:40]}' is neither" if given else "")
+        )
+    if texts.count("-") > 1:
+        raise InputError("only one of the texts can come from standard input")
+    input, *candidates = (_read_text(text) for text in texts)
+    case = Case(input, tuple(candidates), "1")
+    check_case(case)
+    return case
+
+
+def _read_text(text: str) -> str:
+    if text == "-":
+        return sys.stdin.read()
+    if not text.startswith("@"):
+        return text
+    if text.startswith("@@"):
+        return text[1:]
+    try:
+        return Path(text[1:]).read_text(encoding="utf-8")
+    except UnicodeDecodeError as error:
+        raise InputError(f"{text[1:]}: not UTF-8 text (byte {error.start})") from None
+    except OSError as error:
+        raise InputError(f"{text[1:]}: cannot be read ({error.strerror})") from None
+
+
+def _show_estimate(spec: RunSpec, cases: Iterable[Case], settings: Settings, as_json: bool) -> None:
+    import json
+
+    from textevolve.runs.estimate import estimate
+    from textevolve.wiring import price_of
+
+    found = estimate(cases, spec.profile, spec.model, lambda model: price_of(model, settings))
+    least, most = found.least, found.most
+    if as_json:
+        rows = {
+            name: {
+                "calls": usage.calls,
+                "prompt_tokens": usage.prompt_tokens,
+                "completion_tokens": usage.completion_tokens,
+                "cost": usage.cost,
+            }
+            for name, usage in (("least", least), ("most", most))
+        }
+        typer.echo(json.dumps({"cases": found.cases, "model": spec.model, **rows}))
+        return
+    typer.echo(f"model              {spec.model} ({spec.why})")
+    typer.echo(f"cases              {found.cases:,}")
+    typer.echo(f"calls              {least.calls:,} to {most.calls:,}")
+    typer.echo(f"prompt tokens      {least.prompt_tokens:,} to {most.prompt_tokens:,}")
+    typer.echo(f"completion tokens  {least.completion_tokens:,} to {most.completion_tokens:,}")
+    if least.cost is None or most.cost is None:
+        place = f'[prices."{spec.model}"]'
+        typer.echo(f"cost               not known: give a price in the settings under {place}")
+    else:
+        typer.echo(f"cost               ${least.cost:,.4f} to ${most.cost:,.4f}")
+    typer.echo("Nothing was asked. What the journal already holds would cost nothing.")

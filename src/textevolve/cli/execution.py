@@ -1,0 +1,151 @@
+"""Doing a run from the command line: what is drawn meanwhile, where results go, how it ends."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Generator, Iterable
+from contextlib import ExitStack
+from typing import TYPE_CHECKING
+
+from textevolve.cli import INTERRUPTED, PARTLY
+
+if TYPE_CHECKING:
+    from textevolve.debate.result import DebateResult
+    from textevolve.runs.spec import RunSpec
+    from textevolve.settings import Settings
+    from textevolve.store.repository import Store
+    from textevolve.store.runs import RunRecord
+    from textevolve.wiring import Limits
+
+
+def execute(
+    store: Store,
+    run: RunRecord,
+    settings: Settings,
+    limits: Limits,
+    *,
+    output: str | None,
+    as_json: bool,
+) -> int:
+    """Do what is missing of a run, draw it, write its results, and return the exit code."""
+    from textevolve.export.tables import choose_format
+
+    if output is not None and not output.endswith(".html"):
+        choose_format(output)
+    ended = _Ended()
+    try:
+        results = _draw(store, run, settings, limits, ended, quiet=as_json)
+        if output is not None:
+            write_output(results, output, run, store)
+        elif as_json:
+            for result in results:
+                print(result.to_json(), flush=True)
+        else:
+            for _ in results:
+                pass
+    except KeyboardInterrupt:
+        _say(f"\nstopped; every answer so far is kept. Go on with: textevolve runs resume {run.id}")
+        return INTERRUPTED
+    if output not in (None, "-"):
+        _say(f"results written to {output}")
+    if ended.skipped:
+        _say(
+            f"{ended.skipped} of {ended.cases} cases were not finished within the limits."
+            f" Go on with: textevolve runs resume {run.id}"
+        )
+    return 0 if ended.scored == ended.cases and not ended.skipped else PARTLY
+
+
+class _Ended:
+    """How many cases have ended in which way."""
+
+    cases = 0
+    scored = 0
+    skipped = 0
+
+    def count(self, result: DebateResult) -> None:
+        self.cases += 1
+        self.scored += result.scored
+        self.skipped += result.stopped == "budget"
+
+
+def _draw(
+    store: Store,
+    run: RunRecord,
+    settings: Settings,
+    limits: Limits,
+    ended: _Ended,
+    *,
+    quiet: bool,
+) -> Generator[DebateResult]:
+    """The results of a run as they come in order; one debate is drawn live, many as a bar."""
+    from textevolve.cli.display import BatchProgress, LiveDebate
+    from textevolve.cli.tables import open_console
+    from textevolve.engine import sync
+    from textevolve.runs.work import Work, do_run, read_spec
+
+    spec = read_spec(run)
+    fetch_weights(spec, run, settings)
+    facts = {"Model": _name_models(spec), "Run": run.id}
+    kept = f"run {run.id} in {store.path}; see it again with: textevolve runs show {run.id}"
+    with ExitStack() as stack:
+        progress = None
+        if run.n_cases == 1 and not quiet:
+            case = next(store.iterate_cases(run.id))
+            live = LiveDebate(case, spec.profile, facts, kept=kept, console=open_console())
+            listener = stack.enter_context(live)
+        else:
+            if not quiet:
+                _say(f"run {run.id}: {run.n_cases} cases, {facts['Model']}")
+            progress = BatchProgress(run.n_cases)
+            listener = stack.enter_context(progress)
+        work = Work(store, settings, limits, listener=listener)
+        for result in sync.iterate(do_run(run, work)):
+            ended.count(result)
+            if progress is not None:
+                progress.advance(result)
+            yield result
+    if progress is not None:
+        _say(f"kept as {kept}")
+
+
+def _name_models(spec: RunSpec) -> str:
+    """The run's model with the reason for it, and those of agents that have their own."""
+    named = f"{spec.model} ({spec.why})" if spec.why else spec.model
+    own = [f"{agent.name}: {agent.model}" for agent in spec.profile.agents if agent.model]
+    return "; ".join([named, *own])
+
+
+def fetch_weights(spec: RunSpec, run: RunRecord, settings: Settings) -> None:
+    """Fetch what local models lack, with a progress bar, before anything else is drawn."""
+    from textevolve.cli.models import draw_transfer
+    from textevolve.llm.weights import fetch
+
+    local = [name.removeprefix("local/") for name in spec.models if name.startswith("local/")]
+    if local and run.status != "finished":
+        with draw_transfer() as report:
+            for name in local:
+                fetch(name, settings, report)
+
+
+def write_output(
+    results: Iterable[DebateResult],
+    output: str,
+    run: RunRecord,
+    store: Store,
+    *,
+    turns: bool = False,
+) -> int:
+    """Write results in the format of the file's suffix; returns how many there were."""
+    if output.endswith(".html"):
+        from textevolve.cli.tables import run_facts
+        from textevolve.export.report import write_report
+
+        return write_report(results, output, lambda: run_facts(run, store.run_totals(run.id)))
+    from textevolve.export.tables import write_results
+
+    return write_results(results, output, turns=turns)
+
+
+def _say(text: str) -> None:
+    print(text, file=sys.stderr)

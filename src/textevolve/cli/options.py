@@ -1,0 +1,33 @@
+"""Options that several commands read in the same way."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from textevolve.errors import InputError
+
+
+def given(parameters: Mapping[str, Any]) -> dict[str, Any]:
+    """Those that were given on the command line."""
+    return {name: value for name, value in parameters.items() if value is not None}
+
+
+def read_weights(text: str | None) -> dict[str, float] | None:
+    """`accuracy=1,relevance=0.5` as a mapping.
+
+    Raises:
+        InputError: it is not of that form.
+    """
+    if text is None:
+        return None
+    weights: dict[str, float] = {}
+    for part in text.split(","):
+        name, _, value = part.partition("=")
+        try:
+            weights[name.strip()] = float(value)
+        except ValueError:
+            raise InputError(
+                f"--weights: '{part}' is not of the form NAME=NUMBER, such as accuracy=1"
+            ) from None
+    return weights

@@ -1,0 +1,179 @@
+"""`textevolve runs`: what the store keeps, and what can be made of it without asking again."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from textevolve.cli import options
+from textevolve.errors import InputError
+
+if TYPE_CHECKING:
+    from textevolve.debate.result import DebateResult
+    from textevolve.settings import Settings
+    from textevolve.store.repository import Store
+    from textevolve.store.runs import RunRecord
+
+app = typer.Typer(no_args_is_help=True)
+
+Run = Annotated[str, typer.Argument(help="The run's id, the start of it, its name, or 'last'.")]
+StoreFile = Annotated[Path | None, typer.Option("--store", help="The file that keeps runs.")]
+Json = Annotated[bool, typer.Option("--json", help="As JSON lines.")]
+
+
+@app.command("list")
+def list_runs(
+    limit: Annotated[int, typer.Option(help="How many, the newest first.")] = 20,
+    as_json: Json = False,
+    store: StoreFile = None,
+) -> None:
+    """List the runs that are kept."""
+    from textevolve.cli.tables import print_runs
+
+    settings, opened = _open(store)
+    with opened:
+        rows = [(run, opened.run_totals(run.id)) for run in opened.list_runs(limit)]
+    if not rows and not as_json:
+        typer.echo(f"no runs in {settings.store}; make one with: textevolve evaluate")
+        return
+    print_runs(rows, as_json=as_json)
+
+
+@app.command()
+def show(run: Run = "last", as_json: Json = False, store: StoreFile = None) -> None:
+    """Show a run's results, recomputed from the journal without a model call."""
+    from textevolve.cli.tables import show_run
+
+    settings, opened = _open(store)
+    with opened:
+        record = opened.get_run(run)
+        results = _read(opened, settings, record, {})
+        show_run(record, opened.run_totals(record.id), results, as_json=as_json)
+
+
+@app.command()
+def resume(
+    run: Run = "last",
+    output: Annotated[str | None, typer.Option("--output", "-o", help="Results to a file.")] = None,
+    concurrency: Annotated[int | None, typer.Option(help="Debates in flight.")] = None,
+    max_cost: Annotated[float | None, typer.Option(help="Stop at this cost, in dollars.")] = None,
+    max_tokens: Annotated[int | None, typer.Option(help="Stop at this many tokens.")] = None,
+    max_calls: Annotated[int | None, typer.Option(help="Stop at this many calls.")] = None,
+    as_json: Json = False,
+    store: StoreFile = None,
+) -> None:
+    """Go on with a run: only what is missing is asked."""
+    from textevolve.cli.execution import execute
+    from textevolve.wiring import Limits
+
+    settings, opened = _open(store, concurrency=concurrency)
+    with opened:
+        record = opened.get_run(run)
+        if record.n_cases is None:
+            raise InputError(
+                f"run {record.id}: its cases were not taken in whole; remove it and start again"
+            )
+        limits = Limits(max_cost, max_tokens, max_calls)
+        code = execute(opened, record, settings, limits, output=output, as_json=as_json)
+    raise typer.Exit(code)
+
+
+@app.command()
+def replay(
+    run: Run = "last",
+    weights: Annotated[str | None, typer.Option(help="Such as accuracy=1,relevance=0.5.")] = None,
+    temperature: Annotated[float | None, typer.Option(help="Of the softmax, above 0.")] = None,
+    aggregation: Annotated[str | None, typer.Option(help="mean, median or trimmed.")] = None,
+    convergence: Annotated[str | None, typer.Option(help="A CV, or 'none'.")] = None,
+    convergence_mode: Annotated[str | None, typer.Option(help="agents or pooled.")] = None,
+    select: Annotated[str | None, typer.Option(help="argmax or sample.")] = None,
+    threshold: Annotated[float | None, typer.Option(help="From which score one passes.")] = None,
+    output: Annotated[str | None, typer.Option("--output", "-o", help="Results to a file.")] = None,
+    as_json: Json = False,
+    store: StoreFile = None,
+) -> None:
+    """Score a run anew under other parameters, without a model call."""
+    from textevolve.cli.tables import show_run
+
+    parameters = {
+        "weights": options.read_weights(weights),
+        "temperature": temperature,
+        "aggregation": aggregation,
+        "convergence": convergence,
+        "convergence_mode": convergence_mode,
+        "select": select,
+        "threshold": threshold,
+    }
+    settings, opened = _open(store)
+    with opened:
+        record = opened.get_run(run)
+        results = _read(opened, settings, record, options.given(parameters))
+        if output is not None:
+            _write(results, output, record, opened)
+        else:
+            show_run(record, opened.run_totals(record.id), results, as_json=as_json)
+
+
+@app.command()
+def export(
+    run: Run,
+    output: Annotated[str, typer.Argument(help="A .jsonl, .csv, .parquet or .html file.")],
+    turns: Annotated[bool, typer.Option("--turns", help="A row for each turn.")] = False,
+    store: StoreFile = None,
+) -> None:
+    """Write a run's results to a file: a table, or one HTML page that opens from disk."""
+    settings, opened = _open(store)
+    with opened:
+        record = opened.get_run(run)
+        _write(_read(opened, settings, record, {}), output, record, opened, turns=turns)
+
+
+@app.command("rm")
+def remove(
+    run: Run,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
+    store: StoreFile = None,
+) -> None:
+    """Remove a run, with the answers that no other run uses."""
+    _, opened = _open(store)
+    with opened:
+        record = opened.get_run(run)
+        if not yes:
+            typer.confirm(f"Remove run {record.id} ({record.n_cases} cases)?", abort=True)
+        freed = opened.delete_run(record.id)
+    typer.echo(f"removed run {record.id}: {freed.cases} cases, {freed.calls} calls")
+
+
+def _open(store: Path | None, **overrides: Any) -> tuple[Settings, Store]:
+    from textevolve.settings import read_settings
+    from textevolve.store.repository import open_store
+
+    settings, _ = read_settings({"store": store, **overrides})
+    return settings, open_store(settings.store)
+
+
+def _read(
+    store: Store, settings: Settings, run: RunRecord, parameters: dict[str, Any]
+) -> Iterator[DebateResult]:
+    from textevolve.engine import sync
+    from textevolve.runs.work import Work, read_run
+
+    return sync.iterate(read_run(run, Work(store, settings, parameters=parameters)))
+
+
+def _write(
+    results: Iterator[DebateResult],
+    output: str,
+    run: RunRecord,
+    store: Store,
+    *,
+    turns: bool = False,
+) -> None:
+    from textevolve.cli.execution import write_output
+
+    number = write_output(results, output, run, store, turns=turns)
+    if output != "-":
+        typer.echo(f"{number} results written to {output}", err=True)
