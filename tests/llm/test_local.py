@@ -1,0 +1,348 @@
+"""A real local model, the smallest of the catalogue, served and asked through our client."""
+
+import asyncio
+import json
+import os
+import struct
+import subprocess
+import sys
+import urllib.request
+from collections.abc import AsyncIterator, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pydantic import SecretStr
+
+from textevolve.errors import (
+    AccessError,
+    FatalModelError,
+    SettingsError,
+    TooLongError,
+    UnavailableError,
+)
+from textevolve.llm import local, machine
+from textevolve.llm.client import OpenAIClient
+from textevolve.llm.gguf import read_header
+from textevolve.llm.local import LocalServer, serve
+from textevolve.llm.model import Message, Request
+from textevolve.llm.weights import fetch
+from textevolve.settings import Local, read_settings
+
+SMALL = Local(slots=2, context=1024)
+SCHEMA = json.dumps(
+    {
+        "type": "object",
+        "properties": {"score": {"type": "integer", "minimum": 0, "maximum": 10}},
+        "required": ["score"],
+        "additionalProperties": False,
+    }
+)
+
+
+@pytest.fixture(scope="session")
+def smollm() -> Path:
+    """The real file, by the real way; kept where the user's weights are."""
+    settings, _ = read_settings()
+    try:
+        return fetch("smollm2-135m", settings)
+    except FatalModelError as error:
+        pytest.skip(f"the smallest weights cannot be had here: {error}")
+
+
+@pytest.fixture(scope="module")
+def server(smollm: Path) -> Iterator[LocalServer]:
+    with serve(smollm, SMALL, name="smollm2-135m") as started:
+        yield started
+
+
+@pytest.fixture
+async def model(server: LocalServer) -> AsyncIterator[OpenAIClient]:
+    async with connect(server) as client:
+        yield client
+
+
+def connect(
+    server: LocalServer, key: str | None = None, extra: Mapping[str, Any] | None = None
+) -> OpenAIClient:
+    secret = SecretStr(key or server.api_key)
+    name = f"local/{server.name}"
+    return OpenAIClient(server.base_url, server.name, name=name, key=secret, extra=extra)
+
+
+def ask(text: str, **options: object) -> Request:
+    fields = {"max_tokens": 12, "temperature": 0.0, **options}
+    return Request(messages=(Message("user", (text,)),), **fields)  # pyright: ignore[reportArgumentType]
+
+
+# Answers
+
+
+async def test_it_answers_and_counts_tokens(model: OpenAIClient):
+    answered = await model(ask("What is the capital of France?"))
+    assert answered.text.strip()
+    assert answered.usage.prompt_tokens > 5
+    assert 0 < answered.usage.completion_tokens <= 12
+
+
+async def test_a_json_schema_is_followed(model: OpenAIClient):
+    answered = await model(ask("Tell me a story.", schema=SCHEMA, max_tokens=40))
+    assert answered.finish_reason == "stop"
+    assert 0 <= json.loads(answered.text)["score"] <= 10
+
+
+async def test_log_probabilities_are_given(model: OpenAIClient):
+    answered = await model(ask("Is water wet? Yes or No.", max_tokens=1, top_logprobs=5))
+    top = answered.logprobs[0].top
+    assert len(top) == 5
+    assert all(logprob <= 0 for _, logprob in top)
+    assert [logprob for _, logprob in top] == sorted((p for _, p in top), reverse=True)
+
+
+async def test_a_prompt_that_is_too_long_is_refused(model: OpenAIClient):
+    with pytest.raises(TooLongError, match="1024"):
+        await model(ask("word " * 3000))
+
+
+async def test_a_shared_prefix_is_not_computed_twice(model: OpenAIClient):
+    prefix = " ".join(f"Item {number} is of no importance." for number in range(40))
+    first = await model(ask(f"{prefix} Say one."))
+    second = await model(ask(f"{prefix} Say two."))
+    assert second.usage.cached_tokens > 0.9 * first.usage.prompt_tokens
+
+
+async def test_prefixes_that_alternate_in_one_slot_stay_cached(smollm: Path):
+    prefixes = [" ".join(f"{word} {n} is of no importance." for n in range(30)) for word in "ABC"]
+    with serve(smollm, Local(slots=1, context=1024)) as alone:
+        async with connect(alone) as model:
+            for prefix in prefixes:
+                await model(ask(f"{prefix} Say one.", max_tokens=2))
+            for prefix in prefixes:
+                again = await model(ask(f"{prefix} Say two.", max_tokens=2))
+                assert again.usage.cached_tokens > 0.9 * again.usage.prompt_tokens
+
+
+async def test_calls_share_the_slots(model: OpenAIClient):
+    answers = await asyncio.gather(*(model(ask(f"Say {n}.", max_tokens=4)) for n in range(6)))
+    assert len(answers) == 6
+
+
+# Key and address
+
+
+async def test_the_key_guards_it_and_is_not_shown(server: LocalServer):
+    async with connect(server, "wrong") as stranger:
+        with pytest.raises(AccessError):
+            await stranger(ask("Hello"))
+    assert server.api_key not in repr(server)
+    assert server.base_url.startswith("http://127.0.0.1:")
+
+
+# Sharing and stopping
+
+
+def answers(server: LocalServer) -> bool:
+    address = server.base_url.removesuffix("/v1") + "/health"
+    try:
+        with urllib.request.urlopen(address, timeout=10) as answer:
+            return answer.status == 200
+    except OSError:
+        return False
+
+
+def test_equal_settings_share_a_server_until_the_last_lets_go(smollm: Path):
+    settings = Local(slots=1, context=512)
+    first, second = serve(smollm, settings), serve(str(smollm), settings)
+    assert first.base_url == second.base_url
+    first.stop()
+    first.stop()
+    assert answers(second)
+    second.stop()
+    assert not answers(second)
+
+
+def test_other_settings_get_a_server_of_their_own(smollm: Path, server: LocalServer):
+    with serve(smollm, Local(slots=1, context=512)) as other:
+        assert other.base_url != server.base_url
+        assert (other.slots, other.context) == (1, 512)
+
+
+def test_stopping_at_once_and_often_does_not_hang(smollm: Path):
+    for _ in range(5):
+        serve(smollm, Local(slots=1, context=512)).stop()
+
+
+async def test_stopping_cuts_a_call_in_flight(smollm: Path):
+    server = serve(smollm, Local(slots=1, context=4096))
+    async with connect(server, extra={"ignore_eos": True}) as model:
+        call = asyncio.create_task(model(ask("Count to a thousand.", max_tokens=3500)))
+        await asyncio.sleep(0.3)
+        server.stop()
+        with pytest.raises(UnavailableError):
+            await call
+
+
+LEAVES_WITHOUT_STOPPING = """
+import sys, threading, time, urllib.request
+from textevolve.llm.local import serve
+from textevolve.settings import Local
+
+server = serve(sys.argv[1], Local(slots=1, context=4096))
+
+def ask():
+    body = b'{"messages": [{"role": "user", "content": "Go on."}], "ignore_eos": true}'
+    headers = {"Authorization": f"Bearer {server.api_key}", "Content-Type": "application/json"}
+    address = server.base_url + "/chat/completions"
+    try:
+        urllib.request.urlopen(urllib.request.Request(address, body, headers))
+    except OSError:
+        pass
+
+threading.Thread(target=ask, daemon=True).start()
+time.sleep(0.3)
+urllib.request.urlopen(server.base_url.removesuffix("/v1") + "/health").read()
+print("leaving")
+"""
+
+
+def test_a_process_that_ends_amid_a_call_ends_in_silence(smollm: Path):
+    done = subprocess.run(
+        [sys.executable, "-c", LEAVES_WITHOUT_STOPPING, str(smollm)],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert (done.returncode, done.stdout, done.stderr) == (0, "leaving\n", "")
+
+
+# What can be wrong
+
+
+def test_a_missing_file(tmp_path: Path):
+    with pytest.raises(SettingsError, match="there is no such file"):
+        serve(tmp_path / "none.gguf", SMALL)
+
+
+@pytest.mark.parametrize(
+    ("content", "reason"),
+    [
+        (b"", "ends in the middle of its header"),
+        (b"<html>", "not a GGUF file"),
+        (b"GGUF" + struct.pack("<I", 9), "version 9"),
+        (b"GGUF" + struct.pack("<IQQ", 3, 0, 2**60), "claims"),
+        (b"GGUF" + struct.pack("<IQQQ", 3, 0, 1, 2**60), "ends in the middle"),
+        (b"GGUF" + struct.pack("<IQQQ", 3, 0, 1, 1) + b"a" + struct.pack("<I", 99), "kind 99"),
+    ],
+)
+def test_a_file_that_is_no_model(tmp_path: Path, content: bytes, reason: str):
+    file = tmp_path / "bad.gguf"
+    file.write_bytes(content)
+    with pytest.raises(SettingsError, match=rf"bad\.gguf: not usable as weights: .*{reason}"):
+        serve(file, SMALL)
+
+
+@pytest.mark.parametrize("share", [0.001, 0.5, 0.99])
+def test_truncated_weights(tmp_path: Path, smollm: Path, share: float):
+    file = tmp_path / "cut.gguf"
+    with smollm.open("rb") as whole:
+        file.write_bytes(whole.read(int(share * smollm.stat().st_size)))
+    with pytest.raises(SettingsError, match=r"cut\.gguf"):
+        serve(file, SMALL)
+
+
+def test_why_llama_refuses_is_said(tmp_path: Path, smollm: Path, capfd: pytest.CaptureFixture[str]):
+    file = tmp_path / "cut.gguf"
+    with smollm.open("rb") as whole:
+        file.write_bytes(whole.read(50_000_000))
+    with pytest.raises(SettingsError, match="corrupted or incomplete; fetch them again"):
+        serve(file, SMALL)
+    assert capfd.readouterr() == ("", "")
+
+
+def test_a_context_beyond_the_models(smollm: Path):
+    with pytest.raises(SettingsError, match="trained on 8192: set it to 8192 or less"):
+        serve(smollm, Local(context=16384))
+
+
+def test_too_little_memory(smollm: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(local, "available_memory", lambda: 100_000_000)
+    with pytest.raises(SettingsError, match=r"needs about 0\.\d GB of memory .* 0\.1 GB is free"):
+        serve(smollm, Local(slots=3, context=8192))
+
+
+def test_without_xllamacpp_it_says_how_to_get_it(smollm: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setitem(sys.modules, "xllamacpp", None)
+    with pytest.raises(SettingsError, match=r'pip install "textevolve\[local\]"'):
+        serve(smollm, SMALL)
+
+
+# The header and the machine
+
+
+def gguf(path: Path, **entries: int | str | list[int]) -> Path:
+    """A header with these entries; `_` in a name stands for a dot where it is doubled."""
+
+    def text(value: str) -> bytes:
+        return struct.pack("<Q", len(value)) + value.encode()
+
+    body = b""
+    for name, value in entries.items():
+        body += text(name.replace("__", "."))
+        if isinstance(value, str):
+            body += struct.pack("<I", 8) + text(value)
+        elif isinstance(value, list):
+            body += struct.pack("<IIQ", 9, 4, len(value)) + struct.pack(f"<{len(value)}I", *value)
+        else:
+            body += struct.pack("<II", 4, value)
+    path.write_bytes(b"GGUF" + struct.pack("<IQQ", 3, 0, len(entries)) + body)
+    return path
+
+
+def test_the_header_of_a_real_file(smollm: Path):
+    header = read_header(smollm)
+    # 30 layers, 3 heads of 64 for keys and as many for values, 2 bytes each
+    assert (header.architecture, header.trained_context) == ("llama", 8192)
+    assert header.cache_bytes_per_token == 30 * 3 * 64 * 2 * 2
+
+
+def test_a_header_with_sizes_of_its_own_for_each_layer(tmp_path: Path):
+    file = gguf(
+        tmp_path / "x.gguf",
+        general__architecture="new",
+        new__block_count=3,
+        new__context_length=4096,
+        new__embedding_length=512,
+        new__attention__head_count=8,
+        new__attention__head_count_kv=[8, 2, 2],
+        new__attention__key_length=128,
+        new__attention__value_length=64,
+    )
+    assert read_header(file).cache_bytes_per_token == 2 * (8 + 2 + 2) * (128 + 64)
+
+
+def test_a_header_that_says_little_is_no_error(tmp_path: Path):
+    header = read_header(gguf(tmp_path / "x.gguf", general__architecture="odd"))
+    assert (header.trained_context, header.cache_bytes_per_token) == (None, 0)
+
+
+def test_the_default_context_yields_to_a_smaller_model(tmp_path: Path):
+    file = gguf(tmp_path / "x.gguf", general__architecture="old", old__context_length=2048)
+    assert local._choose_context(file, Local()) == 2048  # pyright: ignore[reportPrivateUsage]
+    with pytest.raises(SettingsError, match="2048"):
+        local._choose_context(file, Local(context=8192))  # pyright: ignore[reportPrivateUsage]
+
+
+def test_the_machine_has_a_core_and_memory():
+    assert 1 <= machine.physical_cores() <= (os.cpu_count() or 1)
+    assert (machine.available_memory() or 0) > 1_000_000
+
+
+def test_a_containers_limits_hold(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(machine, "_CGROUP", tmp_path)
+    (tmp_path / "memory.max").write_text("1000000\n")
+    (tmp_path / "memory.current").write_text("700000\n")
+    (tmp_path / "memory.stat").write_text("anon 500000\ninactive_file 100000\n")
+    (tmp_path / "cpu.max").write_text("100000 100000\n")
+    assert machine.available_memory() == 400_000
+    assert machine.physical_cores() == 1

