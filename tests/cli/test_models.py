@@ -1,0 +1,60 @@
+"""`textevolve models`: what is listed, checked and refused, without fetching anything."""
+
+import json
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from textevolve.cli.models import app, draw_transfer
+from textevolve.errors import FatalModelError, SettingsError
+from textevolve.llm.transfer import Progress
+
+RUN = CliRunner()
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("TEXTEVOLVE_WEIGHTS", str(tmp_path))
+    monkeypatch.setenv("TEXTEVOLVE_CONFIG", str(tmp_path / "none.toml"))
+    return tmp_path
+
+
+def test_list_shows_the_catalogue_and_own_files(folder: Path):
+    (folder / "mine.gguf").write_bytes(b"GGUF")
+    said = RUN.invoke(app, ["list"]).stdout
+    assert "qwen2.5-coder-1.5b   1.12 GB  Apache-2.0  not there" in said
+    assert "mine" in said
+    assert str(folder) in said
+
+
+def test_list_as_json(folder: Path):
+    rows = json.loads(RUN.invoke(app, ["list", "--json"]).stdout)
+    assert {row["state"] for row in rows} == {"not there"}
+    assert all(Path(row["path"]).parent == folder for row in rows)
+
+
+def test_check_fails_on_a_damaged_file(folder: Path):
+    (folder / "SmolLM2-135M-Instruct.Q4_1.gguf").write_bytes(b"GGUF")
+    done = RUN.invoke(app, ["check"])
+    assert "smollm2-135m: damaged" in done.stdout
+    assert isinstance(done.exception, FatalModelError)
+    assert "models pull smollm2-135m" in str(done.exception)
+
+
+def test_check_of_an_empty_folder(folder: Path):
+    done = RUN.invoke(app, ["check"])
+    assert (done.exit_code, done.stdout) == (0, f"no weights in {folder}\n")
+
+
+def test_pull_of_an_unknown_name():
+    done = RUN.invoke(app, ["pull", "local/none"])
+    assert isinstance(done.exception, SettingsError)
+
+
+def test_notes_are_shown_as_they_are(capsys: pytest.CaptureFixture[str]):
+    with draw_transfer() as report:
+        report(Progress("m", "wheel", 0, 10, "a [bold]note[/bold]"))
+        report(Progress("m", "wheel", 5, 10))
+        report(Progress("m", "hub", 0, 10, "another"))
+    assert capsys.readouterr().err == "m: a [bold]note[/bold]\nm: another\n"
