@@ -358,8 +358,8 @@ async def test_swings_and_feedback_say_what_the_debate_did():
     assert [s.agent for s in result.swings] == AGENTS
     for swing, agent in zip(result.swings, range(3), strict=True):
         votes = result.tensor.values[:, agent].mean(axis=-1)
-        assert swing.first == votes[0].argmax()
-        assert swing.last == votes[1].argmax()
+        winners = [v.argmax() if np.isclose(v, v.max()).sum() == 1 else None for v in votes]
+        assert [swing.first, swing.last] == winners
     feedback = result.feedback[1]
     assert len(feedback.strengths) == 6
     assert feedback.instructions[0].startswith("Critic: ")

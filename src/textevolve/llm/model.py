@@ -8,16 +8,15 @@ each of them once.
 from __future__ import annotations
 
 import hashlib
-import json
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, Literal, Protocol
 
+from pydantic_core import to_json
+
 from textevolve.evaluation import Usage
 
 Role = Literal["system", "user", "assistant"]
-
-_encode = json.JSONEncoder(separators=(",", ":")).encode
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,4 +101,4 @@ def describe(request: Request) -> dict[str, Any]:
 
 def request_key(model: str, request: Request) -> str:
     """The journal's key: SHA-256 over the model's name and the whole request."""
-    return hashlib.sha256(_encode([model, describe(request)]).encode()).hexdigest()
+    return hashlib.sha256(to_json([model, describe(request)])).hexdigest()

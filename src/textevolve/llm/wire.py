@@ -12,12 +12,11 @@ from functools import lru_cache
 from typing import Any
 
 from pydantic import BaseModel, ValidationError
+from pydantic_core import PydanticSerializationError, to_json
 
 from textevolve.evaluation import Usage
 from textevolve.llm.model import Request, Response, TokenLogprobs
 from textevolve.settings import Price
-
-_encode = json.JSONEncoder(separators=(",", ":"), default=dict).encode
 
 
 def chat_body(model: str, request: Request, max_tokens_field: str) -> dict[str, Any]:
@@ -47,7 +46,11 @@ def _read_schema(schema: str) -> Any:
 
 
 def encode(body: Mapping[str, Any]) -> bytes:
-    return _encode(body).encode("ascii")
+    """The body as JSON; half a surrogate pair, which UTF-8 cannot express, is escaped."""
+    try:
+        return to_json(body)
+    except PydanticSerializationError:
+        return json.dumps(body).encode("ascii")
 
 
 class _Part(BaseModel):
