@@ -7,9 +7,12 @@ its first call that the journal cannot answer, so a finished run starts no serve
 from __future__ import annotations
 
 import asyncio
+import logging
+import threading
 from collections.abc import AsyncGenerator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from pydantic import SecretStr
@@ -123,9 +126,8 @@ async def open_client(
     endpoint = resolve(spec, settings)
     if endpoint.is_local:
         from textevolve.llm.local import serve
-        from textevolve.llm.weights import fetch
 
-        path = await asyncio.to_thread(fetch, endpoint.model, settings)
+        path = await _fetch_weights(endpoint.model, settings)
         server = await asyncio.to_thread(serve, path, settings.local, name=endpoint.model)
         stack.callback(server.stop)
         client = OpenAIClient(
@@ -142,6 +144,23 @@ async def open_client(
         start = max(CALLS_IN_FLIGHT, settings.concurrency or 0)
         most = max(MOST_CALLS_IN_FLIGHT, start)
     return await stack.enter_async_context(client), start, most
+
+
+async def _fetch_weights(name: str, settings: Settings) -> Path:
+    """The weights' file, fetched where it is missing; its notes go to the log."""
+    from textevolve.llm.transfer import Progress
+    from textevolve.llm.weights import fetch
+
+    log, stop = logging.getLogger("textevolve"), threading.Event()
+
+    def report(now: Progress) -> None:
+        if now.note:
+            log.info("%s: %s", now.name, now.note)
+
+    try:
+        return await asyncio.to_thread(fetch, name, settings, report, stop)
+    finally:
+        stop.set()
 
 
 async def choose_model(settings: Settings, model: str | None) -> tuple[str, str]:

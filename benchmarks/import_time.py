@@ -1,0 +1,90 @@
+"""How long imports and the first help take, beside bare Python, and what an installation weighs.
+
+    python benchmarks/import_time.py [--runs 15]
+
+Medians over runs of whole processes, taken in turn so that the machine's moods hit all alike.
+Weights are those of the package with all that it needs and no extras: what pip fetches, and what
+lies on the disk afterwards.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import platform
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+COMMANDS = {
+    "bare python": [sys.executable, "-c", "pass"],
+    "import textevolve": [sys.executable, "-c", "import textevolve"],
+    "from textevolve import evaluate": [sys.executable, "-c", "from textevolve import evaluate"],
+    "textevolve --help": [sys.executable, "-m", "textevolve", "--help"],
+}
+
+
+def run_once(command: list[str]) -> float:
+    began = time.perf_counter()
+    subprocess.run(command, check=True, capture_output=True)
+    return (time.perf_counter() - began) * 1000
+
+
+def peak_memory(command: list[str]) -> float:
+    """Peak resident memory in MB of one process, asked in a child that runs nothing else."""
+    code = (
+        "import resource, subprocess, sys; subprocess.run(sys.argv[1:], capture_output=True);"
+        "print(resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss)"
+    )
+    shown = subprocess.run(
+        [sys.executable, "-c", code, *command], check=True, capture_output=True, text=True
+    )
+    unit = 1e6 if sys.platform == "darwin" else 1e3
+    return int(shown.stdout) / unit
+
+
+def megabytes(folder: Path) -> float:
+    return sum(f.stat().st_size for f in folder.rglob("*") if f.is_file()) / 1e6
+
+
+def weigh() -> None:
+    """Fetches and installs the package from this folder into a temporary one."""
+    root = str(Path(__file__).parent.parent)
+    pip = [sys.executable, "-m", "pip", "-q", "--disable-pip-version-check"]
+    with tempfile.TemporaryDirectory() as name:
+        fetched, installed = Path(name, "fetched"), Path(name, "installed")
+        subprocess.run([*pip, "wheel", "-w", str(fetched), root], check=True, capture_output=True)
+        wheels = [str(wheel) for wheel in fetched.iterdir()]
+        install = [*pip, "install", "--no-deps", "--no-compile", "--target", str(installed)]
+        subprocess.run([*install, *wheels], check=True, capture_output=True)
+        print(
+            f"fetched {megabytes(fetched):6.1f} MB, on disk {megabytes(installed):6.1f} MB, of it:"
+        )
+        for folder in ("numpy", "numpy.libs", "sqlalchemy", "aiohttp", "pygments", "pydantic_core"):
+            print(f"  {folder:16} {megabytes(installed / folder):6.1f} MB")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
+    parser.add_argument("--runs", type=int, default=15)
+    asked = parser.parse_args()
+    print(f"{os.cpu_count()} cores, {platform.platform()}, Python {sys.version.split()[0]}")
+    times: dict[str, list[float]] = {name: [] for name in COMMANDS}
+    for _ in range(asked.runs):
+        for name, command in COMMANDS.items():
+            times[name].append(run_once(command))
+    bare = statistics.median(times["bare python"])
+    for name, found in times.items():
+        median = statistics.median(found)
+        memory = peak_memory(COMMANDS[name])
+        print(
+            f"{name:34} {median:6.0f} ms, {median - bare:+6.0f} ms on bare, {memory:5.0f} MB peak"
+        )
+    weigh()
+
+
+if __name__ == "__main__":
+    main()
