@@ -5,7 +5,8 @@
 Three agents, two rounds, sequential: six calls one after another in each debate. In one run, on one
 machine: ours with the journal on, and a bare aiohttp loop that posts the same bodies and reads the
 answers. `ideal` is the time that perfect overlap would take: ceil(debates / in flight) x 6 x
-latency. Where the package `verdict` is installed, its own pipeline of six judges runs beside.
+latency. Where the package `openai` is installed, a loop around it runs beside: what a judge built on
+the usual SDK has to start from.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Awaitable, Callable
+from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -78,17 +80,19 @@ async def run_bare(url: str, number: int, in_flight: int, bodies: list[bytes]) -
     return number * CALLS
 
 
-async def run_verdict(url: str, number: int, in_flight: int, _: Any) -> int:
-    from verdict import Pipeline  # type: ignore
-    from verdict.common.judge import CategoricalJudgeUnit  # type: ignore
-    from verdict.schema import Schema  # type: ignore
+async def run_sdk(url: str, number: int, in_flight: int, bodies: list[bytes]) -> int:
+    """The same bodies through the openai package, and nothing around it."""
+    openai: Any = import_module("openai")
+    gate = asyncio.Semaphore(in_flight)
+    requests: list[dict[str, Any]] = [json.loads(body) for body in bodies]
+    async with openai.AsyncOpenAI(base_url=url, api_key="none", timeout=120) as client:
 
-    os.environ.update(OPENAI_API_KEY="none", OPENAI_BASE_URL=url, OPENAI_API_BASE=url)
-    pipeline: Any = Pipeline()
-    for _step in range(CALLS):
-        pipeline = pipeline >> CategoricalJudgeUnit().prompt("Judge: {source.text}").via("gpt-4o")
-    for case in make_cases(number):
-        pipeline.run(Schema.of(text=str(case["candidates"])), max_workers=in_flight)
+        async def debate() -> None:
+            async with gate:
+                for request in requests:
+                    await client.chat.completions.create(**request)
+
+        await asyncio.gather(*(debate() for _ in range(number)))
     return number * CALLS
 
 
@@ -131,8 +135,9 @@ async def main() -> None:
             bare = await measure(run_bare, url, number, asked.in_flight, bodies)
             ours = await measure(run_ours, url, number, asked.in_flight, folder)
             rows = [("bare aiohttp loop", bare), ("textevolve, journal on", ours)]
-            if find_spec("verdict"):
-                rows.append(("verdict", await measure(run_verdict, url, number, 256, None)))
+            if find_spec("openai"):
+                sdk = await measure(run_sdk, url, number, asked.in_flight, bodies)
+                rows.append(("openai package alone", sdk))
             print(f"\n{number} debates, ideal {ideal:.1f} s")
             for label, (wall, cpu) in rows:
                 print(

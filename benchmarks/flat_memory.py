@@ -1,0 +1,73 @@
+"""Memory over a batch of 100,000 cases that are read lazily: does it stay flat?
+
+    python benchmarks/flat_memory.py [--cases 100000]
+
+One agent, one round, a loopback server without latency, the journal on. Prints the resident memory
+of this process after each tenth of the cases, and how large the store has become.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import os
+import platform
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from textevolve import Agent, Profile, aevaluate_batch
+from textevolve.llm.testing import serve_in_process
+
+FILLER = "The tide follows the moon, and the moon is patient with the sea. "
+PROFILE = Profile(agents=(Agent(name="Judge", persona="You judge fairly."),), rounds=1)
+
+
+def make_cases(number: int) -> Iterator[dict[str, Any]]:
+    for n in range(number):
+        yield {
+            "id": str(n),
+            "input": f"Question {n}?",
+            "candidates": [f"{n}. " + FILLER * 4, "No."],
+        }
+
+
+def resident() -> float:
+    """Resident memory in MB, from /proc; 0 where there is none."""
+    try:
+        pages = int(Path("/proc/self/statm").read_text().split()[1])
+    except OSError:
+        return 0.0
+    return pages * os.sysconf("SC_PAGE_SIZE") / 1e6
+
+
+async def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
+    parser.add_argument("--cases", type=int, default=100_000)
+    asked = parser.parse_args()
+    print(f"{os.cpu_count()} cores, {platform.platform()}, Python {sys.version.split()[0]}")
+    with tempfile.TemporaryDirectory() as folder, serve_in_process() as url:
+        store = Path(folder, "runs.db")
+        began, done, scored = time.perf_counter(), 0, 0
+        print(f"before: {resident():.0f} MB")
+        cases = make_cases(asked.cases)
+        async for result in aevaluate_batch(
+            cases, model=f"{url}#scripted", store=store, profile=PROFILE
+        ):
+            done += 1
+            scored += result.scored
+            if done % max(1, asked.cases // 10) == 0:
+                seconds = time.perf_counter() - began
+                print(
+                    f"{done:7,} cases: {resident():5.0f} MB resident, {done / seconds:5.0f} cases/s,"
+                    f" store {store.stat().st_size / 1e6:6.0f} MB",
+                    flush=True,
+                )
+        print(f"{scored:,} of {done:,} scored")
+
+
+if __name__ == "__main__":
+    asyncio.run(main())
