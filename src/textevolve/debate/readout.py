@@ -178,8 +178,10 @@ def read_probe(response: Response) -> float:
 
     Raises:
         CapabilityError: the endpoint gave no log-probabilities.
-        AnswerError: neither yes nor no is among the alternatives.
+        AnswerError: the answer is empty, or neither yes nor no is among the alternatives.
     """
+    if not response.text and not response.logprobs:
+        raise AnswerError("a probe's answer was empty")
     if not response.logprobs:
         raise CapabilityError(
             "the endpoint gives no log-probabilities, which the readout 'probe' needs;"

@@ -1,0 +1,98 @@
+"""What the tests from end to end share: a home of their own, a server, the command line."""
+
+import io
+import json
+import os
+import subprocess
+import sys
+from dataclasses import dataclass
+
+import pytest
+
+from textevolve.llm.providers import ADDRESS_KEY, PROVIDERS
+from textevolve.llm.testing import ScriptedServer
+
+
+@pytest.fixture
+def home(tmp_path, monkeypatch):
+    """No test that asks for it reads this machine's settings, keys, runs or weights."""
+    keys = [p.key_env for p in PROVIDERS.values() if p.key_env]
+    ours = [name for name in os.environ if name.startswith("TEXTEVOLVE_")]
+    for name in (*keys, *ours, ADDRESS_KEY):
+        monkeypatch.delenv(name, raising=False)
+    for name in ("HOME", "XDG_CONFIG_HOME", "XDG_DATA_HOME", "XDG_CACHE_HOME"):
+        monkeypatch.setenv(name, str(tmp_path / "home"))
+    monkeypatch.setenv("TEXTEVOLVE_STORE", str(tmp_path / "store.db"))
+    monkeypatch.setenv("PYTHON_KEYRING_BACKEND", "keyring.backends.null.Keyring")
+    monkeypatch.setenv("COLUMNS", "120")
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+@pytest.fixture
+def server():
+    """Serves from a thread, so that code without a loop and other processes may ask it."""
+    with ScriptedServer() as started:
+        yield started
+
+
+@pytest.fixture
+def model(server):
+    return f"{server.url}#scripted"
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """How a command ended."""
+
+    code: int
+    out: str
+    err: str
+
+    @property
+    def rows(self):
+        """Standard output, read as JSON lines."""
+        return [json.loads(line) for line in self.out.splitlines()]
+
+
+@pytest.fixture
+def cli(home, monkeypatch, capsys):
+    """Runs a command of the command line inside this process."""
+    from textevolve.cli import main
+
+    def run(*arguments, stdin=b""):
+        monkeypatch.setattr(sys, "argv", ["textevolve", *map(str, arguments)])
+        monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(stdin), encoding="utf-8"))
+        capsys.readouterr()
+        code = 0
+        try:
+            main()
+        except SystemExit as end:
+            code = end.code or 0
+        return Outcome(code, *capsys.readouterr())
+
+    return run
+
+
+@pytest.fixture
+def spawn(home):
+    """Starts a command of the command line, or a script, in a process of its own."""
+    started = []
+
+    def start(*arguments, script=None):
+        what = ["-m", "textevolve"] if script is None else ["-c", script]
+        started.append(
+            subprocess.Popen(
+                [sys.executable, *what, *map(str, arguments)],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE,
+                text=True,
+            )
+        )
+        return started[-1]
+
+    yield start
+    for process in started:
+        process.kill()
+        process.communicate()
