@@ -61,9 +61,10 @@ async def main() -> None:
             scored += result.scored
             if done % max(1, asked.cases // 10) == 0:
                 seconds = time.perf_counter() - began
+                size = os.stat(store).st_size / 1e6
                 print(
-                    f"{done:7,} cases: {resident():5.0f} MB resident, {done / seconds:5.0f} cases/s,"
-                    f" store {store.stat().st_size / 1e6:6.0f} MB",
+                    f"{done:7,} cases: {resident():5.0f} MB resident,"
+                    f" {done / seconds:5.0f} cases/s, store {size:6.0f} MB",
                     flush=True,
                 )
         print(f"{scored:,} of {done:,} scored")

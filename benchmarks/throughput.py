@@ -5,8 +5,8 @@
 Three agents, two rounds, sequential: six calls one after another in each debate. In one run, on one
 machine: ours with the journal on, and a bare aiohttp loop that posts the same bodies and reads the
 answers. `ideal` is the time that perfect overlap would take: ceil(debates / in flight) x 6 x
-latency. Where the package `openai` is installed, a loop around it runs beside: what a judge built on
-the usual SDK has to start from.
+latency. Where the package `openai` is installed, a loop around it runs beside: what a judge built
+on the usual SDK has to start from.
 """
 
 from __future__ import annotations
