@@ -20,7 +20,7 @@ from textevolve.evaluation import Case
 from textevolve.events import Listener, silence
 from textevolve.memory.recall import Recall, nothing
 from textevolve.runs.intake import CaseLike, take_cases
-from textevolve.runs.spec import RunSpec
+from textevolve.runs.spec import RunSpec, name_recall
 from textevolve.runs.work import Work, begin, do_run
 from textevolve.settings import Settings, read_settings
 from textevolve.store.repository import open_store
@@ -111,7 +111,7 @@ async def aevaluate_batch(
     """
     given = {"model": model, "store": store}
     settings = settings or read_settings({k: v for k, v in given.items() if v is not None})[0]
-    spec = await specify(settings, profile, model, dict(parameters))
+    spec = await specify(settings, profile, model, dict(parameters), recall)
     async with open_store(Path(store or settings.store)) as opened:
         run = begin(opened, spec, take_cases(cases), name=name, source="Python")
         work = Work(opened, settings, limits, recall, listener, ordered)
@@ -128,6 +128,7 @@ async def specify(
     profile: str | Path | Profile | None,
     model: str | None,
     parameters: dict[str, Any],
+    recall: Recall = nothing,
 ) -> RunSpec:
     """A run's specification: the profile with parameters, and the model named or found."""
     base = profile if isinstance(profile, Profile) else load_profile(profile or settings.profile)
@@ -138,7 +139,7 @@ async def specify(
     for agent in complete.agents:
         if agent.model:
             await choose_model(settings, agent.model)
-    return RunSpec(profile=complete, model=chosen, why=why)
+    return RunSpec(profile=complete, model=chosen, recall=name_recall(recall), why=why)
 
 
 def evaluate(

@@ -9,24 +9,28 @@ from __future__ import annotations
 import asyncio
 import logging
 import threading
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator, Callable, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 
 from pydantic import SecretStr
 
-from textevolve.errors import BudgetError
+from textevolve.errors import BudgetError, ModelError
 from textevolve.events import Listener, silence
 from textevolve.llm.budget import Budget, Budgeted
 from textevolve.llm.journal import Journal
-from textevolve.llm.model import Model, Request, Response
+from textevolve.llm.model import Model, Request, Response, request_key
 from textevolve.llm.wrappers import Journaled, Limited, Retrying
 from textevolve.settings import Price, Settings
 
 if TYPE_CHECKING:
     from textevolve.llm.client import OpenAIClient
+
+ModelOf: TypeAlias = Callable[[str], Model]
+"""From a model's spec to the model."""
 
 CALLS_IN_FLIGHT = 32
 MOST_CALLS_IN_FLIGHT = 512
@@ -44,7 +48,7 @@ class Limits:
 @asynccontextmanager
 async def open_models(
     settings: Settings, journal: Journal, limits: Limits = Limits(), listener: Listener = silence
-) -> AsyncGenerator[Callable[[str], Model]]:
+) -> AsyncGenerator[ModelOf]:
     """Gives a function from a model's spec to the model; all of them share one budget."""
     budget = Budget(cost=limits.cost, tokens=limits.tokens, calls=limits.calls)
     limited = any(limit is not None for limit in (limits.cost, limits.tokens, limits.calls))
@@ -62,9 +66,10 @@ async def open_models(
         yield model_of
 
 
-def replay_models(journal: Journal) -> Callable[[str], Model]:
-    """Models that answer from the journal alone."""
-    return lambda spec: Journaled(_NotAsked(spec), journal)
+def replay_models(journal: Journal, errors: Callable[[], Mapping[str, str]]) -> ModelOf:
+    """Models that answer, or fail, as the journal says; `errors`: why calls failed, by key."""
+    known = cache(errors)
+    return lambda spec: _Replayed(spec, journal, known)
 
 
 def price_of(spec: str, settings: Settings) -> Price | None:
@@ -76,13 +81,22 @@ def price_of(spec: str, settings: Settings) -> Price | None:
     return Price(input=0, output=0) if endpoint.price is None and own else endpoint.price
 
 
-class _NotAsked:
-    """Stands where a model would be; reaching it means that the journal has no answer."""
+class _Replayed:
+    """Stands where a model was: says again what it said."""
 
-    def __init__(self, name: str) -> None:
+    def __init__(
+        self, name: str, journal: Journal, errors: Callable[[], Mapping[str, str]]
+    ) -> None:
         self.name = name
+        self._journal = journal
+        self._errors = errors
 
     async def __call__(self, request: Request, /) -> Response:
+        key = request_key(self.name, request)
+        if found := await self._journal.find(key):
+            return found
+        if reason := self._errors().get(key):
+            raise ModelError(reason)
         raise BudgetError("not in the journal; resume the run to ask it")
 
 

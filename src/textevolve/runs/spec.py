@@ -14,23 +14,26 @@ from textevolve.debate.profile import Profile
 from textevolve.debate.turn import prompts_version
 from textevolve.errors import MismatchError
 from textevolve.evaluation import Case
+from textevolve.memory.recall import Recall, nothing
 
 
 class RunSpec(BaseModel):
-    """`model` serves every agent that names none. `why` and `today` are kept, but are no part of
-    the run's identity: the same command on another day finds the same run."""
+    """`model` serves every agent that names none. `recall` names what the agents recall with. `why`
+    and `today` are kept, but are no part of the run's identity: the same command on another day
+    finds the same run."""
 
     model_config = ConfigDict(frozen=True, extra="ignore")
 
     profile: Profile
     model: str
     prompts: Mapping[str, str] = Field(default_factory=prompts_version)
+    recall: str = ""
     why: str = ""
     today: str = Field(default_factory=lambda: datetime.date.today().isoformat())
 
     @property
     def identity(self) -> dict[str, Any]:
-        return self.model_dump(mode="json", include={"profile", "model", "prompts"})
+        return self.model_dump(mode="json", include={"profile", "model", "prompts", "recall"})
 
     @property
     def models(self) -> tuple[str, ...]:
@@ -56,12 +59,20 @@ def _canonical(data: Any) -> bytes:
     return json.dumps(data, sort_keys=True, separators=(",", ":"), default=str).encode()
 
 
-def refuse_mismatch(run_id: str, kept: RunSpec, wanted: RunSpec) -> None:
+def name_recall(recall: Recall) -> str:
+    """The name of a recall, such as `notes.recall`; empty for agents without memories."""
+    if recall is nothing:
+        return ""
+    named: Any = recall if hasattr(recall, "__qualname__") else type(recall)
+    return f"{named.__module__}.{named.__qualname__}"
+
+
+def refuse_mismatch(run_id: str, kept: RunSpec, wanted: RunSpec, what: str = "resumed") -> None:
     """Raises MismatchError, naming what differs, where a run cannot be gone on with as `wanted`."""
     differences = list(_differences(kept.identity, wanted.identity, ""))
     if differences:
         shown = "; ".join(differences[:3]) + ("; ..." if len(differences) > 3 else "")
-        raise MismatchError(f"run {run_id} cannot be resumed: {shown}; start a new run instead")
+        raise MismatchError(f"run {run_id} cannot be {what}: {shown}; start a new run instead")
 
 
 def _differences(kept: object, wanted: object, path: str) -> Iterator[str]:

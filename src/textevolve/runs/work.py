@@ -7,21 +7,22 @@ or replaying one is doing it again with models that answer from the journal alon
 from __future__ import annotations
 
 import secrets
-from collections.abc import AsyncGenerator, Callable, Iterable
+from collections.abc import AsyncGenerator, Iterable
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from textevolve.debate.profile import Profile
+from pydantic import ValidationError
+
+from textevolve.debate.profile import Profile, explain
 from textevolve.debate.protocol import Debate
 from textevolve.debate.result import DebateResult
 from textevolve.engine.local import stream
 from textevolve.errors import InputError, MismatchError
 from textevolve.evaluation import Case, Failure
 from textevolve.events import Listener, silence
-from textevolve.llm.model import Model
 from textevolve.memory.recall import Recall, nothing
-from textevolve.runs.spec import Fingerprint, RunSpec, refuse_mismatch
+from textevolve.runs.spec import Fingerprint, RunSpec, name_recall, refuse_mismatch
 from textevolve.settings import Settings
 from textevolve.store.repository import Store
 from textevolve.store.runs import RunRecord
@@ -72,8 +73,18 @@ def begin(
 
 
 def read_spec(run: RunRecord) -> RunSpec:
-    """The specification that a run was begun with."""
-    return RunSpec.model_validate(run.spec)
+    """The specification that a run was begun with.
+
+    Raises:
+        MismatchError: it was written by another version, which this one cannot follow.
+    """
+    try:
+        return RunSpec.model_validate(run.spec)
+    except ValidationError as error:
+        raise MismatchError(
+            f"run {run.id}: was made by another version of TextEvolve ({explain(error)});"
+            " start a new run instead"
+        ) from None
 
 
 @dataclass(frozen=True)
@@ -102,8 +113,7 @@ async def do_run(run: RunRecord, work: Work) -> AsyncGenerator[DebateResult]:
     """
     spec = read_spec(run)
     with work.store.lease(run.id):
-        if not work.offline:
-            refuse_mismatch(run.id, spec, RunSpec(profile=spec.profile, model=spec.model))
+        refuse_mismatch(run.id, spec, _present(spec, work))
         complete = True
         results = _judge_all(run, spec, work)
         try:
@@ -117,8 +127,14 @@ async def do_run(run: RunRecord, work: Work) -> AsyncGenerator[DebateResult]:
 
 
 async def read_run(run: RunRecord, work: Work) -> AsyncGenerator[DebateResult]:
-    """The results of a run from the journal alone, scored anew under `work.parameters`."""
-    results = _judge_all(run, read_spec(run), replace(work, offline=True))
+    """The results of a run from the journal alone, scored anew under `work.parameters`.
+
+    Raises:
+        MismatchError: other prompts were asked than can be made here, so nothing would be found.
+    """
+    spec = read_spec(run)
+    refuse_mismatch(run.id, spec, _present(spec, work), "shown")
+    results = _judge_all(run, spec, replace(work, offline=True))
     try:
         async for result in results:
             yield result.rescore(**work.parameters) if work.parameters else result
@@ -126,11 +142,17 @@ async def read_run(run: RunRecord, work: Work) -> AsyncGenerator[DebateResult]:
         await results.aclose()
 
 
+def _present(spec: RunSpec, work: Work) -> RunSpec:
+    """What the run would be here and now: with the prompts and the recall that there are."""
+    recall = name_recall(work.recall)
+    return RunSpec(profile=spec.profile, model=spec.model, recall=recall)
+
+
 async def _judge_all(run: RunRecord, spec: RunSpec, work: Work) -> AsyncGenerator[DebateResult]:
     journal = work.store.journal(run.id)
     async with AsyncExitStack() as stack:
         if work.offline:
-            model_of: Callable[[str], Model] = replay_models(journal)
+            model_of = replay_models(journal, journal.errors)
         else:
             model_of = await stack.enter_async_context(
                 open_models(work.settings, journal, work.limits, work.listener)

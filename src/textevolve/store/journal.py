@@ -37,6 +37,10 @@ SELECT id, prompt_tokens, cached_tokens, completion_tokens, cost, response,
 FROM calls WHERE key = :key AND error IS NULL ORDER BY run_id = :run DESC, id LIMIT 1
 """
 
+_ERRORS = """
+SELECT key, error FROM calls WHERE run_id = ? AND error IS NOT NULL ORDER BY id
+"""
+
 _PAGE = """
 SELECT * FROM calls WHERE id IN (
     SELECT id FROM (SELECT id FROM calls WHERE run_id = :run AND id > :after ORDER BY id LIMIT :n)
@@ -91,6 +95,14 @@ class StoreJournal:
         if not ours:
             self._writer.submit_reuse(self._run_id, id)
         return load_response(response, prompt_tokens, cached_tokens, completion_tokens, cost)
+
+    def errors(self) -> dict[str, str]:
+        """Why calls of this run failed, by key, the latest failure of each; others' do not count.
+
+        A key may have an answer all the same, from another try.
+        """
+        rows = self._read(lambda c: tuple(c.exec_driver_sql(_ERRORS, (self._run_id,)).all()))
+        return {key: bytes_to_text(error) for key, error in rows}
 
     async def append(self, entry: Entry) -> None:
         """Keep `entry`; returns once it is durable. Raises StoreError where it cannot be kept."""

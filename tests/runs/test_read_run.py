@@ -1,0 +1,138 @@
+"""A run read back from the journal alone: it says what it said, failures included."""
+
+import json
+import re
+
+import pytest
+
+from textevolve import MismatchError, Settings, aevaluate_batch
+from textevolve.engine import sync
+from textevolve.evaluation import Case
+from textevolve.llm.testing import Fault, misbehave
+from textevolve.memory.recall import Memory
+from textevolve.runs.work import Work, do_run, read_run
+from textevolve.settings import Retries
+from textevolve.store.repository import open_store
+
+CASES = [Case(f"Which is {n}?", (f"{n}", f"{n + 1}"), f"c{n}") for n in range(4)]
+
+
+@pytest.fixture
+def settings(home):
+    return Settings(store=home / "store.db", retries=Retries(attempts=1))
+
+
+async def every(results):
+    return [result async for result in results]
+
+
+async def judge(model, settings, **options):
+    return await every(
+        aevaluate_batch(CASES, model=model, settings=settings, ordered=True, **options)
+    )
+
+
+async def again(settings, **parameters):
+    """The newest run, read from the journal."""
+    with open_store(settings.store) as store:
+        return await every(
+            read_run(store.get_run("last"), Work(store, settings, parameters=parameters))
+        )
+
+
+async def test_a_run_reads_back_as_it_was(server, model, settings):
+    first = await judge(model, settings, rounds=3)
+    calls = server.calls
+    assert await again(settings) == first
+    assert server.calls == calls
+
+
+async def test_a_failed_turn_reads_back_as_failed_and_the_debate_goes_on(server, model, settings):
+    """Calls without any answer, and answers that cannot be used."""
+
+    def script(body, _number):
+        text = body["messages"][1]["content"]
+        case = re.search(r"Which is (\d)", text)[1]
+        if case == "1" and text.rfind("You are Critic") > 0:
+            return misbehave(Fault.SERVER_ERROR)
+        return misbehave(Fault.EMPTY) if case == "2" and "round 2" in text else None
+
+    server.script = script
+    first = await judge(model, settings, convergence=None)
+    assert [len(r.turns) for r in first] == [6, 6, 6, 6]
+    assert [round(r.coverage, 2) for r in first] == [1, 0.67, 0.5, 1]
+    with open_store(settings.store) as store:
+        kept = store.run_totals(store.get_run("last").id)
+    assert await again(settings) == first
+    with open_store(settings.store) as store:
+        assert store.run_totals(store.get_run("last").id) == kept
+
+
+async def test_a_call_that_failed_is_asked_again_and_its_answer_then_counts(
+    server, model, settings
+):
+    server.script = lambda _body, number: Fault.SERVER_ERROR if number == 2 else None
+    first = await judge(model, settings, convergence=None)
+    assert sum(t.failure is not None for r in first for t in r.turns) == 1
+    server.script = None
+    second = await judge(model, settings, convergence=None)
+    assert all(r.coverage == 1 for r in second)
+    assert await again(settings) == second
+
+
+async def test_reading_a_run_under_other_parameters_is_a_new_run_under_them(
+    server, model, settings
+):
+    """Those that decide nothing of what is asked; a new run then finds all answers."""
+    await judge(model, settings, rounds=3, convergence=None)
+    calls = server.calls
+    changed = {
+        "weights": {"accuracy": 1.0, "relevance": 0.25},
+        "temperature": 3.0,
+        "aggregation": "trimmed",
+        "threshold": 0.9,
+        "convergence": 0.2,
+    }
+    reread = await again(settings, **changed)
+    assert server.calls == calls
+    fresh = await judge(model, settings, rounds=3, **changed)
+    assert server.calls == calls
+    assert reread == fresh
+    assert {r.stopped for r in fresh} == {"rounds", "converged"}
+
+
+async def test_a_run_that_recalls_is_gone_on_with_only_by_the_same_recall(server, model, settings):
+    async def recall(cue):
+        return (Memory(f"{cue.agent} knows."),)
+
+    first = await judge(model, settings, rounds=1, recall=recall)
+    assert all(t.memories for r in first for t in r.turns)
+    calls = server.calls
+    with open_store(settings.store) as store:
+        run = store.get_run("last")
+        assert await every(read_run(run, Work(store, settings, recall=recall))) == first
+        for work in (read_run, do_run):
+            with pytest.raises(MismatchError, match=r'recall was "\w+.* and is now ""'):
+                await every(work(run, Work(store, settings)))
+    assert server.calls == calls
+    assert len(await judge(model, settings, rounds=1)) == 4
+    assert server.calls == 2 * calls
+
+
+@pytest.mark.parametrize(
+    ("change", "reason"),
+    [
+        ({"prompts": {"rules": "old"}}, "prompts.case was null and is now"),
+        ({"profile": {"agents": [], "colour": "red"}}, "made by another version of TextEvolve"),
+    ],
+)
+def test_a_run_of_another_version_is_refused(home, settings, change, reason):
+    profile = {"name": "p", "agents": [{"name": "A", "persona": "You judge."}]}
+    spec = {"profile": profile, "model": "local/smollm2-135m", **change}
+    with open_store(settings.store) as store:
+        run = store.create_run(json.loads(json.dumps(spec)), "f")
+        store.add_cases(run.id, CASES)
+        for work in (read_run, do_run):
+            with pytest.raises(MismatchError, match=reason):
+                list(sync.iterate(work(run, Work(store, settings))))
+        assert store.get_run(run.id).status == "interrupted"
