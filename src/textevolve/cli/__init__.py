@@ -18,9 +18,9 @@ FAILED, MISUSED, PARTLY, INTERRUPTED = 1, 2, 3, 130
 
 def main() -> None:
     """Run the command line; our own errors are shown as one line, never as a traceback."""
-    from textevolve.cli.app import app
-
     try:
+        from textevolve.cli.app import app
+
         app()
     except TextEvolveError as error:
         print(f"error: {error}", file=sys.stderr)

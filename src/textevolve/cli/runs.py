@@ -49,7 +49,7 @@ def show(run: Run = "last", as_json: Json = False, store: StoreFile = None) -> N
 
     settings, opened = _open(store)
     with opened:
-        record = opened.get_run(run)
+        record = _get_whole(opened, run)
         results = _read(opened, settings, record, {})
         show_run(record, opened.run_totals(record.id), results, as_json=as_json)
 
@@ -71,11 +71,7 @@ def resume(
 
     settings, opened = _open(store, concurrency=concurrency)
     with opened:
-        record = opened.get_run(run)
-        if record.n_cases is None:
-            raise InputError(
-                f"run {record.id}: its cases were not taken in whole; remove it and start again"
-            )
+        record = _get_whole(opened, run)
         limits = Limits(max_cost, max_tokens, max_calls)
         code = execute(opened, record, settings, limits, output=output, as_json=as_json)
     raise typer.Exit(code)
@@ -109,7 +105,7 @@ def replay(
     }
     settings, opened = _open(store)
     with opened:
-        record = opened.get_run(run)
+        record = _get_whole(opened, run)
         results = _read(opened, settings, record, options.given(parameters))
         if output is not None:
             _write(results, output, record, opened)
@@ -127,7 +123,7 @@ def export(
     """Write a run's results to a file: a table, or one HTML page that opens from disk."""
     settings, opened = _open(store)
     with opened:
-        record = opened.get_run(run)
+        record = _get_whole(opened, run)
         _write(_read(opened, settings, record, {}), output, record, opened, turns=turns)
 
 
@@ -153,6 +149,16 @@ def _open(store: Path | None, **overrides: Any) -> tuple[Settings, Store]:
 
     settings, _ = read_settings({"store": store, **overrides})
     return settings, open_store(settings.store)
+
+
+def _get_whole(store: Store, which: str) -> RunRecord:
+    """The run that is named, if all its cases are there."""
+    run = store.get_run(which)
+    if run.n_cases is None:
+        raise InputError(
+            f"run {run.id}: its cases were not taken in whole; remove it and start again"
+        )
+    return run
 
 
 def _read(

@@ -1,0 +1,262 @@
+"""Runs that are cut off: killed, interrupted, on a full disk; and those started a second time."""
+
+import json
+import re
+import signal
+import sqlite3
+import time
+from contextlib import closing
+
+import pytest
+
+from textevolve.llm.testing import ScriptedServer
+from textevolve.store.repository import open_store
+
+CASES = 12
+CALLS = CASES * 3 * 2
+IN_FLIGHT = 4
+OPTIONS = ("--convergence", "none", "--readout", "stated", "--concurrency", IN_FLIGHT)
+
+
+def write_cases(folder, number=CASES, length=1):
+    path = folder / "cases.jsonl"
+    rows = [
+        {"input": f"Which is {n}?", "candidates": [f"It is {n}. " * length, "It is not."]}
+        for n in range(number)
+    ]
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return path
+
+
+def without_seconds(rows):
+    """What must not differ between a run that was cut off and one that was not."""
+    if isinstance(rows, dict):
+        return {k: without_seconds(v) for k, v in rows.items() if k != "seconds"}
+    return [without_seconds(row) for row in rows] if isinstance(rows, list) else rows
+
+
+def wait_for(condition, process):
+    for _ in range(2000):
+        if condition():
+            return
+        if process.poll() is not None:
+            pytest.fail(f"it ended with {process.returncode}: {process.communicate()}")
+        time.sleep(0.005)
+    pytest.fail("it did not come to this within 10 seconds")
+
+
+def kept_calls(path):
+    with open_store(path) as store:
+        return store.run_totals(store.get_run("last").id).spent.calls
+
+
+def test_a_killed_run_asks_only_what_is_missing_and_ends_as_if_nothing_had_been(home, spawn, cli):
+    cases = write_cases(home)
+    with ScriptedServer(latency=0.01) as server:
+        command = ("evaluate", cases, "--model", f"{server.url}#m", "--json", *OPTIONS)
+        whole = cli(*command, "--store", "whole.db")
+        assert (whole.code, server.calls) == (0, CALLS)
+        for moment in (1, CALLS // 2, CALLS - 1):
+            path = home / f"{moment}.db"
+            began = server.calls
+            process = spawn(*command, "--store", path, "-o", home / "unread.jsonl")
+            wait_for(lambda began=began, n=moment: server.calls >= began + n, process)
+            process.kill()
+            process.communicate()
+            asked = server.calls - began
+            kept = kept_calls(path)
+            assert asked - IN_FLIGHT <= kept <= asked
+            resumed = cli("runs", "resume", "last", "--json", "--store", path)
+            assert resumed.code == 0
+            assert server.calls == began + asked + CALLS - kept
+            assert without_seconds(resumed.rows) == without_seconds(whole.rows)
+            assert kept_calls(path) == CALLS
+        assert len(server.seen) == CALLS
+
+
+def test_a_run_killed_again_and_again_gets_to_its_end(home, spawn, cli):
+    """Under probes: a turn is cut off between its calls, too."""
+    cases = write_cases(home, 2)
+    with ScriptedServer(latency=0.01) as server:
+        model = f"{server.url}#m"
+        command = ("evaluate", cases, "-m", model, "--json", "--readout", "probe", "--rounds", "1")
+        whole = cli(*command, "--store", "whole.db")
+        calls = server.calls
+        assert calls == 2 * 3 * (1 + 2 * 5)
+        for _ in range(3):
+            began = server.calls
+            process = spawn(*command, "-o", home / "unread.jsonl")
+            wait_for(lambda began=began: server.calls >= began + 12, process)
+            process.kill()
+            process.communicate()
+        assert without_seconds(cli(*command).rows) == without_seconds(whole.rows)
+        assert kept_calls(home / "store.db") == calls
+        assert len(server.seen) == calls
+
+
+def test_a_process_killed_while_it_takes_in_its_cases(home, spawn, cli):
+    process = spawn("evaluate", "-", "--model", "http://127.0.0.1:9/v1#m")
+    process.stdin.write('{"input": "a", "candidates": ["b"]}\n')
+    process.stdin.flush()
+    wait_for(lambda: (home / "store.db").exists() and len(runs_in(home / "store.db")), process)
+    process.kill()
+    process.communicate()
+    (run,) = runs_in(home / "store.db")
+    for command in ("resume", "show"):
+        refused = cli("runs", command, run)
+        assert refused.code == 2
+        assert re.fullmatch(r"error: run \S+: its cases were not taken in whole; .+\n", refused.err)
+    assert cli("runs", "rm", run, "--yes").code == 0
+
+
+def runs_in(path):
+    with closing(sqlite3.connect(path)) as raw:
+        try:
+            return [id for (id,) in raw.execute("SELECT id FROM runs")]
+        except sqlite3.OperationalError:  # the tables are still being made
+            return []
+
+
+def test_an_interrupt_says_how_to_go_on_and_the_run_is_in_work_for_nobody_else(home, spawn, cli):
+    cases = write_cases(home)
+    with ScriptedServer(latency=0.05) as server:
+        command = ("evaluate", cases, "--model", f"{server.url}#m", *OPTIONS)
+        process = spawn(*command, "-o", "results.jsonl")
+        wait_for(lambda: server.calls >= 10, process)
+        second = cli(*command)
+        assert second.code == 1
+        assert f"is in work by process {process.pid} " in second.err
+        assert second.err.splitlines()[-1].startswith("error: run ")
+        process.send_signal(signal.SIGINT)
+        _, said = process.communicate(timeout=20)
+        assert process.returncode == 130
+        assert "Traceback" not in said
+        (run,) = runs_in(home / "store.db")
+        assert said.splitlines()[-1].endswith(f"Go on with: textevolve runs resume {run}")
+        assert not (home / "results.jsonl").exists()
+        assert not list(home.glob(".*part"))
+        asked = server.calls
+        assert asked < CALLS
+        resumed = cli("runs", "resume", run, "-o", "results.jsonl")
+        assert resumed.code == 0
+        assert server.calls <= CALLS + IN_FLIGHT
+        assert len((home / "results.jsonl").read_text().splitlines()) == CASES
+        whole = cli(
+            "evaluate", cases, "-m", f"{server.url}#m", *OPTIONS, "--store", "b.db", "--json"
+        )
+    rows = [json.loads(line) for line in (home / "results.jsonl").read_text().splitlines()]
+    assert without_seconds(rows) == without_seconds(whole.rows)
+
+
+@pytest.mark.parametrize("stage", ["one debate", "reading", "resuming"])
+def test_an_interrupt_at_any_stage_ends_with_130(home, spawn, cli, stage):
+    with ScriptedServer(latency=0.1) as server:
+        model = f"{server.url}#m"
+        if stage == "reading":
+            process = spawn("evaluate", "-", "--model", model)
+            wait_for(lambda: (home / "store.db").exists(), process)
+        elif stage == "one debate":
+            process = spawn("evaluate", "Why?", "Because.", "--model", model)
+            wait_for(lambda: server.calls >= 2, process)
+        else:
+            cli("evaluate", write_cases(home), "-m", model, "--max-calls", "3")
+            process = spawn("runs", "resume")
+            wait_for(lambda: server.calls >= 6, process)
+        process.send_signal(signal.SIGINT)
+        _, said = process.communicate(timeout=20)
+    assert process.returncode == 130
+    assert "Traceback" not in said
+    kept = runs_in(home / "store.db")
+    if stage == "reading":
+        assert kept == []
+    else:
+        assert (
+            f"stopped; every answer so far is kept. Go on with: textevolve runs resume {kept[0]}"
+            in said
+        )
+
+
+def test_a_finished_run_needs_neither_server_nor_key_nor_a_call(home, cli, monkeypatch):
+    (home / "textevolve.toml").write_text("")
+    with ScriptedServer(key="sk-a-key-of-some-length") as server:
+        (home / "textevolve.toml").write_text(
+            f'[providers.mine]\nbase_url = "{server.url}"\nkey_env = "MINE_KEY"\n'
+        )
+        monkeypatch.setenv("MINE_KEY", "sk-a-key-of-some-length")
+        command = ("evaluate", write_cases(home, 3), "--model", "mine/m", "--json", *OPTIONS)
+        first = cli(*command)
+        assert (first.code, server.calls) == (0, 18)
+        again = cli(*command)
+        assert (again.code, server.calls) == (0, 18)
+        assert again.rows == first.rows
+        assert "18 replayed" in again.err
+    assert cli(*command).rows == first.rows  # the server is gone
+    monkeypatch.delenv("MINE_KEY")
+    (home / "textevolve.toml").unlink()
+    assert cli("runs", "show", "--json").rows == first.rows
+    assert cli("runs", "resume", "--json").rows == first.rows
+    shown = cli("runs", "show")
+    assert "mine/m" in shown.out
+    assert "3 scored" in shown.out
+    assert len(runs_in(home / "store.db")) == 1
+
+
+CHANGES = {
+    "model": (("--model", "{url}#other"), "model was"),
+    "seed": (("--seed", "7"), "profile.seed was 0 and is now 7"),
+    "profile": (("--profile", "prompt-tuning"), "profile.agents was"),
+    "rounds": (("--rounds", "1"), "profile.rounds was 2 and is now 1"),
+    "data": ((), "its cases differ"),
+}
+
+
+@pytest.mark.parametrize("changed", CHANGES)
+def test_what_is_changed_makes_another_run_and_is_refused_as_a_resumption(
+    home, cli, server, model, changed
+):
+    cases = write_cases(home, 2)
+    command = ["evaluate", cases, "--model", model, "--json"]
+    assert cli(*command).code == 0
+    (run,) = runs_in(home / "store.db")
+    calls = server.calls
+    assert cli(*command, "--resume", run).code == 0
+    assert server.calls == calls
+    options, reason = CHANGES[changed]
+    command += [option.format(url=server.url) for option in options]
+    if changed == "data":
+        cases.write_text(cases.read_text().replace("It is not.", "It is not so."))
+    refused = cli(*command, "--resume", run)
+    assert refused.code == 2
+    assert re.fullmatch(rf"error: run {run} cannot be resumed: .*\n", refused.err)
+    assert reason in refused.err
+    assert server.calls == calls
+    assert runs_in(home / "store.db") == [run]
+    assert cli(*command).code == 0
+    assert len(runs_in(home / "store.db")) == 2
+
+
+LIMITED = """
+import resource, sys
+from textevolve.cli import main
+resource.setrlimit(resource.RLIMIT_FSIZE, (600_000, 600_000))
+sys.argv[0] = "textevolve"
+main()
+"""
+
+
+def test_a_disk_that_fills_up_ends_in_one_clear_line_and_nothing_is_lost(
+    home, server, model, spawn, cli
+):
+    cases = write_cases(home, 40, length=100)
+    command = ("evaluate", cases, "--model", model, *OPTIONS)
+    process = spawn(*command, script=LIMITED)
+    _, said = process.communicate(timeout=60)
+    assert process.returncode == 1
+    assert "Traceback" not in said
+    assert re.match(r"error: store .*store\.db: the disk .+ free ?s", said.splitlines()[-1])
+    asked, kept = server.calls, kept_calls(home / "store.db")
+    assert 0 < kept < 240
+    with closing(sqlite3.connect(home / "store.db")) as raw:
+        assert raw.execute("PRAGMA integrity_check").fetchone() == ("ok",)
+    assert cli("runs", "resume").code == 0
+    assert server.calls == asked + 240 - kept
