@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, TypeAlias
 
 from pydantic import SecretStr
 
-from textevolve.errors import BudgetError, ModelError
+from textevolve.errors import BudgetError, InputError, ModelError
 from textevolve.events import Listener, silence
 from textevolve.llm.budget import Budget, Budgeted
 from textevolve.llm.journal import Journal
@@ -38,11 +38,21 @@ MOST_CALLS_IN_FLIGHT = 512
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """What a run may use: `cost` in US dollars, tokens of prompts and answers, calls."""
+    """What a run may use: `cost` in US dollars, tokens of prompts and answers, calls.
+
+    Raises:
+        InputError: one of them is below 0, or no number.
+    """
 
     cost: float | None = None
     tokens: int | None = None
     calls: int | None = None
+
+    def __post_init__(self) -> None:
+        for name in ("cost", "tokens", "calls"):
+            limit = getattr(self, name)
+            if limit is not None and not limit >= 0:
+                raise InputError(f"the limit of {name} must be 0 or more, not {limit}")
 
 
 @asynccontextmanager

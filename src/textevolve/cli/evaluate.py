@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -89,7 +88,7 @@ def evaluate(
     score; 130 interrupted (the run can be resumed).
     """
     from textevolve.api import specify
-    from textevolve.cli.execution import execute
+    from textevolve.cli.execution import check_output, execute
     from textevolve.engine import sync
     from textevolve.runs.intake import read_cases
     from textevolve.runs.work import begin
@@ -112,6 +111,8 @@ def evaluate(
         "seed": seed,
         "convergence": convergence,
     }
+    check_output(output)
+    limits = Limits(max_cost, max_tokens, max_calls)
     settings, _ = read_settings({"model": model, "store": store, "concurrency": concurrency})
     spec = sync.run(specify(settings, profile, model, options.given(parameters)))
     batch = len(texts) == 1 and (texts[0] == "-" or Path(texts[0]).suffix.lower() in BATCHES)
@@ -128,7 +129,6 @@ def evaluate(
             source=texts[0] if batch else "command line",
             resume=resume,
         )
-        limits = Limits(max_cost, max_tokens, max_calls)
         raise typer.Exit(execute(opened, run, settings, limits, output=output, as_json=as_json))
 
 
@@ -152,18 +152,13 @@ def _read_case(texts: list[str]) -> Case:
 
 
 def _read_text(text: str) -> str:
+    from textevolve.runs.intake import read_text
+
     if text == "-":
-        return sys.stdin.read()
+        return read_text(text)
     if not text.startswith("@"):
         return text
-    if text.startswith("@@"):
-        return text[1:]
-    try:
-        return Path(text[1:]).read_text(encoding="utf-8")
-    except UnicodeDecodeError as error:
-        raise InputError(f"{text[1:]}: not UTF-8 text (byte {error.start})") from None
-    except OSError as error:
-        raise InputError(f"{text[1:]}: cannot be read ({error.strerror})") from None
+    return text[1:] if text.startswith("@@") else read_text(text[1:])
 
 
 def _show_estimate(spec: RunSpec, cases: Iterable[Case], settings: Settings, as_json: bool) -> None:

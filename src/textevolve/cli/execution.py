@@ -18,6 +18,18 @@ if TYPE_CHECKING:
     from textevolve.wiring import Limits
 
 
+REASONS_SHOWN = 5
+"""Of how many failed cases the reason is said."""
+
+
+def check_output(output: str | None) -> None:
+    """Raises InputError where no results can be written under this name's ending."""
+    from textevolve.export.tables import choose_format
+
+    if output is not None and not output.endswith(".html"):
+        choose_format(output)
+
+
 def execute(
     store: Store,
     run: RunRecord,
@@ -28,10 +40,6 @@ def execute(
     as_json: bool,
 ) -> int:
     """Do what is missing of a run, draw it, write its results, and return the exit code."""
-    from textevolve.export.tables import choose_format
-
-    if output is not None and not output.endswith(".html"):
-        choose_format(output)
     ended = _Ended()
     try:
         results = _draw(store, run, settings, limits, ended, quiet=as_json)
@@ -46,6 +54,8 @@ def execute(
     except KeyboardInterrupt:
         _say(f"\nstopped; every answer so far is kept. Go on with: textevolve runs resume {run.id}")
         return INTERRUPTED
+    for line in ended.reasons():
+        _say(line)
     if output not in (None, "-"):
         _say(f"results written to {output}")
     if ended.skipped:
@@ -57,16 +67,28 @@ def execute(
 
 
 class _Ended:
-    """How many cases have ended in which way."""
+    """How many cases have ended in which way, and why the first that failed have no score."""
 
-    cases = 0
-    scored = 0
-    skipped = 0
+    def __init__(self) -> None:
+        self.cases = self.scored = self.skipped = self.failed = 0
+        self._reasons: list[str] = []
 
     def count(self, result: DebateResult) -> None:
+        from textevolve.export.wording import reason, shorten
+
         self.cases += 1
         self.scored += result.scored
-        self.skipped += result.stopped == "budget"
+        if result.stopped == "budget":
+            self.skipped += 1
+        elif not result.scored:
+            self.failed += 1
+            if self.failed <= REASONS_SHOWN:
+                why = shorten(reason(result), 300)
+                self._reasons.append(f"case {shorten(result.case.id, 40)} has no score: {why}")
+
+    def reasons(self) -> list[str]:
+        left = self.failed - len(self._reasons)
+        return self._reasons + ([f"{left} more cases have no score"] if left else [])
 
 
 def _draw(

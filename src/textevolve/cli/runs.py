@@ -66,13 +66,14 @@ def resume(
     store: StoreFile = None,
 ) -> None:
     """Go on with a run: only what is missing is asked."""
-    from textevolve.cli.execution import execute
+    from textevolve.cli.execution import check_output, execute
     from textevolve.wiring import Limits
 
+    check_output(output)
+    limits = Limits(max_cost, max_tokens, max_calls)
     settings, opened = _open(store, concurrency=concurrency)
     with opened:
         record = _get_whole(opened, run)
-        limits = Limits(max_cost, max_tokens, max_calls)
         code = execute(opened, record, settings, limits, output=output, as_json=as_json)
     raise typer.Exit(code)
 

@@ -24,6 +24,7 @@ from textevolve.evaluation import Case
 
 CaseLike: TypeAlias = Case | Mapping[str, Any] | tuple[str, Iterable[str]]
 
+STANDARD_INPUT = "-"
 SUFFIXES = (".jsonl", ".ndjson", ".json", ".csv", ".parquet")
 _PARAMETERS = (*(name for name in Profile.model_fields if name not in ("name", "description")),)
 _COLUMN = re.compile(r"candidate[_ ]?(\d+)$")
@@ -35,8 +36,9 @@ def read_cases(path: str) -> Iterator[Case]:
     Raises:
         InputError: the file cannot be read, or a line is not a case; names file and line.
     """
-    if path == "-":
-        yield from _number(_jsonl(sys.stdin, "standard input"))
+    if path == STANDARD_INPUT:
+        with _opened(path) as file:
+            yield from _number(_jsonl(file, _name(path)))
         return
     suffix = Path(path).suffix.lower()
     if suffix not in SUFFIXES:
@@ -54,15 +56,42 @@ def read_cases(path: str) -> Iterator[Case]:
         yield from _number(rows)
 
 
+def read_text(path: str) -> str:
+    """The whole text of a file; `-` is standard input.
+
+    Raises:
+        InputError: the file cannot be read, or is not UTF-8.
+    """
+    with _opened(path) as file:
+        return file.read()
+
+
+def _name(path: str) -> str:
+    return "standard input" if path == STANDARD_INPUT else path
+
+
 @contextmanager
 def _opened(path: str) -> Generator[IO[str]]:
     try:
-        with open(path, encoding="utf-8-sig", newline="") as file:
-            yield file
+        if path == STANDARD_INPUT:
+            yield _standard_input()
+        else:
+            with open(path, encoding="utf-8-sig", newline="") as file:
+                yield file
     except UnicodeDecodeError as error:
-        raise InputError(f"{path}: not UTF-8 text (byte {error.start}); convert it first") from None
+        raise InputError(
+            f"{_name(path)}: not UTF-8 text (byte {error.start}); convert it first"
+        ) from None
     except OSError as error:
-        raise InputError(f"{path}: cannot be read ({error.strerror})") from None
+        raise InputError(f"{_name(path)}: cannot be read ({error.strerror})") from None
+
+
+def _standard_input() -> IO[str]:
+    """As UTF-8, like the files, whatever the terminal's encoding is."""
+    reconfigure = getattr(sys.stdin, "reconfigure", None)
+    if reconfigure is not None:
+        reconfigure(encoding="utf-8", errors="strict")
+    return sys.stdin
 
 
 def take_case(given: CaseLike, where: str = "case") -> Case:
@@ -159,6 +188,8 @@ def _parse(text: str, where: str) -> Any:
         return json.loads(text)
     except json.JSONDecodeError as error:
         raise InputError(f"{where}: not valid JSON: {error.msg} at column {error.colno}") from None
+    except ValueError as error:  # a number of thousands of digits
+        raise InputError(f"{where}: not valid JSON: {str(error).split(';')[0]}") from None
     except RecursionError:
         raise InputError(f"{where}: not a case: nested too deeply") from None
 
