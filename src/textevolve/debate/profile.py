@@ -7,6 +7,7 @@ own parameters are laid over it with `override`. Nothing here calls a model.
 from __future__ import annotations
 
 import difflib
+import os
 from collections.abc import Mapping
 from importlib import resources
 from pathlib import Path
@@ -225,16 +226,19 @@ def load_profile(name: str | Path) -> Profile:
         resource = resources.files("textevolve.debate") / "profiles" / f"{name}.yaml"
         return parse_profile(resource.read_text(encoding="utf-8"), str(name))
     path = Path(name)
-    if path.suffix not in (".yaml", ".yml") and not path.exists():
+    if path.suffix not in (".yaml", ".yml") and not os.path.exists(path):
         raise InputError(
             f"profile '{name}'{suggest(str(name), list(shipped_profiles()))}"
             " (or give the path of a YAML file)"
         )
     try:
         return parse_profile(path.read_text(encoding="utf-8"), str(path), path.stem)
-    except (OSError, UnicodeDecodeError) as error:
-        reason = error.strerror if isinstance(error, OSError) else "not UTF-8 text"
-        raise InputError(f"profile {path}: cannot be read ({reason})") from error
+    except OSError as error:
+        raise InputError(f"profile {path}: cannot be read ({error.strerror})") from error
+    except UnicodeDecodeError as error:
+        raise InputError(f"profile {path}: cannot be read (not UTF-8 text)") from error
+    except ValueError as error:  # a NUL in it
+        raise InputError(f"profile {name!r}: not the name of a file") from error
 
 
 def parse_profile(text: str, source: str, name: str = "custom") -> Profile:
