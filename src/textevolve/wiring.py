@@ -188,12 +188,20 @@ async def _fetch_weights(name: str, settings: Settings) -> Path:
 
 
 async def choose_model(settings: Settings, model: str | None) -> tuple[str, str]:
-    """The full spec of the model that was named, or else of one that is found, and why it was."""
+    """The full spec of the model that was named, or else of one that is found, and why it was.
+
+    Raises:
+        SettingsError: there is no such provider, key or local weights.
+    """
+    from textevolve.llm.catalogue import locate
     from textevolve.llm.discovery import choose_model as find_model
     from textevolve.llm.providers import resolve
 
     named = model or settings.model
     if named:
-        return resolve(named, settings).spec, "named" if model else "configured"
+        endpoint = resolve(named, settings)
+        if endpoint.is_local:
+            locate(endpoint.model, settings.weights_folder)
+        return endpoint.spec, "named" if model else "configured"
     choice = await find_model(settings)
     return choice.spec, choice.reason

@@ -1,0 +1,291 @@
+"""What cannot be used is refused in one line that says what to do, before anything is asked."""
+
+import json
+import re
+
+import pytest
+
+from textevolve.llm.testing import Answer, Fault, ScriptedServer, misbehave
+
+AGENTS = "agents:\n  - {name: A, persona: You judge.}\n"
+FILES = {
+    "twice.yaml": AGENTS + "  - {name: a, persona: You too.}\n",
+    "broken.yaml": "name: x\nagents:\n  - {name: A\n",
+    "rounds.yaml": AGENTS + "rounds: 0\n",
+    "field.yaml": AGENTS + "colour: red\n",
+    "list.yaml": "- a\n",
+    "line.jsonl": '{"input": "a", "candidates": ["b"]}\n\n{"input": "a", "candidates": \n',
+    "digits.jsonl": '{"input": "a", "candidates": ["b"], "seed": ' + "1" * 5000 + "}\n",
+    "deep.jsonl": "[" * 100_000 + "\n",
+    "keyless.jsonl": '{"candidates": ["b"]}\n',
+    "number.jsonl": '{"input": "a", "candidates": ["b", 5]}\n',
+    "text.jsonl": '{"input": "a", "candidates": "b"}\n',
+    "list.jsonl": "[1, 2]\n",
+    "typo.jsonl": '{"input": "a", "candidates": ["b"], "wieghts": {"accuracy": 1}}\n',
+    "profile.jsonl": '{"input": "a", "candidates": ["b"], "profile": "nobody"}\n',
+    "nul.jsonl": '{"input": "a", "candidates": ["b"], "profile": "a\\u0000.yaml"}\n',
+    "empty.jsonl": "\n",
+    "object.json": '{"input": "a"}',
+    "broken.json": '[{"input": "a"},]',
+    "wide.csv": "input,candidate_1\na,b,c\n",
+    "none.csv": "question,candidate_1\na,b\n",
+    "fake.parquet": "no parquet",
+    "nul.txt": "a\0b",
+    "latin.txt": b"caf\xe9",
+    "latin.jsonl": b'{"input": "caf\xe9"}',
+    "blank.txt": " \n",
+}
+CASE = ("Why?", "Because.")
+BAD = {
+    "no candidates": (["Why?"], "no candidates: give"),
+    "a file of another kind": (["cases.txt"], r"or a file of cases \(.jsonl"),
+    "blank candidate": (["Why?", "Because.", " "], "candidate 2 is blank"),
+    "blank input": (["", "Because."], "the input is blank"),
+    "blank file": (["Why?", "@blank.txt"], "candidate 1 is blank"),
+    "NUL": (["Why?", "@nul.txt"], "candidate 1 has a NUL character at position 1"),
+    "lone surrogate": (["Why?", "ab\udce9"], "half a surrogate pair at position 2"),
+    "not UTF-8": (["Why?", "@latin.txt"], r"latin.txt: not UTF-8 text \(byte 3\)"),
+    "standard input not UTF-8": (["Why?", "-"], r"standard input: not UTF-8 text \(byte 3\)"),
+    "two from standard input": (["-", "-"], "only one of the texts can come from standard input"),
+    "no such file": (["Why?", "@nothing.txt"], r"nothing.txt: cannot be read \(No such file"),
+    "a folder": (["Why?", "@."], r"\.: cannot be read \(Is a directory\)"),
+    "weight above 1": (
+        [*CASE, "--weights", "accuracy=2"],
+        "weights.accuracy: .*less than or equal",
+    ),
+    "weight below 0": ([*CASE, "--weights", "accuracy=-1"], "weights.accuracy: .*greater than or"),
+    "weight nan": ([*CASE, "--weights", "accuracy=nan"], "weights.accuracy: "),
+    "weights all 0": ([*CASE, "--weights", "accuracy=0"], "all are 0; at least one must be above"),
+    "unknown component": (
+        [*CASE, "--weights", "acuracy=1"],
+        "unknown component 'acuracy'; did you mean 'accuracy'",
+    ),
+    "weights of no form": ([*CASE, "--weights", "accuracy"], "'accuracy' is not of the form NAME"),
+    "rounds 0": ([*CASE, "--rounds", "0"], "rounds: .*greater than or equal to 1"),
+    "convergence above 1": (
+        [*CASE, "--convergence", "1.5"],
+        "convergence: .*less than or equal to 1",
+    ),
+    "convergence below 0": (
+        [*CASE, "--convergence", "-0.1"],
+        "convergence: .*greater than or equal",
+    ),
+    "convergence a word": ([*CASE, "--convergence", "soon"], "convergence: .*valid number"),
+    "unknown protocol": ([*CASE, "--protocol", "duel"], "protocol: .*'sequential', "),
+    "unknown readout": ([*CASE, "--readout", "tea"], "readout: .*'auto', 'stated'"),
+    "unknown order": ([*CASE, "--order", "up"], "order: .*'fixed', 'balanced'"),
+    "unknown selection": ([*CASE, "--select", "best"], "select: .*'argmax' or 'sample'"),
+    "temperature 0": ([*CASE, "--temperature", "0"], "temperature: .*greater than 0"),
+    "concurrency 0": ([*CASE, "--concurrency", "0"], "concurrency: .*greater than or equal to 1"),
+    "limit below 0": ([*CASE, "--max-calls", "-1"], "limit of calls must be 0 or more, not -1"),
+    "limit nan": ([*CASE, "--max-cost", "nan"], "limit of cost must be 0 or more, not nan"),
+    "unknown profile": ([*CASE, "-p", "genral"], "profile 'genral'; did you mean 'general'"),
+    "no profile by far": ([*CASE, "-p", "x" * 300], "there are: general, prompt-tuning"),
+    "no profile file": ([*CASE, "-p", "gone.yaml"], r"gone.yaml: cannot be read \(No such file"),
+    "two agents of a name": ([*CASE, "-p", "twice.yaml"], "twice.yaml:1: two agents have the name"),
+    "broken YAML": ([*CASE, "-p", "broken.yaml"], "broken.yaml:4: "),
+    "profile with rounds 0": ([*CASE, "-p", "rounds.yaml"], "rounds.yaml:3: rounds: "),
+    "profile with a field": ([*CASE, "-p", "field.yaml"], "field.yaml:3: colour: unknown field"),
+    "profile a list": ([*CASE, "-p", "list.yaml"], "list.yaml:1: must be a mapping"),
+    "broken line": (["line.jsonl"], "line.jsonl:3: not valid JSON: "),
+    "number of many digits": (["digits.jsonl"], "digits.jsonl:1: not valid JSON: "),
+    "deeply nested": (["deep.jsonl"], "deep.jsonl:1: not a case: nested too deeply"),
+    "case without input": (["keyless.jsonl"], "keyless.jsonl:1: 'input' is missing"),
+    "candidate a number": (["number.jsonl"], "number.jsonl:1: 'candidates' must be text, not int"),
+    "candidates a text": (["text.jsonl"], "text.jsonl:1: 'candidates' must be a list of texts"),
+    "case a list": (["list.jsonl"], "list.jsonl:1: must be an object"),
+    "mistyped parameter": (["typo.jsonl"], "unknown field 'wieghts'; did you mean 'weights'"),
+    "case of an unknown profile": (["profile.jsonl"], "profile 'nobody'"),
+    "case of no profile": (["nul.jsonl"], "not the name of a file"),
+    "no lines": (["empty.jsonl"], "no cases: the input is empty"),
+    "JSON that is no list": (["object.json"], "object.json: must be a list of cases"),
+    "broken JSON": (["broken.json"], "broken.json: not valid JSON: "),
+    "too many cells": (["wide.csv"], "wide.csv:2: more cells than the header has columns"),
+    "table without input": (["none.csv"], "none.csv:2: 'input' is missing"),
+    "no Parquet": (["fake.parquet"], "fake.parquet: not a Parquet file"),
+    "cases not UTF-8": (["latin.jsonl"], r"latin.jsonl: not UTF-8 text \(byte 14\)"),
+    "no such cases": (["gone.jsonl"], "gone.jsonl: cannot be read"),
+    "output of no kind": ([*CASE, "-o", "x.txt"], "x.txt: results are written as .jsonl, .csv or"),
+    "output in no folder": ([*CASE, "-o", "gone/x.csv"], "gone/x.csv: cannot be written"),
+    "output a folder": ([*CASE, "-o", "folder.csv"], "folder.csv: is a folder; name a file in it"),
+    "no such provider": ([*CASE, "-m", "opnai/x"], "no provider 'opnai'; did you mean 'openai'"),
+    "model without provider": ([*CASE, "-m", "gpt-5-mini"], "did you mean 'openai/gpt-5-mini'"),
+    "address without model": ([*CASE, "-m", "http://127.0.0.1:1/v1"], "no model is named; write "),
+    "no address": ([*CASE, "-m", "ftp://x#m"], "not of the form http"),
+    "no key": ([*CASE, "-m", "openai/gpt-5-mini"], "needs a key: set OPENAI_API_KEY"),
+    "unknown local weights": ([*CASE, "-m", "local/nothing"], "nothing: .*qwen2.5-coder-1.5b"),
+    "nothing to go on with": ([*CASE, "--resume", "nothing"], "run nothing: is not in this store"),
+}
+
+
+@pytest.fixture
+def files(home):
+    for name, content in FILES.items():
+        raw = content if isinstance(content, bytes) else content.encode()
+        (home / name).write_bytes(raw)
+    (home / "folder.csv").mkdir()
+    return home
+
+
+@pytest.mark.parametrize("name", BAD)
+def test_bad_input_is_refused_in_one_line(files, cli, server, model, name):
+    arguments, reason = BAD[name]
+    chosen = [] if "-m" in arguments else ["-m", model]
+    ended = cli("evaluate", *arguments, *chosen, stdin=b"caf\xe9")
+    assert re.fullmatch(r"error: [^\n]+\n", ended.err), ended.err
+    assert re.search(reason, ended.err)
+    assert ended.code == (1 if "--resume" in arguments else 2)
+    assert ended.out == ""
+    assert server.calls == 0
+    if "-o" not in arguments:
+        assert cli("runs", "list", "--json").out == ""
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["evaluate"],
+        ["evaluate", *CASE, "--rounds", "two"],
+        ["evaluate", *CASE, "--no-such-option"],
+        ["nothing"],
+        ["runs", "export", "last"],
+    ],
+)
+def test_misuse_of_the_command_line_ends_with_2(cli, arguments):
+    ended = cli(*arguments)
+    assert ended.code == 2
+    assert "Traceback" not in ended.err
+
+
+SETTINGS = {
+    "broken": ("model = \n", "textevolve.toml: not valid TOML"),
+    "unknown": ('modle = "x"\n', "textevolve.toml: modle: "),
+    "wrong": ("concurrency = 0\n", "textevolve.toml: concurrency: .*greater than or equal to 1"),
+    "latin": ("# caf\xe9", "textevolve.toml: cannot be read"),
+}
+
+
+@pytest.mark.parametrize("kind", SETTINGS)
+@pytest.mark.parametrize("command", [["evaluate", *CASE], ["config"], ["doctor"], ["runs", "list"]])
+def test_settings_that_are_wrong_name_their_file(home, cli, kind, command):
+    text, reason = SETTINGS[kind]
+    (home / "textevolve.toml").write_bytes(text.encode("latin-1"))
+    ended = cli(*command)
+    assert re.fullmatch(r"error: [^\n]+\n", ended.err)
+    assert re.search(reason, ended.err)
+    assert ended.code == 2
+
+
+STORES = {
+    "a folder": (".", "is a folder; name a file in it"),
+    "another file": ("latin.txt", "it is not a database; choose another file"),
+    "below a file": ("latin.txt/x.db", "its folder cannot be made"),
+}
+
+
+@pytest.mark.parametrize("kind", STORES)
+def test_a_store_that_cannot_be_used_is_named(files, cli, server, model, kind):
+    path, reason = STORES[kind]
+    ended = cli("evaluate", *CASE, "-m", model, "--store", path)
+    assert re.fullmatch(r"error: store [^\n]+\n", ended.err)
+    assert re.search(reason, ended.err)
+    assert (ended.code, server.calls) == (1, 0)
+
+
+REFUSALS = {
+    Fault.UNAUTHORISED: r"refuses the key \(401\).*check the key",
+    Fault.FORBIDDEN: r"no right to use this model \(403\)",
+    Fault.NOT_FOUND: r"no such model or address \(404\).*check the model's name",
+    Fault.NO_CREDIT: "the account has no credit left",
+}
+
+
+@pytest.mark.parametrize("fault", REFUSALS)
+@pytest.mark.parametrize("batch", [False, True])
+def test_an_endpoint_that_refuses_all_calls_stops_the_run_at_once(
+    home, cli, server, model, fault, batch
+):
+    server.script = lambda _body, _number: fault
+    rows = [{"input": f"{n}?", "candidates": ["a", "b"]} for n in range(100)]
+    (home / "cases.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    case = ["cases.jsonl", "--concurrency", "8"] if batch else CASE
+    ended = cli("evaluate", *case, "-m", model)
+    last = ended.err.splitlines()[-1]
+    assert last.startswith("error: ")
+    assert re.search(REFUSALS[fault], last)
+    assert ended.code == 1
+    assert server.calls <= (8 if batch else 1)
+    server.script = None
+    assert cli("runs", "resume").code == 0
+
+
+@pytest.mark.parametrize("readout", ["probe", "expected"])
+def test_a_readout_that_the_endpoint_cannot_give_stops_the_run(cli, server, model, readout):
+    server.script = lambda body, _n: misbehave(Fault.NO_LOGPROBS) if body.get("logprobs") else None
+    ended = cli("evaluate", *CASE, "-m", model, "--readout", readout)
+    assert ended.code == 1
+    assert re.match("error: .* no log-probabilities .*`stated`", ended.err.splitlines()[-1])
+    assert server.calls <= 1 + 5  # a turn and its probes, which are asked side by side
+
+
+@pytest.mark.parametrize("fault", [Fault.TOO_LONG_OPENAI, Fault.TOO_LONG_LLAMACPP])
+def test_a_candidate_of_ten_megabytes_names_the_limit(home, cli, server, model, fault):
+    (home / "long.txt").write_text("word " * 2_000_000)
+    server.script = lambda _body, _number: fault
+    ended = cli("evaluate", "Why?", "@long.txt", "-m", model, "--json")
+    assert ended.code == 3
+    said = "does not fit into the model's context of 8192 tokens"
+    assert said in ended.err
+    (row,) = ended.rows
+    assert row["figures"]["coverage"] == 0
+    assert all(said in failure["reason"] for failure in row["figures"]["failures"])
+    assert server.calls == 3
+
+
+@pytest.mark.parametrize("text", ["[[abcdef0 ", "[[ ", "[[/abcdef", "<|", " " * 50 + "[["])
+def test_a_megabyte_of_forged_marks_is_judged_like_any_text(home, cli, model, text):
+    """Looking for them must not take longer for each the more there are."""
+    (home / "long.txt").write_text(text * (1_000_000 // len(text)))
+    ended = cli("evaluate", "Why?", "@long.txt", "-m", model, "--json", "--rounds", "1")
+    assert ended.code == 0
+
+
+KEY = "sk-proj-DoNotShow/This+Key_0123456789"
+
+
+@pytest.mark.parametrize("right", [True, False])
+def test_a_key_is_seen_nowhere(home, cli, monkeypatch, right):
+    """The server repeats it in all it says."""
+
+    def script(body, _number):
+        said = f"Your key is {KEY}."
+        if not right:
+            error = {"message": said, "code": KEY, "type": f"Bearer {KEY}"}
+            return Answer(status=401, body=json.dumps({"error": error}).encode())
+        return Answer(alter=lambda text: text.replace('"argument": "', f'"argument": "{said} '))
+
+    monkeypatch.setenv("TEXTEVOLVE_API_KEY", KEY)
+    with ScriptedServer(script, key=KEY) as server:
+        spec = f"{server.url}#m"
+        ended = [
+            cli("evaluate", *CASE, "-m", spec),
+            cli("evaluate", *CASE, "-m", spec, "--json"),
+            cli("doctor", spec),
+            cli("doctor", spec, "--json"),
+            cli("config"),
+            cli("config", "--json"),
+            cli("runs", "show"),
+            cli("runs", "export", "last", "results.jsonl"),
+            cli("runs", "export", "last", "turns.csv", "--turns"),
+        ]
+    assert [e.code for e in ended[:2]] == ([0, 0] if right else [1, 1])
+    if right:
+        assert "Your key is [key]." in ended[0].out
+    else:
+        assert re.match(r"error: .* refuses the key \(401\)", ended[0].err.splitlines()[-1])
+    for end in ended:
+        assert KEY not in end.out + end.err
+    kept = [path for path in home.rglob("*") if path.is_file()]
+    assert {"store.db", "results.jsonl", "turns.csv"} <= {path.name for path in kept}
+    for path in kept:
+        assert KEY.encode() not in path.read_bytes()
