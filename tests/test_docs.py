@@ -1,0 +1,304 @@
+"""README and docs stay true: commands parse, examples run, nothing public goes undescribed."""
+
+import importlib
+import re
+import runpy
+import shlex
+import sys
+import tomllib
+from pathlib import Path
+
+import pytest
+import typer.main
+from pydantic import BaseModel
+
+import textevolve
+from textevolve.cli import FAILED, INTERRUPTED, MISUSED, PARTLY, options
+from textevolve.cli.app import app
+from textevolve.debate.profile import (
+    COMPONENTS,
+    Profile,
+    load_profile,
+    override,
+    parse_profile,
+    shipped_profiles,
+)
+from textevolve.debate.record import result_figures
+from textevolve.debate.result import DebateResult
+from textevolve.evaluation import Case
+from textevolve.export.tables import CASE_COLUMNS, TURN_COLUMNS
+from textevolve.llm.catalogue import read_catalogue
+from textevolve.llm.providers import PROVIDERS
+from textevolve.runs.intake import read_cases
+from textevolve.runs.work import unusable
+from textevolve.settings import ENVIRONMENT, Settings
+
+ROOT = Path(__file__).parent.parent
+PAGES = [ROOT / name for name in ("README.md", "CONTRIBUTING.md", "CHANGELOG.md")]
+PAGES += sorted((ROOT / "docs").glob("*.md"))
+TEXTS = {page.relative_to(ROOT).as_posix(): page.read_text(encoding="utf-8") for page in PAGES}
+EXAMPLES = ROOT / "examples"
+BLOCK = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+
+
+def blocks(language, *pages):
+    """The code blocks in a language, each with its page."""
+    return [
+        (page, code)
+        for page in pages or TEXTS
+        for found, code in BLOCK.findall(TEXTS[page])
+        if found == language
+    ]
+
+
+def shell_lines():
+    """Each command of the shell blocks, as words; pipes and redirections part commands."""
+    for page, code in blocks("sh"):
+        for line in code.replace("\\\n", " ").splitlines():
+            words = shlex.shlex(line, posix=True, punctuation_chars=True)
+            words.whitespace_split = True
+            command: list[str] = []
+            for word in [*words, ";"]:
+                if set(word) <= set("|&;<>"):
+                    if command:
+                        yield page, line, command
+                    command = []
+                else:
+                    command.append(word)
+
+
+COMMANDS = [
+    pytest.param(command[1:], id=f"{page}: {line}")
+    for page, line, command in shell_lines()
+    if command[0] == "textevolve"
+]
+
+
+def parse_command(words):
+    """The parameters of a command line, as the program itself reads them."""
+    command, rest = typer.main.get_command(app), list(words)
+    while hasattr(command, "commands"):
+        command = command.commands[rest.pop(0)]
+    return command.make_context(command.name, rest).params
+
+
+@pytest.mark.parametrize("words", COMMANDS)
+def test_commands_parse(words):
+    found = parse_command(words)
+    given = {name: value for name, value in found.items() if value is not None}
+    parameters = {name: given[name] for name in Profile.model_fields if name in given}
+    parameters.pop("name", None)
+    if isinstance(parameters.get("weights"), str):
+        parameters["weights"] = options.read_weights(parameters["weights"])
+    override(load_profile("general"), parameters)
+
+
+def test_commands_are_found():
+    """The check above sees something, and would see an option that does not exist."""
+    assert len(COMMANDS) > 20
+    with pytest.raises(Exception, match="No such option"):
+        parse_command(["runs", "list", "--no-such-option"])
+
+
+def test_every_command_is_shown():
+    shown = {" ".join(param.values[0][:2]) for param in COMMANDS}
+    group = typer.main.get_command(app)
+    for name, command in group.commands.items():
+        for below in getattr(command, "commands", None) or [""]:
+            assert any(s.startswith(f"{name} {below}".strip()) for s in shown), (name, below)
+
+
+def test_every_option_of_evaluate_is_described():
+    everything = "\n".join(TEXTS.values())
+    command = typer.main.get_command(app).commands["evaluate"]
+    for parameter in command.params:
+        for option in [o for o in parameter.opts if o.startswith("--") and o != "--help"]:
+            name = option.removeprefix("--").replace("-", "_")
+            assert option in everything or f"`{name}`" in everything, option
+
+
+def test_makefile_has_the_targets_named():
+    targets = set(re.findall(r"^(\w+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
+    named = set(re.findall(r"(?:^|`)make (\w+)", "\n".join(TEXTS.values()), re.MULTILINE))
+    assert {"demo", "test"} <= named <= targets
+
+
+def setting_names(model, prefix=""):
+    """Names of all settings, with those below in dotted form."""
+    for name, field in model.model_fields.items():
+        if isinstance(field.default, BaseModel):
+            yield from setting_names(type(field.default), f"{prefix}{name}.")
+        else:
+            yield f"{prefix}{name}", field
+
+
+def test_every_setting_is_described():
+    text = TEXTS["docs/settings.md"]
+    for name, field in setting_names(Settings):
+        assert f"| `{name}` |" in text, name
+        if isinstance(field.default, str | int | float):
+            assert f"| `{name}` | `{field.default}` |" in text, f"the default of {name}"
+    for variable, name in ENVIRONMENT.items():
+        row = next(line for line in text.splitlines() if line.startswith(f"| `{name}` |"))
+        assert f"`{variable}`" in row
+    assert "`TEXTEVOLVE_CONFIG=FILE`" in text
+
+
+def test_examples_of_settings_are_valid():
+    found = blocks("toml", "docs/settings.md", "docs/models.md")
+    assert len(found) >= 4
+    for page, code in found:
+        values = tomllib.loads(code)
+        if set(values) & set(Settings.model_fields):
+            Settings.model_validate(values)
+        else:
+            assert "keys.toml" in TEXTS[page]
+            assert all(isinstance(value, str) for value in values.values())
+
+
+def test_the_complete_file_of_settings_is_complete():
+    values = tomllib.loads(blocks("toml", "docs/settings.md")[0][1])
+    assert set(values) == set(Settings.model_fields)
+    provider, price = (next(iter(values[name].values())) for name in ("providers", "prices"))
+    read = Settings.model_validate(values)
+    assert set(provider) == set(type(next(iter(read.providers.values()))).model_fields)
+    assert set(price) == set(type(next(iter(read.prices.values()))).model_fields)
+
+
+def test_profiles_in_the_docs_load():
+    found = blocks("yaml", "docs/profiles.md")
+    assert found
+    for page, code in found:
+        assert set(parse_profile(code, page).model_fields_set) == set(Profile.model_fields)
+    load_profile(EXAMPLES / "profile.yaml")
+
+
+def test_fields_of_a_profile_are_described_with_their_defaults():
+    text = TEXTS["docs/profiles.md"]
+    for name, field in Profile.model_fields.items():
+        row = next((line for line in text.splitlines() if line.startswith(f"| `{name}` |")), "")
+        assert row, f"{name} is not described"
+        plain = field.default is None or isinstance(field.default, str | int | float)
+        if plain and field.default != "" and not field.is_required():
+            default = "none" if field.default is None else field.default
+            assert row.startswith(f"| `{name}` | `{default}` |"), f"the default of {name}"
+    for name in (*shipped_profiles(), *(component.name for component in COMPONENTS)):
+        assert f"| `{name}`" in text
+
+
+def test_providers_and_weights_are_those_of_the_program():
+    text = TEXTS["docs/models.md"].partition("## Providers")[2]
+    for name, provider in PROVIDERS.items():
+        row = next((line for line in text.splitlines() if line.startswith(f"| `{name}` |")), "")
+        for part in (provider.base_url, provider.key_env, provider.default_model):
+            assert not part or f"`{part}`" in row, f"{name}: {part}"
+    for name, weights in read_catalogue().items():
+        assert f"| `{name}` | {weights.bytes / 1e9:.2f} GB | {weights.licence} |" in text
+
+
+def test_every_public_name_is_described():
+    everything = "\n".join(text for page, text in TEXTS.items() if page.startswith("docs/"))
+    missing = [n for n in textevolve.__all__ if not re.search(rf"\b{n}\b", everything)]
+    assert not missing
+
+
+def test_every_part_of_a_result_is_described():
+    everything = (
+        TEXTS["docs/debate.md"] + TEXTS["docs/python.md"] + TEXTS["docs/order-and-fences.md"]
+    )
+    parts = [n for n, v in vars(DebateResult).items() if hasattr(v, "__get__") and n[0] != "_"]
+    missing = [n for n in parts if not re.search(rf"\b{n}\b", everything)]
+    assert not missing
+
+
+def test_columns_of_result_files_are_described():
+    text = TEXTS["docs/batches.md"]
+    for column in (*CASE_COLUMNS, *TURN_COLUMNS):
+        assert f"`{column}`" in text, column
+    failed = unusable(Case("x", ("y",)), 0, load_profile("general"), "a reason")
+    for name in result_figures(failed):
+        assert f"`{name}`" in text, name
+
+
+def test_exit_codes_are_described():
+    for code in (0, FAILED, MISUSED, PARTLY, INTERRUPTED):
+        assert f"\n| {code} |" in TEXTS["docs/batches.md"]
+
+
+def test_links_resolve():
+    anchors = {page: headings(text) for page, text in TEXTS.items()}
+    for page, text in TEXTS.items():
+        for target in re.findall(r"\]\(([^)\s]+)\)", BLOCK.sub("", text)):
+            if target.startswith(("http://", "https://")):
+                continue
+            name, _, anchor = target.partition("#")
+            file = (ROOT / page).parent / name if name else ROOT / page
+            assert file.is_file(), f"{page}: {target}"
+            if anchor:
+                there = file.resolve().relative_to(ROOT).as_posix()
+                assert anchor in anchors[there], f"{page}: {target}"
+
+
+def headings(text):
+    """The anchors that a page's headings have, as the usual viewers make them."""
+    titles = re.findall(r"^#+ (.+)$", BLOCK.sub("", text), re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", title.lower()).replace(" ", "-") for title in titles}
+
+
+def test_paths_named_in_the_docs_are_there():
+    source = ROOT / "src" / "textevolve"
+    rooms = "cli|runs|store|export|debate|memory|llm|engine|examples|benchmarks|tests"
+    for page, text in TEXTS.items():
+        for path in re.findall(rf"`((?:{rooms})/[\w./*-]+)`", text):
+            there = [*ROOT.glob(path), *source.glob(path)]
+            assert there or "NAME" in path, f"{page}: {path}"
+
+
+def test_no_registry_and_no_place_of_one_machine():
+    hosts = ("pypi" + ".org", "python" + "hosted.org", "registry" + ".npmjs", "deb" + ".debian.org")
+    for page, text in TEXTS.items():
+        for bad in (*hosts, "/home/", "/root/", "/tmp/", str(ROOT) + "/"):
+            assert bad not in text, f"{page}: {bad}"
+
+
+@pytest.mark.parametrize("page", ["README.md", "docs/python.md", "docs/testing.md"])
+def test_python_examples_run(page, home, model, monkeypatch):
+    """The blocks of a page, one after another, in one namespace; tests in them are run too."""
+    monkeypatch.setenv("TEXTEVOLVE_MODEL", model)
+    namespace = {"__name__": "docs"}
+    for number, (_, code) in enumerate(blocks("python", page), 1):
+        exec(compile(code, f"{page}, block {number}", "exec"), namespace)
+        for name in [n for n in namespace if n.startswith("test_")]:
+            namespace.pop(name)(home)
+
+
+@pytest.mark.parametrize("name", ["batch.py", "custom_recall.py"])
+def test_example_programs_run(name, home, model, monkeypatch, capsys):
+    arguments = [str(EXAMPLES / "cases.jsonl"), model] if name == "batch.py" else [model]
+    monkeypatch.setattr(sys, "argv", [name, *arguments])
+    runpy.run_path(str(EXAMPLES / name), run_name="__main__")
+    shown = capsys.readouterr().out
+    assert "coverage 100%" in shown if name == "batch.py" else "recalled 2" in shown
+
+
+def test_example_cases_fit_the_shipped_profile():
+    for case in read_cases(str(EXAMPLES / "cases.jsonl")):
+        override(load_profile("general"), case.parameters)
+
+
+def test_the_layers_drawn_are_those_that_are_checked():
+    contracts = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["importlinter"]
+    layers = contracts["contracts"][0]["layers"]
+    wanted = [row.replace("textevolve.", "") for row in layers]
+    drawn = TEXTS["docs/architecture.md"].split("```")[1].strip().splitlines()
+    assert [re.split(r"  +", row)[0] for row in drawn] == wanted
+
+
+def test_modules_named_in_the_docs_are_there():
+    for page, text in TEXTS.items():
+        for name in re.findall(r"`(textevolve(?:\.\w+)+)\b", text):
+            if name.endswith((".db", ".toml")):
+                continue
+            module, _, last = name.rpartition(".")
+            found = importlib.import_module(module)
+            assert hasattr(found, last) or importlib.import_module(name), f"{page}: {name}"
