@@ -17,8 +17,8 @@ from textevolve.debate.turn import read_rules
 from textevolve.evaluation import Case, Usage
 from textevolve.settings import Price
 
-SHORT_ANSWER = 120
-SHORT_POINTS = 60
+SHORT_ANSWER = 40
+SHORT_POINTS = 50
 PROBE_CHARACTERS = 220
 REQUEST_CHARACTERS = 700
 CHARACTERS_SPOKEN = 4

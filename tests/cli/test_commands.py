@@ -1,0 +1,436 @@
+"""The commands as they are used, each to its end, on the scripted server."""
+
+import csv
+import importlib.util
+import json
+import random
+import re
+
+import pyarrow as pa
+import pytest
+from pyarrow import parquet
+
+import textevolve
+from textevolve import DebateResult
+from textevolve.llm.testing import Fault, ScriptedServer
+
+CASE = ("Is 7 prime?", "Yes, it is.", "No, it is 1 x 7.")
+ROWS = [
+    {"id": "one", "input": "1?", "candidates": ["a", "b"]},
+    {"input": "2?", "candidates": ["c", "d", "e"], "rounds": 1, "weights": {"accuracy": 0.5}},
+    {"input": "3?", "candidates": ["f"], "parameters": {"seed": 9, "convergence": None}},
+]
+
+
+def write_lines(path, rows):
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return path
+
+
+@pytest.fixture
+def batch(home):
+    return write_lines(home / "cases.jsonl", ROWS)
+
+
+def same_figures(one, other):
+    """Two results but for how long their calls took."""
+    drop = {"seconds"}
+    return {k: v for k, v in one["figures"].items() if k not in drop} == {
+        k: v for k, v in other["figures"].items() if k not in drop
+    }
+
+
+def test_a_debate_is_drawn_in_plain_lines_where_there_is_no_terminal(cli, server, model):
+    ended = cli("evaluate", *CASE, "-m", model, "--convergence", "none")
+    assert (ended.code, ended.err) == (0, "")
+    assert "\x1b" not in ended.out
+    for said in ("Is 7 prime?", "Critic, round 1", "Supporter, round 2", "Round 1  CV ", "s_norm"):
+        assert said in ended.out
+    assert f"{model} (named)" in ended.out
+    assert "Coverage  100 % (6 of 6 turns); 2 rounds" in ended.out
+    run = re.search(r"Run +(\S+)", ended.out)[1]
+    assert f"textevolve runs show {run}" in " ".join(ended.out.split())
+    assert server.calls == 6
+
+
+def test_a_debate_as_json_is_one_result_that_reads_back(cli, model):
+    ended = cli("evaluate", *CASE, "-m", model, "--json")
+    (line,) = ended.out.splitlines()
+    result = DebateResult.from_json(line)
+    assert result.case.candidates == CASE[1:]
+    assert result.scored
+    assert result.to_json() == line
+
+
+def test_texts_come_from_files_from_standard_input_and_as_they_are(home, cli, model):
+    (home / "a.txt").write_text("from a file\n", encoding="utf-8-sig")
+    ended = cli("evaluate", "@a.txt", "-", "@@name", "-m", model, "--json", stdin="grün".encode())
+    case = ended.rows[0]["case"]
+    assert case["input"] == "from a file\n"
+    assert case["candidates"] == ["grün", "@name"]
+
+
+def test_options_reach_the_debate(cli, server, model):
+    given = {
+        "rounds": 3,
+        "history-rounds": 1,
+        "protocol": "simultaneous",
+        "readout": "stated",
+        "order": "swap",
+        "aggregation": "median",
+        "temperature": 2.0,
+        "sampling-temperature": 0.7,
+        "threshold": 0.25,
+        "seed": 5,
+        "select": "sample",
+        "convergence": 0.0,
+        "profile": "prompt-tuning",
+    }
+    options = [part for name, value in given.items() for part in (f"--{name}", value)]
+    (row,) = cli("evaluate", *CASE, "-m", model, "--json", *options).rows
+    used = row["profile"]
+    assert {n: used[n.replace("-", "_")] for n in given if n != "profile"} == {
+        n: v for n, v in given.items() if n != "profile"
+    }
+    assert used["name"] == "prompt-tuning"
+    assert len(used["agents"]) == 4
+    assert all(body["temperature"] == 0.7 and body["seed"] == 5 for body in server.requests)
+
+
+def test_a_drawn_candidate_is_the_same_for_the_same_seed(home, cli, model):
+    rows = [{"input": "?", "candidates": ["a", "b"], "seed": seed} for seed in range(16)]
+    path = write_lines(home / "cases.jsonl", rows)
+    command = ("evaluate", path, "-m", model, "--json", "--select", "sample")
+    first, second = cli(*command).rows, cli(*command, "--store", "other.db").rows
+    assert [r["figures"]["best"] for r in first] == [r["figures"]["best"] for r in second]
+    for seed, row in enumerate(first):
+        result = DebateResult.from_json(json.dumps(row))
+        assert result.sample(random.Random(f"{seed}:{result.nonce}")) == row["figures"]["best"]
+    assert {r["figures"]["best"] for r in first} == {0, 1}
+
+
+def test_a_batch_keeps_its_order_and_each_case_its_own_parameters(cli, server, model, batch):
+    ended = cli("evaluate", batch, "-m", model, "--json", "--convergence", "none")
+    assert ended.code == 0
+    rows = ended.rows
+    assert [r["case"]["id"] for r in rows] == ["one", "2", "3"]
+    assert [r["index"] for r in rows] == [0, 1, 2]
+    assert [r["figures"]["rounds"] for r in rows] == [2, 1, 2]
+    assert [r["profile"]["seed"] for r in rows] == [0, 0, 9]
+    assert rows[1]["profile"]["weights"] == {"accuracy": 0.5}
+    assert server.calls == 6 + 3 + 6
+    assert "3 of 3 done, 15 calls" in ended.err
+
+
+def test_cases_come_from_every_kind_of_file(home, cli, server, model, batch):
+    rows = cli("evaluate", batch, "-m", model, "--json").rows
+    calls = server.calls
+    (home / "cases.json").write_text(json.dumps(ROWS))
+    nested = [{**row, "parameters": json.dumps(row.get("parameters", {}))} for row in ROWS]
+    with (home / "cases.csv").open("w", newline="", encoding="utf-8") as file:
+        names = ["id", "input", "candidates", "rounds", "weights", "parameters"]
+        writer = csv.DictWriter(file, names)
+        writer.writeheader()
+        for row in nested:
+            cells = {k: json.dumps(v) for k, v in row.items() if k in ("candidates", "weights")}
+            writer.writerow(row | cells)
+    columns = {
+        "id": ["one", None, None],
+        "input": [row["input"] for row in ROWS],
+        "candidate_1": ["a", "c", "f"],
+        "candidate_2": ["b", "d", None],
+        "candidate_3": [None, "e", None],
+        "rounds": [None, 1, None],
+        "parameters": [None, {"weights": {"accuracy": 0.5}}, None],
+        "seed": [None, None, 9],
+    }
+    parquet.write_table(pa.table(columns), home / "cases.parquet")
+    for name in ("cases.json", "cases.csv", "cases.parquet"):
+        found = cli("evaluate", name, "-m", model, "--json").rows
+        assert [r["case"]["input"] for r in found] == ["1?", "2?", "3?"]
+        assert [r["case"]["candidates"] for r in found] == [row["candidates"] for row in ROWS]
+        assert [r["profile"]["seed"] for r in found] == [0, 0, 9]
+        assert all(same_figures(a, b) for a, b in zip(found[:2], rows[:2], strict=True))
+    piped = cli("evaluate", "-", "-m", model, "--json", stdin=batch.read_bytes())
+    assert piped.rows == rows
+    # The journal knows the questions, whichever file they come from.
+    assert server.calls == calls
+
+
+def test_one_bad_case_fails_alone(home, cli, server, model):
+    rows = [ROWS[0], {"input": "?", "candidates": [" "]}, ROWS[1] | {"rounds": 0}, ROWS[2]]
+    ended = cli("evaluate", write_lines(home / "cases.jsonl", rows), "-m", model, "--json")
+    assert ended.code == 3
+    assert [r["figures"]["status"] for r in ended.rows] == ["scored", "failed", "failed", "scored"]
+    assert "2 failed" in ended.err
+    assert "case 2 has no score: candidate 1 is blank" in ended.err
+    assert "case 3 has no score: rounds: " in ended.err
+    shown = cli("runs", "show")
+    assert "4: 2 scored, 2 failed" in shown.out
+    # Doing it again asks nothing, and fails alike.
+    calls = server.calls
+    assert cli("runs", "resume").code == 3
+    assert server.calls == calls
+
+
+def test_a_single_case_that_fails_says_why(home, cli, model):
+    path = write_lines(home / "cases.jsonl", [{"input": "?", "candidates": []}])
+    ended = cli("evaluate", path, "-m", model)
+    assert ended.code == 3
+    assert ended.err == "case 1 has no score: no candidates: give at least one text to be judged\n"
+
+
+def test_many_failing_cases_do_not_flood_the_terminal(home, cli, model):
+    rows = [{"input": "?", "candidates": []}] * 9
+    ended = cli("evaluate", write_lines(home / "cases.jsonl", rows), "-m", model)
+    assert ended.err.count("has no score: ") == 5
+    assert "4 more cases have no score" in ended.err
+
+
+def test_an_endpoint_that_gives_nothing_usable_ends_with_3(cli, server, model):
+    server.script = lambda _body, _number: Fault.EMPTY
+    ended = cli("evaluate", *CASE, "-m", model)
+    assert ended.code == 3
+    assert "no scores: " in ended.out
+    assert "case 1 has no score: unusable answer: the answer was empty" in ended.err
+
+
+def test_results_go_to_every_kind_of_file(home, cli, model, batch):
+    command = ("evaluate", batch, "-m", model, "--threshold", "0")
+    rows = cli(*command, "--json").rows
+    for name in ("r.jsonl", "r.csv", "r.parquet"):
+        ended = cli(*command, "-o", name)
+        assert (ended.code, ended.out) == (0, "")
+        assert f"results written to {name}" in ended.err
+    assert [json.loads(line) for line in (home / "r.jsonl").read_text().splitlines()] == rows
+    with (home / "r.csv").open(encoding="utf-8", newline="") as file:
+        table = list(csv.DictReader(file))
+    assert [row["text"] for row in table] == ["a", "b", "c", "d", "e", "f"]
+    scores = [score for row in rows for score in row["figures"]["scores"]]
+    assert [float(row["score"]) for row in table] == pytest.approx(scores)
+    assert parquet.read_table(home / "r.parquet").column("score").to_pylist() == scores
+    assert cli("runs", "export", "last", "-").rows == rows
+    for name in ("e.csv", "e.parquet"):
+        assert cli("runs", "export", "last", name).code == 0
+        assert (home / name).read_bytes() == (home / f"r{name[1:]}").read_bytes()
+    assert cli("runs", "export", "last", "turns.csv", "--turns").code == 0
+    with (home / "turns.csv").open(encoding="utf-8", newline="") as file:
+        turns = list(csv.DictReader(file))
+    assert len(turns) == sum(len(r["turns"]) * len(r["case"]["candidates"]) for r in rows)
+
+
+@pytest.mark.skipif(
+    importlib.util.find_spec("textevolve.export.report") is None, reason="there is no report yet"
+)
+def test_a_report_is_one_page(home, cli, model, batch):
+    assert cli("evaluate", batch, "-m", model, "-o", "r.html").code == 0
+    page = (home / "r.html").read_text(encoding="utf-8")
+    assert "<svg" in page
+    assert not re.search(r"(src|href)=[\"']?https?:", page)
+    assert cli("runs", "export", "last", "e.html").code == 0
+
+
+def test_a_dry_run_asks_nothing_and_bounds_what_the_run_then_takes(home, cli, server):
+    rows = [
+        {"input": "Why? " * 40, "candidates": ["Because. " * 30] * n, "rounds": n, "protocol": p}
+        for n, p in ((1, "sequential"), (2, "simultaneous-summary"), (3, "independent"))
+    ]
+    path = write_lines(home / "cases.jsonl", rows)
+    model = f"{server.url}#priced"
+    (home / "textevolve.toml").write_text(f'[prices."{model}"]\ninput = 1.0\noutput = 4.0\n')
+    for readout in ("stated", "probe"):
+        command = ("evaluate", path, "-m", model, "--readout", readout)
+        calls = server.calls
+        (foreseen,) = cli(*command, "--dry-run", "--json").rows
+        said = cli(*command, "--dry-run").out
+        assert server.calls == calls
+        assert cli("runs", "list", "--json").rows == [] or readout == "probe"
+        assert foreseen["cases"] == 3
+        assert re.search(r"cost +\$0\.\d+ to \$\d+\.\d+", said)
+        results = cli(*command, "--json", "--store", f"{readout}.db").rows
+        spent = {
+            "calls": sum(r["figures"]["calls"] for r in results),
+            "cost": sum(r["figures"]["cost"] for r in results),
+        }
+        for kind in ("prompt_tokens", "completion_tokens"):
+            used = [t["usage"] for r in results for t in r["turns"]]
+            used += [r["extra_usage"] for r in results]
+            spent[kind] = sum(u[kind] for u in used)
+        for name, number in spent.items():
+            assert foreseen["least"][name] <= number <= foreseen["most"][name], name
+
+
+def test_a_cost_that_is_not_known_is_said_to_be(cli, monkeypatch):
+    monkeypatch.setenv("OPENAI_API_KEY", "sk-only-for-a-dry-run")
+    ended = cli("evaluate", *CASE, "-m", "openai/gpt-5-mini", "--dry-run")
+    assert ended.code == 0
+    assert 'not known: give a price in the settings under [prices."openai/gpt-5-mini"]' in ended.out
+
+
+LIMITS = {"--max-calls": "20", "--max-tokens": "20000", "--max-cost": "0.03"}
+
+
+@pytest.mark.parametrize("limit", LIMITS)
+def test_a_limit_stops_the_run_cleanly_and_it_can_be_gone_on_with(home, cli, server, limit):
+    rows = [{"input": f"{n}?", "candidates": ["a", "b"]} for n in range(8)]
+    path = write_lines(home / "cases.jsonl", rows)
+    model = f"{server.url}#priced"
+    (home / "textevolve.toml").write_text(f'[prices."{model}"]\ninput = 1.0\noutput = 4.0\n')
+    command = ("evaluate", path, "-m", model, "--convergence", "none")
+    whole = cli(*command, "--json", "--store", "whole.db").rows
+    calls = server.calls
+    ended = cli(*command, limit, LIMITS[limit])
+    assert ended.code == 3
+    run = re.search(r"(\d) of 8 cases were not finished .* textevolve runs resume (\S+)", ended.err)
+    assert "Traceback" not in ended.err
+    asked = server.calls - calls
+    assert 0 < asked < 48
+    if limit == "--max-calls":
+        assert asked == 20
+    (kept,) = cli("runs", "list", "--json").rows
+    assert (kept["status"], kept["id"]) == ("interrupted", run[2])
+    if limit == "--max-cost":
+        assert kept["cost"] < 0.03 + 0.005
+    assert cli("runs", "resume", limit, "1e-6" if limit == "--max-cost" else "1").code == 3
+    assert cli("runs", "resume").code == 0
+    asked_again = {n for n in server.seen.values() if n != 2}
+    assert asked_again == set()  # once for each of the two stores
+    shown = cli("runs", "show", "--json").rows
+    assert all(same_figures(a, b) for a, b in zip(shown, whole, strict=True))
+    assert cli("runs", "list", "--json").rows[0]["status"] == "finished"
+
+
+def test_a_limit_of_cost_needs_a_price(cli, monkeypatch, home):
+    with ScriptedServer(key="sk-some-key-of-mine") as server:
+        monkeypatch.setenv("TEXTEVOLVE_API_KEY", "sk-some-key-of-mine")
+        ended = cli("evaluate", *CASE, "-m", f"{server.url}#m", "--max-cost", "1")
+    assert ended.code == 2
+    assert re.match(r"error: the cost is limited, but what .* under \[prices", ended.err)
+
+
+def test_runs_are_listed_shown_and_removed(cli, server, model, batch):
+    assert cli("runs", "list").out.startswith("no runs in ")
+    cli("evaluate", *CASE, "-m", model, "--name", "first")
+    cli("evaluate", batch, "-m", model, "--name", "second")
+    rows = cli("runs", "list", "--json").rows
+    assert [(r["name"], r["status"], r["cases"]) for r in rows] == [
+        ("second", "finished", 3),
+        ("first", "finished", 1),
+    ]
+    assert [r["name"] for r in cli("runs", "list", "--json", "--limit", 1).rows] == ["second"]
+    listed = cli("runs", "list").out
+    assert all(row["id"] in listed for row in rows)
+    calls = server.calls
+    for which in ("first", rows[1]["id"], "last"):
+        shown = cli("runs", "show", which)
+        assert shown.code == 0
+        assert "Model " in shown.out
+    assert "Feedback on A" in cli("runs", "show", "first").out
+    assert len(cli("runs", "show", "second", "--json").rows) == 3
+    assert server.calls == calls
+    kept = cli("runs", "rm", "first", stdin=b"n\n")
+    assert kept.code == 1
+    assert len(cli("runs", "list", "--json").rows) == 2
+    removed = cli("runs", "rm", "first", stdin=b"y\n")
+    assert "1 cases, 6 calls" in removed.out
+    assert cli("runs", "rm", "last", "-y").code == 0
+    assert cli("runs", "list", "--json").out == ""
+    gone = cli("runs", "show", "first")
+    assert (gone.code, gone.err.count("\n")) == (1, 1)
+
+
+def test_replay_scores_anew_without_a_call_like_a_run_under_those_weights(
+    cli, server, model, batch
+):
+    cli("evaluate", batch, "-m", model)
+    calls = server.calls
+    changed = ("--weights", "accuracy=1,relevance=0.5", "--aggregation", "median")
+    replayed = cli("runs", "replay", "--json", *changed, "--temperature", "2").rows
+    cli("runs", "replay", *changed, "--temperature", "2", "-o", "replayed.jsonl")
+    assert "s_norm" in cli("runs", "replay", *changed).out
+    assert server.calls == calls
+    fresh = cli("evaluate", batch, "-m", model, "--json", *changed, "--temperature", "2").rows
+    for number in (0, 2):  # case 2 has weights of its own, which win over those of a run
+        assert same_figures(replayed[number], fresh[number])
+        assert replayed[number]["profile"] == fresh[number]["profile"]
+    assert replayed[1]["profile"]["weights"] == {"accuracy": 1, "relevance": 0.5}
+    refused = cli("runs", "replay", "--weights", "wit=1")
+    assert refused.code == 2
+    assert re.match("error: weights: unknown component 'wit'", refused.err)
+
+
+def test_doctor_tells_what_an_endpoint_can_do(cli, server, model):
+    (report,) = [json.loads(cli("doctor", model, "--json").out)]
+    (row,) = report["models"]
+    assert row["answers"] is True
+    assert {k: v["value"] for k, v in row["capabilities"].items()} == {
+        "JSON schema": True,
+        "log-probabilities": True,
+        "seed": True,
+        "prefix cache": True,
+    }
+    assert row["serves"] == ["scripted"]
+    assert server.calls <= 7
+    server.script = lambda body, _n: Fault.NO_LOGPROBS if body.get("logprobs") else None
+    ended = cli("doctor", model)
+    assert ended.code == 0
+    assert re.search(r"log-probabilities +no ", ended.out)
+    assert "store:" in ended.out
+
+
+def test_doctor_ends_with_1_where_a_model_does_not_answer(cli):
+    with ScriptedServer() as gone:
+        url = gone.url
+    ended = cli("doctor", f"{url}#m", "openai/gpt-5-mini", "nobody/m")
+    assert ended.code == 1
+    assert "cannot connect" in ended.out
+    assert "needs a key: set OPENAI_API_KEY" in ended.out
+    assert "there is no provider 'nobody'" in ended.out
+
+
+def test_config_tells_where_each_setting_comes_from(home, cli, monkeypatch):
+    monkeypatch.setenv("TEXTEVOLVE_CONCURRENCY", "7")
+    (home / "textevolve.toml").write_text('model = "local/smollm2-135m"\n')
+    found = json.loads(cli("config", "--json").out)
+    assert found["settings"]["concurrency"] == 7
+    assert found["sources"]["concurrency"] == "TEXTEVOLVE_CONCURRENCY"
+    assert found["sources"]["model"] == "textevolve.toml"
+    said = cli("config").out
+    assert re.search(r"concurrency +7  \(TEXTEVOLVE_CONCURRENCY\)", said)
+    assert re.search(r"profile +general  \(default\)", said)
+
+
+def test_version(cli):
+    ended = cli("--version")
+    assert (ended.code, ended.out) == (0, f"textevolve {textevolve.__version__}\n")
+
+
+COMMANDS = [
+    [],
+    ["evaluate"],
+    ["doctor"],
+    ["config"],
+    *(
+        ["runs", *rest]
+        for rest in ([], ["list"], ["show"], ["resume"], ["replay"], ["export"], ["rm"])
+    ),
+    *(["models", *rest] for rest in ([], ["list"], ["pull"], ["check"])),
+]
+
+
+@pytest.mark.parametrize("command", COMMANDS, ids=" ".join)
+def test_every_command_has_help(cli, command):
+    ended = cli(*command, "--help")
+    assert ended.code == 0
+    assert "Usage: textevolve " in ended.out
+    assert ended.err == ""
+
+
+def test_a_reader_that_goes_away_is_no_error(home, spawn, cli, model, batch):
+    cli("evaluate", batch, "-m", model)
+    process = spawn("runs", "show", "--json")
+    process.stdout.read(10)
+    process.stdout.close()
+    said = process.stderr.read()
+    process.wait(20)
+    assert said == ""
