@@ -1,0 +1,74 @@
+"""What importing the package costs, and that its names are those it promises."""
+
+import ast
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import textevolve
+
+HEAVY = {
+    *("openai", "numpy", "sqlalchemy", "alembic", "rich", "typer", "aiohttp", "pydantic"),
+    *("jinja2", "yaml", "json_repair", "xllamacpp", "pyarrow", "keyring", "platformdirs"),
+}
+
+
+def loaded_by(statement):
+    """The top-level modules that a fresh Python has loaded after the statement."""
+    script = f"import sys, json; {statement}; print(json.dumps(sorted(sys.modules)))"
+    ran = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    return {name.split(".")[0] for name in json.loads(ran.stdout.splitlines()[-1])}
+
+
+def test_importing_the_package_loads_nothing_heavy():
+    assert loaded_by("import textevolve") & HEAVY == set()
+
+
+def test_errors_and_nouns_load_nothing_heavy():
+    assert loaded_by("from textevolve import Case, InputError, Memory, Usage") & HEAVY == set()
+
+
+def test_the_command_line_draws_and_computes_only_when_it_has_to():
+    heavy = HEAVY - {"rich", "typer"}
+    assert loaded_by("import textevolve.cli.app") & heavy == set()
+
+
+def test_the_public_functions_need_neither_the_local_server_nor_an_extra():
+    loaded = loaded_by("from textevolve import evaluate")
+    assert loaded & {"xllamacpp", "pyarrow", "keyring", "aiohttp", "openai", "rich"} == set()
+
+
+def test_importing_makes_no_files(tmp_path):
+    script = "import textevolve; [getattr(textevolve, name) for name in textevolve.__all__]"
+    environment = {"HOME": str(tmp_path), "PATH": "", "PYTHONDONTWRITEBYTECODE": "1"}
+    subprocess.run([sys.executable, "-c", script], env=environment, cwd=tmp_path, check=True)
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("name", textevolve.__all__)
+def test_every_public_name_is_there(name):
+    assert getattr(textevolve, name).__name__ == name
+    assert name in dir(textevolve)
+
+
+def test_the_names_for_type_checkers_are_the_names_that_are_loaded():
+    """They stand in three places of the file: the imports, `_HOMES` and `__all__`."""
+    tree = ast.parse(Path(textevolve.__file__).read_text(encoding="utf-8"))
+    imports = [node for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)]
+    typed = {
+        alias.name: node.module.removeprefix("textevolve.")
+        for node in imports
+        if node.module and node.module.startswith("textevolve.")
+        for alias in node.names
+    }
+    assert typed == textevolve._MODULES
+    assert sorted(typed) == sorted(textevolve.__all__)
+    assert textevolve.__all__ == sorted(textevolve.__all__)
+
+
+def test_an_unknown_name_is_an_attribute_error():
+    with pytest.raises(AttributeError, match="'textevolve' has no attribute 'evalute'"):
+        textevolve.evalute  # noqa: B018

@@ -1,0 +1,95 @@
+"""Settings: defaults, files, environment, what the caller says; and errors that name the source."""
+
+from pathlib import Path
+
+import pytest
+
+from textevolve import Settings, SettingsError
+from textevolve.settings import ENVIRONMENT, read_settings, settings_files
+
+
+@pytest.fixture
+def config(home):
+    path = home / "home" / "textevolve" / "config.toml"
+    path.parent.mkdir(parents=True)
+    return path
+
+
+def test_the_defaults_lie_in_the_users_folders(home, monkeypatch):
+    monkeypatch.delenv("TEXTEVOLVE_STORE")
+    settings, sources = read_settings()
+    assert settings == Settings()
+    assert sources == {}
+    assert settings.store == home / "home" / "textevolve" / "textevolve.db"
+    assert settings.weights_folder == home / "home" / "textevolve" / "weights"
+
+
+def test_later_sources_win(home, config, monkeypatch):
+    config.write_text('model = "ollama/a"\nprofile = "one"\nconcurrency = 1\n')
+    Path("textevolve.toml").write_text('profile = "two"\nconcurrency = 2\n')
+    monkeypatch.setenv("TEXTEVOLVE_CONCURRENCY", "3")
+    settings, sources = read_settings({"store": "given.db", "model": None})
+    assert (settings.model, settings.profile, settings.concurrency) == ("ollama/a", "two", 3)
+    assert settings.store == Path("given.db")
+    assert sources == {
+        "model": str(config),
+        "profile": "textevolve.toml",
+        "concurrency": "TEXTEVOLVE_CONCURRENCY",
+        "store": "given",
+    }
+
+
+def test_tables_of_two_files_are_laid_over_each_other(home, config):
+    config.write_text('[providers.a]\nbase_url = "http://a/v1"\n[timeouts]\nread = 5\n')
+    Path("textevolve.toml").write_text('[providers.b]\nbase_url = "http://b/v1"\n')
+    settings, _ = read_settings()
+    assert set(settings.providers) == {"a", "b"}
+    assert settings.timeouts.read == 5
+    assert settings.timeouts.total == 300
+
+
+def test_one_file_can_be_named_and_is_then_the_only_one(home, config, monkeypatch):
+    config.write_text("concurrency = 1\n")
+    (home / "mine.toml").write_text('profile = "mine"\n')
+    monkeypatch.setenv("TEXTEVOLVE_CONFIG", str(home / "mine.toml"))
+    settings, _ = read_settings()
+    assert settings_files() == (home / "mine.toml",)
+    assert (settings.profile, settings.concurrency) == ("mine", None)
+
+
+@pytest.mark.parametrize(
+    ("variable", "value", "reason"),
+    [
+        ("TEXTEVOLVE_CONCURRENCY", "many", "TEXTEVOLVE_CONCURRENCY: concurrency: .*valid integer"),
+        ("TEXTEVOLVE_CONCURRENCY", "0", "TEXTEVOLVE_CONCURRENCY: concurrency: .*greater than"),
+    ],
+)
+def test_a_wrong_variable_is_named(home, monkeypatch, variable, value, reason):
+    monkeypatch.setenv(variable, value)
+    with pytest.raises(SettingsError, match=reason):
+        read_settings()
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        ("model =", "textevolve.toml: not valid TOML"),
+        ("keys = 1", "textevolve.toml: keys: Extra inputs"),
+        ("[timeouts]\nread = -1", "textevolve.toml: timeouts.read: .*greater than 0"),
+        ("[prices.m]\ninput = 1", "textevolve.toml: prices.m.output: Field required"),
+    ],
+)
+def test_a_wrong_file_is_named(home, text, reason):
+    Path("textevolve.toml").write_text(text)
+    with pytest.raises(SettingsError, match=reason):
+        read_settings()
+
+
+def test_a_file_that_cannot_be_read_is_named(home):
+    Path("textevolve.toml").mkdir()
+    with pytest.raises(SettingsError, match=r"textevolve.toml: cannot be read .*Is a directory"):
+        read_settings()
+
+
+def test_every_variable_sets_a_field():
+    assert set(ENVIRONMENT.values()) <= set(Settings.model_fields)
