@@ -81,7 +81,8 @@ async def aevaluate(
         **parameters,
     )
     try:
-        return await anext(results)
+        (result,) = [result async for result in results]  # to its end, so that the run is finished
+        return result
     finally:
         await results.aclose()
 

@@ -135,7 +135,7 @@ async def test_leaving_early_cancels_what_runs_and_waits_for_it(ordered):
     assert await anext(results) == 0
     await settle()
     await results.aclose()
-    assert sorted(work.cancelled) == [1, 2]
+    assert sorted(work.cancelled) == [1, 2, 3]
     assert work.running == 0
     assert len(asyncio.all_tasks()) == 1
 

@@ -51,7 +51,9 @@ class _Loop:
 
     def __exit__(self, *_: object) -> None:
         async def close() -> None:
-            await asyncio.get_running_loop().shutdown_asyncgens()
+            loop = asyncio.get_running_loop()
+            await loop.shutdown_asyncgens()
+            await loop.shutdown_default_executor()
 
         asyncio.run_coroutine_threadsafe(close(), self._loop).result()
         self._loop.call_soon_threadsafe(self._loop.stop)

@@ -1,0 +1,343 @@
+"""The public functions, as a program or a notebook calls them."""
+
+import asyncio
+import gc
+import json
+import threading
+
+import numpy as np
+import pytest
+
+from textevolve import (
+    AccessError,
+    Agent,
+    Case,
+    DebateResult,
+    EvaluationResult,
+    Failure,
+    InputError,
+    Limits,
+    Memory,
+    Profile,
+    Settings,
+    SettingsError,
+    aevaluate,
+    aevaluate_batch,
+    evaluate,
+    evaluate_batch,
+)
+from textevolve.events import CallFinished, StepFinished
+from textevolve.llm.testing import Fault, ScriptedServer
+from textevolve.store.repository import open_store
+
+pytestmark = pytest.mark.usefixtures("home")
+
+CASE = ("Is 7 prime?", ["Yes, it is.", "No, it is 1 x 7."])
+SOLO = Profile(agents=(Agent(name="Solo", persona="You judge."),), rounds=1, readout="stated")
+
+
+def cases(number):
+    return [(f"{n}?", (f"yes {n}", f"no {n}")) for n in range(number)]
+
+
+def newest(path):
+    with open_store(path) as store:
+        run = store.get_run("last")
+        return run, store.run_totals(run.id)
+
+
+def test_evaluate_gives_all_that_is_promised_of_a_result(model, server):
+    result = evaluate(*CASE, model=model, profile="general", rounds=2, convergence=None)
+    assert result.tensor.shape == (2, 3, 2, 5)
+    assert result.tensor.axes == ("round", "agent", "candidate", "component")
+    one = result.tensor.at(round=1, agent="Critic", candidate=0, component="accuracy")
+    assert 0 <= one <= 10
+    assert result.scores == pytest.approx(result.tensor.values.mean(axis=(0, 1, 3)))
+    assert result.probabilities.sum() == pytest.approx(1)
+    assert result.best == int(np.argmax(result.scores))
+    assert result.sample(np.random.default_rng(1)) in (0, 1)
+    assert all(isinstance(r, EvaluationResult) and 0 <= r.score <= 1 for r in result.result)
+    assert all(f.strengths and f.weaknesses and f.instructions for f in result.feedback)
+    assert [(t.round, t.agent) for t in result.turns] == [(r, i) for r in (0, 1) for i in (0, 1, 2)]
+    assert result.usage.calls == server.calls == 6
+    assert result.usage.cached_tokens > 0
+    assert result.coverage == 1
+    assert result.round_one.shape == (2,)
+    assert DebateResult.from_json(result.to_json()) == result
+    json.loads(result.to_json(), parse_constant=pytest.fail)  # no NaN in it
+
+
+def test_the_same_call_again_asks_nothing_and_gives_the_same(model, server):
+    first = evaluate(*CASE, model=model)
+    calls = server.calls
+    assert evaluate(*CASE, model=model) == first
+    assert server.calls == calls
+    assert evaluate(*CASE, model=model, seed=1) != first
+    assert server.calls > calls
+
+
+async def test_inside_a_running_loop(model):
+    """As in a notebook: the plain functions wait, the async ones share the loop."""
+    waited = evaluate(*CASE, model=model)
+    assert waited == await aevaluate(*CASE, model=model)
+    plain = list(evaluate_batch(cases(3), model=model, ordered=True))
+    awaited = [r async for r in aevaluate_batch(cases(3), model=model, ordered=True)]
+    assert plain == awaited
+
+
+def test_one_candidate_may_be_a_plain_text(model):
+    assert evaluate("Why?", "Because.", model=model).case.candidates == ("Because.",)
+
+
+def test_a_batch_takes_cases_of_every_shape_and_says_which_is_whose(model):
+    given = [
+        Case("1?", ("a",), "mine", {"rounds": 1}),
+        {"input": "2?", "candidates": ["a", "b"], "weights": {"accuracy": 1.0}},
+        ("3?", ["a", "b", "c"]),
+        Case(" ", ("a",)),
+    ]
+    found = {r.index: r for r in evaluate_batch(iter(given), model=model)}
+    assert [found[n].case.id for n in range(4)] == ["mine", "2", "3", "4"]
+    assert [len(found[n].case.candidates) for n in range(4)] == [1, 2, 3, 1]
+    assert len(found[0].convergence) == 1
+    assert found[1].profile.weights == {"accuracy": 1.0}
+    assert found[3].result == (Failure("failed", "the input is blank"),)
+
+
+def test_results_come_as_they_finish_unless_order_is_asked_for(model, server):
+    slow = "0?"
+    server.script = None
+    server.latency = 0.0
+
+    def delayed(body, _number):
+        from textevolve.llm.testing import Answer
+
+        text = body["messages"][1]["content"]
+        return Answer(delay=0.2) if f"\n{slow}\n" in text else None
+
+    server.script = delayed
+    options = {"model": model, "profile": SOLO}
+    loose = [r.index for r in evaluate_batch(cases(6), **options)]
+    assert loose[-1] == 0
+    assert sorted(loose) == list(range(6))
+    kept = [r.index for r in evaluate_batch(cases(6), ordered=True, seed=2, **options)]
+    assert kept == list(range(6))
+
+
+@pytest.mark.parametrize(
+    ("options", "error", "reason"),
+    [
+        ({"rounds": 0}, InputError, "rounds: "),
+        ({"weights": {"accuracy": 0.0}}, InputError, "all are 0"),
+        ({"colour": "red"}, InputError, "unknown parameter 'colour'"),
+        ({"profile": "nobody"}, InputError, "profile 'nobody'"),
+        ({"model": "nobody/m"}, SettingsError, "there is no provider 'nobody'"),
+        ({"model": "openai/gpt-5-mini"}, SettingsError, "needs a key"),
+    ],
+)
+def test_what_cannot_be_used_is_refused(model, server, options, error, reason):
+    with pytest.raises(error, match=reason):
+        evaluate(*CASE, **{"model": model, **options})
+    with pytest.raises(error, match=reason):
+        list(evaluate_batch(cases(2), **{"model": model, **options}))
+    assert server.calls == 0
+
+
+@pytest.mark.parametrize(
+    ("case", "reason"),
+    [
+        (("Why?", []), "no candidates"),
+        (("Why?", ["a", " "]), "candidate 2 is blank"),
+        ((5, ["a"]), "the input is not a text but int"),
+        (("Why?", ["a", None]), "candidate 2 is not a text but NoneType"),
+    ],
+)
+def test_a_case_that_cannot_be_judged_is_refused(model, server, case, reason):
+    with pytest.raises(InputError, match=reason):
+        evaluate(*case, model=model)
+    assert server.calls == 0
+
+
+@pytest.mark.parametrize(
+    ("given", "reason"),
+    [
+        ("text", "case 1: give a Case, a mapping, or a pair"),
+        ([("a", "b")], "case 1: 'candidates' must be a list of texts"),
+        ([("a", ["b"]), 5], "case 2: give a Case, a mapping"),
+        ([{"candidates": ["b"]}], "case 1: 'input' is missing"),
+        ([{"input": 5, "candidates": ["b"]}], "case 1: 'input' must be text, not int"),
+    ],
+)
+def test_what_is_no_case_is_refused_before_anything_is_asked(model, server, given, reason):
+    with pytest.raises(InputError, match=reason):
+        list(evaluate_batch(given, model=model))
+    assert server.calls == 0
+
+
+def test_a_case_object_of_other_things_fails_alone(model):
+    strange = [Case(5, ("a",)), Case("?", ("a", None)), Case("?", ("a",), "", {"rounds": "x"})]
+    found = list(evaluate_batch([*strange, ("?", ["a"])], model=model, ordered=True))
+    assert [r.scored for r in found] == [False, False, False, True]
+    assert "not a text but int" in found[0].failure.reason
+
+
+def test_an_endpoint_that_refuses_stops_the_batch(model, server):
+    server.script = lambda _body, _number: Fault.UNAUTHORISED
+    with pytest.raises(AccessError, match="check the key"):
+        list(evaluate_batch(cases(50), model=model, settings=Settings(concurrency=4)))
+    assert server.calls <= 4
+    assert threading.active_count() == 2  # this one and the server's
+
+
+def test_a_batch_that_is_left_early_leaves_nothing_behind_and_can_be_gone_on_with(
+    model, server, home
+):
+    server.latency = 0.005
+    settings = Settings(store=home / "store.db", concurrency=4)
+    options = {"model": model, "settings": settings, "profile": SOLO}
+    for result in evaluate_batch(cases(40), **options):
+        assert result.scored
+        break
+    assert threading.active_count() == 2
+    asked = server.calls
+    assert asked < 40
+    run, totals = newest(settings.store)
+    assert run.status == "interrupted"
+    results = list(evaluate_batch(cases(40), **options))
+    assert len(results) == 40
+    assert server.calls <= 40 + 4
+    assert server.calls == asked + 40 - totals.spent.calls
+    finished, _ = newest(settings.store)
+    assert (finished.id, finished.status) == (run.id, "finished")
+
+
+async def test_an_async_batch_that_is_left_early_leaves_no_task(model, server, home):
+    server.latency = 0.005
+    results = aevaluate_batch(cases(40), model=model, profile=SOLO)
+    async for _ in results:
+        break
+    await results.aclose()
+    assert len(asyncio.all_tasks()) == 1
+    assert newest(home / "store.db")[0].status == "interrupted"
+
+
+async def test_a_cancelled_evaluation_ends_cleanly(model, server, home):
+    server.latency = 5.0
+    task = asyncio.create_task(aevaluate(*CASE, model=model, protocol="simultaneous"))
+    while server.calls < 3:  # noqa: ASYNC110
+        await asyncio.sleep(0.01)
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    assert len(asyncio.all_tasks()) == 1
+    assert newest(home / "store.db")[0].status == "interrupted"
+
+
+def test_cases_are_read_lazily_and_few_are_held(model, server):
+    """Twelve hundred cases: how many are held at once does not depend on how many there are."""
+    server.requests = type(server.requests)(maxlen=0)
+    server.headers = type(server.headers)(maxlen=0)
+    alive = most = 0
+
+    class Text(str):
+        """Knows how many of its kind there are."""
+
+        def __init__(self, _text):
+            nonlocal alive, most
+            alive += 1
+            most = max(most, alive)
+
+        def __del__(self):
+            nonlocal alive
+            alive -= 1
+
+    given = ((Text(f"{number}?"), (f"yes {number}",)) for number in range(1200))
+    held = []
+    for seen, _ in enumerate(evaluate_batch(given, model=model, profile=SOLO), 1):
+        if seen % 300 == 0:
+            found = gc.get_objects()
+            held.append(sum(isinstance(o, Case | DebateResult) for o in found))
+            del found
+    assert len(held) == 4
+    assert most <= 3
+    results_ahead, page = 4 * 32, 100
+    assert max(held) <= 2 * results_ahead + 2 * page
+
+
+def test_each_agent_may_have_a_model_of_its_own(model, server, home):
+    with ScriptedServer() as other:
+        second = f"{other.url}#other"
+        profile = Profile(
+            agents=(
+                Agent(name="First", persona="You judge."),
+                Agent(name="Second", persona="You judge, too.", model=second),
+            ),
+        )
+        result = evaluate(*CASE, model=model, profile=profile, rounds=1)
+        assert [t.model for t in result.turns] == [model, second]
+        assert (server.calls, other.calls) == (1, 1)
+        assert server.requests[0]["model"] == "scripted"
+        assert other.requests[0]["model"] == "other"
+        both = profile.model_copy(
+            update={"agents": tuple(a.model_copy(update={"model": second}) for a in profile.agents)}
+        )
+        alone = evaluate(*CASE, profile=both, rounds=1, seed=1)  # no model to be found for the run
+        assert {t.model for t in alone.turns} == {second}
+    assert json.dumps(second) in json.dumps(newest(home / "store.db")[0].spec)
+
+
+def test_what_is_recalled_reaches_the_prompt_and_the_result(model, server):
+    cues = []
+
+    async def recall(cue):
+        cues.append(cue)
+        return (Memory("Seven was prime last time.", source="notes"),)
+
+    agents = (Agent(name="Solo", persona="You judge.", collections=("numbers",)),)
+    profile = Profile(agents=agents, rounds=2, convergence=None)
+    result = evaluate(*CASE, model=model, profile=profile, recall=recall)
+    assert [cue.collections for cue in cues] == [("numbers",)] * 2
+    assert cues[0].input == CASE[0]
+    assert cues[0].candidates == tuple(CASE[1])
+    assert cues[0].history == ""
+    assert "argued:" in cues[1].history
+    assert all(t.memories == ("Seven was prime last time.",) for t in result.turns)
+    for body in server.requests:
+        assert "Seven was prime last time." in body["messages"][1]["content"]
+
+
+def test_a_listener_hears_what_happens(model):
+    heard = []
+    result = evaluate(*CASE, model=model, listener=heard.append)
+    assert sum(isinstance(e, CallFinished) and not e.replayed for e in heard) == 6
+    assert [e.value for e in heard if isinstance(e, StepFinished)][-1].turns == result.turns
+    again = []
+    evaluate(*CASE, model=model, listener=again.append)
+    assert all(e.replayed for e in again if isinstance(e, CallFinished))
+
+
+def test_limits_leave_cases_unfinished_and_say_so(model, server, home):
+    results = list(evaluate_batch(cases(5), model=model, limits=Limits(calls=7), ordered=True))
+    assert server.calls == 7
+    assert len(results) == 5
+    assert {r.stopped for r in results} == {"budget"}
+    reasons = {t.failure.reason for r in results for t in r.turns if t.failure}
+    assert reasons == {"the limit of 7 calls is reached; raise it to go on"}
+    assert newest(home / "store.db")[0].status == "interrupted"
+    with pytest.raises(InputError, match="limit of calls must be 0 or more"):
+        Limits(calls=-1)
+
+
+def test_a_store_of_its_own(model, tmp_path):
+    evaluate(*CASE, model=model, store=tmp_path / "deep" / "own.db")
+    assert newest(tmp_path / "deep" / "own.db")[0].status == "finished"
+    assert not (tmp_path / "store.db").exists()
+
+
+async def test_many_evaluations_may_share_a_store_and_a_loop(model, server):
+    texts = [f"Question {n}?" for n in range(8)]
+    found = await asyncio.gather(
+        *(aevaluate(t, ["a", "b"], model=model, profile=SOLO) for t in texts)
+    )
+    assert [r.case.input for r in found] == texts
+    assert server.calls == 8
