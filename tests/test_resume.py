@@ -148,6 +148,15 @@ def test_an_interrupt_says_how_to_go_on_and_the_run_is_in_work_for_nobody_else(h
     assert without_seconds(rows) == without_seconds(whole.rows)
 
 
+def test_two_processes_may_work_in_one_store_on_runs_of_their_own(home, spawn, cli, server, model):
+    cases = write_cases(home)
+    processes = [spawn("evaluate", cases, "-m", model, "--seed", seed) for seed in (1, 2)]
+    for process in processes:
+        _, said = process.communicate(timeout=60)
+        assert (process.returncode, "12 of 12 done" in said) == (0, True)
+    assert [row["status"] for row in cli("runs", "list", "--json").rows] == ["finished"] * 2
+
+
 @pytest.mark.parametrize("stage", ["one debate", "reading", "resuming"])
 def test_an_interrupt_at_any_stage_ends_with_130(home, spawn, cli, stage):
     with ScriptedServer(latency=0.1) as server:

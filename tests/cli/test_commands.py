@@ -308,6 +308,15 @@ def test_a_limit_of_cost_needs_a_price(cli, monkeypatch, home):
     assert re.match(r"error: the cost is limited, but what .* under \[prices", ended.err)
 
 
+def test_why_a_model_was_taken_is_said(cli, model, monkeypatch):
+    monkeypatch.setenv("OPENAI_API_KEY", "sk-only-for-a-dry-run")
+    taken = cli("evaluate", *CASE, "--dry-run").out
+    assert "openai/gpt-5-mini (OPENAI_API_KEY is set)" in taken
+    monkeypatch.setenv("TEXTEVOLVE_MODEL", model)
+    assert f"{model} (configured)" in cli("evaluate", *CASE, "--dry-run").out
+    assert f"{model} (configured)" in cli("evaluate", *CASE).out
+
+
 def test_runs_are_listed_shown_and_removed(cli, server, model, batch):
     assert cli("runs", "list").out.startswith("no runs in ")
     cli("evaluate", *CASE, "-m", model, "--name", "first")

@@ -40,11 +40,22 @@ async def again(settings, **parameters):
         )
 
 
-async def test_a_run_reads_back_as_it_was(server, model, settings):
-    first = await judge(model, settings, rounds=3)
+KINDS = [
+    *({"protocol": p} for p in ("sequential", "blind-first", "simultaneous", "independent")),
+    {"protocol": "simultaneous-summary", "convergence": None},
+    *({"readout": r} for r in ("expected", "probe")),
+    {"order": "swap"},
+    {"select": "sample", "seed": 3},
+]
+
+
+@pytest.mark.parametrize("kind", KINDS, ids=str)
+async def test_a_run_reads_back_as_it_was(server, model, settings, kind):
+    first = await judge(model, settings, rounds=3, **kind)
     calls = server.calls
     assert await again(settings) == first
     assert server.calls == calls
+    assert [r.best for r in await again(settings)] == [r.best for r in first]
 
 
 async def test_a_failed_turn_reads_back_as_failed_and_the_debate_goes_on(server, model, settings):

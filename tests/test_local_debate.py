@@ -1,0 +1,74 @@
+"""Debates by real local models, from the weights to the scores."""
+
+from pathlib import Path
+
+import pytest
+
+from textevolve import Agent, FatalModelError, Profile, Settings, evaluate
+from textevolve.events import CallFinished
+from textevolve.llm.weights import fetch
+from textevolve.settings import read_settings
+
+DEMO = Path(__file__).parent.parent / "examples" / "demo"
+PROFILE = Profile(
+    agents=(
+        Agent(name="Critic", persona="You hunt for flaws. Say it in a few words."),
+        Agent(name="Supporter", persona="You look for merits. Say it in a few words."),
+    ),
+    components=("accuracy",),
+    rounds=1,
+    sampling_temperature=0.7,
+    max_answer_tokens=200,
+)
+
+
+@pytest.fixture
+def settings(tmp_path):
+    """This machine's weights, as a user has them; a store of the test's own."""
+    return read_settings({"store": tmp_path / "store.db"})[0]
+
+
+def have(name, settings: Settings):
+    try:
+        fetch(name, settings)
+    except FatalModelError as error:
+        pytest.skip(f"the weights of {name} cannot be had here: {error}")
+    return f"local/{name}"
+
+
+def test_the_smallest_model_debates_and_is_probed(settings):
+    """It can hold a debate, hardly more: now and then it talks until its answer is cut."""
+    model = have("smollm2-135m", settings)
+
+    def debate(seed, **options):
+        texts = "What is the capital of France?", ["Paris.", "Bananas."]
+        options |= {"model": model, "profile": PROFILE, "settings": settings}
+        return evaluate(*texts, seed=seed, **options)
+
+    seed, result = next((s, r) for s in range(1, 5) if (r := debate(s)).scored)
+    assert result.profile.readout == "probe"
+    assert {turn.model for turn in result.turns} == {model}
+    for turn in result.turns:
+        if turn.failure is None:
+            assert turn.log_odds is not None
+            assert all(0 <= score <= 10 for row in turn.scores for score in row)
+    assert result.usage.cached_tokens > 0
+    assert result.usage.cost == 0
+    heard = []
+    assert debate(seed, listener=heard.append) == result
+    assert all(event.replayed for event in heard if isinstance(event, CallFinished))
+
+
+@pytest.mark.slow
+def test_the_default_model_prefers_help_to_advertising(settings):
+    """The demo of the README: three agents, two rounds, three candidates."""
+    model = have("qwen2.5-coder-1.5b", settings)
+    names = ("question", "first", "second", "third")
+    question, *candidates = ((DEMO / f"{n}.txt").read_text(encoding="utf-8") for n in names)
+    result = evaluate(
+        question, candidates, model=model, rounds=2, convergence=None, settings=settings
+    )
+    assert result.coverage == 1
+    assert result.tensor.shape == (2, 3, 3, 5)
+    assert result.profile.readout == "probe"
+    assert result.scores[0] > result.scores[2]
