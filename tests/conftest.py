@@ -6,9 +6,12 @@ import os
 import subprocess
 import sys
 from dataclasses import dataclass
+from functools import cache
 
 import pytest
+import typer.main
 
+from textevolve.cli import main
 from textevolve.llm.providers import ADDRESS_KEY, PROVIDERS
 from textevolve.llm.testing import ScriptedServer
 
@@ -55,10 +58,13 @@ class Outcome:
         return [json.loads(line) for line in self.out.splitlines()]
 
 
+build_command = cache(typer.main.get_command)  # else done anew, in 40 ms, for each command
+
+
 @pytest.fixture
 def cli(home, monkeypatch, capsys):
     """Runs a command of the command line inside this process."""
-    from textevolve.cli import main
+    monkeypatch.setattr(typer.main, "get_command", build_command)
 
     def run(*arguments, stdin=b""):
         monkeypatch.setattr(sys, "argv", ["textevolve", *map(str, arguments)])
