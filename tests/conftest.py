@@ -68,7 +68,8 @@ def cli(home, monkeypatch, capsys):
 
     def run(*arguments, stdin=b""):
         monkeypatch.setattr(sys, "argv", ["textevolve", *map(str, arguments)])
-        monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(stdin), encoding="utf-8"))
+        given = None if stdin is None else io.TextIOWrapper(io.BytesIO(stdin), encoding="utf-8")
+        monkeypatch.setattr(sys, "stdin", given)
         capsys.readouterr()
         code = 0
         try:

@@ -148,6 +148,27 @@ def test_an_interrupt_says_how_to_go_on_and_the_run_is_in_work_for_nobody_else(h
     assert without_seconds(rows) == without_seconds(whole.rows)
 
 
+LEFT = """
+import sys
+from textevolve import evaluate_batch
+results = evaluate_batch([(f"{n}?", ("a", "b")) for n in range(40)], model=sys.argv[1])
+assert next(results).scored
+if len(sys.argv) > 2:
+    raise ValueError("of the caller")
+"""
+
+
+@pytest.mark.parametrize("more", [[], ["failing"]])
+def test_a_program_that_ends_amid_a_batch_ends_at_once_and_in_silence(home, spawn, cli, more):
+    with ScriptedServer(latency=0.02) as server:
+        process = spawn(f"{server.url}#m", *more, script=LEFT)
+        _, said = process.communicate(timeout=20)
+        assert process.returncode == len(more)
+        assert said.splitlines()[-1:] == ["ValueError: of the caller"] * len(more)
+        assert cli("runs", "list", "--json").rows[0]["status"] == "interrupted"
+        assert cli("runs", "resume").code == 0
+
+
 def test_two_processes_may_work_in_one_store_on_runs_of_their_own(home, spawn, cli, server, model):
     cases = write_cases(home)
     processes = [spawn("evaluate", cases, "-m", model, "--seed", seed) for seed in (1, 2)]

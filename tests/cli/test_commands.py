@@ -5,6 +5,9 @@ import importlib.util
 import json
 import random
 import re
+import subprocess
+import sys
+from pathlib import Path
 
 import pyarrow as pa
 import pytest
@@ -443,3 +446,23 @@ def test_a_reader_that_goes_away_is_no_error(home, spawn, cli, model, batch):
     said = process.stderr.read()
     process.wait(20)
     assert said == ""
+
+
+FULL = Path("/dev/full")
+
+
+@pytest.mark.skipif(not FULL.exists(), reason="this system has no device that is always full")
+@pytest.mark.parametrize("options", [["--json"], []], ids=str)
+def test_output_that_cannot_be_written_is_one_line_and_nothing_is_lost(home, model, options, cli):
+    command = [sys.executable, "-m", "textevolve", "evaluate", *CASE, "-m", model, *options]
+    with FULL.open("w") as full:
+        ended = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, text=True, timeout=20)
+    assert ended.returncode == 1
+    assert ended.stderr.splitlines()[-1] == "error: standard output: No space left on device"
+    assert "Traceback" not in ended.stderr
+    assert cli("runs", "resume").code == 0
+
+
+def test_standard_input_that_is_closed(cli, model):
+    ended = cli("evaluate", "-", "-m", model, stdin=None)
+    assert (ended.code, ended.err) == (2, "error: standard input: is closed\n")

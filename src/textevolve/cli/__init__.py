@@ -9,6 +9,7 @@ have no score; 130 interrupted.
 
 from __future__ import annotations
 
+import os
 import sys
 
 from textevolve.errors import InputError, MismatchError, SettingsError, TextEvolveError
@@ -29,6 +30,10 @@ def main() -> None:
     except KeyboardInterrupt:
         print("stopped", file=sys.stderr)
         sys.exit(INTERRUPTED)
-    except BrokenPipeError:
-        sys.stderr.close()
+    except OSError as error:  # of standard output; where files are read and written it is ours
+        if not isinstance(error, BrokenPipeError):
+            where = error.filename or "standard output"
+            print(f"error: {where}: {error.strerror or error}", file=sys.stderr)
+        # What is still in its buffer would fail once more when Python ends.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(FAILED)

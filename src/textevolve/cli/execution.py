@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Generator, Iterable
-from contextlib import ExitStack
+from contextlib import ExitStack, closing
 from typing import TYPE_CHECKING
 
 from textevolve.cli import INTERRUPTED, PARTLY
@@ -42,15 +42,13 @@ def execute(
     """Do what is missing of a run, draw it, write its results, and return the exit code."""
     ended = _Ended()
     try:
-        results = _draw(store, run, settings, limits, ended, quiet=as_json)
-        if output is not None:
-            write_output(results, output, run, store)
-        elif as_json:
-            for result in results:
-                print(result.to_json(), flush=True)
-        else:
-            for _ in results:
-                pass
+        with closing(_draw(store, run, settings, limits, ended, quiet=as_json)) as results:
+            if output is not None:
+                write_output(results, output, run, store)
+            else:
+                for result in results:
+                    if as_json:
+                        print(result.to_json(), flush=True)
     except KeyboardInterrupt:
         _say(f"\nstopped; every answer so far is kept. Go on with: textevolve runs resume {run.id}")
         return INTERRUPTED
@@ -122,7 +120,8 @@ def _draw(
             progress = BatchProgress(run.n_cases)
             listener = stack.enter_context(progress)
         work = Work(store, settings, limits, listener=listener)
-        for result in sync.iterate(do_run(run, work)):
+        results = stack.enter_context(closing(sync.iterate(do_run(run, work))))
+        for result in results:
             ended.count(result)
             if progress is not None:
                 progress.advance(result)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Generator, Iterable, Mapping
+from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -50,8 +51,8 @@ def show(run: Run = "last", as_json: Json = False, store: StoreFile = None) -> N
     settings, opened = _open(store)
     with opened:
         record = _get_whole(opened, run)
-        results = _read(opened, settings, record, {})
-        show_run(record, opened.run_totals(record.id), results, as_json=as_json)
+        with _read(opened, settings, record) as results:
+            show_run(record, opened.run_totals(record.id), results, as_json=as_json)
 
 
 @app.command()
@@ -107,11 +108,11 @@ def replay(
     settings, opened = _open(store)
     with opened:
         record = _get_whole(opened, run)
-        results = _read(opened, settings, record, options.given(parameters))
-        if output is not None:
-            _write(results, output, record, opened)
-        else:
-            show_run(record, opened.run_totals(record.id), results, as_json=as_json)
+        with _read(opened, settings, record, options.given(parameters)) as results:
+            if output is not None:
+                _write(results, output, record, opened)
+            else:
+                show_run(record, opened.run_totals(record.id), results, as_json=as_json)
 
 
 @app.command()
@@ -125,7 +126,8 @@ def export(
     settings, opened = _open(store)
     with opened:
         record = _get_whole(opened, run)
-        _write(_read(opened, settings, record, {}), output, record, opened, turns=turns)
+        with _read(opened, settings, record) as results:
+            _write(results, output, record, opened, turns=turns)
 
 
 @app.command("rm")
@@ -163,16 +165,17 @@ def _get_whole(store: Store, which: str) -> RunRecord:
 
 
 def _read(
-    store: Store, settings: Settings, run: RunRecord, parameters: dict[str, Any]
-) -> Iterator[DebateResult]:
+    store: Store, settings: Settings, run: RunRecord, parameters: Mapping[str, Any] | None = None
+) -> closing[Generator[DebateResult]]:
     from textevolve.engine import sync
     from textevolve.runs.work import Work, read_run
 
-    return sync.iterate(read_run(run, Work(store, settings, parameters=parameters)))
+    work = Work(store, settings, parameters=dict(parameters or {}))
+    return closing(sync.iterate(read_run(run, work)))
 
 
 def _write(
-    results: Iterator[DebateResult],
+    results: Iterable[DebateResult],
     output: str,
     run: RunRecord,
     store: Store,

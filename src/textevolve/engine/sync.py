@@ -7,8 +7,9 @@ the work and waits for its clean end before it is raised again.
 from __future__ import annotations
 
 import asyncio
+import sys
 import threading
-from collections.abc import AsyncGenerator, Coroutine, Iterator
+from collections.abc import AsyncGenerator, Coroutine, Generator
 from concurrent.futures import Future
 from typing import Any, TypeVar
 
@@ -50,6 +51,9 @@ class _Loop:
         asyncio.run_coroutine_threadsafe(settle(), self._loop).result()
 
     def __exit__(self, *_: object) -> None:
+        if sys.is_finalizing():  # Python is ending, and its threads have stopped already
+            return
+
         async def close() -> None:
             loop = asyncio.get_running_loop()
             await loop.shutdown_asyncgens()
@@ -67,7 +71,7 @@ def run(work: Coroutine[Any, Any, T]) -> T:
         return loop.wait(work)
 
 
-def iterate(source: AsyncGenerator[T]) -> Iterator[T]:
+def iterate(source: AsyncGenerator[T]) -> Generator[T]:
     """The items of `source` as they come; leaving the loop early closes it cleanly."""
 
     async def step() -> T:
@@ -78,4 +82,5 @@ def iterate(source: AsyncGenerator[T]) -> Iterator[T]:
             while (item := loop.wait(step())) is not _END:
                 yield item
         finally:
-            loop.wait(source.aclose())
+            if not sys.is_finalizing():
+                loop.wait(source.aclose())

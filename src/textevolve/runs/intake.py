@@ -88,6 +88,8 @@ def _opened(path: str) -> Generator[IO[str]]:
 
 def _standard_input() -> IO[str]:
     """As UTF-8, like the files, whatever the terminal's encoding is."""
+    if sys.stdin is None:  # pyright: ignore[reportUnnecessaryComparison]  closed from the start
+        raise InputError("standard input: is closed")
     reconfigure = getattr(sys.stdin, "reconfigure", None)
     if reconfigure is not None:
         reconfigure(encoding="utf-8", errors="strict")
