@@ -3,7 +3,10 @@
 import asyncio
 import gc
 import json
+import os
 import threading
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 
 import numpy as np
 import pytest
@@ -21,6 +24,7 @@ from textevolve import (
     Profile,
     Settings,
     SettingsError,
+    StoreError,
     aevaluate,
     aevaluate_batch,
     evaluate,
@@ -340,4 +344,25 @@ async def test_many_evaluations_may_share_a_store_and_a_loop(model, server):
         *(aevaluate(t, ["a", "b"], model=model, profile=SOLO) for t in texts)
     )
     assert [r.case.input for r in found] == texts
+    assert server.calls == 8
+
+
+async def test_the_same_run_twice_at_once_is_refused(model, server):
+    server.latency = 0.05
+    found = await asyncio.gather(
+        *(aevaluate(*CASE, model=model) for _ in range(3)), return_exceptions=True
+    )
+    refused = [e for e in found if isinstance(e, StoreError)]
+    assert len(refused) == 2
+    assert all(f"is in work by process {os.getpid()} on" in str(e) for e in refused)
+    assert server.calls == 6
+    assert (await aevaluate(*CASE, model=model)).scored
+
+
+def test_threads_may_evaluate_side_by_side_in_one_store(model, server):
+    with ThreadPoolExecutor(4) as pool:
+        judge = partial(evaluate, candidates=["a", "b"], model=model, profile=SOLO)
+        found = list(pool.map(judge, [f"Question {n}?" for n in range(8)]))
+    assert [r.case.input for r in found] == [f"Question {n}?" for n in range(8)]
+    assert all(r.scored for r in found)
     assert server.calls == 8

@@ -178,13 +178,17 @@ def test_two_processes_may_work_in_one_store_on_runs_of_their_own(home, spawn, c
     assert [row["status"] for row in cli("runs", "list", "--json").rows] == ["finished"] * 2
 
 
-@pytest.mark.parametrize("stage", ["one debate", "reading", "resuming"])
+@pytest.mark.parametrize("stage", ["one debate", "waiting", "reading", "resuming"])
 def test_an_interrupt_at_any_stage_ends_with_130(home, spawn, cli, stage):
     with ScriptedServer(latency=0.1) as server:
         model = f"{server.url}#m"
         if stage == "reading":
             process = spawn("evaluate", "-", "--model", model)
             wait_for(lambda: (home / "store.db").exists(), process)
+        elif stage == "waiting":
+            server.latency = 3600
+            process = spawn("evaluate", "Why?", "Because.", "--model", model)
+            wait_for(lambda: server.calls, process)
         elif stage == "one debate":
             process = spawn("evaluate", "Why?", "Because.", "--model", model)
             wait_for(lambda: server.calls >= 2, process)
