@@ -60,7 +60,7 @@ def test_the_smallest_model_debates_and_is_probed(settings):
 
 
 @pytest.mark.slow
-def test_the_default_model_prefers_help_to_advertising(settings):
+def test_the_default_model_prefers_an_answer_to_what_is_beside_the_point(settings):
     """The demo of the README: three agents, two rounds, three candidates."""
     model = have("qwen2.5-coder-1.5b", settings)
     names = ("question", "first", "second", "third")
