@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 import io
+import json
 import math
 
 import pytest
 from rich.console import Console
 
-from textevolve.cli.display import BatchProgress, LiveDebate, Pace
-from textevolve.cli.tables import print_result, print_results
+from textevolve.cli.display import BatchProgress, LiveDebate
+from textevolve.cli.pace import Pace
+from textevolve.cli.tables import print_result, print_results, print_runs, show_run
 from textevolve.debate.order import draw_labels, place_candidates
 from textevolve.debate.profile import Agent, Profile, load_profile
 from textevolve.debate.result import DebateResult, Points, Turn
 from textevolve.evaluation import Case, Failure, Usage
 from textevolve.events import CallFinished, CallRetried, StepFinished, StepStarted
 from textevolve.export import wording
+from textevolve.store.runs import RunRecord, RunTotals
 
 HOSTILE = (
     "\x1b[2J\x1b]0;owned\x07 [red]not red[/red] [link=http://x]y[/link] \u202eback \x9b31m \ud800"
@@ -298,3 +301,56 @@ def test_custom_components_and_one_agent() -> None:
     turns = (a_turn(profile, (1, 2), 0, 0, "x"),)
     text = play(a_result(profile=profile, turns=turns, convergence=(0.0,)), a_console(60))
     assert max(len(line) for line in text.splitlines()) <= 60
+
+
+def a_run(**more: object) -> RunRecord:
+    spec = {
+        "model": f"local/m{HOSTILE}",
+        "why": "configured",
+        "profile": {"name": "general", "protocol": "sequential", "seed": 3},
+    }
+    fields = {
+        "id": "20250131-k3fx",
+        "name": HOSTILE,
+        "fingerprint": "f",
+        "created": 0.0,
+        "updated": 0.0,
+        "status": "finished",
+        "source": "cases.jsonl",
+        "n_cases": 1,
+    }
+    return RunRecord(**{**fields, "spec": spec, **more})  # pyright: ignore
+
+
+TOTALS = RunTotals(Usage(4, 100, 80, 20, 0.001), Usage(2, 50, 0, 5, None), 1)
+
+
+@pytest.mark.parametrize("width", [60, 160])
+def test_runs_are_listed_safely(width: int) -> None:
+    console = a_console(width)
+    print_runs([(a_run(), TOTALS), (a_run(n_cases=None, status="interrupted"), TOTALS)], console)
+    text = drawn(console)
+    assert text.count("20250131-k3fx") == 2
+    assert "finished" in text
+    assert "interrupted" in text
+    assert max(len(line) for line in text.splitlines()) <= width
+    assert not {"\x1b", "\x07", "\u202e", "\ud800"} & set(text)
+
+
+def test_a_run_is_shown_with_its_facts_and_results() -> None:
+    console = a_console(120)
+    show_run(a_run(), TOTALS, [a_result()], console)
+    text = " ".join(drawn(console).split())
+    for part in (
+        *("20250131-k3fx", "configured", "sequential", "4 calls, 120 tokens", "1 call failed"),
+        *("2 calls had been paid for by other runs", "s_norm", "Feedback on A", "Critic: good"),
+    ):
+        assert part in text, part
+
+
+def test_as_json_there_is_nothing_but_json(capsys: pytest.CaptureFixture[str]) -> None:
+    show_run(a_run(), TOTALS, [a_result(), a_result()], as_json=True)
+    print_runs([(a_run(), TOTALS)], as_json=True)
+    *results, run = capsys.readouterr().out.splitlines()
+    assert [DebateResult.from_json(line) for line in results] == [a_result()] * 2
+    assert json.loads(run)["tokens"] == 120

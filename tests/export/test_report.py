@@ -256,3 +256,17 @@ def test_it_is_written_whole_or_not_at_all(tmp_path: Path, make_result: Make) ->
     with pytest.raises(InputError, match="cannot be written"):
         write_report([make_result()], tmp_path / "none" / "r.html")
     assert list(tmp_path.iterdir()) == [path]
+
+
+def test_facts_may_be_told_when_all_results_have_been_read(
+    tmp_path: Path, make_result: Make
+) -> None:
+    read: list[int] = []
+
+    def results() -> Iterator[DebateResult]:
+        for index in range(3):
+            read.append(index)
+            yield make_result(index=index)
+
+    write_report(results(), tmp_path / "r.html", lambda: {"Read": f"{len(read)} so far"})
+    assert "Read 3 so far" in Outline((tmp_path / "r.html").read_text()).text

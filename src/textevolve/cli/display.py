@@ -6,11 +6,10 @@ lines, without control codes.
 
 from __future__ import annotations
 
-import math
 import time
 from collections import deque
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from types import TracebackType
 from typing import Any, Self
 
@@ -22,19 +21,14 @@ from rich.rule import Rule
 from rich.spinner import Spinner
 from rich.text import Text
 
-from textevolve.cli.tables import (
-    agent_style,
-    draw_facts,
-    open_console,
-    print_result,
-    safe,
-    turn_scores,
-)
+from textevolve.cli.drawing import agent_style, draw_facts, open_console, safe
+from textevolve.cli.pace import Pace, Spent
+from textevolve.cli.tables import print_result, turn_scores
 from textevolve.debate.profile import Profile, override
 from textevolve.debate.record import result_figures
 from textevolve.debate.result import DebateResult, Turn
 from textevolve.errors import InputError
-from textevolve.evaluation import Case, Usage
+from textevolve.evaluation import Case
 from textevolve.events import CallFinished, CallRetried, Event, StepFinished, StepStarted
 from textevolve.export import wording
 
@@ -42,32 +36,6 @@ Clock = Callable[[], float]
 INPUT_SHOWN, CANDIDATE_SHOWN = 600, 200
 REDRAWN_PER_SECOND = 8
 LINE_EVERY = 10.0
-
-
-@dataclass
-class Spent:
-    """What calls have used so far; calls that the journal answered are counted apart."""
-
-    usage: Usage = field(default_factory=Usage)
-    known_cost: float = 0.0
-    replayed: int = 0
-    failed: int = 0
-    retries: int = 0
-
-    def add(self, call: CallFinished) -> None:
-        if call.replayed:
-            self.replayed += 1
-            return
-        self.failed += call.error is not None
-        self.usage += call.usage
-        self.known_cost += call.usage.cost or 0.0
-
-    @property
-    def cost(self) -> str:
-        """`$0.12`, or `at least $0.12` where a part has no known price."""
-        if self.usage.cost is None and self.known_cost:
-            return f"at least {wording.money(self.known_cost)}"
-        return wording.money(self.usage.cost)
 
 
 @dataclass
@@ -266,35 +234,6 @@ def retry_line(event: CallRetried) -> Text:
     why = wording.shorten(event.reason, 160)
     wait = wording.duration(event.wait)
     return safe(f"{event.model}: {why}; attempt {event.attempt + 1} in {wait}", "dim")
-
-
-class Pace:
-    """A rate that follows the present: events a second, older ones weighing less and less.
-
-    An event of `memory` seconds ago weighs 1/e. From the start on it is unbiased, since the time
-    that has passed is weighed likewise.
-    """
-
-    def __init__(self, now: float, memory: float = 60.0) -> None:
-        self.memory = memory
-        self._last = now
-        self._amount = self._time = 0.0
-
-    def note(self, now: float, amount: float = 1.0) -> None:
-        self._pass(now)
-        self._amount += amount
-
-    def rate(self, now: float) -> float:
-        """Events a second; 0 as long as there was none."""
-        self._pass(now)
-        return self._amount / self._time if self._time > 0 else 0.0
-
-    def _pass(self, now: float) -> None:
-        passed = max(0.0, now - self._last)
-        kept = math.exp(-passed / self.memory)
-        self._amount *= kept
-        self._time = self._time * kept + self.memory * (1 - kept)
-        self._last = max(now, self._last)
 
 
 class BatchProgress:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import heapq
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -32,14 +32,15 @@ TEXT_SHOWN = 20_000
 def write_report(
     results: Iterable[DebateResult],
     path: str | Path,
-    facts: Mapping[str, str] | None = None,
+    facts: Mapping[str, str] | Callable[[], Mapping[str, str]] | None = None,
     *,
     title: str = "",
     in_full: int | None = None,
 ) -> int:
     """Write the report, and say how many cases it covers; `-` is standard output.
 
-    `facts` about the run are shown as given, each under its name. Up to 500 cases are shown in
+    `facts` about the run are shown as given, each under its name; a function is asked for them
+    when all results have been read. Up to 500 cases are shown in
     full; of more, the 100 that failed or were most disputed (`in_full` sets another number).
     Memory does not grow with the number of cases beyond that.
 
@@ -54,7 +55,7 @@ def write_report(
     heading = title or (wording.shorten(single.case.input, 90) if single else "Results of a run")
     parts = template.generate(
         title=heading,
-        facts=dict(facts or {}),
+        facts=dict((facts() if callable(facts) else facts) or {}),
         overview=overview,
         histogram=charts.draw_histogram(overview.histogram),
         details=(describe(result) for result in overview.chosen),

@@ -1,0 +1,65 @@
+"""What a run's calls have used so far, and how fast it goes. Nothing here draws."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+
+from textevolve.evaluation import Usage
+from textevolve.events import CallFinished
+from textevolve.export import wording
+
+
+@dataclass
+class Spent:
+    """What calls have used so far; calls that the journal answered are counted apart."""
+
+    usage: Usage = field(default_factory=Usage)
+    known_cost: float = 0.0
+    replayed: int = 0
+    failed: int = 0
+    retries: int = 0
+
+    def add(self, call: CallFinished) -> None:
+        if call.replayed:
+            self.replayed += 1
+            return
+        self.failed += call.error is not None
+        self.usage += call.usage
+        self.known_cost += call.usage.cost or 0.0
+
+    @property
+    def cost(self) -> str:
+        """`$0.12`, or `at least $0.12` where a part has no known price."""
+        if self.usage.cost is None and self.known_cost:
+            return f"at least {wording.money(self.known_cost)}"
+        return wording.money(self.usage.cost)
+
+
+class Pace:
+    """A rate that follows the present: events a second, older ones weighing less and less.
+
+    An event of `memory` seconds ago weighs 1/e. From the start on it is unbiased, since the time
+    that has passed is weighed likewise.
+    """
+
+    def __init__(self, now: float, memory: float = 60.0) -> None:
+        self.memory = memory
+        self._last = now
+        self._amount = self._time = 0.0
+
+    def note(self, now: float, amount: float = 1.0) -> None:
+        self._pass(now)
+        self._amount += amount
+
+    def rate(self, now: float) -> float:
+        """Events a second; 0 as long as there was none."""
+        self._pass(now)
+        return self._amount / self._time if self._time > 0 else 0.0
+
+    def _pass(self, now: float) -> None:
+        passed = max(0.0, now - self._last)
+        kept = math.exp(-passed / self.memory)
+        self._amount *= kept
+        self._time = self._time * kept + self.memory * (1 - kept)
+        self._last = max(now, self._last)
