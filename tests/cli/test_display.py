@@ -137,9 +137,18 @@ def test_missing_figures_are_dashes() -> None:
     assert "no scores: the budget is spent" in text
     assert "0 % (0 of 3 turns)" in text
     assert "0.00" not in text
-    table = next(line for line in text.splitlines() if "s_norm" in line)
-    row = text.splitlines()[text.splitlines().index(table) + 2]
-    assert row.count("–") >= 5
+    assert "s_norm" not in text
+    named = "Critic in round 1, Supporter in round 1, Neutral Observer in round 1"
+    assert f"{named}: the budget is spent" in " ".join(text.split())
+
+
+def test_a_run_with_a_case_without_scores_has_dashes() -> None:
+    failed = a_result(turns=(), convergence=(), stopped="failed", failure=Failure("failed", "odd"))
+    console = a_console()
+    print_results([failed, a_result()], console)
+    row = next(line for line in drawn(console).splitlines() if "failed   " in line)
+    assert row.count("–") == 3
+    assert "0.00" not in row
 
 
 def test_a_tie_and_a_change_of_winner_are_said() -> None:

@@ -150,7 +150,12 @@ def test_every_part_of_a_debate_is_there(tmp_path: Path, make_result: Make) -> N
     for part in (
         *("input words", "words 0", "words 2", "argued words", "good words", "weak words"),
         *("mend words", "recalled words", "local/m words", "no use words", "answer read: strict"),
-        *("Neutral Observer, round 2, failed", "3 forged marks", "Coverage 83 %", "a plain"),
+        *(
+            "failed, Neutral Observer in round 2: no use words",
+            "3 forged marks",
+            "Coverage 83 %",
+            "a plain",
+        ),
         *("round 1, Critic, A, confidence: ", "round 2, Neutral Observer, C, accuracy: missing"),
         *(f"{score:.2f}" for score in result.scores),
         *(f"{score:.2f}" for score in result.round_one),

@@ -231,7 +231,7 @@ def _turn_note(turn: Turn) -> str:
 
 def retry_line(event: CallRetried) -> Text:
     """A retry in one line."""
-    why = wording.shorten(event.reason, 160)
+    why = wording.shorten(event.reason.removeprefix(f"{event.model}: "), 160)
     wait = wording.duration(event.wait)
     return safe(f"{event.model}: {why}; attempt {event.attempt + 1} in {wait}", "dim")
 
@@ -292,7 +292,7 @@ class BatchProgress:
             self._print_line(now)
         elif isinstance(event, CallRetried):
             self.spent.retries += 1
-            self._notes.append((now, wording.shorten(event.reason, 100)))
+            self._notes.append((now, wording.shorten(event.reason, 160)))
 
     def advance(self, result: DebateResult) -> None:
         """Count one more case."""

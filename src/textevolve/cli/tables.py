@@ -102,18 +102,19 @@ def result_facts(
     result: DebateResult, *, kept: str = "", replayed: int | None = None
 ) -> list[tuple[str, Text]]:
     """What is to be said below the final table, each with its heading."""
-    facts = [("Winner", Text(wording.verdict(result), "bold green" if result.scored else "red"))]
+    heading, style = ("Winner", "bold green") if result.scored else ("Result", "red")
+    facts = [(heading, Text(wording.verdict(result), style))]
     if result.scored and (changes := wording.changes(result)):
         facts.append(("Debate", Text(changes)))
-    turns = int(np.prod(result.tensor.shape[:2]))
+    planned = int(np.prod(result.tensor.shape[:2]))
     present = sum(t.scores is not None for t in result.turns)
     facts.append(
         (
             "Coverage",
             Text(
-                f"{wording.percent(result.coverage)} ({present} of {wording.count(turns, 'turn')}"
+                f"{wording.percent(result.coverage)} ({present} of {wording.count(planned, 'turn')}"
                 f"); {wording.ending(result)}",
-                "" if present == turns else "yellow",
+                "" if present == planned else "yellow",
             ),
         )
     )
@@ -126,10 +127,9 @@ def result_facts(
     if marks:
         said = wording.count(marks, "forged mark")
         facts.append(("Disarmed", Text(f"{said} in the texts, made harmless", "yellow")))
-    for turn in result.turns:
-        if turn.failure:
-            where = f"{result.agents[turn.agent]}, round {turn.round + 1}: "
-            facts.append((turn.failure.kind.capitalize(), safe(where + turn.failure.reason, "red")))
+    for failure, turns in wording.failures(result).items():
+        named = ", ".join(f"{result.agents[t.agent]} in round {t.round + 1}" for t in turns)
+        facts.append((failure.kind.capitalize(), safe(f"{named}: {failure.reason}", "red")))
     if kept:
         facts.append(("Kept", safe(kept)))
     return facts
@@ -145,7 +145,7 @@ def print_result(
 ) -> None:
     """The final table of one debate and what there is to say about it."""
     console = console or open_console()
-    if result.case.candidates and result.tensor.values.size:
+    if any(turn.scores is not None for turn in result.turns):
         console.print(result_table(result, console.width))
         console.print()
     console.print(draw_facts(result_facts(result, kept=kept, replayed=replayed)))
@@ -255,9 +255,12 @@ def print_runs(
         Column("calls", [Text(f"{totals.spent.calls:,}") for _, totals in rows]),
         Column("tokens", [Text(f"{totals.spent.tokens:,}") for _, totals in rows]),
         Column("cost", [Text(_cost(totals.spent.cost)) for _, totals in rows]),
-        Column("model", [safe(str(run.spec.get("model", "")), "dim") for run, _ in rows]),
+        Column(
+            "model",
+            [Text(wording.shorten(str(run.spec.get("model", "")), 24), "dim") for run, _ in rows],
+        ),
     ]
-    room = 14
+    room = 28
     while len(columns) > 2 and room + sum(c.width + GAP for c in columns) > console.width:
         columns.pop()
     console.print(draw_columns(labels, columns, console.width))

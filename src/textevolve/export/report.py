@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import heapq
 import math
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -19,7 +19,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from textevolve.debate import tensor as arithmetic
 from textevolve.debate.record import result_figures
 from textevolve.debate.result import DebateResult, Turn
-from textevolve.evaluation import Usage
+from textevolve.evaluation import Failure, Usage
 from textevolve.export import charts, wording
 from textevolve.export.files import open_target
 
@@ -209,7 +209,7 @@ class Detail:
     heat_map: charts.HeatMap
     disagreement: charts.BarChart
     rounds: tuple[Round, ...]
-    failures: tuple[Turn, ...]
+    failures: Mapping[Failure, Sequence[Turn]]
 
 
 def describe(result: DebateResult) -> Detail:
@@ -225,7 +225,7 @@ def describe(result: DebateResult) -> Detail:
         heat_map=charts.draw_heat_map(result),
         disagreement=charts.draw_disagreement(result),
         rounds=tuple(_round(result, r) for r in range(len(result.convergence))),
-        failures=tuple(t for t in result.turns if t.failure),
+        failures=wording.failures(result),
     )
 
 

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 
 from textevolve.debate.order import place_candidates
 from textevolve.debate.result import DebateResult, Turn
-from textevolve.evaluation import Usage
+from textevolve.evaluation import Failure, Usage
 
 # All control characters but line feed and tab, what turns the direction of writing around, and
 # half surrogate pairs: a terminal may obey them, or be unable to print them.
@@ -130,6 +130,15 @@ def reason(result: DebateResult) -> str:
         return ""
     found = result.failure or next((t.failure for t in result.turns if t.failure), None)
     return found.reason if found else "no turn gave scores"
+
+
+def failures(result: DebateResult) -> dict[Failure, list[Turn]]:
+    """The turns that failed, those with the same reason together."""
+    found: dict[Failure, list[Turn]] = {}
+    for turn in result.turns:
+        if turn.failure:
+            found.setdefault(turn.failure, []).append(turn)
+    return found
 
 
 def changes(result: DebateResult) -> str:
