@@ -62,7 +62,7 @@ def evaluate(
     aggregation: Annotated[str | None, typer.Option(help="mean, median or trimmed.")] = None,
     temperature: Annotated[float | None, typer.Option(help="Of the softmax, above 0.")] = None,
     sampling_temperature: Annotated[
-        float | None, typer.Option(help="Of the model; its own default if not given.")
+        str | None, typer.Option(help="Of the model; 'none': its own default.")
     ] = None,
     threshold: Annotated[
         float | None, typer.Option(help="Score from 0 to 1 from which a candidate passes.")

@@ -42,7 +42,9 @@ def execute(
     """Do what is missing of a run, draw it, write its results, and return the exit code."""
     ended = _Ended()
     try:
-        with closing(_draw(store, run, settings, limits, ended, quiet=as_json)) as results:
+        with closing(
+            _draw(store, run, settings, limits, ended, quiet=as_json or output == "-")
+        ) as results:
             if output is not None:
                 write_output(results, output, run, store)
             else:
@@ -159,13 +161,19 @@ def write_output(
 ) -> int:
     """Write results in the format of the file's suffix; returns how many there were."""
     if output.endswith(".html"):
-        from textevolve.cli.tables import run_facts
         from textevolve.export.report import write_report
 
-        return write_report(results, output, lambda: run_facts(run, store.run_totals(run.id)))
+        return write_report(results, output, lambda: _facts(store, run.id))
     from textevolve.export.tables import write_results
 
     return write_results(results, output, turns=turns)
+
+
+def _facts(store: Store, run_id: str) -> dict[str, str]:
+    """The run's facts as they stand when they are asked for, which is after its last result."""
+    from textevolve.cli.tables import run_facts
+
+    return run_facts(store.get_run(run_id), store.run_totals(run_id))
 
 
 def _say(text: str) -> None:

@@ -105,7 +105,7 @@ class Profile(_Frozen):
     `weights` (w): for each component a number in [0, 1]; none given: all 1; a component left out of
     given weights has weight 0, and is scored all the same. `rounds` (r) >= 1. `convergence` (c) in
     [0, 1]; None: no early stop. `history_rounds` (l): past rounds that a turn sees; None: all.
-    `temperature` (T) is the softmax's; `sampling_temperature` is the model's.
+    `temperature` (T) is the softmax's; `sampling_temperature` is the model's, None: its default.
     """
 
     name: Name = "custom"
@@ -123,12 +123,12 @@ class Profile(_Frozen):
     aggregation: Aggregation = "mean"
     select: Selection = "argmax"
     temperature: float = Field(default=1.0, gt=0)
-    sampling_temperature: float | None = Field(default=None, ge=0, le=2)
+    sampling_temperature: float | None = Field(default=0.0, ge=0, le=2)
     max_answer_tokens: int = Field(default=1200, ge=32)
     threshold: float = Field(default=0.5, ge=0, le=1)
     seed: int = 0
 
-    @field_validator("convergence", "history_rounds", mode="before")
+    @field_validator("convergence", "history_rounds", "sampling_temperature", mode="before")
     @classmethod
     def _none_by_name(cls, value: Any) -> Any:
         return None if isinstance(value, str) and value.strip().lower() == "none" else value

@@ -25,7 +25,7 @@ from textevolve.debate.readout import (
     read_stated,
 )
 from textevolve.debate.result import Turn
-from textevolve.errors import AnswerError, BudgetError, FatalModelError, ModelError
+from textevolve.errors import AnswerError, BudgetError, FatalModelError, InputError, ModelError
 from textevolve.evaluation import Case, Failure, Usage
 from textevolve.events import Listener, StepFinished, StepStarted
 from textevolve.llm.model import Message, Model, Request, Response
@@ -194,7 +194,11 @@ async def _remember(stage: Stage, agent: Agent, history: Sequence[str]) -> tuple
         stage.case.candidates,
         "".join(history),
     )
-    return await stage.recall(cue)
+    try:
+        return await stage.recall(cue)
+    except Exception as error:  # the caller's code; only this case is to fail by it
+        reason = f"{type(error).__name__}: {error}"
+        raise InputError(f"the recall of {agent.name} failed: {reason}") from error
 
 
 async def _answer(asked: _Ask, order: tuple[int, ...], blank: Turn) -> Turn:
