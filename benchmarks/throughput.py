@@ -3,7 +3,8 @@
     python benchmarks/throughput.py [--debates 500 2000] [--in-flight 256] [--latency 0.2]
 
 Three agents, two rounds, sequential: six calls one after another in each debate. In one run, on one
-machine: ours with the journal on, and a bare aiohttp loop that posts the same bodies and reads the
+machine: ours with the journal on, as a library and as the command line runs it (it lets Python
+collect garbage less often), and a bare aiohttp loop that posts the same bodies and reads the
 answers. `ideal` is the time that perfect overlap would take: ceil(debates / in flight) x 6 x
 latency. Where the package `openai` is installed, a loop around it runs beside: what a judge built
 on the usual SDK has to start from.
@@ -13,6 +14,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import gc
 import json
 import math
 import os
@@ -29,6 +31,7 @@ from typing import Any
 import aiohttp
 
 from textevolve import aevaluate_batch
+from textevolve.cli.execution import calm_collector
 from textevolve.llm.testing import serve_in_process
 from textevolve.settings import Settings
 
@@ -133,8 +136,17 @@ async def main() -> None:
         for number in asked.debates:
             ideal = math.ceil(number / asked.in_flight) * CALLS * asked.latency
             bare = await measure(run_bare, url, number, asked.in_flight, bodies)
-            ours = await measure(run_ours, url, number, asked.in_flight, folder)
-            rows = [("bare aiohttp loop", bare), ("textevolve, journal on", ours)]
+            ours = await measure(run_ours, url, number, asked.in_flight, folder / "library")
+            usual = gc.get_threshold()
+            calm_collector()
+            calm = await measure(run_ours, url, number, asked.in_flight, folder / "calm")
+            gc.set_threshold(*usual)
+            gc.unfreeze()
+            rows = [
+                ("bare aiohttp loop", bare),
+                ("textevolve, as a library", ours),
+                ("as the command line runs", calm),
+            ]
             if find_spec("openai"):
                 sdk = await measure(run_sdk, url, number, asked.in_flight, bodies)
                 rows.append(("openai package alone", sdk))
