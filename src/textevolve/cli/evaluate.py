@@ -17,8 +17,6 @@ if TYPE_CHECKING:
     from textevolve.runs.spec import RunSpec
     from textevolve.settings import Settings
 
-BATCHES = (".jsonl", ".ndjson", ".json", ".csv", ".parquet")
-
 
 def evaluate(
     texts: Annotated[
@@ -90,7 +88,7 @@ def evaluate(
     from textevolve.api import specify
     from textevolve.cli.execution import check_output, execute
     from textevolve.engine import sync
-    from textevolve.runs.intake import read_cases
+    from textevolve.runs.intake import SUFFIXES, read_cases
     from textevolve.runs.work import begin
     from textevolve.settings import read_settings
     from textevolve.store.repository import open_store
@@ -115,7 +113,7 @@ def evaluate(
     limits = Limits(max_cost, max_tokens, max_calls)
     settings, _ = read_settings({"model": model, "store": store, "concurrency": concurrency})
     spec = sync.run(specify(settings, profile, model, options.given(parameters)))
-    batch = len(texts) == 1 and (texts[0] == "-" or Path(texts[0]).suffix.lower() in BATCHES)
+    batch = len(texts) == 1 and (texts[0] == "-" or Path(texts[0]).suffix.lower() in SUFFIXES)
     cases = read_cases(texts[0]) if batch else [_read_case(texts)]
     if dry_run:
         _show_estimate(spec, cases, settings, as_json)
@@ -135,10 +133,11 @@ def evaluate(
 def _read_case(texts: list[str]) -> Case:
     from textevolve.debate.protocol import check_case
     from textevolve.evaluation import Case
+    from textevolve.runs.intake import SUFFIXES
 
     if len(texts) < 2:
         given = texts[0] if texts else ""
-        kinds = ", ".join(BATCHES)
+        kinds = ", ".join(SUFFIXES)
         raise InputError(
             f"no candidates: give the input and one candidate or more, or a file of cases ({kinds})"
             + (f"; '{given[:40]}' is neither" if given else "")
