@@ -84,11 +84,12 @@ def _watch(jobs: set[Future[None]], folder: Path, transfer: Transfer) -> None:
 
 
 def _arrived(folder: Path) -> int:
+    # pip removes its scratch folders meanwhile; os.walk passes over one that is gone.
     total = 0
-    for path in folder.rglob("*"):
-        with suppress(OSError):
-            if path.is_file():
-                total += path.stat().st_size
+    for parent, _, names in os.walk(folder):
+        for name in names:
+            with suppress(OSError):
+                total += os.stat(os.path.join(parent, name)).st_size
     return total
 
 
