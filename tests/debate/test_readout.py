@@ -10,11 +10,11 @@ from textevolve.debate.readout import (
     probe_score,
     read_expected,
     read_points,
-    read_probe,
     read_stated,
 )
 from textevolve.errors import AnswerError, CapabilityError
 from textevolve.evaluation import Usage
+from textevolve.llm.choices import read_log_odds
 from textevolve.llm.model import Response, TokenLogprobs
 from textevolve.llm.structured import read_answer
 
@@ -100,7 +100,7 @@ def test_numbers_above_ten_and_words_have_no_part():
 
 
 def test_without_log_probabilities_the_readouts_say_so():
-    for read in (read_one, read_probe):
+    for read in (read_one, read_log_odds):
         with pytest.raises(CapabilityError, match="log-probabilities"):
             read(response("x"))
 
@@ -115,18 +115,18 @@ def test_the_probe_is_the_share_of_yes(yes):
     token = TokenLogprobs(
         "Yes", math.log(yes), (("Yes", math.log(yes)), ("No", math.log(1 - yes)), ("I", -20.0))
     )
-    assert probe_score(read_probe(response(tokens=[token]))) == pytest.approx(10 * yes, abs=1e-6)
+    assert probe_score(read_log_odds(response(tokens=[token]))) == pytest.approx(10 * yes, abs=1e-6)
 
 
 def test_spellings_are_added_up_and_an_absent_side_is_bounded():
     top = ((" yes", math.log(0.3)), ("YES", math.log(0.3)), ("no", math.log(0.2)))
     assert probe_score(
-        read_probe(response(tokens=[TokenLogprobs(" yes", top[0][1], top)]))
+        read_log_odds(response(tokens=[TokenLogprobs(" yes", top[0][1], top)]))
     ) == pytest.approx(7.5)
     alone = TokenLogprobs("Yes", math.log(0.9), (("Yes", math.log(0.9)), ("Well", math.log(1e-5))))
-    assert 9.99 < probe_score(read_probe(response(tokens=[alone]))) < 10
+    assert 9.99 < probe_score(read_log_odds(response(tokens=[alone]))) < 10
 
 
 def test_neither_yes_nor_no_is_no_score():
     with pytest.raises(AnswerError, match="neither yes nor no"):
-        read_probe(response(tokens=[TokenLogprobs("Perhaps", -0.1, (("Perhaps", -0.1),))]))
+        read_log_odds(response(tokens=[TokenLogprobs("Perhaps", -0.1, (("Perhaps", -0.1),))]))

@@ -21,7 +21,6 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from textevolve.debate import tensor as arithmetic
-from textevolve.debate.fence import disarm, draw_nonce, fence
 from textevolve.debate.order import draw_labels
 from textevolve.debate.profile import Agent, Profile, override
 from textevolve.debate.result import DebateResult, Stop, Turn
@@ -30,6 +29,7 @@ from textevolve.engine.local import gather_bounded
 from textevolve.errors import InputError
 from textevolve.evaluation import Case, Failure, Usage
 from textevolve.events import Listener, StepFinished, silence
+from textevolve.llm.fence import disarm, draw_nonce, fence
 from textevolve.llm.model import Model
 from textevolve.memory.recall import Recall, nothing
 

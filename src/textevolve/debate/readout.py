@@ -17,9 +17,9 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, create_model
 
 from textevolve.debate.result import Points
 from textevolve.errors import AnswerError, CapabilityError
+from textevolve.llm.choices import probability
 from textevolve.llm.model import Response, TokenLogprobs
 
-TOP_LOGPROBS = 20
 HIGHEST = 10
 
 
@@ -170,38 +170,6 @@ def _share_of_zero(token: TokenLogprobs) -> float:
     return min(1.0, sum(math.exp(p) for text, p in listed.items() if text.strip() == "0"))
 
 
-def read_probe(response: Response) -> float:
-    """The log-odds of yes against no in the first token of a probe's answer.
-
-    Spellings ("Yes", " yes", "YES") are added up. A side that is not among the alternatives is
-    given the probability of the last one listed, which bounds it from above.
-
-    Raises:
-        CapabilityError: the endpoint gave no log-probabilities.
-        AnswerError: the answer is empty, or neither yes nor no is among the alternatives.
-    """
-    if not response.text and not response.logprobs:
-        raise AnswerError("a probe's answer was empty")
-    if not response.logprobs:
-        raise CapabilityError(
-            "the endpoint gives no log-probabilities, which the readout 'probe' needs;"
-            " use --readout stated"
-        )
-    token = response.logprobs[0]
-    listed = dict(token.top)
-    listed.setdefault(token.token, token.logprob)
-    sides = {"yes": 0.0, "no": 0.0}
-    for text, logprob in listed.items():
-        word = text.strip().strip(".,:;!\"'*").lower()
-        if word in sides:
-            sides[word] += math.exp(logprob)
-    if not any(sides.values()):
-        raise AnswerError(f"the probe was answered neither yes nor no, but {token.token!r}")
-    least = min(math.exp(p) for p in listed.values())
-    yes, no = (max(share, min(least, 1e-3), 1e-12) for share in (sides["yes"], sides["no"]))
-    return math.log(yes) - math.log(no)
-
-
 def probe_score(log_odds: float) -> float:
     """10 x P(yes) / (P(yes) + P(no))."""
-    return HIGHEST / (1.0 + math.exp(-log_odds))
+    return HIGHEST * probability(log_odds)

@@ -12,22 +12,21 @@ from functools import cache
 
 from pydantic import BaseModel
 
-from textevolve.debate.fence import disarm, fence
 from textevolve.debate.order import place_candidates
 from textevolve.debate.profile import Agent, Profile
 from textevolve.debate.readout import (
-    TOP_LOGPROBS,
     answer_type,
     probe_score,
     read_expected,
     read_points,
-    read_probe,
     read_stated,
 )
 from textevolve.debate.result import Turn
 from textevolve.errors import AnswerError, BudgetError, FatalModelError, InputError, ModelError
 from textevolve.evaluation import Case, Failure, Usage
 from textevolve.events import Listener, StepFinished, StepStarted
+from textevolve.llm.choices import TOP_LOGPROBS, read_log_odds
+from textevolve.llm.fence import disarm, fence
 from textevolve.llm.model import Message, Model, Request, Response
 from textevolve.llm.structured import Structured, UnusableAnswer, ask_structured
 from textevolve.llm.template import Template, load_template
@@ -272,7 +271,7 @@ async def _probe(
             "total": len(stage.labels) * len(components),
         }
         stage.listener(StepStarted(stage.case.id, "probe", details))
-        return read_probe(response)
+        return read_log_odds(response)
 
     cells = [(j, k) for j in range(len(stage.labels)) for k in range(len(components))]
     work: list[Callable[[], Awaitable[float]]] = [(lambda j=j, k=k: ask(j, k)) for j, k in cells]

@@ -1,4 +1,4 @@
-"""Fences around text that is judged, so that nothing inside can pass for a rule of the debate.
+"""Fences around text that is data, so that nothing inside can pass for a rule of the prompt.
 
 A mark carries a nonce that occurs in none of the texts, so a candidate cannot close its own fence.
 Control tokens of chat formats are broken up, since many servers would read them as a change of

@@ -3,7 +3,7 @@ import re
 from hypothesis import given
 from hypothesis import strategies as st
 
-from textevolve.debate.fence import disarm, draw_nonce, fence
+from textevolve.llm.fence import disarm, draw_nonce, fence
 
 
 @given(st.lists(st.text(), min_size=1, max_size=4), st.integers(0, 9))
