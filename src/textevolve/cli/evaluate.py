@@ -88,7 +88,8 @@ def evaluate(
     from textevolve.api import specify
     from textevolve.cli.execution import check_output, execute
     from textevolve.engine import sync
-    from textevolve.runs.intake import SUFFIXES, read_cases
+    from textevolve.rows import SUFFIXES
+    from textevolve.runs.intake import read_cases
     from textevolve.runs.work import begin
     from textevolve.settings import read_settings
     from textevolve.store.repository import open_store
@@ -133,7 +134,7 @@ def evaluate(
 def _read_case(texts: list[str]) -> Case:
     from textevolve.debate.protocol import check_case
     from textevolve.evaluation import Case
-    from textevolve.runs.intake import SUFFIXES
+    from textevolve.rows import SUFFIXES
 
     if len(texts) < 2:
         given = texts[0] if texts else ""
@@ -151,7 +152,7 @@ def _read_case(texts: list[str]) -> Case:
 
 
 def _read_text(text: str) -> str:
-    from textevolve.runs.intake import read_text
+    from textevolve.rows import read_text
 
     if text == "-":
         return read_text(text)

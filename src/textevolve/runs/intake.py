@@ -2,30 +2,23 @@
 
 A case has `input`, `candidates` (a list; in a table also the columns `candidate_1`, `candidate_2`,
 ...), an optional `id`, and parameters of its own, by name or under `parameters`. Other fields are
-left alone. Files are read lazily, except JSON.
+left alone.
 """
 
 from __future__ import annotations
 
-import csv
 import difflib
-import itertools
-import json
 import re
-import sys
-from collections.abc import Generator, Iterable, Iterator, Mapping
-from contextlib import contextmanager
-from pathlib import Path
-from typing import IO, Any, TypeAlias, cast
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any, TypeAlias, cast
 
 from textevolve.debate.profile import Profile, load_profile
-from textevolve.errors import InputError, SettingsError
+from textevolve.errors import InputError
 from textevolve.evaluation import Case
+from textevolve.rows import Placed, read_rows
 
 CaseLike: TypeAlias = Case | Mapping[str, Any] | tuple[str, Iterable[str]]
 
-STANDARD_INPUT = "-"
-SUFFIXES = (".jsonl", ".ndjson", ".json", ".csv", ".parquet")
 _PARAMETERS = (*(name for name in Profile.model_fields if name not in ("name", "description")),)
 _COLUMN = re.compile(r"candidate[_ ]?(\d+)$")
 
@@ -36,64 +29,11 @@ def read_cases(path: str) -> Iterator[Case]:
     Raises:
         InputError: the file cannot be read, or a line is not a case; names file and line.
     """
-    if path == STANDARD_INPUT:
-        with _opened(path) as file:
-            yield from _number(_jsonl(file, _name(path)))
-        return
-    suffix = Path(path).suffix.lower()
-    if suffix not in SUFFIXES:
-        raise InputError(f"{path}: cases are read from {', '.join(SUFFIXES)} files")
-    if suffix == ".parquet":
-        yield from _number(_parquet(path))
-        return
-    with _opened(path) as file:
-        if suffix == ".csv":
-            rows = _csv(file, path)
-        elif suffix == ".json":
-            rows = _json(file, path)
-        else:
-            rows = _jsonl(file, path)
-        yield from _number(rows)
+    yield from _number(read_rows(path, "case", _is_text))
 
 
-def read_text(path: str) -> str:
-    """The whole text of a file; `-` is standard input.
-
-    Raises:
-        InputError: the file cannot be read, or is not UTF-8.
-    """
-    with _opened(path) as file:
-        return file.read()
-
-
-def _name(path: str) -> str:
-    return "standard input" if path == STANDARD_INPUT else path
-
-
-@contextmanager
-def _opened(path: str) -> Generator[IO[str]]:
-    try:
-        if path == STANDARD_INPUT:
-            yield _standard_input()
-        else:
-            with open(path, encoding="utf-8-sig", newline="") as file:
-                yield file
-    except UnicodeDecodeError as error:
-        raise InputError(
-            f"{_name(path)}: not UTF-8 text (byte {error.start}); convert it first"
-        ) from None
-    except OSError as error:
-        raise InputError(f"{_name(path)}: cannot be read ({error.strerror})") from None
-
-
-def _standard_input() -> IO[str]:
-    """As UTF-8, like the files, whatever the terminal's encoding is."""
-    if sys.stdin is None:  # pyright: ignore[reportUnnecessaryComparison]  closed from the start
-        raise InputError("standard input: is closed")
-    reconfigure = getattr(sys.stdin, "reconfigure", None)
-    if reconfigure is not None:
-        reconfigure(encoding="utf-8", errors="strict")
-    return sys.stdin
+def _is_text(column: str) -> bool:
+    return column in ("input", "id") or _COLUMN.match(column.lower()) is not None
 
 
 def take_case(given: CaseLike, where: str = "case") -> Case:
@@ -121,7 +61,7 @@ def take_cases(given: Iterable[CaseLike]) -> Iterator[Case]:
         )
 
 
-def _number(rows: Iterator[tuple[str, Mapping[str, Any]]]) -> Iterator[Case]:
+def _number(rows: Iterator[Placed]) -> Iterator[Case]:
     """Each row as a case; one without an id is called by its number."""
     number = 0
     for number, (where, row) in enumerate(rows, 1):
@@ -167,78 +107,3 @@ def _parameters(row: Mapping[str, Any], where: str) -> dict[str, Any]:
         data = profile.model_dump(mode="json", include=set(stated) - {"description"})
         found = {**data, **found}
     return found
-
-
-def _jsonl(file: Iterable[str], name: str) -> Iterator[tuple[str, Mapping[str, Any]]]:
-    for number, line in enumerate(file, 1):
-        if line.strip():
-            where = f"{name}:{number}"
-            yield where, _mapping(_parse(line, where), where)
-
-
-def _json(file: IO[str], name: str) -> Iterator[tuple[str, Mapping[str, Any]]]:
-    data = _parse(file.read(), name)
-    if not isinstance(data, list):
-        raise InputError(f"{name}: must be a list of cases")
-    for number, row in enumerate(cast(list[Any], data), 1):
-        where = f"{name}: case {number}"
-        yield where, _mapping(row, where)
-
-
-def _parse(text: str, where: str) -> Any:
-    try:
-        return json.loads(text)
-    except json.JSONDecodeError as error:
-        raise InputError(f"{where}: not valid JSON: {error.msg} at column {error.colno}") from None
-    except ValueError as error:  # a number of thousands of digits
-        raise InputError(f"{where}: not valid JSON: {str(error).split(';')[0]}") from None
-    except RecursionError:
-        raise InputError(f"{where}: not a case: nested too deeply") from None
-
-
-def _mapping(row: Any, where: str) -> Mapping[str, Any]:
-    if not isinstance(row, dict):
-        raise InputError(f"{where}: must be an object with 'input' and 'candidates'")
-    return cast(dict[str, Any], row)
-
-
-def _csv(file: IO[str], name: str) -> Iterator[tuple[str, Mapping[str, Any]]]:
-    csv.field_size_limit(sys.maxsize)
-    reader = csv.DictReader(file)
-    try:
-        for row in reader:
-            where = f"{name}:{reader.line_num}"
-            if None in row:
-                raise InputError(f"{where}: more cells than the header has columns")
-            yield where, {k: _cell(k, v) for k, v in row.items() if v not in (None, "")}
-    except csv.Error as error:
-        raise InputError(f"{name}:{reader.line_num}: not valid CSV: {error}") from None
-
-
-def _cell(column: str, value: str) -> Any:
-    """Texts stay as they are; a list of candidates and parameters are JSON where they can be."""
-    if column in ("input", "id") or _COLUMN.match(column.lower()):
-        return value
-    try:
-        return json.loads(value)
-    except ValueError:
-        return value
-
-
-def _parquet(path: str) -> Iterator[tuple[str, Mapping[str, Any]]]:
-    try:
-        from pyarrow import parquet
-    except ModuleNotFoundError:
-        raise SettingsError(
-            f'{path}: reading Parquet needs pyarrow: pip install "textevolve[parquet]"'
-        ) from None
-    counter = itertools.count(1)
-    try:
-        table: Any = parquet.ParquetFile(path)  # pyright: ignore[reportUnknownVariableType]
-        for batch in table.iter_batches(batch_size=200):
-            for row in batch.to_pylist():
-                yield f"{path}: row {next(counter)}", row
-    except OSError as error:
-        raise InputError(f"{path}: cannot be read ({error.strerror or error})") from None
-    except ValueError as error:  # pyarrow's own errors of content are of this kind
-        raise InputError(f"{path}: not a Parquet file ({error})") from None

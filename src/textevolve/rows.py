@@ -1,0 +1,166 @@
+"""Rows of a file, each with its place: JSON lines, JSON, CSV, Parquet; or standard input.
+
+What a row means (a case, a labelled item) is the business of whoever asks. Files are read lazily,
+except JSON.
+"""
+
+from __future__ import annotations
+
+import csv
+import itertools
+import json
+import sys
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import IO, Any, TypeAlias, cast
+
+from textevolve.errors import InputError, SettingsError
+
+Row: TypeAlias = Mapping[str, Any]
+Placed: TypeAlias = tuple[str, Row]
+"""Where a row stands ("cases.jsonl:3"), for messages, and the row."""
+
+STANDARD_INPUT = "-"
+SUFFIXES = (".jsonl", ".ndjson", ".json", ".csv", ".parquet")
+
+
+def read_rows(path: str, noun: str, is_text: Callable[[str], bool]) -> Iterator[Placed]:
+    """The rows of a file in order; `-` is JSON lines from standard input.
+
+    `noun` is what messages call a row. CSV has no types: a cell is read as JSON where it can be,
+    and as it stands in the columns of which `is_text` says so; empty cells are left out.
+
+    Raises:
+        InputError: the file cannot be read, or a line is not a row; names file and line.
+    """
+    if path == STANDARD_INPUT:
+        with _opened(path) as file:
+            yield from _jsonl(file, _name(path), noun)
+        return
+    suffix = Path(path).suffix.lower()
+    if suffix not in SUFFIXES:
+        raise InputError(f"{path}: {noun}s are read from {', '.join(SUFFIXES)} files")
+    if suffix == ".parquet":
+        yield from _parquet(path)
+        return
+    with _opened(path) as file:
+        if suffix == ".csv":
+            yield from _csv(file, path, is_text)
+        elif suffix == ".json":
+            yield from _json(file, path, noun)
+        else:
+            yield from _jsonl(file, path, noun)
+
+
+def read_text(path: str) -> str:
+    """The whole text of a file; `-` is standard input.
+
+    Raises:
+        InputError: the file cannot be read, or is not UTF-8.
+    """
+    with _opened(path) as file:
+        return file.read()
+
+
+def _name(path: str) -> str:
+    return "standard input" if path == STANDARD_INPUT else path
+
+
+@contextmanager
+def _opened(path: str) -> Generator[IO[str]]:
+    try:
+        if path == STANDARD_INPUT:
+            yield _standard_input()
+        else:
+            with open(path, encoding="utf-8-sig", newline="") as file:
+                yield file
+    except UnicodeDecodeError as error:
+        raise InputError(
+            f"{_name(path)}: not UTF-8 text (byte {error.start}); convert it first"
+        ) from None
+    except OSError as error:
+        raise InputError(f"{_name(path)}: cannot be read ({error.strerror})") from None
+
+
+def _standard_input() -> IO[str]:
+    """As UTF-8, like the files, whatever the terminal's encoding is."""
+    if sys.stdin is None:  # pyright: ignore[reportUnnecessaryComparison]  closed from the start
+        raise InputError("standard input: is closed")
+    reconfigure = getattr(sys.stdin, "reconfigure", None)
+    if reconfigure is not None:
+        reconfigure(encoding="utf-8", errors="strict")
+    return sys.stdin
+
+
+def _jsonl(file: Iterable[str], name: str, noun: str) -> Iterator[Placed]:
+    for number, line in enumerate(file, 1):
+        if line.strip():
+            where = f"{name}:{number}"
+            yield where, _mapping(_parse(line, where, noun), where, noun)
+
+
+def _json(file: IO[str], name: str, noun: str) -> Iterator[Placed]:
+    data = _parse(file.read(), name, noun)
+    if not isinstance(data, list):
+        raise InputError(f"{name}: must be a list of {noun}s")
+    for number, row in enumerate(cast(list[Any], data), 1):
+        where = f"{name}: {noun} {number}"
+        yield where, _mapping(row, where, noun)
+
+
+def _parse(text: str, where: str, noun: str) -> Any:
+    try:
+        return json.loads(text)
+    except json.JSONDecodeError as error:
+        raise InputError(f"{where}: not valid JSON: {error.msg} at column {error.colno}") from None
+    except ValueError as error:  # a number of thousands of digits
+        raise InputError(f"{where}: not valid JSON: {str(error).split(';')[0]}") from None
+    except RecursionError:
+        raise InputError(f"{where}: not a {noun}: nested too deeply") from None
+
+
+def _mapping(row: Any, where: str, noun: str) -> Row:
+    if not isinstance(row, dict):
+        raise InputError(f"{where}: must be an object with the fields of a {noun}")
+    return cast(dict[str, Any], row)
+
+
+def _csv(file: IO[str], name: str, is_text: Callable[[str], bool]) -> Iterator[Placed]:
+    csv.field_size_limit(sys.maxsize)
+    reader = csv.DictReader(file)
+    try:
+        for row in reader:
+            where = f"{name}:{reader.line_num}"
+            if None in row:
+                raise InputError(f"{where}: more cells than the header has columns")
+            filled = {k: v for k, v in row.items() if v not in (None, "")}
+            yield where, {k: v if is_text(k) else _cell(v) for k, v in filled.items()}
+    except csv.Error as error:
+        raise InputError(f"{name}:{reader.line_num}: not valid CSV: {error}") from None
+
+
+def _cell(value: str) -> Any:
+    try:
+        return json.loads(value)
+    except ValueError:
+        return value
+
+
+def _parquet(path: str) -> Iterator[Placed]:
+    try:
+        from pyarrow import parquet
+    except ModuleNotFoundError:
+        raise SettingsError(
+            f'{path}: reading Parquet needs pyarrow: pip install "textevolve[parquet]"'
+        ) from None
+    counter = itertools.count(1)
+    try:
+        table: Any = parquet.ParquetFile(path)  # pyright: ignore[reportUnknownVariableType]
+        for batch in table.iter_batches(batch_size=200):
+            for row in batch.to_pylist():
+                yield f"{path}: row {next(counter)}", row
+    except OSError as error:
+        raise InputError(f"{path}: cannot be read ({error.strerror or error})") from None
+    except ValueError as error:  # pyarrow's own errors of content are of this kind
+        raise InputError(f"{path}: not a Parquet file ({error})") from None
