@@ -12,11 +12,10 @@ from typing import Any, TypedDict, Unpack
 
 from textevolve.debate.order import Order
 from textevolve.debate.profile import Profile, Protocol, Readout, Selection, load_profile, override
-from textevolve.debate.protocol import check_case
 from textevolve.debate.result import DebateResult
 from textevolve.debate.tensor import Aggregation, ConvergenceMode
 from textevolve.engine import sync
-from textevolve.evaluation import Case
+from textevolve.evaluation import Case, check_case
 from textevolve.events import Listener, silence
 from textevolve.memory.recall import Recall, nothing
 from textevolve.runs.intake import CaseLike, take_cases

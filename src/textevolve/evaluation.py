@@ -10,6 +10,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol
 
+from textevolve.errors import InputError
+
 
 @dataclass(frozen=True, slots=True)
 class Case:
@@ -22,6 +24,27 @@ class Case:
     candidates: tuple[str, ...]
     id: str = ""
     parameters: Mapping[str, Any] = field(default_factory=dict[str, Any])
+
+
+def check_case(case: Case) -> None:
+    """Raises InputError where the case has nothing that can be judged."""
+    if not case.candidates:
+        raise InputError("no candidates: give at least one text to be judged")
+    named = [("the input", case.input)]
+    named += [(f"candidate {n}", text) for n, text in enumerate(case.candidates, 1)]
+    for name, text in named:
+        if not isinstance(text, str):  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise InputError(f"{name} is not a text but {type(text).__name__}")
+        if not text.strip():
+            raise InputError(f"{name} is blank")
+        if "\0" in text:
+            raise InputError(f"{name} has a NUL character at position {text.index(chr(0))}")
+        try:
+            text.encode()
+        except UnicodeEncodeError as error:
+            raise InputError(
+                f"{name} has half a surrogate pair at position {error.start}: not valid text"
+            ) from None
 
 
 @dataclass(frozen=True, slots=True)

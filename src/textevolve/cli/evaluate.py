@@ -132,8 +132,7 @@ def evaluate(
 
 
 def _read_case(texts: list[str]) -> Case:
-    from textevolve.debate.protocol import check_case
-    from textevolve.evaluation import Case
+    from textevolve.evaluation import Case, check_case
     from textevolve.rows import SUFFIXES
 
     if len(texts) < 2:

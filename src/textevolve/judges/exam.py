@@ -1,0 +1,157 @@
+"""What all judges share: the material as a prompt shows it, options, and the judgement.
+
+How a judge asks, and how it makes scores of the answers, stands in its own file.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from functools import cache, cached_property
+from typing import Any
+
+from textevolve.errors import AnswerError, BudgetError, InputError, ModelError
+from textevolve.evaluation import Case, EvaluationResult, Failure, Usage, check_case
+from textevolve.llm.choices import TOP_LOGPROBS, read_log_odds
+from textevolve.llm.fence import disarm, draw_nonce, fence
+from textevolve.llm.meter import Meter
+from textevolve.llm.model import Message, Model, Request
+from textevolve.llm.template import Template, load_template
+
+_VARIABLES = {
+    "rules": ("rules",),
+    "one": ("instruction", "reference", "response"),
+    "question": ("question",),
+    "two": ("instruction", "reference", "first", "second"),
+    "answer": ("instruction",),
+    "criteria": ("instruction", "most"),
+}
+
+
+@cache
+def prompt(name: str) -> Template:
+    return load_template("textevolve.judges", name, _VARIABLES[name])
+
+
+def prompts_version() -> dict[str, str]:
+    """The version of each prompt; a change of one makes another measurement."""
+    return {name: prompt(name).version for name in _VARIABLES}
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """What can be chosen for every judge.
+
+    `rules`: explicit rules on following the instruction, precision, and no credit for length.
+    `reference`: the judge first answers the input itself, in a call of its own, and sees that
+    answer beside what it judges. `side_by_side`: calls of one case that may be in flight together.
+    `seed` and `threshold` may also be set by a case's parameters.
+    """
+
+    rules: bool = False
+    reference: bool = False
+    seed: int = 0
+    threshold: float = 0.5
+    max_answer_tokens: int = 400
+    side_by_side: int = 64
+
+    def overridden(self, parameters: Mapping[str, Any]) -> Options:
+        """With a case's own `seed` and `threshold`.
+
+        Raises:
+            InputError: another parameter, or a value out of range.
+        """
+        for name, value in parameters.items():
+            if name == "seed" and isinstance(value, int):
+                continue
+            if name == "threshold" and isinstance(value, int | float) and 0 <= value <= 1:
+                continue
+            if name in ("seed", "threshold"):
+                raise InputError(f"{name}: {value!r} cannot be used")
+            raise InputError(f"'{name}' is no parameter of this judge; there are: seed, threshold")
+        return replace(self, **parameters)
+
+
+@dataclass(frozen=True, slots=True)
+class Judgement:
+    """One result or failure for each candidate, in the case's order.
+
+    A result's metadata has `log_odds`, by which candidates rank even where scores are near 0 or 1.
+    """
+
+    case: Case
+    result: tuple[EvaluationResult | Failure, ...]
+    usage: Usage = Usage()
+    seconds: float = 0.0
+    coverage: float = 1.0
+    details: Mapping[str, Any] = field(default_factory=dict[str, Any])
+
+
+class Exam:
+    """One case before a judge: its texts, fenced, and the calls made for it."""
+
+    def __init__(self, case: Case, model: Model, options: Options) -> None:
+        check_case(case)
+        self.case = case
+        self.options = options.overridden(case.parameters)
+        self.model = Meter(model)
+        self.nonce = draw_nonce((case.input, *case.candidates), self.options.seed)
+        self.instruction = self.fenced("instruction", case.input)
+        self.system = Message("system", (prompt("rules").render(rules=options.rules),))
+
+    def fenced(self, name: str, text: str) -> str:
+        return fence(name, disarm(text, self.nonce)[0], self.nonce)
+
+    @cached_property
+    def responses(self) -> tuple[str, ...]:
+        return tuple(self.fenced("response", text) for text in self.case.candidates)
+
+    async def own_answer(self) -> str:
+        """The judge's own answer to the input, fenced; empty where the option is off.
+
+        Raises:
+            AnswerError: it came empty. ModelError: it did not come.
+        """
+        if not self.options.reference:
+            return ""
+        asked = prompt("answer").render(instruction=self.instruction)
+        response = await self.model(
+            Request(
+                messages=(Message("user", (asked,)),),
+                temperature=0.0,
+                max_tokens=self.options.max_answer_tokens,
+                seed=self.options.seed,
+            )
+        )
+        if not response.text.strip():
+            raise AnswerError("the judge's own answer was empty")
+        return self.fenced("answer", response.text.strip())
+
+    async def choose(self, parts: tuple[str, ...], one: str, other: str) -> float:
+        """The log-odds of one word against another as the first token of the answer."""
+        response = await self.model(
+            Request(
+                messages=(self.system, Message("user", parts)),
+                temperature=0.0,
+                max_tokens=1,
+                seed=self.options.seed,
+                top_logprobs=TOP_LOGPROBS,
+            )
+        )
+        return read_log_odds(response, one, other)
+
+    def judgement(self, outcomes: list[EvaluationResult | Failure], **details: Any) -> Judgement:
+        scored = sum(not isinstance(outcome, Failure) for outcome in outcomes)
+        return Judgement(
+            case=self.case,
+            result=tuple(outcomes),
+            usage=self.model.usage,
+            seconds=self.model.seconds,
+            coverage=scored / len(outcomes),
+            details=details,
+        )
+
+
+def failure_of(error: ModelError | BudgetError) -> Failure:
+    """`skipped` for what a budget kept from being asked, else `failed`."""
+    return Failure("skipped" if isinstance(error, BudgetError) else "failed", str(error))

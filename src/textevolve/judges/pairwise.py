@@ -1,0 +1,131 @@
+"""Two candidates side by side, in both orders: which does better what the instruction asks?
+
+The log-odds of the two letters are averaged over the orders, so that a liking for a letter or a
+place cancels. More candidates than two: all pairs, or a sort, and Bradley-Terry scores.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Literal
+
+import numpy as np
+
+from textevolve.engine.local import gather_bounded
+from textevolve.errors import BudgetError, FatalModelError, InputError, ModelError
+from textevolve.evaluation import Case, EvaluationResult, Failure
+from textevolve.judges.exam import Exam, Judgement, Options, failure_of, prompt
+from textevolve.judges.ranking import all_pairs, bradley_terry, mean_wins, sort_candidates
+from textevolve.llm.choices import probability
+from textevolve.llm.model import Model
+
+Comparisons = Literal["all", "sorted"]
+
+
+@dataclass(frozen=True)
+class Pairwise:
+    """Compares candidates two at a time, each pair in both orders: two calls of one token a pair.
+
+    `comparisons`: `all` pairs, or those that a sort needs. The score of a candidate is its expected
+    share of wins against the others: with two candidates, the probability of being the better one.
+    """
+
+    model: Model
+    options: Options = field(default_factory=Options)
+    comparisons: Comparisons = "all"
+
+    async def __call__(self, case: Case, /) -> Judgement:
+        """
+        Raises:
+            InputError: the case or its parameters cannot be used, or it has fewer than two
+                candidates.
+            FatalModelError: no call can succeed; CapabilityError: without log-probabilities.
+        """
+        exam = Exam(case, self.model, self.options)
+        if len(case.candidates) < 2:
+            raise InputError("a pairwise judge needs at least two candidates")
+        table = _Comparisons(exam)
+        try:
+            table.reference = await exam.own_answer()
+            if self.comparisons == "all":
+                await table.compare_all()
+            else:
+                await sort_candidates(len(case.candidates), table.beats)
+        except FatalModelError:
+            raise
+        except (ModelError, BudgetError) as error:
+            return exam.judgement([failure_of(error)] * len(case.candidates))
+        return table.judgement()
+
+
+class _Comparisons:
+    """The pairs that were compared, each with the log-odds of the first one from both orders."""
+
+    def __init__(self, exam: Exam) -> None:
+        self.exam = exam
+        self.reference = ""
+        self.asked: dict[tuple[int, int], tuple[float, float]] = {}
+        self.failures: dict[tuple[int, int], Failure] = {}
+
+    async def compare_all(self) -> None:
+        """All pairs; one that fails is missing, and the scores come from the others."""
+
+        async def attempt(a: int, b: int) -> None:
+            try:
+                await self.compare(a, b)
+            except FatalModelError:
+                raise
+            except (ModelError, BudgetError) as error:
+                self.failures[a, b] = failure_of(error)
+
+        await gather_bounded(
+            [lambda pair=pair: attempt(*pair) for pair in all_pairs(len(self.exam.responses))],
+            self.exam.options.side_by_side,
+        )
+
+    async def beats(self, a: int, b: int) -> bool:
+        await self.compare(min(a, b), max(a, b))
+        mean = sum(self.asked[min(a, b), max(a, b)])
+        return mean > 0 if a < b else mean < 0
+
+    async def compare(self, a: int, b: int) -> None:
+        if (a, b) not in self.asked:
+            forward = await self._ask(a, b)
+            self.asked[a, b] = (forward, -await self._ask(b, a))
+
+    async def _ask(self, first: int, second: int) -> float:
+        shown = prompt("two").render(
+            instruction=self.exam.instruction,
+            reference=self.reference,
+            first=self.exam.responses[first],
+            second=self.exam.responses[second],
+        )
+        return await self.exam.choose((shown,), "A", "B")
+
+    def judgement(self) -> Judgement:
+        exam = self.exam
+        count = len(exam.responses)
+        wins = np.zeros((count, count))
+        for (a, b), odds in self.asked.items():
+            wins[a, b] = probability(sum(odds) / 2)
+            wins[b, a] = 1.0 - wins[a, b]
+        if count == 2 and self.asked:
+            mean = sum(self.asked[0, 1]) / 2
+            strengths, shares = np.array([mean, -mean]) / 2, wins.sum(axis=1)
+        else:
+            strengths = bradley_terry(wins)
+            shares = mean_wins(strengths)
+        outcomes = [self._outcome(j, float(strengths[j]), float(shares[j])) for j in range(count)]
+        asked = [{"first": a, "second": b, "log_odds": list(o)} for (a, b), o in self.asked.items()]
+        return exam.judgement(outcomes, comparisons=asked)
+
+    def _outcome(self, candidate: int, strength: float, share: float) -> EvaluationResult | Failure:
+        if not any(candidate in pair for pair in self.asked):
+            return next(f for pair, f in self.failures.items() if candidate in pair)
+        score = min(max(share, 0.0), 1.0)
+        return EvaluationResult(
+            score=score,
+            passed=score >= self.exam.options.threshold,
+            feedback=f"expected to win {score:.0%} of comparisons with the others",
+            metadata={"log_odds": strength},
+        )

@@ -1,0 +1,138 @@
+"""Judges by yes / no questions on one candidate at a time, read from the log-probabilities.
+
+A candidate is never seen beside its rivals, so no place in a list can favour it. `Probe` asks the
+same questions of every case; `Checklist` first has criteria written for the input.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Annotated
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from textevolve.engine.local import gather_bounded
+from textevolve.errors import BudgetError, FatalModelError, ModelError
+from textevolve.evaluation import Case, EvaluationResult, Failure
+from textevolve.judges.exam import Exam, Judgement, Options, failure_of, prompt
+from textevolve.llm.choices import probability
+from textevolve.llm.model import Message, Model, Request
+from textevolve.llm.structured import ask_structured
+
+QUESTIONS = (
+    "Does the response follow the instruction?",
+    "Would the person who wrote the instruction be satisfied with this response?",
+)
+MOST_CRITERIA = 5
+
+
+@dataclass(frozen=True)
+class Probe:
+    """Asks each of `questions` of each candidate: j x q calls of one token.
+
+    score = P(yes) / (P(yes) + P(no)), the log-odds averaged over the questions first.
+    """
+
+    model: Model
+    options: Options = field(default_factory=Options)
+    questions: tuple[str, ...] = QUESTIONS
+
+    async def __call__(self, case: Case, /) -> Judgement:
+        """
+        Raises:
+            InputError: the case or its parameters cannot be used.
+            FatalModelError: no call can succeed; CapabilityError: without log-probabilities.
+        """
+        exam = Exam(case, self.model, self.options)
+        try:
+            reference = await exam.own_answer()
+        except FatalModelError:
+            raise
+        except (ModelError, BudgetError) as error:
+            return exam.judgement([failure_of(error)] * len(case.candidates))
+        return exam.judgement(await _probe_all(exam, self.questions, reference))
+
+
+@dataclass(frozen=True)
+class Checklist:
+    """Has two to five criteria written for the input, then probes each candidate by each."""
+
+    model: Model
+    options: Options = field(default_factory=Options)
+
+    async def __call__(self, case: Case, /) -> Judgement:
+        """
+        Raises:
+            InputError, FatalModelError: as `Probe`.
+        """
+        exam = Exam(case, self.model, self.options)
+        try:
+            criteria = await _write_criteria(exam)
+            reference = await exam.own_answer()
+        except FatalModelError:
+            raise
+        except (ModelError, BudgetError) as error:
+            return exam.judgement([failure_of(error)] * len(case.candidates))
+        questions = [f"Is this true of the response: {text}" for text in criteria]
+        outcomes = await _probe_all(exam, questions, reference)
+        return exam.judgement(outcomes, criteria=criteria)
+
+
+class _Criteria(BaseModel):
+    model_config = ConfigDict(extra="forbid")
+
+    criteria: list[Annotated[str, Field(min_length=1, max_length=300)]] = Field(
+        min_length=1, max_length=MOST_CRITERIA
+    )
+
+
+async def _write_criteria(exam: Exam) -> tuple[str, ...]:
+    asked = prompt("criteria").render(instruction=exam.instruction, most=MOST_CRITERIA)
+    request = Request(
+        messages=(exam.system, Message("user", (asked,))),
+        temperature=0.0,
+        max_tokens=exam.options.max_answer_tokens,
+        seed=exam.options.seed,
+    )
+    answer = await ask_structured(exam.model, request, _Criteria)
+    return tuple(dict.fromkeys(text.strip() for text in answer.value.criteria))
+
+
+async def _probe_all(
+    exam: Exam, questions: Sequence[str], reference: str
+) -> list[EvaluationResult | Failure]:
+    """The questions on one candidate follow each other, so that they share its prefix."""
+
+    async def judge(candidate: int) -> EvaluationResult | Failure:
+        shown = prompt("one").render(
+            instruction=exam.instruction, reference=reference, response=exam.responses[candidate]
+        )
+        try:
+            odds = [
+                await exam.choose((shown, prompt("question").render(question=text)), "yes", "no")
+                for text in questions
+            ]
+        except FatalModelError:
+            raise
+        except (ModelError, BudgetError) as error:
+            return failure_of(error)
+        return _result(questions, odds, exam.options.threshold)
+
+    return await gather_bounded(
+        [lambda j=j: judge(j) for j in range(len(exam.responses))], exam.options.side_by_side
+    )
+
+
+def _result(questions: Sequence[str], odds: Sequence[float], threshold: float) -> EvaluationResult:
+    mean = sum(odds) / len(odds)
+    score = probability(mean)
+    lines = [
+        f"{text} {probability(value):.0%} yes" for text, value in zip(questions, odds, strict=True)
+    ]
+    return EvaluationResult(
+        score=score,
+        passed=score >= threshold,
+        feedback="\n".join(lines),
+        metadata={"log_odds": mean, "answers": answers},
+    )
