@@ -127,12 +127,10 @@ async def _probe_all(
 def _result(questions: Sequence[str], odds: Sequence[float], threshold: float) -> EvaluationResult:
     mean = sum(odds) / len(odds)
     score = probability(mean)
-    lines = [
-        f"{text} {probability(value):.0%} yes" for text, value in zip(questions, odds, strict=True)
-    ]
+    answers = dict(zip(questions, odds, strict=True))
     return EvaluationResult(
         score=score,
         passed=score >= threshold,
-        feedback="\n".join(lines),
+        feedback="\n".join(f"{text} {probability(v):.0%} yes" for text, v in answers.items()),
         metadata={"log_odds": mean, "answers": answers},
     )
