@@ -17,7 +17,7 @@ CASES = [Case("?", ("a", "b"), "1"), Case("??", ("c",), "2", {"rounds": 1})]
 
 
 def fingerprint(spec=SPEC, cases=CASES):
-    made = Fingerprint(spec)
+    made = Fingerprint(spec.identity)
     for case in cases:
         made.add(case)
     return made.hexdigest()

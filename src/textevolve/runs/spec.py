@@ -5,15 +5,17 @@ from __future__ import annotations
 import datetime
 import hashlib
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, cast
 
 from pydantic import BaseModel, ConfigDict, Field
 
 from textevolve.debate.profile import Profile
 from textevolve.debate.turn import prompts_version
-from textevolve.errors import MismatchError
+from textevolve.errors import InputError, MismatchError
 from textevolve.evaluation import Case
+from textevolve.evaluators import models_of, parse_evaluator, read_profile
+from textevolve.judges.exam import prompts_version as judge_prompts
 from textevolve.memory.recall import Recall, nothing
 
 
@@ -41,11 +43,71 @@ class RunSpec(BaseModel):
         return tuple(dict.fromkeys(agent.model or self.model for agent in self.profile.agents))
 
 
-class Fingerprint:
-    """SHA-256 over a specification and the cases, which are added one by one."""
+class MeasurementSpec(BaseModel):
+    """`kind`: the command that makes it, such as "agreement". `judges`: their specs as text.
 
-    def __init__(self, spec: RunSpec) -> None:
-        self._digest = hashlib.sha256(_canonical(spec.identity))
+    `model` serves judges that name none; `profiles` are those of the debates among them, as they
+    were read. `today` stands in the debates' prompts and is, like `why`,
+    no part of the identity.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="ignore")
+
+    kind: str
+    judges: tuple[str, ...]
+    model: str
+    parameters: Mapping[str, Any] = {}
+    profiles: Mapping[str, Any] = {}
+    prompts: Mapping[str, str] = Field(default_factory=lambda: _all_prompts())
+    why: str = ""
+    today: str = Field(default_factory=lambda: datetime.date.today().isoformat())
+
+    @property
+    def identity(self) -> dict[str, Any]:
+        return self.model_dump(mode="json", exclude={"why", "today"})
+
+    @property
+    def models(self) -> tuple[str, ...]:
+        """Every model that is asked, each once."""
+        named = [m for text in self.judges for m in models_of(parse_evaluator(text), self.model)]
+        return tuple(dict.fromkeys(named))
+
+
+def specify_measurement(
+    kind: str,
+    judges: Sequence[str],
+    model: str,
+    parameters: Mapping[str, Any] | None = None,
+    why: str = "",
+) -> MeasurementSpec:
+    """
+    Raises:
+        InputError: a judge is named that does not exist, or twice, or cannot be set up as asked.
+    """
+    parsed = {text: parse_evaluator(text) for text in judges}
+    if len(parsed) < len(judges):
+        raise InputError("a judge is named twice; to compare a judge with itself give it two seeds")
+    profiles = {text: read_profile(spec) for text, spec in parsed.items() if spec.is_debate}
+    return MeasurementSpec(
+        kind=kind,
+        judges=tuple(parsed),
+        model=model,
+        parameters=parameters or {},
+        profiles={text: profile.model_dump(mode="json") for text, profile in profiles.items()},
+        why=why,
+    )
+
+
+def _all_prompts() -> dict[str, str]:
+    judges = {f"judges.{name}": version for name, version in judge_prompts().items()}
+    return {**prompts_version(), **judges}
+
+
+class Fingerprint:
+    """SHA-256 over the identity of a specification and the cases, which are added one by one."""
+
+    def __init__(self, identity: Mapping[str, Any]) -> None:
+        self._digest = hashlib.sha256(_canonical(identity))
 
     def add(self, case: Case) -> None:
         row = [case.id, case.input, case.candidates, dict(case.parameters)]

@@ -22,7 +22,13 @@ from textevolve.errors import InputError, MismatchError
 from textevolve.evaluation import Case, Failure
 from textevolve.events import Listener, silence
 from textevolve.memory.recall import Recall, nothing
-from textevolve.runs.spec import Fingerprint, RunSpec, name_recall, refuse_mismatch
+from textevolve.runs.spec import (
+    Fingerprint,
+    MeasurementSpec,
+    RunSpec,
+    name_recall,
+    refuse_mismatch,
+)
 from textevolve.settings import Settings
 from textevolve.store.repository import Store
 from textevolve.store.runs import RunRecord
@@ -50,7 +56,24 @@ def begin(
     wanted = store.get_run(resume) if resume is not None else None
     if wanted is not None:
         refuse_mismatch(wanted.id, read_spec(wanted), spec)
-    fingerprint = Fingerprint(spec)
+    return take_in(store, spec, cases, name=name, source=source, wanted=wanted)
+
+
+def take_in(
+    store: Store,
+    spec: RunSpec | MeasurementSpec,
+    cases: Iterable[Case],
+    *,
+    name: str = "",
+    source: str = "",
+    wanted: RunRecord | None = None,
+) -> RunRecord:
+    """Keep the cases; gives the run that they and the specification make, which may be an old one.
+
+    Raises:
+        MismatchError: it is not the run `wanted`.
+    """
+    fingerprint = Fingerprint(spec.identity)
 
     def noted() -> Iterable[Case]:
         for case in cases:
@@ -78,6 +101,11 @@ def read_spec(run: RunRecord) -> RunSpec:
     Raises:
         MismatchError: it was written by another version, which this one cannot follow.
     """
+    if kind := run.spec.get("kind"):
+        raise MismatchError(
+            f"run {run.id}: is a measurement of judges; give its textevolve bench {kind} command"
+            " again to see or finish it, which asks nothing twice"
+        )
     try:
         return RunSpec.model_validate(run.spec)
     except ValidationError as error:

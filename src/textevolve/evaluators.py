@@ -1,0 +1,176 @@
+"""From a spec such as `pairwise+rules` to an `Evaluator`: every judge there is, by one name.
+
+    NAME[:PROFILE][+OPTION...][@MODEL]
+
+    debate:general                the profile's agents, as the profile says
+    jury:general                  the same agents, each blind and alone, one round
+    single                        one neutral agent that states its scores once
+    escalation:general            a jury; a debate only where it leaves the winner in doubt
+    pairwise, probe, checklist    see `textevolve.judges`
+    reference                     a probe beside the judge's own answer
+
+`rules` is an option of each; `reference` one of pairwise, probe and checklist. `NAME=VALUE` sets a
+parameter of the profile (`rounds=1`, `readout=expected`), or `comparisons=sorted` of pairwise.
+"""
+
+from __future__ import annotations
+
+import datetime
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any
+
+from textevolve.debate.profile import Agent, Profile, load_profile, override, suggest
+from textevolve.debate.protocol import Debate
+from textevolve.errors import InputError
+from textevolve.evaluation import Evaluator
+from textevolve.events import Listener, silence
+from textevolve.judges.exam import Options
+from textevolve.judges.pairwise import Pairwise
+from textevolve.judges.probe import Checklist, Probe
+from textevolve.llm.model import Model
+
+DEBATES: Mapping[str, Mapping[str, Any]] = {
+    "debate": {},
+    "jury": {"protocol": "independent", "rounds": 1},
+    "single": {"protocol": "independent", "rounds": 1},
+    "escalation": {"protocol": "escalation"},
+}
+JUDGES = ("pairwise", "probe", "checklist", "reference")
+NAMES = (*DEBATES, *JUDGES)
+LONE_JUDGE = Agent(
+    name="Judge",
+    persona="You judge alone, fairly and exactly, by what each response does for the input.",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class EvaluatorSpec:
+    """A judge, read from its text. `model` is None where the run's model is to judge."""
+
+    name: str
+    profile: str | None = None
+    rules: bool = False
+    reference: bool = False
+    parameters: Mapping[str, str] = field(default_factory=dict[str, str])
+    model: str | None = None
+
+    @property
+    def is_debate(self) -> bool:
+        return self.name in DEBATES
+
+
+def parse_evaluator(text: str) -> EvaluatorSpec:
+    """
+    Raises:
+        InputError: no such judge or option; says which there are.
+    """
+    judge, _, model = text.strip().partition("@")
+    head, *options = judge.split("+")
+    name, _, profile = head.partition(":")
+    if name not in NAMES:
+        raise InputError(f"judge '{text}': no judge '{name}'{suggest(name, list(NAMES))}")
+    if profile and name not in DEBATES:
+        raise InputError(f"judge '{text}': '{name}' takes no profile")
+    flags = {option for option in options if "=" not in option}
+    known = {"rules"} if name in DEBATES else {"rules", "reference"}
+    if unknown := sorted(flags - known):
+        raise InputError(
+            f"judge '{text}': no option '{unknown[0]}'{suggest(unknown[0], sorted(known))}"
+            " (or NAME=VALUE)"
+        )
+    parameters = dict(option.split("=", 1) for option in options if "=" in option)
+    return EvaluatorSpec(
+        name=name,
+        profile=profile or None,
+        rules="rules" in flags,
+        reference="reference" in flags or name == "reference",
+        parameters=parameters,
+        model=model or None,
+    )
+
+
+def open_evaluator(
+    spec: EvaluatorSpec,
+    model: str,
+    model_of: Callable[[str], Model],
+    *,
+    listener: Listener = silence,
+    side_by_side: int = 64,
+    today: str | None = None,
+) -> Evaluator:
+    """The judge that a spec names; `model` serves where neither spec nor profile names one.
+
+    `today`, as YYYY-MM-DD, stands in a debate's prompts; the date of now where it is None.
+
+    Raises:
+        InputError: an unknown profile or parameter, or a value that cannot be used.
+    """
+    asked = spec.model or model
+    if spec.is_debate:
+        return Debate(
+            profile=read_profile(spec),
+            model_of=lambda agent: model_of(agent.model or asked),
+            listener=listener,
+            side_by_side=side_by_side,
+            today=today or datetime.date.today().isoformat(),
+        )
+    parameters = dict(spec.parameters)
+    options = Options(
+        rules=spec.rules,
+        reference=spec.reference,
+        seed=_whole("seed", parameters.pop("seed", "0")),
+        side_by_side=side_by_side,
+    )
+    judge: Callable[..., Evaluator] = Checklist if spec.name == "checklist" else Probe
+    if spec.name == "pairwise":
+        comparisons = parameters.pop("comparisons", "all")
+        if comparisons not in ("all", "sorted"):
+            raise InputError(f"comparisons must be all or sorted, not '{comparisons}'")
+        judge = partial(Pairwise, comparisons=comparisons)
+    if parameters:
+        raise InputError(f"judge {spec.name}: no parameter '{next(iter(parameters))}'")
+    return judge(model=model_of(asked), options=options)
+
+
+def read_profile(spec: EvaluatorSpec) -> Profile:
+    """The profile of a debate, a jury or a single judge, with the spec's parameters laid over it.
+
+    Raises:
+        InputError: there is no such profile, or a parameter cannot be used.
+    """
+    profile = load_profile(spec.profile or "general")
+    fixed = dict(DEBATES[spec.name])
+    if spec.name == "single":
+        fixed["agents"] = (LONE_JUDGE,)
+    if spec.rules:
+        fixed["rules"] = True
+    return override(profile, {**fixed, **{k: _value(v) for k, v in spec.parameters.items()}})
+
+
+def models_of(spec: EvaluatorSpec, model: str) -> tuple[str, ...]:
+    """Every model that a judge asks, each once."""
+    asked = spec.model or model
+    if not spec.is_debate:
+        return (asked,)
+    return tuple(dict.fromkeys(agent.model or asked for agent in read_profile(spec).agents))
+
+
+def _value(text: str) -> str | int | float | bool:
+    """A parameter as it was meant: numbers and truth values out of text, the rest as it is."""
+    if text.lower() in ("true", "false"):
+        return text.lower() == "true"
+    for kind in (int, float):
+        try:
+            return kind(text)
+        except ValueError:
+            continue
+    return text
+
+
+def _whole(name: str, text: str) -> int:
+    try:
+        return int(text)
+    except ValueError:
+        raise InputError(f"{name} must be a whole number, not '{text}'") from None
