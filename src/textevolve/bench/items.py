@@ -1,0 +1,288 @@
+"""Labelled items: inputs with candidates and what people said of them; the sets' formats.
+
+Nothing is fetched here: a set is a file, or a folder, of the user's. `fields.py` takes single
+fields out of a row, `textevolve.rows` reads files. What judges make of items is `agreement.py`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from itertools import chain, islice
+from pathlib import Path
+
+from textevolve.bench.fields import (
+    FIRST,
+    SECOND,
+    TIE,
+    choose,
+    draw_side,
+    hash_text,
+    names_candidates,
+    take_candidates,
+    take_conversation,
+    take_human,
+    take_mapping,
+    take_name,
+    take_text,
+)
+from textevolve.errors import InputError
+from textevolve.rows import Placed, Row, read_rows, read_text
+
+
+@dataclass(frozen=True, slots=True)
+class Item:
+    """One input, its candidates, and what people said of them.
+
+    `human`: a number for each candidate, higher is better: (1, 0) for a pair whose first text won,
+    (0.5, 0.5) for a tie, ratings or negated ranks for more. `group`: items with the same group (the
+    question) are not independent; intervals are clustered by it. `subset`: the part of a data set
+    it comes from. `reference`: a reference answer where the set has one.
+    """
+
+    id: str
+    input: str
+    candidates: tuple[str, ...]
+    human: tuple[float, ...]
+    group: str = ""
+    subset: str = ""
+    reference: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Format:
+    """A kind of rows: `fields` are those by which it is known, `read` makes an item of a row, its
+    place and its number. `votes`: a row is one person's vote, and an item may have several."""
+
+    fields: tuple[str, ...]
+    read: Callable[[Row, str, str], Item]
+    votes: bool = False
+
+
+def load_items(path: str | Path, format: str = "auto", limit: int | None = None) -> list[Item]:
+    """The labelled items of a file (JSONL, JSON, CSV, Parquet) or of FairEval's folder, in order.
+
+    `format` is a name in `FORMATS`; `auto` knows it by the first row's fields. Votes of several
+    people on the same texts are one item with their mean. `limit`: the first so many items.
+
+    Raises:
+        InputError: the file cannot be read, a row is not of the format, or two have the same id.
+    """
+    if format != "auto" and format not in FORMATS:
+        raise InputError(f"format '{format}': there are auto, {', '.join(FORMATS)}")
+    if limit is not None and limit < 1:
+        raise InputError(f"the limit of items must be 1 or more, not {limit}")
+    if Path(path).is_dir():
+        rows = _fair_eval_folder(Path(path))
+    else:
+        rows = read_rows(str(path), "labelled item", _is_text)
+    first = next(rows, None)
+    if first is None:
+        raise InputError(f"{path}: no labelled items: the input is empty")
+    chosen = FORMATS[_recognise(*first) if format == "auto" else format]
+    found = _read(chain([first], rows), chosen, _name_of(Path(path)))
+    return list(islice(_merge_votes(found) if chosen.votes else _refuse_doubles(found), limit))
+
+
+def split_items(items: Iterable[Item], seed: int = 0) -> tuple[list[Item], list[Item]]:
+    """Two halves, one to tune on and one to report on, that share no group.
+
+    A group's side is drawn by a hash of its name, so an item stays on its side however the set is
+    cut or ordered, and the halves are only about the same size.
+    """
+    tune: list[Item] = []
+    report: list[Item] = []
+    for item in items:
+        side = tune if draw_side(f"half {seed}: {question_of(item)}") else report
+        side.append(item)
+    return tune, report
+
+
+def question_of(item: Item) -> str:
+    """The item's group; for one that has none, a name made from its input."""
+    return item.group or hash_text(item.input)
+
+
+def _recognise(where: str, row: Row) -> str:
+    there = {name for name, value in row.items() if value is not None}
+    for name, format in FORMATS.items():
+        if there.issuperset(format.fields) and (name != "plain" or names_candidates(there)):
+            return name
+    known = "; ".join(f"{name}: {', '.join(form.fields)}" for name, form in FORMATS.items())
+    raise InputError(
+        f"{where}: of no known format, with the fields {', '.join(sorted(there)) or '(none)'};"
+        f" there are {known}, candidates (or candidate_1, ...; or a, b), winner (or label; or"
+        " scores; or ranking)"
+    )
+
+
+def _read(rows: Iterable[Placed], format: Format, name: str) -> Iterator[tuple[str, Item]]:
+    for number, (where, row) in enumerate(rows, 1):
+        item = format.read(row, where, str(number))
+        if format.read is _llmbar:  # whose rows have neither id nor subset
+            item = replace(item, id=f"{name}-{number}", subset=name)
+        yield where, item if item.group else replace(item, group=hash_text(item.input))
+
+
+def _refuse_doubles(found: Iterable[tuple[str, Item]]) -> Iterator[Item]:
+    places: dict[str, str] = {}
+    for where, item in found:
+        if item.id in places:
+            raise InputError(f"{where}: the id '{item.id}' is that of {places[item.id]}, too")
+        places[item.id] = where
+        yield item
+
+
+def _merge_votes(found: Iterable[tuple[str, Item]]) -> Iterator[Item]:
+    """One item for each id, in order of the first vote, with the mean of its votes."""
+    votes: dict[str, list[Item]] = {}
+    for where, item in found:
+        given = votes.setdefault(item.id, [])
+        if given and given[0].candidates != item.candidates:
+            raise InputError(f"{where}: an earlier vote on {item.id} was about other texts")
+        given.append(item)
+    for given in votes.values():
+        columns = zip(*(item.human for item in given), strict=True)
+        yield replace(given[0], human=tuple(sum(column) / len(given) for column in columns))
+
+
+def _is_text(column: str) -> bool:
+    """Cells of a table that are texts; the others are numbers and JSON."""
+    typed = ("candidates", "scores", "ranking", "winner", "label", "turn", "response")
+    return column not in typed and not column.startswith("conversation_")
+
+
+def _name_of(path: Path) -> str:
+    """What a set that says no name is called: by its file, or where that is a `dataset.json`, as
+    in LLMBar's own folders, by the folder."""
+    return (path.parent.name if path.stem == "dataset" else "") or path.stem
+
+
+# The formats, each as its authors publish it.
+
+
+def _llmbar(row: Row, where: str, number: str) -> Item:
+    texts = (take_text(row, "output_1", where), take_text(row, "output_2", where))
+    human = choose(row, "label", where, {"1": FIRST, "2": SECOND})
+    return Item(number, take_text(row, "input", where), texts, human)
+
+
+def _judgebench(row: Row, where: str, number: str) -> Item:
+    source = take_name(row, "source")
+    original = take_name(row, "original_id")
+    return Item(
+        take_name(row, "pair_id", number),
+        take_text(row, "question", where),
+        (take_text(row, "response_A", where), take_text(row, "response_B", where)),
+        choose(row, "label", where, {"A>B": FIRST, "B>A": SECOND, "A=B": TIE}),
+        group=f"{source}/{original}" if original else "",
+        subset="mmlu-pro" if source.startswith("mmlu-pro") else source,
+    )
+
+
+def _rewardbench(row: Row, where: str, number: str) -> Item:
+    subset = take_name(row, "subset")
+    id = "/".join(filter(None, (subset, take_name(row, "id", number))))
+    chosen, rejected = take_text(row, "chosen", where), take_text(row, "rejected", where)
+    texts, human = _place(id, (chosen, rejected), FIRST)
+    return Item(id, take_text(row, "prompt", where), texts, human, subset=subset)
+
+
+def _mt_bench(row: Row, where: str, number: str) -> Item:
+    """A vote on two conversations up to a turn. Models are ordered by name, then placed by lot, so
+    that votes on the same pair meet whichever model stood first."""
+    judge = row.get("judge")
+    if str(judge).strip("[\"'").lower().startswith("gpt"):
+        raise InputError(f"{where}: the vote of {judge} is a model's; take the people's votes")
+    turn = choose(row, "turn", where, {"1": 1, "2": 2})
+    vote = choose(row, "winner", where, {"model_a": FIRST, "model_b": SECOND, "tie": TIE})
+    names = [take_text(row, "model_a", where), take_text(row, "model_b", where)]
+    talks = [take_conversation(row, f"conversation_{side}", turn, where) for side in ("a", "b")]
+    if names[0] > names[1]:
+        names, talks, vote = names[::-1], talks[::-1], (vote[1], vote[0])
+    question = take_name(row, "question_id")
+    id = f"{question}/{turn}/{names[0]}/{names[1]}"
+    questions, answers = zip(*talks, strict=True)
+    texts, human = _place(id, answers, vote)
+    return Item(id, questions[0], texts, human, group=question, subset=f"turn {turn}")
+
+
+def _fair_eval(row: Row, where: str, number: str) -> Item:
+    answers = take_mapping(row, "response", where)
+    return Item(
+        take_name(row, "question_id", number),
+        take_text(row, "question", where),
+        (take_text(answers, "gpt35", where), take_text(answers, "vicuna", where)),
+        choose(row, "human_results", where, {"gpt35": FIRST, "vicuna": SECOND, "tie": TIE}),
+        group=take_name(row, "question_id"),
+        subset=take_name(row, "category"),
+    )
+
+
+def _plain(row: Row, where: str, number: str) -> Item:
+    texts = take_candidates(row, where)
+    return Item(
+        take_name(row, "id", number),
+        take_text(row, "input", where),
+        texts,
+        take_human(row, len(texts), where),
+        group=take_name(row, "group"),
+        subset=take_name(row, "subset"),
+        reference=take_name(row, "reference") or None,
+    )
+
+
+FORMATS: Mapping[str, Format] = {
+    "llmbar": Format(("input", "output_1", "output_2", "label"), _llmbar),
+    "faireval": Format(("question", "response", "human_results"), _fair_eval),
+    "mt-bench": Format(
+        ("question_id", "model_a", "model_b", "winner", "conversation_a", "conversation_b", "turn"),
+        _mt_bench,
+        votes=True,
+    ),
+    "judgebench": Format(("question", "response_A", "response_B", "label"), _judgebench),
+    "rewardbench": Format(("prompt", "chosen", "rejected"), _rewardbench),
+    "plain": Format(("input",), _plain),
+}
+
+
+def _place(
+    id: str, texts: tuple[str, str], human: tuple[float, float]
+) -> tuple[tuple[str, str], tuple[float, float]]:
+    """The two in an order drawn by the id: no place must be the right answer by itself."""
+    if draw_side(f"place: {id}"):
+        return (texts[1], texts[0]), (human[1], human[0])
+    return texts, human
+
+
+def _fair_eval_folder(folder: Path) -> Iterator[Placed]:
+    """FairEval keeps questions, the two models' answers and the votes in files side by side."""
+    questions = list(_rows_of(folder / "question.jsonl"))
+    answers = [
+        list(_rows_of(folder / "answer" / f"answer_{name}.jsonl"))
+        for name in ("gpt35", "vicuna-13b")
+    ]
+    file = folder / "review" / "review_gpt35_vicuna-13b_human.txt"
+    votes = read_text(str(file)).split()
+    if len({len(questions), len(votes), *map(len, answers)}) > 1:
+        raise InputError(f"{file}: {len(votes)} votes for {len(questions)} questions")
+    meaning = {"CHATGPT": "gpt35", "VICUNA13B": "vicuna", "TIE": "tie"}
+    for (where, question), vote, *said in zip(questions, votes, *answers, strict=True):
+        ids = {take_name(row, "question_id") for _, row in ((where, question), *said)}
+        if len(ids) > 1:
+            raise InputError(f"{where}: question and answers have different question_ids")
+        gpt35, vicuna = (take_text(row, "text", place) for place, row in said)
+        yield (
+            where,
+            {
+                "question_id": question.get("question_id"),
+                "question": take_text(question, "text", where),
+                "category": question.get("category"),
+                "response": {"gpt35": gpt35, "vicuna": vicuna},
+                "human_results": meaning.get(vote, vote),
+            },
+        )
+
+
+def _rows_of(path: Path) -> Iterator[Placed]:
+    return read_rows(str(path), "labelled item", _is_text)

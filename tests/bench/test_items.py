@@ -1,0 +1,436 @@
+"""Loading labelled items: each format in the shape its authors publish, and what can be wrong."""
+
+import csv
+import json
+import re
+from pathlib import Path
+
+import pyarrow
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from pyarrow import parquet
+
+from textevolve.bench.items import FORMATS, Item, load_items, question_of, split_items
+from textevolve.errors import InputError
+
+LLMBAR = {"input": "Sort 3, 1, 2.", "output_1": "1, 2, 3", "output_2": "3, 2, 1", "label": 1}
+JUDGEBENCH = {
+    "pair_id": "8d1c",
+    "original_id": 6603,
+    "source": "mmlu-pro-health",
+    "question": "Which vitamin does sunlight make?",
+    "response_model": "a-model",
+    "response_A": "C. CCCCC",
+    "response_B": "D. DDDDD",
+    "label": "B>A",
+}
+REWARDBENCH = {
+    "prompt": "Name a prime.",
+    "chosen": "Seven.",
+    "chosen_model": "x",
+    "rejected": "Nine.",
+    "rejected_model": "y",
+    "subset": "alpacaeval-easy",
+    "id": 30,
+}
+FAIREVAL = {
+    "question_id": 4,
+    "question": "How to rest?",
+    "category": "generic",
+    "response": {"gpt35": "Sleep.", "vicuna": "Run."},
+    "human_results": "vicuna",
+}
+PLAIN = {"input": "Why tides?", "candidates": ["The moon.", "The wind.", "Whales."], "winner": 1}
+
+
+def talk(first, second):
+    return [
+        {"role": "user", "content": "Write a line."},
+        {"role": "assistant", "content": first},
+        {"role": "user", "content": "Shorter."},
+        {"role": "assistant", "content": second},
+    ]
+
+
+def vote(winner, judge, turn=1, swapped=False):
+    models = {"alpaca-13b": talk("A long line.", "A line."), "gpt-4": talk("Line one.", "Line.")}
+    (a, talk_a), (b, talk_b) = sorted(models.items(), reverse=swapped)
+    return {
+        "question_id": 81,
+        "model_a": a,
+        "model_b": b,
+        "winner": winner,
+        "judge": judge,
+        "conversation_a": talk_a,
+        "conversation_b": talk_b,
+        "turn": turn,
+    }
+
+
+def write(folder, *rows, name="set.jsonl"):
+    """A file of rows in the format of its ending."""
+    path = folder / name
+    if path.suffix == ".parquet":
+        parquet.write_table(pyarrow.Table.from_pylist(list(rows)), path)
+    elif path.suffix == ".json":
+        path.write_text(json.dumps(rows))
+    elif path.suffix == ".csv":
+        with path.open("w", newline="") as file:
+            writer = csv.DictWriter(file, rows[0])
+            writer.writeheader()
+            for row in rows:
+                cells = {
+                    k: json.dumps(v) if isinstance(v, list | dict) else v for k, v in row.items()
+                }
+                writer.writerow(cells)
+    else:
+        path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return path
+
+
+def refusal(path, *arguments, **options):
+    with pytest.raises(InputError) as caught:
+        load_items(path, *arguments, **options)
+    assert "\n" not in str(caught.value)
+    return str(caught.value).removeprefix(f"{path.parent}/")
+
+
+def test_llmbar(tmp_path):
+    rows = [LLMBAR, LLMBAR | {"input": "Sort b, a.", "label": 2}]
+    one, two = load_items(write(tmp_path, *rows, name="natural.json"))
+    assert one == Item(
+        "natural-1", "Sort 3, 1, 2.", ("1, 2, 3", "3, 2, 1"), (1, 0), one.group, "natural"
+    )
+    assert two.human == (0, 1)
+    assert one.group != two.group
+
+
+def test_llmbar_in_its_own_folders(tmp_path):
+    (tmp_path / "Neighbor").mkdir()
+    (item,) = load_items(write(tmp_path, LLMBAR, name="Neighbor/dataset.json"))
+    assert (item.id, item.subset) == ("Neighbor-1", "Neighbor")
+
+
+def test_judgebench(tmp_path):
+    rows = [
+        JUDGEBENCH,
+        JUDGEBENCH | {"pair_id": "f", "label": "A>B"},
+        JUDGEBENCH | {"pair_id": "g", "original_id": "9", "source": "livebench-math"},
+    ]
+    items = load_items(write(tmp_path, *rows))
+    assert [i.id for i in items] == ["8d1c", "f", "g"]
+    assert [i.human for i in items] == [(0, 1), (1, 0), (0, 1)]
+    assert items[0].group == items[1].group == "mmlu-pro-health/6603"
+    assert [i.subset for i in items] == ["mmlu-pro", "mmlu-pro", "livebench-math"]
+
+
+def test_rewardbench_hides_the_chosen_text(tmp_path):
+    items = load_items(write(tmp_path, *(REWARDBENCH | {"id": n} for n in range(200))))
+    assert items[30].id == "alpacaeval-easy/30"
+    assert {(c, h) for i in items for c, h in zip(i.candidates, i.human, strict=True)} == {
+        ("Seven.", 1),
+        ("Nine.", 0),
+    }
+    assert 70 < sum(i.human == (1, 0) for i in items) < 130
+    assert len({i.group for i in items}) == 1
+    half = load_items(write(tmp_path, *(REWARDBENCH | {"id": n} for n in range(100, 200))))
+    assert half == items[100:]
+
+
+def test_mt_bench_merges_votes(tmp_path):
+    rows = [
+        vote("model_a", "author_0"),
+        vote("model_b", "expert_1", swapped=True),  # for the same model
+        vote("tie", "expert_2"),
+        vote("model_b", "expert_2"),
+        vote("model_b", "expert_1", turn=2),
+    ]
+    first, second = load_items(write(tmp_path, *rows))
+    votes = dict(zip(first.candidates, first.human, strict=True))
+    assert votes == {"A long line.": 0.625, "Line one.": 0.375}
+    assert first.input == "Write a line."
+    assert second.input == "[Turn 1]\nWrite a line.\n\n[Turn 2]\nShorter."
+    assert "[Turn 1]\nLine one.\n\n[Turn 2]\nLine." in second.candidates
+    assert [first.subset, second.subset] == ["turn 1", "turn 2"]
+    assert first.group == second.group == "81"
+
+
+def test_mt_bench_limit_counts_pairs(tmp_path):
+    rows = [vote("tie", "expert_1"), vote("tie", "expert_2", turn=2), vote("model_a", "expert_3")]
+    (item,) = load_items(write(tmp_path, *rows, name="votes.parquet"), limit=1)
+    assert sorted(item.human) == [0.25, 0.75]
+
+
+def test_mt_bench_takes_no_votes_of_models(tmp_path):
+    for judge in ("gpt4_pair", ["gpt-4", "pair-v2"]):
+        said = refusal(write(tmp_path, vote("tie", "expert_1"), vote("tie", judge)))
+        assert said.startswith("set.jsonl:2: the vote of ")
+
+
+def test_mt_bench_votes_on_other_texts(tmp_path):
+    other = vote("tie", "expert_1") | {"conversation_a": talk("No.", "No.")}
+    said = refusal(write(tmp_path, vote("tie", "expert_0"), other))
+    assert said.startswith("set.jsonl:2: an earlier vote on 81/1/alpaca-13b/gpt-4 was about other")
+
+
+def test_fair_eval_in_one_file(tmp_path):
+    rows = [FAIREVAL, FAIREVAL | {"question_id": 5, "human_results": "tie"}]
+    one, two = load_items(write(tmp_path, *rows))
+    assert one == Item("4", "How to rest?", ("Sleep.", "Run."), (0, 1), "4", "generic")
+    assert two.human == (0.5, 0.5)
+
+
+@pytest.fixture
+def fair_eval(tmp_path):
+    for name in ("answer", "review"):
+        (tmp_path / name).mkdir()
+    questions = [{"question_id": n, "text": f"Question {n}?", "category": "c"} for n in (1, 2, 3)]
+    write(tmp_path, *questions, name="question.jsonl")
+    for model in ("gpt35", "vicuna-13b"):
+        answers = [{"question_id": n, "text": f"{model} on {n}"} for n in (1, 2, 3)]
+        write(tmp_path, *answers, name=f"answer/answer_{model}.jsonl")
+    votes = tmp_path / "review" / "review_gpt35_vicuna-13b_human.txt"
+    votes.write_text("CHATGPT\nVICUNA13B\nTIE\n")
+    return tmp_path
+
+
+def test_fair_eval_in_its_own_folder(fair_eval):
+    items = load_items(fair_eval)
+    assert [i.human for i in items] == [(1, 0), (0, 1), (0.5, 0.5)]
+    assert items[1].candidates == ("gpt35 on 2", "vicuna-13b on 2")
+    assert items[1].group == items[1].id == "2"
+
+
+def test_fair_eval_files_that_do_not_fit(fair_eval):
+    votes = fair_eval / "review" / "review_gpt35_vicuna-13b_human.txt"
+    votes.write_text("CHATGPT\nTIE\nBARD\n")
+    with pytest.raises(InputError, match=r"question\.jsonl:3: 'human_results' must be gpt35, "):
+        load_items(fair_eval)
+    votes.write_text("CHATGPT\nTIE\n")
+    with pytest.raises(InputError, match="2 votes for 3 questions"):
+        load_items(fair_eval)
+    votes.write_text("CHATGPT\nTIE\nTIE\n")
+    answers = fair_eval / "answer" / "answer_gpt35.jsonl"
+    answers.write_text(answers.read_text().replace('"question_id": 3', '"question_id": 9'))
+    with pytest.raises(InputError, match=r"question\.jsonl:3: question and answers have different"):
+        load_items(fair_eval)
+    votes.unlink()
+    with pytest.raises(InputError, match=r"human\.txt: cannot be read \(No such file"):
+        load_items(fair_eval)
+
+
+@pytest.mark.parametrize(
+    ("label", "human"),
+    [
+        ({"winner": 2}, (0, 1, 0)),
+        ({"winner": "3"}, (0, 0, 1)),
+        ({"winner": "B"}, (0, 1, 0)),
+        ({"winner": 1.0}, (1, 0, 0)),
+        ({"winner": "Tie"}, (0.5, 0.5, 0.5)),
+        ({"winner": None, "label": "c"}, (0, 0, 1)),
+        ({"winner": None, "scores": [0.5, 7, -1]}, (0.5, 7, -1)),
+        ({"winner": None, "ranking": [2, 1, 3]}, (-2, -1, -3)),
+        ({"winner": None, "ranking": [1.5, 1.5, 3]}, (-1.5, -1.5, -3)),
+    ],
+)
+@pytest.mark.parametrize("name", ["set.jsonl", "set.json", "set.csv", "set.parquet"])
+def test_plain_labels(tmp_path, name, label, human):
+    (item,) = load_items(write(tmp_path, PLAIN | label, name=name))
+    assert item == Item("1", "Why tides?", tuple(PLAIN["candidates"]), human, item.group)
+
+
+@pytest.mark.parametrize("name", ["set.jsonl", "set.csv", "set.parquet"])
+@pytest.mark.parametrize(
+    "candidates",
+    [{"candidate_1": "17", "candidate_2": "[4]"}, {"a": "17", "b": "[4]"}],
+    ids=["numbered", "letters"],
+)
+def test_plain_candidates_in_columns(tmp_path, name, candidates):
+    extra = {"id": 7, "subset": "easy", "group": "q1", "reference": "42", "other": "x"}
+    (item,) = load_items(
+        write(tmp_path, {"input": "5", **candidates, "winner": "b", **extra}, name=name)
+    )
+    assert item == Item("7", "5", ("17", "[4]"), (0, 1), "q1", "easy", "42")
+
+
+def test_numbered_candidates_may_differ_in_number(tmp_path):
+    rows = [
+        {"input": "x", "candidate_1": "a", "candidate_2": "b", "candidate_3": "c", "winner": 3},
+        {"input": "y", "candidate_1": "a", "candidate_2": "b", "candidate_3": None, "winner": 2},
+    ]
+    assert [len(i.candidates) for i in load_items(write(tmp_path, *rows, name="set.csv"))] == [3, 2]
+
+
+def test_group_is_the_question(tmp_path):
+    rows = [PLAIN, PLAIN | {"input": " Why  tides?\n"}, PLAIN | {"input": "Why?"}]
+    one, two, other = load_items(write(tmp_path, *rows))
+    assert one.group == two.group != other.group
+    assert question_of(Item("x", "Why tides?", ("a", "b"), (1, 0))) == one.group
+
+
+def bad(**changes):
+    return {k: v for k, v in (PLAIN | changes).items() if v is not None}
+
+
+@pytest.mark.parametrize(
+    ("row", "said"),
+    [
+        (
+            bad(winner=4),
+            "'winner' must be a candidate's number from 1 to 3, its letter or 'tie', not 4",
+        ),
+        (bad(winner=0), "'winner' must be a candidate's number"),
+        (bad(winner=True), "'winner' must be a candidate's number"),
+        (bad(winner=["x" * 90]), "letter or 'tie', not ['xxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxx..."),
+        (bad(winner=None), "needs one of 'winner', 'scores' and 'ranking'; found none"),
+        (bad(scores=[1, 2, 3]), "found 'winner' and 'scores'"),
+        (bad(winner=None, scores=[1, 2]), "'scores' must be a list of 3 numbers, one a candidate"),
+        (bad(winner=None, scores="1"), "'scores' must be a list of 3 numbers"),
+        (bad(winner=None, scores=[1, "2", 3]), "'scores' must hold numbers, not '2'"),
+        (bad(winner=None, scores=[1, True, 3]), "'scores' must hold numbers, not True"),
+        (
+            bad(winner=None, scores=[1, float("nan"), 3]),
+            "'scores' must hold finite numbers, not nan",
+        ),
+        (bad(winner=None, ranking=[0, 1, 2]), "'ranking' must hold places from 1 to 3"),
+        (bad(winner=None, ranking=[1, 2, 4]), "'ranking' must hold places from 1 to 3"),
+        (bad(candidates=["x"]), "needs two candidates or more, not 1"),
+        (bad(candidates=["x", 5, "y"]), "'candidates' must be text, not int"),
+        (bad(candidates="xy"), "'candidates' must be a list of texts"),
+        (bad(candidates=None, candidate_1="x", candidate_3="y"), "'candidate_2' is missing"),
+        (bad(candidates=None), "needs two candidates or more, not 0"),
+        (bad(input=3), "'input' must be text, not int"),
+        (bad(input=None), "'input' is missing"),
+    ],
+)
+def test_bad_plain_rows(tmp_path, row, said):
+    found = refusal(write(tmp_path, PLAIN, row))
+    assert found.startswith("set.jsonl:2: ")
+    assert said in found
+
+
+@pytest.mark.parametrize(
+    ("row", "said"),
+    [
+        (LLMBAR | {"label": 3}, "'label' must be 1 or 2, not 3"),
+        (LLMBAR | {"label": True}, "'label' must be 1 or 2, not True"),
+        (LLMBAR | {"output_2": None}, "'output_2' is missing"),
+        (JUDGEBENCH | {"label": "A>C"}, "'label' must be A>B, B>A or A=B, not 'A>C'"),
+        (JUDGEBENCH | {"response_A": 4}, "'response_A' must be text, not int"),
+        (REWARDBENCH | {"id": 31, "chosen": [{"role": "user"}]}, "'chosen' must be text, not list"),
+        (FAIREVAL | {"response": "x"}, "'response' must be an object, not str"),
+        (FAIREVAL | {"response": {"gpt35": "x"}}, "'vicuna' is missing"),
+        (vote("model_c", "expert_1"), "'winner' must be model_a, model_b or tie, not 'model_c'"),
+        (vote("tie", "expert_1", turn=3), "'turn' must be 1 or 2, not 3"),
+        (vote("tie", "e") | {"conversation_b": "x"}, "'conversation_b' must be a list of messages"),
+        (vote("tie", "e") | {"conversation_b": [1]}, "must hold objects with 'role' and 'content'"),
+        (vote("tie", "e") | {"conversation_b": []}, "'conversation_b' has fewer than 1 turns"),
+    ],
+)
+def test_bad_rows_of_known_sets(tmp_path, row, said):
+    good = next(
+        r
+        for r in (LLMBAR, JUDGEBENCH, REWARDBENCH, FAIREVAL, vote("tie", "expert_0"))
+        if r.keys() == row.keys()
+    )
+    found = refusal(write(tmp_path, good, row))
+    assert found.startswith("set.jsonl:2: ")
+    assert said in found
+
+
+def test_place_of_a_bad_row_in_each_kind_of_file(tmp_path):
+    wrong = LLMBAR | {"label": 5}
+    assert refusal(write(tmp_path, LLMBAR, wrong, name="s.json")).startswith(
+        "s.json: labelled item 2: 'label'"
+    )
+    assert refusal(write(tmp_path, LLMBAR, wrong, name="s.csv")).startswith("s.csv:3: 'label'")
+    assert refusal(write(tmp_path, LLMBAR, wrong, name="s.parquet")).startswith(
+        "s.parquet: row 2: 'label'"
+    )
+
+
+def test_files_that_are_none(tmp_path):
+    broken = tmp_path / "broken.jsonl"
+    broken.write_text(json.dumps(LLMBAR) + '\n{"input": \n')
+    assert refusal(broken).startswith("broken.jsonl:2: not valid JSON: ")
+    broken.write_text("[1]\n")
+    assert refusal(broken) == (
+        "broken.jsonl:1: must be an object with the fields of a labelled item"
+    )
+    broken.write_text("")
+    assert refusal(broken) == "broken.jsonl: no labelled items: the input is empty"
+    assert refusal(tmp_path / "none.jsonl").startswith("none.jsonl: cannot be read (No such file")
+    assert "labelled items are read from .jsonl, " in refusal(tmp_path / "set.txt")
+
+
+def test_unknown_shape_names_what_is_found_and_what_there_is(tmp_path):
+    said = refusal(write(tmp_path, {"zeta": 1, "instruction": "x", "empty": None}))
+    assert said.startswith("set.jsonl:1: of no known format, with the fields instruction, zeta; ")
+    assert all(f"{name}: {', '.join(form.fields)}" in said for name, form in FORMATS.items())
+    assert "with the fields (none)" in refusal(write(tmp_path, {}))
+    assert "of no known format" in refusal(write(tmp_path, {"input": "x", "winner": 1}))
+
+
+def test_format_can_be_said(tmp_path):
+    both = write(tmp_path, PLAIN | LLMBAR | {"winner": None, "label": 2})
+    assert len(load_items(both)[0].candidates) == 2
+    assert len(load_items(both, "plain")[0].candidates) == 3
+    assert refusal(both, "rewardbench") == "set.jsonl:1: 'chosen' is missing"
+    assert refusal(both, "yaml") == (
+        "format 'yaml': there are auto, llmbar, faireval, mt-bench, judgebench, rewardbench, plain"
+    )
+
+
+def test_ids_must_differ(tmp_path):
+    said = refusal(write(tmp_path, JUDGEBENCH, LLMBAR | JUDGEBENCH))
+    assert said.startswith("set.jsonl:2: the id '8d1c' is that of ")
+    assert said.endswith("set.jsonl:1, too")
+
+
+def test_limit_reads_no_further(tmp_path):
+    path = write(tmp_path, *(PLAIN | {"id": n} for n in range(5)))
+    path.write_text(path.read_text() + "broken\n")
+    assert [i.id for i in load_items(path, limit=3)] == ["0", "1", "2"]
+    assert refusal(path, limit=0) == "the limit of items must be 1 or more, not 0"
+
+
+texts = st.text(max_size=8)
+
+
+@given(st.lists(st.tuples(texts, texts), max_size=40), st.integers(0, 5))
+def test_halves_share_no_question(drawn, seed):
+    items = [
+        Item(str(n), input, ("a", "b"), (1, 0), group) for n, (input, group) in enumerate(drawn)
+    ]
+    tune, report = split_items(items, seed)
+    assert sorted((*tune, *report), key=lambda i: int(i.id)) == items
+    assert not {question_of(i) for i in tune} & {question_of(i) for i in report}
+    again = split_items(items[::-2], seed)
+    assert set(again[0]) <= set(tune)
+    assert set(again[1]) <= set(report)
+
+
+def test_halves_are_halves_and_depend_on_the_seed():
+    items = [Item(str(n), f"question {n}", ("a", "b"), (1, 0)) for n in range(400)]
+    tune, report = split_items(items)
+    assert 160 < len(tune) < 240
+    assert tune != split_items(items, 1)[0]
+    assert len(tune) + len(report) == 400
+
+
+PAGE = Path(__file__).parents[2] / "docs" / "labelled-data.md"
+
+
+def test_examples_in_the_docs_load(tmp_path):
+    (example,) = re.findall(r"```json\n(.*?)```", PAGE.read_text(), re.DOTALL)
+    path = tmp_path / "pairs.jsonl"
+    path.write_text(example)
+    first, prime, tie, scored, ranked = load_items(path)
+    assert [first.human, prime.human, tie.human] == [(1, 0), (0, 1), (0.5, 0.5)]
+    assert [scored.human, ranked.human] == [(5, 1, 3), (-1, -2, -2)]
+    assert (prime.id, prime.subset, ranked.reference) == ("prime", "sums", "a b c")
+
+
+def test_every_format_is_described():
+    assert all(f"\n| `{name}` |" in PAGE.read_text() for name in FORMATS)
