@@ -34,6 +34,7 @@ class Parameters(TypedDict, total=False):
     convergence_mode: ConvergenceMode
     history_rounds: int | None
     protocol: Protocol
+    escalate_below: float
     readout: Readout
     order: Order
     weights: dict[str, float]

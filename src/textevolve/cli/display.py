@@ -24,6 +24,7 @@ from rich.text import Text
 from textevolve.cli.drawing import agent_style, draw_facts, open_console, safe
 from textevolve.cli.pace import Pace, Spent
 from textevolve.cli.tables import print_result, turn_scores
+from textevolve.debate.ending import end_early
 from textevolve.debate.profile import Profile, override
 from textevolve.debate.record import result_figures
 from textevolve.debate.result import DebateResult, Turn
@@ -75,6 +76,7 @@ class LiveDebate:
         self.clock = clock
         self.spent = Spent()
         self.began = clock()
+        self._certainty: float | None = None
         self._steps: dict[tuple[int, str], _Step] = {}
         self._live: Live | None = None
 
@@ -115,6 +117,8 @@ class LiveDebate:
             case StepFinished(step="turn", value=Turn() as turn):
                 self._steps.pop((turn.round, self._agent(turn)), None)
                 self.console.print(self._turn(turn))
+            case StepFinished(step="certainty"):
+                self._certainty = event.value
             case StepFinished(step="round", value=(r, cv)):
                 self._end_round(int(r), float(cv))
             case StepFinished(step="debate", value=DebateResult() as result):
@@ -205,13 +209,13 @@ class LiveDebate:
         )
 
     def _end_round(self, r: int, cv: float) -> None:
-        profile = self.profile
-        said = wording.step_text(cv, profile.convergence, last=r + 1 == profile.rounds)
-        agreed = profile.convergence is not None and cv <= profile.convergence
+        profile, last = self.profile, r + 1 == self.profile.rounds
+        said = wording.round_text(profile, r, cv, self._certainty, last)
+        ended = end_early(profile, r, cv, self._certainty) is not None
         title = Text.assemble((f"Round {r + 1}", "bold"), f"  {said}")
-        title.stylize("green" if agreed else "")
+        title.stylize("green" if ended else "")
         self.console.print(Rule(title, style="dim"))
-        if not agreed and r + 1 < profile.rounds:
+        if not ended and not last:
             self.console.print()
 
     def _finish(self, result: DebateResult) -> None:

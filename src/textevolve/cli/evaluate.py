@@ -48,8 +48,13 @@ def evaluate(
     protocol: Annotated[
         str | None,
         typer.Option(
-            help="sequential, blind-first, simultaneous, simultaneous-summary or independent."
+            help="sequential, blind-first, escalation, simultaneous, simultaneous-summary or "
+            "independent."
         ),
+    ] = None,
+    escalate_below: Annotated[
+        float | None,
+        typer.Option(help="With escalation: debate where round 1 is less certain, 0 to 1."),
     ] = None,
     weights: Annotated[
         str | None, typer.Option(help="Such as accuracy=1,relevance=0.5; those left out are 0.")
@@ -99,6 +104,7 @@ def evaluate(
         "rounds": rounds,
         "history_rounds": history_rounds,
         "protocol": protocol,
+        "escalate_below": escalate_below,
         "weights": options.read_weights(weights),
         "select": select,
         "readout": readout,

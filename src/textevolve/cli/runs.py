@@ -87,6 +87,9 @@ def replay(
     aggregation: Annotated[str | None, typer.Option(help="mean, median or trimmed.")] = None,
     convergence: Annotated[str | None, typer.Option(help="A CV, or 'none'.")] = None,
     convergence_mode: Annotated[str | None, typer.Option(help="agents or pooled.")] = None,
+    escalate_below: Annotated[
+        float | None, typer.Option(help="With escalation: the certainty of round 1 that will do.")
+    ] = None,
     select: Annotated[str | None, typer.Option(help="argmax or sample.")] = None,
     threshold: Annotated[float | None, typer.Option(help="From which score one passes.")] = None,
     output: Annotated[str | None, typer.Option("--output", "-o", help="Results to a file.")] = None,
@@ -102,6 +105,7 @@ def replay(
         "aggregation": aggregation,
         "convergence": convergence,
         "convergence_mode": convergence_mode,
+        "escalate_below": escalate_below,
         "select": select,
         "threshold": threshold,
     }

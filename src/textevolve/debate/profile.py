@@ -21,7 +21,12 @@ from textevolve.debate.tensor import Aggregation, ConvergenceMode
 from textevolve.errors import InputError
 
 Protocol = Literal[
-    "sequential", "blind-first", "simultaneous", "simultaneous-summary", "independent"
+    "sequential",
+    "blind-first",
+    "escalation",
+    "simultaneous",
+    "simultaneous-summary",
+    "independent",
 ]
 Readout = Literal["auto", "stated", "expected", "probe"]
 Selection = Literal["argmax", "sample"]
@@ -105,6 +110,8 @@ class Profile(_Frozen):
     `weights` (w): for each component a number in [0, 1]; none given: all 1; a component left out of
     given weights has weight 0, and is scored all the same. `rounds` (r) >= 1. `convergence` (c) in
     [0, 1]; None: no early stop. `history_rounds` (l): past rounds that a turn sees; None: all.
+    `escalate_below`: with the protocol `escalation`, the certainty in [0, 1] of the first round
+    below which the debate goes on.
     `temperature` (T) is the softmax's; `sampling_temperature` is the model's, None: its default.
     """
 
@@ -116,6 +123,7 @@ class Profile(_Frozen):
     rounds: int = Field(default=2, ge=1, le=100)
     convergence: float | None = Field(default=0.05, ge=0, le=1)
     convergence_mode: ConvergenceMode = "agents"
+    escalate_below: float = Field(default=0.9, ge=0, le=1)
     history_rounds: int | None = Field(default=None, ge=0)
     protocol: Protocol = "sequential"
     readout: Readout = "auto"

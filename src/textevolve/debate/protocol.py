@@ -2,13 +2,17 @@
 
 `Debate` is an `Evaluator`. For each round, for each agent in order: recall, render, ask, and put
 the j x k scores into S[r, i]. After a round the agents' disagreement is measured; CV <= c ends the
-debate. What a turn sees, and what may run side by side, is the protocol's:
+debate. What a turn sees, and what may run side by side, is the protocol's, here with its calls one
+after another:
 
-    sequential             all earlier turns within the window        r x i calls one after another
+    sequential             all earlier turns within the window        r x i
     blind-first            nothing in round 1, then as sequential     1 + (r - 1) x i
+    escalation             as blind-first                             1, or 1 + (r - 1) x i
     simultaneous           completed rounds only                      r
     simultaneous-summary   a summary of the completed rounds          2 r
     independent            nothing: a jury                            1
+
+An escalation goes on after round 1 only where that round leaves the winner in doubt.
 """
 
 from __future__ import annotations
@@ -21,13 +25,14 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from textevolve.debate import tensor as arithmetic
+from textevolve.debate.ending import Stop, end_early, measure_certainty
 from textevolve.debate.order import draw_labels
 from textevolve.debate.profile import Agent, Profile, override
-from textevolve.debate.result import DebateResult, Stop, Turn
+from textevolve.debate.result import DebateResult, Turn
+from textevolve.debate.tensor import Array
 from textevolve.debate.turn import Stage, prompt, quote_turn, read_rules, sum_up, take_turn
 from textevolve.engine.local import gather_bounded
-from textevolve.errors import InputError
-from textevolve.evaluation import Case, Failure, Usage
+from textevolve.evaluation import Case, Failure, Usage, check_case
 from textevolve.events import Listener, StepFinished, silence
 from textevolve.llm.fence import disarm, draw_nonce, fence
 from textevolve.llm.model import Model
@@ -85,27 +90,6 @@ class Debate:
         )
 
 
-def check_case(case: Case) -> None:
-    """Raises InputError where the case has nothing that can be judged."""
-    if not case.candidates:
-        raise InputError("no candidates: give at least one text to be judged")
-    named = [("the input", case.input)]
-    named += [(f"candidate {n}", text) for n, text in enumerate(case.candidates, 1)]
-    for name, text in named:
-        if not isinstance(text, str):  # pyright: ignore[reportUnnecessaryIsInstance]
-            raise InputError(f"{name} is not a text but {type(text).__name__}")
-        if not text.strip():
-            raise InputError(f"{name} is blank")
-        if "\0" in text:
-            raise InputError(f"{name} has a NUL character at position {text.index(chr(0))}")
-        try:
-            text.encode()
-        except UnicodeEncodeError as error:
-            raise InputError(
-                f"{name} has half a surrogate pair at position {error.start}: not valid text"
-            ) from None
-
-
 def choose_readout(profile: Profile, models: Sequence[str]) -> str:
     """`auto` is `probe` where all models are local ones, else `stated`: a small model that states
     scores gives most candidates the same."""
@@ -119,6 +103,7 @@ async def _debate(stage: Stage) -> DebateResult:
     table = _Table(stage)
     cvs: list[float] = []
     stopped: Stop = "rounds"
+    certainty: float | None = None
     if profile.protocol == "independent":
         await table.play_jury()
         cvs = [table.disagreement(r) for r in range(profile.rounds)]
@@ -127,12 +112,13 @@ async def _debate(stage: Stage) -> DebateResult:
         for r in range(profile.rounds):
             await table.play_round(r)
             cvs.append(table.disagreement(r))
+            if profile.protocol == "escalation" and r == 0:
+                certainty = measure_certainty(table.scores(r), profile, stage.nonce)
+                stage.listener(StepFinished(stage.case.id, "certainty", certainty))
             stage.listener(StepFinished(stage.case.id, "round", (r, cvs[-1])))
-            if broken := table.broken(range(r, r + 1)):
-                stopped = broken
-                break
-            if profile.convergence is not None and cvs[-1] <= profile.convergence:
-                stopped = "converged"
+            broken = table.broken(range(r, r + 1))
+            if ended := broken or end_early(profile, r, cvs[-1], certainty):
+                stopped = ended
                 break
     return DebateResult(
         case=stage.case,
@@ -170,7 +156,8 @@ class _Table:
 
     async def play_round(self, r: int) -> None:
         protocol = self.stage.profile.protocol
-        if protocol == "sequential" or (protocol == "blind-first" and r > 0):
+        blind_first = protocol in ("blind-first", "escalation")
+        if protocol == "sequential" or (blind_first and r > 0):
             for i in self.agents:
                 self._hear(await take_turn(self.stage, r, i, self._window(r)))
             return
@@ -210,15 +197,20 @@ class _Table:
         first = 0 if window is None else r - window
         return tuple(text for q, text in self.spoken if q >= first)
 
-    def disagreement(self, r: int) -> float:
+    def scores(self, r: int) -> Array:
+        """S[r], NaN where a turn failed."""
         profile = self.stage.profile
         cells = (len(profile.agents), len(self.stage.labels), len(profile.components))
         scores = np.full(cells, np.nan)
         for turn in self.turns:
             if turn.round == r and turn.scores is not None:
                 scores[turn.agent] = turn.scores
+        return scores
+
+    def disagreement(self, r: int) -> float:
+        profile = self.stage.profile
         weights = np.array(profile.weight_list)
-        return float(arithmetic.disagreement(scores, weights, profile.convergence_mode))
+        return float(arithmetic.disagreement(self.scores(r), weights, profile.convergence_mode))
 
     def broken(self, rounds: range) -> Stop | None:
         """Why the debate cannot go on: the budget is spent, or nobody in these rounds answered."""

@@ -10,18 +10,17 @@ import random
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 
 from textevolve.debate import tensor as arithmetic
+from textevolve.debate.ending import Stop, end_early, measure_certainty
 from textevolve.debate.profile import Profile, override
 from textevolve.debate.tensor import Array
 from textevolve.errors import InputError
 from textevolve.evaluation import Case, EvaluationResult, Failure, Usage
 from textevolve.llm.structured import Rung
-
-Stop = Literal["rounds", "converged", "budget", "failed"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -250,6 +249,16 @@ class DebateResult:
         """s_norm of the first round alone: what the agents said before they had debated."""
         return self._normalise(self.tensor.values[:1])
 
+    @cached_property
+    def certainty(self) -> float | None:
+        """Probability in [0, 1], from the first round, that its winner is the best; of a single
+        candidate that it rightly passes or fails. None where too little was scored, or where the
+        agents of that round heard each other.
+        """
+        if self.profile.protocol == "sequential" or not self.tensor.values.size:
+            return None
+        return measure_certainty(self.tensor.values[0], self.profile, self.nonce)
+
     @property
     def swings(self) -> tuple[Swing, ...]:
         """For each agent with at least one scored turn, its winner in its first and last turn."""
@@ -310,12 +319,13 @@ class DebateResult:
         )
 
     def rescore(self, **parameters: Any) -> DebateResult:
-        """The same turns under other `weights`, `temperature`, `aggregation`, `select`, `threshold`
-        or `convergence`; with the latter, rounds after the one that now converges are left out.
+        """The same turns under other `weights`, `temperature`, `aggregation`, `select`,
+        `threshold`, `convergence` or `escalate_below`. Rounds after the one that now ends the
+        debate are left out; rounds that did not run cannot be added.
         """
         allowed = {
             *("weights", "temperature", "aggregation", "select", "threshold", "seed"),
-            *("convergence", "convergence_mode"),
+            *("convergence", "convergence_mode", "escalate_below"),
         }
         for name in parameters:
             if name not in allowed:
@@ -323,16 +333,15 @@ class DebateResult:
         profile = override(self.profile, parameters)
         weights = np.array(profile.weight_list)
         cvs = arithmetic.disagreement(self.tensor.values, weights, profile.convergence_mode)
-        kept, stopped = len(cvs), self.stopped
-        if profile.convergence is not None and profile.protocol != "independent":
-            below = [r for r, cv in enumerate(cvs) if cv <= profile.convergence]
-            if below:
-                kept, stopped = below[0] + 1, "converged"
-            elif stopped == "converged":
-                stopped = "rounds"
+        broken: Stop | None = self.stopped if self.stopped in ("budget", "failed") else None
+        kept, stopped = len(cvs), broken or "rounds"
+        whole = replace(self, profile=profile)
+        for r in range(len(cvs) - (broken is not None)):
+            if ended := end_early(profile, r, float(cvs[r]), whole.certainty):
+                kept, stopped = r + 1, ended
+                break
         return replace(
-            self,
-            profile=profile,
+            whole,
             turns=tuple(t for t in self.turns if t.round < kept),
             convergence=tuple(float(cv) for cv in cvs[:kept]),
             stopped=stopped,

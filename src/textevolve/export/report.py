@@ -230,12 +230,11 @@ def describe(result: DebateResult) -> Detail:
 
 
 def _round(result: DebateResult, r: int) -> Round:
-    profile = result.profile
-    limit = None if profile.protocol == "independent" else profile.convergence
     last = r + 1 == len(result.convergence)
+    cv = result.convergence[r]
     return Round(
         number=r + 1,
-        said=wording.step_text(result.convergence[r], limit, last),
+        said=wording.round_text(result.profile, r, cv, result.certainty, last),
         summary=result.summaries[r] if r < len(result.summaries) else "",
         speeches=tuple(_speech(result, t) for t in result.turns if t.round == r),
     )

@@ -10,6 +10,7 @@ import re
 from collections.abc import Sequence
 
 from textevolve.debate.order import place_candidates
+from textevolve.debate.profile import Profile
 from textevolve.debate.result import DebateResult, Turn
 from textevolve.evaluation import Failure, Usage
 
@@ -157,13 +158,38 @@ def _side(winner: int | None) -> str:
 
 def ending(result: DebateResult) -> str:
     """How many rounds ran, and what ended them."""
+    rounds, profile = len(result.convergence), result.profile
     why = {
-        "rounds": "all that were planned",
+        "rounds": "all that were planned" if rounds >= profile.rounds else "all that were asked",
         "converged": "then the agents agreed",
+        "certain": "then the outcome was certain enough",
         "budget": "then the budget was spent",
         "failed": "then no agent gave an answer",
     }[result.stopped]
-    return f"{count(len(result.convergence), 'round')}, {why}"
+    said = f"{count(rounds, 'round')}, {why}"
+    if profile.protocol != "escalation" or result.certainty is None:
+        return said
+    return f"{said} ({certainty_text(result.certainty, profile.escalate_below)} after round 1)"
+
+
+def certainty_text(certainty: float, escalate_below: float) -> str:
+    """The certainty of a first round beside the limit below which the debate goes on."""
+    sign = "<" if certainty < escalate_below else "≥"
+    return f"certainty {certainty:.3f} {sign} {escalate_below:g}"
+
+
+def round_text(profile: Profile, r: int, cv: float, certainty: float | None, last: bool) -> str:
+    """What round r, counted from 0, means for the debate; `certainty` is the first round's."""
+    if profile.protocol != "escalation" or r > 0 or not math.isfinite(cv):
+        limit = None if profile.protocol == "independent" else profile.convergence
+        return step_text(cv, limit, last)
+    if certainty is None:
+        said = f"CV {cv:.3f}, no certainty from a single vote"
+    else:
+        said = f"CV {cv:.3f}, {certainty_text(certainty, profile.escalate_below)}"
+        if certainty >= profile.escalate_below:
+            return f"{said}: no debate is needed"
+    return said if last else f"{said}: the debate goes on"
 
 
 def step_text(cv: float, profile_convergence: float | None, last: bool) -> str:

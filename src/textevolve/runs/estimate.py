@@ -1,9 +1,9 @@
 """What a run may take, before anything is spent: a range of calls, tokens and cost.
 
-The least is a run in which every debate converges after its first round and answers are short; the
-most is all rounds with every answer as long as allowed and asked for twice. Tokens are counted as
-characters / 3 to characters / 5, so they bound what tokenisers make of ordinary prose; code, and
-languages without spaces, can lie above.
+The least is a run in which every debate ends after its first round (it converges, or an escalation
+is certain) and answers are short; the most is all rounds with every answer as long as allowed and
+asked for twice. Tokens are counted as characters / 3 to characters / 5, so they bound what
+tokenisers make of ordinary prose; code, and languages without spaces, can lie above.
 """
 
 from __future__ import annotations
@@ -59,7 +59,9 @@ def _case(case: Case, profile: Profile, model: str, price_of: PriceOf, *, longes
     short = SHORT_ANSWER + SHORT_POINTS * len(case.candidates)
     answer = profile.max_answer_tokens if longest else min(short, profile.max_answer_tokens)
     times = 2 if profile.order == "swap" and len(case.candidates) > 1 else 1
-    early = profile.convergence is not None and profile.protocol != "independent"
+    early = profile.protocol == "escalation" or (
+        profile.convergence is not None and profile.protocol != "independent"
+    )
     total = Usage()
     for r in range(1 if early and not longest else profile.rounds):
         for i, agent in enumerate(profile.agents):
@@ -87,7 +89,9 @@ def _turns_heard(profile: Profile, r: int, i: int) -> int:
     """How many earlier turns stand in the prompt of turn i of round r."""
     agents = len(profile.agents)
     window = r if profile.history_rounds is None else min(r, profile.history_rounds)
-    if profile.protocol == "independent" or (profile.protocol == "blind-first" and r == 0):
+    if profile.protocol == "independent":
+        return 0
+    if r == 0 and profile.protocol in ("blind-first", "escalation"):
         return 0
     if profile.protocol == "simultaneous-summary":
         return min(r, 1)
