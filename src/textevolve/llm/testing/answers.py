@@ -15,6 +15,7 @@ from typing import Any, Literal
 
 from textevolve.llm.testing.schema import instance, prose
 
+_CHOICE = re.compile(r"(\w+) or (\w+)\.?\s*$")
 _TOKEN = re.compile(r"\d+| ?[^\W\d_]+|\s+|[^\w\s]|_")
 
 
@@ -22,8 +23,9 @@ _TOKEN = re.compile(r"\d+| ?[^\W\d_]+|\s+|[^\w\s]|_")
 class Answer:
     """What to answer. What is left out is obliging.
 
-    `text`: None stands for the obliging text; `alter` is applied to either. `yes`: P(yes) of a
-    one-token answer. `body`: sent word for word in place of a chat completion, with `status`.
+    `text`: None stands for the obliging text; `alter` is applied to either. `yes`: of a one-token
+    answer, P(yes), or that of the first of the two words that the question ends with ("..., A or
+    B."). `body`: sent word for word in place of a chat completion, with `status`.
     `delay`: seconds on top of the server's latency. `transport`: `hang` never answers, `reset`
     breaks the connection in the middle of the answer, `cut` ends it early in an orderly way.
     """
@@ -47,14 +49,17 @@ OBLIGING = Answer()
 def completion(body: Mapping[str, Any], seed: int, answer: Answer = OBLIGING) -> bytes:
     """The body of a chat completion for the request `body`; what is drawn is drawn from `seed`."""
     rng = Random(seed)
-    text, finish_reason, yes = _text(body, rng, answer)
+    words = _words(body)
+    text, finish_reason, yes = _text(body, rng, answer, words)
     message: dict[str, Any] = {"role": "assistant", "content": text}
     if answer.refusal is not None:
         message |= {"content": None, "refusal": answer.refusal}
     choice: dict[str, Any] = {"index": 0, "message": message, "finish_reason": finish_reason}
     if body.get("logprobs"):
         wanted = int(body.get("top_logprobs") or 0)
-        content = [_yes_or_no(text, yes, wanted)] if yes is not None else _tokens(text, wanted, rng)
+        content = (
+            [_choice(text, yes, wanted, words)] if yes is not None else _tokens(text, wanted, rng)
+        )
         choice["logprobs"] = {"content": content}
     made = {
         "id": f"chatcmpl-{seed:016x}",
@@ -67,7 +72,16 @@ def completion(body: Mapping[str, Any], seed: int, answer: Answer = OBLIGING) ->
     return json.dumps(made).encode()
 
 
-def _text(body: Mapping[str, Any], rng: Random, answer: Answer) -> tuple[str, str, float | None]:
+def _words(body: Mapping[str, Any]) -> tuple[str, str]:
+    """The two words between which the last message lets choose."""
+    messages: Sequence[Mapping[str, Any]] = body.get("messages") or ()
+    found = _CHOICE.search(str(messages[-1].get("content"))) if messages else None
+    return (found[1], found[2]) if found else ("Yes", "No")
+
+
+def _text(
+    body: Mapping[str, Any], rng: Random, answer: Answer, words: tuple[str, str]
+) -> tuple[str, str, float | None]:
     """The text, why it ended, and P(yes) where it is the answer to a yes / no question."""
     one_token = 1 in (body.get("max_tokens"), body.get("max_completion_tokens"))
     yes: float | None = None
@@ -77,7 +91,7 @@ def _text(body: Mapping[str, Any], rng: Random, answer: Answer) -> tuple[str, st
         text = answer.text
     elif one_token or answer.yes is not None:
         yes = answer.yes if answer.yes is not None else round(rng.uniform(0.02, 0.98), 3)
-        text, finish_reason = "Yes" if yes >= 0.5 else "No", "length"
+        text, finish_reason = words[yes < 0.5], "length"
     elif schema is not None:
         text = json.dumps(instance(schema, rng))
     else:
@@ -118,12 +132,12 @@ def _with_alternatives(
     return _entry(token, dict(shares)[token]) | {"top_logprobs": top}
 
 
-def _yes_or_no(text: str, yes: float, wanted: int) -> dict[str, Any]:
+def _choice(text: str, yes: float, wanted: int, words: tuple[str, str]) -> dict[str, Any]:
     """P(yes) spread over the variants that tokenisers know; 2 % go to something else."""
     shares = [
         (variant, 0.98 * whole * share)
-        for whole, word in ((yes, "yes"), (1 - yes, "no"))
-        for variant, share in ((word.capitalize(), 0.9), (word, 0.06), (f" {word}", 0.04))
+        for whole, word in zip((yes, 1 - yes), words, strict=True)
+        for variant, share in ((word, 0.9), (word.swapcase(), 0.06), (f" {word}", 0.04))
     ]
     return _with_alternatives(text, [*shares, ("Maybe", 0.02)], wanted)
 
