@@ -35,8 +35,8 @@ def answer(scores, readout="stated", labels=(1, 2)):
 
 def test_scores_are_found_by_label_and_name_never_by_place():
     made = answer([(1, 2), (3, 4)], labels=(2, 1))
-    assert read_stated(made, (1, 2), 2) == ((3.0, 4.0), (1.0, 2.0))
-    assert read_stated(made, (2, 1), 2) == ((1.0, 2.0), (3.0, 4.0))
+    assert read_stated(made, (1, 2)) == ((3.0, 4.0), (1.0, 2.0))
+    assert read_stated(made, (2, 1)) == ((1.0, 2.0), (3.0, 4.0))
     assert [p.strengths for p in read_points(made, (1, 2))] == ["s", "s"]
 
 

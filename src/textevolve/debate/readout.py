@@ -76,17 +76,10 @@ def read_points(answer: BaseModel, labels: tuple[int, ...]) -> tuple[Points, ...
     return tuple(Points(f.strengths, f.weaknesses, f.instructions) for f in found)
 
 
-def read_stated(
-    answer: BaseModel, labels: tuple[int, ...], components: int
-) -> tuple[tuple[float, ...], ...]:
-    """The stated scores, j x k, in the case's order."""
-    return tuple(
-        tuple(
-            float(getattr(getattr(answer, f"response_{n}").scores, f"c{k}"))
-            for k in range(components)
-        )
-        for n in labels
-    )
+def read_stated(answer: BaseModel, labels: tuple[int, ...]) -> tuple[tuple[float, ...], ...]:
+    """The stated scores, j x k, in the case's order; a model's fields come in their own order."""
+    given = [getattr(answer, f"response_{n}").scores for n in labels]
+    return tuple(tuple(float(score) for _, score in scores) for scores in given)
 
 
 def read_expected(

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cache
+from functools import cache, lru_cache
 
 from pydantic import BaseModel
 
@@ -21,14 +21,14 @@ from textevolve.debate.readout import (
     read_points,
     read_stated,
 )
-from textevolve.debate.result import Turn
+from textevolve.debate.result import Points, Turn
 from textevolve.errors import AnswerError, BudgetError, FatalModelError, InputError, ModelError
 from textevolve.evaluation import Case, Failure, Usage
 from textevolve.events import Listener, StepFinished, StepStarted
 from textevolve.llm.choices import TOP_LOGPROBS, read_log_odds
 from textevolve.llm.fence import disarm, fence
 from textevolve.llm.model import Message, Model, Request, Response
-from textevolve.llm.structured import Structured, UnusableAnswer, ask_structured
+from textevolve.llm.structured import Rung, Structured, UnusableAnswer, ask_structured
 from textevolve.llm.template import Template, load_template
 from textevolve.memory.recall import Cue, Memory, Recall
 
@@ -87,7 +87,42 @@ class Stage:
 
 
 def read_rules(profile: Profile, readout: str) -> str:
-    return prompt("rules").render(components=profile.components, readout=readout)
+    described = tuple((c.name, c.meaning, tuple(c.rubric.items())) for c in profile.components)
+    return _rules(described, readout)
+
+
+_Described = tuple[str, str, tuple[tuple[int, str], ...]]
+
+
+@lru_cache(maxsize=64)
+def _rules(described: tuple[_Described, ...], readout: str) -> str:
+    """The rules, which most debates of a run share."""
+    components = [{"name": n, "meaning": m, "rubric": dict(rubric)} for n, m, rubric in described]
+    return prompt("rules").render(components=components, readout=readout)
+
+
+@lru_cache(maxsize=256)
+def _ending(
+    memories: tuple[str, ...],
+    agent: str,
+    persona: str,
+    round: int,
+    rounds: int,
+    today: str,
+    labels: tuple[int, ...],
+) -> str:
+    """The end of a turn's prompt: where nothing is remembered, that of other debates too."""
+    named = [f"Response {n}" for n in labels]
+    listed = ", ".join(named[:-1]) + " and " + named[-1] if len(named) > 1 else named[0]
+    return prompt("request").render(
+        memories=memories,
+        agent=agent,
+        persona=persona,
+        round=round,
+        rounds=rounds,
+        today=today,
+        labels=listed,
+    )
 
 
 async def take_turn(
@@ -102,24 +137,27 @@ async def take_turn(
     number = round * len(stage.profile.agents) + agent
     order = place_candidates(number, stage.labels, stage.profile.order)
     model = stage.model_of(speaker)
-    blank = Turn(round=round, agent=agent, model=model.name, order=order)
     details = {"round": round, "agent": speaker.name, "model": model.name}
     stage.listener(StepStarted(stage.case.id, "turn", details))
     meter = Meter(model)
-    try:
-        memories = await _remember(stage, speaker, history)
-        asked = _Ask(stage, meter, speaker, round, tuple(history), memories, sample)
-        turn = await _answer(asked, order, blank)
-        if stage.profile.order == "swap" and len(order) > 1:
-            turn = _average(turn, await _answer(asked, order[::-1], blank))
-        turn = replace(turn, memories=tuple(m.text for m in memories))
-    except FatalModelError:
-        raise
-    except BudgetError as error:
-        turn = replace(blank, failure=Failure("skipped", str(error)))
-    except ModelError as error:
-        turn = replace(blank, failure=Failure("failed", str(error)))
-    turn = replace(turn, usage=meter.usage, seconds=meter.seconds)
+    asked = _Ask(stage, meter, speaker, round, tuple(history), sample)
+    said = await _speak(asked, order)
+    turn = Turn(
+        round=round,
+        agent=agent,
+        model=model.name,
+        order=order,
+        argument=said.argument,
+        points=said.points,
+        scores=said.scores,
+        log_odds=said.log_odds,
+        failure=said.failure,
+        rung=said.rung,
+        memories=said.memories,
+        disarmed=said.disarmed,
+        usage=meter.usage,
+        seconds=meter.seconds,
+    )
     stage.listener(StepFinished(stage.case.id, "turn", turn))
     return turn
 
@@ -152,25 +190,17 @@ class _Ask:
     speaker: Agent
     round: int
     history: tuple[str, ...]
-    memories: tuple[Memory, ...]
     sample: int
 
-    def request(self, order: tuple[int, ...]) -> Request:
+    def request(self, order: tuple[int, ...], memories: Sequence[Memory]) -> Request:
         stage, profile = self.stage, self.stage.profile
-        fenced = [
-            fence("memory", disarm(m.text, stage.nonce)[0], stage.nonce) for m in self.memories
-        ]
-        labels = " and ".join(f"Response {stage.labels[j]}" for j in order)
-        if len(order) > 2:
-            labels = labels.replace(" and ", ", ", len(order) - 2)
-        ending = prompt("request").render(
-            memories=fenced,
-            agent=self.speaker.name,
-            persona=self.speaker.persona,
-            round=self.round + 1,
-            rounds=profile.rounds,
-            today=stage.today,
-            labels=labels,
+        fenced = tuple(
+            fence("memory", disarm(m.text, stage.nonce)[0], stage.nonce) for m in memories
+        )
+        shown = tuple(stage.labels[j] for j in order)
+        speaker, number = self.speaker, self.round + 1
+        ending = _ending(
+            fenced, speaker.name, speaker.persona, number, profile.rounds, stage.today, shown
         )
         return Request(
             messages=(
@@ -183,6 +213,35 @@ class _Ask:
             sample=self.sample,
             top_logprobs=TOP_LOGPROBS if stage.readout == "expected" else 0,
         )
+
+
+@dataclass(frozen=True, slots=True)
+class _Said:
+    """What came of a turn's question; the fields are those of `Turn`."""
+
+    argument: str = ""
+    points: tuple[Points, ...] = ()
+    scores: tuple[tuple[float, ...], ...] | None = None
+    log_odds: tuple[tuple[float, ...], ...] | None = None
+    failure: Failure | None = None
+    rung: Rung | None = None
+    memories: tuple[str, ...] = ()
+    disarmed: int = 0
+
+
+async def _speak(asked: _Ask, order: tuple[int, ...]) -> _Said:
+    try:
+        memories = await _remember(asked.stage, asked.speaker, asked.history)
+        said = await _answer(asked, order, memories)
+        if asked.stage.profile.order == "swap" and len(order) > 1:
+            said = _average(said, await _answer(asked, order[::-1], memories))
+        return said
+    except FatalModelError:
+        raise
+    except BudgetError as error:
+        return _Said(failure=Failure("skipped", str(error)))
+    except ModelError as error:
+        return _Said(failure=Failure("failed", str(error)))
 
 
 async def _remember(stage: Stage, agent: Agent, history: Sequence[str]) -> tuple[Memory, ...]:
@@ -200,11 +259,11 @@ async def _remember(stage: Stage, agent: Agent, history: Sequence[str]) -> tuple
         raise InputError(f"the recall of {agent.name} failed: {reason}") from error
 
 
-async def _answer(asked: _Ask, order: tuple[int, ...], blank: Turn) -> Turn:
+async def _answer(asked: _Ask, order: tuple[int, ...], memories: tuple[Memory, ...]) -> _Said:
     stage = asked.stage
     names = tuple(c.name for c in stage.profile.components)
     shown = tuple(stage.labels[j] for j in order)
-    request = asked.request(order)
+    request = asked.request(order, memories)
     kind = answer_type(shown, names, stage.readout)
     answer = await ask_structured(asked.model, request, kind)
     argument = str(getattr(answer.value, "argument"))  # noqa: B009 - the type is made at run time
@@ -217,14 +276,14 @@ async def _answer(asked: _Ask, order: tuple[int, ...], blank: Turn) -> Turn:
         last = answer.responses[-1]
         scores = read_expected(last, stage.labels, shown, names)
     else:
-        scores = read_stated(answer.value, stage.labels, len(names))
-    return replace(
-        blank,
+        scores = read_stated(answer.value, stage.labels)
+    return _Said(
         argument=text,
         points=read_points(answer.value, stage.labels),
         scores=scores,
         log_odds=log_odds,
         rung=answer.rung,
+        memories=tuple(m.text for m in memories),
         disarmed=disarmed,
     )
 
@@ -280,8 +339,8 @@ async def _probe(
     return tuple(tuple(values[j * width : (j + 1) * width]) for j in range(len(stage.labels)))
 
 
-def _average(one: Turn, other: Turn) -> Turn:
-    """The turn with the scores of both orders averaged; its argument is that of the first."""
+def _average(one: _Said, other: _Said) -> _Said:
+    """What was said, with the scores of both orders averaged; its argument is that of the first."""
     if one.scores is None or other.scores is None:
         raise AnswerError("one of the two orders gave no scores")
     pairs = zip(one.scores, other.scores, strict=True)

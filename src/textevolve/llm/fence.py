@@ -45,6 +45,8 @@ def disarm(text: str, nonce: str) -> tuple[str, int]:
 
     text = _FORGED.sub(split, text)
     # A model can be talked into repeating the nonce that it saw; candidates cannot know it.
+    if nonce.lower() not in text.lower():  # nearly always, and a pattern costs more than this
+        return text, found
     leaked = re.compile(re.escape(nonce), re.IGNORECASE)
     text, leaks = leaked.subn(lambda match: match[0][0] + _JOINER + match[0][1:], text)
     return text, found + leaks

@@ -30,8 +30,11 @@ class Template:
         if values.keys() != self.variables:
             wrong = sorted(values.keys() ^ self.variables)
             raise KeyError(f"template {self.name}: {', '.join(wrong)} missing or not known")
-        context = self.compiled.new_context(values, shared=True)  # without jinja's own globals
-        return "".join(self.compiled.root_render_func(context))
+        compiled = self.compiled
+        context = compiled.environment.context_class(  # made here, it has none of jinja's globals
+            compiled.environment, values, compiled.name, compiled.blocks
+        )
+        return "".join(compiled.root_render_func(context))
 
 
 @lru_cache(maxsize=1)
