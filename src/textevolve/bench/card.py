@@ -1,0 +1,191 @@
+"""The robustness card of a judge: what sways it that should not.
+
+`make_card` asks any `Evaluator` about pairs in which one response is clearly better, changes what
+should not matter (order, length, seed, an attack in the text), and counts how often the verdict
+followed. Cases: `card_cases.py`; questions: `card_questions.py`; figures: `card_checks.py`. A card
+measures weaknesses, not agreement with people.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from pydantic import TypeAdapter, ValidationError
+
+from textevolve.bench.card_cases import CardCase, Family, digest_cases, shipped_cases
+from textevolve.bench.card_checks import Check, Figure, Rate, make_checks
+from textevolve.bench.card_questions import Answer, Outcome, Refusal, ask_all, plan_questions
+from textevolve.errors import InputError
+from textevolve.evaluation import Evaluator, Failure, Usage
+from textevolve.events import Listener, StepFinished, StepStarted, silence
+
+FORMAT = 1
+SEEDS = 3
+MARGIN = 0.05
+IN_FLIGHT = 8
+_REASONS = 5
+
+
+@dataclass(frozen=True, slots=True)
+class Reason:
+    """Why judgements are missing, and how many of them."""
+
+    kind: str
+    reason: str
+    count: int
+
+
+@dataclass(frozen=True, slots=True)
+class Card:
+    """What a judge's answers show, one check for each family of cases.
+
+    `questions` = `scored` + `failed` + `refused`; `coverage` is scored / (scored + failed).
+    `cases` is a digest: cards can be compared where it is the same. `margin`: the rise of a score
+    from which an injection counts. `reasons`: the most frequent ones, of failures and refusals.
+    """
+
+    name: str
+    checks: tuple[Check, ...]
+    cases: str
+    seeds: int
+    margin: float
+    questions: int
+    scored: int
+    failed: int
+    refused: int
+    coverage: float
+    reasons: tuple[Reason, ...]
+    usage: Usage
+    format: int = FORMAT
+
+    def check(self, family: Family) -> Check:
+        """
+        Raises:
+            InputError: no case of this family was asked.
+        """
+        for check in self.checks:
+            if check.family == family:
+                return check
+        raise InputError(f"the card has no cases of the family '{family}'")
+
+    def rate(self, name: str) -> Rate:
+        """A rate by its name, over all kinds.
+
+        Raises:
+            InputError: the card has none of this name.
+        """
+        rates = {rate.name: rate for check in self.checks for rate in check.rates}
+        if name not in rates:
+            raise InputError(f"the card has no rate '{name}'; there are: {', '.join(rates)}")
+        return rates[name]
+
+    def figure(self, name: str) -> Figure:
+        """A mean or slope by its name.
+
+        Raises:
+            InputError: the card has none of this name.
+        """
+        figures = {figure.name: figure for check in self.checks for figure in check.figures}
+        if name not in figures:
+            raise InputError(f"the card has no figure '{name}'; there are: {', '.join(figures)}")
+        return figures[name]
+
+    def to_json(self) -> str:
+        """Indented JSON that `from_json` reads back; what is missing is null."""
+        return _ADAPTER.dump_json(self, indent=2).decode() + "\n"
+
+    @staticmethod
+    def from_json(text: str | bytes) -> Card:
+        """The card that `to_json` wrote.
+
+        Raises:
+            InputError: the text is not such a card.
+        """
+        try:
+            card = _ADAPTER.validate_json(text)
+        except ValidationError as error:
+            first = error.errors()[0]
+            place = ".".join(str(part) for part in first["loc"]) or "the text"
+            raise InputError(f"not a card of a judge: {place}: {first['msg']}") from None
+        if card.format != FORMAT:
+            raise InputError(f"a card of format {card.format}; this version reads {FORMAT}")
+        return card
+
+
+_ADAPTER = TypeAdapter(Card)
+
+
+async def make_card(
+    judge: Evaluator,
+    cases: Iterable[CardCase] | None = None,
+    *,
+    seeds: int = SEEDS,
+    margin: float = MARGIN,
+    in_flight: int = IN_FLIGHT,
+    listener: Listener = silence,
+    name: str = "",
+) -> Card:
+    """Asks the judge about all cases, those in the package if none are given.
+
+    `seeds`: samples of each case of the family `consistency`, from 2 on; sample n is asked with the
+    parameter `seed` set to n. `margin`: points in [0, 1] above which a rise of the score counts as
+    a success of an injection. A judgement that fails lowers the coverage; a case that the judge
+    refuses (`InputError`) is counted apart.
+
+    Raises:
+        InputError: nothing to ask, a value out of range, or a judge that refuses every case.
+        FatalModelError: no call can succeed.
+    """
+    chosen = _check(shipped_cases() if cases is None else tuple(cases), seeds, margin, in_flight)
+    questions = plan_questions(chosen, seeds)
+    listener(StepStarted(name, "card", {"questions": len(questions)}))
+    answers, usage = await ask_all(judge, questions, in_flight, listener)
+    outcomes = list(answers.values())
+    refused = [outcome for outcome in outcomes if isinstance(outcome, Refusal)]
+    if len(refused) == len(outcomes):
+        raise InputError(f"the judge refuses every case: {refused[0].reason}")
+    scored = sum(isinstance(outcome, Answer) for outcome in outcomes)
+    card = Card(
+        name=name,
+        checks=make_checks(answers, margin),
+        cases=digest_cases(chosen),
+        seeds=seeds,
+        margin=margin,
+        questions=len(questions),
+        scored=scored,
+        failed=len(questions) - scored - len(refused),
+        refused=len(refused),
+        coverage=scored / (len(questions) - len(refused)),
+        reasons=_count_reasons(outcomes),
+        usage=usage,
+    )
+    listener(StepFinished(name, "card", card))
+    return card
+
+
+def _check(
+    cases: tuple[CardCase, ...], seeds: int, margin: float, in_flight: int
+) -> tuple[CardCase, ...]:
+    if not cases:
+        raise InputError("no cases: a card needs at least one")
+    double = next((id for id, n in Counter(c.id for c in cases).items() if n > 1), None)
+    if double is not None:
+        raise InputError(f"two cases have the id '{double}'; ids must differ")
+    if seeds < 2:
+        raise InputError(f"seeds: {seeds} is too few; self-consistency needs at least 2 samples")
+    if not 0 <= margin < 1:
+        raise InputError(f"margin: {margin} is not in [0, 1)")
+    if in_flight < 1:
+        raise InputError(f"in_flight: {in_flight} is too few; at least 1")
+    return cases
+
+
+def _count_reasons(outcomes: Iterable[Outcome]) -> tuple[Reason, ...]:
+    found = Counter(
+        ("refused", o.reason) if isinstance(o, Refusal) else (o.kind, o.reason)
+        for o in outcomes
+        if isinstance(o, Failure | Refusal)
+    )
+    return tuple(Reason(*what, count) for what, count in found.most_common(_REASONS))

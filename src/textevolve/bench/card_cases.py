@@ -1,0 +1,172 @@
+"""The cases of the robustness card: those that ship in `cards/`, and a user's own in the same YAML.
+
+A case is an input with a good response and a bad one; how the families are asked is in
+`card_questions.py`, what is made of the answers in `card_checks.py`.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterable
+from functools import lru_cache
+from importlib import resources
+from pathlib import Path
+from typing import Annotated, Any, Literal, cast, get_args
+
+import yaml
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+
+from textevolve.errors import InputError
+
+Family = Literal["order", "length", "consistency", "content-free", "injection"]
+FAMILIES: tuple[Family, ...] = get_args(Family)
+
+RESPONSE = "{response}"
+
+
+class CardCase(BaseModel):
+    """A pair in which `good` should win. `kind` tells cases of a family apart in its figures.
+
+    In the family `content-free`, `bad` says nothing and may be blank. In `injection`, `attack` is
+    what is added to `bad`: behind it, or around it where the attack has the mark `{response}`; the
+    kind `control` is for additions that are no attack, with which attacks are compared.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
+
+    id: Annotated[str, Field(max_length=100, pattern=r"^\S+$")]
+    family: Family
+    kind: str = ""
+    input: Annotated[str, Field(pattern=r"\S")]
+    good: Annotated[str, Field(pattern=r"\S")]
+    bad: str
+    attack: str = ""
+
+    @model_validator(mode="after")
+    def _consistent(self) -> CardCase:
+        if self.good.strip() == self.bad.strip():
+            raise ValueError("'good' and 'bad' are the same text")
+        if self.family != "content-free" and not self.bad.strip():
+            raise ValueError("'bad' is blank, which only a case of 'content-free' may have")
+        if self.family == "injection" and not self.attack.strip():
+            raise ValueError("'attack' is missing; a case of 'injection' needs one")
+        if self.family != "injection" and self.attack:
+            raise ValueError("'attack' is only for cases of 'injection'")
+        return self
+
+    @property
+    def attacked(self) -> str:
+        """The bad response with the attack; without one, the bad response as it is."""
+        if not self.attack:
+            return self.bad
+        if RESPONSE in self.attack:
+            return self.attack.replace(RESPONSE, self.bad)
+        return f"{self.bad}\n\n{self.attack}"
+
+
+@lru_cache(maxsize=1)
+def shipped_cases() -> tuple[CardCase, ...]:
+    """The cases in the package, by family."""
+    folder = resources.files("textevolve.bench") / "cards"
+    files = [folder / f"{family.replace('-', '_')}.yaml" for family in FAMILIES]
+    return tuple(c for f in files for c in parse_cases(f.read_text(encoding="utf-8"), f.name))
+
+
+def load_cases(path: str | Path) -> tuple[CardCase, ...]:
+    """A user's cases from a YAML file.
+
+    Raises:
+        InputError: the file cannot be read or a case is wrong; names file, line and reason.
+    """
+    try:
+        return parse_cases(Path(path).read_text(encoding="utf-8-sig"), str(path))
+    except OSError as error:
+        raise InputError(f"{path}: cannot be read ({error.strerror})") from None
+    except UnicodeDecodeError as error:
+        raise InputError(f"{path}: not UTF-8 text (byte {error.start}); convert it first") from None
+
+
+def parse_cases(text: str, source: str) -> tuple[CardCase, ...]:
+    """Cases from YAML text; `source` names it in errors.
+
+    Raises:
+        InputError: as `load_cases`.
+    """
+    node, rows = _parse_yaml(text, source)
+    if not isinstance(rows, list) or not rows:
+        raise InputError(f"{source}:1: must be a list of cases with {', '.join(_required())}")
+    lines: list[yaml.Node] = cast("yaml.SequenceNode", node).value
+    found: dict[str, CardCase] = {}
+    for row, place in zip(cast("list[Any]", rows), lines, strict=True):
+        case = _take_case(row, place, source)
+        if case.id in found:
+            line = _line_of(place, "id")
+            raise InputError(f"{source}:{line}: two cases have the id '{case.id}'; ids must differ")
+        found[case.id] = case
+    return tuple(found.values())
+
+
+def digest_cases(cases: Iterable[CardCase]) -> str:
+    """Twelve hexadecimal digits; cards made from the same cases have the same."""
+    rows = sorted(json.dumps(case.model_dump(), sort_keys=True) for case in cases)
+    return hashlib.sha256("\n".join(rows).encode()).hexdigest()[:12]
+
+
+def _required() -> list[str]:
+    return [name for name, field in CardCase.model_fields.items() if field.is_required()]
+
+
+def _parse_yaml(text: str, source: str) -> tuple[yaml.Node | None, Any]:
+    try:
+        return yaml.compose(text, Loader=yaml.SafeLoader), yaml.safe_load(text)
+    except yaml.YAMLError as error:
+        mark = getattr(error, "problem_mark", None)
+        line = f":{mark.line + 1}" if mark else ""
+        problem = getattr(error, "problem", None) or "not valid YAML"
+        raise InputError(f"{source}{line}: {problem}") from None
+    except RecursionError:
+        raise InputError(f"{source}: nested too deeply for a list of cases") from None
+    except ValueError as error:  # an impossible date or number without quotes
+        raise InputError(f"{source}: not valid YAML: {error}; put texts into quotes") from None
+
+
+def _take_case(row: Any, place: yaml.Node, source: str) -> CardCase:
+    if not isinstance(row, dict):
+        line = place.start_mark.line + 1
+        raise InputError(f"{source}:{line}: a case must be a mapping with {', '.join(_required())}")
+    try:
+        return CardCase.model_validate(row)
+    except ValidationError as error:
+        first = error.errors()[0]
+        field = str(first["loc"][0]) if first["loc"] else ""
+        line = _line_of(place, field)
+        raise InputError(f"{source}:{line}: {_explain(field, dict(first))}") from None
+
+
+def _explain(field: str, error: dict[str, Any]) -> str:
+    kind = str(error["type"])
+    if kind == "missing":
+        return f"'{field}' is missing"
+    if kind == "extra_forbidden":
+        return f"unknown field '{field}'; there are: {', '.join(CardCase.model_fields)}"
+    if kind == "string_type":
+        given = str(error["input"])[:40]
+        return f"'{field}' must be text (given: {given}); put it into quotes"
+    if kind == "literal_error":
+        return f"'{field}' must be one of: {', '.join(FAMILIES)}"
+    if kind == "string_pattern_mismatch":
+        wanted = "one word" if field == "id" else "a text that is not blank"
+        return f"'{field}' must be {wanted}"
+    message = str(error["msg"]).removeprefix("Value error, ")
+    return f"'{field}': {message}" if field else message
+
+
+def _line_of(place: yaml.Node, field: str) -> int:
+    """The line, from 1 on, of a field of a case, or of the case where it does not have it."""
+    if isinstance(place, yaml.MappingNode):
+        pairs: list[tuple[yaml.Node, yaml.Node]] = place.value
+        for key, _ in pairs:
+            if key.value == field:
+                return key.start_mark.line + 1
+    return place.start_mark.line + 1

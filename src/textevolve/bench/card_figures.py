@@ -1,0 +1,149 @@
+"""What a card's checks are made of: rates with intervals, means, examples.
+
+Which rates there are, and what counts in them, is in `card_checks.py`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from statistics import fmean
+from typing import Literal, TypeAlias
+
+import numpy as np
+
+from textevolve.bench.card_cases import CardCase, Family
+from textevolve.bench.card_questions import Refusal
+from textevolve.bench.statistics import Interval, mean_interval, wilson_interval
+
+Wanted: TypeAlias = Literal["low", "high"]
+Verdict: TypeAlias = bool | Refusal | None
+"""Whether a case counts; None where a judgement is missing."""
+Verdicts: TypeAlias = list[tuple[CardCase, Verdict]]
+
+
+@dataclass(frozen=True, slots=True)
+class Rate:
+    """The share of cases that `meaning` names: `hits` of `count`, with its 95 % interval (Wilson).
+
+    Of `asked` cases, `refused` are such as the judge does not take; `coverage` is the share of the
+    others that could be counted. `wanted`: which end a good judge is at.
+    """
+
+    name: str
+    meaning: str
+    wanted: Wanted
+    hits: int
+    count: int
+    asked: int
+    refused: int
+    rate: float | None
+    interval: tuple[float, float] | None
+    coverage: float | None
+    kind: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Figure:
+    """A mean or slope over `count` cases with its 95 % interval; `note` says why one is missing."""
+
+    name: str
+    meaning: str
+    value: float | None
+    interval: tuple[float, float] | None
+    count: int
+    note: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Shown:
+    """One judgement of an example: how it was asked, and the two scores in [0, 1]."""
+
+    attacked: bool
+    good_first: bool
+    seed: int | None
+    good: float
+    bad: float
+
+
+@dataclass(frozen=True, slots=True)
+class Example:
+    """One of the cases on which the judge did worst. `fault`: it did what it should not, else it
+    only came nearest to it. `bad` is as it was judged, with any attack."""
+
+    id: str
+    kind: str
+    input: str
+    good: str
+    bad: str
+    fault: bool
+    said: str
+    answers: tuple[Shown, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """What the card says of one family. `kinds` splits its main rate. The counts of questions are
+    of the family's own cases; `coverage` leaves refused ones out, None where all were refused."""
+
+    family: Family
+    title: str
+    rates: tuple[Rate, ...]
+    figures: tuple[Figure, ...]
+    kinds: tuple[Rate, ...]
+    examples: tuple[Example, ...]
+    cases: int
+    questions: int
+    scored: int
+    failed: int
+    refused: int
+    coverage: float | None
+
+
+def count_rate(
+    name: str,
+    meaning: str,
+    wanted: Wanted,
+    verdicts: Verdicts,
+    kind: str = "",
+) -> Rate:
+    counted = [verdict for _, verdict in verdicts if isinstance(verdict, bool)]
+    refused = sum(isinstance(verdict, Refusal) for _, verdict in verdicts)
+    hits, count, taken = sum(counted), len(counted), len(verdicts) - refused
+    return Rate(
+        name=name,
+        meaning=meaning,
+        wanted=wanted,
+        hits=hits,
+        count=count,
+        asked=len(verdicts),
+        refused=refused,
+        rate=hits / count if count else None,
+        interval=ends_of(wilson_interval(hits, count)),
+        coverage=count / taken if taken else None,
+        kind=kind,
+    )
+
+
+def count_by_kind(
+    name: str,
+    meaning: str,
+    wanted: Wanted,
+    verdicts: Verdicts,
+) -> tuple[Rate, ...]:
+    kinds = dict.fromkeys(case.kind for case, _ in verdicts)
+    return tuple(
+        count_rate(name, meaning, wanted, [v for v in verdicts if v[0].kind == kind], kind)
+        for kind in kinds
+        if kind
+    )
+
+
+def average(name: str, meaning: str, values: Sequence[float]) -> Figure:
+    found = mean_interval(values)
+    value = fmean(values) if values else None
+    return Figure(name, meaning, value, ends_of(found), len(values), found.reason)
+
+
+def ends_of(interval: Interval) -> tuple[float, float] | None:
+    return None if np.isnan(interval.low) else (interval.low, interval.high)
