@@ -70,6 +70,10 @@ BAD = {
         [*CASE, "--convergence", "-0.1"],
         "convergence: .*greater than or equal",
     ),
+    "escalation above 1": (
+        [*CASE, "--escalate-below", "2"],
+        "escalate_below: .*less than or equal to 1",
+    ),
     "convergence a word": ([*CASE, "--convergence", "soon"], "convergence: .*valid number"),
     "unknown protocol": ([*CASE, "--protocol", "duel"], "protocol: .*'sequential', "),
     "unknown readout": ([*CASE, "--readout", "tea"], "readout: .*'auto', 'stated'"),

@@ -238,6 +238,10 @@ def test_a_dry_run_asks_nothing_and_bounds_what_the_run_then_takes(home, cli, se
         {"input": "Why? " * 40, "candidates": ["Because. " * 30] * n, "rounds": n, "protocol": p}
         for n, p in ((1, "sequential"), (2, "simultaneous-summary"), (3, "independent"))
     ]
+    rows += [
+        {**rows[1], "protocol": "escalation", "escalate_below": b, "convergence": None}
+        for b in (0, 1)
+    ]
     path = write_lines(home / "cases.jsonl", rows)
     model = f"{server.url}#priced"
     (home / "textevolve.toml").write_text(f'[prices."{model}"]\ninput = 1.0\noutput = 4.0\n')
@@ -248,7 +252,7 @@ def test_a_dry_run_asks_nothing_and_bounds_what_the_run_then_takes(home, cli, se
         said = cli(*command, "--dry-run").out
         assert server.calls == calls
         assert cli("runs", "list", "--json").rows == [] or readout == "probe"
-        assert foreseen["cases"] == 3
+        assert foreseen["cases"] == 5
         assert re.search(r"cost +\$0\.\d+ to \$\d+\.\d+", said)
         results = cli(*command, "--json", "--store", f"{readout}.db").rows
         spent = {

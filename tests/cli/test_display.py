@@ -13,7 +13,7 @@ from textevolve.cli.display import BatchProgress, LiveDebate
 from textevolve.cli.pace import Pace
 from textevolve.cli.tables import print_result, print_results, print_runs, show_run
 from textevolve.debate.order import draw_labels, place_candidates
-from textevolve.debate.profile import Agent, Profile, load_profile
+from textevolve.debate.profile import Agent, Profile, load_profile, override
 from textevolve.debate.result import DebateResult, Points, Turn
 from textevolve.evaluation import Case, Failure, Usage
 from textevolve.events import CallFinished, CallRetried, StepFinished, StepStarted
@@ -88,6 +88,8 @@ def play(result: DebateResult, console: Console) -> str:
             live(CallFinished("local/m", Usage(1, 10, 0, 1, 0.0), 0.1, replayed=False))
             live(StepFinished("case 1", "turn", turn))
             if turn.agent == len(result.agents) - 1:
+                if result.profile.protocol == "escalation" and turn.round == 0:
+                    live(StepFinished("case 1", "certainty", result.certainty))
                 live(StepFinished("case 1", "round", (turn.round, result.convergence[turn.round])))
         live(StepFinished("case 1", "debate", result))
     return drawn(console)
@@ -120,6 +122,26 @@ def test_everything_of_a_debate_is_shown() -> None:
         *("720 tokens (600 prompt, 80 % of them cached; 120 completion)", "$0.006"),
     ):
         assert part in text, part
+
+
+def test_an_escalation_says_how_certain_its_first_round_was() -> None:
+    profile = override(load_profile("general"), {"protocol": "escalation"})
+    turns = a_result().turns[:3]
+    for stopped, why in (
+        ("certain", "then the outcome was certain enough"),
+        ("rounds", "all that were asked"),
+    ):
+        result = a_result(profile=profile, turns=turns, convergence=(0.3,), stopped=stopped)
+        text = " ".join(play(result, a_console(160)).split())
+        assert "Round 1 CV 0.300, certainty 1.000 ≥ 0.9: no debate is needed" in text
+        assert f"1 round, {why} (certainty 1.000 ≥ 0.9 after round 1)" in text
+    assert wording.round_text(profile, 0, 0.3, 0.7, last=False) == (
+        "CV 0.300, certainty 0.700 < 0.9: the debate goes on"
+    )
+    assert wording.round_text(profile, 0, 0.3, None, last=True) == (
+        "CV 0.300, no certainty from a single vote"
+    )
+    assert "CV 0.200 > 0.05" in wording.round_text(profile, 1, 0.2, 0.7, last=True)
 
 
 @pytest.mark.parametrize("width", [60, 80, 100, 160])

@@ -82,6 +82,7 @@ def test_unknown_profiles_are_named_with_the_nearest():
     [
         ({"rounds": 0}, "rounds"),
         ({"convergence": 1.5}, "convergence"),
+        ({"escalate_below": 1.5}, "escalate_below"),
         ({"history_rounds": -1}, "history_rounds"),
         ({"weights": {"accuracy": 1.1}}, "weights.accuracy"),
         ({"weights": {"accuracy": 0}}, "all are 0"),

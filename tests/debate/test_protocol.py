@@ -58,6 +58,7 @@ AGENTS = ["Critic", "Supporter", "Neutral Observer"]
     [
         ("sequential", [0, 1, 2, 3, 4, 5]),
         ("blind-first", [0, 0, 0, 3, 4, 5]),
+        ("escalation", [0, 0, 0, 3, 4, 5]),
         ("simultaneous", [0, 0, 0, 3, 3, 3]),
         ("independent", [0, 0, 0, 0, 0, 0]),
     ],
@@ -75,6 +76,112 @@ async def test_what_a_turn_sees(protocol, sees):
     assert result.tensor.shape == (2, 3, 3, 5)
     assert result.coverage == 1
     assert result.stopped == "rounds"
+
+
+FIRST, SECOND, THIRD = CASE.candidates
+CLEAR = {FIRST: 8, SECOND: 3, THIRD: 1}
+
+
+def judge_by(worth):
+    """A script: the agent gives each text its worth, `worth(agent, round)`, on every component."""
+
+    def script(body, _n):
+        agent, number = speaker(body)
+        scores = worth(agent, int(number))
+        asked = instance(body["response_format"]["json_schema"]["schema"], random.Random(1))
+        for label in [name for name in asked if name.startswith("Response")]:
+            n = label.split()[1]
+            text = re.search(rf"response {n}\]\]\n(.*)\n\[\[/", prompt(body))[1]
+            asked[label]["scores"] = dict.fromkeys(asked[label]["scores"], scores[text])
+        return Answer(text=json.dumps(asked))
+
+    return script
+
+
+def of_two_minds(agent, _round):
+    return {**CLEAR, SECOND: 9} if agent == "Critic" else CLEAR
+
+
+async def test_an_escalation_ends_after_a_round_that_leaves_no_doubt():
+    events = []
+    script = judge_by(lambda _agent, _round: CLEAR)
+    async with ScriptedServer(script, latency=0.02) as server:
+        result = await debate(server, protocol="escalation", rounds=3, listener=events.append)
+        assert server.calls == server.most_in_flight == 3
+        assert [heard(body) for body in turns(server)] == [[], [], []]
+    assert result.stopped == "certain"
+    assert result.certainty == 1
+    assert result.best == 0
+    assert len({turn.order for turn in result.turns}) == 3
+    rounds = [e for e in events if isinstance(e, StepFinished) and e.step != "turn"]
+    assert [e.step for e in rounds] == ["certainty", "round", "debate"]
+    assert rounds[0].value == 1
+    kept = DebateResult.from_json(result.to_json())
+    assert kept == result
+    assert kept.certainty == json.loads(result.to_json())["figures"]["certainty"] == 1
+
+
+async def test_an_escalation_goes_on_where_the_agents_are_of_two_minds():
+    """One in three prefers another by 1 point, the others the first by 5: w_3 < 5/6."""
+    async with ScriptedServer(judge_by(of_two_minds)) as server:
+        result = await debate(server, protocol="escalation", escalate_below=0.99)
+        assert [len(heard(body)) for body in turns(server)] == [0, 0, 0, 3, 4, 5]
+        assert result.stopped == "rounds"
+        assert result.certainty == pytest.approx(35 / 36, abs=0.015)
+        blind = await debate(server, protocol="blind-first")
+        assert [t.scores for t in blind.turns] == [t.scores for t in result.turns]
+        assert blind.certainty == result.certainty
+        assert (await debate(server)).certainty is None
+        calls = server.calls
+        early = result.rescore(escalate_below=0.9)
+        assert server.calls == calls
+        fresh = await debate(server, protocol="escalation", escalate_below=0.9)
+    assert early.stopped == fresh.stopped == "certain"
+    assert [t.scores for t in early.turns] == [t.scores for t in fresh.turns]
+    assert early.convergence == fresh.convergence
+    assert early.scores == pytest.approx(result.round_one)
+    late = early.rescore(escalate_below=1)
+    assert (late.stopped, len(late.convergence)) == ("rounds", 1)
+
+
+async def test_agents_that_agree_on_a_tie_go_on_and_then_converge():
+    script = judge_by(lambda _agent, number: dict.fromkeys(CLEAR, 5) if number == 1 else CLEAR)
+    async with ScriptedServer(script) as server:
+        result = await debate(server, protocol="escalation", rounds=3, convergence=0.05)
+    assert result.convergence == (0, 0)
+    assert result.certainty == pytest.approx(1 / 3)
+    assert result.stopped == "converged"
+    assert result.best == 0
+
+
+async def test_an_escalation_leaves_out_turns_that_failed():
+    script = judge_by(of_two_minds)
+
+    def critic_fails(body, n):
+        return misbehave(Fault.EMPTY) if "You are Critic" in prompt(body) else script(body, n)
+
+    async with ScriptedServer(critic_fails) as server:
+        result = await debate(server, protocol="escalation", escalate_below=1)
+    assert result.stopped == "certain"
+    assert result.coverage == pytest.approx(2 / 3)
+    async with ScriptedServer(lambda *_: misbehave(Fault.EMPTY)) as server:
+        result = await debate(server, protocol="escalation", escalate_below=0)
+    assert (result.stopped, result.certainty) == ("failed", None)
+    assert DebateResult.from_json(result.to_json()) == result
+
+
+async def test_an_escalation_over_one_candidate_asks_whether_it_passes():
+    script = judge_by(lambda agent, _round: {FIRST: 9 if agent == "Critic" else 3})
+    async with ScriptedServer(script) as server:
+        case = replace(CASE, candidates=(FIRST,))
+        stopped = {
+            threshold: (await debate(server, case, protocol="escalation", threshold=threshold))
+            for threshold in (0.2, 0.5)
+        }
+    assert (stopped[0.2].stopped, stopped[0.2].certainty) == ("certain", 1)
+    assert stopped[0.5].stopped == "rounds"
+    assert stopped[0.5].certainty < 0.9
+    assert stopped[0.5].rescore(threshold=0.2).stopped == "certain"
 
 
 async def test_a_summary_stands_in_for_the_transcript():

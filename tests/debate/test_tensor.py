@@ -194,3 +194,74 @@ def test_a_tie_names_all_that_tie():
     assert t.top_candidates(np.array([3.0, 7.0, 7.0])) == (1, 2)
     assert t.top_candidates(np.array([3.0])) == (0,)
     assert t.top_candidates(np.array([np.nan])) == ()
+
+
+def split(*margins, components=1):
+    """A round (agents, 2, components) in which the first candidate leads by these margins."""
+    scores = np.full((len(margins), 2, components), 5.0)
+    scores[:, 0] += np.array(margins)[:, None]
+    return scores
+
+
+@pytest.mark.parametrize(
+    ("margins", "exact"),
+    [((1, 1, -1), 3 / 4), ((5, 5, -1), 35 / 36), ((1, -3), 1 / 4), ((2, 2, 1), 1), ((0, 0), 1 / 2)],
+)
+def test_certainty_over_agents_alone_is_that_of_flat_dirichlet_weights(margins, exact):
+    """With w flat on the simplex: P(w_3 < 1/2), P(w_3 < 5/6), P(w_1 > 3/4)."""
+    found = t.certainty(split(*margins), np.ones(1), (0,), seed=1, draws=200_000)
+    assert found == pytest.approx(exact, abs=0.004 if 0.5 != exact < 1 else 0)
+
+
+def test_certainty_crosses_agents_with_components():
+    """Against weights from numpy's own Dirichlet numbers, multiplied cell by cell."""
+    generator = np.random.default_rng(5)
+    scores, weights = generator.uniform(0, 10, (3, 4, 5)), np.array([1, 0.5, 0, 1, 0.25])
+    agents, components = generator.dirichlet(np.ones(3), 50_000), np.ones((50_000, 5))
+    components[:, weights > 0] = generator.dirichlet(np.ones(4), 50_000)
+    sums = np.einsum("di,dk,k,ijk->dj", agents, components, weights, scores)
+    wins = np.bincount(sums.argmax(axis=1), minlength=4) / 50_000
+    for j in range(4):
+        found = t.certainty(scores, weights, (j,), seed=2, draws=50_000)
+        assert found == pytest.approx(wins[j], abs=0.012)
+
+
+def test_certainty_is_the_same_wherever_and_whenever_it_is_computed():
+    """Debates are told again by it: another number would be another debate."""
+    assert t.certainty(split(1, 1, -1, components=2), np.ones(2), (0,), seed=7) == 0.77
+
+
+def test_a_single_agent_is_doubted_by_its_components_and_a_single_number_not_at_all():
+    components = np.array([[[6.0, 6.0, 4.0], [5.0, 5.0, 5.0]]])
+    agents = components.transpose(2, 1, 0)
+    for scores in (components, agents):
+        weights = np.ones(scores.shape[2])
+        assert t.certainty(scores, weights, (0,), 3) == pytest.approx(3 / 4, abs=0.03)
+    assert math.isnan(t.certainty(split(4), np.ones(1), (0,), 3))
+    assert math.isnan(t.certainty(split(4, components=2), np.array([1.0, 0.0]), (0,), 3))
+    assert math.isnan(t.certainty(np.full((3, 2, 2), np.nan), np.ones(2), (0,), 3))
+
+
+@given(weighted(missing=False), st.integers(0, 2**32))
+def test_certainties_of_all_candidates_sum_to_1_and_do_not_depend_on_their_places(case, seed):
+    values, weights = case
+    scores = values[0]
+    number = scores.shape[1]
+    if scores.shape[0] * np.count_nonzero(weights) < 2:
+        return
+    found = [t.certainty(scores, weights, (j,), seed, draws=100) for j in range(number)]
+    assert sum(found) == pytest.approx(1)
+    turned = [t.certainty(scores[:, ::-1], weights, (j,), seed, draws=100) for j in range(number)]
+    assert turned[::-1] == pytest.approx(found, abs=0.011)
+    tied = t.certainty(scores, weights, tuple(range(number)), seed, draws=100)
+    assert tied == pytest.approx(1 / number)
+
+
+@given(weighted(missing=False))
+def test_a_missing_turn_leaves_the_certainty_to_the_others(case):
+    values, weights = case
+    scores = values[0]
+    absent = np.concatenate([scores, np.full((1, *scores.shape[1:]), np.nan)])
+    for j in range(scores.shape[1]):
+        alone, among = (t.certainty(s, weights, (j,), 4, draws=50) for s in (scores, absent))
+        assert among == pytest.approx(alone, nan_ok=True)

@@ -13,6 +13,7 @@ from textevolve.memory.recall import Memory
 from textevolve.runs.work import Work, do_run, read_run
 from textevolve.settings import Retries
 from textevolve.store.repository import open_store
+from textevolve.wiring import Limits
 
 CASES = [Case(f"Which is {n}?", (f"{n}", f"{n + 1}"), f"c{n}") for n in range(4)]
 
@@ -42,6 +43,7 @@ async def again(settings, **parameters):
 
 KINDS = [
     *({"protocol": p} for p in ("sequential", "blind-first", "simultaneous", "independent")),
+    *({"protocol": "escalation", "escalate_below": share} for share in (0.6, 1.0)),
     {"protocol": "simultaneous-summary", "convergence": None},
     *({"readout": r} for r in ("expected", "probe")),
     {"order": "swap"},
@@ -110,6 +112,36 @@ async def test_reading_a_run_under_other_parameters_is_a_new_run_under_them(
     assert server.calls == calls
     assert reread == fresh
     assert {r.stopped for r in fresh} == {"rounds", "converged"}
+
+
+async def test_an_escalation_is_told_again_and_shares_the_answers_of_a_full_debate(
+    server, model, settings
+):
+    await judge(model, settings, protocol="blind-first", convergence=None)
+    calls = server.calls
+    options = {"protocol": "escalation", "convergence": None}
+    full = await judge(model, settings, escalate_below=1, **options)
+    reread = await again(settings, escalate_below=0.7)
+    fresh = await judge(model, settings, escalate_below=0.7, **options)
+    assert reread == fresh == await again(settings)
+    assert {r.stopped for r in full} == {"rounds"}
+    assert {r.stopped for r in fresh} == {"rounds", "certain"}
+    assert {len(r.turns) for r in fresh if r.stopped == "certain"} == {3}
+    assert server.calls == calls
+
+
+async def test_an_escalation_that_a_budget_stopped_goes_on_as_if_it_had_not(
+    server, model, settings
+):
+    options = {"protocol": "escalation", "escalate_below": 0.7}
+    stopped = await judge(model, settings, limits=Limits(calls=8), **options)
+    assert server.calls == 8
+    assert "budget" in {r.stopped for r in stopped}
+    second = await judge(model, settings, **options)
+    calls = server.calls
+    assert calls == sum(len(r.turns) for r in second)
+    assert await again(settings) == second
+    assert server.calls == calls
 
 
 async def test_a_run_that_recalls_is_gone_on_with_only_by_the_same_recall(server, model, settings):
