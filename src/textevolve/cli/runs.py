@@ -134,6 +134,19 @@ def export(
             _write(results, output, record, opened, turns=turns)
 
 
+@app.command()
+def variance(run: Run = "last", as_json: Json = False, store: StoreFile = None) -> None:
+    """Show where the scores' variance comes from, and how many votes the agents are worth."""
+    from textevolve.cli.figures import print_variance
+    from textevolve.runs.measurement import measure_variance
+
+    settings, opened = _open(store)
+    with opened:
+        record = _get_whole(opened, run)
+        with _read(opened, settings, record) as results:
+            print_variance(measure_variance(results), record.id, as_json=as_json)
+
+
 @app.command("rm")
 def remove(
     run: Run,
