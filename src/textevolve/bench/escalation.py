@@ -1,0 +1,289 @@
+"""Which first rounds may stand: what a threshold of certainty saves and costs, where to set it.
+
+Pure functions on arrays with an entry for each labelled item: the certainty of its first round, the
+credit (1 right, 0 wrong, 0.5 half) of what that round says and of what the whole debate says, and
+the calls of both. An item is decided at once where its certainty is at or above the threshold; else
+the debate goes on. NaN: no certainty (it always goes on), or no verdict (left out of every share).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+
+import numpy as np
+
+from textevolve.bench.comparisons import difference_interval
+from textevolve.bench.statistics import (
+    Array,
+    Groups,
+    Interval,
+    Numbers,
+    bootstrap_interval,
+    group_numbers,
+    mean_interval,
+    mean_present,
+    ratio,
+    side_by_side,
+    vector,
+    wilson_interval,
+)
+from textevolve.errors import InputError
+
+THRESHOLDS = tuple(step / 100 for step in range(101))
+POINTS = 21
+ALLOWED_AT_FIRST = 2  # errors among the items of the first threshold tested
+SHARE_AT_FIRST = 1 / 3  # of all items, decided at once there: fewer often fail by bad luck
+_HALVINGS = 60
+
+
+@dataclass(frozen=True, slots=True)
+class Figure:
+    value: float
+    interval: Interval
+
+
+@dataclass(frozen=True, slots=True)
+class Point:
+    """What escalating below `threshold` does: `decided` items are decided at once.
+
+    `share`: of all items, those decided at once; `error`: how many of those are wrong. Of all
+    items: `accuracy`; `difference`, that accuracy minus the full debate's; `calls`, as a share of
+    those of debating everything.
+    """
+
+    threshold: float
+    decided: int
+    share: Figure
+    error: Figure
+    accuracy: Figure
+    difference: Figure
+    calls: Figure
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """A threshold tested: of `items` decided at once `errors` are wrong, and with the confidence
+    wanted the true share of wrong ones is at most `bound`."""
+
+    threshold: float
+    items: int
+    errors: int
+    bound: float
+
+
+@dataclass(frozen=True, slots=True)
+class Calibration:
+    """The lowest threshold that holds the agreement wanted; None where none does, and `reason` why.
+
+    `items` were of use; `steps` are the thresholds tested, the last of them failing where one did.
+    """
+
+    threshold: float | None
+    agreement: float
+    confidence: float
+    items: int
+    steps: tuple[Step, ...]
+    reason: str = ""
+
+
+def coverage_risk_curve(
+    certainty: Numbers,
+    first: Numbers,
+    debate: Numbers,
+    first_calls: Numbers,
+    debate_calls: Numbers,
+    groups: Groups | None = None,
+    *,
+    thresholds: Sequence[float] | None = None,
+    level: float = 0.95,
+    seed: int = 0,
+) -> tuple[Point, ...]:
+    """What each threshold gives, the highest first; all intervals drawn by group.
+
+    `first` and `debate` are credits, `debate_calls` include the first round's. Unless they are
+    given the thresholds are quantiles of the certainty, so that the points lie evenly in coverage.
+    A threshold chosen by this curve has to be reported on other items.
+    """
+    sure, ours = side_by_side(certainty, first)
+    theirs, cheap, dear = vector(debate), vector(first_calls), vector(debate_calls)
+    if len({sure.size, theirs.size, cheap.size, dear.size}) > 1:
+        raise InputError("certainty, credits and calls must have one entry for each item")
+    if thresholds is None:
+        thresholds = _quantiles(sure)
+    points: list[Point] = []
+    for threshold in sorted(set(map(float, thresholds)), reverse=True):
+        at_once = sure >= threshold
+        credits = np.where(at_once, ours, theirs)
+        asked = np.where(at_once, cheap, dear)
+        decided = None if groups is None else [g for g, a in zip(groups, at_once, strict=True) if a]
+        points.append(
+            Point(
+                threshold=threshold,
+                decided=int(at_once.sum()),
+                share=_mean(at_once.astype(np.float64), groups, level, seed),
+                error=_mean(1 - ours[at_once], decided, level, seed),
+                accuracy=_mean(credits, groups, level, seed),
+                difference=Figure(
+                    mean_present(credits - theirs),
+                    difference_interval(credits, theirs, groups, level=level, seed=seed),
+                ),
+                calls=_call_share(asked, dear, groups, level, seed),
+            )
+        )
+    return tuple(points)
+
+
+def _quantiles(certainty: Array) -> list[float]:
+    known = certainty[~np.isnan(certainty)]
+    if not known.size:
+        return []
+    return np.quantile(known, np.linspace(0, 1, POINTS), method="lower").tolist()
+
+
+def calibrate_threshold(
+    certainty: Numbers,
+    first: Numbers,
+    groups: Groups | None = None,
+    *,
+    agreement: float = 0.9,
+    confidence: float = 0.9,
+    thresholds: Sequence[float] = THRESHOLDS,
+    seed: int = 0,
+) -> Calibration:
+    """The lowest threshold at which first rounds decided at once agree with people often enough.
+
+    With probability `confidence` over the items drawn, at least `agreement` of new items decided at
+    once are right. Fixed-sequence testing, as in Angelopoulos et al. (2021), Learn then Test, and
+    for judges in Jung et al. (2024), Trust or Escalate: thresholds are tested from the highest
+    down, each by the exact binomial bound on the share of wrong ones at 1 - confidence, and the
+    first failure ends the search, so testing many costs nothing. Anything but full credit is wrong.
+
+    `thresholds` must not be chosen by these items' credits. Testing starts at the highest that
+    decides a third of the items, and enough for two errors to be allowed (or none, where there are
+    not so many). Numbers of items choose that start, never credits; so the guarantee is exact if
+    first rounds below the first threshold that is too risky are no safer than those above it. It is
+    about new items like these. The test needs independent ones: one of each group is drawn.
+    """
+    if not (0 < agreement < 1 and 0 < confidence < 1):
+        raise InputError("agreement and confidence must lie between 0 and 1")
+    risk, doubt = 1 - agreement, 1 - confidence
+    sure, wrong = _draw_items(certainty, first, groups, seed)
+    needed = items_needed(0, risk, doubt)
+    if sure.size < needed:
+        return Calibration(None, agreement, confidence, sure.size, (), _too_few(sure.size, needed))
+    wanted = items_needed(ALLOWED_AT_FIRST, risk, doubt)
+    least = wanted if sure.size >= wanted else needed
+    least = max(least, math.ceil(sure.size * SHARE_AT_FIRST))
+    steps: list[Step] = []
+    for threshold in sorted(set(map(float, thresholds)), reverse=True):
+        at_once = sure >= threshold
+        items, errors = int(at_once.sum()), int(wrong[at_once].sum())
+        if items < least:
+            continue
+        steps.append(Step(threshold, items, errors, upper_bound(errors, items, doubt)))
+        if steps[-1].bound > risk:
+            break
+    passed = [step.threshold for step in steps if step.bound <= risk]
+    reason = "" if passed else _why_none(steps, least, risk)
+    return Calibration(
+        passed[-1] if passed else None, agreement, confidence, sure.size, tuple(steps), reason
+    )
+
+
+def _why_none(steps: Sequence[Step], least: int, risk: float) -> str:
+    if not steps:
+        return f"too few items: at no threshold are {least} decided at once"
+    first = steps[0]
+    return (
+        f"the first round errs too often: of {first.items} items with a certainty of"
+        f" {first.threshold:g} or more {first.errors} are wrong, so up to {first.bound:.0%} may be,"
+        f" where {risk:.0%} are allowed"
+    )
+
+
+def _too_few(items: int, needed: int) -> str:
+    return f"too few items: {needed} without an error are the least that could show it, not {items}"
+
+
+def _draw_items(
+    certainty: Numbers, first: Numbers, groups: Groups | None, seed: int
+) -> tuple[Array, Array]:
+    """Certainty of one item of each group, drawn at random, and whether it was wrong."""
+    sure, credits = side_by_side(certainty, first)
+    numbers = group_numbers(groups, sure.size)
+    usable = np.flatnonzero(~(np.isnan(sure) | np.isnan(credits)))
+    order = np.random.default_rng(seed).permutation(usable)
+    _, places = np.unique(numbers[order], return_index=True)
+    chosen = order[places]
+    return sure[chosen], (credits[chosen] < 1).astype(np.float64)
+
+
+def items_needed(errors: int, risk: float, doubt: float) -> int:
+    """The fewest items of which so many may be wrong for the bound on the risk to hold."""
+    items = errors + 1
+    while binomial_tail(errors, items, risk) > doubt:
+        items += 1
+    return items
+
+
+@lru_cache(maxsize=4096)
+def upper_bound(errors: int, items: int, doubt: float) -> float:
+    """The exact one-sided bound of Clopper and Pearson (1934) on a share, of which `errors` in
+    `items` were seen: the largest under which so few are seen with a probability of `doubt`."""
+    if not 0 <= errors <= items:
+        raise InputError(f"{errors} errors in {items} items cannot be")
+    if errors == items:
+        return 1.0
+    low, high = errors / items, 1.0
+    for _ in range(_HALVINGS):
+        middle = (low + high) / 2
+        if binomial_tail(errors, items, middle) > doubt:
+            low = middle
+        else:
+            high = middle
+    return high
+
+
+def binomial_tail(most: int, trials: int, share: float) -> float:
+    """P(X <= most) of a binomial X."""
+    if share <= 0 or most >= trials:
+        return 1.0
+    if share >= 1:
+        return 0.0
+    ways = _log_choose(trials)[: most + 1]
+    hits = np.arange(most + 1)
+    logs = ways + hits * np.log(share) + (trials - hits) * np.log1p(-share)
+    return min(1.0, float(np.exp(logs).sum()))
+
+
+@lru_cache(maxsize=256)
+def _log_choose(trials: int) -> Array:
+    """The logarithms of (trials over 0), (trials over 1), ..."""
+    factorials = np.concatenate([[0.0], np.cumsum(np.log(np.arange(1, trials + 1)))])
+    return np.asarray(factorials[-1] - factorials - factorials[::-1])
+
+
+def _mean(values: Array, groups: Groups | None, level: float, seed: int) -> Figure:
+    """A share; where bootstrap draws do not differ, Wilson's interval with the groups as trials."""
+    found = mean_interval(values, groups, level=level, seed=seed)
+    value = mean_present(values)
+    if np.isnan(found.low) and not np.isnan(value):
+        present = ~np.isnan(values)
+        trials = len(np.unique(group_numbers(groups, values.size)[present]))
+        found = wilson_interval(value * trials, trials, level)
+    return Figure(value, found)
+
+
+def _call_share(
+    asked: Array, dear: Array, groups: Groups | None, level: float, seed: int
+) -> Figure:
+    features = np.stack([asked, dear], axis=1)
+
+    def share(totals: Array) -> Array:
+        return ratio(totals[..., 0], totals[..., 1])
+
+    interval = bootstrap_interval(features, share, groups, level=level, seed=seed)
+    return Figure(float(share(features.sum(axis=0))), interval)
