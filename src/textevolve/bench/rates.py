@@ -1,0 +1,223 @@
+"""Rates over many texts that a judge has judged, corrected by the few that people judged too.
+
+Two ways: from the judge's sensitivity and specificity (verdicts yes or no), or by prediction-
+powered inference (any number), which needs the package `ppi-python`. Both suppose that the
+labelled texts were drawn from where the others come from, and that texts are independent.
+"""
+
+from __future__ import annotations
+
+import math
+import warnings
+from dataclasses import dataclass
+from importlib import import_module
+from typing import Any
+
+import numpy as np
+
+from textevolve.bench.statistics import (
+    TIE,
+    Array,
+    Interval,
+    Numbers,
+    mean_present,
+    quantile,
+    side_by_side,
+    vector,
+)
+from textevolve.errors import InputError, SettingsError
+
+UNIT = (0.0, 1.0)
+
+
+@dataclass(frozen=True, slots=True)
+class CorrectedRate:
+    """A rate in [0, 1] freed of the judge's known errors; `observed` is the rate that it named.
+
+    `clipped`: the rate or an end of its interval lay outside [0, 1] and was set to 0 or 1; the
+    judge's errors are then not those that it makes on these texts, or there are few of them.
+    Where nothing can be corrected `value` is NaN and `interval.reason` says why.
+    """
+
+    value: float
+    interval: Interval
+    observed: float
+    sensitivity: float
+    specificity: float
+    texts: int
+    labelled: int
+    clipped: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class PoweredMean:
+    """A mean of people's verdicts, sharpened by a judge's; `human` is what the labels alone give.
+
+    `clipped`: the mean or an end of its interval lay outside the bounds and was set to them.
+    """
+
+    value: float
+    interval: Interval
+    human: float
+    human_interval: Interval
+    texts: int
+    labelled: int
+    clipped: bool = False
+
+
+def correct_rate(
+    judged: Numbers, labelled_judged: Numbers, labelled_human: Numbers, *, level: float = 0.95
+) -> CorrectedRate:
+    """The share of texts that people would say yes to, from a judge's 0s and 1s (NaN: none given).
+
+    `judged`: the judge's verdicts on the texts that the rate is about; `labelled_judged` and
+    `labelled_human`: its and people's on other texts. Rogan and Gladen (1978), "Estimating
+    prevalence from the results of a screening test": (observed + specificity - 1) /
+    (sensitivity + specificity - 1). Interval: Lang and Reiczigel (2014), "Confidence limits for
+    prevalence of disease adjusted for estimated sensitivity and specificity", which carries the
+    error of all three.
+
+    Raises:
+        InputError: a verdict is neither 0 nor 1.
+    """
+    seen = _verdicts(judged)
+    ours, people = (_verdicts(v, keep=True) for v in side_by_side(labelled_judged, labelled_human))
+    whole = ~(np.isnan(ours) | np.isnan(people))
+    ours, people = ours[whole], people[whole]
+    hits, rejects = ours[people == 1], 1 - ours[people == 0]
+    observed, sensitivity, specificity = (mean_present(v) for v in (seen, hits, rejects))
+    reason = _no_correction(seen, hits, rejects, sensitivity + specificity - 1)
+    if reason:
+        value, found = float("nan"), Interval(float("nan"), float("nan"), reason)
+    else:
+        value = (observed + specificity - 1) / (sensitivity + specificity - 1)
+        found = _lang_reiczigel(seen, hits, rejects, quantile(level))
+    return CorrectedRate(
+        value=_clip(value, UNIT),
+        interval=Interval(_clip(found.low, UNIT), _clip(found.high, UNIT), found.reason),
+        observed=observed,
+        sensitivity=sensitivity,
+        specificity=specificity,
+        texts=int(seen.size),
+        labelled=int(ours.size),
+        clipped=any(e < 0 or e > 1 for e in (value, found.low, found.high)),
+    )
+
+
+def powered_mean(
+    judged: Numbers,
+    labelled_judged: Numbers,
+    labelled_human: Numbers,
+    *,
+    level: float = 0.95,
+    bounds: tuple[float, float] | None = None,
+) -> PoweredMean:
+    """Mean of people's verdicts over the unlabelled texts' source, by prediction-powered inference.
+
+    Arguments as in `correct_rate`, but any numbers. Angelopoulos et al. (2023), "Prediction-powered
+    inference", with the weight of the judge tuned as in Angelopoulos, Duchi and Zrnic (2023),
+    "PPI++", section 6: a judge that is of no use gets no weight. The interval is normal; with few
+    labels it is too narrow, and a judge whose verdicts correlate with people's by less than
+    1 / sqrt(labelled - 2) makes the mean worse (Mani et al. 2025, arXiv 2505.20178). `bounds`: the
+    range of a verdict, (0, 1) for a rate.
+
+    Raises:
+        InputError: the level is no probability.
+        SettingsError: `ppi-python` is not installed.
+    """
+    quantile(level)  # refuses one that is none
+    package = _load_ppi()
+    seen = vector(judged)
+    seen = seen[~np.isnan(seen)]
+    ours, people = side_by_side(labelled_judged, labelled_human)
+    whole = ~(np.isnan(ours) | np.isnan(people))
+    ours, people = ours[whole], people[whole]
+    nan = float("nan")
+    if people.size < 2 or not seen.size:
+        reason = "fewer than two labelled texts" if people.size < 2 else "no unlabelled text"
+        none = Interval(nan, nan, reason)
+        return PoweredMean(nan, none, mean_present(people), none, seen.size, people.size)
+    # A judge that always says the same has no variance to tune by: its weight is 0.
+    weight = 0.0 if np.ptp(np.concatenate([ours, seen])) <= TIE else None
+    found = _estimate(package, people, ours, seen, level, weight)
+    alone = _estimate(package, people, ours, seen, level, 0.0)
+    limits = bounds if bounds is not None else (-math.inf, math.inf)
+    return PoweredMean(
+        value=_clip(found[0], limits),
+        interval=_interval(found, limits),
+        human=alone[0],
+        human_interval=_interval(alone, limits),
+        texts=int(seen.size),
+        labelled=int(people.size),
+        clipped=any(f < limits[0] or f > limits[1] for f in found),
+    )
+
+
+def _verdicts(values: Numbers, *, keep: bool = False) -> Array:
+    """Verdicts of 0 or 1, without the missing ones unless they are kept."""
+    given = vector(values)
+    if not np.isin(given[~np.isnan(given)], (0.0, 1.0)).all():
+        raise InputError("a rate is corrected from verdicts of 0 or 1 only; split scores first")
+    return given if keep else given[~np.isnan(given)]
+
+
+def _no_correction(seen: Array, hits: Array, rejects: Array, youden: float) -> str:
+    if not seen.size:
+        return "no text was judged"
+    if not hits.size or not rejects.size:
+        return "the labels hold one class only, so the judge's errors on the other are unknown"
+    return "" if youden > TIE else "the judge is no better than chance on the labelled texts"
+
+
+def _lang_reiczigel(seen: Array, hits: Array, rejects: Array, z: float) -> Interval:
+    """The interval, not clipped; each sample enlarged as Agresti and Coull (1998) do."""
+    n, n_hits, n_rejects = seen.size + z**2, hits.size + 2, rejects.size + 2
+    observed = (seen.sum() + z**2 / 2) / n
+    sensitivity, specificity = (hits.sum() + 1) / n_hits, (rejects.sum() + 1) / n_rejects
+    youden = sensitivity + specificity - 1
+    if youden <= TIE:
+        return Interval(float("nan"), float("nan"), "too few labels of one class")
+    rate = (observed + specificity - 1) / youden
+    missed = sensitivity * (1 - sensitivity) / n_hits
+    alarmed = specificity * (1 - specificity) / n_rejects
+    spread = observed * (1 - observed) / n + rate**2 * missed + (1 - rate) ** 2 * alarmed
+    middle = rate + 2 * z**2 * (rate * missed - (1 - rate) * alarmed)
+    half = z * math.sqrt(spread) / youden
+    return Interval(float(middle - half), float(middle + half))
+
+
+def _load_ppi() -> Any:
+    """The package; importing it would switch off the process's warnings for good."""
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            return import_module("ppi_py")
+    except ImportError as error:
+        reason = "is not installed"
+        if not isinstance(error, ModuleNotFoundError) or error.name != "ppi_py":
+            reason = f"does not load here ({error})"
+        raise SettingsError(
+            f"prediction-powered inference needs ppi-python, which {reason}:"
+            ' pip install "textevolve[ppi]"'
+        ) from error
+
+
+def _estimate(
+    package: Any, people: Array, ours: Array, seen: Array, level: float, weight: float | None
+) -> tuple[float, float, float]:
+    """Mean, lower and upper end. `weight`: of the judge, None to tune it."""
+    value = package.ppi_mean_pointestimate(people, ours, seen, lam=weight)
+    low, high = package.ppi_mean_ci(people, ours, seen, alpha=1 - level, lam=weight)
+    return float(np.squeeze(value)), float(np.squeeze(low)), float(np.squeeze(high))
+
+
+def _interval(found: tuple[float, float, float], limits: tuple[float, float]) -> Interval:
+    _, low, high = found
+    if high - low <= TIE:
+        return Interval(float("nan"), float("nan"), "no variation among the labelled texts")
+    return Interval(_clip(low, limits), _clip(high, limits))
+
+
+def _clip(value: float, limits: tuple[float, float]) -> float:
+    """NaN stays NaN."""
+    return float(np.clip(value, *limits))
