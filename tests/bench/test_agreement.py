@@ -1,0 +1,476 @@
+"""Judges on labelled items: what is asked and mapped back, and the figures made of the verdicts."""
+
+import asyncio
+import json
+import math
+from dataclasses import dataclass, field, replace
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from textevolve.bench.agreement import judge_items, summarise, to_json
+from textevolve.bench.comparisons import binomial_p, items_needed
+from textevolve.bench.items import Item
+from textevolve.bench.statistics import top_credit, wilson_interval
+from textevolve.bench.verdicts import Verdict, gather_outcomes
+from textevolve.bench.winners import TIED, pair_accuracy, share_winners, winner_of
+from textevolve.errors import (
+    AccessError,
+    AnswerError,
+    BudgetError,
+    InputError,
+    UnavailableError,
+)
+from textevolve.evaluation import EvaluationResult, Failure, Usage
+from textevolve.evaluators import open_evaluator, parse_evaluator
+from textevolve.events import StepFinished, StepStarted
+from textevolve.llm.client import OpenAIClient
+from textevolve.llm.testing import ScriptedServer
+
+SPENT = Usage(calls=1, prompt_tokens=8, completion_tokens=2, cost=0.5)
+
+
+@dataclass
+class Ruled:
+    """Judges by a rule on the candidates as they are shown; notes every case."""
+
+    rule: object
+    seconds: float = 3.0
+    asked: list = field(default_factory=list)
+
+    async def __call__(self, case):
+        self.asked.append(case)
+        outcome = self.rule(case)
+        if isinstance(outcome, Exception):
+            raise outcome
+        return Ruling(tuple(map(as_result, outcome)), SPENT, self.seconds)
+
+
+@dataclass
+class Ruling:
+    result: tuple
+    usage: Usage
+    seconds: float
+    coverage: float = 1.0
+
+
+def as_result(score):
+    return score if isinstance(score, Failure | EvaluationResult) else EvaluationResult(score, True)
+
+
+def by_length(case):
+    return [len(text) / 100 for text in case.candidates]
+
+
+def first_place(case):
+    return [1.0, *(0.0 for _ in case.candidates[1:])]
+
+
+def last_place(case):
+    return first_place(case)[::-1]
+
+
+def pairs(*winners, **fields):
+    """Pairs of a short and a long text; the winner is 1 (the short one), 2 or "tie"."""
+    human = {1: (1.0, 0.0), 2: (0.0, 1.0), "tie": (0.5, 0.5)}
+    return [
+        Item(f"i{n}", f"question {n}", ("short", "rather long"), human[w], **fields)
+        for n, w in enumerate(winners)
+    ]
+
+
+async def measure(items, **judges):
+    rules = {name: j if isinstance(j, Ruled) else Ruled(j) for name, j in judges.items()}
+    return summarise(items, await judge_items(items, rules))
+
+
+async def test_verdicts_stand_in_the_order_of_the_item():
+    items = pairs(1, 2)
+    judge = Ruled(by_length)
+    verdicts = await judge_items(items, {"length": judge})
+    assert [(v.item, v.order) for v in verdicts] == [
+        ("i0", "given"),
+        ("i0", "reversed"),
+        ("i1", "given"),
+        ("i1", "reversed"),
+    ]
+    assert {v.scores for v in verdicts} == {(0.05, 0.11)}
+    assert [c.candidates[0] for c in judge.asked] == ["short", "rather long"] * 2
+    assert {(v.usage, v.seconds, v.failure) for v in verdicts} == {(SPENT, 3.0, None)}
+    assert [c.input for c in judge.asked[::2]] == ["question 0", "question 1"]
+
+
+async def test_given_order_alone():
+    verdicts = await judge_items(pairs(1), {"length": Ruled(by_length)}, orders="given")
+    assert [v.order for v in verdicts] == ["given"]
+    assert summarise(pairs(1), verdicts).judges[0].position is None
+
+
+async def test_samples_have_seeds_of_their_own():
+    one, many = Ruled(by_length), Ruled(by_length)
+    verdicts = await judge_items(pairs(1), {"one": one, "many": many}, samples={"many": 3})
+    assert [c.parameters for c in one.asked] == [{}, {}]
+    assert [c.parameters for c in many.asked[::2]] == [{}, {"seed": 1001}, {"seed": 1002}]
+    assert [v.sample for v in verdicts if v.judge == "many"] == [0, 0, 1, 1, 2, 2]
+    assert len(await judge_items(pairs(1), {"one": one}, samples=2)) == 4
+
+
+@pytest.mark.parametrize(
+    ("error", "kind"),
+    [
+        (AnswerError("no number"), "failed"),
+        (UnavailableError("no answer"), "failed"),
+        (InputError("candidate 1 is blank"), "failed"),
+        (BudgetError("the limit of calls is reached"), "skipped"),
+    ],
+)
+async def test_what_fails_fails_alone(error, kind):
+    judge = Ruled(lambda case: error if case.id == "i1" else by_length(case))
+    verdicts = await judge_items(pairs(1, 1, 1), {"j": judge})
+    failed = [v for v in verdicts if v.failure]
+    assert {v.item for v in failed} == {"i1"}
+    assert {v.failure for v in failed} == {Failure(kind, str(error))}
+    assert {v.scores for v in failed} == {(None, None)}
+    assert len(verdicts) == 6
+
+
+async def test_where_no_call_can_succeed_it_ends():
+    with pytest.raises(AccessError, match="wrong key"):
+        await judge_items(pairs(1, 2), {"j": Ruled(lambda _: AccessError("wrong key"))})
+
+
+async def test_a_failed_candidate_has_no_score():
+    failure = Failure("failed", "answered neither yes nor no")
+    (given, turned) = await judge_items(pairs(1), {"j": Ruled(lambda case: [0.5, failure])})
+    assert (given.scores, turned.scores) == ((0.5, None), (None, 0.5))
+    assert given.failure == turned.failure == failure
+
+
+@pytest.mark.parametrize(
+    ("results", "reason"),
+    [
+        ([0.5], "the judge gave 1 results for 2 candidates"),
+        ([0.5, math.nan], "the judge gave a score that is no number"),
+    ],
+)
+async def test_results_that_cannot_be_used(results, reason):
+    (verdict,) = await judge_items(pairs(1), {"j": Ruled(lambda _: results)}, orders="given")
+    assert verdict.failure == Failure("failed", reason)
+    assert verdict.scores == (None, None)
+
+
+async def test_log_odds_rank_where_all_have_them():
+    def saturated(odds):
+        return EvaluationResult(1.0, True, metadata={} if odds is None else {"log_odds": odds})
+
+    def both(_case):
+        return [saturated(40.0), saturated(41.0)]
+
+    def one(_case):
+        return [saturated(40.0), saturated(None)]
+
+    rules = {"both": Ruled(both), "one": Ruled(one)}
+    verdicts = await judge_items(pairs(2), rules, orders="given")
+    assert [v.scores for v in verdicts] == [(40.0, 41.0), (1.0, 1.0)]
+
+
+async def test_events_tell_of_each_verdict():
+    heard = []
+    (verdict,) = await judge_items(
+        pairs(1), {"j": Ruled(by_length)}, orders="given", listener=heard.append
+    )
+    which = {"judge": "j", "order": "given", "sample": 0}
+    assert heard == [
+        StepStarted("i0", "verdict", which),
+        StepFinished("i0", "verdict", verdict),
+    ]
+
+
+async def test_cases_in_flight_are_bounded():
+    running = most = 0
+
+    async def judge(case):
+        nonlocal running, most
+        running += 1
+        most = max(most, running)
+        await asyncio.sleep(0)
+        running -= 1
+        return Ruling(tuple(map(as_result, by_length(case))), SPENT, 0.0)
+
+    await judge_items(pairs(*[1] * 20), {"j": judge}, in_flight=3)
+    assert most == 3
+
+
+async def test_misuse_is_told():
+    judges = {"j": Ruled(by_length)}
+    with pytest.raises(InputError, match="no judge"):
+        await judge_items(pairs(1), {})
+    with pytest.raises(InputError, match="j: must be 1 or more, not 0"):
+        await judge_items(pairs(1), judges, samples={"j": 0})
+    with pytest.raises(InputError, match="cases in flight: must be 1 or more"):
+        await judge_items(pairs(1), judges, in_flight=0)
+    with pytest.raises(InputError, match="two items have the id 'i0'"):
+        await judge_items([*pairs(1), *pairs(2)], judges)
+    verdict = Verdict("j", "i7", "given", (1.0, 0.0))
+    with pytest.raises(InputError, match="on the item 'i7', which is not there"):
+        summarise(pairs(1), [verdict])
+    with pytest.raises(InputError, match="nothing to summarise: 1 items, 0 verdicts"):
+        summarise(pairs(1), [])
+
+
+async def test_a_judge_that_always_agrees():
+    found = await measure(pairs(*[2] * 6, *[2] * 4), length=by_length)
+    (judge,) = found.judges
+    assert (judge.accuracy.value, judge.single.value, judge.ac1.value) == (1, 1, 1)
+    assert math.isnan(judge.kappa.value)
+    assert judge.accuracy.interval.reason == "no variation between the groups"
+    assert judge.wilson == wilson_interval(10, 10)
+    assert (judge.covered, judge.coverage, judge.ties) == (10, 1, 0)
+    assert (judge.position.consistency.value, judge.position.first) == (1, 0.5)
+    assert judge.per_item.calls == 2
+    assert judge.per_item.tokens == 20
+    assert judge.per_item.seconds == 6
+    assert judge.per_item.cost == 1
+    assert judge.usage.calls == 20
+
+
+async def test_a_judge_that_chooses_by_place():
+    found = await measure(pairs(*[1] * 7, *[2] * 3), first=first_place, last=last_place)
+    assert (found.always_first, found.always_best) == (0.7, 0.7)
+    assert found.winners == {"1": 0.7, "2": 0.3, "tie": 0}
+    for judge, first in zip(found.judges, (1, 0), strict=True):
+        assert (judge.accuracy.value, judge.single.value, judge.ties) == (0.5, 0.5, 1)
+        assert judge.position.consistency.value == 0
+        assert (judge.position.to_first, judge.position.to_last) == (10 * first, 10 - 10 * first)
+        assert (judge.position.other, judge.position.first) == (0, first)
+
+
+async def test_position_with_ties_and_a_third_text():
+    items = [Item(f"i{n}", "q", ("a", "b", "c"), (1, 0, 0)) for n in range(4)]
+
+    def rule(case):
+        turned = case.candidates[0] == "c"
+        given = {"i0": (1, 0, 0), "i1": (0, 1, 0), "i2": (1, 1, 0), "i3": (0, 0, 1)}[case.id]
+        back = {"i0": (0, 1, 0), "i1": (0, 1, 0), "i2": (1, 0, 0), "i3": (1, 0, 0)}[case.id]
+        return [float(v) for v in (back[::-1] if turned else given)]
+
+    (judge,) = (await measure(items, rule=rule)).judges
+    place = judge.position
+    assert (place.items, place.consistency.value) == (4, 0.25)
+    assert (place.to_first, place.to_last, place.other) == (0, 1, 2)
+    assert place.first == (1 + 0 + 0 + 0 + 0.5 + 0 + 0 + 0) / 8
+
+
+async def test_kappa_by_hand():
+    """Ten pairs: the judge says 1 in four of the six that are 1, and 2 in three of the others."""
+    items = pairs(*[1] * 6, *[2] * 4)
+    right = {f"i{n}" for n in (0, 1, 2, 3, 6, 7, 8)}
+
+    def rule(case):
+        first = (int(case.id[1:]) < 6) == (case.id in right)
+        scores = [float(first), float(not first)]
+        return scores if case.candidates[0] == "short" else scores[::-1]
+
+    (judge,) = (await measure(items, rule=rule)).judges
+    assert judge.accuracy.value == pytest.approx(0.7)
+    assert judge.kappa.value == pytest.approx((0.7 - 0.5) / 0.5)
+    assert judge.ac1.value == pytest.approx((0.7 - 0.495) / 0.505)
+    assert judge.accuracy.interval.low < 0.7 < judge.accuracy.interval.high
+    assert judge.kappa.interval.low < 0.4 < judge.kappa.interval.high
+
+
+async def test_one_tie_hardly_moves_agreement():
+    """With a class of its own for ties, a single one would raise AC1 from 0.20 to 0.38."""
+    items = pairs(*[1, 2] * 50)
+
+    def rule(case):
+        tied = case.id == "i0"
+        return [0.5, 0.5] if tied else by_length(case)
+
+    one, none = (await measure(items, one=rule, none=by_length)).judges
+    for name in ("kappa", "ac1"):
+        assert 0 < getattr(one, name).value - getattr(none, name).value < 0.02
+
+
+async def test_human_ties_are_kept():
+    found = await measure(pairs("tie", 2), length=by_length, tied=lambda _: [0.5, 0.5])
+    assert [j.accuracy.value for j in found.judges] == [0.75, 0.75]
+    assert found.winners == {"1": 0, "2": 0.5, "tie": 0.5}
+    assert found.always_first == 0.25
+    assert found.always_best == 0.75
+
+
+async def test_an_item_counts_only_with_all_its_orders():
+    def rule(case):
+        lost = case.id == "i0" and case.candidates[0] == "short"
+        return AnswerError("cut") if lost else by_length(case)
+
+    (judge,) = (await measure(pairs(1, 2, 2, 1), rule=rule)).judges
+    assert (judge.items, judge.covered, judge.coverage) == (4, 3, 0.75)
+    assert judge.accuracy.value == pytest.approx(2 / 3)
+    assert judge.position.items == 3
+    assert judge.failures == {"cut": 1}
+
+
+async def test_samples_are_averaged_within_an_order():
+    scores = {("given", 0): (0.9, 0.1), ("given", 1): (0.3, 0.4), ("reversed", 0): (0.2, 0.8)}
+    verdicts = [Verdict("j", "i0", o, s, sample=n) for (o, n), s in scores.items()]
+    outcome = gather_outcomes(pairs(2), verdicts)["j"]["i0"]
+    assert outcome.scores == pytest.approx((0.4, 0.525))
+    assert (outcome.winner, outcome.winners) == (1, {"given": 0, "reversed": 1})
+    assert (outcome.credit, outcome.single) == (1, 0.75)
+
+
+async def test_rankings():
+    items = [
+        Item("a", "q", ("x", "yy", "zzz"), (-1, -2, -3)),
+        Item("b", "r", ("x", "yy", "zzz"), (1, 5, 5)),
+        *pairs(1),
+    ]
+    ranking = (await measure(items, length=by_length)).judges[0].ranking
+    assert ranking.items == 2
+    assert ranking.tau.value == pytest.approx((-1 + 2 / math.sqrt(6)) / 2)
+    assert ranking.pairs.value == 0.5
+    assert (await measure(pairs(1), length=by_length)).judges[0].ranking is None
+    assert pair_accuracy([1, 1, 2], [1, 2, 2]) == 0.75
+    assert math.isnan(pair_accuracy([1, 2], [3, 3]))
+
+
+async def test_subsets():
+    easy = [replace(i, id=f"e{i.id}", subset="easy") for i in pairs(2, 2, 1)]
+    hard = [replace(i, id=f"h{i.id}", subset="hard") for i in pairs(1, 1)]
+    judge = (await measure([*easy, *hard], length=by_length)).judges[0]
+    parts = {p.name: p for p in judge.parts}
+    assert parts["easy"].accuracy.value == pytest.approx(2 / 3)
+    assert parts["easy"].accuracy.interval == wilson_interval(2, 3)
+    assert parts["hard"].accuracy.value == 0
+    assert [(p.items, p.covered, p.consistency) for p in judge.parts] == [(3, 3, 1), (2, 2, 1)]
+    assert [p.always_first for p in judge.parts] == pytest.approx([1 / 3, 1])
+    assert (await measure(easy, length=by_length)).judges[0].parts == ()
+
+
+async def test_comparisons():
+    """Of twelve items the second judge is right in ten, the first in four of those."""
+    items = pairs(*[1] * 12)
+
+    def right_in(count):
+        def rule(case):
+            first = int(case.id[1:]) < count
+            return [float((text == "short") == first) for text in case.candidates]
+
+        return rule
+
+    found = await measure(items, four=right_in(4), ten=right_in(10), twelve=right_in(12))
+    compared = {(c.first, c.second): c for c in found.comparisons}
+    assert list(compared) == [("four", "ten"), ("four", "twelve"), ("ten", "twelve")]
+    one = compared["four", "ten"]
+    assert (one.items, one.better, one.worse) == (12, 0, 6)
+    assert one.difference.value == pytest.approx(-0.5)
+    assert one.difference.interval.low < -0.5 < one.difference.interval.high
+    assert one.mcnemar == one.permutation == pytest.approx(binomial_p(0, 6))
+    credits = [[1.0] * n + [0.0] * (12 - n) for n in (4, 10)]
+    assert one.items_needed == items_needed(*credits)
+    ps = sorted(c.mcnemar for c in found.comparisons)
+    assert sorted(c.mcnemar_holm for c in found.comparisons) == pytest.approx(
+        [3 * ps[0], 2 * ps[1], ps[2]]
+    )
+
+
+async def test_items_of_a_group_are_not_counted_as_independent():
+    """Six items of one question flip together: one throw of a coin, and no interval."""
+    items = [replace(i, group="one") for i in pairs(*[2] * 6)]
+    found = await measure(items, length=by_length, tied=lambda _: [0.5, 0.5])
+    (compared,) = found.comparisons
+    assert compared.mcnemar == pytest.approx(binomial_p(6, 0))
+    assert compared.permutation == 1
+    assert found.groups == 1
+    assert found.judges[0].accuracy.interval.reason == "one group only"
+
+
+async def test_a_judge_without_any_verdict_has_no_figures():
+    found = await measure(pairs(1, 2), broken=lambda _: AnswerError("cut"), length=by_length)
+    data = to_json(found)
+    broken = data["judges"][0]
+    assert broken["coverage"] == 0
+    assert broken["failures"] == {"cut": 4}
+    missing = ("accuracy", "single", "kappa", "ac1")
+    assert [broken[name]["value"] for name in missing] == [None] * 4
+    assert data["comparisons"][0]["mcnemar"] is None
+    assert json.loads(json.dumps(data, allow_nan=False)) == data
+
+
+async def test_judges_that_ask_a_model():
+    """Each kind takes the seeds of samples, and tells its calls and tokens."""
+    names = ("probe", "pairwise", "jury+rounds=1")
+    with ScriptedServer() as server:
+        async with OpenAIClient(server.url, "scripted") as client:
+            judges = {
+                name: open_evaluator(parse_evaluator(name), "m", lambda _: client) for name in names
+            }
+            verdicts = await judge_items(pairs(1, 2), judges, samples=2)
+    assert [v.failure for v in verdicts] == [None] * 24
+    found = summarise(pairs(1, 2), verdicts)
+    assert [j.name for j in found.judges] == list(names)
+    assert [j.coverage for j in found.judges] == [1, 1, 1]
+    assert [j.per_item.calls for j in found.judges] == [16, 8, 12]
+    assert all(j.per_item.tokens > 0 for j in found.judges)
+
+
+scores = st.integers(0, 3).map(float)
+drawn_pairs = st.lists(
+    st.tuples(*[st.tuples(scores, scores)] * 3, st.integers(0, 3)), min_size=1, max_size=12
+)
+
+
+@settings(max_examples=40, deadline=None)
+@given(drawn_pairs)
+def test_figures_of_any_verdicts_hold_together(rows):
+    items = [
+        Item(f"i{n}", "q", ("a", "b"), human, f"g{group}")
+        for n, (human, _, _, group) in enumerate(rows)
+    ]
+    verdicts = [
+        Verdict("j", f"i{n}", order, said)
+        for n, (_, *both, _) in enumerate(rows)
+        for order, said in zip(("given", "reversed"), both, strict=True)
+    ]
+    found = summarise(items, verdicts)
+    (judge,) = found.judges
+    sides = [(h[0] > h[1]) - (h[0] < h[1]) for h, *_ in rows]
+    ours = [(a[0] + b[0] > a[1] + b[1]) - (a[0] + b[0] < a[1] + b[1]) for _, a, b, _ in rows]
+    wanted = [1 - abs(o - s) / 2 for o, s in zip(ours, sides, strict=True)]
+    assert judge.accuracy.value == pytest.approx(sum(wanted) / len(rows))
+    assert judge.ties == ours.count(0) / len(rows)
+    place = judge.position
+    same = round(place.consistency.value * len(rows))
+    assert same + place.to_first + place.to_last + place.other == len(rows)
+    assert 0 <= judge.single.value <= 1
+    assert found.always_best >= max(found.always_first, 0.5 - 1e-9)
+    assert sum(found.winners.values()) == pytest.approx(1)
+    again = summarise(items, verdicts[::-1])
+    assert json.dumps(to_json(again), allow_nan=False) == json.dumps(to_json(found))
+
+
+@given(st.lists(st.floats(-5, 5), min_size=1, max_size=6))
+def test_winner_is_the_only_highest(values):
+    winner = winner_of(values)
+    near = [v for v in values if v >= max(values) - 1e-9]
+    assert winner == (values.index(max(values)) if len(near) == 1 else TIED)
+
+
+candidates = st.integers(2, 5).flatmap(
+    lambda size: st.tuples(*[st.lists(scores, min_size=size, max_size=size)] * 2)
+)
+
+
+@given(candidates)
+def test_shared_winners_agree_as_much_as_accuracy_says(sides):
+    judged, human = sides
+    table = share_winners(judged, human, 6)
+    assert table.trace() == pytest.approx(top_credit(judged, human))
+    assert table.sum() == pytest.approx(1)
+    assert (table >= 0).all()
+    for shares, values in ((table.sum(axis=1), judged), (table.sum(axis=0), human)):
+        best = [v == max(values) for v in values]
+        assert shares[: len(best)] == pytest.approx([b / sum(best) for b in best])
