@@ -13,6 +13,8 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
+from pydantic_core import PydanticSerializationError, to_json
+
 from textevolve.errors import StoreError
 from textevolve.evaluation import Case, Usage
 from textevolve.llm.model import Message, Request, Response, TokenLogprobs, text_hash
@@ -51,6 +53,14 @@ def dump_json(value: Any, what: str) -> bytes:
         return text_to_bytes(_encode(value))
     except (TypeError, ValueError, RecursionError) as error:
         raise StoreError(f"{what} cannot be kept as JSON: {error}") from error
+
+
+def _dump(document: dict[str, Any]) -> bytes:
+    """As `dump_json`, in a fifth of the time, for what is known to be JSON."""
+    try:
+        return to_json(document)
+    except PydanticSerializationError:  # a lone surrogate
+        return text_to_bytes(_encode(document))
 
 
 def load_json(data: bytes) -> Any:
@@ -98,7 +108,7 @@ def store_request(request: Request) -> StoredRequest:
         "top_logprobs": request.top_logprobs,
     }
     parts = b"".join(map(hash_bytes, texts))
-    return StoredRequest(dump_json(document, "a request"), parts, tuple(texts))
+    return StoredRequest(_dump(document), parts, tuple(texts))
 
 
 def restore_request(document: bytes, texts: Sequence[str]) -> Request:
@@ -124,7 +134,7 @@ def dump_response(response: Response) -> bytes:
     }
     if response.logprobs:
         document["logprobs"] = [[t.token, t.logprob, t.top] for t in response.logprobs]
-    return pack_json(document, "a response")
+    return pack(_dump(document))
 
 
 def load_response(

@@ -6,6 +6,8 @@ run recomputed from the journal is the run that was. Otherwise the first answer 
 
 from __future__ import annotations
 
+import asyncio
+import json
 import sqlite3
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -32,10 +34,12 @@ PAGE = 200
 """How many calls are read at once."""
 
 _FIND = """
-SELECT id, prompt_tokens, cached_tokens, completion_tokens, cost, response,
+SELECT key, id, prompt_tokens, cached_tokens, completion_tokens, cost, response,
     run_id = :run OR EXISTS (SELECT 1 FROM reuses WHERE run_id = :run AND call_id = calls.id)
-FROM calls WHERE key = :key AND error IS NULL ORDER BY run_id = :run DESC, id LIMIT 1
+FROM calls WHERE key IN (SELECT value FROM json_each(:keys)) AND error IS NULL
+ORDER BY run_id = :run, id DESC
 """
+"""The best answer for each key comes last."""
 
 _ERRORS = """
 SELECT key, error FROM calls WHERE run_id = ? AND error IS NOT NULL ORDER BY id
@@ -84,17 +88,39 @@ class StoreJournal:
         self._run_id = run_id
         self._writer = writer
         self._read = read
+        self._wanted: list[tuple[str, asyncio.Future[tuple[Any, ...] | None]]] = []
 
     async def find(self, key: str) -> Response | None:
         """The answer kept under `key`, marked as replayed, or None if there is none yet."""
-        wanted = {"run": self._run_id, "key": key}
-        row = self._read(lambda connection: _find(connection, wanted))
-        if not row:
+        loop = asyncio.get_running_loop()
+        if not self._wanted:
+            loop.call_soon(self._find_wanted)
+        found: asyncio.Future[tuple[Any, ...] | None] = loop.create_future()
+        self._wanted.append((key, found))
+        row = await found
+        if row is None:
             return None
-        id, prompt_tokens, cached_tokens, completion_tokens, cost, response, ours = row
+        _, id, prompt_tokens, cached_tokens, completion_tokens, cost, response, ours = row
         if not ours:
             self._writer.submit_reuse(self._run_id, id)
         return load_response(response, prompt_tokens, cached_tokens, completion_tokens, cost)
+
+    def _find_wanted(self) -> None:
+        """Look up together what was wanted in one turn of the loop: a query gives up the
+        interpreter's lock, and has to win it back from the thread that writes."""
+        wanted, self._wanted = self._wanted, []
+        keys = [key for key, _ in wanted]
+        try:
+            rows = self._read(lambda connection: _find(connection, self._run_id, keys))
+        except Exception as error:  # noqa: BLE001  it belongs to those who wait
+            for _, found in wanted:
+                if not found.done():
+                    found.set_exception(error)
+            return
+        best = {row[0]: row for row in rows}
+        for key, found in wanted:
+            if not found.done():
+                found.set_result(best.get(key))
 
     def errors(self) -> dict[str, str]:
         """Why calls of this run failed, by key, the latest failure of each; others' do not count.
@@ -110,10 +136,10 @@ class StoreJournal:
         await self._writer.submit_call(row, texts)
 
 
-def _find(connection: Connection, wanted: dict[str, str]) -> tuple[Any, ...]:
+def _find(connection: Connection, run_id: str, keys: list[str]) -> tuple[tuple[Any, ...], ...]:
     """Straight through the driver: this is done before each call, and costs a third so."""
     raw = cast(sqlite3.Connection, connection.connection.driver_connection)
-    return raw.execute(_FIND, wanted).fetchone() or ()
+    return tuple(raw.execute(_FIND, {"run": run_id, "keys": json.dumps(keys)}))
 
 
 def _entry_to_row(run_id: str, entry: Entry) -> tuple[tuple[Any, ...], tuple[str, ...]]:
