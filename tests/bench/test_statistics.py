@@ -10,7 +10,7 @@ import statsmodels.api as sm
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
-from scipy import optimize, stats
+from scipy import stats
 from statsmodels.stats.contingency_tables import mcnemar as reference_mcnemar
 from statsmodels.stats.inter_rater import cohens_kappa
 from statsmodels.stats.multitest import multipletests
@@ -444,44 +444,3 @@ def test_correlations_are_averaged_where_they_exist():
     assert math.isnan(s.mean_present(r.correlate_items([], [])))
     with pytest.raises(InputError, match="3 items were judged and 2"):
         r.correlate_items(judged, human[:2])
-
-
-@few
-@given(
-    st.integers(2, 5).flatmap(
-        lambda n: arrays(np.float64, (n, n), elements=st.sampled_from([0, 0.5, 1, 3, 10, NAN]))
-    ),
-    st.sampled_from([0.01, 0.1, 1.0]),
-)
-def test_bradley_terry_is_the_maximum_that_scipy_finds(wins, prior):
-    def loss(logs):
-        total = prior * (np.logaddexp(0, logs) + np.logaddexp(0, -logs)).sum()
-        for a, b in itertools.permutations(range(len(wins)), 2):
-            if not np.isnan(wins[a, b]):
-                total += wins[a, b] * np.logaddexp(0, logs[b] - logs[a])
-        return total
-
-    found = r.bradley_terry(wins, prior)
-    expected = optimize.minimize(loss, np.zeros(len(wins)), method="BFGS", options={"gtol": 1e-7})
-    assert np.isfinite(found).all()
-    assert found.mean() == pytest.approx(0, abs=1e-9)
-    assert found == pytest.approx(expected.x - expected.x.mean(), abs=2e-3)
-
-
-def test_bradley_terry_by_hand():
-    assert r.bradley_terry([[0, 30], [10, 0]], prior=1e-9) == pytest.approx(
-        [math.log(3) / 2, -math.log(3) / 2]
-    )
-    assert r.bradley_terry([[0, 1.5], [1.5, 0]]) == pytest.approx([0, 0])
-    assert r.bradley_terry(np.zeros((3, 3))) == pytest.approx([0, 0, 0])
-    assert r.bradley_terry(np.zeros((0, 0))).size == 0
-    undefeated = r.bradley_terry([[0, 1000, 1000], [0, 0, 500], [0, 500, 0]], prior=1e-3)
-    assert undefeated[0] > undefeated[1] == pytest.approx(undefeated[2])
-
-
-@pytest.mark.parametrize("wins", [[[0, 1, 2], [1, 0, 1]], [[0, -1], [1, 0]], [[0, np.inf], [0, 0]]])
-def test_bradley_terry_refuses_what_is_no_table_of_wins(wins):
-    with pytest.raises(InputError):
-        r.bradley_terry(wins)
-    with pytest.raises(InputError, match="prior above 0"):
-        r.bradley_terry([[0, 1], [1, 0]], prior=0)

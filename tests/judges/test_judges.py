@@ -4,17 +4,13 @@ import json
 import math
 import re
 
-import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from textevolve.errors import AccessError, CapabilityError, InputError
 from textevolve.evaluation import Case, EvaluationResult, Failure
 from textevolve.judges.exam import Options
 from textevolve.judges.pairwise import Pairwise
 from textevolve.judges.probe import QUESTIONS, Checklist, Probe
-from textevolve.judges.ranking import bradley_terry, mean_wins, sort_candidates
 from textevolve.llm.client import OpenAIClient
 from textevolve.llm.testing import Answer, Fault, ScriptedServer, misbehave
 
@@ -196,29 +192,3 @@ async def test_another_seed_is_another_question():
         _, asked = await judge(Probe, Case("x", ("Nine.",), parameters={"seed": seed}))
         seen |= {json.dumps(body, sort_keys=True) for body in asked}
     assert len(seen) == 2 * len(QUESTIONS)
-
-
-@given(st.lists(st.floats(-2, 2), min_size=2, max_size=6))
-def test_strengths_are_found_again_from_exact_shares_of_wins(strengths):
-    logs = np.array(strengths) - np.mean(strengths)
-    wins = 1 / (1 + np.exp(logs[None, :] - logs[:, None]))
-    np.fill_diagonal(wins, 0)
-    found = bradley_terry(wins * 1e6, prior=1e-6)
-    assert found == pytest.approx(logs, abs=1e-3)
-    shares = mean_wins(found)
-    assert ((shares >= 0) & (shares <= 1)).all()
-    assert shares.mean() == pytest.approx(0.5)
-
-
-def test_one_that_always_wins_stays_finite_and_a_draw_is_even():
-    assert np.isfinite(bradley_terry(np.array([[0.0, 5.0], [0.0, 0.0]]))).all()
-    assert bradley_terry(np.array([[0.0, 0.5], [0.5, 0.0]])) == pytest.approx([0, 0])
-
-
-@given(st.permutations(range(7)))
-async def test_the_sort_puts_the_best_first(worth):
-    async def beats(a, b):
-        return worth[a] > worth[b]
-
-    ranked = await sort_candidates(len(worth), beats)
-    assert [worth[c] for c in ranked] == sorted(worth, reverse=True)

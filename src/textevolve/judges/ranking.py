@@ -7,34 +7,77 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
 from itertools import combinations
+from typing import TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
+from textevolve.errors import InputError
+
+Array: TypeAlias = NDArray[np.float64]
+
 PRIOR = 0.1
-STEPS = 500
+_STEPS = 200
+_TIE = 1e-9
 
 
-def bradley_terry(wins: NDArray[np.float64], prior: float = PRIOR) -> NDArray[np.float64]:
-    """Log-strengths, centred on 0, from `wins[a, b]`: how often a beat b, in parts of a comparison.
+def bradley_terry(wins: Sequence[Sequence[float]] | Array, prior: float = PRIOR) -> Array:
+    """Log-strength of each candidate, mean 0; `wins[a, b]`: how often a beat b, a tie is half.
 
-    The minorise-maximise algorithm (Hunter 2004, "MM algorithms for generalized Bradley-Terry
-    models", section 3). `prior` wins and losses against an imagined candidate of strength 1 keep
-    those finite that won or lost everything.
+    Bradley and Terry (1952): P(a beats b) = s_a / (s_a + s_b); the log-likelihood of Hunter
+    (2004), "MM algorithms for generalized Bradley-Terry models", eq. 2, is maximised over log s,
+    where it is concave, by Newton steps. Each candidate has also won and lost `prior` comparisons
+    with one of strength 1 (Coulom 2008, "Whole-history rating", has one of each), so that one
+    which never lost, or never met the others, stays finite. NaN counts as no comparison.
+
+    Raises:
+        InputError: no square table, a negative count or a prior that is not above 0.
     """
-    count = len(wins)
-    games = wins + wins.T
-    won = wins.sum(axis=1) + prior
-    strength = np.ones(count)
-    for _ in range(STEPS):
-        pairs = games / (strength[:, None] + strength[None, :])
-        updated = won / (pairs.sum(axis=1) + 2 * prior / (strength + 1.0))
-        if np.max(np.abs(np.log(updated / strength))) < 1e-10:
-            strength = updated
+    given = np.asarray(wins, dtype=np.float64)
+    table = np.where(np.isnan(given), 0.0, given)
+    if table.ndim != 2 or table.shape[0] != table.shape[1]:
+        raise InputError(f"wins have the shape (candidates, candidates), not {table.shape}")
+    if (table < 0).any() or not np.isfinite(table).all() or not prior > 0:
+        raise InputError("wins must be counts of at least 0, and the prior above 0")
+    np.fill_diagonal(table, 0.0)
+    logs = np.zeros(len(table))
+    for _ in range(_STEPS):
+        gradient, curvature = _slopes(logs, table, prior)
+        if not logs.size or np.abs(gradient).max() <= _TIE * (1 + table.sum()):
             break
-        strength = updated
-    logs = np.log(strength)
-    return np.asarray(logs - logs.mean())
+        step = np.asarray(np.linalg.solve(curvature, gradient), dtype=np.float64)
+        logs = _climb(logs, step, table, prior)
+    return logs - logs.mean() if logs.size else logs
+
+
+def _slopes(logs: Array, wins: Array, prior: float) -> tuple[Array, Array]:
+    """Gradient (k,) of the log-likelihood and its negative second derivative (k, k)."""
+    games = wins + wins.T
+    chance = _logistic(logs[:, None] - logs[None, :])
+    alone = _logistic(logs)
+    gradient = wins.sum(axis=1) - (games * chance).sum(axis=1) + prior * (1 - 2 * alone)
+    weight = games * chance * (1 - chance)
+    curvature = np.diag(weight.sum(axis=1) + 2 * prior * alone * (1 - alone)) - weight
+    return gradient, curvature
+
+
+def _climb(logs: Array, step: Array, wins: Array, prior: float) -> Array:
+    """The step, halved until it does not lower the likelihood."""
+    height = _log_likelihood(logs, wins, prior)
+    for _ in range(60):
+        if _log_likelihood(logs + step, wins, prior) >= height:
+            return np.asarray(logs + step)
+        step = step / 2
+    return logs
+
+
+def _log_likelihood(logs: Array, wins: Array, prior: float) -> float:
+    between = -(wins * np.logaddexp(0.0, logs[None, :] - logs[:, None])).sum()
+    return float(between - prior * (np.logaddexp(0.0, logs) + np.logaddexp(0.0, -logs)).sum())
+
+
+def _logistic(x: Array) -> Array:
+    return np.asarray(0.5 * (1 + np.tanh(x / 2)))
 
 
 def all_pairs(count: int) -> tuple[tuple[int, int], ...]:
@@ -58,7 +101,7 @@ async def sort_candidates(
     return tuple(ranked)
 
 
-def mean_wins(strengths: Sequence[float] | NDArray[np.float64]) -> NDArray[np.float64]:
+def mean_wins(strengths: Sequence[float] | Array) -> Array:
     """Each candidate's expected share of wins against the others, in [0, 1]."""
     logs = np.asarray(strengths, dtype=float)
     chances = 1.0 / (1.0 + np.exp(logs[None, :] - logs[:, None]))
