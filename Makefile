@@ -4,6 +4,9 @@ PYTHON ?= python3
 BIN := .venv/bin
 READY := .venv/.ready
 
+# Not ppi: half a gigabyte, for one function.
+EXTRAS = local parquet keyring dev
+
 .PHONY: demo test slow lint bench constraints clean
 
 demo: $(READY)
@@ -32,7 +35,7 @@ bench: $(READY)
 # Needs uv: pip install uv
 constraints:
 	printf '%s\n' '# Pinned versions with hashes; made by `make constraints`.' > constraints.txt
-	uv pip compile pyproject.toml --all-extras --universal --generate-hashes \
+	uv pip compile pyproject.toml $(EXTRAS:%=--extra %) --universal --generate-hashes \
 	    --no-emit-index-url --no-header --no-annotate -q >> constraints.txt
 
 clean:
