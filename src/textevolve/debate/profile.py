@@ -112,6 +112,7 @@ class Profile(_Frozen):
     [0, 1]; None: no early stop. `history_rounds` (l): past rounds that a turn sees; None: all.
     `escalate_below`: with the protocol `escalation`, the certainty in [0, 1] of the first round
     below which the debate goes on.
+    `rules`: the agents are given explicit rules on following the input, precision, and length.
     `temperature` (T) is the softmax's; `sampling_temperature` is the model's, None: its default.
     """
 
@@ -126,6 +127,7 @@ class Profile(_Frozen):
     escalate_below: float = Field(default=0.9, ge=0, le=1)
     history_rounds: int | None = Field(default=None, ge=0)
     protocol: Protocol = "sequential"
+    rules: bool = False
     readout: Readout = "auto"
     order: Order = "balanced"
     aggregation: Aggregation = "mean"

@@ -293,9 +293,13 @@ class DebateResult:
         """For each candidate, what the agents found and asked to change."""
         return tuple(self._feedback(j) for j in range(len(self.case.candidates)))
 
-    @cached_property
+    @property
     def result(self) -> tuple[EvaluationResult | Failure, ...]:
         """For each candidate, in the case's order, its judgement or why there is none."""
+        return self._result
+
+    @cached_property
+    def _result(self) -> tuple[EvaluationResult | Failure, ...]:
         if not self.scored:
             first = next((t.failure for t in self.turns if t.failure), None)
             failure = self.failure or first or Failure("failed", "no turn gave scores")

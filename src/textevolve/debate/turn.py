@@ -33,7 +33,7 @@ from textevolve.llm.template import Template, load_template
 from textevolve.memory.recall import Cue, Memory, Recall
 
 _VARIABLES = {
-    "rules": ("components", "readout"),
+    "rules": ("components", "readout", "rules"),
     "case": ("nonce", "input", "responses"),
     "spoken": ("round", "agent", "argument", "scores"),
     "summarised": ("round", "summary"),
@@ -88,17 +88,17 @@ class Stage:
 
 def read_rules(profile: Profile, readout: str) -> str:
     described = tuple((c.name, c.meaning, tuple(c.rubric.items())) for c in profile.components)
-    return _rules(described, readout)
+    return _rules(described, readout, profile.rules)
 
 
 _Described = tuple[str, str, tuple[tuple[int, str], ...]]
 
 
 @lru_cache(maxsize=64)
-def _rules(described: tuple[_Described, ...], readout: str) -> str:
+def _rules(described: tuple[_Described, ...], readout: str, rules: bool) -> str:
     """The rules, which most debates of a run share."""
     components = [{"name": n, "meaning": m, "rubric": dict(rubric)} for n, m, rubric in described]
-    return prompt("rules").render(components=components, readout=readout)
+    return prompt("rules").render(components=components, readout=readout, rules=rules)
 
 
 @lru_cache(maxsize=256)
