@@ -300,8 +300,12 @@ class BatchProgress:
 
     def advance(self, result: DebateResult) -> None:
         """Count one more case."""
+        self.count(result_figures(result)["status"])
+
+    def count(self, status: str) -> None:
+        """Count one more case, or whatever else is worked on, by how it ended."""
         now = self.clock()
-        self.counts[result_figures(result)["status"]] += 1
+        self.counts[status] = self.counts.get(status, 0) + 1
         self._cases.note(now)
         self._print_line(now)
 

@@ -12,7 +12,7 @@ from textevolve.cli import INTERRUPTED, PARTLY
 
 if TYPE_CHECKING:
     from textevolve.debate.result import DebateResult
-    from textevolve.runs.spec import RunSpec
+    from textevolve.runs.spec import MeasurementSpec, RunSpec
     from textevolve.settings import Settings
     from textevolve.store.repository import Store
     from textevolve.store.runs import RunRecord
@@ -148,7 +148,7 @@ def _name_models(spec: RunSpec) -> str:
     return "; ".join([named, *own])
 
 
-def fetch_weights(spec: RunSpec, run: RunRecord, settings: Settings) -> None:
+def fetch_weights(spec: RunSpec | MeasurementSpec, run: RunRecord, settings: Settings) -> None:
     """Fetch what local models lack, with a progress bar, before anything else is drawn."""
     from textevolve.cli.models import draw_transfer
     from textevolve.llm.weights import fetch

@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from jinja2 import Environment, PackageLoader, StrictUndefined
 
 from textevolve.debate import tensor as arithmetic
 from textevolve.debate.record import result_figures
@@ -22,11 +21,11 @@ from textevolve.debate.result import DebateResult, Turn
 from textevolve.evaluation import Failure, Usage
 from textevolve.export import charts, wording
 from textevolve.export.files import open_target
+from textevolve.export.pages import open_template
 
 ALL_IN_FULL = 500
 IN_FULL_OF_MANY = 100
 ROWS = 5000
-TEXT_SHOWN = 20_000
 
 
 def write_report(
@@ -50,7 +49,7 @@ def write_report(
     overview = Overview(in_full=in_full)
     for result in results:
         overview.add(result)
-    template = _environment().get_template("report.html")
+    template = open_template("report.html")
     single = overview.chosen[0] if overview.total == 1 and overview.chosen else None
     heading = title or (wording.shorten(single.case.input, 90) if single else "Results of a run")
     parts = template.generate(
@@ -248,38 +247,3 @@ def _speech(result: DebateResult, turn: Turn) -> Speech:
         )
     order = ", ".join(wording.letter(j) for j in turn.order)
     return Speech(turn, result.agents[turn.agent], order, weighted)
-
-
-def clip(text: str) -> str:
-    """A very long text cut for reading, with how much is left out."""
-    if len(text) <= TEXT_SHOWN:
-        return text
-    return f"{text[:TEXT_SHOWN]}… ({len(text) - TEXT_SHOWN:,} more characters)"
-
-
-def _environment() -> Environment:
-    environment = Environment(
-        loader=PackageLoader("textevolve.export", "templates"),
-        autoescape=True,
-        undefined=StrictUndefined,
-        finalize=_finalize,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
-    filters: dict[str, Any] = environment.filters
-    filters |= {
-        "letter": wording.letter,
-        "figure": wording.figure,
-        "percent": wording.percent,
-        "money": wording.money,
-        "duration": wording.duration,
-        "counted": wording.count,
-        "spent": wording.spent,
-        "shortened": wording.shorten,
-        "clip": clip,
-    }
-    return environment
-
-
-def _finalize(value: Any) -> Any:
-    return wording.visible(value) if type(value) is str else value
