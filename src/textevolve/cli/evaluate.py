@@ -167,33 +167,9 @@ def _read_text(text: str) -> str:
 
 
 def _show_estimate(spec: RunSpec, cases: Iterable[Case], settings: Settings, as_json: bool) -> None:
-    import json
-
+    from textevolve.cli.estimates import print_estimate
     from textevolve.runs.estimate import estimate
     from textevolve.wiring import price_of
 
     found = estimate(cases, spec.profile, spec.model, lambda model: price_of(model, settings))
-    least, most = found.least, found.most
-    if as_json:
-        rows = {
-            name: {
-                "calls": usage.calls,
-                "prompt_tokens": usage.prompt_tokens,
-                "completion_tokens": usage.completion_tokens,
-                "cost": usage.cost,
-            }
-            for name, usage in (("least", least), ("most", most))
-        }
-        typer.echo(json.dumps({"cases": found.cases, "model": spec.model, **rows}))
-        return
-    typer.echo(f"model              {spec.model} ({spec.why})")
-    typer.echo(f"cases              {found.cases:,}")
-    typer.echo(f"calls              {least.calls:,} to {most.calls:,}")
-    typer.echo(f"prompt tokens      {least.prompt_tokens:,} to {most.prompt_tokens:,}")
-    typer.echo(f"completion tokens  {least.completion_tokens:,} to {most.completion_tokens:,}")
-    if least.cost is None or most.cost is None:
-        place = f'[prices."{spec.model}"]'
-        typer.echo(f"cost               not known: give a price in the settings under {place}")
-    else:
-        typer.echo(f"cost               ${least.cost:,.4f} to ${most.cost:,.4f}")
-    typer.echo("Nothing was asked. What the journal already holds would cost nothing.")
+    print_estimate(found, spec.model, spec.why, as_json=as_json)

@@ -1,0 +1,99 @@
+"""What any judge may take, before anything is spent; what a debate may take is in `estimate.py`.
+
+Counted in the same way: the least is short answers and as few questions as there may be, the most
+is all of them with every answer as long as allowed.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator
+
+from textevolve.errors import InputError
+from textevolve.evaluation import Case, Usage, check_case
+from textevolve.evaluators import EvaluatorSpec, parse_evaluator, read_profile
+from textevolve.judges.exam import Options, prompt
+from textevolve.judges.probe import MOST_CRITERIA, QUESTIONS
+from textevolve.runs.estimate import SHORT_ANSWER, Estimate, PriceOf, estimate
+from textevolve.settings import Price
+
+FENCE = 50
+CHARACTERS_A_TOKEN = 4
+CRITERION = 60  # characters of one, as models write them
+
+
+def estimate_judge(cases: Iterable[Case], judge: str, model: str, price_of: PriceOf) -> Estimate:
+    """The range for all cases; those that cannot be judged, such as blank texts, cost nothing.
+
+    Raises:
+        InputError: there is no such judge, or a case's own parameters are wrong.
+    """
+    spec = parse_evaluator(judge)
+    asked, usable = spec.model or model, _usable(cases)
+    if spec.is_debate:
+        return estimate(usable, read_profile(spec), asked, price_of)
+    price = price_of(asked)
+    number, least, most = 0, Usage(), Usage()
+    for case in usable:
+        number += 1
+        least += _sum(_plan(case, spec, longest=False), price, 5.0)
+        most += _sum(_plan(case, spec, longest=True), price, 3.0)
+    return Estimate(number, least, most)
+
+
+def _usable(cases: Iterable[Case]) -> Iterator[Case]:
+    for case in cases:
+        try:
+            check_case(case)
+        except InputError:
+            continue
+        yield case
+
+
+def _plan(case: Case, spec: EvaluatorSpec, *, longest: bool) -> Iterator[tuple[int, int]]:
+    """For each call, the characters of its prompt and the tokens of its answer."""
+    rules = len(prompt("rules").render(rules=spec.rules))
+    input = len(case.input) + FENCE
+    long = Options().max_answer_tokens
+    own = 0
+    if spec.reference:
+        own = long if longest else SHORT_ANSWER
+        yield len(prompt("answer").render(instruction="")) + input, own
+    if spec.name == "checklist":
+        written = long if longest else SHORT_ANSWER
+        for _ in range(2 if longest else 1):
+            asking = len(prompt("criteria").render(instruction="", most=MOST_CRITERIA))
+            yield rules + asking + input, written
+    shown = rules + input + own * CHARACTERS_A_TOKEN
+    texts = [len(text) + FENCE for text in case.candidates]
+    if spec.name == "pairwise":
+        bare = len(prompt("two").render(instruction="", reference="", first="", second=""))
+        pair = round(2 * sum(texts) / len(texts))
+        for _ in range(2 * _pairs(len(texts), spec, longest=longest)):
+            yield shown + bare + pair, 1
+        return
+    bare = len(prompt("one").render(instruction="", reference="", response=""))
+    for text in texts:
+        for question in _questions(spec, longest=longest):
+            yield shown + bare + text + question, 1
+
+
+def _pairs(candidates: int, spec: EvaluatorSpec, *, longest: bool) -> int:
+    if spec.parameters.get("comparisons") != "sorted" or candidates < 2:
+        return candidates * (candidates - 1) // 2
+    return candidates * math.ceil(math.log2(candidates)) if longest else candidates - 1
+
+
+def _questions(spec: EvaluatorSpec, *, longest: bool) -> list[int]:
+    """The length of each question on one candidate."""
+    if spec.name == "checklist":
+        return [CRITERION] * (MOST_CRITERIA if longest else 1)
+    return [len(prompt("question").render(question=text)) for text in QUESTIONS]
+
+
+def _sum(plan: Iterable[tuple[int, int]], price: Price | None, ratio: float) -> Usage:
+    calls, prompts, completion = 0, 0.0, 0
+    for characters, tokens in plan:
+        calls, prompts, completion = calls + 1, prompts + characters / ratio, completion + tokens
+    cost = None if price is None else (prompts * price.input + completion * price.output) / 1e6
+    return Usage(calls, round(prompts), 0, completion, cost)
