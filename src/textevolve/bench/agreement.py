@@ -10,9 +10,8 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, fields, is_dataclass
+from dataclasses import dataclass
 from itertools import combinations
-from typing import Any, cast
 
 import numpy as np
 
@@ -27,6 +26,7 @@ from textevolve.bench.items import Item, question_of
 from textevolve.bench.rankings import kendall_tau
 from textevolve.bench.statistics import (
     Array,
+    Figure,
     Interval,
     Numbers,
     ac1_of,
@@ -34,7 +34,18 @@ from textevolve.bench.statistics import (
     kappa_of,
     mean_interval,
     mean_present,
+    top_credit,
     wilson_interval,
+)
+from textevolve.bench.summary import (
+    AgreementSummary,
+    Comparison,
+    JudgeSummary,
+    Part,
+    Position,
+    Ranking,
+    Spending,
+    to_json,
 )
 from textevolve.bench.verdicts import Outcome, Verdict, gather_outcomes, judge_items
 from textevolve.bench.winners import TIED, credit_place, pair_accuracy, share_winners, winner_of
@@ -44,130 +55,6 @@ from textevolve.evaluation import Usage
 __all__ = ["AgreementSummary", "Verdict", "judge_items", "summarise", "to_json"]
 
 REASONS = 5
-_NONE = Interval(math.nan, math.nan, "no item")
-
-
-@dataclass(frozen=True, slots=True)
-class Figure:
-    value: float = math.nan
-    interval: Interval = _NONE
-
-
-@dataclass(frozen=True, slots=True)
-class Position:
-    """What the order does, over the `items` that have a winner in both orders.
-
-    `consistency`: share with the same winner in both, its interval by Wilson. Of the others,
-    `to_first` had whatever stood first win both times, `to_last` whatever stood last, `other` is
-    the rest (a tie in one order, a third text). `first`: share of all presentations, ties half,
-    won by the text in the first place; 0.5 is fair to a pair.
-    """
-
-    items: int
-    consistency: Figure
-    to_first: int
-    to_last: int
-    other: int
-    first: float
-
-
-@dataclass(frozen=True, slots=True)
-class Ranking:
-    """Over `items` of more than two candidates: mean Kendall tau-b with people's scores, and the
-    share of pairs of candidates in people's order, a judge's tie half, theirs left out."""
-
-    items: int
-    tau: Figure
-    pairs: Figure
-
-
-@dataclass(frozen=True, slots=True)
-class Part:
-    """A subset: the judge's accuracy, with Wilson's interval, beside "always the first"."""
-
-    name: str
-    items: int
-    covered: int
-    accuracy: Figure
-    consistency: float
-    always_first: float
-
-
-@dataclass(frozen=True, slots=True)
-class Spending:
-    """For an item, on the average, all orders and samples together. `cost` in US dollars, None
-    where it is not known; `seconds` of the models' time."""
-
-    calls: float
-    tokens: float
-    seconds: float
-    cost: float | None
-
-
-@dataclass(frozen=True, slots=True)
-class JudgeSummary:
-    """`covered` of `items` have a whole verdict in every order asked; accuracy is over these.
-
-    `accuracy`: of the choice by both orders' mean score, ties half, with its interval drawn by
-    group; `wilson` takes the items as independent. `single`: the same for one presentation alone,
-    averaged. `kappa` and `ac1` are on the winners' places, a tie being shared among its places.
-    `ties`: share of choices that are none. `position` is None where only one order was asked,
-    `ranking` where all items are pairs. `failures`: reasons of missing verdicts and how many there
-    are of each, the most frequent first.
-    """
-
-    name: str
-    items: int
-    covered: int
-    coverage: float
-    accuracy: Figure
-    wilson: Interval
-    single: Figure
-    kappa: Figure
-    ac1: Figure
-    ties: float
-    position: Position | None
-    ranking: Ranking | None
-    parts: tuple[Part, ...]
-    usage: Usage
-    per_item: Spending
-    failures: Mapping[str, int]
-
-
-@dataclass(frozen=True, slots=True)
-class Comparison:
-    """Two judges on the `items` that both covered: `difference` is the first's accuracy less the
-    second's. `better` and `worse` count items. p-values are two-sided: exact McNemar, and sign
-    flips by group; the `_holm` ones are adjusted for all pairs of judges. `items_needed`: to find a
-    difference of this size with a power of 80 % at 5 %; NaN where there is none."""
-
-    first: str
-    second: str
-    items: int
-    difference: Figure
-    better: int
-    worse: int
-    mcnemar: float
-    mcnemar_holm: float
-    permutation: float
-    permutation_holm: float
-    items_needed: float
-
-
-@dataclass(frozen=True, slots=True)
-class AgreementSummary:
-    """`winners`: share of items that people gave to the text in each place ("1", "2", ..., "tie").
-    `always_first` and `always_best` are what the answers "the first" and the best single place
-    would score: a judge that scores no more has shown nothing."""
-
-    items: int
-    groups: int
-    winners: Mapping[str, float]
-    always_first: float
-    always_best: float
-    judges: tuple[JudgeSummary, ...]
-    comparisons: tuple[Comparison, ...]
-    seed: int
 
 
 def summarise(
@@ -184,14 +71,18 @@ def summarise(
     by_judge = {name: [v for v in verdicts if v.judge == name] for name in outcomes}
     groups = [question_of(item) for item in items]
     places = range(max(len(item.candidates) for item in items))
-    shares = Counter(winner_of(item.human) for item in items)
+    labelled = [item for item in items if item.labelled]
+    shares = Counter(winner_of(item.human) for item in labelled)
     names = {place: "tie" if place == TIED else str(place + 1) for place in (*places, TIED)}
     return AgreementSummary(
         items=len(items),
+        labelled=len(labelled),
         groups=len(set(groups)),
-        winners={name: shares[place] / len(items) for place, name in names.items()},
-        always_first=_constant(items, 0),
-        always_best=max(_constant(items, place) for place in places),
+        winners={n: shares[place] / len(labelled) for place, n in names.items()} if shares else {},
+        always_first=_constant(labelled, 0),
+        always_best=max(_constant(labelled, place) for place in places),
+        always_shorter=_by_length(labelled, -1),
+        always_longer=_by_length(labelled, 1),
         judges=tuple(
             _Measure(items, list(of.values()), by_judge[name], groups, seed).all()
             for name, of in outcomes.items()
@@ -201,21 +92,14 @@ def summarise(
     )
 
 
-def to_json(summary: Any) -> Any:
-    """A summary as JSON-ready data; what is no number becomes None."""
-    if is_dataclass(summary):
-        return {f.name: to_json(getattr(summary, f.name)) for f in fields(summary)}
-    if isinstance(summary, Mapping):
-        return {str(k): to_json(v) for k, v in cast(Mapping[Any, Any], summary).items()}
-    if isinstance(summary, list | tuple):
-        return [to_json(value) for value in cast(Sequence[Any], summary)]
-    if isinstance(summary, float):
-        return float(summary) if math.isfinite(summary) else None
-    return summary
-
-
 def _constant(items: Sequence[Item], place: int) -> float:
     return mean_present([credit_place(place, item.human) for item in items])
+
+
+def _by_length(items: Sequence[Item], sign: int) -> float:
+    """What choosing the longest text (sign 1) or the shortest (-1) would score."""
+    lengths = ([float(sign * len(text)) for text in item.candidates] for item in items)
+    return mean_present([top_credit(n, i.human) for n, i in zip(lengths, items, strict=True)])
 
 
 @dataclass(frozen=True, slots=True)
@@ -260,7 +144,7 @@ class _Measure:
         places = max(len(item.candidates) for item in self.items)
         tables = np.zeros((len(self.items), places, places))
         for table, item, outcome in zip(tables, self.items, self.outcomes, strict=True):
-            if outcome.scores:
+            if outcome.scores and item.labelled:
                 table += share_winners(outcome.scores, item.human, places)
         interval = bootstrap_interval(
             tables.reshape(len(tables), -1),
@@ -299,12 +183,12 @@ class _Measure:
             return None
         tau, pairs = (
             [
-                m(o.scores, i.human) if o.scores and len(o.scores) > 2 else math.nan
+                m(o.scores, i.human) if i.labelled and len(o.scores) > 2 else math.nan
                 for i, o in beside
             ]
             for m in (kendall_tau, pair_accuracy)
         )
-        judged = sum(len(outcome.scores) > 2 for outcome in self.outcomes)
+        judged = sum(item.labelled and len(outcome.scores) > 2 for item, outcome in beside)
         return Ranking(judged, self.mean(tau), self.mean(pairs))
 
     def parts(self) -> tuple[Part, ...]:
@@ -315,6 +199,7 @@ class _Measure:
     def part(self, name: str) -> Part:
         inside = [n for n, item in enumerate(self.items) if item.subset == name]
         credits = [self.outcomes[n].credit for n in inside]
+        labelled = [self.items[n] for n in inside if self.items[n].labelled]
         both = [self.outcomes[n] for n in inside if len(self.outcomes[n].winners) == 2]
         return Part(
             name=name,
@@ -322,7 +207,9 @@ class _Measure:
             covered=sum(not math.isnan(c) for c in credits),
             accuracy=Figure(mean_present(credits), _wilson(credits)),
             consistency=mean_present([_consistency(o) for o in both]),
-            always_first=_constant([self.items[n] for n in inside], 0),
+            always_first=_constant(labelled, 0),
+            always_shorter=_by_length(labelled, -1),
+            always_longer=_by_length(labelled, 1),
         )
 
     def spending(self, usage: Usage) -> Spending:
@@ -363,6 +250,7 @@ def _compare_all(
             first=a,
             second=b,
             items=exact[n].items,
+            same=_same(outcomes[a], outcomes[b]),
             difference=Figure(
                 mean_present(np.subtract(credits[a], credits[b])),
                 difference_interval(credits[a], credits[b], groups, seed=seed),
@@ -377,3 +265,10 @@ def _compare_all(
         )
         for n, (a, b) in enumerate(pairs)
     )
+
+
+def _same(first: Mapping[str, Outcome], second: Mapping[str, Outcome]) -> Figure:
+    """How often two judges choose the same, a tie being a choice of its own."""
+    pairs = [(first[id].winner, second[id].winner) for id in first]
+    same = [float(a == b) for a, b in pairs if a is not None and b is not None]
+    return Figure(mean_present(same), _wilson(same))

@@ -24,6 +24,7 @@ from textevolve.bench.statistics import (
     Numbers,
     group_numbers,
     mean_interval,
+    mean_present,
     quantile,
     side_by_side,
     sum_groups,
@@ -149,19 +150,29 @@ def difference_interval(
 
 
 def items_needed(
-    first: Numbers, second: Numbers, *, power: float = 0.8, alpha: float = 0.05
+    first: Numbers,
+    second: Numbers,
+    *,
+    size: float | None = None,
+    power: float = 0.8,
+    alpha: float = 0.05,
 ) -> float:
-    """Items, all independent, for a two-sided test to find a difference of the size seen.
+    """Items, all independent, for a two-sided test to find a difference of this size.
+
+    `size`: that of the difference seen, unless given; then NaN where none was seen.
 
     Connor (1987), "Sample size for testing differences in proportions for the paired-sample
     design", p. 209, after Miettinen (1968): n = (z_a sqrt(d2) + z_b sqrt(d2 - d^2))^2 / d^2, where
     d is the mean difference and d2 the mean of its square, which for verdicts right or wrong is
-    the share of items on which the judges differ. NaN where no difference was seen.
+    the share of items on which the judges differ.
     """
     difference = _differences(first, second)
-    if not difference.size or abs(difference.mean()) <= TIE:
+    mean = mean_present(difference) if size is None else size
+    if not difference.size or abs(mean) <= TIE:
         return float("nan")
-    mean, square = float(difference.mean()), float((difference**2).mean())
+    square = float((difference**2).mean())
+    if size is not None:  # so large a difference takes at least so many items that differ
+        square = max(square, abs(size))
     spread = math.sqrt(max(0.0, square - mean**2))
     z = quantile(1 - alpha) * math.sqrt(square) + NormalDist().inv_cdf(power) * spread
     return float(math.ceil(z**2 / mean**2 - TIE))

@@ -18,8 +18,8 @@ import numpy as np
 from textevolve.bench.comparisons import difference_interval
 from textevolve.bench.statistics import (
     Array,
+    Figure,
     Groups,
-    Interval,
     Numbers,
     bootstrap_interval,
     group_numbers,
@@ -37,12 +37,6 @@ POINTS = 21
 ALLOWED_AT_FIRST = 2  # errors among the items of the first threshold tested
 SHARE_AT_FIRST = 1 / 3  # of all items, decided at once there: fewer often fail by bad luck
 _HALVINGS = 60
-
-
-@dataclass(frozen=True, slots=True)
-class Figure:
-    value: float
-    interval: Interval
 
 
 @dataclass(frozen=True, slots=True)

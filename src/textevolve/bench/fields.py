@@ -16,6 +16,7 @@ from textevolve.rows import Row
 
 V = TypeVar("V")
 
+LABELS = ("winner", "label", "scores", "ranking")
 FIRST, SECOND, TIE = (1.0, 0.0), (0.0, 1.0), (0.5, 0.5)
 
 _NUMBERED = re.compile(r"candidate[_ ]?(\d+)$")
@@ -112,7 +113,7 @@ def take_human(row: Row, candidates: int, where: str) -> tuple[float, ...]:
     `winner`: a number from 1, a letter from a, or "tie". `ranking`: places, 1 is the best, equal
     ones are ties.
     """
-    said = [n for n in ("winner", "label", "scores", "ranking") if row.get(n) is not None]
+    said = [n for n in LABELS if row.get(n) is not None]
     if len(said) != 1:
         found = " and ".join(f"'{n}'" for n in said) or "none"
         raise InputError(f"{where}: needs one of 'winner', 'scores' and 'ranking'; found {found}")

@@ -6,6 +6,7 @@ fields out of a row, `textevolve.rows` reads files. What judges make of items is
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from itertools import chain, islice
@@ -13,6 +14,7 @@ from pathlib import Path
 
 from textevolve.bench.fields import (
     FIRST,
+    LABELS,
     SECOND,
     TIE,
     choose,
@@ -37,7 +39,8 @@ class Item:
     `human`: a number for each candidate, higher is better: (1, 0) for a pair whose first text won,
     (0.5, 0.5) for a tie, ratings or negated ranks for more. `group`: items with the same group (the
     question) are not independent; intervals are clustered by it. `subset`: the part of a data set
-    it comes from. `reference`: a reference answer where the set has one.
+    it comes from. `reference`: a reference answer where the set has one. An item that people did
+    not judge has NaN throughout as `human`.
     """
 
     id: str
@@ -47,6 +50,10 @@ class Item:
     group: str = ""
     subset: str = ""
     reference: str | None = None
+
+    @property
+    def labelled(self) -> bool:
+        return not any(map(math.isnan, self.human))
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,11 +66,18 @@ class Format:
     votes: bool = False
 
 
-def load_items(path: str | Path, format: str = "auto", limit: int | None = None) -> list[Item]:
+def load_items(
+    path: str | Path,
+    format: str = "auto",
+    limit: int | None = None,
+    *,
+    unlabelled: bool = False,
+) -> list[Item]:
     """The labelled items of a file (JSONL, JSON, CSV, Parquet) or of FairEval's folder, in order.
 
     `format` is a name in `FORMATS`; `auto` knows it by the first row's fields. Votes of several
     people on the same texts are one item with their mean. `limit`: the first so many items.
+    `unlabelled`: plain rows that nobody judged are taken, too.
 
     Raises:
         InputError: the file cannot be read, a row is not of the format, or two have the same id.
@@ -79,7 +93,8 @@ def load_items(path: str | Path, format: str = "auto", limit: int | None = None)
     first = next(rows, None)
     if first is None:
         raise InputError(f"{path}: no labelled items: the input is empty")
-    chosen = FORMATS[_recognise(*first) if format == "auto" else format]
+    name = _recognise(*first) if format == "auto" else format
+    chosen = _CASES if unlabelled and name == "plain" else FORMATS[name]
     found = _read(chain([first], rows), chosen, _name_of(Path(path)))
     return list(islice(_merge_votes(found) if chosen.votes else _refuse_doubles(found), limit))
 
@@ -219,6 +234,15 @@ def _fair_eval(row: Row, where: str, number: str) -> Item:
     )
 
 
+def _case(row: Row, where: str, number: str) -> Item:
+    """A plain row, labelled or not."""
+    if any(row.get(name) is not None for name in LABELS):
+        return _plain(row, where, number)
+    places = len(take_candidates(row, where))
+    unjudged = _plain({**row, "scores": [0] * places}, where, number)
+    return replace(unjudged, human=(math.nan,) * places)
+
+
 def _plain(row: Row, where: str, number: str) -> Item:
     texts = take_candidates(row, where)
     return Item(
@@ -244,6 +268,7 @@ FORMATS: Mapping[str, Format] = {
     "rewardbench": Format(("prompt", "chosen", "rejected"), _rewardbench),
     "plain": Format(("input",), _plain),
 }
+_CASES = Format(("input",), _case)
 
 
 def _place(

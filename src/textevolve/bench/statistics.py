@@ -37,6 +37,17 @@ class Interval:
     reason: str = ""
 
 
+_NONE = Interval(math.nan, math.nan, "no item")
+
+
+@dataclass(frozen=True, slots=True)
+class Figure:
+    """A figure with its interval; NaN where there is none."""
+
+    value: float = math.nan
+    interval: Interval = _NONE
+
+
 @dataclass(frozen=True, slots=True)
 class Prevalence:
     """Human verdicts on `items` pairs: the shares won by the first text, by the second, and tied.

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from statistics import fmean
 from typing import Literal, get_args
@@ -27,6 +27,9 @@ ORDERS: tuple[Order, ...] = get_args(Order)
 IN_FLIGHT = 32
 SAMPLE_SEEDS = 1000  # where the seeds of further samples begin: far from those that people choose
 STEP = "verdict"
+
+View = tuple[str, Callable[[Evaluation], Evaluation]]
+"""A judge's name, and what is made of each of its evaluations, as if another judge had said it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,13 +76,16 @@ async def judge_items(
     orders: Literal["both", "given"] = "both",
     in_flight: int = IN_FLIGHT,
     samples: int | Mapping[str, int] = 1,
+    skip: int = 0,
+    views: Mapping[str, View] | None = None,
     listener: Listener = silence,
 ) -> list[Verdict]:
     """Each judge's verdicts on each item as given and reversed; what fails, fails alone.
 
     Item by item, so that a budget that runs out leaves all judges with the same items. `samples`:
     how often each judge, or each by its name, is asked the same, from the second time on with a
-    seed in the case's parameters.
+    seed in the case's parameters; the first `skip` samples are left out. `views`: further judges
+    by name, whose verdicts are read off another's evaluations without asking again.
 
     Raises:
         InputError: no judge, a number out of range, or two items with one id.
@@ -94,47 +100,82 @@ async def judge_items(
             raise InputError(f"{name}: must be 1 or more, not {number}")
     wanted = ORDERS if orders == "both" else ORDERS[:1]
 
-    def questions() -> Iterator[tuple[Item, str, Order, int]]:
+    def questions() -> Iterator[_Question]:
         for item in known.values():
             for name in judges:
-                for sample in range(times[name]):
+                for sample in range(skip, times[name]):
                     for order in wanted:
-                        yield item, name, order, sample
+                        yield _Question(item, name, order, sample)
 
-    async def ask(question: tuple[Item, str, Order, int]) -> Verdict:
-        item, name, order, sample = question
-        which = {"judge": name, "order": order, "sample": sample}
-        listener(StepStarted(item.id, STEP, which))
-        verdict = await _ask(judges[name], *question)
-        listener(StepFinished(item.id, STEP, verdict))
-        return verdict
+    async def ask(question: _Question) -> list[Verdict]:
+        listener(StepStarted(question.item.id, STEP, question.details))
+        verdicts = await _ask(judges[question.judge], question, views or {})
+        for verdict in verdicts:
+            listener(StepFinished(question.item.id, STEP, verdict))
+        return verdicts
 
-    verdicts = stream(questions(), ask, in_flight)
+    answers = stream(questions(), ask, in_flight)
     try:
-        return [verdict async for verdict in verdicts]
+        return [verdict async for verdicts in answers for verdict in verdicts]
     finally:
-        await verdicts.aclose()
+        await answers.aclose()
 
 
-async def _ask(judge: Evaluator, item: Item, name: str, order: Order, sample: int) -> Verdict:
-    texts = item.candidates if order == "given" else item.candidates[::-1]
-    case = Case(item.input, texts, item.id, {"seed": SAMPLE_SEEDS + sample} if sample else {})
+@dataclass(frozen=True, slots=True)
+class _Question:
+    item: Item
+    judge: str
+    order: Order
+    sample: int
+
+    @property
+    def details(self) -> dict[str, str | int]:
+        return {"judge": self.judge, "order": self.order, "sample": self.sample}
+
+    @property
+    def case(self) -> Case:
+        texts = self.item.candidates
+        seed = {"seed": SAMPLE_SEEDS + self.sample} if self.sample else {}
+        shown = texts if self.order == "given" else texts[::-1]
+        return Case(self.item.input, shown, self.item.id, seed)
+
+
+async def _ask(judge: Evaluator, question: _Question, views: Mapping[str, View]) -> list[Verdict]:
+    """The judge's verdict, and those of the views of it."""
+    names = [question.judge, *(name for name, (of, _) in views.items() if of == question.judge)]
     started = time.monotonic()
-    nothing: tuple[float | None, ...] = (None,) * len(texts)
     try:
-        evaluation = await judge(case)
+        evaluation = await judge(question.case)
     except FatalModelError:
         raise
     except (InputError, ModelError, BudgetError) as error:
         kind = "skipped" if isinstance(error, BudgetError) else "failed"
-        passed = time.monotonic() - started
         failure = Failure(kind, str(error))
-        return Verdict(name, item.id, order, nothing, Usage(), passed, failure, sample)
-    passed = float(getattr(evaluation, "seconds", time.monotonic() - started))
-    scores, failure = _read_scores(evaluation, len(texts))
-    if order == "reversed":
-        scores = scores[::-1]
-    return Verdict(name, item.id, order, scores, evaluation.usage, passed, failure, sample)
+        nothing: tuple[float | None, ...] = (None,) * len(question.item.candidates)
+        passed = time.monotonic() - started
+        return [_verdict(name, question, nothing, failure, Usage(), passed) for name in names]
+    passed = time.monotonic() - started
+    found: list[Verdict] = []
+    for name in names:
+        seen = evaluation if name == question.judge else views[name][1](evaluation)
+        scores, failure = _read_scores(seen, len(question.item.candidates))
+        seconds = float(getattr(seen, "seconds", passed))
+        found.append(_verdict(name, question, scores, failure, seen.usage, seconds))
+    return found
+
+
+def _verdict(
+    name: str,
+    question: _Question,
+    scores: tuple[float | None, ...],
+    failure: Failure | None,
+    usage: Usage,
+    seconds: float,
+) -> Verdict:
+    """`scores` stand in the order asked."""
+    item, order = question.item.id, question.order
+    scores = scores[::-1] if order == "reversed" else scores
+    return Verdict(name, item, order, scores, usage, seconds, failure, question.sample)
 
 
 def _read_scores(
