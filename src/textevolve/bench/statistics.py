@@ -95,11 +95,6 @@ def top_credit(scores: Numbers, human: Numbers) -> float:
     return float((best & wanted).sum() / max(best.sum(), wanted.sum()))
 
 
-def accuracy(credits: Numbers) -> float:
-    """Mean credit over the items that have one."""
-    return mean_present(credits)
-
-
 def mean_present(values: Numbers) -> float:
     """The mean of what is there; NaN of nothing."""
     given = vector(values)
@@ -113,11 +108,6 @@ def shares(labels: Numbers) -> dict[float, float]:
     classes, counts = np.unique(given[~np.isnan(given)], return_counts=True)
     total = int(counts.sum())
     return {float(c): int(n) / total for c, n in zip(classes, counts, strict=True)}
-
-
-def majority_share(labels: Numbers) -> float:
-    """Accuracy of always naming the most frequent class."""
-    return max(shares(labels).values(), default=float("nan"))
 
 
 def prevalence(human: Numbers) -> Prevalence:
