@@ -138,7 +138,10 @@ async def make_card(
         InputError: nothing to ask, a value out of range, or a judge that refuses every case.
         FatalModelError: no call can succeed.
     """
-    chosen = _check(shipped_cases() if cases is None else tuple(cases), seeds, margin, in_flight)
+    chosen = shipped_cases() if cases is None else tuple(cases)
+    check_plan(chosen, seeds, margin)
+    if in_flight < 1:
+        raise InputError(f"in_flight: {in_flight} is too few; at least 1")
     questions = plan_questions(chosen, seeds)
     listener(StepStarted(name, "card", {"questions": len(questions)}))
     answers, usage = await ask_all(judge, questions, in_flight, listener)
@@ -165,9 +168,8 @@ async def make_card(
     return card
 
 
-def _check(
-    cases: tuple[CardCase, ...], seeds: int, margin: float, in_flight: int
-) -> tuple[CardCase, ...]:
+def check_plan(cases: tuple[CardCase, ...], seeds: int, margin: float) -> None:
+    """Raises InputError where no card can be made of these."""
     if not cases:
         raise InputError("no cases: a card needs at least one")
     double = next((id for id, n in Counter(c.id for c in cases).items() if n > 1), None)
@@ -177,9 +179,6 @@ def _check(
         raise InputError(f"seeds: {seeds} is too few; self-consistency needs at least 2 samples")
     if not 0 <= margin < 1:
         raise InputError(f"margin: {margin} is not in [0, 1)")
-    if in_flight < 1:
-        raise InputError(f"in_flight: {in_flight} is too few; at least 1")
-    return cases
 
 
 def _count_reasons(outcomes: Iterable[Outcome]) -> tuple[Reason, ...]:

@@ -22,8 +22,8 @@ from textevolve.bench.variance import (
     share_variance,
 )
 from textevolve.debate.result import DebateResult
-from textevolve.errors import InputError
-from textevolve.evaluation import Evaluator
+from textevolve.errors import BudgetError, InputError
+from textevolve.evaluation import Case, Evaluation, Evaluator
 from textevolve.evaluators import open_evaluator, parse_evaluator
 from textevolve.events import Listener, silence
 from textevolve.runs.spec import MeasurementSpec
@@ -51,16 +51,31 @@ async def open_judges(
     with store.lease(run.id):
         async with open_models(settings, store.journal(run.id), limits, listener) as model_of:
             yield {
-                text: open_evaluator(
-                    parse_evaluator(text),
-                    spec.model,
-                    model_of,
-                    listener=listener,
-                    side_by_side=1 if _all_local(spec.models) else 64,
-                    today=spec.today,
+                text: _whole(
+                    open_evaluator(
+                        parse_evaluator(text),
+                        spec.model,
+                        model_of,
+                        listener=listener,
+                        side_by_side=1 if _all_local(spec.models) else 64,
+                        today=spec.today,
+                    )
                 )
                 for text in spec.judges
             }
+
+
+def _whole(judge: Evaluator) -> Evaluator:
+    """The judge, but a debate that the limits cut short is missing: its scores so far are not those
+    that it ends with when the measurement is gone on with."""
+
+    async def judge_whole(case: Case, /) -> Evaluation:
+        made = await judge(case)
+        if isinstance(made, DebateResult) and made.stopped == "budget":
+            raise BudgetError("the limits were reached within the debate")
+        return made
+
+    return judge_whole
 
 
 def cases_in_flight(spec: MeasurementSpec, settings: Settings) -> int:
