@@ -94,6 +94,35 @@ def card(
         raise typer.Exit(_execute(opened, run, settings, limits, plan, output, as_json=as_json))
 
 
+def rate(
+    judged: Annotated[
+        str,
+        typer.Argument(
+            help="What a judge said of many texts: a result file of textevolve evaluate, or rows "
+            "with id and judged (true, false or 0 to 1)."
+        ),
+    ],
+    labelled: Annotated[
+        str,
+        typer.Argument(help="Some such texts with what people said of them: human, and judged."),
+    ],
+    field: Annotated[
+        str | None,
+        typer.Option(help="Where the judge's verdicts stand, such as score; judged or passed."),
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="As one JSON object.")] = False,
+) -> None:
+    """Correct a judge's rate or mean over many texts by the few that people judged too.
+
+    Reads .jsonl, .json, .csv and .parquet. Asks no model.
+    """
+    from textevolve.bench.judged import read_judged
+    from textevolve.bench.rate_report import report_rate
+    from textevolve.cli.rate_tables import print_rate
+
+    print_rate(report_rate(read_judged(judged, labelled, field)), as_json=as_json)
+
+
 @dataclass(frozen=True, slots=True)
 class _Plan:
     """What a card is made of."""
