@@ -56,7 +56,8 @@ class Outcome:
     """What a judge made of an item, its samples and orders averaged.
 
     `scores` in the item's order, () where one of the orders asked has no whole verdict. `winners`:
-    the index of the best candidate, or `TIED`, in each order that has one; `winner` over all.
+    the index of the best candidate, or `TIED`, in each order that has one, by `means`; `winner`
+    over all.
     `credit` in [0, 1] is that of the means, `single` the mean credit of verdicts taken singly.
     """
 
@@ -64,9 +65,15 @@ class Outcome:
     item: str
     scores: tuple[float, ...] = ()
     winner: int | None = None
+    means: Mapping[Order, tuple[float, ...]] = field(default_factory=dict[Order, tuple[float, ...]])
     winners: Mapping[Order, int] = field(default_factory=dict[Order, int])
     credit: float = math.nan
     single: float = math.nan
+
+    @property
+    def flipped(self) -> bool:
+        """Whether the two orders have different winners."""
+        return len(set(self.winners.values())) > 1
 
 
 async def judge_items(
@@ -241,7 +248,7 @@ def _outcome(judge: str, item: Item, verdicts: Sequence[Verdict], asked: set[Ord
     means: dict[Order, tuple[float, ...]] = {o: _mean(of) for o, of in by_order.items()}
     winners: dict[Order, int] = {o: winner_of(scores) for o, scores in means.items()}
     if not asked or means.keys() != asked:
-        return Outcome(judge, item.id, winners=winners)
+        return Outcome(judge, item.id, means=means, winners=winners)
     scores = _mean(list(means.values()))
     singles = [fmean(top_credit(s, item.human) for s in of) for of in by_order.values()]
     return Outcome(
@@ -249,6 +256,7 @@ def _outcome(judge: str, item: Item, verdicts: Sequence[Verdict], asked: set[Ord
         item.id,
         scores,
         winner_of(scores),
+        means,
         winners,
         top_credit(scores, item.human),
         fmean(singles),

@@ -1,0 +1,177 @@
+"""Whether a debate pays on a user's own items: one answer, from the figures, in one sentence.
+
+The debate is compared with the best of the cheaper ways to ask the same agents. That choice is made
+by the same items, which errs against the debate.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Literal
+
+import numpy as np
+
+from textevolve.bench.comparisons import items_needed
+from textevolve.bench.items import Item, question_of
+from textevolve.bench.statistics import (
+    Array,
+    Figure,
+    Groups,
+    Interval,
+    mean_interval,
+    mean_present,
+    vector,
+    wilson_interval,
+)
+from textevolve.bench.summary import AgreementSummary
+from textevolve.bench.verdicts import Outcome
+from textevolve.debate.result import DebateResult
+from textevolve.errors import InputError
+from textevolve.evaluation import Evaluation, Usage
+
+WORTH = 0.05
+ALPHA = 0.05
+
+Answer = Literal["pays", "does not pay", "cannot be told"]
+
+
+@dataclass(frozen=True, slots=True)
+class Payoff:
+    """A debate beside `rival`, on the `items` that both judged and people labelled.
+
+    It pays where it is better (interval above 0 and p at most 5 %); it does not where a gain of
+    `worth` or more is ruled out by the interval. Else it cannot be told, and `items_needed` is how
+    many it would take for the difference seen or, where that is smaller, for one of `worth`.
+    `tokens`: how many times as many as the rival's a single verdict of the debate takes.
+    """
+
+    answer: Answer
+    debate: str
+    rival: str
+    items: int
+    accuracy: tuple[Figure, Figure]
+    difference: Figure
+    p: float
+    worth: float
+    items_needed: float
+    tokens: float
+
+
+def first_round(evaluation: Evaluation) -> Evaluation:
+    """The same debate as it stood after its first round.
+
+    Raises:
+        InputError: it is no debate.
+    """
+    if not isinstance(evaluation, DebateResult):
+        raise InputError("only a debate has a first round")
+    return replace(
+        evaluation,
+        turns=tuple(turn for turn in evaluation.turns if turn.round == 0),
+        convergence=evaluation.convergence[:1],
+        summaries=(),
+        extra_usage=Usage(),
+    )
+
+
+def weigh_debate(
+    items: Sequence[Item],
+    summary: AgreementSummary,
+    outcomes: Mapping[str, Mapping[str, Outcome]],
+    debate: str,
+    rivals: Sequence[str],
+    *,
+    once: AgreementSummary | None = None,
+    worth: float = WORTH,
+) -> Payoff | None:
+    """Whether the debate does better than the best of `rivals`; of equals the first is taken. None
+    where no item has what it takes to tell. `once`: the figures of single samples, for the tokens.
+    """
+    if not 0 < worth < 1:
+        raise InputError(f"a gain worth having lies between 0 and 1, not at {worth}")
+    scored = [name for name in rivals if not math.isnan(summary.judge(name).accuracy.value)]
+    if not scored:
+        return None
+    rival = max(scored, key=lambda name: summary.judge(name).accuracy.value)
+    seen = summary.compare(debate, rival)
+    if not seen.items:
+        return None
+    low, high = seen.difference.interval.low, seen.difference.interval.high
+    if math.isnan(low):  # no variation: they never differed, or always by as much
+        bound = wilson_interval(seen.better + seen.worse, seen.items)
+        never = seen.better + seen.worse == 0
+        low, high = (-bound.high, bound.high) if never else (seen.difference.value,) * 2
+    answer: Answer = "cannot be told"
+    if low > 0 and seen.permutation <= ALPHA:
+        answer = "pays"
+    elif high < worth:
+        answer = "does not pay"
+    credits = [vector([o.credit for o in outcomes[n].values()]) for n in (debate, rival)]
+    both = ~np.isnan(credits[0] + credits[1])
+    groups = [question_of(item) for item, kept in zip(items, both, strict=True) if kept]
+    size = max(abs(seen.difference.value), worth)
+    single = once or summary
+    spent = [single.judge(name).per_item.tokens for name in (debate, rival)]
+    return Payoff(
+        answer=answer,
+        debate=debate,
+        rival=rival,
+        items=seen.items,
+        accuracy=(
+            _accuracy(credits[0][both], groups, summary.seed),
+            _accuracy(credits[1][both], groups, summary.seed),
+        ),
+        difference=Figure(seen.difference.value, Interval(low, high)),
+        p=seen.permutation,
+        worth=worth,
+        items_needed=items_needed(*credits, size=size),
+        tokens=spent[0] / spent[1] if spent[1] else math.nan,
+    )
+
+
+def _accuracy(credits: Array, groups: Groups, seed: int) -> Figure:
+    found = mean_interval(credits, groups, seed=seed)
+    if math.isnan(found.low):
+        found = wilson_interval(float(credits.sum()), credits.size)
+    return Figure(mean_present(credits), found)
+
+
+def say_payoff(found: Payoff, names: Mapping[str, str], *, equal_tokens: bool = False) -> str:
+    """The answer in one plain sentence; `names`: what judges are called in it."""
+    ours, theirs = map(_share, found.accuracy)
+    gap, ends = found.difference.value, found.difference.interval
+    figures = f"(difference {_points(gap)}, {_points(ends.low)} to {_points(ends.high)}"
+    figures += f", p {_p_value(found.p)})"
+    said = {
+        "pays": f"the debate pays here {figures}",
+        "does not pay": f"the debate does not pay here {figures}",
+        "cannot be told": f"whether the debate pays here cannot be told {figures}",
+    }[found.answer]
+    if found.answer == "cannot be told" and not math.isnan(found.items_needed):
+        size = max(abs(gap), found.worth)
+        said += f"; a difference of {100 * size:.0f} points takes"
+        said += f" about {found.items_needed:,.0f} items to be found"
+    if not math.isnan(found.tokens):
+        each = "one verdict of it took" if equal_tokens else "it took"
+        said += f", and {each} {found.tokens:.1f} times the tokens"
+    where = f"On these {found.items:,} items"
+    if equal_tokens:
+        where += ", at equal tokens,"
+    judge, rival = (names.get(name, name) for name in (found.debate, found.rival))
+    return f"{where} {judge} was right in {ours} and {rival} in {theirs}: {said}."
+
+
+def _share(found: Figure) -> str:
+    low, high = found.interval.low, found.interval.high
+    return f"{100 * found.value:.0f} % ({100 * low:.0f} to {100 * high:.0f})"
+
+
+def _points(share: float) -> str:
+    rounded = round(100 * share)
+    return f"{rounded:+d}" if rounded else "0"
+
+
+def _p_value(p: float) -> str:
+    return "below 0.001" if p < 0.001 else f"{p:.3f}" if p < 0.1 else f"{p:.1f}"
