@@ -137,7 +137,11 @@ def _explain_powered(report: RateReport) -> Iterator[str]:
         yield f"The prediction-powered mean has no interval to judge it by: {reason}."
         return
     if not report.is_rate:
-        yield f"People would give {found.value:.3f} on average{_within(found.interval, percent=False)}."
+        low, high = found.interval.low, found.interval.high
+        yield (
+            f"People would give {found.value:.3f} on average, with 95 % confidence {low:.3f} to"
+            f" {high:.3f}."
+        )
         yield _compare("mean", report.raw, found.interval)
     alone = found.human_interval.high - found.human_interval.low
     width = found.interval.high - found.interval.low
@@ -154,10 +158,7 @@ def _percent(share: float) -> str:
     return f"{share * 100:.1f} %"
 
 
-def _within(interval: Interval, *, percent: bool = True) -> str:
+def _within(interval: Interval) -> str:
     if math.isnan(interval.low):
         return f" (no interval: {interval.reason})"
-    low, high = (
-        f"{end * 100:.1f}" if percent else f"{end:.3f}" for end in (interval.low, interval.high)
-    )
-    return f", with 95 % confidence {low} to {high}" + (" %" if percent else "")
+    return f", with 95 % confidence {interval.low * 100:.1f} to {interval.high * 100:.1f} %"
