@@ -472,3 +472,55 @@ async def test_swings_and_feedback_say_what_the_debate_did():
     assert feedback.instructions[0].startswith("Critic: ")
     assert result.turns[3].points[1].instructions in feedback.instructions[0]
     assert "Weakest component: " in str(feedback)
+
+
+async def test_alone_a_candidate_is_seen_by_itself_and_the_argument_changes_no_score():
+    worth = {"It is four.": 0.9, "It is five.": 0.3, "It is six.": 0.2}
+
+    def script(body, _number):
+        if body.get("max_tokens") != 1:
+            return None
+        (shown,) = [text for text in worth if text in prompt(body)]
+        return Answer(yes=worth[shown])
+
+    async with ScriptedServer(script) as server:
+        result = await debate(server, readout="alone", rounds=1)
+        probes = [body for body in server.requests if body.get("max_tokens") == 1]
+    assert len(probes) == 3 * 3 * 5
+    assert all(len(body["messages"]) == 2 for body in probes)
+    assert not any("argued" in prompt(body) for body in probes)
+    assert result.scores == pytest.approx([9, 3, 2], abs=1e-6)
+    assert all(turn.argument for turn in result.turns)
+    assert result.feedback[0].strengths
+
+
+async def test_without_arguments_only_questions_are_asked():
+    async with ScriptedServer() as server:
+        wanted = {"readout": "alone", "argue": False, "protocol": "independent", "rounds": 1}
+        result = await debate(server, **wanted)
+    assert all(body.get("max_tokens") == 1 for body in server.requests)
+    assert result.coverage == 1
+    assert result.usage.calls == len(server.requests) == 3 * 3 * 5
+    assert not any(turn.argument or turn.points for turn in result.turns)
+    assert DebateResult.from_json(result.to_json()).scores == pytest.approx(result.scores)
+
+
+async def test_alone_nothing_is_gained_by_swapping():
+    async with ScriptedServer() as server:
+        await debate(server, readout="alone", order="swap", rounds=1, argue=False)
+    assert len(server.requests) == 3 * 3 * 5
+
+
+def test_only_the_readout_alone_does_without_arguments():
+    with pytest.raises(InputError, match="argue"):
+        override(load_profile("general"), {"argue": False, "readout": "probe"})
+
+
+@pytest.mark.parametrize("rules", [False, True])
+async def test_explicit_rules_reach_every_kind_of_prompt(rules):
+    for readout in ("stated", "alone"):
+        async with ScriptedServer() as server:
+            await debate(server, readout=readout, rounds=1, rules=rules)
+        told = ["to the letter" in body["messages"][0]["content"] for body in server.requests]
+        assert all(told) is rules
+        assert any(told) is rules

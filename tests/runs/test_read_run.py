@@ -165,7 +165,7 @@ async def test_a_run_that_recalls_is_gone_on_with_only_by_the_same_recall(server
 @pytest.mark.parametrize(
     ("change", "reason"),
     [
-        ({"prompts": {"rules": "old"}}, "prompts.case was null and is now"),
+        ({"prompts": {"rules": "old"}}, "prompts.alone was null and is now"),
         ({"profile": {"agents": [], "colour": "red"}}, "made by another version of TextEvolve"),
     ],
 )

@@ -28,7 +28,7 @@ Protocol = Literal[
     "simultaneous-summary",
     "independent",
 ]
-Readout = Literal["auto", "stated", "expected", "probe"]
+Readout = Literal["auto", "stated", "expected", "probe", "alone"]
 Selection = Literal["argmax", "sample"]
 Name = Annotated[
     str, Field(min_length=1, max_length=60, pattern=r"^[^\s\[\]{}\"\\][^\n\r\[\]{}\"\\]*$")
@@ -71,7 +71,7 @@ CONFIDENCE = Component(
         5: "undecided",
         10: "sure that it should be used",
     },
-    question="would a careful expert be content to use it as it stands?",
+    question="would the person who wrote the input be satisfied with this response?",
 )
 RELEVANCE = Component(
     name="relevance",
@@ -81,7 +81,7 @@ RELEVANCE = Component(
         5: "on the topic, but drifts",
         10: "to the point throughout",
     },
-    question="does it do exactly what the input asks, and nothing else?",
+    question="does the response do the task that the input sets, and no other?",
 )
 ACCURACY = Component(
     name="accuracy",
@@ -93,7 +93,7 @@ COMPLETENESS = Component(
     name="completeness",
     meaning="how much of what the input needs is there",
     rubric={0: "nearly all is missing", 5: "the main part is there", 10: "nothing is missing"},
-    question="does it cover everything that the input asks for?",
+    question="does the response do exactly what the input asks, correctly and completely?",
 )
 TIMELINESS = Component(
     name="timeliness",
@@ -112,7 +112,9 @@ class Profile(_Frozen):
     [0, 1]; None: no early stop. `history_rounds` (l): past rounds that a turn sees; None: all.
     `escalate_below`: with the protocol `escalation`, the certainty in [0, 1] of the first round
     below which the debate goes on.
-    `rules`: the agents are given explicit rules on following the input, precision, and length.
+    `argue`: False leaves out the arguments, and with them the feedback; for the readout `alone`,
+    which does not need them. `rules`: the agents are given explicit rules on following the input,
+    on precision, and on length.
     `temperature` (T) is the softmax's; `sampling_temperature` is the model's, None: its default.
     """
 
@@ -129,6 +131,7 @@ class Profile(_Frozen):
     protocol: Protocol = "sequential"
     rules: bool = False
     readout: Readout = "auto"
+    argue: bool = True
     order: Order = "balanced"
     aggregation: Aggregation = "mean"
     select: Selection = "argmax"
@@ -164,6 +167,8 @@ class Profile(_Frozen):
             double = sorted({n for n in names if [m.lower() for m in names].count(n.lower()) > 1})
             if double:
                 raise ValueError(f"two {what} have the name '{double[0]}'; names must differ")
+        if not self.argue and self.readout != "alone":
+            raise ValueError("argue: only the readout 'alone' does without arguments")
         known = [c.name for c in self.components]
         for name in self.weights:
             if name not in known:

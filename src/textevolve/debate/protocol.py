@@ -29,8 +29,9 @@ from textevolve.debate.ending import Stop, end_early, measure_certainty
 from textevolve.debate.order import draw_labels
 from textevolve.debate.profile import Agent, Profile, override
 from textevolve.debate.result import DebateResult, Turn
+from textevolve.debate.stage import Stage, prompt, read_rules
 from textevolve.debate.tensor import Array
-from textevolve.debate.turn import Stage, prompt, quote_turn, read_rules, sum_up, take_turn
+from textevolve.debate.turn import quote_turn, sum_up, take_turn
 from textevolve.engine.local import gather_bounded
 from textevolve.evaluation import Case, Failure, Usage, check_case
 from textevolve.events import Listener, StepFinished, silence

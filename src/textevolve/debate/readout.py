@@ -1,8 +1,8 @@
-"""How scores are read out of a model: `stated`, `expected` or `probe` (spec: score readout).
+"""How scores are read out of a model (spec: score readout).
 
 `stated` takes the numbers in the answer. `expected` weighs the alternatives of each number's tokens
-by their probability. `probe` asks one yes / no question for each candidate and component after the
-argument; its score is 10 x P(yes) / (P(yes) + P(no)). A readout that an endpoint cannot give is a
+by their probability. `probe` and `alone` ask yes / no questions, see `probing.py`; such a score is
+10 x P(yes) / (P(yes) + P(no)). A readout that an endpoint cannot give is a
 `CapabilityError`; none ever stands in for another.
 """
 
@@ -56,7 +56,7 @@ def answer_type(
 ) -> type[BaseModel]:
     """The type of a turn's answer: the argument first, then each response under its label."""
     points: type[BaseModel] = _Points
-    if readout != "probe":
+    if readout in ("stated", "expected"):
         kind: Any = _WholeScore if readout == "expected" else _Score
         fields: dict[str, Any] = {
             f"c{k}": (kind, Field(alias=name)) for k, name in enumerate(components)

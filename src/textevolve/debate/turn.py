@@ -6,99 +6,25 @@ the request. All turns of a debate share its beginning, which a server keeps in 
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass, field, replace
-from functools import cache, lru_cache
-
-from pydantic import BaseModel
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import lru_cache
 
 from textevolve.debate.order import place_candidates
-from textevolve.debate.profile import Agent, Profile
-from textevolve.debate.readout import (
-    answer_type,
-    probe_score,
-    read_expected,
-    read_points,
-    read_stated,
-)
+from textevolve.debate.probing import probe_after, probe_alone, probe_scores
+from textevolve.debate.profile import Agent
+from textevolve.debate.readout import answer_type, read_expected, read_points, read_stated
 from textevolve.debate.result import Points, Turn
+from textevolve.debate.stage import Stage, prompt
 from textevolve.errors import AnswerError, BudgetError, FatalModelError, InputError, ModelError
-from textevolve.evaluation import Case, Failure, Usage
-from textevolve.events import Listener, StepFinished, StepStarted
-from textevolve.llm.choices import TOP_LOGPROBS, read_log_odds
+from textevolve.evaluation import Failure, Usage
+from textevolve.events import StepFinished, StepStarted
+from textevolve.llm.choices import TOP_LOGPROBS
 from textevolve.llm.fence import disarm, fence
-from textevolve.llm.model import Message, Model, Request, Response
-from textevolve.llm.structured import Rung, Structured, UnusableAnswer, ask_structured
-from textevolve.llm.template import Template, load_template
-from textevolve.memory.recall import Cue, Memory, Recall
-
-_VARIABLES = {
-    "rules": ("components", "readout", "rules"),
-    "case": ("nonce", "input", "responses"),
-    "spoken": ("round", "agent", "argument", "scores"),
-    "summarised": ("round", "summary"),
-    "request": ("memories", "agent", "persona", "round", "rounds", "today", "labels"),
-    "probe": ("label", "response", "agent", "question"),
-    "summary": (),
-}
-
-
-@cache
-def prompt(name: str) -> Template:
-    return load_template("textevolve.debate", name, _VARIABLES[name])
-
-
-def prompts_version() -> dict[str, str]:
-    """The version of each prompt a debate uses; a change of one makes another run."""
-    return {name: prompt(name).version for name in _VARIABLES}
-
-
-@dataclass(frozen=True)
-class Stage:
-    """What stays the same through one debate. `readout` is never `auto` here."""
-
-    case: Case
-    profile: Profile
-    readout: str
-    nonce: str
-    labels: tuple[int, ...]
-    today: str
-    model_of: Callable[[Agent], Model]
-    recall: Recall
-    listener: Listener
-    side_by_side: int
-    rules: str
-    input: str
-    candidates: tuple[str, ...]
-    shown: dict[tuple[int, ...], str] = field(default_factory=dict[tuple[int, ...], str])
-
-    def opening(self, order: tuple[int, ...]) -> str:
-        """The input and the candidates, as a turn with this order sees them."""
-        if order not in self.shown:
-            responses = [self.fenced(j) for j in order]
-            self.shown[order] = prompt("case").render(
-                nonce=self.nonce, input=self.input, responses=responses
-            )
-        return self.shown[order]
-
-    def fenced(self, candidate: int) -> str:
-        """One candidate between its marks."""
-        return fence(f"response {self.labels[candidate]}", self.candidates[candidate], self.nonce)
-
-
-def read_rules(profile: Profile, readout: str) -> str:
-    described = tuple((c.name, c.meaning, tuple(c.rubric.items())) for c in profile.components)
-    return _rules(described, readout, profile.rules)
-
-
-_Described = tuple[str, str, tuple[tuple[int, str], ...]]
-
-
-@lru_cache(maxsize=64)
-def _rules(described: tuple[_Described, ...], readout: str, rules: bool) -> str:
-    """The rules, which most debates of a run share."""
-    components = [{"name": n, "meaning": m, "rubric": dict(rubric)} for n, m, rubric in described]
-    return prompt("rules").render(components=components, readout=readout, rules=rules)
+from textevolve.llm.meter import Meter
+from textevolve.llm.model import Message, Model, Request
+from textevolve.llm.structured import Rung, UnusableAnswer, ask_structured
+from textevolve.memory.recall import Cue, Memory
 
 
 @lru_cache(maxsize=256)
@@ -162,25 +88,6 @@ async def take_turn(
     return turn
 
 
-class Meter:
-    """A model that adds up what one turn uses, failed answers included."""
-
-    def __init__(self, model: Model) -> None:
-        self.model = model
-        self.usage = Usage()
-        self.seconds = 0.0
-
-    @property
-    def name(self) -> str:
-        return self.model.name
-
-    async def __call__(self, request: Request, /) -> Response:
-        response = await self.model(request)
-        self.usage += response.usage
-        self.seconds += response.seconds
-        return response
-
-
 @dataclass(frozen=True, slots=True)
 class _Ask:
     """One turn's question, before the candidates are put in an order."""
@@ -231,9 +138,11 @@ class _Said:
 
 async def _speak(asked: _Ask, order: tuple[int, ...]) -> _Said:
     try:
+        if not asked.stage.profile.argue:
+            return await _score_only(asked)
         memories = await _remember(asked.stage, asked.speaker, asked.history)
         said = await _answer(asked, order, memories)
-        if asked.stage.profile.order == "swap" and len(order) > 1:
+        if asked.stage.swaps(order):
             said = _average(said, await _answer(asked, order[::-1], memories))
         return said
     except FatalModelError:
@@ -242,6 +151,11 @@ async def _speak(asked: _Ask, order: tuple[int, ...]) -> _Said:
         return _Said(failure=Failure("skipped", str(error)))
     except ModelError as error:
         return _Said(failure=Failure("failed", str(error)))
+
+
+async def _score_only(asked: _Ask) -> _Said:
+    log_odds = await probe_alone(asked.stage, asked.model, asked.speaker, asked.round, asked.sample)
+    return _Said(scores=probe_scores(log_odds), log_odds=log_odds)
 
 
 async def _remember(stage: Stage, agent: Agent, history: Sequence[str]) -> tuple[Memory, ...]:
@@ -269,9 +183,13 @@ async def _answer(asked: _Ask, order: tuple[int, ...], memories: tuple[Memory, .
     argument = str(getattr(answer.value, "argument"))  # noqa: B009 - the type is made at run time
     text, disarmed = disarm(argument, stage.nonce)
     log_odds = None
-    if stage.readout == "probe":
-        log_odds = await _probe(asked, request, answer)
-        scores = tuple(tuple(probe_score(value) for value in row) for row in log_odds)
+    if stage.readout == "alone":
+        log_odds = await probe_alone(stage, asked.model, asked.speaker, asked.round, asked.sample)
+    elif stage.readout == "probe":
+        spoken = (*request.messages, Message("assistant", (answer.responses[-1].text,)))
+        log_odds = await probe_after(stage, asked.model, asked.speaker, asked.round, spoken)
+    if log_odds is not None:
+        scores = probe_scores(log_odds)
     elif stage.readout == "expected":
         last = answer.responses[-1]
         scores = read_expected(last, stage.labels, shown, names)
@@ -286,57 +204,6 @@ async def _answer(asked: _Ask, order: tuple[int, ...], memories: tuple[Memory, .
         memories=tuple(m.text for m in memories),
         disarmed=disarmed,
     )
-
-
-async def _probe(
-    asked: _Ask,
-    request: Request,
-    answer: Structured[BaseModel],
-) -> tuple[tuple[float, ...], ...]:
-    """Ask the yes / no questions, which share the turn's prompt and answer as their prefix.
-
-    Each shows its response again: a small model tells responses apart better so, and all questions
-    on one response, which follow each other, share that too.
-    """
-    from textevolve.engine.local import gather_bounded
-
-    stage = asked.stage
-    spoken = (*request.messages, Message("assistant", (answer.responses[-1].text,)))
-    components = stage.profile.components
-    done = 0
-
-    async def ask(candidate: int, component: int) -> float:
-        nonlocal done
-        question = prompt("probe").render(
-            label=f"Response {stage.labels[candidate]}",
-            response=stage.fenced(candidate),
-            agent=asked.speaker.name,
-            question=components[component].probe,
-        )
-        response = await asked.model(
-            replace(
-                request,
-                messages=(*spoken, Message("user", (question,))),
-                temperature=0.0,
-                max_tokens=1,
-                top_logprobs=TOP_LOGPROBS,
-            )
-        )
-        done += 1
-        details = {
-            "round": asked.round,
-            "agent": asked.speaker.name,
-            "done": done,
-            "total": len(stage.labels) * len(components),
-        }
-        stage.listener(StepStarted(stage.case.id, "probe", details))
-        return read_log_odds(response)
-
-    cells = [(j, k) for j in range(len(stage.labels)) for k in range(len(components))]
-    work: list[Callable[[], Awaitable[float]]] = [(lambda j=j, k=k: ask(j, k)) for j, k in cells]
-    values = await gather_bounded(work, stage.side_by_side)
-    width = len(components)
-    return tuple(tuple(values[j * width : (j + 1) * width]) for j in range(len(stage.labels)))
 
 
 def _average(one: _Said, other: _Said) -> _Said:

@@ -23,6 +23,8 @@ from textevolve.llm.structured import ask_structured
 QUESTIONS = (
     "Does the response follow the instruction?",
     "Would the person who wrote the instruction be satisfied with this response?",
+    "Does the response do exactly what the instruction asks, correctly and completely?",
+    "Does the response do the task that the instruction sets, and no other?",
 )
 MOST_CRITERIA = 5
 

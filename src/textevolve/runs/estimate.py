@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 from textevolve.debate.profile import Profile, override
 from textevolve.debate.protocol import choose_readout
-from textevolve.debate.turn import read_rules
+from textevolve.debate.stage import read_rules
 from textevolve.evaluation import Case, Usage
 from textevolve.settings import Price
 
@@ -53,7 +53,8 @@ def estimate(cases: Iterable[Case], profile: Profile, model: str, price_of: Pric
 
 def _case(case: Case, profile: Profile, model: str, price_of: PriceOf, *, longest: bool) -> Usage:
     readout = choose_readout(profile, [a.model or model for a in profile.agents])
-    probes = len(case.candidates) * len(profile.components) if readout == "probe" else 0
+    asks = readout in ("probe", "alone")
+    probes = len(case.candidates) * len(profile.components) if asks else 0
     texts = len(case.input) + sum(len(text) for text in case.candidates)
     opening = len(read_rules(profile, readout)) + texts + REQUEST_CHARACTERS
     short = SHORT_ANSWER + SHORT_POINTS * len(case.candidates)

@@ -11,7 +11,7 @@ from typing import Any, cast
 from pydantic import BaseModel, ConfigDict, Field
 
 from textevolve.debate.profile import Profile
-from textevolve.debate.turn import prompts_version
+from textevolve.debate.stage import prompts_version
 from textevolve.errors import InputError, MismatchError
 from textevolve.evaluation import Case
 from textevolve.evaluators import models_of, parse_evaluator, read_profile

@@ -75,7 +75,7 @@ def completion(body: Mapping[str, Any], seed: int, answer: Answer = OBLIGING) ->
 def _words(body: Mapping[str, Any]) -> tuple[str, str]:
     """The two words between which the last message lets choose."""
     messages: Sequence[Mapping[str, Any]] = body.get("messages") or ()
-    found = _CHOICE.search(str(messages[-1].get("content"))) if messages else None
+    found = _CHOICE.search(str(messages[-1].get("content"))[-80:]) if messages else None
     return (found[1], found[2]) if found else ("Yes", "No")
 
 

@@ -1,0 +1,105 @@
+"""The readouts `probe` and `alone`: a yes / no question for each candidate and component.
+
+`probe` asks after an agent's argument, with all that the agent has seen. `alone` shows one
+candidate and nothing else: no rival, no argument, no history. A small model judges better so, since
+a rival and its own words sway it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from textevolve.debate.profile import Agent
+from textevolve.debate.readout import probe_score
+from textevolve.debate.stage import Stage, prompt
+from textevolve.engine.local import gather_bounded
+from textevolve.events import StepStarted
+from textevolve.llm.choices import TOP_LOGPROBS, read_log_odds
+from textevolve.llm.model import Message, Model, Request
+
+Matrix = tuple[tuple[float, ...], ...]
+"""A row for each candidate, in the case's order, with a number for each component."""
+
+
+def probe_scores(log_odds: Matrix) -> Matrix:
+    return tuple(tuple(probe_score(value) for value in row) for row in log_odds)
+
+
+async def probe_after(
+    stage: Stage, model: Model, speaker: Agent, round: int, spoken: tuple[Message, ...]
+) -> Matrix:
+    """The log-odds of yes after an argument: `spoken` are the turn's messages with its answer.
+
+    The questions share these as their prefix. Each shows its response again: a small model tells
+    responses apart better so, and all questions on one response, which follow each other, share
+    that too.
+    """
+
+    def messages(candidate: int, component: int) -> tuple[Message, ...]:
+        question = prompt("probe").render(
+            label=f"Response {stage.labels[candidate]}",
+            response=stage.fenced(candidate),
+            agent=speaker.name,
+            question=stage.profile.components[component].probe,
+        )
+        return (*spoken, Message("user", (question,)))
+
+    return await _ask_all(stage, model, speaker, round, 0, messages)
+
+
+async def probe_alone(
+    stage: Stage, model: Model, speaker: Agent, round: int, sample: int
+) -> Matrix:
+    """The log-odds of yes from one candidate alone. All agents share input and candidate as their
+    prefix; persona and question come last."""
+    system = Message("system", (prompt("alone_rules").render(rules=stage.profile.rules),))
+    shown = [
+        prompt("alone").render(input=stage.input, response=stage.fenced_alone(j))
+        for j in range(len(stage.labels))
+    ]
+
+    def messages(candidate: int, component: int) -> tuple[Message, ...]:
+        question = prompt("alone_question").render(
+            agent=speaker.name,
+            persona=speaker.persona,
+            question=stage.profile.components[component].probe,
+        )
+        return (system, Message("user", (shown[candidate], question)))
+
+    return await _ask_all(stage, model, speaker, round, sample, messages)
+
+
+async def _ask_all(
+    stage: Stage,
+    model: Model,
+    speaker: Agent,
+    round: int,
+    sample: int,
+    messages: Callable[[int, int], tuple[Message, ...]],
+) -> Matrix:
+    components = range(len(stage.profile.components))
+    cells = [(j, k) for j in range(len(stage.labels)) for k in components]
+    done = 0
+
+    async def ask(candidate: int, component: int) -> float:
+        nonlocal done
+        response = await model(
+            Request(
+                messages=messages(candidate, component),
+                temperature=0.0,
+                max_tokens=1,
+                seed=stage.profile.seed,
+                sample=sample,
+                top_logprobs=TOP_LOGPROBS,
+            )
+        )
+        done += 1
+        details = {"round": round, "agent": speaker.name, "done": done, "total": len(cells)}
+        stage.listener(StepStarted(stage.case.id, "probe", details))
+        return read_log_odds(response)
+
+    values = await gather_bounded(
+        [lambda j=j, k=k: ask(j, k) for j, k in cells], stage.side_by_side
+    )
+    width = len(components)
+    return tuple(tuple(values[j * width : (j + 1) * width]) for j in range(len(stage.labels)))

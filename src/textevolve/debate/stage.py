@@ -1,0 +1,94 @@
+"""What stays the same through one debate, and the prompts that its turns are made of."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import cache, lru_cache
+
+from textevolve.debate.profile import Agent, Profile
+from textevolve.evaluation import Case
+from textevolve.events import Listener
+from textevolve.llm.fence import fence
+from textevolve.llm.model import Model
+from textevolve.llm.template import Template, load_template
+from textevolve.memory.recall import Recall
+
+_VARIABLES = {
+    "rules": ("components", "readout", "rules"),
+    "case": ("nonce", "input", "responses"),
+    "spoken": ("round", "agent", "argument", "scores"),
+    "summarised": ("round", "summary"),
+    "request": ("memories", "agent", "persona", "round", "rounds", "today", "labels"),
+    "probe": ("label", "response", "agent", "question"),
+    "alone_rules": ("rules",),
+    "alone": ("input", "response"),
+    "alone_question": ("agent", "persona", "question"),
+    "summary": (),
+}
+
+
+@cache
+def prompt(name: str) -> Template:
+    return load_template("textevolve.debate", name, _VARIABLES[name])
+
+
+def prompts_version() -> dict[str, str]:
+    """The version of each prompt a debate uses; a change of one makes another run."""
+    return {name: prompt(name).version for name in _VARIABLES}
+
+
+@dataclass(frozen=True)
+class Stage:
+    """What stays the same through one debate. `readout` is never `auto` here."""
+
+    case: Case
+    profile: Profile
+    readout: str
+    nonce: str
+    labels: tuple[int, ...]
+    today: str
+    model_of: Callable[[Agent], Model]
+    recall: Recall
+    listener: Listener
+    side_by_side: int
+    rules: str
+    input: str
+    candidates: tuple[str, ...]
+    shown: dict[tuple[int, ...], str] = field(default_factory=dict[tuple[int, ...], str])
+
+    def opening(self, order: tuple[int, ...]) -> str:
+        """The input and the candidates, as a turn with this order sees them."""
+        if order not in self.shown:
+            responses = [self.fenced(j) for j in order]
+            self.shown[order] = prompt("case").render(
+                nonce=self.nonce, input=self.input, responses=responses
+            )
+        return self.shown[order]
+
+    def swaps(self, order: tuple[int, ...]) -> bool:
+        """Whether a turn is asked in both orders; alone, a candidate has no place."""
+        return self.profile.order == "swap" and len(order) > 1 and self.readout != "alone"
+
+    def fenced(self, candidate: int) -> str:
+        """One candidate between its marks."""
+        return fence(f"response {self.labels[candidate]}", self.candidates[candidate], self.nonce)
+
+    def fenced_alone(self, candidate: int) -> str:
+        """The same without its label, which means nothing where no other is shown."""
+        return fence("response", self.candidates[candidate], self.nonce)
+
+
+def read_rules(profile: Profile, readout: str) -> str:
+    described = tuple((c.name, c.meaning, tuple(c.rubric.items())) for c in profile.components)
+    return _rules(described, readout, profile.rules)
+
+
+_Described = tuple[str, str, tuple[tuple[int, str], ...]]
+
+
+@lru_cache(maxsize=64)
+def _rules(described: tuple[_Described, ...], readout: str, rules: bool) -> str:
+    """The rules, which most debates of a run share."""
+    components = [{"name": n, "meaning": m, "rubric": dict(rubric)} for n, m, rubric in described]
+    return prompt("rules").render(components=components, readout=readout, rules=rules)
