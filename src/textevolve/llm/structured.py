@@ -109,7 +109,10 @@ def read_answer(response: Response, answer: type[T]) -> tuple[T, Rung]:
     if not text:
         reason = response.finish_reason
         raise AnswerError("the answer was empty" + ("" if reason == "stop" else f" ({reason})"))
-    data, rung = _parse(text)
+    try:
+        return answer.model_validate_json(text), "strict"
+    except ValidationError:  # read again, with more patience and a reason that can be told
+        data, rung = _parse(text)
     try:
         return answer.model_validate(data), rung
     except ValidationError as error:

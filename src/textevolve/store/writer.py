@@ -32,7 +32,7 @@ from textevolve.store.schema import connect, explain
 GROUP_SIZE = 512
 """Most entries in one transaction."""
 
-GROUP_SECONDS = 0.005
+GROUP_SECONDS = 0.01
 """Commits begin at least this far apart, so that a quick disk does not make groups of one."""
 
 KNOWN_TEXTS = 65_536
