@@ -19,6 +19,8 @@ def explain_check(check: Check) -> str:
     if not check.scored:
         missing = "refused by the judge" if check.refused and not check.failed else "missing"
         return f"Nothing can be said: every judgement of this family is {missing}."
+    if not any(rate.count for rate in check.rates):
+        return "Nothing can be said: of no case are all judgements there."
     said = _EXPLAIN[check.family](_Figures(check))
     if check.refused:
         said += f" {check.refused} of {check.questions} judgements were refused, which is no fault."
@@ -90,12 +92,10 @@ def _order(found: _Figures) -> str:
 
 
 def _length(found: _Figures) -> str:
-    longer, shorter = found.rate("longer-wins"), found.rate("shorter-wins")
+    rates = {"longer": found.rate("longer-wins"), "shorter": found.rate("shorter-wins")}
     slope = found.figure("length-slope")
-    said = (
-        f"The longer, worse response won {_of(longer)} pairs,"
-        f" and the shorter, worse one {_of(shorter)}"
-    )
+    won = [f"the {way}, worse response won {_of(r)} pairs" for way, r in rates.items() if r.count]
+    said = " and ".join(won).capitalize()
     sign = _sign(slope)
     if not sign or slope.value is None:
         return f"{said}; no liking for long or short texts can be told."

@@ -49,12 +49,14 @@ class Judged:
 
 @dataclass(frozen=True, slots=True)
 class _Text:
-    """One judged text, or one whose verdict is to be looked up; `where` is for messages."""
+    """One judged text. `stated`: its row has a place for the verdict, which may be empty; else the
+    verdict is to be looked up. `where` is for messages."""
 
     where: str
     key: Key | None
     judged: float | None
     human: float | None = None
+    stated: bool = True
 
 
 @dataclass
@@ -131,6 +133,8 @@ def read_judged(judged: str, labelled: str, field: str | None = None) -> Judged:
 def _verdict_of(text: _Text, other: _Text | None, name: str, path: str) -> float:
     if text.judged is not None:
         return text.judged
+    if other is None and text.stated:
+        return float("nan")
     if other is None:
         known = "" if text.key is None else f", and {path} has no {_show(text.key)}"
         raise InputError(f"{text.where}: '{name}' is missing{known}")
@@ -181,7 +185,8 @@ def _take(placed: Placed, name: str, *, labelled: bool) -> Iterator[_Text]:
     if not _is_result(row):
         if not labelled and name not in row and "id" not in row:
             raise InputError(f"{where}: '{name}' is missing")
-        yield _Text(where, _take_key(row, where), _take_verdict(row, name, where), human)
+        key, verdict = _take_key(row, where), _take_verdict(row, name, where)
+        yield _Text(where, key, verdict, human, stated=name in row)
         return
     if labelled:
         raise InputError(
