@@ -154,8 +154,8 @@ def say_payoff(found: Payoff, names: Mapping[str, str], *, equal_tokens: bool = 
         said += f"; a difference of {100 * size:.0f} points takes"
         said += f" about {found.items_needed:,.0f} items to be found"
     if not math.isnan(found.tokens):
-        each = "one verdict of it took" if equal_tokens else "it took"
-        said += f", and {each} {found.tokens:.1f} times the tokens"
+        each = "one verdict of the debate" if equal_tokens else "the debate"
+        said += f", and {each} took {found.tokens:.1f} times the tokens"
     where = f"On these {found.items:,} items"
     if equal_tokens:
         where += ", at equal tokens,"

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Literal
 
 from textevolve.bench.agreement import AgreementSummary, summarise
 from textevolve.bench.items import Item, load_items, split_items
@@ -25,16 +24,14 @@ from textevolve.wiring import Limits
 PASS = "pass"
 """The step that is announced when so many `verdicts` more are going to be asked for."""
 
-Half = Literal["tune", "report"]
-Orders = Literal["both", "given"]
-
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """How judges are asked. `samples`: how often each; with `equal_tokens` only at first, and then
-    as often as the dearest's tokens allow. `views`: see `judge_items`. `seed`: of the intervals."""
+    """How judges are asked. `orders`: both, or given. `samples`: how often each; with
+    `equal_tokens` only once at first, and then as often as the dearest's tokens allow. `views`: see
+    `judge_items`. `seed`: of the intervals."""
 
-    orders: Orders = "both"
+    orders: str = "both"
     samples: int = 1
     equal_tokens: bool = False
     seed: int = 0
@@ -156,7 +153,7 @@ async def _ask(
     return await judge_items(
         items,
         judges,
-        orders=plan.orders,
+        orders="both" if plan.orders == "both" else "given",
         in_flight=in_flight,
         samples=samples,
         skip=skip,

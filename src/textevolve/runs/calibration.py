@@ -32,8 +32,8 @@ from textevolve.store.runs import RunRecord
 from textevolve.wiring import Limits
 
 STEP = "item"
-WHOLE = "protocol=blind-first+convergence=none"
-"""What makes an escalation of every case go through all its rounds."""
+WHOLE = ("protocol=blind-first", "convergence=none")
+"""What makes a debate go as an escalation does, but through all its rounds in every case."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,6 +74,12 @@ class Escalated:
         return sum(math.isnan(d.debate) for d in self.debated)
 
 
+def check_wanted(agreement: float, confidence: float) -> None:
+    """Raises InputError where these are no shares that could be aimed at."""
+    if not (0 < agreement < 1 and 0 < confidence < 1):
+        raise InputError("agreement and confidence must lie between 0 and 1")
+
+
 async def measure_escalation(
     store: Store,
     run: RunRecord,
@@ -91,8 +97,7 @@ async def measure_escalation(
         FatalModelError: no call can succeed; what was answered is kept.
         StoreError: the journal cannot be written, or another process works on this run.
     """
-    if not (0 < agreement < 1 and 0 < confidence < 1):
-        raise InputError("agreement and confidence must lie between 0 and 1")
+    check_wanted(agreement, confidence)
     spec = MeasurementSpec.model_validate(run.spec)
     async with open_judges(store, run, settings, limits, listener) as judges:
         (judge,) = judges.values()
