@@ -71,7 +71,7 @@ class Debate:
         return result
 
     def _set_stage(self, case: Case, profile: Profile) -> Stage:
-        nonce = draw_nonce((case.input, *case.candidates), profile.seed)
+        nonce = draw_nonce((case.input, *sorted(case.candidates)), profile.seed)
         generator = random.Random(f"{profile.seed}:{nonce}")
         readout = choose_readout(profile, [self.model_of(a).name for a in profile.agents])
         return Stage(

@@ -95,7 +95,8 @@ class Exam:
         self.case = case
         self.options = options.overridden(case.parameters)
         self.model = Meter(model)
-        self.nonce = draw_nonce((case.input, *case.candidates), self.options.seed)
+        # Whatever the candidates' order, so that what does not depend on it is asked once.
+        self.nonce = draw_nonce((case.input, *sorted(case.candidates)), self.options.seed)
         self.instruction = self.fenced("instruction", case.input)
         self.system = Message("system", (prompt("rules").render(rules=options.rules),))
 
