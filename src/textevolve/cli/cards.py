@@ -162,8 +162,7 @@ def _execute(
     except KeyboardInterrupt:
         _say(f"\nstopped; every answer so far is kept. {_go_on()}")
         return INTERRUPTED
-    kept = f"{run.id} in {store.path}"
-    facts = card_facts(made, {"Cases from": run.source, "Run": kept})
+    facts = card_facts(made, {"Cases from": run.source, "Run": run.id})
     if as_json:
         print(made.to_json(), end="")
     else:
