@@ -47,6 +47,7 @@ def card_facts(card: Card, more: Mapping[str, str]) -> dict[str, str]:
     asked += f", {card.failed:,} missing" if card.failed else ""
     asked += f", {card.refused:,} refused" if card.refused else ""
     spent = f"{wording.count(card.usage.calls, 'call')}, {wording.spent(card.usage)}"
+    spent += "; what the journal answered is counted too"
     facts = {
         "Judge": card.name,
         **more,

@@ -25,6 +25,9 @@ CRITERION = 60  # characters of one, as models write them
 def estimate_judge(cases: Iterable[Case], judge: str, model: str, price_of: PriceOf) -> Estimate:
     """The range for all cases; those that cannot be judged, such as blank texts, cost nothing.
 
+    Cases that differ in the order of their candidates alone are, but for a debate, the same
+    questions, which the journal answers the second time; the least counts them once.
+
     Raises:
         InputError: there is no such judge, or a case's own parameters are wrong.
     """
@@ -34,9 +37,13 @@ def estimate_judge(cases: Iterable[Case], judge: str, model: str, price_of: Pric
         return estimate(usable, read_profile(spec), asked, price_of)
     price = price_of(asked)
     number, least, most = 0, Usage(), Usage()
+    seen: set[int] = set()
     for case in usable:
         number += 1
-        least += _sum(_plan(case, spec, longest=False), price, 5.0)
+        alike = hash((case.input, tuple(sorted(case.candidates)), str(case.parameters)))
+        if alike not in seen:
+            seen.add(alike)
+            least += _sum(_plan(case, spec, longest=False), price, 5.0)
         most += _sum(_plan(case, spec, longest=True), price, 3.0)
     return Estimate(number, least, most)
 
