@@ -126,7 +126,7 @@ def end(missing: int, skipped: int, noun: str) -> int:
     if skipped:
         _say(f"{skipped} {noun} were not asked for within the limits. {_go_on()}")
     elif missing:
-        _say(f"{missing} {noun} are missing; the same command tries them again")
+        _say(f"{missing} {noun} are missing; the same command asks again what got no answer")
     return PARTLY if missing else 0
 
 

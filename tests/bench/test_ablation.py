@@ -1,0 +1,217 @@
+"""Whether a debate pays: the rule on hand cases, the sentence, and what a first round is."""
+
+import math
+from dataclasses import replace
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from textevolve.bench.ablation import first_round, say_payoff, weigh_debate
+from textevolve.bench.agreement import summarise
+from textevolve.bench.disagreements import find_disagreements
+from textevolve.bench.items import Item, load_items
+from textevolve.bench.verdicts import Verdict, gather_outcomes, judge_items
+from textevolve.bench.winners import TIED
+from textevolve.errors import InputError
+from textevolve.evaluation import Case, EvaluationResult, Failure, Usage
+from textevolve.evaluators import open_evaluator, parse_evaluator
+from textevolve.llm.client import OpenAIClient
+from textevolve.llm.testing import ScriptedServer
+
+NAN = float("nan")
+
+
+def items_with(number, human=(1.0, 0.0)):
+    return [Item(f"i{n}", f"question {n}", ("a", "longer"), human) for n in range(number)]
+
+
+def verdicts_of(judge, credits, tokens=100):
+    """A verdict an item: 1 right, 0 wrong, 0.5 a tie, None a failure."""
+    made = []
+    for n, credit in enumerate(credits):
+        usage = Usage(1, tokens, 0, 0)
+        if credit is None:
+            failure = Failure("failed", "no use")
+            made.append(Verdict(judge, f"i{n}", "given", (None, None), usage, failure=failure))
+        else:
+            made.append(Verdict(judge, f"i{n}", "given", (credit, 1 - credit), usage))
+    return made
+
+
+def weigh(debate, *rivals, worth=0.05):
+    items = items_with(len(debate))
+    names = [f"rival {n}" for n in range(len(rivals))]
+    verdicts = verdicts_of("debate", debate, 500)
+    for name, credits in zip(names, rivals, strict=True):
+        verdicts += verdicts_of(name, credits)
+    summary = summarise(items, verdicts)
+    return weigh_debate(
+        items, summary, gather_outcomes(items, verdicts), "debate", names, worth=worth
+    )
+
+
+def mixed(right, wrong):
+    return [1] * right + [0] * wrong
+
+
+def test_a_debate_that_is_better_pays():
+    found = weigh([1] * 40, mixed(20, 20))
+    assert found.answer == "pays"
+    assert found.tokens == 5
+    assert found.difference.value == 0.5
+    said = say_payoff(found, {"debate": "the debate", "rival 0": "the jury"})
+    assert said.startswith("On these 40 items the debate was right in 100 % (91 to 100) and the ")
+    assert "the jury in 50 % (" in said
+    assert "): the debate pays here (difference +50, +" in said
+    assert said.endswith("p below 0.001), and the debate took 5.0 times the tokens.")
+
+
+def test_a_debate_that_changes_nothing_on_many_items_does_not_pay():
+    credits = mixed(100, 100)
+    found = weigh(credits, credits)
+    assert found.answer == "does not pay"
+    assert (found.difference.value, found.p) == (0, 1)
+    assert 0 < found.difference.interval.high < 0.05
+    assert "does not pay here (difference 0, -2 to +2, p 1.0)" in say_payoff(found, {})
+
+
+def test_a_debate_that_changes_nothing_on_few_items_cannot_be_told():
+    found = weigh([1, 0] * 5, [1, 0] * 5)
+    assert found.answer == "cannot be told"
+    assert found.items_needed > 10
+    assert "a difference of 5 points takes about " in say_payoff(found, {})
+
+
+def test_a_debate_that_is_worse_does_not_pay():
+    assert weigh(mixed(10, 30), [1] * 40).answer == "does not pay"
+
+
+def test_the_best_rival_counts_and_the_first_of_equals():
+    found = weigh([1] * 20, mixed(5, 15), mixed(15, 5), mixed(15, 5))
+    assert found.rival == "rival 1"
+
+
+def test_only_items_that_both_judged_count():
+    found = weigh([1, 1, None, 1], [None, 1, 0, 0])
+    assert found.items == 2
+    assert [figure.value for figure in found.accuracy] == [1, 0.5]
+    assert weigh([None, 1], [1, None]) is None
+    assert weigh([1], [None]) is None
+    with pytest.raises(InputError, match="gain worth having"):
+        weigh([1], [1], worth=0)
+
+
+@settings(max_examples=50, deadline=None)
+@given(st.lists(st.tuples(*[st.sampled_from([0, 0.5, 1])] * 2), min_size=1, max_size=30))
+def test_the_answer_follows_from_the_figures(credits):
+    found = weigh(*(list(column) for column in zip(*credits, strict=True)))
+    low, high = found.difference.interval.low, found.difference.interval.high
+    assert low <= found.difference.value <= high
+    if found.answer == "pays":
+        assert low > 0
+        assert found.p <= 0.05
+    elif found.answer == "does not pay":
+        assert high < found.worth
+    else:
+        assert high >= found.worth
+        assert not math.isnan(found.items_needed)
+
+
+async def test_a_first_round_is_the_debate_as_it_stood():
+    case = Case("Name a prime.", ("Seven.", "Nine."), "1")
+    async with ScriptedServer() as server, OpenAIClient(server.url, "scripted") as client:
+        judge = open_evaluator(parse_evaluator("debate"), "scripted", lambda _: client)
+        result = await judge(replace(case, parameters={"convergence": None}))
+        first = first_round(result)
+        items = [Item("1", case.input, case.candidates, (1.0, 0.0))]
+        verdicts = await judge_items(items, {"d": judge}, views={"f": ("d", first_round)})
+        assert server.calls == 18
+    assert first.scores.tolist() == result.round_one.tolist()
+    assert (first.usage.calls, result.usage.calls) == (3, 6)
+    assert [(v.judge, v.order, v.usage.calls) for v in verdicts] == [
+        ("d", "given", 6),
+        ("f", "given", 3),
+        ("d", "reversed", 6),
+        ("f", "reversed", 3),
+    ]
+    assert verdicts[1].scores == tuple(r.score for r in first.result)
+    with pytest.raises(InputError, match="only a debate"):
+        first_round(object())
+
+
+# Items without labels
+
+
+async def lengths(case):
+    results = tuple(EvaluationResult(len(text) / 100, True) for text in case.candidates)
+    return type("Judged", (), {"result": results, "usage": Usage(), "coverage": 1.0})()
+
+
+async def test_without_labels_judges_are_compared_with_each_other_alone(tmp_path):
+    path = tmp_path / "cases.jsonl"
+    path.write_text(
+        '{"input": "1?", "candidates": ["a", "bb"]}\n'
+        '{"input": "2?", "candidates": ["a", "bb"], "winner": 2}\n'
+    )
+    with pytest.raises(InputError, match="needs one of"):
+        load_items(path)
+    items = load_items(path, unlabelled=True)
+    assert [item.labelled for item in items] == [False, True]
+
+    async def fixed(case):
+        results = (EvaluationResult(0.9, True), EvaluationResult(0.1, True))
+        return type("Judged", (), {"result": results, "usage": Usage(), "coverage": 1.0})()
+
+    judges = {"length": lengths, "place": fixed}
+    summary = summarise(items, await judge_items(items, judges))
+    assert (summary.items, summary.labelled, summary.winners["2"]) == (2, 1, 1)
+    assert (summary.always_longer, summary.always_shorter, summary.always_first) == (1, 0, 0)
+    assert summary.judge("length").accuracy.value == 1
+    bare = summarise(items[:1], await judge_items(items[:1], judges))
+    assert (bare.labelled, bare.winners) == (0, {})
+    assert math.isnan(bare.always_first)
+    assert math.isnan(bare.judge("length").accuracy.value)
+    assert bare.judge("length").position.consistency.value == 1
+    assert bare.judge("place").position.to_first == 1
+    assert bare.compare("length", "place").same.value == 0
+
+
+def test_a_comparison_can_be_turned_around():
+    items = items_with(4)
+    verdicts = verdicts_of("a", [1, 1, 1, 0]) + verdicts_of("b", [1, 0, 0, 0])
+    summary = summarise(items, verdicts)
+    one, other = summary.compare("a", "b"), summary.compare("b", "a")
+    assert one.difference.value == -other.difference.value == 0.5
+    assert (one.better, one.worse) == (other.worse, other.better) == (2, 0)
+    ends = one.difference.interval, other.difference.interval
+    assert (ends[0].low, ends[0].high) == (-ends[1].high, -ends[1].low)
+    with pytest.raises(InputError, match="not compared"):
+        summary.compare("a", "c")
+
+
+# Disagreements
+
+
+def test_disagreements_are_listed_the_surest_first_and_limited():
+    items = items_with(5)
+    made = [
+        Verdict("j", f"i{n}", order, scores)
+        for n, (given, turned) in enumerate(
+            [((0.9, 0.1),) * 2, ((0.4, 0.6),) * 2, ((0.1, 0.9),) * 2, ((0.8, 0.2), (0.2, 0.8))]
+        )
+        for order, scores in (("given", given), ("reversed", turned))
+    ]
+    failure = Failure("failed", "no use")
+    made.append(Verdict("j", "i4", "given", (None, None), failure=failure))
+    found = find_disagreements(items, made)
+    assert found.disputed == {"j": 3}
+    assert found.listed == {"j": ("i2", "i1", "i3")}
+    assert found.flips == {"j": 1}
+    assert [d.item.id for d in found.items] == ["i1", "i2", "i3"]
+    assert found.items[2].outcomes["j"].winner == TIED
+    assert found.items[2].outcomes["j"].flipped
+    short = find_disagreements(items, made, most=1)
+    assert (short.disputed, short.listed) == ({"j": 3}, {"j": ("i2",)})
+    bare = [replace(item, human=(NAN, NAN)) for item in items]
+    assert find_disagreements(bare, made).listed == {"j": ("i3",)}

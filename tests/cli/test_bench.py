@@ -1,0 +1,323 @@
+"""`bench agreement`, `ablate` and `escalation` as they are used, on the scripted server."""
+
+import json
+import re
+import signal
+import time
+
+import pytest
+
+from textevolve.bench import ablation
+from textevolve.cli.bench_tasks import WORTH
+from textevolve.llm.testing import Answer, ScriptedServer
+
+ITEMS = 12
+
+
+def rows(labelled=True):
+    """Pairs of which the good text is the shorter in all but three, and the first in five."""
+    made = []
+    for n in range(ITEMS):
+        good = f"good {n}" + " and long" * 5 * (n < 3)
+        texts = [good, f"poor {n}, at some length"]
+        row = {"id": f"i{n}", "input": f"Question {n}?", "subset": ["odd", "even"][n % 2]}
+        row["candidates"] = texts if n < 5 else texts[::-1]
+        made.append(row | ({"winner": 1 if n < 5 else 2} if labelled else {}))
+    return made
+
+
+def write_lines(path, made):
+    path.write_text("".join(json.dumps(row) + "\n" for row in made))
+    return path
+
+
+@pytest.fixture
+def items(home):
+    return write_lines(home / "items.jsonl", rows())
+
+
+@pytest.fixture
+def cases(home):
+    return write_lines(home / "cases.jsonl", rows(labelled=False))
+
+
+def knowing(body, _number=0):
+    """A model that knows the good text when it is asked for one token."""
+    shown = re.findall(r"([^\n]+)\n\[\[/\w+ response\]\]", body["messages"][-1]["content"])
+    worth = [0.9 if "good" in text else 0.1 for text in shown]
+    return Answer(yes=worth[0] if len(worth) == 1 else worth[0] / sum(worth)) if shown else None
+
+
+@pytest.fixture
+def knows(server):
+    server.script = knowing
+    return server
+
+
+def command(items, model, *judges):
+    return ("bench", "agreement", items, "-m", model, *(p for j in judges for p in ("--judge", j)))
+
+
+def figures(ended):
+    assert ended.code == 0, ended.err
+    return json.loads(ended.out)
+
+
+def words(text):
+    return " ".join(text.split())
+
+
+def test_the_defaults_are_those_of_the_library():
+    assert WORTH == ablation.WORTH
+
+
+def test_judges_are_measured_drawn_and_written(home, cli, knows, model, items):
+    asked = command(items, model, "probe", "pairwise+rules")
+    ended = cli(*asked, "-o", "a.json", "-o", "a.jsonl", "-o", "a.html", "--name", "trust")
+    assert ended.code == 0
+    assert "\x1b" not in ended.out
+    said = words(ended.out)
+    for part in (
+        "1 probe 100.0 % 76 to 100 1.00 1.00 0.0 % 100 %",
+        "always the first 41.7 %",
+        "always the best place 58.3 %",
+        "always the shorter text 75.0 %",
+        "always the longer text 25.0 %",
+        "1 probe odd 6 100.0 %",
+        "1 − 2 probe − pairwise+rules 100.0 % 0.0",
+        "Items 12 items on 12 questions",
+        "People chose text 1 42 %, text 2 58 %",
+    ):
+        assert part in said, part
+    assert max(map(len, ended.out.splitlines())) <= 120
+    assert "48 of 48 done" in ended.err
+    data = json.loads((home / "a.json").read_text())
+    assert data["summary"]["judges"][0]["accuracy"]["value"] == 1
+    assert (data["kind"], data["samples"]) == ("agreement", {"probe": 1, "pairwise+rules": 1})
+    verdicts = [json.loads(line) for line in (home / "a.jsonl").read_text().splitlines()]
+    assert {(v["judge"], v["order"]) for v in verdicts} == {
+        (judge, order) for judge in ("probe", "pairwise+rules") for order in ("given", "reversed")
+    }
+    assert len(verdicts) == 4 * ITEMS
+    assert "<title>Judges beside people</title>" in (home / "a.html").read_text()
+    calls = knows.calls
+    again = figures(cli(*asked, "--json"))
+    assert knows.calls == calls
+    assert again["run"] == data["run"]
+    assert again["summary"]["judges"][0]["accuracy"] == data["summary"]["judges"][0]["accuracy"]
+
+
+def test_a_table_fits_a_hundred_columns(cli, knows, model, items, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "100")
+    ended = cli(*command(items, model, "probe", "pairwise+rules+seed=3", "single"))
+    assert ended.code == 0
+    assert max(map(len, ended.out.splitlines())) <= 100
+
+
+def test_a_measurement_goes_on_where_a_limit_stopped_it(cli, knows, model, items):
+    asked = command(items, model, "pairwise")
+    short = cli(*asked, "--max-calls", 10)
+    assert short.code == 3
+    assert "verdicts were not asked for within the limits" in short.err
+    assert "Go on with the same command: textevolve bench agreement" in short.err
+    whole = figures(cli(*asked, "--json"))
+    assert whole["summary"]["judges"][0]["coverage"] == 1
+    assert knows.stats()["calls"] == knows.stats()["distinct"] == 2 * ITEMS
+
+
+def test_an_interrupt_says_how_to_go_on(spawn, home, items):
+    with ScriptedServer(knowing, latency=0.3) as server:
+        asked = command(items, f"{server.url}#x", "pairwise")
+        process = spawn(*asked, "--concurrency", 1)
+        while server.calls < 2:
+            assert process.poll() is None
+            time.sleep(0.01)
+        process.send_signal(signal.SIGINT)
+        _, said = process.communicate()
+    assert process.returncode == 130
+    assert "Go on with the same command: textevolve bench agreement" in said
+    assert "Traceback" not in said
+
+
+def test_cheaper_judges_are_asked_again_up_to_equal_tokens(cli, knows, model, items):
+    asked = command(items, model, "pairwise", "checklist", "probe")
+    found = figures(cli(*asked, "--equal-tokens", "--json"))
+    once = {j["name"]: j["per_item"]["tokens"] for j in found["once"]["judges"]}
+    spent = {j["name"]: j["per_item"]["tokens"] for j in found["summary"]["judges"]}
+    most = max(once.values())
+    assert found["samples"] == {name: int(most / own) for name, own in once.items()}
+    assert found["samples"]["pairwise"] > 1
+    for name, own in spent.items():
+        assert own == pytest.approx(once[name] * found["samples"][name], rel=0.1)
+    shown = words(cli(*asked, "--equal-tokens").out)
+    number = found["samples"]["pairwise"]
+    assert f"1 pairwise {number} " in shown
+    assert "accuracy once" in shown
+    short = cli(*command(items, model, "probe", "single"), "--equal-tokens", "--max-calls", 9)
+    assert short.code == 3
+    assert "equal tokens: not asked for yet" in short.err
+
+
+def test_further_samples_are_asked_with_other_seeds(cli, knows, model, items):
+    asked = command(items, model, "probe")
+    found = figures(cli(*asked, "--samples", 2, "--limit", 1, "--json"))
+    assert found["samples"] == {"probe": 2}
+    assert {body["seed"] for body in knows.requests} == {0, 1001}
+
+
+def test_halves_share_nothing_and_limits_hold(cli, knows, model, items, home):
+    asked = (*command(items, model, "pairwise"), "--json")
+    seen = []
+    for half in ("tune", "report"):
+        assert figures(cli(*asked, "--half", half, "-o", "v.jsonl"))["half"] == half
+        lines = (home / "v.jsonl").read_text().splitlines()
+        seen.append({json.loads(line)["item"] for line in lines})
+    assert not seen[0] & seen[1]
+    assert seen[0] | seen[1] == {f"i{n}" for n in range(ITEMS)}
+    assert figures(cli(*asked, "--limit", 2))["summary"]["items"] == 2
+    given = figures(cli(*asked, "--orders", "given"))
+    assert given["summary"]["judges"][0]["position"] is None
+
+
+def test_what_cannot_be_asked_is_missing_and_said(cli, server, model, items):
+    server.script = lambda body, number: "Perhaps." if "good 3" in str(body) else None
+    ended = cli(*command(items, model, "probe"))
+    assert ended.code == 3
+    assert "2 verdicts are missing; the same command asks again what got no answer" in ended.err
+    assert "Missing, probe" in ended.out
+    found = json.loads(cli(*command(items, model, "probe"), "--json").out)
+    (judge,) = found["summary"]["judges"]
+    assert (judge["covered"], sum(judge["failures"].values())) == (ITEMS - 1, 2)
+
+
+@pytest.mark.parametrize(
+    ("more", "reason"),
+    [
+        (("--judge", "probes"), "did you mean 'probe'"),
+        (("--judge", "probe", "--judge", "probe"), "named twice"),
+        (("--judge", "probe", "--format", "llmbars"), "format 'llmbars'"),
+        (("--judge", "probe", "-o", "a.txt"), "a.txt: is written as .json, .jsonl or .html"),
+        (("--judge", "probe", "--half", "first"), "half must be tune or report"),
+        (("--judge", "probe", "--orders", "one"), "orders must be both or given"),
+        (("--judge", "probe", "--limit", "0"), "the limit of items"),
+        (("--judge", "probe", "--samples", "2", "--equal-tokens"), "not both"),
+        (("items.jsonl", "--judge", "probe"), "two items have the id 'i0'"),
+        (("cases.jsonl", "--judge", "probe"), "needs one of 'winner', 'scores' and 'ranking'"),
+    ],
+)
+def test_bad_input_is_one_line_and_asks_nothing(cli, server, model, items, cases, more, reason):
+    ended = cli("bench", "agreement", "items.jsonl", "-m", model, *more)
+    assert ended.code == 2
+    assert reason in ended.err
+    assert len(ended.err.splitlines()) == 1
+    assert server.calls == 0
+
+
+def test_beforehand_it_is_said_what_it_may_take(cli, server, model, items):
+    asked = command(items, model, "pairwise", "jury")
+    ended = cli(*asked, "--dry-run", "--equal-tokens")
+    assert ended.code == 0
+    assert f"pairwise: {4 * ITEMS} to {4 * ITEMS} calls" in ended.out
+    assert "up to the dearest's tokens" in ended.out
+    rows = json.loads(cli(*asked, "--dry-run", "--json").out)
+    assert rows["items"] == ITEMS
+    assert server.calls == 0
+    assert cli("bench", "escalation", items, "-m", model, "--dry-run").code == 0
+
+
+def test_control_characters_are_not_obeyed(cli, knows, model, home):
+    made = [
+        row | {"subset": f"\x1b[31m{n % 2}", "id": f"\x1b]0;{n}"} for n, row in enumerate(rows())
+    ]
+    ended = cli(*command(write_lines(home / "bad.jsonl", made), model, "probe"))
+    assert ended.code == 0
+    assert "\x1b" not in ended.out + ended.err
+
+
+# Ablation
+
+
+def test_ablation_asks_nothing_for_the_debates_first_round(cli, server, model, items):
+    plain = figures(
+        cli(*command(items, model, *("single", "jury", "debate", "escalation")), "--json")
+    )
+    calls = server.calls
+    found = figures(cli("bench", "ablate", items, "-m", model, "--json"))
+    assert server.calls == calls
+    beside = {j["name"]: j for j in found["summary"]["judges"]}
+    assert list(beside) == ["single", "jury", "debate", "debate, first round", "escalation"]
+    for judge in plain["summary"]["judges"]:
+        assert beside[judge["name"]]["accuracy"] == judge["accuracy"]
+    first, whole = beside["debate, first round"]["per_item"], beside["debate"]["per_item"]
+    assert 0 < first["calls"] < whole["calls"]
+
+
+def test_ablation_says_in_a_sentence_what_its_figures_say(cli, server, model, items):
+    found = figures(cli("bench", "ablate", items, "-m", model, "--json"))
+    payoff, judges = found["payoff"], {j["name"]: j for j in found["summary"]["judges"]}
+    debate, rival = (judges[payoff[name]] for name in ("debate", "rival"))
+    cheaper = [judges[name] for name in ("single", "jury", "debate, first round")]
+    assert rival["accuracy"]["value"] == max(j["accuracy"]["value"] for j in cheaper)
+    gap = debate["accuracy"]["value"] - rival["accuracy"]["value"]
+    assert payoff["difference"]["value"] == pytest.approx(gap)
+    ratio = debate["per_item"]["tokens"] / rival["per_item"]["tokens"]
+    assert payoff["tokens"] == pytest.approx(ratio)
+    shown = cli("bench", "ablate", items, "-m", model, "-o", "a.html")
+    assert found["sentence"] in words(shown.out)
+    assert payoff["answer"] in found["sentence"]
+    assert f"took {ratio:.1f} times the tokens" in found["sentence"]
+
+
+def test_ablation_to_equal_tokens_with_options_for_all(cli, server, model, items):
+    asked = ("bench", "ablate", items, "-m", model, "--with", "rules", "--with", "readout=stated")
+    found = figures(cli(*asked, "--equal-tokens", "--limit", 4, "--json"))
+    assert found["samples"]["debate+rules+readout=stated"] == 1
+    assert found["samples"]["single+rules+readout=stated"] > 1
+    assert found["samples"]["debate, first round"] == 1
+    assert all("Length, politeness" in str(body["messages"]) for body in server.requests)
+
+
+def test_ablation_of_cases_without_labels_says_what_it_cannot(cli, server, model, cases):
+    shown = cli("bench", "ablate", cases, "-m", model)
+    assert shown.code == 0
+    said = words(shown.out)
+    assert "have no labels, so whether the debate pays cannot be told" in said
+    assert "Agreement with people" not in said
+    assert "What the order of the candidates does" in said
+    found = figures(cli("bench", "ablate", cases, "-m", model, "--json", "-o", "a.html"))
+    assert (found["payoff"], found["summary"]["labelled"]) == (None, 0)
+    assert all(0 <= pair["same"]["value"] <= 1 for pair in found["summary"]["comparisons"])
+    assert cli("bench", "ablate", cases, "-m", model, "--worth", 2).code == 2
+
+
+# Escalation
+
+
+def test_escalation_is_calibrated_or_it_is_said_why_not(cli, server, model, items):
+    asked = ("bench", "escalation", items, "-m", model)
+    found = figures(cli(*asked, "--json", "-o", "e.json"))
+    assert found["calibration"]["threshold"] is None
+    assert "22 without an error are the least" in found["calibration"]["reason"]
+    calls = [d["debate_calls"] for d in found["debated"]]
+    assert sum(calls) == server.calls == 2 * sum(d["first_calls"] for d in found["debated"])
+    assert found["curve"][-1]["share"]["value"] == 1
+    shown = cli(*asked)
+    assert shown.code == 0
+    assert server.calls == sum(calls)
+    assert "No threshold holds 90% agreement with a confidence of 90%: too few items" in words(
+        shown.out
+    )
+    assert max(map(len, shown.out.splitlines())) <= 120
+
+
+def test_escalation_goes_on_where_a_limit_stopped_it(cli, server, model, items):
+    asked = ("bench", "escalation", items, "-m", model)
+    assert cli(*asked, "--max-calls", 20).code == 3
+    assert cli(*asked).code == 0
+    assert server.calls == 6 * ITEMS
+
+
+@pytest.mark.parametrize("more", [("--agreement", "1"), ("--confidence", "0"), ("-o", "e.html")])
+def test_escalation_refuses_what_it_cannot_do(cli, server, model, items, more):
+    ended = cli("bench", "escalation", items, "-m", model, *more)
+    assert (ended.code, server.calls) == (2, 0)
