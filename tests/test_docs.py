@@ -180,7 +180,9 @@ def test_fields_of_a_profile_are_described_with_their_defaults():
         assert row, f"{name} is not described"
         plain = field.default is None or isinstance(field.default, str | int | float)
         if plain and field.default != "" and not field.is_required():
-            default = "none" if field.default is None else field.default
+            spelt = {None: "none", True: "true", False: "false"}  # as YAML does
+            known = field.default is None or isinstance(field.default, bool)
+            default = spelt[field.default] if known else field.default
             assert row.startswith(f"| `{name}` | `{default}` |"), f"the default of {name}"
     for name in (*shipped_profiles(), *(component.name for component in COMPONENTS)):
         assert f"| `{name}`" in text
