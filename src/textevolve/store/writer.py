@@ -33,7 +33,7 @@ GROUP_SIZE = 512
 """Most entries in one transaction."""
 
 GROUP_SECONDS = 0.01
-"""Commits begin at least this far apart, so that a quick disk does not make groups of one."""
+"""Commits begin at least this far apart: each costs time of its own, however quick the disk."""
 
 KNOWN_TEXTS = 65_536
 """How many hashes of texts that are already stored a writer remembers."""
