@@ -25,6 +25,7 @@ from textevolve.errors import (
 from textevolve.evaluation import EvaluationResult, Failure, Usage
 from textevolve.evaluators import open_evaluator, parse_evaluator
 from textevolve.events import StepFinished, StepStarted
+from textevolve.judges.probe import QUESTIONS
 from textevolve.llm.client import OpenAIClient
 from textevolve.llm.testing import ScriptedServer
 
@@ -413,7 +414,7 @@ async def test_judges_that_ask_a_model():
     found = summarise(pairs(1, 2), verdicts)
     assert [j.name for j in found.judges] == list(names)
     assert [j.coverage for j in found.judges] == [1, 1, 1]
-    assert [j.per_item.calls for j in found.judges] == [16, 8, 12]
+    assert [j.per_item.calls for j in found.judges] == [8 * len(QUESTIONS), 8, 12]
     assert all(j.per_item.tokens > 0 for j in found.judges)
 
 
