@@ -36,6 +36,8 @@ class Parameters(TypedDict, total=False):
     protocol: Protocol
     escalate_below: float
     readout: Readout
+    argue: bool
+    rules: bool
     order: Order
     weights: dict[str, float]
     aggregation: Aggregation

@@ -60,7 +60,17 @@ def evaluate(
         str | None, typer.Option(help="Such as accuracy=1,relevance=0.5; those left out are 0.")
     ] = None,
     select: Annotated[str | None, typer.Option(help="argmax or sample.")] = None,
-    readout: Annotated[str | None, typer.Option(help="auto, stated, expected or probe.")] = None,
+    readout: Annotated[
+        str | None, typer.Option(help="auto, stated, expected, probe or alone.")
+    ] = None,
+    argue: Annotated[
+        bool | None,
+        typer.Option("--argue/--no-argue", help="Arguments; without: needs --readout alone."),
+    ] = None,
+    rules: Annotated[
+        bool | None,
+        typer.Option("--rules/--no-rules", help="Explicit rules on what counts for the agents."),
+    ] = None,
     order: Annotated[str | None, typer.Option(help="balanced, fixed or swap.")] = None,
     aggregation: Annotated[str | None, typer.Option(help="mean, median or trimmed.")] = None,
     temperature: Annotated[float | None, typer.Option(help="Of the softmax, above 0.")] = None,
@@ -108,6 +118,8 @@ def evaluate(
         "weights": options.read_weights(weights),
         "select": select,
         "readout": readout,
+        "argue": argue,
+        "rules": rules,
         "order": order,
         "aggregation": aggregation,
         "temperature": temperature,
