@@ -505,6 +505,15 @@ async def test_without_arguments_only_questions_are_asked():
     assert DebateResult.from_json(result.to_json()).scores == pytest.approx(result.scores)
 
 
+async def test_alone_a_debate_ends_after_its_first_round_unless_told_otherwise():
+    async with ScriptedServer() as server:
+        wanted = {"readout": "alone", "argue": False, "rounds": 3}
+        result = await debate(server, convergence=0, **wanted)
+        assert (len(result.convergence), result.stopped) == (1, "converged")
+        result = await debate(server, convergence=None, **wanted)
+        assert (len(result.convergence), result.stopped) == (3, "rounds")
+
+
 async def test_alone_nothing_is_gained_by_swapping():
     async with ScriptedServer() as server:
         await debate(server, readout="alone", order="swap", rounds=1, argue=False)

@@ -41,6 +41,7 @@ def measure_certainty(scores: Array, profile: Profile, nonce: str) -> float | No
 def end_early(profile: Profile, r: int, cv: float, certainty: float | None) -> Stop | None:
     """Why a debate is over after round r, counted from 0, before all have run; None: it goes on.
 
+    With the readout `alone` no argument sways a score, so wherever a debate may converge it has.
     `certainty` is the first round's. After the first round of an escalation nothing else decides:
     agents may well agree that two candidates are equally good.
     """
@@ -48,4 +49,6 @@ def end_early(profile: Profile, r: int, cv: float, certainty: float | None) -> S
         return None
     if profile.protocol == "escalation" and r == 0:
         return "certain" if certainty is not None and certainty >= profile.escalate_below else None
-    return "converged" if profile.convergence is not None and cv <= profile.convergence else None
+    if profile.convergence is None:
+        return None
+    return "converged" if cv <= profile.convergence or profile.readout == "alone" else None

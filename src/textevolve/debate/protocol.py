@@ -74,6 +74,8 @@ class Debate:
         nonce = draw_nonce((case.input, *sorted(case.candidates)), profile.seed)
         generator = random.Random(f"{profile.seed}:{nonce}")
         readout = choose_readout(profile, [self.model_of(a).name for a in profile.agents])
+        if readout != profile.readout:
+            profile = profile.model_copy(update={"readout": readout})
         return Stage(
             case=case,
             profile=profile,
@@ -123,7 +125,7 @@ async def _debate(stage: Stage) -> DebateResult:
                 break
     return DebateResult(
         case=stage.case,
-        profile=profile.model_copy(update={"readout": stage.readout}),
+        profile=profile,
         turns=tuple(table.turns),
         convergence=tuple(cvs),
         stopped=stopped,
