@@ -79,8 +79,10 @@ def specify_measurement(
     model: str,
     parameters: Mapping[str, Any] | None = None,
     why: str = "",
+    prompts: Mapping[str, str] | None = None,
 ) -> MeasurementSpec:
-    """
+    """`prompts`: versions of further prompts that are asked, such as those of a loop.
+
     Raises:
         InputError: a judge is named that does not exist, or twice, or cannot be set up as asked.
     """
@@ -94,6 +96,7 @@ def specify_measurement(
         model=model,
         parameters=parameters or {},
         profiles={text: profile.model_dump(mode="json") for text, profile in profiles.items()},
+        prompts={**_all_prompts(), **(prompts or {})},
         why=why,
     )
 

@@ -1,0 +1,76 @@
+"""What all loops share: an attempt and its judgement, why a loop stopped, and the prompts.
+
+A failed attempt is recorded and has no score; it never counts as one of score 0.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cache
+from importlib import resources
+from typing import Any, Literal, Protocol
+
+from textevolve.evaluation import EvaluationResult, Failure, Usage
+from textevolve.llm.model import text_hash
+
+Status = Literal[
+    "accepted", "converged", "oscillating", "max_iterations", "budget", "failed", "stopped"
+]
+"""Why a loop ended. `stopped`: by the user; `failed`: no attempt has a score."""
+
+
+@dataclass(frozen=True, slots=True)
+class Attempt:
+    """One text that a loop made, and what became of it. `iteration` counts from 1.
+
+    `output` is None where none was generated; `evaluation` says why in either case where there is
+    no result. `similarity` in [0, 1] to the attempt before. `notes`: what was noticed, such as a
+    degenerate output that was asked for again. `second`: of a judge that the loop never sees.
+    """
+
+    iteration: int
+    output: str | None
+    evaluation: EvaluationResult | Failure
+    usage: Usage = Usage()
+    seconds: float = 0.0
+    similarity: float | None = None
+    notes: tuple[str, ...] = ()
+    second: EvaluationResult | Failure | None = None
+    metadata: Mapping[str, Any] = field(default_factory=dict[str, Any])
+
+    @property
+    def score(self) -> float | None:
+        return self.evaluation.score if isinstance(self.evaluation, EvaluationResult) else None
+
+
+class Generator(Protocol):
+    """Makes a text for a task: the first from the task alone, later ones by revising `previous` as
+    `feedback` instructs. Nothing else of the history reaches it, so its prompt does not grow."""
+
+    async def __call__(
+        self,
+        task: str,
+        /,
+        *,
+        previous: str | None = None,
+        feedback: Sequence[str] = (),
+        temperature: float | None = None,
+    ) -> str: ...
+
+
+def best_attempt(attempts: Sequence[Attempt]) -> Attempt | None:
+    """The one with the highest score, the earliest of those that tie; None where none has one."""
+    scored = [attempt for attempt in attempts if attempt.score is not None]
+    return max(scored, key=lambda attempt: (attempt.score or 0.0, -attempt.iteration), default=None)
+
+
+@cache
+def prompts_version() -> dict[str, str]:
+    """A hash of each prompt of this room; a change of one makes another run."""
+    folder = resources.files("textevolve.loops") / "prompts"
+    return {
+        file.name.removesuffix(".md"): text_hash(file.read_text(encoding="utf-8"))[:12]
+        for file in sorted(folder.iterdir(), key=lambda file: file.name)
+        if file.name.endswith(".md")
+    }
