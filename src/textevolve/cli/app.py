@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 import textevolve
-from textevolve.cli import bench, config, doctor, evaluate, models, runs
+from textevolve.cli import bench, config, doctor, evaluate, models, profiles, runs
 
 app = typer.Typer(
     name="textevolve",
@@ -19,6 +19,7 @@ app = typer.Typer(
 app.command("evaluate")(evaluate.evaluate)
 app.add_typer(runs.app, name="runs", help="Show, resume, replay, export and remove runs.")
 app.add_typer(bench.app, name="bench", help="Measure judges before believing them.")
+app.add_typer(profiles.app, name="profile", help="Write, list, show and check profiles.")
 app.add_typer(models.app, name="models", help="List, fetch and check local models.")
 app.command("doctor")(doctor.doctor)
 app.command("config")(config.config)

@@ -162,20 +162,10 @@ def _read_case(texts: list[str]) -> Case:
         )
     if texts.count("-") > 1:
         raise InputError("only one of the texts can come from standard input")
-    input, *candidates = (_read_text(text) for text in texts)
+    input, *candidates = (options.read_argument(text) for text in texts)
     case = Case(input, tuple(candidates), "1")
     check_case(case)
     return case
-
-
-def _read_text(text: str) -> str:
-    from textevolve.rows import read_text
-
-    if text == "-":
-        return read_text(text)
-    if not text.startswith("@"):
-        return text
-    return text[1:] if text.startswith("@@") else read_text(text[1:])
 
 
 def _show_estimate(spec: RunSpec, cases: Iterable[Case], settings: Settings, as_json: bool) -> None:

@@ -150,10 +150,15 @@ def _name_models(spec: RunSpec) -> str:
 
 def fetch_weights(spec: RunSpec | MeasurementSpec, run: RunRecord, settings: Settings) -> None:
     """Fetch what local models lack, with a progress bar, before anything else is drawn."""
+    fetch_models(spec.models, run, settings)
+
+
+def fetch_models(names: Iterable[str], run: RunRecord, settings: Settings) -> None:
+    """The same for models by their specs; those that are not local need nothing."""
     from textevolve.cli.models import draw_transfer
     from textevolve.llm.weights import fetch
 
-    local = [name.removeprefix("local/") for name in spec.models if name.startswith("local/")]
+    local = [name.removeprefix("local/") for name in names if name.startswith("local/")]
     if local and run.status != "finished":
         with draw_transfer() as report:
             for name in local:

@@ -31,3 +31,18 @@ def read_weights(text: str | None) -> dict[str, float] | None:
                 f"--weights: '{part}' is not of the form NAME=NUMBER, such as accuracy=1"
             ) from None
     return weights
+
+
+def read_argument(text: str) -> str:
+    """A text as it was given: itself, `@FILE`'s, or with `-` standard input's; `@@` is one @.
+
+    Raises:
+        InputError: the file cannot be read.
+    """
+    from textevolve.rows import read_text
+
+    if text == "-":
+        return read_text(text)
+    if not text.startswith("@"):
+        return text
+    return text[1:] if text.startswith("@@") else read_text(text[1:])

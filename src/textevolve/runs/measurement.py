@@ -51,7 +51,7 @@ async def open_judges(
     with store.lease(run.id):
         async with open_models(settings, store.journal(run.id), limits, listener) as model_of:
             yield {
-                text: _whole(
+                text: keep_whole(
                     open_evaluator(
                         parse_evaluator(text),
                         spec.model,
@@ -65,7 +65,7 @@ async def open_judges(
             }
 
 
-def _whole(judge: Evaluator) -> Evaluator:
+def keep_whole(judge: Evaluator) -> Evaluator:
     """The judge, but a debate that the limits cut short is missing: its scores so far are not those
     that it ends with when the measurement is gone on with."""
 

@@ -1,0 +1,222 @@
+"""A profile written by a model for what is to be judged: agents, components, weights with reasons.
+
+What a profile must fulfil is known above, so the check is handed in. A draft that fails it, or
+whose agents hardly differ, is asked for once more with the fault named.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import cache
+from itertools import combinations
+from typing import Annotated, Any
+
+import yaml
+from pydantic import BaseModel, ConfigDict, Field, create_model
+
+from textevolve.errors import AnswerError, InputError
+from textevolve.evaluation import Usage
+from textevolve.events import Listener, StepFinished, silence
+from textevolve.llm.fence import disarm, draw_nonce, fence
+from textevolve.llm.meter import Meter
+from textevolve.llm.model import Message, Model, Request
+from textevolve.llm.structured import Structured, ask_structured
+from textevolve.llm.template import Template, load_template
+from textevolve.loops.likeness import likeness
+
+MOST_ALIKE = 0.75
+"""The likeness of two personas above which they count as the same one."""
+
+MOST_AGENTS = 12
+
+Short = Annotated[str, Field(min_length=1, max_length=60)]
+Sentence = Annotated[str, Field(min_length=1, max_length=300)]
+
+
+class _Strict(BaseModel):
+    model_config = ConfigDict(extra="forbid", str_strip_whitespace=True)
+
+
+class DraftedAgent(_Strict):
+    name: Short
+    role: Sentence
+    persona: str = Field(min_length=20, max_length=1200)
+
+
+class DraftedComponent(_Strict):
+    name: Short
+    meaning: Sentence
+    low: Sentence
+    middle: Sentence
+    high: Sentence
+    question: Sentence
+    weight: float = Field(ge=0, le=1)
+    reason: Sentence
+
+
+class Draft(_Strict):
+    """What a model is asked for; a profile is made of it."""
+
+    name: Short
+    description: Sentence
+    agents: list[DraftedAgent]
+    components: list[DraftedComponent] = Field(min_length=2, max_length=8)
+
+
+@dataclass(frozen=True, slots=True)
+class WrittenProfile:
+    """`text`: the profile as YAML, with reasons as comments. `mended`: what was wrong with the
+    first draft, empty where nothing was. `likeness`: of the two personas that are most alike."""
+
+    text: str
+    draft: Draft
+    likeness: float
+    mended: str = ""
+    usage: Usage = Usage()
+    seconds: float = 0.0
+
+
+@cache
+def _prompt(name: str, *variables: str) -> Template:
+    return load_template("textevolve.loops", name, variables)
+
+
+@cache
+def _draft_of(agents: int) -> type[Draft]:
+    """The draft with its number of agents in the schema, where the endpoint can hold to it."""
+    listed: Any = Annotated[list[DraftedAgent], Field(min_length=agents, max_length=agents)]
+    return create_model(f"Draft{agents}", __base__=Draft, agents=(listed, ...))
+
+
+async def write_profile(
+    model: Model,
+    subject: str,
+    check: Callable[[str], object],
+    *,
+    agents: int = 3,
+    seed: int = 0,
+    max_answer_tokens: int = 3000,
+    listener: Listener = silence,
+) -> WrittenProfile:
+    """A profile for judging `subject`. `check` raises InputError where the YAML is no profile.
+
+    Raises:
+        InputError: nothing to be judged, or too few or too many agents, is given.
+        AnswerError: no usable profile came in two attempts; says what was wrong with the second.
+    """
+    check_subject(subject, agents)
+    meter = Meter(model)
+    request = _ask(subject, agents, seed, max_answer_tokens)
+    answer = await ask_structured(meter, request, _draft_of(agents))
+    fault, mended = _find_fault(answer.value, model.name, subject, check), ""
+    if fault:
+        listener(StepFinished("", "draft", fault))
+        mended = fault
+        answer = await ask_structured(meter, _mend(request, answer, fault), _draft_of(agents))
+        fault = _find_fault(answer.value, model.name, subject, check)
+    if fault:
+        raise AnswerError(f"{model.name}: wrote no usable profile in two attempts: {fault}")
+    return WrittenProfile(
+        text=render_profile(answer.value, model.name, subject),
+        draft=answer.value,
+        likeness=max(alike for _, _, alike in _compare(answer.value.agents)),
+        mended=mended,
+        usage=meter.usage,
+        seconds=meter.seconds,
+    )
+
+
+def check_subject(subject: str, agents: int) -> None:
+    """Raises InputError where there is nothing to be judged, or no debate of so many agents."""
+    if not subject.strip():
+        raise InputError("say what is to be judged; nothing is given")
+    if not 2 <= agents <= MOST_AGENTS:
+        raise InputError(f"agents must be 2 to {MOST_AGENTS}, not {agents}")
+
+
+def _ask(subject: str, agents: int, seed: int, max_answer_tokens: int) -> Request:
+    nonce = draw_nonce((subject,), seed)
+    shown = fence("subject", disarm(subject, nonce)[0], nonce)
+    asked = _prompt("profile", "agents", "subject").render(agents=agents, subject=shown)
+    return Request(
+        messages=(Message("user", (asked,)),),
+        temperature=0.0,
+        max_tokens=max_answer_tokens,
+        seed=seed,
+    )
+
+
+def _mend(request: Request, answer: Structured[Draft], fault: str) -> Request:
+    again = _prompt("profile_again", "error").render(error=fault)
+    said = Message("assistant", (answer.responses[-1].text,))
+    return Request(
+        messages=(*request.messages, said, Message("user", (again,))),
+        temperature=request.temperature,
+        max_tokens=request.max_tokens,
+        seed=request.seed,
+    )
+
+
+def _find_fault(draft: Draft, model: str, subject: str, check: Callable[[str], object]) -> str:
+    """What is wrong with a draft, in one line; empty where nothing is."""
+    try:
+        check(render_profile(draft, model, subject))
+    except InputError as error:
+        return str(error)
+    if len({agent.role.casefold() for agent in draft.agents}) < len(draft.agents):
+        return "two agents have the same role; roles must differ"
+    for first, second, alike in _compare(draft.agents):
+        if alike > MOST_ALIKE:
+            return (
+                f"the personas of {first} and {second} are nearly the same text"
+                f" ({alike:.0%} alike, at most {MOST_ALIKE:.0%} may be); each agent must look at"
+                " something else"
+            )
+    return ""
+
+
+def _compare(agents: Sequence[DraftedAgent]) -> list[tuple[str, str, float]]:
+    return [
+        (one.name, other.name, likeness(one.persona, other.persona))
+        for one, other in combinations(agents, 2)
+    ]
+
+
+def render_profile(draft: Draft, model: str, subject: str) -> str:
+    """The draft as a profile's YAML; roles and reasons stand in it as comments."""
+    lines = [_comment(f"Written by {model} to judge: {subject}", 200)]
+    lines += [_comment("Read it before you trust it: personas and weights decide the scores.")]
+    lines.append(_yaml({"name": draft.name, "description": draft.description}))
+    lines.append("\nagents:")
+    for agent in draft.agents:
+        lines.append("  " + _comment(f"role: {agent.role}"))
+        lines.append(_indent(_yaml([{"name": agent.name, "persona": agent.persona}])))
+    lines.append("\ncomponents:")
+    for part in draft.components:
+        made = {
+            "name": part.name,
+            "meaning": part.meaning,
+            "rubric": {0: part.low, 5: part.middle, 10: part.high},
+            "question": part.question,
+        }
+        lines.append(_indent(_yaml([made])))
+    lines.append("\nweights:")
+    for part in draft.components:
+        lines.append("  " + _comment(part.reason))
+        lines.append(_indent(_yaml({part.name: part.weight})))
+    return "\n".join(lines) + "\n"
+
+
+def _yaml(data: Any) -> str:
+    return yaml.safe_dump(data, sort_keys=False, allow_unicode=True, width=92).rstrip("\n")
+
+
+def _indent(text: str) -> str:
+    return "\n".join(f"  {line}" if line else line for line in text.split("\n"))
+
+
+def _comment(text: str, length: int = 400) -> str:
+    """One line of comment; what YAML cannot hold, or what would end the line, becomes a space."""
+    line = " ".join("".join(c if c.isprintable() else " " for c in text).split())
+    return "# " + (line if len(line) <= length else line[: length - 1] + "…")

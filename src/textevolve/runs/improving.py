@@ -1,0 +1,99 @@
+"""What the loops share as runs: how one is specified, and the models and judges it works with.
+
+A loop is kept like a measurement: the same one again is answered from the journal, and asks only
+what is missing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, Mapping, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from typing import Any
+
+from textevolve.evaluation import Case, Evaluator
+from textevolve.evaluators import open_evaluator, parse_evaluator
+from textevolve.events import Listener, silence
+from textevolve.llm.model import Model
+from textevolve.loops.attempt import prompts_version
+from textevolve.runs.measurement import cases_in_flight, keep_whole
+from textevolve.runs.spec import MeasurementSpec, specify_measurement
+from textevolve.runs.work import take_in
+from textevolve.settings import Settings
+from textevolve.store.repository import Store
+from textevolve.store.runs import RunRecord
+from textevolve.wiring import Limits, choose_model, open_models
+
+
+@dataclass(frozen=True, slots=True)
+class Means:
+    """What a loop works with: the model that writes, the judges by their specs, and how many calls
+    are worth having in flight."""
+
+    model: Model
+    judges: Mapping[str, Evaluator]
+    in_flight: int
+
+
+async def specify_loop(
+    settings: Settings,
+    kind: str,
+    judges: Sequence[str],
+    model: str | None,
+    parameters: Mapping[str, Any],
+) -> MeasurementSpec:
+    """The specification of a loop, whose `model` writes, and judges where a judge names none.
+
+    Raises:
+        InputError: a judge's spec cannot be used. SettingsError: no model can be had as asked.
+    """
+    chosen, why = await choose_model(settings, model)
+    prompts = {f"loops.{name}": version for name, version in prompts_version().items()}
+    return specify_measurement(kind, judges, chosen, parameters, why, prompts)
+
+
+def begin_loop(
+    store: Store, spec: MeasurementSpec, case: Case, *, name: str = "", source: str = ""
+) -> RunRecord:
+    """The run of a loop over one case: a new one, or the one that is kept already."""
+    return take_in(store, spec, [case], name=name, source=source)
+
+
+def models_used(spec: MeasurementSpec) -> tuple[str, ...]:
+    """Every model that a loop asks, each once; the one that writes first."""
+    return tuple(dict.fromkeys((spec.model, *spec.models)))
+
+
+@asynccontextmanager
+async def open_means(
+    store: Store,
+    run: RunRecord,
+    settings: Settings,
+    limits: Limits = Limits(),
+    listener: Listener = silence,
+) -> AsyncGenerator[Means]:
+    """The models and judges of a loop, working on its run, which is leased meanwhile.
+
+    Raises:
+        InputError: a judge's spec, profile or parameter cannot be used.
+        StoreError: another process works on this run.
+    """
+    spec = MeasurementSpec.model_validate(run.spec)
+    local = all(name.startswith("local/") for name in models_used(spec))
+    with store.lease(run.id):
+        async with open_models(settings, store.journal(run.id), limits, listener) as model_of:
+            judges = {
+                text: keep_whole(
+                    open_evaluator(
+                        parse_evaluator(text),
+                        spec.model,
+                        model_of,
+                        listener=listener,
+                        side_by_side=1 if local else 64,
+                        today=spec.today,
+                    )
+                )
+                for text in spec.judges
+            }
+            in_flight = cases_in_flight(spec, settings)
+            yield Means(model_of(spec.model), judges, in_flight)

@@ -1,0 +1,97 @@
+"""`profile generate`, `list`, `show` and `check` as they are used."""
+
+import json
+
+import pytest
+from test_profile_writing import alike, draft, writes
+
+from textevolve.debate.profile import shipped_profiles
+
+
+@pytest.fixture
+def writer(server):
+    server.script = writes(draft())
+    return server
+
+
+def test_generate_writes_a_file_that_check_and_show_read(cli, writer, model, home):
+    ended = cli("profile", "generate", "Advice to patients", "-m", model, "-o", "made.yaml")
+    assert ended.code == 0, ended.err
+    assert ended.out == ""
+    assert "written to made.yaml: 3 agents, 2 components" in ended.err
+    assert cli("profile", "check", "made.yaml").out.startswith("made.yaml: can be used (3 agents")
+    shown = cli("profile", "show", "made.yaml").out
+    for part in ("Pharmacist", "safe, weight 1:", "clear, weight 0.6:", "is the advice clear?"):
+        assert part in shown
+    listed = cli("runs", "list").out
+    assert "finished" in listed
+
+
+def test_generate_prints_yaml_alone_or_json(cli, writer, model, home):
+    first = cli("profile", "generate", "Advice", "-m", model)
+    assert first.out.startswith("# Written by")
+    found = json.loads(cli("profile", "generate", "Advice", "-m", model, "--json").out)
+    assert writer.calls == 1
+    assert found["text"] == first.out
+    assert found["reasons"]["safe"] == "safe # matters: 1.0"
+    assert 0 <= found["likeness"] < 0.75
+    assert found["profile"]["weights"] == {"safe": 1.0, "clear": 0.6}
+
+
+def test_generate_says_what_was_wrong(cli, server, model, home):
+    server.script = writes(alike())
+    ended = cli("profile", "generate", "Advice", "-m", model)
+    assert ended.code == 1
+    assert "the first draft was not usable and is asked for again: the personas" in ended.err
+    assert "Traceback" not in ended.err
+    server.script = writes(alike(), draft())
+    assert cli("profile", "generate", "Other", "-m", model).code == 0
+
+
+@pytest.mark.parametrize(
+    ("more", "code", "reason"),
+    [
+        (("Advice", "--agents", "1"), 2, "agents must be 2 to 12"),
+        ((" ",), 2, "nothing is given"),
+        (("@gone.txt",), 2, "gone.txt"),
+        (("Advice", "-o", "made.json"), 2, "written as .yaml"),
+        (("Advice", "--max-calls", "0"), 1, "the limit of 0 calls"),
+    ],
+)
+def test_generate_refuses_in_one_line(cli, writer, model, home, more, code, reason):
+    ended = cli("profile", "generate", *more, "-m", model)
+    assert (ended.code, writer.calls) == (code, 0)
+    assert reason in ended.err
+    assert len(ended.err.splitlines()) == 1
+
+
+def test_check_names_file_line_and_reason(cli, home):
+    (home / "bad.yaml").write_text("agents:\n  - name: A\n    persona: You look.\nrounds: many\n")
+    (home / "odd.yaml").write_text("agents: [\n")
+    ended = cli("profile", "check", "general", "bad.yaml", "odd.yaml", "gone.yaml")
+    assert ended.code == 2
+    assert ended.out.startswith("general: can be used (3 agents, 5 components, 2 rounds")
+    bad, odd, gone = ended.err.splitlines()
+    assert "bad.yaml:4: rounds" in bad
+    assert "odd.yaml:2" in odd
+    assert "gone.yaml" in gone
+
+
+def test_shipped_profiles_are_listed_and_shown_whole(cli):
+    listed = cli("profile", "list").out
+    rows = json.loads(cli("profile", "list", "--json").out)
+    for name in shipped_profiles():
+        assert name in listed
+        shown = cli("profile", "show", name)
+        assert shown.code == 0
+        assert "convergence" in shown.out
+    assert [row["name"] for row in rows] == list(shipped_profiles())
+    assert json.loads(cli("profile", "show", "general", "--json").out) == rows[0]
+
+
+def test_hostile_text_in_a_profile_is_not_obeyed(cli, home):
+    text = 'agents:\n  - {name: "A", persona: "You \\e[31m look. [bold]x"}\n'
+    (home / "odd.yaml").write_text(text)
+    shown = cli("profile", "show", "odd.yaml")
+    assert "\x1b" not in shown.out
+    assert "[bold]x" in shown.out
