@@ -1,0 +1,100 @@
+"""Plain measures of prose that need no model: words, sentences, ease of reading, language.
+
+They are estimates, and say so where they are used: syllables are counted by groups of vowels, and a
+language is told by its commonest words or its script.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+
+CHARACTERS_A_TOKEN = 4
+WORDS_TO_TELL = 20
+"""Of fewer words than this a language with Latin letters is not told."""
+
+_WORD = re.compile(r"\w+(?:['’.,-]\w+)*")
+_SENTENCE_END = re.compile(r"[.!?…]+(?=\s|$)|\n\s*\n")
+_VOWELS = re.compile(r"[aeiouy]+")
+
+# The commonest words of each language that are words of few others.
+_COMMON: Mapping[str, frozenset[str]] = {
+    name: frozenset(words.split())
+    for name, words in {
+        "en": "the and of to is that it was for with as are this have from they not",
+        "de": "der die und das ist nicht ein eine zu den mit sich auf für dem es auch",
+        "fr": "le la les et des est une du dans que qui pour pas sur au ce avec",
+        "es": "el los las y que una por con para del se no lo más como pero su",
+        "it": "il di che è e un una per non sono gli della nel con del anche più",
+        "pt": "o os as e que não uma um do da em para com dos no na mais",
+        "nl": "de het een en van is dat niet op te zijn voor met aan ook er maar",
+    }.items()
+}
+_SCRIPTS: Mapping[str, re.Pattern[str]] = {
+    "ja": re.compile("[\u3040-\u30ff]"),
+    "ko": re.compile("[\uac00-\ud7af]"),
+    "zh": re.compile("[\u4e00-\u9fff]"),
+    "ru": re.compile("[\u0400-\u04ff]"),
+    "el": re.compile("[\u0370-\u03ff]"),
+    "ar": re.compile("[\u0600-\u06ff]"),
+    "he": re.compile("[\u0590-\u05ff]"),
+    "hi": re.compile("[\u0900-\u097f]"),
+    "th": re.compile("[\u0e00-\u0e7f]"),
+}
+LANGUAGES = (*_COMMON, *_SCRIPTS)
+
+
+def split_words(text: str) -> list[str]:
+    """Runs of letters and digits; `don't`, `mother-in-law` and `3.5` are one word each. A language
+    that is written without spaces has too few of them to be counted."""
+    return _WORD.findall(text)
+
+
+def count_sentences(text: str) -> int:
+    """Pieces between the marks that end a sentence; at least 1 where there is a word."""
+    return sum(bool(_WORD.search(piece)) for piece in _SENTENCE_END.split(text))
+
+
+def estimate_tokens(text: str) -> int:
+    """Characters / 4, rounded up: about what tokenisers make of English prose."""
+    return -(-len(text) // CHARACTERS_A_TOKEN)
+
+
+def reading_ease(text: str) -> float | None:
+    """Flesch's reading ease, for English: 90 is very easy, 60 plain, 30 hard; None without words.
+
+    206.835 - 1.015 words / sentences - 84.6 syllables / words (R. Flesch, A new readability
+    yardstick, Journal of Applied Psychology 32, 1948), with syllables estimated.
+    """
+    words, sentences = split_words(text), count_sentences(text)
+    if not words or not sentences:
+        return None
+    syllables = sum(_count_syllables(word) for word in words)
+    return 206.835 - 1.015 * len(words) / sentences - 84.6 * syllables / len(words)
+
+
+def _count_syllables(word: str) -> int:
+    """Groups of vowels, less a silent e at the end."""
+    low = word.lower()
+    groups = len(_VOWELS.findall(low))
+    silent = low.endswith("e") and not low.endswith(("le", "ee", "ye")) and groups > 1
+    return max(1, groups - silent)
+
+
+def tell_language(text: str) -> str | None:
+    """One of `LANGUAGES`, or None where it cannot be told: another language, or too little text."""
+    letters = sum(character.isalpha() for character in text)
+    if not letters:
+        return None
+    for name, script in _SCRIPTS.items():  # Japanese before Chinese: it has characters of both
+        share = len(script.findall(text)) / letters
+        if share > (0.1 if name == "ja" else 0.4):
+            return name
+    words = [word.lower() for word in split_words(text)]
+    if len(words) < WORDS_TO_TELL:
+        return None
+    found = {name: sum(w in common for w in words) for name, common in _COMMON.items()}
+    best, other = sorted(found, key=lambda name: -found[name])[:2]
+    if found[best] < 0.08 * len(words) or found[best] < 1.3 * found[other]:
+        return None
+    return best

@@ -1,0 +1,199 @@
+"""What a judgement says to a writer, and judges made steadier or put on a known scale.
+
+`sampled` asks a judge several times, `calibrated` maps its scores to those that texts are known to
+deserve. Both are `Evaluator`s around one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import pairwise
+from typing import Any, cast
+
+from textevolve.errors import InputError
+from textevolve.evaluation import Case, Evaluation, EvaluationResult, Evaluator, Failure, Usage
+from textevolve.llm.choices import probability
+
+MOST_INSTRUCTIONS = 10
+INSTRUCTION_SHOWN = 400
+"""Of how many instructions, and of each how many characters, a writer is told."""
+
+SAMPLE_SEEDS = 1000
+CLEAR = 0.9
+"""P(yes) from which a judge's question asks for nothing more."""
+
+
+def instructions_of(evaluation: Evaluation, index: int) -> tuple[str, ...]:
+    """What is to be changed about a candidate, one sentence or so each.
+
+    From `metadata["instructions"]` of its result, a debate's `feedback`, a judge's questions that
+    were not answered with a clear yes, or the lines of the result's feedback: the first there is.
+    """
+    result = evaluation.result[index]
+    if isinstance(result, Failure):
+        return ()
+    told = result.metadata.get("instructions")
+    if isinstance(told, Sequence) and not isinstance(told, str):
+        return _tidy([str(line) for line in cast(Sequence[object], told)])
+    by_candidate: Any = getattr(evaluation, "feedback", None)
+    if isinstance(by_candidate, tuple):
+        told = cast(tuple[Any, ...], by_candidate)[index]
+        lines = getattr(told, "instructions", ()) or getattr(told, "weaknesses", ())
+        if lines:
+            return _tidy([str(line) for line in lines])
+    answers = result.metadata.get("answers")
+    if isinstance(answers, Mapping):
+        return _tidy(_from_questions(cast(Mapping[str, float], answers)))
+    return _tidy(result.feedback.splitlines())
+
+
+def _from_questions(answers: Mapping[str, float]) -> list[str]:
+    """The worst first; log-odds are what a judge by questions keeps."""
+    asked = sorted(answers.items(), key=lambda one: one[1])
+    return [
+        f"Let the answer to this be a clear yes (now {probability(odds):.0%}): {question}"
+        for question, odds in asked
+        if probability(odds) < CLEAR
+    ]
+
+
+def _tidy(lines: Sequence[str]) -> tuple[str, ...]:
+    """Each on one line and without its bullet or number, no longer and no more than a prompt should
+    hold, none twice."""
+    found: dict[str, None] = {}
+    for line in lines:
+        words = " ".join(line.split()).lstrip("-*• ")
+        if words:
+            short = words if len(words) <= INSTRUCTION_SHOWN else words[:INSTRUCTION_SHOWN] + "…"
+            found[short] = None
+    return tuple(found)[:MOST_INSTRUCTIONS]
+
+
+@dataclass(frozen=True, slots=True)
+class Judged:
+    """An evaluation made of others."""
+
+    result: tuple[EvaluationResult | Failure, ...]
+    usage: Usage
+    coverage: float
+
+
+def sampled(evaluator: Evaluator, samples: int) -> Evaluator:
+    """Asks a judge `samples` times, each with a seed of its own in the case's parameters.
+
+    A score is the mean over the samples that gave one; feedback is that of the sample nearest to
+    it; `metadata["samples"]` has the scores, `metadata["spread"]` their standard deviation.
+
+    Raises:
+        InputError: `samples` is below 1.
+    """
+    if samples < 1:
+        raise InputError(f"samples must be 1 or more, not {samples}")
+    if samples == 1:
+        return evaluator
+
+    async def judge(case: Case, /) -> Judged:
+        made = [await evaluator(case)]
+        for sample in range(1, samples):
+            seed = {**case.parameters, "seed": SAMPLE_SEEDS + sample}
+            made.append(await evaluator(replace(case, parameters=seed)))
+        results = tuple(_mean(made, index) for index in range(len(case.candidates)))
+        usage = sum((one.usage for one in made), Usage())
+        return Judged(results, usage, sum(one.coverage for one in made) / samples)
+
+    return judge
+
+
+def _mean(made: Sequence[Evaluation], index: int) -> EvaluationResult | Failure:
+    """A sample that a budget left out makes the whole skipped: more samples would be another
+    score."""
+    failures = [one.result[index] for one in made if isinstance(one.result[index], Failure)]
+    skipped = [f for f in failures if isinstance(f, Failure) and f.kind == "skipped"]
+    if skipped or len(failures) == len(made):
+        return skipped[0] if skipped else failures[0]
+    scored = [(one, r) for one in made if isinstance(r := one.result[index], EvaluationResult)]
+    scores = [result.score for _, result in scored]
+    mean = sum(scores) / len(scores)
+    evaluation, nearest = min(scored, key=lambda one: abs(one[1].score - mean))
+    spread = (sum((score - mean) ** 2 for score in scores) / len(scores)) ** 0.5
+    return replace(
+        nearest,
+        score=mean,
+        passed=2 * sum(result.passed for _, result in scored) > len(scored),
+        metadata={
+            **nearest.metadata,
+            "instructions": instructions_of(evaluation, index),
+            "samples": scores,
+            "spread": spread,
+        },
+    )
+
+
+def fit_scores(pairs: Sequence[tuple[float, float]]) -> Callable[[float], float]:
+    """The rising function that comes nearest, by least squares, to pairs of what a judge said and
+    what is known (isotonic regression), straight between them and flat outside.
+
+    Raises:
+        InputError: fewer than three pairs, or a score outside 0 to 1.
+    """
+    if len(pairs) < 3:
+        raise InputError(f"a judge is calibrated on 3 known scores or more, not on {len(pairs)}")
+    if any(not 0 <= value <= 1 for pair in pairs for value in pair):
+        raise InputError("scores to calibrate on must be from 0 to 1")
+    blocks: list[tuple[float, float, int]] = []  # mean of what was said, of what is known, number
+    for said, known in sorted(pairs):
+        blocks.append((said, known, 1))
+        while len(blocks) > 1 and (
+            blocks[-2][1] >= blocks[-1][1] or blocks[-2][0] == blocks[-1][0]
+        ):
+            (x, y, n), (u, v, m) = blocks[-2], blocks.pop()
+            blocks[-1] = ((x * n + u * m) / (n + m), (y * n + v * m) / (n + m), n + m)
+
+    def score(value: float) -> float:
+        if value <= blocks[0][0]:
+            return blocks[0][1]
+        for (x, y, _), (u, v, _) in pairwise(blocks):
+            if value <= u:
+                return y + (v - y) * (value - x) / (u - x)
+        return blocks[-1][1]
+
+    return score
+
+
+async def calibrated(
+    evaluator: Evaluator, known: Sequence[tuple[Case, float]], threshold: float = 0.5
+) -> Evaluator:
+    """The judge, with its scores mapped to a scale that examples define: cases of one candidate
+    each and the score in [0, 1] that it deserves. Asks the judge on each of them once.
+
+    `metadata["raw_score"]` keeps what the judge said; a text passes from `threshold` on.
+
+    Raises:
+        InputError: fewer than three examples got a score, or a score is outside 0 to 1.
+    """
+    pairs: list[tuple[float, float]] = []
+    for case, deserved in known:
+        (result,) = (await evaluator(case)).result
+        if isinstance(result, EvaluationResult):
+            pairs.append((result.score, deserved))
+    score = fit_scores(pairs)
+
+    def mapped(one: EvaluationResult | Failure) -> EvaluationResult | Failure:
+        if isinstance(one, Failure):
+            return one
+        now = score(one.score)
+        metadata = {**one.metadata, "raw_score": one.score}
+        return replace(one, score=now, passed=now >= threshold, metadata=metadata)
+
+    async def judge(case: Case, /) -> Judged:
+        made = await evaluator(case)
+        told = [
+            replace(one, metadata={**one.metadata, "instructions": instructions_of(made, n)})
+            if isinstance(one, EvaluationResult)
+            else one
+            for n, one in enumerate(made.result)
+        ]
+        return Judged(tuple(mapped(one) for one in told), made.usage, made.coverage)
+
+    return judge

@@ -1,0 +1,410 @@
+"""Rules from YAML, alone and before a judge: what holds, what is said, what is refused."""
+
+import asyncio
+import json
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from textevolve.errors import InputError
+from textevolve.evaluation import Case, EvaluationResult, Failure, Usage
+from textevolve.loops import patterns
+from textevolve.loops.prose import LANGUAGES, reading_ease, split_words, tell_language
+from textevolve.loops.rules import FAILED_GATES, Hybrid, RulesJudgement, load_rules, parse_rules
+from textevolve.loops.schema_check import check_schema, find_faults
+
+
+def one_rule(text):
+    return parse_rules(f"rules:\n  - {text}\n")
+
+
+def judge(rule, text, input="?"):
+    found = one_rule(rule).judge(text, input)
+    assert isinstance(found, EvaluationResult), found
+    return found
+
+
+ENGLISH = "The sea rises and falls twice a day. The moon pulls on it. It is a slow and steady pull."
+PROSE = {
+    "en": ENGLISH + " They have known that for a very long time, and it is not hard to see.",
+    "de": "Das Meer steigt und fällt zweimal am Tag. Der Mond zieht an ihm, und das ist nicht"
+    " schwer zu sehen, denn es geschieht mit einer Kraft, die sich auf der Erde zeigt.",
+    "fr": "La mer monte et descend deux fois par jour. La lune attire les eaux, et ce n'est pas une"
+    " force que les gens ont toujours connue dans le passé, sur toutes les côtes.",
+    "es": "El mar sube y baja dos veces al día. La luna atrae las aguas, y no es una fuerza que los"
+    " hombres conocieran por entero, pero se ve con claridad para todos.",
+    "it": "Il mare sale e scende due volte al giorno. La luna attira le acque, e non è una forza"
+    " che gli uomini sono soliti vedere, anche per chi vive con il mare della costa.",
+    "pt": "O mar sobe e desce duas vezes por dia. A lua atrai as águas, e não é uma força que os"
+    " homens conhecem em todos os dias, mas para eles é clara no mar e na costa.",
+    "nl": "De zee stijgt en daalt twee keer op een dag. De maan trekt aan het water, en dat is niet"
+    " moeilijk te zien, want het is een kracht van de maan die er voor zorgt.",
+    "ru": "Море поднимается и опускается дважды в день.",
+    "ja": "海は一日に二回、上がったり下がったりします。",
+    "zh": "海水每天涨落两次，因为月亮吸引着它。",
+    "ar": "يرتفع البحر وينخفض مرتين في اليوم.",
+}
+
+
+@pytest.mark.parametrize(
+    ("rule", "good", "bad", "said"),
+    [
+        ("{kind: length, min: 3}", "one two three", "one two", "at least 3 words (now 2)"),
+        ("{kind: length, max: 2}", "don't stop", "one two three", "at most 2 words (now 3)"),
+        ("{kind: length, unit: characters, max: 4}", "four", "fives", "(now 5)"),
+        ("{kind: length, unit: tokens, max: 2}", "8 letter", "9 letters", "characters / 4, now 3"),
+        ("{kind: must, pattern: '^Dear '}", "So:\nDear Ann", "O Dear ", "matches the pattern"),
+        ("{kind: must_not, pattern: as an ai, ignore_case: true}", "As I", "As an AI", "Remove"),
+        ("{kind: keywords, all: [moon, sea]}", "Moon and sea", "Moons at sea", "phrase 'moon'"),
+        ("{kind: keywords, any: [a, b]}", "b!", "c", "at least one of: 'a', 'b'"),
+        ("{kind: keywords, none: [C++]}", "C and C", "C++ it is", "Do not use 'C++'"),
+        ("{kind: keywords, all: [Moon], match_case: true}", "Moon", "moon", "'Moon'"),
+        ("{kind: language, language: en}", PROSE["en"], PROSE["de"], "seems to be 'de'"),
+        ("{kind: language, language: de}", "Nein.", PROSE["ru"], "seems to be 'ru'"),
+        (
+            "{kind: readability, min: 60}",
+            ENGLISH,
+            "Incomprehensible sesquipedalian verbiage.",
+            "now",
+        ),
+        ("{kind: readability, max: 60}", "Immeasurable reliability improvements.", ENGLISH, "now"),
+        (
+            "{kind: json_schema, schema: {type: object}}",
+            "{}",
+            "[]",
+            "Make the JSON object, not arr",
+        ),
+        ("{kind: must, pattern: x, feedback: Name the price.}", "x", "y", "Name the price."),
+    ],
+)
+def test_a_rule_holds_or_says_what_to_change(rule, good, bad, said):
+    held, broken = judge(rule, good), judge(rule, bad)
+    assert (held.score, held.passed, held.feedback) == (1.0, True, "")
+    assert held.metadata[FAILED_GATES] == []
+    assert broken.score < 1
+    assert not broken.passed
+    assert said in broken.feedback
+    assert len(broken.metadata[FAILED_GATES]) == 1
+
+
+@pytest.mark.parametrize("language", PROSE)
+def test_languages_are_told(language):
+    assert tell_language(PROSE[language]) == language
+    assert language in LANGUAGES
+
+
+@pytest.mark.parametrize("text", ["", "12 + 3", "Hello.", "Lorem ipsum dolor sit amet " * 6])
+def test_a_language_that_cannot_be_told_is_not_guessed(text):
+    assert tell_language(text) is None
+
+
+def test_reading_ease_is_flesch():
+    assert split_words("Don't pay 3.5, o mother-in-law!") == [
+        "Don't",
+        "pay",
+        "3.5",
+        "o",
+        "mother-in-law",
+    ]
+    assert reading_ease("The cat sat on the mat.") == pytest.approx(206.835 - 1.015 * 6 - 84.6)
+    assert reading_ease("...") is None
+    assert (
+        reading_ease(ENGLISH) > 80 > 30 > reading_ease("Interdisciplinary considerations abound.")
+    )
+
+
+def test_scores_are_weighted_and_gates_hold_back():
+    rules = parse_rules(
+        """
+        threshold: 0.6
+        rules:
+          - {kind: keywords, all: [a, b], weight: 1, gate: false, name: words}
+          - {kind: must, pattern: x, weight: 3, name: x}
+        """
+    )
+    half = rules.judge("a x")
+    assert half.score == pytest.approx((0.5 + 3) / 4)
+    assert half.passed
+    assert half.metadata == {"rules": {"words": 0.5, "x": 1.0}, FAILED_GATES: []}
+    none = rules.judge("a b")
+    assert (none.score, none.passed, none.metadata[FAILED_GATES]) == (0.25, False, ["x"])
+    both = rules.judge("c")
+    assert both.feedback.splitlines()[0] == "Add what matches the pattern x."  # gates first
+
+
+@given(st.lists(st.tuples(st.sampled_from("abc"), st.floats(0.1, 9)), min_size=1), st.text("abcx "))
+def test_a_score_lies_in_the_unit_and_is_whole_only_where_all_hold(made, text):
+    rows = "".join(
+        f"  - {{kind: must, pattern: {letter}, weight: {weight}}}\n" for letter, weight in made
+    )
+    found = parse_rules(f"rules:\n{rows}").judge(text)
+    assert 0 <= found.score <= 1
+    assert found.passed == (found.score == 1) == all(letter in text for letter, _ in made)
+    assert bool(found.feedback) != found.passed
+
+
+async def test_many_candidates_are_judged_each_for_itself_and_tokens_may_be_counted():
+    rules = parse_rules("rules:\n  - {kind: length, unit: tokens, max: 1}", count_tokens=len)
+    found = await rules(Case("?", ("a", "ab")))
+    assert [one.passed for one in found.result] == [True, False]
+    assert found.usage == Usage()
+    assert found.coverage == 1
+    assert "characters / 4" not in found.result[1].feedback
+    with pytest.raises(InputError, match="candidate 1 is blank"):
+        await rules(Case("?", (" ",)))
+
+
+# Files
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        ("", "x.yaml:1: must be a mapping"),
+        ("rules: [", "x.yaml:1"),
+        ("name: a\nrules: []", "x.yaml:2: rules: "),
+        ("rules:\n- {min: 3}", "x.yaml:2: rules 1: 'kind' is missing; there are: length, must"),
+        ("rules:\n- kind: lenght\n", "x.yaml:2: rules 1: no such kind of rule"),
+        ("rules:\n- kind: length\n  max: many\n", "x.yaml:3: rules 1.max: "),
+        ("rules:\n- kind: length\n  mix: 3\n", "x.yaml:3: rules 1.mix: unknown field"),
+        ("rules:\n- kind: length\n", "x.yaml:2: rules 1: give 'min', 'max' or both"),
+        ("rules:\n- {kind: length, min: 3, max: 2}\n", "'max' 2 is below 'min' 3"),
+        ("rules:\n- {kind: must, pattern: '('}\n", "cannot be used: missing"),
+        ("rules:\n- {kind: keywords}", "give 'all', 'any' or 'none'"),
+        ("rules:\n- {kind: keywords, all: ['']}", "a keyword is blank"),
+        ("rules:\n- {kind: language, language: xx}", "no language 'xx'; there are: en"),
+        ("rules:\n- {kind: readability}", "give 'min', 'max' or both"),
+        ("rules:\n- {kind: must, pattern: a, weight: 0}", "all weights are 0"),
+        ("rules:\n- {kind: must, pattern: a, weight: -1}", "x.yaml:2: rules 1.weight"),
+        ("rules:\n- &a {kind: must, pattern: a, name: n}\n- *a", "two rules have the name 'n'"),
+        ("rules:\n- kind: json_schema\n  schema: {typ: a}", "x.yaml:2: schema: the keyword 'typ'"),
+        ("rules:\n- {kind: json_schema, file: no.json}", "no.json: cannot be read"),
+        ("rules:\n- {kind: call, function: nobody}", "no rule 'nobody' is installed"),
+        ("rules:\n- {kind: call, function: 'no_such:f'}", "cannot be loaded"),
+        ("rules:\n- {kind: call, function: 'json:nothing'}", "is no plain function"),
+        ("rules:\n- {kind: call, function: 'asyncio:sleep'}", "is no plain function"),
+        ("rules:\n- {kind: call, function: 'no.py:f'}", "there is no such file"),
+    ],
+)
+def test_a_wrong_file_is_refused_with_its_line(text, reason):
+    with pytest.raises(InputError) as caught:
+        parse_rules(text, "x.yaml")
+    assert reason in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_a_file_brings_its_schema_and_its_own_functions(tmp_path):
+    (tmp_path / "own.json").write_text(json.dumps({"required": ["a"]}))
+    (tmp_path / "own.py").write_text(
+        "def short(text):\n    return len(text) < 9\n"
+        "def echo(text, input):\n    return '' if input in text else f'Repeat {input}.'\n"
+        "def half(text, strict=True):\n    return 0.5\n"
+        "def wrong(text):\n    raise ValueError('no idea')\n"
+        "def odd(text):\n    return [text]\n"
+    )
+
+    def load(*rules):
+        (tmp_path / "r.yaml").write_text("rules:\n" + "".join(f"- {rule}\n" for rule in rules))
+        return load_rules(tmp_path / "r.yaml")
+
+    schema = load("{kind: json_schema, file: own.json}")
+    assert schema.judge('{"a": 1}').passed
+    assert schema.judge("{}").feedback == "Give the JSON the field 'a'."
+    own = load(*(f"{{kind: call, function: 'own.py:{f}'}}" for f in ("short", "echo", "half")))
+    found = own.judge("long enough", "this")
+    assert found.score == pytest.approx(0.5 / 3)
+    assert found.feedback.splitlines() == [
+        "Keep to the rule own.py:short.",
+        "Repeat this.",
+        "Keep to the rule own.py:half.",
+    ]
+    for name, reason in (("wrong", "ValueError: no idea"), ("odd", "returned ['x']")):
+        broken = load(f"{{kind: call, function: 'own.py:{name}'}}").judge("x")
+        assert isinstance(
+            broken, Failure
+        )  # a rule that cannot be applied is no rule that is broken
+        assert reason in broken.reason
+    with pytest.raises(InputError, match="cannot be read"):
+        load_rules(tmp_path / "none.yaml")
+
+
+def test_an_installed_rule_is_found_by_its_name(monkeypatch):
+    from textevolve.loops import checks
+
+    class Entry:
+        name = "polite"
+
+        def load(self):
+            return lambda text: EvaluationResult(float("please" in text), True, "- Say please.")
+
+    monkeypatch.setattr(checks, "entry_points", lambda group: [Entry()] * (group == checks.GROUP))
+    rule = "{kind: call, function: polite}"
+    assert judge(rule, "please").passed
+    assert judge(rule, "now").feedback == "- Say please."
+
+
+# Patterns that may take for ever
+
+
+@pytest.mark.parametrize(
+    ("pattern", "slow"),
+    [
+        ("abc", False),
+        (r"\d+", False),
+        ("[+*]+", False),
+        (r"a\+b+", False),
+        ("(a+)+$", True),
+        (".*.*=", True),
+        ("(a|aa){2,}", True),
+        ("(ab)?c+", False),
+    ],
+)
+def test_patterns_that_may_be_slow_are_known(pattern, slow):
+    assert patterns.may_be_slow(patterns.compile_pattern(pattern)) == slow
+
+
+async def test_a_pattern_that_takes_for_ever_is_ended(monkeypatch):
+    monkeypatch.setattr(patterns, "SECONDS", 0.3)
+    rules = one_rule("{kind: must_not, pattern: '(a+)+$'}")
+    assert rules.judge("b a\nc").feedback  # the same pattern, where it is quick
+    assert rules.judge("\ud800b").passed
+    waiting = asyncio.create_task(rules(Case("?", ("a" * 40 + "!",))))
+    await asyncio.sleep(0)  # the loop is not held up meanwhile
+    (found,) = (await waiting).result
+    assert found.kind == "failed"
+    assert "took more than 0.3 s on a text of 41 characters" in found.reason
+
+
+# Schemas
+
+
+SCHEMA = {
+    "type": "object",
+    "properties": {
+        "name": {"type": "string", "minLength": 2, "pattern": "^[A-Z]"},
+        "age": {"type": "integer", "minimum": 0, "exclusiveMaximum": 150},
+        "tags": {
+            "type": "array",
+            "items": {"$ref": "#/$defs/tag"},
+            "maxItems": 2,
+            "uniqueItems": True,
+        },
+        "kind": {"enum": ["a", "b"]},
+        "more": {"anyOf": [{"type": "null"}, {"type": "string"}]},
+    },
+    "required": ["name"],
+    "additionalProperties": False,
+    "$defs": {"tag": {"type": "string", "not": {"const": "x"}}},
+}
+
+
+@pytest.mark.parametrize(
+    ("data", "said"),
+    [
+        ({"name": "Ann", "age": 3, "tags": ["a", "b"], "kind": "a", "more": None}, []),
+        ({"name": "Ann", "age": 3.0}, []),
+        ({}, ["Give the JSON the field 'name'."]),
+        ({"name": "A"}, ["Have at least 2 characters in 'name' (now 1)."]),
+        ({"name": "ann"}, ["Make 'name' match the pattern ^[A-Z]."]),
+        ({"name": "Ann", "age": True}, ["Make 'age' integer, not boolean."]),
+        ({"name": "Ann", "age": 150}, ["Make 'age' less than 150 (now 150)."]),
+        ({"name": "Ann", "tags": ["a", "a"]}, ["Let no two items of 'tags' be the same."]),
+        ({"name": "Ann", "tags": ["x"]}, ["Make item 1 of 'tags' something else"]),
+        ({"name": "Ann", "tags": ["a", 2, "c"]}, ["Make item 2", "at most 2 items in 'tags'"]),
+        ({"name": "Ann", "kind": "c"}, ['Make \'kind\' one of: "a", "b".']),
+        ({"name": "Ann", "more": 3}, ["Make 'more' null, not number."]),
+        ({"name": "Ann", "x": 1}, ["Leave out the field 'x'."]),
+    ],
+)
+def test_json_beside_a_schema(data, said):
+    check_schema(SCHEMA)
+    faults = find_faults(json.dumps(data), SCHEMA)
+    assert len(faults) == len(said), faults
+    for fault, part in zip(faults, said, strict=True):
+        assert part in fault
+
+
+@pytest.mark.parametrize(
+    "text", ["", "{", "```json\n{}\n```", "Sure: {}", "[" * 100_000, "9" * 5000]
+)
+def test_what_is_not_json_is_said_to_be(text):
+    (fault,) = find_faults(text, {})
+    assert "JSON" in fault
+
+
+@pytest.mark.parametrize(
+    "schema",
+    [
+        5,
+        {"type": "text"},
+        {"if": {}},
+        {"properties": []},
+        {"pattern": "("},
+        {"items": {"x": 1}},
+        {"required": "a"},
+        {"anyOf": {}},
+        {"oneOf": [{"then": 1}]},
+    ],
+)
+def test_a_schema_that_is_not_checked_in_full_is_refused(schema):
+    with pytest.raises(InputError):
+        check_schema(schema)
+
+
+def test_a_schema_may_refer_to_itself():
+    tree = {"type": "object", "properties": {"next": {"$ref": "#"}}, "required": ["v"]}
+    assert find_faults('{"v": 1, "next": {"v": 2}}', tree) == []
+    assert find_faults('{"v": 1, "next": {}}', tree) == ["Give 'next' the field 'v'."]
+    assert find_faults("1", {"$ref": "#"}) == ["The JSON is nested too deeply."]
+
+
+# Rules before a judge
+
+
+class Counting:
+    """A judge that gives each candidate its first number, in tenths."""
+
+    def __init__(self):
+        self.seen = []
+
+    async def __call__(self, case):
+        self.seen += case.candidates
+        made = [
+            EvaluationResult(int(t.split()[0]) / 10, True, "Be kinder.", {"of": t})
+            if t[0].isdigit()
+            else Failure("failed", "no number")
+            for t in case.candidates
+        ]
+        return RulesJudgement(tuple(made), Usage(calls=len(made)))
+
+
+async def test_a_text_that_fails_a_gate_is_not_shown_to_the_judge():
+    judge = Counting()
+    rules = parse_rules(
+        """
+        rules:
+          - {kind: must, pattern: x, name: x}
+          - {kind: must, pattern: y, gate: false}
+        """
+    )
+    hybrid = Hybrid(rules, judge, rules_weight=0.4)
+    found = await hybrid(Case("?", ("9 x y", "8 x", "7 y", "no x")))
+    assert judge.seen == ["9 x y", "8 x", "no x"]
+    assert found.usage.calls == 3
+    assert found.coverage == 0.75
+    whole, weighed, gated, failed = found.result
+    assert whole.score == pytest.approx(0.4 + 0.6 * 0.9)
+    assert (whole.passed, whole.metadata["judge_score"], whole.metadata["of"]) == (
+        True,
+        0.9,
+        "9 x y",
+    )
+    assert weighed.score == pytest.approx(0.4 * 0.5 + 0.6 * 0.8)
+    assert weighed.metadata["instructions"] == ["Add what matches the pattern y.", "Be kinder."]
+    assert gated.score == pytest.approx(0.4 * 0.5)
+    assert (gated.passed, gated.metadata[FAILED_GATES]) == (False, ["x"])
+    assert failed == Failure("failed", "no number")
+    assert (await hybrid(Case("?", ("7",)))).usage == Usage()
+    with pytest.raises(InputError, match="from 0 to 1"):
+        Hybrid(rules, judge, rules_weight=2)
