@@ -1,0 +1,323 @@
+"""Calibrating a prompt template on rows of values: beam search by written gradients, after ProTeGi.
+
+Pryzant and others (2023), "Automatic prompt optimization with 'gradient descent' and beam search",
+arXiv 2305.03495. Added here: rows held out from the search decide whether a template is taken over
+the original, and only if its gain is significant; a second judge, if there is one, is asked on
+those alone. How templates are tried is in `trials.py`, rewritten in `rewriting.py`, chosen in
+`selection.py`; the tree that results is in `search_tree.py`.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
+from typing import Literal
+
+from textevolve.errors import BudgetError, InputError
+from textevolve.evaluation import EvaluationResult, Evaluator, Failure
+from textevolve.events import Listener, StepFinished, silence
+from textevolve.llm.meter import Meter
+from textevolve.llm.model import Model
+from textevolve.loops.attempt import Status
+from textevolve.loops.examples import Example, Material
+from textevolve.loops.grading import Metric
+from textevolve.loops.rewriting import (
+    Rewritten,
+    Rules,
+    share_out,
+    write_instructions,
+    write_successor,
+)
+from textevolve.loops.search_tree import CalibrationResult, Gain, Node, Placing, Stage
+from textevolve.loops.selection import (
+    Standing,
+    choose_best,
+    count_pulls,
+    draw_rows,
+    try_fast,
+    try_ucb,
+)
+from textevolve.loops.trials import Judged, Laboratory, Outcome, stop_if_skipped
+
+SEED = 0
+ROUND: Literal["round"] = "round"
+FINALS: Literal["finals"] = "finals"
+
+Compare = Callable[[Sequence[float], Sequence[float]], Gain]
+"""What a paired comparison of two lists of scores says, NaN for a missing one: first less second.
+Handed in, since statistics live above the loops."""
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """How to search. `minibatch` rows find faults, `selection_minibatch` rows choose the beam, and
+    `final_minibatch` rows of training choose the template that goes into validation."""
+
+    beam: int = 4
+    depth: int = 5
+    minibatch: int = 5
+    selection_minibatch: int = 6
+    final_minibatch: int = 20
+    gradient_depth: int = 10
+    successors: int = 5
+    selection: Literal["fast", "ucb"] = "fast"
+    judged: Judged = "seed"
+    seed: int = 0
+    temperature: float | None = 0.0
+    max_output_tokens: int = 512
+
+    def __post_init__(self) -> None:
+        for name in (
+            *("beam", "depth", "minibatch", "selection_minibatch", "final_minibatch"),
+            *("gradient_depth", "successors", "max_output_tokens"),
+        ):
+            if getattr(self, name) < 1:
+                raise InputError(f"{name} must be 1 or more, not {getattr(self, name)}")
+        if self.selection not in ("fast", "ucb"):
+            raise InputError(f"selection must be fast or ucb, not '{self.selection}'")
+        if self.judged not in ("seed", "filled", "template"):
+            raise InputError(f"judged must be seed, filled or template, not '{self.judged}'")
+
+
+@dataclass(frozen=True)
+class Means:
+    """What the search works with. `generator` answers the prompts, `editor` writes instructions and
+    templates. At least one of `evaluator` and `metric`; with both the metric gives the scores and
+    the evaluator the reasons. `second_judge` is never optimised against. `seconds`: of wall time.
+    """
+
+    generator: Model
+    editor: Model
+    compare: Compare
+    evaluator: Evaluator | None = None
+    metric: Metric | None = None
+    second_judge: Evaluator | None = None
+    in_flight: int = 64
+    seconds: float | None = None
+    listener: Listener = silence
+
+
+async def search_template(material: Material, plan: Plan, means: Means) -> CalibrationResult:
+    """The best template that the search finds, and whether it may replace the original.
+
+    Raises:
+        InputError: there is neither an evaluator nor a metric.
+        FatalModelError: no call can succeed; what was answered is in the journal.
+    """
+    if means.evaluator is None and means.metric is None:
+        raise InputError("give an evaluator or a metric: without either nothing can be scored")
+    search = _Search(material, plan, means)
+    try:
+        stopped = await search.climb()
+        await search.decide()
+    except BudgetError as error:
+        return search.result("budget", str(error))
+    return search.result(stopped)
+
+
+@dataclass
+class _Search:
+    """The tree as it grows. `beam` holds numbers of nodes, the best first."""
+
+    material: Material
+    plan: Plan
+    means: Means
+    began: float = field(default_factory=time.monotonic)
+    beam: list[int] = field(default_factory=lambda: [SEED])
+    leader: int = SEED
+    gain: Gain | None = None
+    second: Gain | None = None
+    rounds: int = 0
+    tried: int = 0
+    scored: int = 0
+    reason: str = ""
+    instructed: bool = False
+
+    def __post_init__(self) -> None:
+        plan, means = self.plan, self.means
+        self.nodes = [Node(SEED, self.material.template, None, 0)]
+        self.editor = Meter(means.editor)
+        seed = self.material.template
+        self.rules = Rules(seed, self.material.names, self.material.columns, plan.seed)
+        self.laboratory = Laboratory(
+            seed_template=seed,
+            generator=means.generator,
+            evaluator=means.evaluator,
+            metric=means.metric,
+            judged=plan.judged,
+            temperature=plan.temperature,
+            max_output_tokens=plan.max_output_tokens,
+            seed=plan.seed,
+            in_flight=means.in_flight,
+            listener=means.listener,
+            deadline=None if means.seconds is None else self.began + means.seconds,
+        )
+
+    async def climb(self) -> Status:
+        """Rounds, until no new template enters the beam or there were enough of them. One without
+        any instructions, because answers failed, has shown nothing, and does not end it."""
+        for number in range(1, self.plan.depth + 1):
+            self.rounds = number
+            fresh = await self.expand(number)
+            entered = await self.select(number, fresh) if fresh else False
+            self.means.listener(StepFinished("", ROUND, self.result("stopped")))
+            if self.instructed and not entered:
+                return "converged"
+        return "max_iterations" if self.scored else "failed"
+
+    async def expand(self, number: int) -> list[int]:
+        """Find faults of every template in the beam, write its successors; gives the new nodes."""
+        plan, training = self.plan, self.material.training
+        pairs: list[tuple[int, Example]] = []
+        for parent in self.beam:
+            drawn = draw_rows(len(training), plan.minibatch, plan.seed, "explore", number, parent)
+            pairs += [(parent, training[row]) for row in drawn]
+        outcomes = await self.try_nodes(pairs, reasons=True)
+        seen: dict[int, list[Outcome]] = {parent: [] for parent in self.beam}
+        for (parent, _), outcome in zip(pairs, outcomes, strict=True):
+            seen[parent].append(outcome)
+        criticised = await self.laboratory.ask_all(
+            "instructions", [partial(self.criticise, p, o) for p, o in seen.items()]
+        )
+        stop_if_skipped(criticised)
+        self.instructed = not all(isinstance(found, Failure) for found in criticised)
+        orders: list[tuple[int, tuple[str, ...], int]] = []
+        for parent, instructions in zip(seen, criticised, strict=True):
+            if isinstance(instructions, Failure):
+                note = f"round {number}: no instructions: {instructions.reason}"
+                self.nodes[parent] = self.nodes[parent].noted(note)
+                continue
+            shares = share_out(instructions, plan.successors, plan.seed + number)
+            orders += [(parent, share, number * 1000 + k) for k, share in enumerate(shares)]
+        made = await self.laboratory.ask_all(
+            "successors", [partial(self.rewrite, *order) for order in orders]
+        )
+        added = [
+            self.add(parent, number, share, new)
+            for (parent, share, _), new in zip(orders, made, strict=True)
+        ]
+        stop_if_skipped(made)
+        return [node for node in added if node is not None]
+
+    async def criticise(self, parent: int, outcomes: Sequence[Outcome]) -> tuple[str, ...]:
+        text, most = self.nodes[parent].text, self.plan.gradient_depth
+        return await write_instructions(self.editor, text, outcomes, self.rules, most)
+
+    async def rewrite(self, parent: int, instructions: tuple[str, ...], sample: int) -> Rewritten:
+        text = self.nodes[parent].text
+        return await write_successor(self.editor, text, instructions, self.rules, sample)
+
+    def add(
+        self, parent: int, number: int, instructions: tuple[str, ...], new: Rewritten | Failure
+    ) -> int | None:
+        """Keep what was made as a node; gives its number if it can compete."""
+        if isinstance(new, Failure):
+            new = Rewritten(None, instructions, new.reason)
+        text, fault = new.text or "", new.fault
+        for node in self.nodes:
+            if text and not fault and not node.fault and node.text.strip() == text.strip():
+                fault = f"the same text as template {node.number}"
+        made = Node(
+            len(self.nodes), text, parent, number, instructions, fault, repaired=new.repaired
+        )
+        self.nodes.append(made)
+        return None if fault else made.number
+
+    async def select(self, number: int, fresh: Sequence[int]) -> bool:
+        """The best of old and new become the beam; whether a new one is among them."""
+        plan, count = self.plan, len(self.material.training)
+        arms = sorted([*self.beam, *fresh])
+        if plan.selection == "ucb":
+            rows = draw_rows(count, count, plan.seed, "select", number)
+            pulls = count_pulls(len(arms), min(plan.selection_minibatch, count))
+            standings = await try_ucb(arms, rows, self.try_rows, width=plan.beam, pulls=pulls)
+        else:
+            rows = draw_rows(count, plan.selection_minibatch, plan.seed, "select", number)
+            standings = await try_fast(arms, rows, self.try_rows)
+        self.beam = choose_best(standings, plan.beam) or self.beam
+        self.leader = self.beam[0]
+        self.place(ROUND, number, standings, self.beam)
+        return any(node in fresh for node in self.beam)
+
+    async def decide(self) -> None:
+        """Choose one template of the last beam, and weigh it against the original on rows that the
+        search has not seen."""
+        if self.beam == [SEED]:
+            return
+        plan, count = self.plan, len(self.material.training)
+        rows = draw_rows(count, plan.final_minibatch, plan.seed, FINALS)
+        finalists = sorted({SEED, *self.beam})
+        standings = await try_fast(finalists, rows, self.try_rows)
+        chosen = choose_best(standings, 1)
+        self.place(FINALS, self.rounds, standings, chosen)
+        self.leader = chosen[0] if chosen else self.leader
+        if self.leader != SEED:
+            await self.validate()
+
+    async def validate(self) -> None:
+        rows = self.material.validation
+        pairs = [(node, example) for node in (self.leader, SEED) for example in rows]
+        outcomes = await self.try_nodes(pairs)
+        scores = [_number(outcome.score) for outcome in outcomes]
+        self.gain = self.means.compare(scores[: len(rows)], scores[len(rows) :])
+        if self.means.second_judge is not None:
+            texts = {n: o.output for n, o in enumerate(outcomes) if o.output is not None}
+            found = await self.laboratory.judge(self.means.second_judge, self.named(pairs), texts)
+            results = [found.get(n) for n in range(len(pairs))]
+            scores = [r.score if isinstance(r, EvaluationResult) else math.nan for r in results]
+            self.second = self.means.compare(scores[: len(rows)], scores[len(rows) :])
+
+    async def try_rows(self, trials: Sequence[tuple[int, int]]) -> list[float | None]:
+        training = self.material.training
+        outcomes = await self.try_nodes([(node, training[row]) for node, row in trials])
+        return [outcome.score for outcome in outcomes]
+
+    async def try_nodes(
+        self, pairs: Sequence[tuple[int, Example]], *, reasons: bool = False
+    ) -> list[Outcome]:
+        outcomes = await self.laboratory.try_all(self.named(pairs), reasons=reasons)
+        for outcome in outcomes:
+            self.tried += 1
+            if outcome.failure is None:
+                self.scored += 1
+            elif not self.reason:
+                self.reason = outcome.failure.reason
+        return outcomes
+
+    def named(self, pairs: Sequence[tuple[int, Example]]) -> list[tuple[str, Example]]:
+        return [(self.nodes[node].text, example) for node, example in pairs]
+
+    def place(
+        self, where: Stage, number: int, standings: Sequence[Standing], kept: Sequence[int]
+    ) -> None:
+        for s in standings:
+            placing = Placing(where, number, s.mean, len(s.present), len(s.scores), s.arm in kept)
+            node = self.nodes[s.arm]
+            self.nodes[s.arm] = replace(node, placings=(*node.placings, placing))
+
+    def result(self, stopped: Status, reason: str = "") -> CalibrationResult:
+        if stopped == "failed":
+            reason = reason or self.reason
+        return CalibrationResult(
+            nodes=tuple(self.nodes),
+            beam=tuple(self.beam),
+            leader=self.leader,
+            stopped=stopped,
+            reason=reason,
+            rounds=self.rounds,
+            names=self.material.names,
+            rows=(len(self.material.training), len(self.material.validation)),
+            gain=self.gain,
+            second=self.second,
+            tried=self.tried,
+            failed=self.tried - self.scored,
+            usage=self.editor.usage + self.laboratory.usage,
+            seconds=time.monotonic() - self.began,
+        )
+
+
+def _number(score: float | None) -> float:
+    return math.nan if score is None else score

@@ -1,0 +1,79 @@
+"""Prompt templates of the user's: which placeholders they have, filling them, keeping them.
+
+`{name}` and `{{ name }}` are placeholders where `name` is a column of the data. Every other brace
+is text and stays as it is, so a template may hold JSON, code, or Jinja that is meant for someone
+else. Nothing is ever evaluated, and a value that is filled in is not read for placeholders again.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Mapping, Sequence
+from functools import lru_cache
+
+from textevolve.errors import InputError
+
+_LOOKS_LIKE_ONE = re.compile(r"\{\{\s*([^\W\d]\w*)\s*\}\}|\{([^\W\d]\w*)\}")
+
+
+def find_placeholders(text: str, columns: Collection[str]) -> tuple[str, ...]:
+    """The columns that the template shows, each once, in the order in which they appear."""
+    if not columns:
+        return ()
+    found = (match[1] or match[2] for match in _pattern(tuple(sorted(columns))).finditer(text))
+    return tuple(dict.fromkeys(found))
+
+
+def require_placeholders(text: str, columns: Collection[str]) -> tuple[str, ...]:
+    """As `find_placeholders`.
+
+    Raises:
+        InputError: there is none, so that every row would make the same prompt.
+    """
+    if not text.strip():
+        raise InputError("the template is blank")
+    if found := find_placeholders(text, columns):
+        return found
+    named = ", ".join(f"{{{name}}}" for name in sorted(columns)) or "none: the data has no columns"
+    raise InputError(f"the template has no placeholder; with these data there can be: {named}")
+
+
+def fill(text: str, values: Mapping[str, str]) -> str:
+    """The template with every placeholder of `values` filled in, in one pass."""
+    if not values:
+        return text
+    pattern = _pattern(tuple(sorted(values)))
+    return pattern.sub(lambda match: values[match[1] or match[2]], text)
+
+
+def find_fault(text: str, seed: str, names: Sequence[str], columns: Collection[str] = ()) -> str:
+    """What is wrong with the placeholders of a rewritten template; empty where nothing is.
+
+    `names`: those of `seed`, all of which have to be kept. Others may not appear, be they columns
+    or not, unless they stand in `seed` too, where they are plain text.
+    """
+    lost = [name for name in names if name not in find_placeholders(text, names)]
+    if lost:
+        return f"the placeholder {_spell(lost)} is missing; it has to stay, spelt exactly so"
+    others = [name for name in columns if name not in names]
+    invented = [*find_placeholders(text, others), *_similar(text)]
+    known = {*names, *_similar(seed)}
+    if new := [name for name in dict.fromkeys(invented) if name not in known]:
+        return f"there is no placeholder {_spell(new)}; use only {_spell(names)}"
+    return ""
+
+
+def _similar(text: str) -> list[str]:
+    """Names that stand in braces as a placeholder would."""
+    return [match[1] or match[2] for match in _LOOKS_LIKE_ONE.finditer(text)]
+
+
+def _spell(names: Sequence[str]) -> str:
+    return ", ".join(f"{{{name}}}" for name in names)
+
+
+@lru_cache(maxsize=64)
+def _pattern(names: tuple[str, ...]) -> re.Pattern[str]:
+    """The longer names first, though the closing brace already keeps them apart."""
+    either = "|".join(re.escape(name) for name in sorted(names, key=len, reverse=True))
+    return re.compile(rf"\{{\{{\s*({either})\s*\}}\}}|\{{({either})\}}")

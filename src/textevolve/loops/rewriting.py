@@ -1,0 +1,234 @@
+"""From judged outputs to instructions for the template, and from those to new templates.
+
+Both are calls to a model. What they show of templates, outputs, labels and reasons stands in
+fences; an instruction is a model's text as well, and is fenced when it is applied.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import cache
+from typing import Annotated
+
+from pydantic import BaseModel, ConfigDict, Field, StringConstraints, create_model
+
+from textevolve.errors import AnswerError
+from textevolve.llm.fence import disarm, draw_nonce, fence
+from textevolve.llm.model import Message, Model, Request, Response
+from textevolve.llm.structured import ask_structured
+from textevolve.llm.template import Template, load_template
+from textevolve.loops.placeholders import find_fault
+from textevolve.loops.selection import shuffle
+from textevolve.loops.trials import Outcome
+
+_VARIABLES = {
+    "calibrate_instructions": ("placeholders", "template", "examples", "most"),
+    "calibrate_successor": ("template", "instructions", "placeholders"),
+    "calibrate_again": ("fault",),
+}
+TEXT_SHOWN = 1500
+INSTRUCTIONS_TOKENS = 1000
+EXTRA_TOKENS = 600
+SAMPLING = 0.8
+INSTRUCTION_LENGTH = 600
+
+
+@cache
+def prompt(name: str) -> Template:
+    return load_template("textevolve.loops", name, _VARIABLES[name])
+
+
+@dataclass(frozen=True, slots=True)
+class Rewritten:
+    """A new template, or why there is none. `repaired`: it took a second call."""
+
+    text: str | None
+    instructions: tuple[str, ...]
+    fault: str = ""
+    repaired: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Rules:
+    """What every successor has to respect. `longest`: characters of a template at most."""
+
+    seed_template: str
+    names: tuple[str, ...]
+    columns: tuple[str, ...]
+    seed: int = 0
+
+    @property
+    def longest(self) -> int:
+        return 3 * len(self.seed_template) + 2000
+
+    @property
+    def max_tokens(self) -> int:
+        """Of an answer: what the longest template may take in any language that is not dense."""
+        return self.longest // 3 + EXTRA_TOKENS
+
+    @property
+    def placeholders(self) -> str:
+        return ", ".join(f"{{{name}}}" for name in self.names)
+
+
+class _Instructions(BaseModel):
+    model_config = ConfigDict(extra="forbid")
+
+    instructions: list[str]
+
+
+_Instruction = Annotated[
+    str, StringConstraints(min_length=1, max_length=INSTRUCTION_LENGTH, strip_whitespace=True)
+]
+
+
+@cache
+def _answer_type(most: int) -> type[_Instructions]:
+    """With the greatest number in the schema, so that a server that follows it stops there."""
+    listed = Annotated[list[_Instruction], Field(min_length=1, max_length=most)]
+    return create_model("_Instructions", __base__=_Instructions, instructions=(listed, ...))
+
+
+async def write_instructions(
+    model: Model, template: str, outcomes: Sequence[Outcome], rules: Rules, most: int
+) -> tuple[str, ...]:
+    """At most `most` instructions, from the outcomes that have a score, the worst of them first.
+
+    Raises:
+        AnswerError: no outcome has a score, or no usable answer came. ModelError, BudgetError: as
+            the model raises them.
+    """
+    scored = [outcome for outcome in outcomes if outcome.score is not None]
+    if not scored:
+        reason = next((o.failure.reason for o in outcomes if o.failure), "nothing was tried")
+        raise AnswerError(f"no output could be scored ({reason})")
+    scored.sort(key=lambda outcome: outcome.score or 0.0)
+    parts = [_parts(outcome) for outcome in scored]
+    texts = [template, *(text for part in parts for _, text in part)]
+    nonce = draw_nonce(texts, rules.seed)
+    asked = prompt("calibrate_instructions").render(
+        placeholders=rules.placeholders,
+        template=_fenced("template", template, nonce),
+        examples=[
+            {
+                "score": f"{outcome.score:.2f}",
+                "text": "".join(_fenced(name, text, nonce) for name, text in part),
+            }
+            for outcome, part in zip(scored, parts, strict=True)
+        ],
+        most=most,
+    )
+    request = Request(
+        messages=(Message("user", (asked,)),),
+        temperature=0.0,
+        max_tokens=INSTRUCTIONS_TOKENS,
+        seed=rules.seed,
+    )
+    answer = await ask_structured(model, request, _answer_type(most))
+    return tuple(dict.fromkeys(answer.value.instructions))
+
+
+def _parts(outcome: Outcome) -> list[tuple[str, str]]:
+    """What is shown of an outcome, each part under its name, cut where it is long."""
+    values = "\n".join(f"{name}: {value}" for name, value in outcome.example.values.items())
+    label = outcome.example.label
+    parts = [
+        ("input", values),
+        ("answer", outcome.output or ""),
+        ("expected", "" if label is None else str(label)),
+        ("judgement", outcome.reasons),
+    ]
+    return [(name, _cut(text)) for name, text in parts if text]
+
+
+def share_out(instructions: Sequence[str], count: int, seed: int) -> list[tuple[str, ...]]:
+    """Which instructions each of `count` successors applies: the first all, others seeded parts of
+    them of every size, so that what one instruction is worth can show."""
+    made = [tuple(instructions)]
+    for n in range(1, count):
+        size = 1 + (n - 1) % len(instructions)
+        order = list(range(len(instructions)))
+        shuffle(order, seed, "instructions", n, *instructions)
+        made.append(tuple(instructions[k] for k in sorted(order[:size])))
+    return made[:count]
+
+
+async def write_successor(
+    model: Model, template: str, instructions: Sequence[str], rules: Rules, sample: int
+) -> Rewritten:
+    """A template in which the instructions are applied. One with a fault, such as a placeholder
+    that is lost or invented, is asked for once again with the fault named.
+
+    Raises:
+        ModelError, BudgetError: as the model raises them.
+    """
+    listed = "\n".join(f"{n}. {text}" for n, text in enumerate(instructions, 1))
+    nonce = draw_nonce((template, listed), rules.seed)
+    asked = prompt("calibrate_successor").render(
+        template=_fenced("template", template, nonce),
+        instructions=_fenced("instructions", listed, nonce),
+        placeholders=rules.placeholders,
+    )
+    request = Request(
+        messages=(Message("user", (asked,)),),
+        temperature=SAMPLING,
+        max_tokens=rules.max_tokens,
+        seed=rules.seed + sample,
+        sample=sample,
+    )
+    applied = tuple(instructions)
+    first = await model(request)
+    text = read_template(first.text, nonce, template)
+    fault = _find_fault(first, text, template, rules)
+    if not fault:
+        return Rewritten(text, applied)
+    again = await model(_ask_again(request, first, fault))
+    text = read_template(again.text, nonce, template)
+    if still := _find_fault(again, text, template, rules):
+        return Rewritten(None, applied, still, repaired=True)
+    return Rewritten(text, applied, repaired=True)
+
+
+def _ask_again(request: Request, response: Response, fault: str) -> Request:
+    said = prompt("calibrate_again").render(fault=fault)
+    messages = (
+        *request.messages,
+        Message("assistant", (_cut(response.text) or "(nothing)",)),
+        Message("user", (said,)),
+    )
+    return replace(request, messages=messages)
+
+
+def read_template(answer: str, nonce: str, parent: str) -> str:
+    """The template in an answer, without what models like to put around one."""
+    lines = answer.replace("\u2060", "" if "\u2060" not in parent else "\u2060").splitlines()
+    lines = [line for line in lines if nonce not in line]
+    while lines and not lines[0].strip():
+        del lines[0]
+    while lines and not lines[-1].strip():
+        del lines[-1]
+    wrapped = len(lines) > 2 and lines[0].startswith("```") and lines[-1].strip() == "```"
+    if wrapped and not parent.lstrip().startswith("```"):
+        lines = lines[1:-1]
+    return "\n".join(lines).strip()
+
+
+def _find_fault(response: Response, text: str, template: str, rules: Rules) -> str:
+    if response.finish_reason == "length":
+        return "it was cut at the limit of its length, make it shorter"
+    if not text:
+        return "it is empty"
+    if len(text) > rules.longest:
+        return f"it has {len(text)} characters, and {rules.longest} are the most there may be"
+    if fault := find_fault(text, rules.seed_template, rules.names, rules.columns):
+        return fault
+    return "it is the same as before" if text == template.strip() else ""
+
+
+def _fenced(name: str, text: str, nonce: str) -> str:
+    return fence(name, disarm(text, nonce)[0], nonce)
+
+
+def _cut(text: str) -> str:
+    return text if len(text) <= TEXT_SHOWN else text[:TEXT_SHOWN] + "…"

@@ -1,0 +1,167 @@
+"""What a calibration leaves behind: the tree of templates, and what validation says of the best."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import Literal
+
+from textevolve.evaluation import Usage
+from textevolve.loops.attempt import Status
+
+Stage = Literal["round", "finals"]
+FEWEST_PAIRS = 10
+"""Rows of validation with both scores below which no gain is believed."""
+ALPHA = 0.05
+
+
+@dataclass(frozen=True, slots=True)
+class Placing:
+    """How a template did in one selection: the mean of the `scored` out of `asked` trials."""
+
+    stage: Stage
+    round: int
+    mean: float | None
+    scored: int
+    asked: int
+    kept: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Node:
+    """A template. Number 0 is the original, and the only one without a parent.
+
+    `instructions` are those that were applied to the parent. With a `fault` it never competed; its
+    text may then be empty. `repaired`: a first rewrite had a fault and was asked for again.
+    """
+
+    number: int
+    text: str
+    parent: int | None
+    round: int
+    instructions: tuple[str, ...] = ()
+    fault: str = ""
+    repaired: bool = False
+    placings: tuple[Placing, ...] = ()
+    notes: tuple[str, ...] = ()
+
+    @property
+    def score(self) -> float | None:
+        """The mean of its latest selection; means of different selections are of other rows."""
+        return self.placings[-1].mean if self.placings else None
+
+    def noted(self, note: str) -> Node:
+        return replace(self, notes=(*self.notes, note))
+
+
+@dataclass(frozen=True, slots=True)
+class Gain:
+    """A paired comparison on `items` rows that have both scores, out of `rows`.
+
+    `difference` is `first` less `second`, all means over those items, and `low` to `high` its 95 %
+    bootstrap interval; `p` is of an exact or random sign-flip test. NaN where there is none.
+    """
+
+    first: float
+    second: float
+    difference: float
+    low: float
+    high: float
+    p: float
+    items: int
+    rows: int
+
+    @property
+    def significant(self) -> bool:
+        """Whether it is a gain to believe. The test is asked too, since the bootstrap is too sure
+        of itself on few items."""
+        return self.items >= FEWEST_PAIRS and self.low > 0 and self.p <= ALPHA
+
+
+@dataclass(frozen=True, slots=True)
+class CalibrationResult:
+    """The search as a tree, and its outcome.
+
+    `leader` is the best by the training rows. `gain` of it over the original on the validation
+    rows, `second` of the same outputs by the second judge; None where it did not come to that.
+    `rows`: of training and of validation. `tried` counts trials of a template on a row, `failed`
+    those without a score. `seconds` of this sitting.
+    """
+
+    nodes: tuple[Node, ...]
+    beam: tuple[int, ...]
+    leader: int
+    stopped: Status
+    reason: str
+    rounds: int
+    names: tuple[str, ...]
+    rows: tuple[int, int]
+    gain: Gain | None
+    second: Gain | None
+    tried: int
+    failed: int
+    usage: Usage
+    seconds: float
+
+    @property
+    def accepted(self) -> bool:
+        """Whether the leader may replace the original."""
+        return self.leader != 0 and self.gain is not None and self.gain.significant
+
+    @property
+    def template(self) -> str:
+        """The template to use: the leader if it is accepted, else the original."""
+        return self.nodes[self.leader if self.accepted else 0].text
+
+    def children(self, parent: int) -> Iterator[Node]:
+        return (node for node in self.nodes if node.parent == parent)
+
+
+def describe_outcome(result: CalibrationResult) -> str:
+    """Whether there is a better template, in plain words."""
+    if result.stopped == "failed":
+        return f"Nothing could be scored ({result.reason}). The original is kept."
+    ended = f" The search was cut short: {result.reason}." if result.stopped == "budget" else ""
+    if result.stopped == "stopped":
+        ended = " The search was stopped."
+    if result.leader == 0:
+        return (
+            f"No rewritten template did better on the training rows: the original is kept.{ended}"
+        )
+    if result.gain is None:
+        return (
+            f"Template {result.leader} leads on the training rows, but was not validated, so the"
+            f" original is kept.{ended}"
+        )
+    if result.accepted:
+        why = f"The gain is significant: template {result.leader} is taken."
+    elif result.gain.items < FEWEST_PAIRS:
+        why = f"Fewer than {FEWEST_PAIRS} rows can be compared, which is too few to believe a gain:"
+        why += " the original is kept."
+    else:
+        why = "The gain is not significant: the original is kept."
+    return f"{_compared(result.leader, result.gain)} {why}{_second(result.second)}{ended}"
+
+
+def _compared(leader: int, gain: Gain) -> str:
+    if gain.items == 0:
+        return "No validation row has a score under both templates."
+    return (
+        f"On {gain.items} validation rows template {leader} scores {gain.first:.3f}, the original"
+        f" {gain.second:.3f}: a difference of {gain.difference:+.3f}"
+        f" (95 % {gain.low:+.3f} to {gain.high:+.3f}, p {gain.p:.3f})."
+    )
+
+
+def _second(gain: Gain | None) -> str:
+    if gain is None:
+        return ""
+    if gain.items == 0:
+        return " The second judge, which the search never saw, could not score both."
+    verdict = "agrees that it is better" if gain.significant else "sees no significant gain"
+    if gain.high < 0:
+        verdict = "finds it worse, so the first judge may have been played"
+    return (
+        f" The second judge, which the search never saw, {verdict}"
+        f" ({gain.difference:+.3f}, 95 % {gain.low:+.3f} to {gain.high:+.3f})."
+    )

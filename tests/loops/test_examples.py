@@ -1,0 +1,111 @@
+"""Rows become examples, parted by their values; outputs are graded by code."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from textevolve.errors import InputError
+from textevolve.evaluation import Failure
+from textevolve.loops.examples import Example, split_examples, take_material
+from textevolve.loops.grading import grade, name_metric, needs_label, open_metric
+
+VALUES = st.lists(st.integers(0, 60), min_size=2, max_size=40)
+
+
+def make(numbers):
+    return [Example(f"{n}-{k}", {"x": str(n)}, k) for k, n in enumerate(numbers)]
+
+
+@given(VALUES, st.floats(0.05, 0.95))
+def test_the_parts_are_whole_apart_and_do_not_depend_on_the_order(numbers, share):
+    examples = make(numbers)
+    if len(set(numbers)) < 2:
+        return
+    training, held_out = split_examples(examples, share)
+    assert {e.id for e in training} | {e.id for e in held_out} == {e.id for e in examples}
+    assert len(training) + len(held_out) == len(examples)
+    assert training
+    assert held_out
+    assert not {e.values["x"] for e in training} & {e.values["x"] for e in held_out}
+    assert split_examples(examples[::-1], share) == (training, held_out)
+
+
+def test_the_share_is_kept_where_rows_differ():
+    training, held_out = split_examples(make(range(50)), 0.3)
+    assert (len(training), len(held_out)) == (35, 15)
+
+
+def rows(*made):
+    return [(f"values.jsonl:{n}", row) for n, row in enumerate(made, 1)]
+
+
+def test_values_are_text_and_the_label_stays_what_it_is():
+    data = rows({"a": 1, "b": [1, "ü"], "y": 7}, {"a": None, "b": 2, "y": 7}, {"a": 3, "y": 1})
+    taken = take_material("{b}", data[:2], label="y")
+    assert {tuple(e.values.items()) for e in taken.examples} == {
+        (("b", '[1, "ü"]'),),
+        (("b", "2"),),
+    }
+    assert {e.label for e in taken.examples} == {7}
+    assert taken.columns == ("a", "b")
+
+
+def test_rows_that_are_the_same_are_kept_once():
+    taken = take_material("{a}", rows({"a": 1}, {"a": 2}, {"a": 1, "other": 5}))
+    assert len(taken.examples) == 2
+
+
+@pytest.mark.parametrize(
+    ("template", "data", "label", "said"),
+    [
+        ("{a}", [], None, "no data"),
+        ("{a}", [{"a": 1}], None, "two different rows"),
+        ("{a}", [{"a": 1}, {"a": 1}], None, "two different rows"),
+        ("{a}", [{"a": 1}, {"b": 2}], None, r"values.jsonl:2: 'a'.*is missing"),
+        ("{a}", [{"a": 1, "y": 1}, {"a": 2}], "y", r"values.jsonl:2: the label 'y' is missing"),
+        ("{a}", [{"a": 1}, {"a": 2}], "y", "no row has the label 'y'"),
+        ("{a} {y}", [{"a": 1, "y": 1}, {"a": 2, "y": 2}], "y", "shows the label"),
+        ("{c}", [{"a": 1}, {"a": 2}], None, "no placeholder"),
+        ("{a}", [{"a": "\ud800"}, {"a": 2}], None, "surrogate"),
+    ],
+)
+def test_data_that_cannot_be_used_are_refused(template, data, label, said):
+    with pytest.raises(InputError, match=said):
+        take_material(template, rows(*data), label=label)
+
+
+@pytest.mark.parametrize(
+    ("metric", "output", "label", "score"),
+    [
+        ("exact", " 7\n", 7, 1.0),
+        ("exact", "7.", 7, 0.0),
+        ("regex:^\\d+$", "42", None, 1.0),
+        ("regex:answer: {label}$", "the answer: a.b", "a.b", 1.0),
+        ("regex:answer: {label}$", "the answer: axb", "a.b", 0.0),
+        ("operator:eq", "a", "a", 1.0),
+    ],
+)
+def test_metrics_grade_an_output(metric, output, label, score):
+    assert grade(open_metric(metric), output, label).score == score
+
+
+@pytest.mark.parametrize("given", [2.0, -1, float("nan"), "much", None])
+def test_what_is_no_score_has_failed(given):
+    outcome = grade(lambda output, label: given, "x", "y")
+    assert isinstance(outcome, Failure)
+
+
+@pytest.mark.parametrize(
+    "metric", ["exactly", "regex:(", "nowhere:found", "json:nothing", "string:digits", ":x"]
+)
+def test_a_metric_that_is_not_there_is_refused(metric):
+    with pytest.raises(InputError):
+        open_metric(metric)
+
+
+def test_which_metrics_need_a_label():
+    assert needs_label("exact")
+    assert needs_label("regex:{label}")
+    assert not needs_label("regex:a")
+    assert not needs_label("json:loads")
+    assert name_metric(open_metric("json:loads")) == "json:loads"
