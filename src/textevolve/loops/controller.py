@@ -1,0 +1,108 @@
+"""When a loop stops, and which outputs are no honest attempts: decisions on plain numbers.
+
+Nothing is asked here, and no attempt is made.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from textevolve.errors import InputError
+from textevolve.loops.attempt import Status
+from textevolve.loops.likeness import WORDS_COMPARED, likeness
+
+OSCILLATION_LIMIT = 0.01
+NEAR_COPY = 0.998
+"""Likeness to the attempt before from which one counts as a copy; a word put into a text of two
+hundred is a change."""
+
+SHRUNK, GROWN = 0.1, 10.0
+"""A revision of less or more than so many times the length before is absurd."""
+
+LONGEST = 100_000
+"""Characters above which a first attempt is absurdly long."""
+
+
+@dataclass(frozen=True, slots=True)
+class Stopping:
+    """When to stop.
+
+    `threshold`: the score that is good enough. Converged: the best of the last
+    `convergence_window` scores is not `min_improvement` above the best before them. Oscillating:
+    the last three scores turn back, their variance is above `oscillation_limit`, and the last is
+    not a new best; None: never.
+
+    Raises:
+        InputError: a value out of range.
+    """
+
+    threshold: float = 0.8
+    max_iterations: int = 3
+    min_improvement: float = 0.05
+    convergence_window: int = 2
+    oscillation_limit: float | None = OSCILLATION_LIMIT
+
+    def __post_init__(self) -> None:
+        for name in ("threshold", "min_improvement"):
+            if not 0 <= getattr(self, name) <= 1:
+                value = getattr(self, name)
+                raise InputError(f"{name} must be from 0 to 1, not {value}")
+        for name in ("max_iterations", "convergence_window"):
+            if getattr(self, name) < 1:
+                raise InputError(f"{name} must be 1 or more, not {getattr(self, name)}")
+        if self.oscillation_limit is not None and not self.oscillation_limit >= 0:
+            raise InputError(f"oscillation_limit must be 0 or more, not {self.oscillation_limit}")
+
+    def decide(
+        self, scores: Sequence[float], iterations: int, *, acceptable: bool = True
+    ) -> Status | None:
+        """What the loop ends with, or None where it goes on.
+
+        `scores` are those of the attempts that have one, in order; `iterations` counts all.
+        `acceptable` is False where the last attempt fails a gate, whatever its score.
+        """
+        if scores and acceptable and scores[-1] >= self.threshold:
+            return "accepted"
+        if self._oscillates(scores):
+            return "oscillating"
+        if self._converged(scores):
+            return "converged"
+        if iterations >= self.max_iterations:
+            return "max_iterations" if scores else "failed"
+        return None
+
+    def _converged(self, scores: Sequence[float]) -> bool:
+        window = self.convergence_window
+        if len(scores) <= window:
+            return False
+        gain = max(scores[-window:]) - max(scores[:-window])
+        return gain < self.min_improvement
+
+    def _oscillates(self, scores: Sequence[float]) -> bool:
+        if self.oscillation_limit is None or len(scores) < 3:
+            return False
+        one, two, three = scores[-3:]
+        turned = (two - one) * (three - two) < 0
+        mean = (one + two + three) / 3
+        variance = ((one - mean) ** 2 + (two - mean) ** 2 + (three - mean) ** 2) / 3
+        gained = three - max(scores[:-1]) >= self.min_improvement > 0
+        return turned and variance > self.oscillation_limit and not gained
+
+
+def notice_degenerate(output: str, previous: str | None) -> str | None:
+    """What is wrong with an output as an attempt, by length and likeness alone; None: nothing."""
+    if not output.strip():
+        return "empty"
+    if previous is None:
+        return f"longer than {LONGEST:,} characters" if len(output) > LONGEST else None
+    ratio = len(output) / len(previous)
+    if ratio < SHRUNK:
+        return f"absurdly short: {len(output)} characters after {len(previous)}"
+    if ratio > GROWN and len(output) > 1000:
+        return f"absurdly long: {len(output):,} characters after {len(previous):,}"
+    ours, theirs = output.casefold().split(), previous.casefold().split()
+    same_end = ours[WORDS_COMPARED:] == theirs[WORDS_COMPARED:]
+    if same_end and likeness(output, previous) >= NEAR_COPY:
+        return "a near copy of the attempt before"
+    return None

@@ -1,0 +1,375 @@
+"""Optimize: generate, judge, revise by what the judge asked for, keep the best.
+
+When to stop is decided in `controller.py`, which generator asks a model is `generation.py`. What
+the judge says reaches the generator as a list of instructions, and nothing else of the history
+does.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass, field
+from time import perf_counter
+from typing import Any, TypeVar
+
+from textevolve.errors import (
+    BudgetError,
+    FatalModelError,
+    InputError,
+    SettingsError,
+    StoreError,
+)
+from textevolve.evaluation import Case, Evaluation, EvaluationResult, Evaluator, Failure, Usage
+from textevolve.events import Listener, StepFinished, StepStarted, silence
+from textevolve.loops.attempt import Attempt, Generator, Status, best_attempt
+from textevolve.loops.controller import OSCILLATION_LIMIT, Stopping, notice_degenerate
+from textevolve.loops.likeness import likeness
+from textevolve.loops.rules import FAILED_GATES
+from textevolve.loops.scoring import instructions_of, sampled
+
+T = TypeVar("T")
+RETRY_TEMPERATURE = 1.0
+ATTEMPT, DONE = "attempt", "optimization"
+"""The steps that are announced: each attempt with its `Attempt`, the end with the result."""
+
+Instructions = Callable[[Evaluation, int], Sequence[str]]
+
+
+@dataclass(frozen=True, slots=True)
+class Optimization:
+    """What a loop made of a task. `reason` says in a sentence why it stopped.
+
+    `minimum_score` is apart from why the loop stopped: see `reached_minimum`.
+    """
+
+    task: str
+    status: Status
+    reason: str
+    attempts: tuple[Attempt, ...]
+    threshold: float
+    minimum_score: float | None = None
+    seconds: float = 0.0
+    id: str = ""
+
+    @property
+    def best(self) -> Attempt | None:
+        """The best attempt: the highest score among those that fail no gate, else among all."""
+        return choose_best(self.attempts)
+
+    @property
+    def output(self) -> str | None:
+        return self.best.output if self.best else None
+
+    @property
+    def score(self) -> float | None:
+        return self.best.score if self.best else None
+
+    @property
+    def reached_minimum(self) -> bool | None:
+        """Whether the best score is `minimum_score` or more; None where no minimum was set."""
+        if self.minimum_score is None:
+            return None
+        return self.score is not None and self.score >= self.minimum_score
+
+    @property
+    def usage(self) -> Usage:
+        return sum((attempt.usage for attempt in self.attempts), Usage())
+
+
+def choose_best(attempts: Sequence[Attempt]) -> Attempt | None:
+    """As `best_attempt`; but one that fails a gate is no better than one that does not."""
+    whole = [a for a in attempts if a.score is not None and not _failed_gates(a.evaluation)]
+    return best_attempt(whole or attempts)
+
+
+def _failed_gates(outcome: EvaluationResult | Failure) -> bool:
+    return isinstance(outcome, EvaluationResult) and bool(outcome.metadata.get(FAILED_GATES))
+
+
+async def optimize(
+    task: str,
+    *,
+    generator: Generator,
+    evaluator: Evaluator,
+    threshold: float = 0.8,
+    max_iterations: int = 3,
+    min_improvement: float = 0.05,
+    convergence_window: int = 2,
+    oscillation_limit: float | None = OSCILLATION_LIMIT,
+    minimum_score: float | None = None,
+    samples: int = 1,
+    second_judge: Evaluator | None = None,
+    seconds: float | None = None,
+    instructions: Instructions = instructions_of,
+    listener: Listener = silence,
+    id: str = "",
+) -> Optimization:
+    """Make the best text for a task that an evaluator can be made to like.
+
+    `samples`: how often each attempt is judged, see `sampled`. `second_judge` judges beside, and
+    nothing is optimised against it. `seconds`: a limit of time for the whole loop, at which a call
+    in flight is given up. What an attempt costs is known of a generator that has a running sum
+    `usage`. An attempt that cannot be generated or judged is recorded and does not end the loop.
+
+    Raises:
+        InputError: the task or a parameter cannot be used.
+        FatalModelError: no call can succeed. SettingsError, StoreError: as of the models.
+    """
+    if not task.strip():
+        raise InputError("the task is blank")
+    if minimum_score is not None and not 0 <= minimum_score <= 1:
+        raise InputError(f"minimum_score must be from 0 to 1, not {minimum_score}")
+    if seconds is not None and not seconds >= 0:
+        raise InputError(f"the limit of seconds must be 0 or more, not {seconds}")
+    stopping = Stopping(
+        threshold, max_iterations, min_improvement, convergence_window, oscillation_limit
+    )
+    judge = sampled(evaluator, samples)
+    loop = _Loop(task, generator, judge, second_judge, instructions, stopping, listener, id)
+    began = perf_counter()
+    status, reason = await loop.run(seconds)
+    attempts = tuple(loop.attempts)
+    result = Optimization(
+        task,
+        status,
+        reason,
+        attempts,
+        threshold,
+        minimum_score,
+        perf_counter() - began,
+        id,
+    )
+    listener(StepFinished(id, DONE, result))
+    return result
+
+
+class _Stop(Exception):
+    """A limit is reached: the loop ends with what it has."""
+
+
+@dataclass
+class _Draft:
+    """An attempt in the making."""
+
+    iteration: int
+    output: str | None = None
+    evaluation: EvaluationResult | Failure | None = None
+    second: EvaluationResult | Failure | None = None
+    usage: Usage = Usage()
+    notes: list[str] = field(default_factory=list[str])
+    instructions: tuple[str, ...] = ()
+
+
+@dataclass
+class _Loop:
+    """The state of one loop, and its steps."""
+
+    task: str
+    generator: Generator
+    judge: Evaluator
+    second_judge: Evaluator | None
+    instructions: Instructions
+    stopping: Stopping
+    listener: Listener
+    id: str
+    attempts: list[Attempt] = field(default_factory=list[Attempt])
+    limit: asyncio.Timeout = field(default_factory=lambda: asyncio.timeout(None))
+    seconds: float | None = None
+
+    async def run(self, seconds: float | None) -> tuple[Status, str]:
+        """Attempts until something ends them; why it did."""
+        self.seconds = seconds
+        self.limit = asyncio.timeout(seconds)
+        try:
+            async with self.limit:
+                while True:
+                    await self._attempt(len(self.attempts) + 1)
+                    if status := self._decide():
+                        return status, _explain(status, self.attempts, self.stopping)
+        except (_Stop, TimeoutError) as error:
+            if isinstance(error, TimeoutError) and not self.limit.expired():
+                raise
+            reason = str(error) or self._time_is_up()
+        return "budget", reason
+
+    def _time_is_up(self) -> str:
+        return f"the limit of {self.seconds:g} seconds is reached"
+
+    def _decide(self) -> Status | None:
+        scores = [a.score for a in self.attempts if a.score is not None]
+        last = self.attempts[-1]
+        acceptable = last.score is not None and not _failed_gates(last.evaluation)
+        return self.stopping.decide(scores, len(self.attempts), acceptable=acceptable)
+
+    async def _attempt(self, iteration: int) -> None:
+        """One attempt, which is recorded however it ends."""
+        began, used = perf_counter(), _used(self.generator)
+        ground = next((a for a in reversed(self.attempts) if a.score is not None), None)
+        draft = _Draft(iteration)
+        try:
+            await self._generate(draft, ground)
+            if draft.output is not None and draft.evaluation is None:
+                await self._judge(draft)
+        except (_Stop, asyncio.CancelledError) as error:
+            if isinstance(error, _Stop) or self.limit.expired():
+                reason = str(error) or self._time_is_up()
+                draft.evaluation = draft.evaluation or Failure("skipped", reason)
+                self._record(draft, began, used, ground)
+            raise
+        self._record(draft, began, used, ground)
+
+    async def _generate(self, draft: _Draft, ground: Attempt | None) -> None:
+        """Set the output, or why there is none. A degenerate one is asked for once more, and the
+        first is kept where the second is no better."""
+        self.listener(StepStarted(self.id, "generate", {"iteration": draft.iteration}))
+        previous = ground.output if ground else None
+        feedback: tuple[str, ...] = ground.metadata["instructions"] if ground else ()
+
+        async def ask(temperature: float | None) -> str | Failure:
+            return await _attempted(
+                lambda: self.generator(
+                    self.task, previous=previous, feedback=feedback, temperature=temperature
+                )
+            )
+
+        made = await ask(None)
+        if isinstance(made, str) and (wrong := notice_degenerate(made, previous)):
+            draft.notes.append(f"degenerate ({wrong}), asked for again")
+            again = await ask(RETRY_TEMPERATURE)
+            still = notice_degenerate(again, previous) if isinstance(again, str) else again.reason
+            if still is None:
+                made = again
+            else:
+                draft.notes.append(f"the second was no better ({still})")
+        if isinstance(made, Failure):
+            draft.evaluation = made
+        elif not made.strip():
+            draft.output = made
+            draft.evaluation = Failure("failed", "the output is empty")
+        else:
+            draft.output = made
+
+    async def _judge(self, draft: _Draft) -> None:
+        """Set the evaluation, and that of the second judge."""
+        assert draft.output is not None
+        self.listener(StepStarted(self.id, "judge", {"iteration": draft.iteration}))
+        case = Case(self.task, (draft.output,), self.id)
+        made = await _attempted(lambda: self.judge(case))
+        if isinstance(made, Failure):
+            draft.evaluation = made
+            return
+        draft.usage += made.usage
+        draft.evaluation = _outcome(made)
+        if getattr(made, "stopped", None) == "budget":  # of a debate that was cut short
+            draft.evaluation = Failure("skipped", "the limits were reached within the debate")
+        if isinstance(draft.evaluation, Failure):
+            if draft.evaluation.kind == "skipped":
+                raise _Stop(draft.evaluation.reason)
+            return
+        draft.instructions = tuple(self.instructions(made, 0))
+        await self._judge_beside(draft, case)
+
+    async def _judge_beside(self, draft: _Draft, case: Case) -> None:
+        if self.second_judge is None:
+            return
+        judge = self.second_judge
+        made = await _attempted(lambda: judge(case))
+        if not isinstance(made, Failure):
+            draft.usage += made.usage
+            made = _outcome(made)
+        draft.second = made
+        if isinstance(made, Failure) and made.kind == "skipped":
+            raise _Stop(made.reason)
+
+    def _record(
+        self, draft: _Draft, began: float, used: Usage | None, ground: Attempt | None
+    ) -> None:
+        spent = _used(self.generator)
+        if spent is not None and used is not None:
+            draft.usage += _difference(spent, used)
+        assert draft.evaluation is not None
+        last = ground.output if ground else None
+        known = draft.output is not None and last is not None
+        attempt = Attempt(
+            iteration=draft.iteration,
+            output=draft.output,
+            evaluation=draft.evaluation,
+            usage=draft.usage,
+            seconds=perf_counter() - began,
+            similarity=likeness(draft.output or "", last or "") if known else None,
+            notes=(*draft.notes, *self._regression(draft)),
+            second=draft.second,
+            metadata={"instructions": draft.instructions},
+        )
+        self.attempts.append(attempt)
+        self.listener(StepFinished(self.id, ATTEMPT, attempt))
+
+    def _regression(self, draft: _Draft) -> list[str]:
+        best = choose_best(self.attempts)
+        if best is None or best.score is None or not isinstance(draft.evaluation, EvaluationResult):
+            return []
+        fall = best.score - draft.evaluation.score
+        least = self.stopping.min_improvement
+        if fall <= 0 or fall < least:
+            return []
+        return [f"{fall:.2f} below attempt {best.iteration}, which is kept"]
+
+
+async def _attempted(work: Callable[[], Awaitable[T]]) -> T | Failure:
+    """What `work` gives, or why it gave nothing; a callable of the user's may raise anything.
+
+    Raises:
+        _Stop: a budget is spent. FatalModelError, SettingsError, StoreError: nothing can go on.
+    """
+    try:
+        return await work()
+    except BudgetError as error:
+        raise _Stop(str(error)) from None
+    except (FatalModelError, SettingsError, StoreError):
+        raise
+    except Exception as error:  # noqa: BLE001
+        ours = type(error).__module__.startswith("textevolve.")
+        told = str(error) if ours else f"{type(error).__name__}: {error}"
+        return Failure("failed", told or type(error).__name__)
+
+
+def _outcome(made: Evaluation) -> EvaluationResult | Failure:
+    outcome: Any = made.result[0] if made.result else Failure("failed", "the judge gave no result")
+    if isinstance(outcome, EvaluationResult) and not 0 <= outcome.score <= 1:
+        return Failure("failed", f"the judge gave the score {outcome.score}, not one from 0 to 1")
+    return outcome
+
+
+def _used(generator: Generator) -> Usage | None:
+    usage: object = getattr(generator, "usage", None)
+    return usage if isinstance(usage, Usage) else None
+
+
+def _difference(now: Usage, before: Usage) -> Usage:
+    known = now.cost is not None and before.cost is not None
+    return Usage(
+        now.calls - before.calls,
+        now.prompt_tokens - before.prompt_tokens,
+        now.cached_tokens - before.cached_tokens,
+        now.completion_tokens - before.completion_tokens,
+        (now.cost or 0.0) - (before.cost or 0.0) if known else None,
+    )
+
+
+def _explain(status: Status, attempts: Sequence[Attempt], stopping: Stopping) -> str:
+    """Why the loop stopped, in a sentence."""
+    last, window = attempts[-1], stopping.convergence_window
+    if status == "accepted":
+        return f"attempt {last.iteration} reached the threshold of {stopping.threshold:g}"
+    if status == "converged":
+        least = stopping.min_improvement
+        return f"the last {window} scores gained less than {least:g} on the best before them"
+    if status == "oscillating":
+        scores = ", ".join(f"{a.score:.2f}" for a in attempts if a.score is not None)
+        return f"the scores go up and down: {scores}"
+    if status == "failed":
+        assert isinstance(last.evaluation, Failure)
+        return f"no attempt has a score; the last: {last.evaluation.reason}"
+    number = len(attempts)
+    return f"{number} attempt{'s' * (number != 1)} made, none reached {stopping.threshold:g}"
