@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from textevolve.api import aevaluate, aevaluate_batch, evaluate, evaluate_batch
-    from textevolve.api_loops import agenerate_profile, generate_profile
+    from textevolve.api_loops import agenerate_profile, ainnovate, generate_profile, innovate
     from textevolve.debate.profile import Agent, Component, Profile, load_profile
     from textevolve.debate.protocol import Debate
     from textevolve.debate.result import DebateResult, Feedback, LabelledTensor, Turn
@@ -51,7 +51,7 @@ __version__ = "0.1.0"
 
 _HOMES = {
     "api": ("aevaluate", "aevaluate_batch", "evaluate", "evaluate_batch"),
-    "api_loops": ("agenerate_profile", "generate_profile"),
+    "api_loops": ("agenerate_profile", "ainnovate", "generate_profile", "innovate"),
     "debate.profile": ("Agent", "Component", "Profile", "load_profile"),
     "debate.protocol": ("Debate",),
     "debate.result": ("DebateResult", "Feedback", "LabelledTensor", "Turn"),
@@ -115,9 +115,11 @@ __all__ = [
     "aevaluate",
     "aevaluate_batch",
     "agenerate_profile",
+    "ainnovate",
     "evaluate",
     "evaluate_batch",
     "generate_profile",
+    "innovate",
     "load_profile",
 ]
 

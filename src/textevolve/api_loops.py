@@ -7,13 +7,94 @@ sync forms also work where an event loop runs already.
 from __future__ import annotations
 
 from pathlib import Path
+from typing import TypedDict, Unpack
 
 from textevolve.engine import sync
 from textevolve.events import Listener, silence
+from textevolve.loops.innovation import Plan
+from textevolve.runs.innovating import (
+    Innovated,
+    Judge,
+    begin_innovation,
+    do_innovation,
+    specify_innovation,
+)
 from textevolve.runs.profiles import GeneratedProfile, begin_profile, write_kept_profile
 from textevolve.settings import Settings, read_settings
 from textevolve.store.repository import open_store
 from textevolve.wiring import Limits
+
+
+class Innovating(TypedDict, total=False):
+    """How an input is refined; see `Plan` for ranges and meaning."""
+
+    outputs: int
+    fresh: int
+    rounds: int
+    min_gain: float
+    patience: int
+    threshold: float | None
+    temperature: float
+    max_answer_tokens: int
+    seconds: float | None
+    seed: int
+
+
+async def ainnovate(
+    input: str,
+    evaluator: Judge = "debate",
+    *,
+    model: str | None = None,
+    listener: Listener = silence,
+    store: str | Path | None = None,
+    limits: Limits = Limits(),
+    settings: Settings | None = None,
+    name: str = "",
+    **plan: Unpack[Innovating],
+) -> Innovated:
+    """Refine an input by what a judge says of its outputs, for as long as their scores rise.
+
+    `evaluator`: a judge's spec, or an evaluator. The same call again is answered from the store,
+    but for what an evaluator of your own does.
+
+    Raises:
+        InputError: the input, the judge or a number cannot be used.
+        FatalModelError: no call can succeed.
+    """
+    chosen = Plan(**plan)
+    settings = _settings(settings, model, store)
+    spec = await specify_innovation(settings, evaluator, chosen, model)
+    async with open_store(Path(store or settings.store)) as opened:
+        run = begin_innovation(opened, spec, input, name=name)
+        return await do_innovation(opened, run, evaluator, chosen, settings, limits, listener)
+
+
+def innovate(
+    input: str,
+    evaluator: Judge = "debate",
+    *,
+    model: str | None = None,
+    listener: Listener = silence,
+    store: str | Path | None = None,
+    limits: Limits = Limits(),
+    settings: Settings | None = None,
+    name: str = "",
+    **plan: Unpack[Innovating],
+) -> Innovated:
+    """`ainnovate`, waited for; also where an event loop runs."""
+    return sync.run(
+        ainnovate(
+            input,
+            evaluator,
+            model=model,
+            listener=listener,
+            store=store,
+            limits=limits,
+            settings=settings,
+            name=name,
+            **plan,
+        )
+    )
 
 
 async def agenerate_profile(

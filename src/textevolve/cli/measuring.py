@@ -124,7 +124,7 @@ def work_on(
 def end(missing: int, skipped: int, noun: str) -> int:
     """Say what is missing, and how to go on; the exit code."""
     if skipped:
-        _say(f"{skipped} {noun} were not asked for within the limits. {_go_on()}")
+        _say(f"{skipped} {noun} were not asked for within the limits. {go_on()}")
     elif missing:
         _say(f"{missing} {noun} are missing; the same command asks again what got no answer")
     return PARTLY if missing else 0
@@ -132,7 +132,7 @@ def end(missing: int, skipped: int, noun: str) -> int:
 
 def stopped() -> int:
     """Say that every answer is kept, and how to go on; the exit code."""
-    _say(f"\nstopped; every answer so far is kept. {_go_on()}")
+    _say(f"\nstopped; every answer so far is kept. {go_on()}")
     return INTERRUPTED
 
 
@@ -197,7 +197,8 @@ def run_facts(store: Store, run: RunRecord) -> dict[str, str]:
     }
 
 
-def _go_on() -> str:
+def go_on() -> str:
+    """A sentence with the command that goes on with what was stopped."""
     return f"Go on with the same command: {shlex.join(['textevolve', *sys.argv[1:]])}"
 
 

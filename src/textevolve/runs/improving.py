@@ -16,13 +16,15 @@ from textevolve.evaluators import open_evaluator, parse_evaluator
 from textevolve.events import Listener, silence
 from textevolve.llm.model import Model
 from textevolve.loops.attempt import prompts_version
-from textevolve.runs.measurement import cases_in_flight, keep_whole
+from textevolve.runs.measurement import keep_whole
 from textevolve.runs.spec import MeasurementSpec, specify_measurement
 from textevolve.runs.work import take_in
 from textevolve.settings import Settings
 from textevolve.store.repository import Store
 from textevolve.store.runs import RunRecord
 from textevolve.wiring import Limits, choose_model, open_models
+
+IN_FLIGHT = 32
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,5 +97,5 @@ async def open_means(
                 )
                 for text in spec.judges
             }
-            in_flight = cases_in_flight(spec, settings)
+            in_flight = settings.concurrency or (settings.local.slots if local else IN_FLIGHT)
             yield Means(model_of(spec.model), judges, in_flight)

@@ -128,7 +128,12 @@ def name_recall(recall: Recall) -> str:
     """The name of a recall, such as `notes.recall`; empty for agents without memories."""
     if recall is nothing:
         return ""
-    named: Any = recall if hasattr(recall, "__qualname__") else type(recall)
+    return name_callable(recall)
+
+
+def name_callable(given: object) -> str:
+    """The module and name of a function, or of the class of any other object."""
+    named: Any = given if hasattr(given, "__qualname__") else type(given)
     return f"{named.__module__}.{named.__qualname__}"
 
 
