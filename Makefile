@@ -30,6 +30,7 @@ lint: $(READY)
 bench: $(READY)
 	$(BIN)/python benchmarks/throughput.py
 	$(BIN)/python benchmarks/import_time.py
+	$(BIN)/python benchmarks/flat_memory.py
 	$(BIN)/python benchmarks/prefix_cache.py
 
 # Needs uv: pip install uv
