@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from textevolve.api import aevaluate, aevaluate_batch, evaluate, evaluate_batch
+    from textevolve.api_calibration import acalibrate, calibrate
     from textevolve.api_loops import agenerate_profile, ainnovate, generate_profile, innovate
     from textevolve.debate.profile import Agent, Component, Profile, load_profile
     from textevolve.debate.protocol import Debate
@@ -43,6 +44,7 @@ if TYPE_CHECKING:
         Failure,
         Usage,
     )
+    from textevolve.loops.search_tree import CalibrationResult
     from textevolve.memory.recall import Cue, Memory, Recall
     from textevolve.settings import Settings
     from textevolve.wiring import Limits
@@ -51,6 +53,7 @@ __version__ = "0.1.0"
 
 _HOMES = {
     "api": ("aevaluate", "aevaluate_batch", "evaluate", "evaluate_batch"),
+    "api_calibration": ("acalibrate", "calibrate"),
     "api_loops": ("agenerate_profile", "ainnovate", "generate_profile", "innovate"),
     "debate.profile": ("Agent", "Component", "Profile", "load_profile"),
     "debate.protocol": ("Debate",),
@@ -72,6 +75,7 @@ _HOMES = {
         "UnavailableError",
     ),
     "evaluation": ("Case", "Evaluation", "EvaluationResult", "Evaluator", "Failure", "Usage"),
+    "loops.search_tree": ("CalibrationResult",),
     "memory.recall": ("Cue", "Memory", "Recall"),
     "settings": ("Settings",),
     "wiring": ("Limits",),
@@ -83,6 +87,7 @@ __all__ = [
     "Agent",
     "AnswerError",
     "BudgetError",
+    "CalibrationResult",
     "CapabilityError",
     "Case",
     "Component",
@@ -112,10 +117,12 @@ __all__ = [
     "Turn",
     "UnavailableError",
     "Usage",
+    "acalibrate",
     "aevaluate",
     "aevaluate_batch",
     "agenerate_profile",
     "ainnovate",
+    "calibrate",
     "evaluate",
     "evaluate_batch",
     "generate_profile",

@@ -7,7 +7,17 @@ from typing import Annotated
 import typer
 
 import textevolve
-from textevolve.cli import bench, config, doctor, evaluate, innovate, models, profiles, runs
+from textevolve.cli import (
+    bench,
+    calibrate,
+    config,
+    doctor,
+    evaluate,
+    innovate,
+    models,
+    profiles,
+    runs,
+)
 
 app = typer.Typer(
     name="textevolve",
@@ -17,6 +27,7 @@ app = typer.Typer(
     add_completion=False,
 )
 app.command("evaluate")(evaluate.evaluate)
+app.command("calibrate")(calibrate.calibrate)
 app.command("innovate")(innovate.innovate)
 app.add_typer(runs.app, name="runs", help="Show, resume, replay, export and remove runs.")
 app.add_typer(bench.app, name="bench", help="Measure judges before believing them.")

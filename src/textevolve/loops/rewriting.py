@@ -143,11 +143,11 @@ def _parts(outcome: Outcome) -> list[tuple[str, str]]:
 
 
 def share_out(instructions: Sequence[str], count: int, seed: int) -> list[tuple[str, ...]]:
-    """Which instructions each of `count` successors applies: the first all, others seeded parts of
-    them of every size, so that what one instruction is worth can show."""
+    """Which instructions each of `count` successors applies: the first all, the others seeded parts
+    of them of every smaller size, so that what one instruction is worth can show."""
     made = [tuple(instructions)]
     for n in range(1, count):
-        size = 1 + (n - 1) % len(instructions)
+        size = 1 + (n - 1) % max(1, len(instructions) - 1)
         order = list(range(len(instructions)))
         shuffle(order, seed, "instructions", n, *instructions)
         made.append(tuple(instructions[k] for k in sorted(order[:size])))

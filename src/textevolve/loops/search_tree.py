@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Literal
@@ -59,7 +60,8 @@ class Gain:
     """A paired comparison on `items` rows that have both scores, out of `rows`.
 
     `difference` is `first` less `second`, all means over those items, and `low` to `high` its 95 %
-    bootstrap interval; `p` is of an exact or random sign-flip test. NaN where there is none.
+    bootstrap interval, NaN where all differences are the same, so that no draw could vary; `p` is
+    of an exact or random sign-flip test. NaN where there is none.
     """
 
     first: float
@@ -75,7 +77,15 @@ class Gain:
     def significant(self) -> bool:
         """Whether it is a gain to believe. The test is asked too, since the bootstrap is too sure
         of itself on few items."""
-        return self.items >= FEWEST_PAIRS and self.low > 0 and self.p <= ALPHA
+        above = self.low > 0 or (math.isnan(self.low) and self.difference > 0)
+        return self.items >= FEWEST_PAIRS and above and self.p <= ALPHA
+
+    @property
+    def ends(self) -> str:
+        """The interval in words."""
+        if math.isnan(self.low):
+            return "the same on every row"
+        return f"95 % {self.low:+.3f} to {self.high:+.3f}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,7 +159,7 @@ def _compared(leader: int, gain: Gain) -> str:
     return (
         f"On {gain.items} validation rows template {leader} scores {gain.first:.3f}, the original"
         f" {gain.second:.3f}: a difference of {gain.difference:+.3f}"
-        f" (95 % {gain.low:+.3f} to {gain.high:+.3f}, p {gain.p:.3f})."
+        f" ({gain.ends}, p {'< 0.001' if gain.p < 0.001 else f'{gain.p:.3f}'})."
     )
 
 
@@ -159,9 +169,9 @@ def _second(gain: Gain | None) -> str:
     if gain.items == 0:
         return " The second judge, which the search never saw, could not score both."
     verdict = "agrees that it is better" if gain.significant else "sees no significant gain"
-    if gain.high < 0:
+    if gain.high < 0 or (math.isnan(gain.high) and gain.difference < 0):
         verdict = "finds it worse, so the first judge may have been played"
     return (
         f" The second judge, which the search never saw, {verdict}"
-        f" ({gain.difference:+.3f}, 95 % {gain.low:+.3f} to {gain.high:+.3f})."
+        f" ({gain.difference:+.3f}, {gain.ends})."
     )

@@ -1,0 +1,302 @@
+"""`textevolve calibrate` and its Python form as they are used, on the scripted server."""
+
+import json
+import re
+import signal
+
+import pytest
+
+from textevolve import CalibrationResult, acalibrate, calibrate
+from textevolve.engine import sync
+from textevolve.errors import InputError
+from textevolve.llm.testing import Answer
+from textevolve.loops.calibration import Plan
+from textevolve.runs.calibrating import (
+    choose_scorers,
+    compare_scores,
+    read_material,
+    specify_calibration,
+)
+from textevolve.runs.calibrating_estimate import count_most, estimate_calibration
+from textevolve.settings import Settings
+
+TEMPLATE = 'What is {n} and {n} more? As JSON: {"sum": 0}\n'
+HELPS, IDLE = "Add carefully.", "Be friendly <b>always</b>."
+SMALL = ("--beam", 2, "--depth", 2, "--successors", 3, "--minibatch", 3)
+
+
+def part(text, name):
+    return re.search(rf"\[\[\w+ {name}\]\]\n(.*?)\n\[\[/", text, re.DOTALL)[1]
+
+
+class Scripted:
+    """Sums are right only where the prompt says what helps; half of the rewrites lose {n} first."""
+
+    def __init__(self, instructions=(IDLE, HELPS)):
+        self.instructions = list(instructions)
+
+    def __call__(self, body, number):
+        said = body["messages"][-1]["content"]
+        if "Write at most" in said:
+            return json.dumps({"instructions": self.instructions})
+        if said.startswith("That cannot be used") or "You rewrite a prompt" in said:
+            first = body["messages"][0]["content"]
+            lines = [line.split(". ", 1)[1] for line in part(first, "instructions").splitlines()]
+            return "\n".join([part(first, "template"), *lines])
+        if said.startswith("What is"):
+            n = int(re.search(r"What is (\d+)", said)[1])
+            return str(2 * n) if HELPS in said else f"about {n}"
+        if body.get("max_tokens") == 1:
+            judged = part(said, "response")
+            return Answer(yes=0.9 if judged.isdigit() else 0.2)
+        return None
+
+
+@pytest.fixture
+def files(home):
+    (home / "template.txt").write_text(TEMPLATE)
+    rows = [{"n": n, "sum": 2 * n} for n in range(40)]
+    (home / "values.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return home
+
+
+@pytest.fixture
+def scripted(server):
+    server.script = Scripted()
+    return server
+
+
+def command(model, *more):
+    return ("calibrate", "template.txt", "--data", "values.jsonl", "-m", model, *SMALL, *more)
+
+
+EXACT = ("--metric", "exact", "--label", "sum")
+
+
+def test_the_better_template_is_found_shown_and_written(cli, files, scripted, model):
+    outputs = ("-o", "best.txt", "-o", "all.json", "-o", "page.html")
+    ended = cli(*command(model, *EXACT, *outputs))
+    assert ended.code == 0
+    assert "The gain is significant" in ended.out
+    assert "original" in ended.out
+    assert f"- {HELPS}" in ended.out
+    assert "round 1: " in ended.err
+    best = (files / "best.txt").read_text()
+    assert best.startswith(TEMPLATE.strip())
+    assert HELPS in best
+    found = json.loads((files / "all.json").read_text())
+    assert found["accepted"]
+    assert found["template"].strip() == best.strip()
+    assert found["nodes"][0]["parent"] is None
+    assert all(node["parent"] < node["number"] for node in found["nodes"][1:])
+    page = (files / "page.html").read_text()
+    assert "Template 1" in page
+    assert "&lt;b&gt;always" in page
+    assert "<b>always" not in page
+    assert "<script" not in page
+
+
+def test_where_nothing_helps_the_original_is_written(cli, files, scripted, model):
+    scripted.script = Scripted([IDLE])
+    ended = cli(*command(model, *EXACT, "-o", "best.txt", "-o", "page.html"))
+    assert ended.code == 0
+    assert "the original is kept" in ended.out
+    assert (files / "best.txt").read_text() == TEMPLATE
+
+
+def test_the_same_command_again_asks_nothing(cli, files, scripted, model):
+    first = cli(*command(model, *EXACT, "--json"))
+    asked = scripted.calls
+    second = cli(*command(model, *EXACT, "--json"))
+    assert scripted.calls == asked
+    one, other = json.loads(first.out), json.loads(second.out)
+    assert one.pop("seconds") != other.pop("seconds")
+    assert one == other
+
+
+@pytest.mark.parametrize("calls", [5, 30])
+def test_a_budget_stops_it_and_the_same_command_goes_on(cli, files, scripted, model, calls):
+    whole = json.loads(cli(*command(model, *EXACT, "--json", "--store", "other.db")).out)
+    before = scripted.calls
+    short = cli(*command(model, *EXACT, "--json", "--max-calls", calls))
+    assert short.code == 3
+    found = json.loads(short.out)
+    assert (found["stopped"], found["accepted"]) == ("budget", False)
+    assert scripted.calls - before == calls
+    assert "Go on with the same command" in short.err
+    rest = json.loads(cli(*command(model, *EXACT, "--json")).out)
+    assert rest["nodes"] == whole["nodes"]
+    assert rest["gain"] == whole["gain"]
+    assert scripted.calls == 2 * before
+
+
+def test_a_judge_by_its_spec_and_a_second_one(cli, files, scripted, model):
+    ended = cli(*command(model, "-e", "probe", "--second-judge", "probe+seed=1", "--json"))
+    assert ended.code == 0
+    found = json.loads(ended.out)
+    assert found["accepted"]
+    assert found["gain"]["difference"] == pytest.approx(0.7, abs=0.01)
+    assert found["second"]["difference"] == pytest.approx(0.7, abs=0.01)
+    assert found["parameters"]["second_judge"] == "probe+seed=1"
+
+
+def test_a_dry_run_asks_nothing(cli, files, scripted, model):
+    ended = cli(*command(model, *EXACT, "--dry-run"))
+    assert ended.code == 0
+    assert scripted.calls == 0
+    assert "28 for training, 12 for validation" in ended.out
+    assert "in selection" in ended.out
+    rows = json.loads(cli(*command(model, *EXACT, "--dry-run", "--json")).out)
+    assert 0 < rows["least"]["calls"] < rows["most"]["calls"]
+
+
+class Careless(Scripted):
+    """Answers everything twice as badly as it may: each list and each template is asked for again,
+    and every new template differs and does better than those before, so that all rounds are run."""
+
+    def __init__(self):
+        super().__init__([HELPS, IDLE, "Third."])
+        self.made = 0
+
+    def __call__(self, body, number):
+        said = body["messages"][-1]["content"]
+        rewriting = "You rewrite a prompt" in body["messages"][0]["content"]
+        if "Write at most" in body["messages"][0]["content"]:
+            return (
+                super().__call__({"messages": body["messages"][:1]}, number)
+                if (len(body["messages"]) > 1)
+                else "no JSON"
+            )
+        if rewriting and len(body["messages"]) == 1:
+            return "without a placeholder"
+        if rewriting:
+            self.made += 1
+            return f"What is {{n}} and {{n}} more, in version {self.made}?"
+        if said.startswith("What is") and "version" in said:
+            return "1" * int(re.search(r"version (\d+)", said)[1])
+        return super().__call__(body, number)
+
+
+def longer_is_better(output, label):
+    return min(1.0, len(output) / 200)
+
+
+@pytest.mark.parametrize("selection", ["fast", "ucb"])
+@pytest.mark.parametrize("evaluator", [None, "probe", "single"])
+@pytest.mark.parametrize("judged", ["seed", "template"])
+def test_the_estimate_is_an_upper_bound(
+    home, server, model, monkeypatch, selection, evaluator, judged
+):
+    monkeypatch.setenv("TEXTEVOLVE_MODEL", model)
+    server.script = Careless()
+    rows = [{"n": n} for n in range(60)]
+    plan = Plan(
+        beam=2,
+        depth=3,
+        successors=2,
+        minibatch=2,
+        selection_minibatch=3,
+        final_minibatch=4,
+        selection=selection,
+        judged=judged,
+    )
+    scorers = choose_scorers(evaluator, longer_is_better, "probe+seed=1")
+    material = read_material(TEMPLATE, rows, scorers)
+    spec = sync.run(specify_calibration(Settings(), material, plan, scorers, model))
+    bound = estimate_calibration(material, spec, plan, scorers, lambda name: None)
+    settings = {name: getattr(plan, name) for name in Plan.__slots__}
+    result = calibrate(
+        TEMPLATE,
+        rows,
+        model=model,
+        evaluator=evaluator,
+        metric=longer_is_better,
+        second_judge="probe+seed=1",
+        store=home / "bound.db",
+        **settings,
+    )
+    most = count_most(plan, len(material.training), len(material.validation))
+    assert (result.rounds, result.stopped) == (3, "max_iterations")
+    assert result.tried == most.outputs
+    assert bound.least.calls <= server.calls <= bound.most.calls
+    assert result.usage.prompt_tokens <= bound.most.prompt_tokens
+    assert result.usage.completion_tokens <= bound.most.completion_tokens
+    if evaluator is None and judged == "seed":  # nothing but outputs that are asked for once more
+        edits = sum("You rewrite" in str(b) or "Write at most" in str(b) for b in server.requests)
+        assert edits == 2 * (most.instructions + most.successors)
+
+
+async def test_python_takes_rows_and_functions(home, scripted, model):
+    rows = [{"n": n, "sum": 2 * n} for n in range(40)]
+    asked = {"model": model, "label": "sum", "store": home / "python.db", "successors": 2}
+    found = await acalibrate(TEMPLATE, rows, metric=lambda out, y: out == str(y), **asked)
+    assert isinstance(found, CalibrationResult)
+    assert found.accepted
+    calls = scripted.calls
+    again = await acalibrate(TEMPLATE, rows[::-1], metric=lambda out, y: out == str(y), **asked)
+    assert again.template == found.template
+    assert scripted.calls == calls  # whatever the order of the rows
+
+
+@pytest.mark.parametrize(
+    ("more", "said"),
+    [
+        (("--metric", "exact"), "name the column of the label"),
+        (("--metric", "exact", "--label", "answer"), "no row has the label 'answer'"),
+        (("--metric", "exactly"), "no metric 'exactly'"),
+        (("-e", "pairwise"), "cannot be compared"),
+        (("-e", "nobody"), "no judge 'nobody'"),
+        (("-e", "probe", "--second-judge", "probe"), "the second judge is the first"),
+        (("--selection", "best"), "selection must be fast or ucb"),
+        (("--beam", "0"), "beam must be 1 or more"),
+        (("--validation", "1"), "between 0 and 1"),
+        (("-o", "best.docx"), "best.docx"),
+        (("--data", "none.jsonl"), "none.jsonl: cannot be read"),
+    ],
+)
+def test_bad_input_is_one_line(cli, files, server, model, more, said):
+    ended = cli(*command(model, *more))
+    assert ended.code == 2
+    assert said in ended.err
+    assert ended.err.count("\n") == 1
+    assert server.calls == 0
+
+
+def test_a_template_without_placeholders_is_refused(cli, files, server, model):
+    (files / "template.txt").write_text('{"json": {"n": 1}}')
+    ended = cli(*command(model, *EXACT))
+    assert ended.code == 2
+    assert "there can be: {n}, {sum}" in ended.err
+
+
+def test_an_interrupt_shows_what_there_is(files, server, scripted, model, spawn):
+    scripted.latency = 0.05
+    process = spawn(*command(model, *EXACT, "--concurrency", 2))
+    for line in process.stderr:
+        if line.startswith("round 1: "):
+            break
+    process.send_signal(signal.SIGINT)
+    out, err = process.communicate(timeout=20)
+    assert process.returncode == 130
+    assert "The search was stopped" in out
+    assert "Go on with the same command" in err
+
+
+def test_comparisons_leave_out_what_is_missing():
+    nan = float("nan")
+    gain = compare_scores([1.0] * 12 + [nan, 1.0], [0.0] * 12 + [1.0, nan])
+    assert (gain.items, gain.rows, gain.difference) == (12, 14, 1.0)
+    assert gain.significant
+    assert not compare_scores([1.0] * 9, [0.0] * 9).significant
+    assert not compare_scores([0.6] * 6 + [0.4] * 6, [0.5] * 12).significant
+    assert not compare_scores([nan], [nan]).significant
+    few_wins = compare_scores([1.0] * 4 + [0.0] * 8, [0.0] * 12)
+    assert few_wins.low > 0  # the bootstrap alone would believe it
+    assert not few_wins.significant
+
+
+def test_a_judge_is_taken_at_its_word_only_as_an_evaluator():
+    with pytest.raises(InputError):
+        choose_scorers("jury", second_judge="jury", judge_model="local/x")
+    assert choose_scorers().evaluator == "single"
+    assert choose_scorers("jury", judge_model="a/b").evaluator == "jury@a/b"
