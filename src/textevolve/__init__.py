@@ -16,7 +16,14 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from textevolve.api import aevaluate, aevaluate_batch, evaluate, evaluate_batch
     from textevolve.api_calibration import acalibrate, calibrate
-    from textevolve.api_loops import agenerate_profile, ainnovate, generate_profile, innovate
+    from textevolve.api_loops import (
+        agenerate_profile,
+        aguide,
+        ainnovate,
+        generate_profile,
+        guide,
+        innovate,
+    )
     from textevolve.debate.profile import Agent, Component, Profile, load_profile
     from textevolve.debate.protocol import Debate
     from textevolve.debate.result import DebateResult, Feedback, LabelledTensor, Turn
@@ -54,7 +61,14 @@ __version__ = "0.1.0"
 _HOMES = {
     "api": ("aevaluate", "aevaluate_batch", "evaluate", "evaluate_batch"),
     "api_calibration": ("acalibrate", "calibrate"),
-    "api_loops": ("agenerate_profile", "ainnovate", "generate_profile", "innovate"),
+    "api_loops": (
+        "agenerate_profile",
+        "aguide",
+        "ainnovate",
+        "generate_profile",
+        "guide",
+        "innovate",
+    ),
     "debate.profile": ("Agent", "Component", "Profile", "load_profile"),
     "debate.protocol": ("Debate",),
     "debate.result": ("DebateResult", "Feedback", "LabelledTensor", "Turn"),
@@ -121,11 +135,13 @@ __all__ = [
     "aevaluate",
     "aevaluate_batch",
     "agenerate_profile",
+    "aguide",
     "ainnovate",
     "calibrate",
     "evaluate",
     "evaluate_batch",
     "generate_profile",
+    "guide",
     "innovate",
     "load_profile",
 ]

@@ -6,12 +6,23 @@ sync forms also work where an event loop runs already.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from pathlib import Path
 from typing import TypedDict, Unpack
 
+from textevolve.api import Parameters
+from textevolve.debate.profile import Profile, load_profile, override
 from textevolve.engine import sync
 from textevolve.events import Listener, silence
+from textevolve.loops.guidance import Plan as GuidePlan
 from textevolve.loops.innovation import Plan
+from textevolve.memory.recall import Recall, nothing
+from textevolve.runs.guiding import (
+    GuidedAnswer,
+    begin_guidance,
+    do_guidance,
+    specify_guidance,
+)
 from textevolve.runs.innovating import (
     Innovated,
     Judge,
@@ -93,6 +104,95 @@ def innovate(
             settings=settings,
             name=name,
             **plan,
+        )
+    )
+
+
+async def aguide(
+    question: str,
+    *,
+    candidates: Iterable[str] = (),
+    profile: str | Path | Profile | None = None,
+    evaluator: Judge | None = None,
+    debate: Parameters | None = None,
+    model: str | None = None,
+    recall: Recall = nothing,
+    proposals: int = 3,
+    temperature: float = 0.0,
+    max_answer_tokens: int = 800,
+    seconds: float | None = None,
+    seed: int = 0,
+    listener: Listener = silence,
+    store: str | Path | None = None,
+    limits: Limits = Limits(),
+    settings: Settings | None = None,
+    name: str = "",
+) -> GuidedAnswer:
+    """Answer a question with a debate about `candidates` as reasoning in the prompt, and without.
+
+    So many `proposals` are drawn where no candidates are given. `debate` sets parameters of the
+    profile, `evaluator` judges both answers. The same call again is answered from the store.
+
+    Raises:
+        InputError: the question, a candidate, the profile or a number cannot be used.
+        FatalModelError: no call can succeed.
+    """
+    plan = GuidePlan(
+        proposals=proposals,
+        temperature=temperature,
+        max_answer_tokens=max_answer_tokens,
+        seconds=seconds,
+        seed=seed,
+    )
+    settings = _settings(settings, model, store)
+    base = profile if isinstance(profile, Profile) else load_profile(profile or settings.profile)
+    whole = override(base, dict(debate or {}))
+    spec = await specify_guidance(settings, whole, evaluator, plan, model, recall)
+    async with open_store(Path(store or settings.store)) as opened:
+        run = begin_guidance(opened, spec, question, tuple(candidates), name=name)
+        return await do_guidance(opened, run, evaluator, plan, settings, limits, listener, recall)
+
+
+def guide(
+    question: str,
+    *,
+    candidates: Iterable[str] = (),
+    profile: str | Path | Profile | None = None,
+    evaluator: Judge | None = None,
+    debate: Parameters | None = None,
+    model: str | None = None,
+    recall: Recall = nothing,
+    proposals: int = 3,
+    temperature: float = 0.0,
+    max_answer_tokens: int = 800,
+    seconds: float | None = None,
+    seed: int = 0,
+    listener: Listener = silence,
+    store: str | Path | None = None,
+    limits: Limits = Limits(),
+    settings: Settings | None = None,
+    name: str = "",
+) -> GuidedAnswer:
+    """`aguide`, waited for; also where an event loop runs."""
+    return sync.run(
+        aguide(
+            question,
+            candidates=candidates,
+            profile=profile,
+            evaluator=evaluator,
+            debate=debate,
+            model=model,
+            recall=recall,
+            proposals=proposals,
+            temperature=temperature,
+            max_answer_tokens=max_answer_tokens,
+            seconds=seconds,
+            seed=seed,
+            listener=listener,
+            store=store,
+            limits=limits,
+            settings=settings,
+            name=name,
         )
     )
 

@@ -13,6 +13,7 @@ from textevolve.cli import (
     config,
     doctor,
     evaluate,
+    guide,
     innovate,
     models,
     profiles,
@@ -28,6 +29,7 @@ app = typer.Typer(
 )
 app.command("evaluate")(evaluate.evaluate)
 app.command("calibrate")(calibrate.calibrate)
+app.command("guide")(guide.guide)
 app.command("innovate")(innovate.innovate)
 app.add_typer(runs.app, name="runs", help="Show, resume, replay, export and remove runs.")
 app.add_typer(bench.app, name="bench", help="Measure judges before believing them.")

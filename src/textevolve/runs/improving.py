@@ -11,29 +11,29 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import Any
 
-from textevolve.evaluation import Case, Evaluator
+from textevolve.evaluation import Evaluator, Usage
 from textevolve.evaluators import open_evaluator, parse_evaluator
 from textevolve.events import Listener, silence
 from textevolve.llm.model import Model
 from textevolve.loops.attempt import prompts_version
 from textevolve.runs.measurement import keep_whole
 from textevolve.runs.spec import MeasurementSpec, specify_measurement
-from textevolve.runs.work import take_in
-from textevolve.settings import Settings
+from textevolve.settings import Price, Settings
 from textevolve.store.repository import Store
 from textevolve.store.runs import RunRecord
-from textevolve.wiring import Limits, choose_model, open_models
+from textevolve.wiring import Limits, ModelOf, choose_model, open_models
 
 IN_FLIGHT = 32
 
 
 @dataclass(frozen=True, slots=True)
 class Means:
-    """What a loop works with: the model that writes, the judges by their specs, and how many calls
-    are worth having in flight."""
+    """What a loop works with: the model that writes, the judges by their specs, how any other model
+    is had, and how many calls are worth having in flight."""
 
     model: Model
     judges: Mapping[str, Evaluator]
+    model_of: ModelOf
     in_flight: int
 
 
@@ -52,13 +52,6 @@ async def specify_loop(
     chosen, why = await choose_model(settings, model)
     prompts = {f"loops.{name}": version for name, version in prompts_version().items()}
     return specify_measurement(kind, judges, chosen, parameters, why, prompts)
-
-
-def begin_loop(
-    store: Store, spec: MeasurementSpec, case: Case, *, name: str = "", source: str = ""
-) -> RunRecord:
-    """The run of a loop over one case: a new one, or the one that is kept already."""
-    return take_in(store, spec, [case], name=name, source=source)
 
 
 def models_used(spec: MeasurementSpec) -> tuple[str, ...]:
@@ -98,4 +91,11 @@ async def open_means(
                 for text in spec.judges
             }
             in_flight = settings.concurrency or (settings.local.slots if local else IN_FLIGHT)
-            yield Means(model_of(spec.model), judges, in_flight)
+            yield Means(model_of(spec.model), judges, model_of, in_flight)
+
+
+def count_calls(number: int, prompt: float, answer: int, price: Price | None) -> Usage:
+    """What so many calls with so many tokens each use, as an estimate has it."""
+    prompts, answers = round(number * prompt), number * answer
+    cost = None if price is None else (prompts * price.input + answers * price.output) / 1e6
+    return Usage(number, prompts, 0, answers, cost)

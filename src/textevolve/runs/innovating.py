@@ -18,11 +18,11 @@ from textevolve.loops.attempt import Attempt
 from textevolve.loops.innovation import Innovation, Plan, innovate, samples_of
 from textevolve.loops.samples import REMARKS_SHOWN, Sample, scores_of
 from textevolve.runs.estimate import SHORT_ANSWER, Estimate, PriceOf
-from textevolve.runs.improving import open_means, specify_loop
+from textevolve.runs.improving import count_calls, open_means, specify_loop
 from textevolve.runs.judge_estimate import CHARACTERS_A_TOKEN, estimate_judge
 from textevolve.runs.spec import MeasurementSpec, name_callable
 from textevolve.runs.work import take_in
-from textevolve.settings import Price, Settings
+from textevolve.settings import Settings
 from textevolve.store.repository import Store
 from textevolve.store.runs import RunRecord
 from textevolve.wiring import Limits
@@ -163,23 +163,17 @@ def estimate_innovation(
     refined = max(800, len(input))
     rounds = min(plan.rounds, 1)
     outputs = plan.outputs * (1 + rounds)
-    least = _calls(outputs, len(input) / 5, short, price) + _judged(
+    least = count_calls(outputs, len(input) / 5, short, price) + _judged(
         outputs, input, short, spec, price_of, longest=False
     )
-    least += _calls(rounds, (REFINING_CHARACTERS + len(input)) / 5, short, price)
+    least += count_calls(rounds, (REFINING_CHARACTERS + len(input)) / 5, short, price)
     outputs = plan.outputs * (1 + plan.rounds) + 2 * plan.fresh
-    most = _calls(2 * outputs, 4 * len(input) / 3, long, price) + _judged(
+    most = count_calls(2 * outputs, 4 * len(input) / 3, long, price) + _judged(
         outputs, input, long, spec, price_of, longest=True
     )
     shown = REFINING_CHARACTERS + remarks + 5 * len(input) + refined
-    most += _calls(4 * plan.rounds, shown / 3, refined, price)
+    most += count_calls(4 * plan.rounds, shown / 3, refined, price)
     return Estimate(1, least, most)
-
-
-def _calls(number: int, prompt: float, answer: int, price: Price | None) -> Usage:
-    prompts, answers = round(number * prompt), number * answer
-    cost = None if price is None else (prompts * price.input + answers * price.output) / 1e6
-    return Usage(number, prompts, 0, answers, cost)
 
 
 def _judged(

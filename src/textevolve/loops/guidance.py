@@ -1,0 +1,264 @@
+"""Guided reasoning: a discussion of possible answers as a chain of thought in the final prompt.
+
+Who discusses, and how, is decided above: the discussion comes in as text. The same question is also
+answered without it, so that what it was worth can be seen side by side.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
+from functools import cache
+from typing import Literal
+
+from textevolve.engine.local import gather_bounded
+from textevolve.errors import AnswerError, BudgetError, FatalModelError, InputError, ModelError
+from textevolve.evaluation import Case, EvaluationResult, Evaluator, Failure, Usage, check_case
+from textevolve.events import Listener, StepFinished, StepStarted, silence
+from textevolve.llm.fence import disarm, draw_nonce, fence
+from textevolve.llm.meter import Meter
+from textevolve.llm.model import Message, Model, Request
+from textevolve.llm.template import Template, load_template
+
+Ending = Literal["done", "budget", "failed"]
+Discuss = Callable[[tuple[str, ...]], Awaitable[str]]
+"""From candidate answers to the transcript of a discussion about them."""
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """`proposals`: how many answers are drawn to be discussed, where none are given; at
+    `proposal_temperature`, else they would be alike. `temperature`: of the two final answers.
+    `seconds`: of the whole."""
+
+    proposals: int = 3
+    proposal_temperature: float = 0.8
+    temperature: float = 0.0
+    max_answer_tokens: int = 800
+    seconds: float | None = None
+    seed: int = 0
+    side_by_side: int = 8
+
+    def __post_init__(self) -> None:
+        if self.proposals < 1:
+            raise InputError(f"proposals must be 1 or more, not {self.proposals}")
+        for name in ("proposal_temperature", "temperature"):
+            if not 0 <= getattr(self, name) <= 2:
+                raise InputError(f"{name} must lie between 0 and 2, not at {getattr(self, name)}")
+        if self.seconds is not None and not self.seconds > 0:
+            raise InputError(f"the limit of seconds must be above 0, not {self.seconds}")
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """A final answer, or why there is none."""
+
+    text: str | None
+    failure: Failure | None = None
+    judgement: EvaluationResult | Failure | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Guided:
+    """What came of it. `plain` is the answer without the discussion, `guided` the one with it; None
+    where it was not come to. `reason` says why it did not end as `done`."""
+
+    question: str
+    candidates: tuple[str, ...]
+    transcript: str
+    plain: Answer | None
+    guided: Answer | None
+    status: Ending
+    reason: str = ""
+    usage: Usage = Usage()
+    seconds: float = 0.0
+
+
+@cache
+def _template() -> Template:
+    return load_template("textevolve.loops", "guide", ("question", "transcript"))
+
+
+@dataclass
+class _Work:
+    """What there is so far."""
+
+    question: str
+    model: Meter
+    plan: Plan
+    listener: Listener
+    candidates: tuple[str, ...] = ()
+    transcript: str = ""
+    plain: Answer | None = None
+    guided: Answer | None = None
+    judged: Usage = field(default_factory=Usage)
+
+
+async def guide(
+    question: str,
+    model: Model,
+    discuss: Discuss,
+    plan: Plan = Plan(),
+    *,
+    candidates: tuple[str, ...] = (),
+    evaluator: Evaluator | None = None,
+    listener: Listener = silence,
+) -> Guided:
+    """Answer `question` with the discussion of `candidates` in the prompt, and without.
+
+    Candidates are drawn from the model where none are given. The usage is without that of the
+    discussion. `evaluator` judges both answers in one case, plain first.
+
+    Raises:
+        InputError: the question or a candidate cannot be used.
+        FatalModelError: no call can succeed.
+    """
+    check_case(Case(question, candidates or ("x",)))
+    work = _Work(question, Meter(model), plan, listener, candidates)
+    started = time.monotonic()
+    status: Ending = "budget"
+    try:
+        async with asyncio.timeout(plan.seconds):
+            reason = await _work_through(work, discuss, evaluator)
+            status = "failed" if reason else "done"
+    except TimeoutError:
+        reason = f"the limit of {plan.seconds:g} seconds is reached"
+    except BudgetError as error:
+        reason = str(error)
+    return Guided(
+        question=question,
+        candidates=work.candidates,
+        transcript=work.transcript,
+        plain=work.plain,
+        guided=work.guided,
+        status=status,
+        reason=reason,
+        usage=work.model.usage + work.judged,
+        seconds=time.monotonic() - started,
+    )
+
+
+async def _work_through(work: _Work, discuss: Discuss, evaluator: Evaluator | None) -> str:
+    """Candidates, discussion, answers, judgement; gives why the end was not come to, if so.
+
+    Raises:
+        BudgetError: a limit was reached.
+    """
+    if not work.candidates:
+        work.listener(StepStarted("", "candidates", {"number": work.plan.proposals}))
+        try:
+            work.candidates = await propose(work.question, work.model, work.plan)
+        except FatalModelError:
+            raise
+        except ModelError as error:
+            return f"no candidate answer came: {error}"
+    work.listener(StepFinished("", "candidates", work.candidates))
+    work.listener(StepStarted("", "answers", {"of": "plain"}))
+    work.plain = await _answer(work, work.question)
+    work.listener(StepFinished("", "plain", work.plain))
+    work.listener(StepStarted("", "debate", {"candidates": len(work.candidates)}))
+    try:
+        work.transcript = await discuss(work.candidates)
+    except FatalModelError:
+        raise
+    except ModelError as error:
+        return f"the debate gave nothing to reason with: {error}"
+    work.listener(StepStarted("", "answers", {"of": "guided"}))
+    work.guided = await _answer(work, guided_prompt(work.question, work.transcript, work.plan.seed))
+    work.listener(StepFinished("", "guided", work.guided))
+    for name, answer in (("plain", work.plain), ("guided", work.guided)):
+        if answer.failure is not None:
+            return f"the {name} answer did not come: {answer.failure.reason}"
+    if evaluator is not None:
+        work.listener(StepStarted("", "judgement", {}))
+        return await _judge(work, evaluator)
+    return ""
+
+
+async def propose(question: str, model: Model, plan: Plan) -> tuple[str, ...]:
+    """Candidate answers, each with a seed of its own; the same text twice counts once.
+
+    Raises:
+        ModelError: none came. BudgetError: a limit was reached before all had come.
+    """
+    failed: list[ModelError] = []
+    limited: list[BudgetError] = []  # raised when the others are done, else they would be lost
+
+    async def draw(number: int) -> str:
+        request = Request(
+            messages=(Message("user", (question,)),),
+            temperature=plan.proposal_temperature,
+            max_tokens=plan.max_answer_tokens,
+            seed=plan.seed + 1 + number,
+        )
+        try:
+            return (await model(request)).text.strip()
+        except FatalModelError:
+            raise
+        except ModelError as error:
+            failed.append(error)
+        except BudgetError as error:
+            limited.append(error)
+        return ""
+
+    drawn = await gather_bounded(
+        [lambda n=n: draw(n) for n in range(plan.proposals)], plan.side_by_side
+    )
+    if limited:
+        raise limited[0]
+    candidates = tuple(dict.fromkeys(text for text in drawn if text and "\0" not in text))
+    if not candidates:
+        raise failed[0] if failed else AnswerError(f"{model.name}: all were empty")
+    return candidates
+
+
+def guided_prompt(question: str, transcript: str, seed: int = 0) -> str:
+    """The question with the transcript of a discussion, fenced, as material to reason with."""
+    nonce = draw_nonce((question, transcript), seed)
+    shown = fence("discussion", disarm(transcript, nonce)[0], nonce)
+    return _template().render(question=question, transcript=shown)
+
+
+async def _answer(work: _Work, prompt: str) -> Answer:
+    request = Request(
+        messages=(Message("user", (prompt,)),),
+        temperature=work.plan.temperature,
+        max_tokens=work.plan.max_answer_tokens,
+        seed=work.plan.seed,
+    )
+    try:
+        text = (await work.model(request)).text.strip()
+    except FatalModelError:
+        raise
+    except ModelError as error:
+        return Answer(None, Failure("failed", str(error)))
+    if not text:
+        return Answer(None, Failure("failed", f"{work.model.name}: the answer was empty"))
+    return Answer(text)
+
+
+async def _judge(work: _Work, evaluator: Evaluator) -> str:
+    """Both answers in one case; why there is no judgement, if so."""
+    assert work.plain is not None
+    assert work.plain.text is not None
+    assert work.guided is not None
+    assert work.guided.text is not None
+    try:
+        case = Case(work.question, (work.plain.text, work.guided.text), "answers")
+        check_case(case)
+        found = await evaluator(case)
+    except FatalModelError:
+        raise
+    except (ModelError, InputError) as error:
+        return f"the answers were not judged: {error}"
+    work.judged += found.usage
+    work.plain = Answer(work.plain.text, None, found.result[0])
+    work.guided = Answer(work.guided.text, None, found.result[1])
+    for result in found.result:
+        if isinstance(result, Failure):
+            if result.kind == "skipped":
+                raise BudgetError(result.reason)
+            return f"the answers were not judged: {result.reason}"
+    return ""
