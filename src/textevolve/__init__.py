@@ -24,6 +24,7 @@ if TYPE_CHECKING:
         guide,
         innovate,
     )
+    from textevolve.api_optimization import aoptimize, optimize
     from textevolve.debate.profile import Agent, Component, Profile, load_profile
     from textevolve.debate.protocol import Debate
     from textevolve.debate.result import DebateResult, Feedback, LabelledTensor, Turn
@@ -51,6 +52,9 @@ if TYPE_CHECKING:
         Failure,
         Usage,
     )
+    from textevolve.loops.attempt import Attempt
+    from textevolve.loops.optimization import Optimization
+    from textevolve.loops.rules import Hybrid, Rules, load_rules
     from textevolve.loops.search_tree import CalibrationResult
     from textevolve.memory.recall import Cue, Memory, Recall
     from textevolve.settings import Settings
@@ -69,6 +73,7 @@ _HOMES = {
         "guide",
         "innovate",
     ),
+    "api_optimization": ("aoptimize", "optimize"),
     "debate.profile": ("Agent", "Component", "Profile", "load_profile"),
     "debate.protocol": ("Debate",),
     "debate.result": ("DebateResult", "Feedback", "LabelledTensor", "Turn"),
@@ -89,6 +94,9 @@ _HOMES = {
         "UnavailableError",
     ),
     "evaluation": ("Case", "Evaluation", "EvaluationResult", "Evaluator", "Failure", "Usage"),
+    "loops.attempt": ("Attempt",),
+    "loops.optimization": ("Optimization",),
+    "loops.rules": ("Hybrid", "Rules", "load_rules"),
     "loops.search_tree": ("CalibrationResult",),
     "memory.recall": ("Cue", "Memory", "Recall"),
     "settings": ("Settings",),
@@ -100,6 +108,7 @@ __all__ = [
     "AccessError",
     "Agent",
     "AnswerError",
+    "Attempt",
     "BudgetError",
     "CalibrationResult",
     "CapabilityError",
@@ -114,15 +123,18 @@ __all__ = [
     "Failure",
     "FatalModelError",
     "Feedback",
+    "Hybrid",
     "InputError",
     "LabelledTensor",
     "Limits",
     "Memory",
     "MismatchError",
     "ModelError",
+    "Optimization",
     "Profile",
     "Recall",
     "RejectedError",
+    "Rules",
     "Settings",
     "SettingsError",
     "StoreError",
@@ -137,6 +149,7 @@ __all__ = [
     "agenerate_profile",
     "aguide",
     "ainnovate",
+    "aoptimize",
     "calibrate",
     "evaluate",
     "evaluate_batch",
@@ -144,6 +157,8 @@ __all__ = [
     "guide",
     "innovate",
     "load_profile",
+    "load_rules",
+    "optimize",
 ]
 
 

@@ -16,6 +16,7 @@ from textevolve.cli import (
     guide,
     innovate,
     models,
+    optimize,
     profiles,
     runs,
 )
@@ -28,6 +29,7 @@ app = typer.Typer(
     add_completion=False,
 )
 app.command("evaluate")(evaluate.evaluate)
+app.command("optimize")(optimize.optimize)
 app.command("calibrate")(calibrate.calibrate)
 app.command("guide")(guide.guide)
 app.command("innovate")(innovate.innovate)

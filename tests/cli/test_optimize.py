@@ -1,0 +1,451 @@
+"""`textevolve optimize` as it is used, on the scripted server."""
+
+import json
+import re
+import signal
+import time
+
+import pytest
+import yaml
+
+from textevolve import Limits, optimize
+from textevolve.api_optimization import aoptimize
+from textevolve.cli.optimize import optimize as command
+from textevolve.evaluation import EvaluationResult, Failure, Usage
+from textevolve.export.differences import find_differences
+from textevolve.export.optimization_page import write_optimization_page
+from textevolve.llm.testing import Answer, Fault, ScriptedServer
+from textevolve.loops import controller, generation
+from textevolve.loops.attempt import Attempt
+from textevolve.loops.optimization import Optimization
+from textevolve.loops.rules import RulesJudgement, parse_rules
+from textevolve.runs.optimization import Plan
+from textevolve.store.repository import open_store
+
+TASK = "Say in a sentence what moves the sea."
+DRAFTS = ("The sea is moved.", "The sea is moved by the moon.", "The sea is pulled by the moon.")
+RULES = {
+    "name": "sea",
+    "rules": [
+        {"kind": "keywords", "all": ["moon"], "name": "moon"},
+        {"kind": "must_not", "pattern": "moved", "gate": False},
+    ],
+}
+
+
+def said(body):
+    return body["messages"][-1]["content"]
+
+
+def is_written(body):
+    return "Write the answer now." in said(body) or "Write the revised answer now." in said(body)
+
+
+def worth(text):
+    return 0.2 + 0.3 * ("moon" in text) + 0.4 * ("pulled" in text)
+
+
+def able(body, _number=0):
+    """A model that revises step by step, and a judge by probes that sees how well."""
+    if is_written(body):
+        shown = [draft for draft in DRAFTS if draft in said(body)]
+        return (
+            DRAFTS[DRAFTS.index(shown[-1]) + 1] if shown and shown[-1] != DRAFTS[-1] else DRAFTS[0]
+        )
+    return Answer(yes=worth(said(body)))
+
+
+@pytest.fixture
+def ably(server):
+    server.script = able
+    return server
+
+
+@pytest.fixture
+def rules(home):
+    path = home / "rules.yaml"
+    path.write_text(yaml.safe_dump(RULES))
+    return path
+
+
+def words(text):
+    return " ".join(text.split())
+
+
+def asked(model, *more):
+    return ("optimize", TASK, "-m", model, "-e", "probe", *more)
+
+
+def test_the_defaults_are_those_of_the_library():
+    import inspect
+
+    given = {name: p.default for name, p in inspect.signature(command).parameters.items()}
+    plan = Plan()
+    for name in ("threshold", "max_iterations", "min_improvement", "convergence_window"):
+        assert given[name] == getattr(plan, name)
+    assert given["oscillation_limit"] == controller.OSCILLATION_LIMIT
+    assert given["temperature"] == generation.TEMPERATURE
+    assert given["max_answer_tokens"] == generation.MOST_TOKENS
+    assert given["rules_weight"] == plan.rules_weight
+
+
+def test_a_text_is_made_better_shown_and_written(home, cli, ably, model):
+    written = ("-o", "a.txt", "-o", "a.jsonl", "-o", "a.html", "--name", "sea")
+    ended = cli(*asked(model), *written)
+    assert ended.code == 0, ended.err
+    assert "\x1b" not in ended.out + ended.err
+    shown = words(ended.out)
+    for part in (
+        "attempt 1 0.200",
+        "attempt 3 0.900",
+        "From attempt 1 to attempt 3 The sea is [-moved.-]{+pulled by the moon.+}",
+        "The best: attempt 3 The sea is pulled by the moon.",
+        "Ended accepted: attempt 3 reached the threshold of 0.8",
+        f"Writes {model} (named)",
+        "Judges judged by probe",
+    ):
+        assert part in shown, part
+    assert f"{home / 'store.db'}" in shown.replace(" ", "")
+    assert max(map(len, ended.out.splitlines())) <= 120
+    assert "attempt 2 0.500" in words(ended.err)
+    assert (home / "a.txt").read_text() == DRAFTS[2] + "\n"
+    (row,) = [json.loads(line) for line in (home / "a.jsonl").read_text().splitlines()]
+    assert (row["status"], row["best"], row["output"]) == ("accepted", 3, DRAFTS[2])
+    assert [a["evaluation"]["score"] for a in row["attempts"]] == pytest.approx([0.2, 0.5, 0.9])
+    assert row["attempts"][0]["instructions"][0].startswith("Let the answer to this be a clear yes")
+    assert row["calls"] == ably.calls == 15
+    page = (home / "a.html").read_text()
+    assert "<ins>pulled by the moon.</ins>" in page
+    assert "accepted: attempt 3 reached the threshold" in page
+
+
+def test_the_same_command_again_asks_nothing(cli, ably, model):
+    first = cli(*asked(model, "--json"))
+    calls = ably.calls
+    again = cli(*asked(model, "--json"))
+    assert ably.calls == calls
+    kept = ("status", "output", "score", "calls", "tokens")
+    assert [again.rows[0][k] for k in kept] == [first.rows[0][k] for k in kept]
+
+
+def test_a_limit_ends_it_with_the_best_so_far_and_it_can_be_gone_on_with(cli, ably, model):
+    short = cli(*asked(model, "--max-calls", 7))
+    assert short.code == 3
+    assert ably.calls == 7
+    assert "Ended budget: the limit of 7 calls is reached" in words(short.out)
+    assert "The best: attempt 1" in short.out
+    assert "Go on with the same command: textevolve optimize" in short.err
+    whole = cli(*asked(model, "--json"))
+    assert whole.code == 0
+    assert ably.stats()["calls"] == ably.stats()["distinct"] == 15
+
+
+def test_time_and_tokens_are_limits_too(cli, ably, model):
+    ended = cli(*asked(model, "--max-seconds", 0))
+    assert ended.code == 3
+    assert "budget: the limit of" in words(ended.out)
+    assert ably.calls == 0
+    few = cli(*asked(model, "--max-tokens", 500))
+    assert few.code == 3
+    assert "tokens is reached" in words(few.out)
+    unpriced = cli(*asked(model, "--max-cost", -1))
+    assert unpriced.code == 2
+
+
+def test_an_interrupt_shows_the_best_so_far_and_says_how_to_go_on(spawn, home):
+    with ScriptedServer(able, latency=0.1) as server:
+        process = spawn(*asked(f"{server.url}#x", "--json", "-o", "a.html"))
+        while server.calls < 7:
+            assert process.poll() is None
+            time.sleep(0.01)
+        process.send_signal(signal.SIGINT)
+        out, err = process.communicate()
+        assert process.returncode == 130
+        assert "Traceback" not in err
+        assert "Go on with the same command: textevolve optimize" in err
+        row = json.loads(out)
+        assert (row["status"], row["best"], len(row["attempts"])) == ("stopped", 1, 1)
+        assert "stopped: interrupted" in (home / "a.html").read_text()
+        again = spawn(*asked(f"{server.url}#x", "--json"))
+        out, _ = again.communicate()
+        assert json.loads(out)["status"] == "accepted"
+        assert server.stats()["distinct"] == 15
+        assert server.calls <= 16  # the call in flight when it was interrupted is asked again
+
+
+def test_rules_alone_cost_no_judge(cli, ably, model, rules):
+    for more in (("--rules", rules), ("-e", f"rules:{rules}")):
+        ended = cli("optimize", TASK, "-m", model, "--json", *more)
+        (row,) = ended.rows
+        assert (row["status"], row["output"]) == ("accepted", DRAFTS[2])
+        assert row["calls"] == 3
+        assert row["attempts"][0]["instructions"] == [
+            "Use the word or phrase 'moon'.",
+            "Remove what matches the pattern moved.",
+        ]
+    assert all(is_written(body) for body in ably.requests)
+    assert "judged by rules 'sea'" in cli("optimize", TASK, "-m", model, "--rules", rules).err
+
+
+def test_rules_come_before_a_judge(cli, ably, model, rules):
+    ended = cli("optimize", TASK, "-m", model, "-e", f"hybrid:{rules}:probe", "--json")
+    (row,) = ended.rows
+    first, second, third = row["attempts"]
+    assert first["calls"] == 1  # the gate failed: nobody was asked
+    assert (second["calls"], third["calls"]) == (5, 5)
+    assert first["evaluation"]["metadata"]["failed_gates"] == ["moon"]
+    assert third["evaluation"]["score"] == pytest.approx(0.5 * 1 + 0.5 * 0.9)
+    beside = cli("optimize", TASK, "-m", model, "-e", "probe", "--rules", rules, "--json")
+    assert beside.rows[0]["attempts"][2]["evaluation"]["score"] == pytest.approx(0.95)
+    heavy = ("--rules", rules, "--rules-weight", 1)
+    (row,) = cli("optimize", TASK, "-m", model, "-e", "probe", *heavy, "--json").rows
+    assert row["score"] == 1.0
+
+
+def test_a_debates_instructions_reach_the_writer(cli, server, model):
+    def script(body, _number):
+        return "A draft of some words." if is_written(body) else None
+
+    server.script = script
+    ended = cli("optimize", TASK, "-m", model, "--threshold", 1, "--max-iterations", 2, "--json")
+    (row,) = ended.rows
+    told = row["attempts"][0]["instructions"]
+    assert told
+    assert all(line.startswith("Judge: ") for line in told)
+    revised = [said(body) for body in server.requests if "earlier answer" in said(body)]
+    assert f"1. {told[0]}" in revised[0]
+
+
+def test_models_of_their_own_for_writing_and_judging(cli, ably, model):
+    with ScriptedServer(able) as other:
+        judge = f"{other.url}#judge"
+        cli(*asked(model, "--judge-model", judge, "--second-judge", f"checklist@{model}"))
+        assert all(body["model"] == "judge" for body in other.requests)
+        assert other.calls == 12
+    assert {is_written(body) for body in ably.requests} == {True, False}
+
+
+def test_a_second_judge_is_shown_beside(cli, ably, model):
+    ended = cli(*asked(model, "--second-judge", "probe+seed=1"))
+    assert "second judge" in ended.out
+    assert "judged by probe; probe+seed=1 beside" in ended.err
+
+
+def test_the_minimum_is_said_whatever_stopped_it(cli, ably, model):
+    ended = cli(*asked(model, "--max-iterations", 2, "--minimum-score", 0.7, "-o", "a.html"))
+    assert ended.code == 3
+    assert "the best score of 0.50 is below the minimum of 0.70" in words(ended.out)
+    assert "max_iterations" in ended.out
+    assert cli(*asked(model, "--minimum-score", 0.7)).code == 0
+
+
+def test_samples_are_asked_with_other_seeds(cli, ably, model):
+    (row,) = cli(*asked(model, "--samples", 2, "--json")).rows
+    assert row["attempts"][0]["evaluation"]["metadata"]["samples"] == pytest.approx([0.2, 0.2])
+    assert {body["seed"] for body in ably.requests} == {0, 1001}
+
+
+# Many tasks
+
+
+def test_a_file_of_tasks(home, cli, ably, model):
+    (home / "tasks.jsonl").write_text(
+        '{"id": "a", "task": "Move the sea."}\n{"input": "Pull the sea."}\n'
+    )
+    ended = cli(
+        "optimize", "tasks.jsonl", "-m", model, "-e", "probe", "-o", "h.jsonl", "-o", "h.html"
+    )
+    assert ended.code == 0, ended.err
+    assert "a Move the sea. accepted 0.200 0.900 3" in words(ended.out)
+    assert "2: accepted at 0.900" in ended.err
+    rows = [json.loads(line) for line in (home / "h.jsonl").read_text().splitlines()]
+    assert [row["id"] for row in rows] == ["a", "2"]
+    assert "2 tasks" in (home / "h.html").read_text()
+    (home / "tasks.csv").write_text("id,task\na,Move the sea.\n2,Pull the sea.\n")
+    calls = ably.calls
+    again = cli("optimize", "tasks.csv", "-m", model, "-e", "probe", "--json")
+    assert [row["output"] for row in again.rows] == [DRAFTS[2]] * 2
+    assert ably.calls == calls
+    short = cli("optimize", "tasks.csv", "-m", model, "-e", "probe+seed=4", "--max-calls", 12)
+    assert short.code == 3
+    assert "budget" in short.out
+
+
+def test_a_task_from_a_file_and_from_standard_input(home, cli, ably, model):
+    (home / "t.txt").write_text(TASK)
+    named = cli("optimize", "@t.txt", "-m", model, "-e", "probe", "--json")
+    calls = ably.calls
+    piped = cli("optimize", "-", "-m", model, "-e", "probe", "--json", stdin=TASK.encode())
+    assert named.rows[0]["task"] == piped.rows[0]["task"] == TASK
+    assert ably.calls == calls
+    odd = cli("optimize", "Write hello.json", "-m", model, "-e", "probe", "--json")
+    assert odd.rows[0]["task"] == "Write hello.json"
+
+
+@pytest.mark.parametrize(
+    ("more", "reason"),
+    [
+        ((TASK, "-e", "probes"), "did you mean 'probe'"),
+        ((TASK, "-e", "pairwise"), "an attempt stands alone; take probe"),
+        ((TASK, "--second-judge", "pairwise"), "an attempt stands alone"),
+        ((TASK, "-e", "probe", "--second-judge", "probe"), "a judge is named twice"),
+        ((TASK, "-e", "rules:"), "write rules:FILE.yaml"),
+        ((TASK, "-e", "hybrid:a.yaml"), "write hybrid:FILE.yaml:JUDGE"),
+        ((TASK, "-e", "rules:none.yaml"), "rules none.yaml: cannot be read"),
+        ((TASK, "-e", "rules:a", "--rules", "b"), "names rules already"),
+        ((TASK, "--rules", "bad.yaml"), "rules bad.yaml:2: rules 1: no such kind of rule"),
+        ((TASK, "--threshold", 2), "threshold must be from 0 to 1"),
+        ((TASK, "--samples", 0), "samples must be 1 or more"),
+        ((TASK, "--minimum-score", -1), "minimum_score must be"),
+        ((TASK, "--rules-weight", 3), "rules_weight must be"),
+        ((TASK, "--temperature", -1), "temperature must be"),
+        ((TASK, "--max-seconds", -1), "seconds must be 0 or more"),
+        ((TASK, "-o", "a.csv"), "a.csv: is written as .txt, .jsonl or .html"),
+        ((" ",), "the task: the task is blank"),
+        (("none.jsonl",), "none.jsonl: cannot be read"),
+        (("empty.jsonl",), "no tasks"),
+        (("twice.jsonl",), "two tasks have the id 'a'"),
+        (("bare.jsonl",), "bare.jsonl:1: 'task' must be there"),
+    ],
+)
+def test_bad_input_is_one_line_and_asks_nothing(home, cli, server, model, more, reason):
+    (home / "bad.yaml").write_text("rules:\n- kind: nothing\n")
+    (home / "empty.jsonl").write_text("\n")
+    (home / "twice.jsonl").write_text('{"id": "a", "task": "x"}\n' * 2)
+    (home / "bare.jsonl").write_text('{"id": "a"}\n')
+    ended = cli("optimize", *more, "-m", model)
+    assert ended.code == 2
+    assert reason in ended.err
+    assert len(ended.err.splitlines()) == 1
+    assert server.calls == 0
+
+
+def test_beforehand_it_is_said_what_it_may_take(cli, server, model, rules):
+    (row,) = cli(*asked(model, "--dry-run", "--json")).rows
+    assert (row["tasks"], row["least"]["calls"], row["most"]["calls"]) == (1, 5, 3 * (2 + 4))
+    gated = cli(*asked(model, "--dry-run", "--json", "--rules", rules)).rows[0]
+    assert gated["least"]["calls"] == 1
+    assert "Nothing was asked" in cli(*asked(model, "--dry-run")).out
+    assert server.calls == 0
+
+
+def test_what_it_took_lies_within_what_was_said(cli, ably, model):
+    said_before = cli(*asked(model, "--dry-run", "--json")).rows[0]
+    (row,) = cli(*asked(model, "--json")).rows
+    for name, least, most in (("calls", "least", "most"),):
+        assert said_before[least][name] <= row[name] <= said_before[most][name]
+    tokens = {
+        k: v["prompt_tokens"] + v["completion_tokens"]
+        for k, v in said_before.items()
+        if k in ("least", "most")
+    }
+    assert tokens["least"] <= row["tokens"] <= tokens["most"]
+
+
+def test_a_refusal_of_every_call_is_an_error(cli, server, model):
+    server.script = lambda _body, _number: Fault.UNAUTHORISED
+    ended = cli(*asked(model))
+    assert ended.code == 1
+    assert len(ended.err.strip().splitlines()) == 2  # the run, and the error
+    assert "Traceback" not in ended.err
+
+
+def test_nothing_scored_is_code_3(cli, server, model):
+    server.script = lambda body, _number: DRAFTS[0] if is_written(body) else "Perhaps."
+    ended = cli(*asked(model))
+    assert ended.code == 3
+    assert "Ended failed: no attempt has a score" in words(ended.out)
+
+
+def test_the_run_is_kept_and_finished(home, cli, ably, model):
+    cli(*asked(model, "--name", "sea"))
+    with open_store(home / "store.db") as store:
+        run = store.get_run("sea")
+        assert (run.status, run.spec["kind"]) == ("finished", "optimize")
+        assert any(name == "loops.revise" for name in run.spec["prompts"])
+
+
+def test_control_characters_and_markup_are_not_obeyed(home, cli, server, model):
+    evil = "\x1b[31m<script>alert(1)</script>[bold]{{ 7 * 7 }}"
+
+    def script(body, number):
+        return f"{evil} {number}" if is_written(body) else Answer(yes=min(0.9, number / 20))
+
+    server.script = script
+    ended = cli(*asked(model, "-o", "a.html"))
+    assert "\x1b" not in ended.out + ended.err
+    assert "[bold]{{ 7 * 7 }}" in ended.out
+    page = (home / "a.html").read_text()
+    assert "<script>" not in page
+    assert "\x1b" not in page
+
+
+# Python
+
+
+def test_optimize_from_python(home, ably, model, rules):
+    found = optimize(TASK, model=model, evaluator="probe")
+    assert (found.status, found.output) == ("accepted", DRAFTS[2])
+    calls = ably.calls
+    again = optimize(TASK, model=model, evaluator="probe")
+    assert again.score == found.score
+    assert ably.calls == calls
+    ruled = optimize(TASK, model=model, rules=rules, seed=3)
+    assert ruled.usage.calls == 3
+    made = parse_rules(yaml.safe_dump(RULES))
+    assert optimize(TASK, model=model, rules=made, seed=3).output == ruled.output
+    assert optimize(
+        TASK, model=model, evaluator="probe", limits=Limits(calls=0), seed=9
+    ).status == ("budget")
+
+
+async def test_optimize_with_a_judge_and_a_writer_of_ones_own(home, ably, model):
+    async def judge(case):
+        (text,) = case.candidates
+        return RulesJudgement((EvaluationResult(worth(text), True, "More moon."),), Usage())
+
+    async def write(task, /, *, previous=None, feedback=(), temperature=None):
+        return DRAFTS[1] if previous is None else f"{DRAFTS[2]} {', '.join(feedback)}"
+
+    heard = []
+    found = await aoptimize(TASK, model=model, evaluator=judge, listener=heard.append)
+    assert found.output == DRAFTS[2]
+    own = await aoptimize(TASK, model=model, evaluator=judge, generator=write)
+    assert own.output == f"{DRAFTS[2]} More moon."
+    assert own.usage.calls == 0
+    assert heard
+    assert all(is_written(body) for body in ably.requests)
+
+
+# Pages and differences
+
+
+def test_pages_of_what_has_no_score(tmp_path):
+    failed = Attempt(1, None, Failure("failed", "no <b>answer</b>"), second=Failure("skipped", "x"))
+    made = Optimization("A <task>", "failed", "none", (failed,), 0.8, 0.5)
+    empty = Optimization("Never begun", "stopped", "interrupted", (), 0.8, id="2")
+    write_optimization_page([made, empty], tmp_path / "a.html", {"Run": "<r>"})
+    page = (tmp_path / "a.html").read_text()
+    assert "no attempt has a score, so the minimum of 0.50 is not reached" in page
+    assert "A &lt;task&gt;" in page
+    assert "<task>" not in page
+    assert "<b>answer" not in page
+
+
+def test_differences_join_up_to_both_texts():
+    for old, new in (
+        ("", ""),
+        ("a b c", "a x c d"),
+        ("a\n\nb", "b  "),
+        ("w " * 5000, "w " * 4999 + "v"),
+    ):
+        pieces = find_differences(old, new)
+        assert "".join(p.text for p in pieces if p.kind != "added") == old
+        assert "".join(p.text for p in pieces if p.kind != "removed") == new
+    assert [p.kind for p in find_differences("a b c", "a x c")] == [
+        "same",
+        "removed",
+        "added",
+        "same",
+    ]
+    assert re.search("a", find_differences("a b", "a b")[0].text)

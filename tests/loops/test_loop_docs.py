@@ -1,0 +1,58 @@
+"""What docs/optimize.md and docs/rules.md show is true."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+from textevolve.cli.optimize import optimize
+from textevolve.loops.attempt import Status
+from textevolve.loops.checks import Rule
+from textevolve.loops.prose import LANGUAGES
+from textevolve.loops.rules import RulesFile, parse_rules
+
+DOCS = Path(__file__).parent.parent.parent / "docs"
+BLOCK = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+PAGES = {name: (DOCS / name).read_text(encoding="utf-8") for name in ("optimize.md", "rules.md")}
+
+
+def blocks(page, language):
+    return [code for found, code in BLOCK.findall(PAGES[page]) if found == language]
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_python_examples_run(page, home, model, monkeypatch):
+    monkeypatch.setenv("TEXTEVOLVE_MODEL", model)
+    namespace = {"__name__": "docs"}
+    assert blocks(page, "python")
+    for number, code in enumerate(blocks(page, "python"), 1):
+        exec(compile(code, f"{page}, block {number}", "exec"), namespace)
+
+
+def test_the_rules_shown_are_rules():
+    shop, _ = (parse_rules(code) for code in blocks("rules.md", "yaml"))
+    good = "This lamp has an LED and a warranty. " + "It gives a warm light at your desk. " * 5
+    assert shop.judge(good).passed
+    assert "Do not speak of yourself." in shop.judge("As an AI I like it.").feedback
+
+
+def test_every_kind_field_and_language_is_described():
+    text = PAGES["rules.md"]
+    for model in Rule.__origin__.__args__:
+        for field, info in model.model_fields.items():
+            assert f"`{info.alias or field}`" in text, (model, field)
+        for kind in model.model_fields["kind"].annotation.__args__:
+            assert f"`{kind}`" in text
+    for name in (*RulesFile.model_fields, *LANGUAGES):
+        assert f"`{name}`" in text
+
+
+def test_every_status_and_option_is_described():
+    import inspect
+
+    text = PAGES["optimize.md"]
+    for status in Status.__args__:
+        assert f"| `{status}` |" in text
+    known = {"task", "as_json", "name", "store", "output", "temperature", "seed", "rules_file"}
+    for name in set(inspect.signature(optimize).parameters) - known - {"max_answer_tokens"}:
+        assert f"--{name.replace('_', '-')}" in text, name
