@@ -102,7 +102,7 @@ def test_a_text_is_made_better_shown_and_written(home, cli, ably, model):
         "The best: attempt 3 The sea is pulled by the moon.",
         "Ended accepted: attempt 3 reached the threshold of 0.8",
         f"Writes {model} (named)",
-        "Judges judged by probe",
+        "Judges probe Run",
     ):
         assert part in shown, part
     assert f"{home / 'store.db'}" in shown.replace(" ", "")
@@ -228,7 +228,7 @@ def test_models_of_their_own_for_writing_and_judging(cli, ably, model):
 def test_a_second_judge_is_shown_beside(cli, ably, model):
     ended = cli(*asked(model, "--second-judge", "probe+seed=1"))
     assert "second judge" in ended.out
-    assert "judged by probe; probe+seed=1 beside" in ended.err
+    assert "judged by probe; beside them probe+seed=1" in ended.err
 
 
 def test_the_minimum_is_said_whatever_stopped_it(cli, ably, model):
@@ -363,6 +363,8 @@ def test_the_run_is_kept_and_finished(home, cli, ably, model):
         run = store.get_run("sea")
         assert (run.status, run.spec["kind"]) == ("finished", "optimize")
         assert any(name == "loops.revise" for name in run.spec["prompts"])
+    shown = cli("runs", "show", "sea")
+    assert "give its textevolve optimize command again" in shown.err
 
 
 def test_control_characters_and_markup_are_not_obeyed(home, cli, server, model):

@@ -189,6 +189,12 @@ async def test_an_attempt_that_cannot_be_judged_is_recorded_and_the_loop_goes_on
     assert writer.asked[2][:2] == ("First text.", ("Be shorter.", "Be kinder."))
 
 
+async def test_what_is_no_text_is_no_attempt():
+    found = await run([0.9], Writer(5, "A text."))
+    assert found.attempts[0].evaluation.reason == "the generator gave no text but int"
+    assert found.status == "accepted"
+
+
 async def test_what_no_further_call_can_mend_is_raised():
     with pytest.raises(FatalModelError):
         await run([0.2, AccessError("no key")])

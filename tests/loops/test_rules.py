@@ -276,6 +276,18 @@ async def test_a_pattern_that_takes_for_ever_is_ended(monkeypatch):
     assert "took more than 0.3 s on a text of 41 characters" in found.reason
 
 
+async def test_a_pattern_in_a_schema_is_ended_too(monkeypatch):
+    monkeypatch.setattr(patterns, "SECONDS", 0.3)
+    rules = one_rule("{kind: json_schema, schema: {pattern: '^(a+)+$'}}")
+    (found,) = (await rules(Case("?", (json.dumps("a" * 40 + "!"),)))).result
+    assert "took more than 0.3 s" in found.reason
+    assert (await rules(Case("?", ('"aa"',)))).result[0].passed
+
+
+def test_a_pattern_that_python_warns_of_is_used():
+    assert judge("{kind: must, pattern: '[[a]'}", "[").passed
+
+
 # Schemas
 
 

@@ -298,7 +298,7 @@ def _do(
     fetch_models(models_used(spec), run, command.settings)
     if not command.as_json:
         judges = _name_judges(command.plan)
-        _say(f"run {run.id}: {spec.model} ({spec.why}) writes, {judges}")
+        _say(f"run {run.id}: {spec.model} ({spec.why}) writes, judged by {judges}")
     many = (run.n_cases or 0) > 1
     with LoopStatus(lambda step: describe_step(step, many), quiet=command.as_json) as status:
 
@@ -322,8 +322,8 @@ def _do(
 def _name_judges(plan: Plan) -> str:
     parts = [f"rules '{plan.rules.file.name}'"] if plan.rules is not None else []
     parts += [str(plan.evaluator)] if plan.evaluator is not None else []
-    beside = f"; {plan.second_judge} beside" if plan.second_judge is not None else ""
-    return f"judged by {', then '.join(parts)}{beside}"
+    beside = f"; beside them {plan.second_judge}" if plan.second_judge is not None else ""
+    return f"{', then '.join(parts)}{beside}"
 
 
 def _write(results: Sequence[Optimization], path: str, facts: dict[str, str]) -> None:

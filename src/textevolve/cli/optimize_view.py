@@ -54,7 +54,7 @@ def _attempt_line(attempt: Attempt) -> str:
     bar = "█" * round(score * BAR)
     wanted: Sequence[str] = attempt.metadata.get("instructions", ())
     said = "".join(f"; {note}" for note in attempt.notes)
-    first = f"  wanted: {wording.shorten(wanted[0], 80)}" if wanted else ""
+    first = f"  wanted: {wording.shorten(wanted[0], 60)}" if wanted else ""
     return f"attempt {attempt.iteration}  {score:.3f}  {bar:<{BAR}}{first}{said}"
 
 

@@ -168,6 +168,10 @@ class JsonSchema(_Rule):
                 raise InputError(f"file {path}: cannot be read ({why})") from None
         check_schema(self._read, self.file or "schema")
 
+    @property
+    def blocks(self) -> bool:
+        return '"pattern"' in json.dumps(self._read)
+
     def check(self, subject: Subject) -> Finding:
         schema = self._read if isinstance(self._read, dict) else {}
         faults = find_faults(subject.text, schema)

@@ -227,11 +227,14 @@ class _Loop:
         feedback: tuple[str, ...] = ground.metadata["instructions"] if ground else ()
 
         async def ask(temperature: float | None) -> str | Failure:
-            return await _attempted(
+            made: Any = await _attempted(
                 lambda: self.generator(
                     self.task, previous=previous, feedback=feedback, temperature=temperature
                 )
             )
+            if isinstance(made, str | Failure):
+                return made
+            return Failure("failed", f"the generator gave no text but {type(made).__name__}")
 
         made = await ask(None)
         if isinstance(made, str) and (wrong := notice_degenerate(made, previous)):

@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 import subprocess
 import sys
+import warnings
 from functools import lru_cache
 
 from textevolve.errors import InputError, TextEvolveError
@@ -41,8 +42,10 @@ def compile_pattern(pattern: str, ignore_case: bool = False) -> re.Pattern[str]:
     """
     if "\0" in pattern:
         raise InputError("the pattern has a NUL character")
+    flags = re.MULTILINE | (re.IGNORECASE if ignore_case else 0)
     try:
-        return re.compile(pattern, re.MULTILINE | (re.IGNORECASE if ignore_case else 0))
+        with warnings.catch_warnings(action="ignore"):  # of what other versions may read otherwise
+            return re.compile(pattern, flags)
     except (re.error, OverflowError, RecursionError) as error:
         raise InputError(f"the pattern '{pattern[:60]}' cannot be used: {error}") from None
 

@@ -14,7 +14,7 @@ WORDS_TO_TELL = 20
 """Of fewer words than this a language with Latin letters is not told."""
 
 _WORD = re.compile(r"\w+(?:['’.,-]\w+)*")
-_SENTENCE_END = re.compile(r"[.!?…]+(?=\s|$)|\n\s*\n")
+_SENTENCE_END = re.compile(r"(?<![.!?…])[.!?…]++(?=\s|$)|\n\s*\n")
 _VOWELS = re.compile(r"[aeiouy]+")
 
 # The commonest words of each language that are words of few others.

@@ -88,7 +88,7 @@ class Rules:
             InputError: the case cannot be judged.
         """
         check_case(case)
-        if any(isinstance(rule, Pattern) and rule.blocks for rule in self.file.rules):
+        if any(isinstance(r, Pattern | JsonSchema) and r.blocks for r in self.file.rules):
             results = await asyncio.to_thread(self._judge_all, case)
         else:
             results = self._judge_all(case)

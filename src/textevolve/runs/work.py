@@ -103,8 +103,8 @@ def read_spec(run: RunRecord) -> RunSpec:
     """
     if kind := run.spec.get("kind"):
         raise MismatchError(
-            f"run {run.id}: is a measurement of judges; give its textevolve bench {kind} command"
-            " again to see or finish it, which asks nothing twice"
+            f"run {run.id}: holds no debates of its own; give its textevolve {_command(str(kind))}"
+            " command again to see or finish it, which asks nothing twice"
         )
     try:
         return RunSpec.model_validate(run.spec)
@@ -113,6 +113,14 @@ def read_spec(run: RunRecord) -> RunSpec:
             f"run {run.id}: was made by another version of TextEvolve ({explain(error)});"
             " start a new run instead"
         ) from None
+
+
+def _command(kind: str) -> str:
+    """Which command makes runs of this kind that are not debates."""
+    if kind == "profile":
+        return "profile generate"
+    loops = ("optimize", "calibrate", "innovate", "guide")
+    return kind if kind in loops else f"bench {kind}"
 
 
 @dataclass(frozen=True)
