@@ -8,7 +8,7 @@ import time
 import pytest
 import yaml
 
-from textevolve import Limits, optimize
+from textevolve import Limits, Settings, optimize
 from textevolve.api_optimization import aoptimize
 from textevolve.cli.optimize import optimize as command
 from textevolve.evaluation import EvaluationResult, Failure, Usage
@@ -20,6 +20,7 @@ from textevolve.loops.attempt import Attempt
 from textevolve.loops.optimization import Optimization
 from textevolve.loops.rules import RulesJudgement, parse_rules
 from textevolve.runs.optimization import Plan
+from textevolve.settings import Price
 from textevolve.store.repository import open_store
 
 TASK = "Say in a sentence what moves the sea."
@@ -399,6 +400,27 @@ def test_optimize_from_python(home, ably, model, rules):
     assert optimize(
         TASK, model=model, evaluator="probe", limits=Limits(calls=0), seed=9
     ).status == ("budget")
+
+
+def test_money_is_a_limit(home, ably, model):
+    settings = Settings(store=home / "s.db", prices={model: Price(input=1000, output=0)})
+    whole = optimize(TASK, model=model, evaluator="probe", settings=settings)
+    limits = Limits(cost=whole.usage.cost / 2)
+    half = optimize(TASK, model=model, evaluator="probe+seed=1", settings=settings, limits=limits)
+    assert half.status == "budget"
+    assert half.score is not None
+    with open_store(settings.store) as store:
+        spent = store.run_totals(store.get_run("last").id).spent
+    one = whole.usage.cost / whole.usage.calls
+    assert limits.cost - 2 * one < spent.cost < limits.cost + 2 * one
+    assert "is spent); raise it to go on" in half.reason
+
+
+def test_a_debate_that_a_limit_cuts_short_gives_no_score(home, ably, model):
+    found = optimize(TASK, model=model, evaluator="debate", limits=Limits(calls=4))
+    assert (found.status, found.best) == ("budget", None)
+    assert found.attempts[0].output == DRAFTS[0]
+    assert found.attempts[0].evaluation.kind == "skipped"
 
 
 async def test_optimize_with_a_judge_and_a_writer_of_ones_own(home, ably, model):
