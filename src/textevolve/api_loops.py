@@ -16,6 +16,7 @@ from textevolve.engine import sync
 from textevolve.events import Listener, silence
 from textevolve.loops.guidance import Plan as GuidePlan
 from textevolve.loops.innovation import Plan
+from textevolve.loops.metrics import Metric, Pick
 from textevolve.memory.recall import Recall, nothing
 from textevolve.runs.guiding import (
     GuidedAnswer,
@@ -31,6 +32,7 @@ from textevolve.runs.innovating import (
     specify_innovation,
 )
 from textevolve.runs.profiles import GeneratedProfile, begin_profile, write_kept_profile
+from textevolve.runs.standing import StandingJudge
 from textevolve.settings import Settings, read_settings
 from textevolve.store.repository import open_store
 from textevolve.wiring import Limits
@@ -249,6 +251,35 @@ def generate_profile(
             name=name,
         )
     )
+
+
+def as_metric(
+    evaluator: Judge,
+    *,
+    input: Pick = None,
+    output: Pick = None,
+    threshold: float | None = None,
+    missing: float | None = None,
+    model: str | None = None,
+    store: str | Path | None = None,
+    limits: Limits = Limits(),
+    settings: Settings | None = None,
+) -> Metric:
+    """A judge as a metric for DSPy, GEPA and plain Python; see `Metric`.
+
+    `evaluator`: a judge's spec, such as "probe+rules", or an evaluator. One that is named by its
+    spec stays open until the metric is closed: use `with`, or leave it to the end of the program.
+
+    Raises:
+        InputError: the judge, or a number, cannot be used.
+    """
+    if not isinstance(evaluator, str):
+        return Metric(evaluator, input, output, threshold, missing)
+    settings = _settings(settings, model, store)
+    judge = StandingJudge(
+        evaluator, settings, Path(store or settings.store), model=model, limits=limits
+    )
+    return Metric(judge, input, output, threshold, missing, judge.close)
 
 
 def _settings(settings: Settings | None, model: str | None, store: str | Path | None) -> Settings:

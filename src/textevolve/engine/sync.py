@@ -18,10 +18,10 @@ T = TypeVar("T")
 _END: Any = object()
 
 
-class _Loop:
+class BackgroundLoop:
     """An event loop in a thread of its own, for as long as the `with` block."""
 
-    def __enter__(self) -> _Loop:
+    def __enter__(self) -> BackgroundLoop:
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._run, name="textevolve", daemon=True)
         self._thread.start()
@@ -31,8 +31,12 @@ class _Loop:
         asyncio.set_event_loop(self._loop)
         self._loop.run_forever()
 
+    def submit(self, work: Coroutine[Any, Any, T]) -> Future[T]:
+        """Begin the work; its result is to come."""
+        return asyncio.run_coroutine_threadsafe(work, self._loop)
+
     def wait(self, work: Coroutine[Any, Any, T]) -> T:
-        future: Future[T] = asyncio.run_coroutine_threadsafe(work, self._loop)
+        future = self.submit(work)
         try:
             return future.result()
         except BaseException:
@@ -67,7 +71,7 @@ class _Loop:
 
 def run(work: Coroutine[Any, Any, T]) -> T:
     """The result of `work`, waited for here."""
-    with _Loop() as loop:
+    with BackgroundLoop() as loop:
         return loop.wait(work)
 
 
@@ -77,7 +81,7 @@ def iterate(source: AsyncGenerator[T]) -> Generator[T]:
     async def step() -> T:
         return await anext(source, _END)
 
-    with _Loop() as loop:
+    with BackgroundLoop() as loop:
         try:
             while (item := loop.wait(step())) is not _END:
                 yield item

@@ -71,12 +71,17 @@ async def specify_innovation(
     if not isinstance(evaluator, str):
         parameters["evaluator"] = name_callable(evaluator)
         return await specify_loop(settings, "innovate", (), model, parameters)
-    if (name := parse_evaluator(evaluator).name) in RELATIVE:
-        raise InputError(
-            f"judge '{evaluator}': {name} compares candidates of one case with each other, so its"
-            " scores of two inputs cannot be compared; take another judge, such as probe+rules"
-        )
+    check_absolute(evaluator)
     return await specify_loop(settings, "innovate", (evaluator,), model, parameters)
+
+
+def check_absolute(judge: str) -> None:
+    """Raises InputError for a judge whose scores of two cases cannot be compared."""
+    if (name := parse_evaluator(judge).name) in RELATIVE:
+        raise InputError(
+            f"judge '{judge}': {name} compares candidates of one case with each other, so its"
+            " scores of two cases cannot be compared; take another judge, such as probe+rules"
+        )
 
 
 def begin_innovation(

@@ -1,0 +1,199 @@
+"""Any evaluator as a metric: for plain Python, for DSPy's `metric(example, pred, trace)`, for GEPA.
+
+Neither DSPy nor GEPA is imported here; what they want is told by the shape of the call. A text that
+has no score raises, or gets the number that was said beforehand to stand for one: never a 0 that
+nobody chose.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from types import TracebackType
+from typing import Any, NamedTuple, Self, TypeAlias, cast
+
+from textevolve.engine import sync
+from textevolve.errors import AnswerError, BudgetError, InputError
+from textevolve.evaluation import Case, EvaluationResult, Evaluator, Failure, check_case
+
+Pick: TypeAlias = str | Callable[[Any], str] | None
+"""How a text is found in an example or a prediction: by a field's name, by a function, or, None, by
+all that it holds."""
+
+REASONING = ("reasoning", "rationale", "completions")
+"""Fields of a prediction that are not the answer, where none is named."""
+
+
+class Scored(NamedTuple):
+    """A score with its feedback, as GEPA's adapters take it."""
+
+    score: float
+    feedback: str
+    objective_scores: dict[str, float] | None = None
+
+
+@dataclass(frozen=True)
+class Metric:
+    """An evaluator that is called without `await`, also where an event loop runs.
+
+    `input` and `output` say where the texts are found. `threshold`: the score from which a text
+    passes; the judge's own where it is None. `missing`: the score in [0, 1] of a text that could
+    not be judged; None: an error is raised. `release` is called when it is closed.
+    """
+
+    evaluator: Evaluator
+    input: Pick = None
+    output: Pick = None
+    threshold: float | None = None
+    missing: float | None = None
+    release: Callable[[], object] = field(default=lambda: None, repr=False)
+
+    def __post_init__(self) -> None:
+        for name in ("threshold", "missing"):
+            value = getattr(self, name)
+            if value is not None and not 0 <= value <= 1:
+                raise InputError(f"{name} must lie between 0 and 1, not at {value}")
+
+    def __call__(self, example: Any, pred: Any, trace: object = None) -> float | bool:
+        """The score in [0, 1]; with a `trace`, as DSPy's bootstrapping asks, whether it passes.
+
+        Raises:
+            AnswerError: it could not be judged, and `missing` is None.
+            BudgetError: a limit is reached. InputError: a text cannot be found, or is blank.
+        """
+        result = self.measure(example, pred)
+        if trace is not None:
+            return self._passes(result)
+        return result.score
+
+    def with_feedback(
+        self,
+        example: Any,
+        pred: Any,
+        trace: object = None,
+        pred_name: str | None = None,
+        pred_trace: object = None,
+    ) -> Any:
+        """Score and feedback, the metric of `dspy.GEPA`: a `dspy.Prediction` where DSPy is loaded,
+        else `Scored`.
+
+        Raises:
+            As `metric(...)`.
+        """
+        result = self.measure(example, pred)
+        dspy = sys.modules.get("dspy")
+        if dspy is None:
+            return Scored(result.score, result.feedback)
+        return dspy.Prediction(score=result.score, feedback=result.feedback)
+
+    def for_gepa(self, data: Any, response: str) -> Scored:
+        """Score and feedback, the evaluator of GEPA's `DefaultAdapter`: `data["input"]` was asked.
+
+        Raises:
+            As `metric(...)`.
+        """
+        asked = data if self.input is not None else data["input"]
+        result = self.measure(asked, response)
+        return Scored(result.score, result.feedback)
+
+    def measure(self, example: Any, pred: Any) -> EvaluationResult:
+        """The whole judgement.
+
+        Raises:
+            As `metric(...)`.
+        """
+        return sync.run(self.ameasure(example, pred))
+
+    async def ameasure(self, example: Any, pred: Any) -> EvaluationResult:
+        """`measure` for code that can await an evaluator of its own loop."""
+        case = Case(_find(example, self.input, "input"), (_find(pred, self.output, "output"),), "1")
+        check_case(case)
+        outcome = (await self.evaluator(case)).result[0]
+        if isinstance(outcome, EvaluationResult):
+            return outcome
+        return self._stand_in(outcome)
+
+    def _stand_in(self, failure: Failure) -> EvaluationResult:
+        if failure.kind == "skipped":
+            raise BudgetError(failure.reason)
+        if self.missing is None:
+            raise AnswerError(f"the text could not be judged: {failure.reason}")
+        told = f"This could not be judged ({failure.reason}); the score stands for that."
+        return EvaluationResult(self.missing, False, told, {"missing": True})
+
+    def _passes(self, result: EvaluationResult) -> bool:
+        if self.threshold is None or result.metadata.get("missing"):
+            return result.passed
+        return result.score >= self.threshold
+
+    def close(self) -> None:
+        """Let go of models and store, where the metric opened them."""
+        self.release()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+
+def as_metric(
+    evaluator: Evaluator,
+    *,
+    input: Pick = None,
+    output: Pick = None,
+    threshold: float | None = None,
+    missing: float | None = None,
+) -> Metric:
+    """Any evaluator as a metric; see `Metric`.
+
+    Raises:
+        InputError: `threshold` or `missing` does not lie in [0, 1].
+    """
+    return Metric(evaluator, input, output, threshold, missing)
+
+
+def _find(given: Any, pick: Pick, role: str) -> str:
+    """The text in an example or a prediction.
+
+    Raises:
+        InputError: there is none; says what there is.
+    """
+    if callable(pick):
+        return pick(given)
+    if isinstance(given, str):
+        return given
+    fields = _fields(given, role)
+    if pick is not None:
+        if pick not in fields:
+            raise InputError(
+                f"the {role} has no field '{pick}'; there are: {', '.join(fields) or 'none'}"
+            )
+        return _text(fields[pick])
+    if not fields:
+        raise InputError(f"the {role} has no fields; name one, or give a function")
+    if len(fields) == 1:
+        return _text(next(iter(fields.values())))
+    return "\n".join(f"{name}: {_text(value)}" for name, value in fields.items())
+
+
+def _fields(given: Any, role: str) -> dict[str, Any]:
+    """What an example asks, or what a prediction answers, by name: of DSPy's, of any mapping."""
+    if role == "input" and getattr(given, "_input_keys", None):
+        given = given.inputs()
+    items: Any = given.toDict() if hasattr(given, "toDict") else given
+    if not isinstance(items, Mapping):
+        raise InputError(f"the {role} is a {type(given).__name__}; give a text or a mapping")
+    found = {str(name): value for name, value in cast(Mapping[object, Any], items).items()}
+    answers = {name: value for name, value in found.items() if name not in REASONING}
+    return answers if role == "output" and answers else found
+
+
+def _text(value: Any) -> str:
+    return value if isinstance(value, str) else str(value)

@@ -1,0 +1,96 @@
+"""A judge that stays open between calls from anywhere: other threads, other event loops, no loop.
+
+It is opened with its first case on an event loop of its own, so that a local model is started once
+and connections are kept. Each opening is a run; answers of earlier runs cost nothing.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import atexit
+import secrets
+import threading
+from contextlib import AsyncExitStack
+from pathlib import Path
+
+from textevolve.engine.sync import BackgroundLoop
+from textevolve.errors import InputError
+from textevolve.evaluation import Case, Evaluation, Evaluator
+from textevolve.runs.improving import open_means, specify_loop
+from textevolve.runs.innovating import check_absolute
+from textevolve.runs.work import take_in
+from textevolve.settings import Settings
+from textevolve.store.repository import open_store
+from textevolve.wiring import Limits
+
+
+class StandingJudge:
+    """An evaluator by its spec, until `close`, which the end of the program calls too."""
+
+    def __init__(
+        self,
+        judge: str,
+        settings: Settings,
+        store: Path,
+        *,
+        model: str | None = None,
+        limits: Limits = Limits(),
+    ) -> None:
+        check_absolute(judge)
+        self.judge = judge
+        self._settings, self._store = settings, store
+        self._model, self._limits = model, limits
+        self._guard = threading.Lock()
+        self._loop: BackgroundLoop | None = None
+        self._closed = False
+        self._stack = AsyncExitStack()
+        self._opening = asyncio.Lock()
+        self._evaluator: Evaluator | None = None
+
+    async def __call__(self, case: Case, /) -> Evaluation:
+        """
+        Raises:
+            InputError: it is closed, or the case cannot be used.
+        """
+        return await asyncio.wrap_future(self._start().submit(self._evaluate(case)))
+
+    def _start(self) -> BackgroundLoop:
+        with self._guard:
+            if self._closed:
+                raise InputError(f"the judge '{self.judge}' is closed; make a new metric")
+            if self._loop is None:
+                self._loop = BackgroundLoop().__enter__()
+                atexit.register(self.close)
+            return self._loop
+
+    async def _evaluate(self, case: Case) -> Evaluation:
+        async with self._opening:
+            if self._evaluator is None:
+                self._evaluator = await self._open()
+        return await self._evaluator(case)
+
+    async def _open(self) -> Evaluator:
+        # Openings must not share a run: only one process, and one judge in it, may work on a run.
+        parameters = {"opened": secrets.token_hex(8)}
+        spec = await specify_loop(self._settings, "metric", (self.judge,), self._model, parameters)
+        async with AsyncExitStack() as stack:
+            # Closed without a thread of its own, which the end of the program would refuse.
+            store = stack.enter_context(open_store(self._store))
+            run = take_in(store, spec, [Case(self.judge, (), "1")], source="Python")
+            means = await stack.enter_async_context(
+                open_means(store, run, self._settings, self._limits)
+            )
+            stack.callback(store.finish_run, run.id, "finished")
+            self._stack = stack.pop_all()
+        return means.judges[self.judge]
+
+    def close(self) -> None:
+        """Let go of models and store. Twice is once."""
+        with self._guard:
+            loop, self._loop, self._closed = self._loop, None, True
+        if loop is not None:
+            atexit.unregister(self.close)
+            try:
+                loop.wait(self._stack.aclose())
+            finally:
+                loop.__exit__(None, None, None)

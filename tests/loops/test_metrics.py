@@ -1,0 +1,295 @@
+"""Evaluators as metrics: in plain Python, and in DSPy and GEPA where they are installed."""
+
+import json
+import re
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from types import SimpleNamespace as Made
+
+import pytest
+
+import textevolve
+from textevolve import AnswerError, BudgetError, InputError, Limits
+from textevolve.evaluation import EvaluationResult, Failure, Usage
+from textevolve.loops.metrics import Scored
+
+
+class Judgement:
+    usage, coverage = Usage(), 1.0
+
+    def __init__(self, outcome):
+        self.result = (outcome,)
+
+
+async def by_length(case):
+    """A judge that likes long texts, and whose feedback is what it was asked about."""
+    score = min(1.0, len(case.candidates[0]) / 10)
+    return Judgement(EvaluationResult(score, score >= 0.5, f"asked: {case.input}"))
+
+
+def failing(kind):
+    async def judge(case):
+        return Judgement(Failure(kind, "mumbled"))
+
+    return judge
+
+
+def test_texts_and_mappings_are_measured():
+    metric = textevolve.as_metric(by_length)
+    assert metric("Q?", "12345") == 0.5
+    assert metric({"question": "Q?"}, {"reasoning": "long thoughts", "answer": "123"}) == 0.3
+    assert metric.measure({"question": "Q?"}, "1").feedback == "asked: Q?"
+    both = metric.measure({"question": "Q?", "context": 7}, "1")
+    assert both.feedback == "asked: question: Q?\ncontext: 7"
+
+
+def test_fields_are_picked_by_name_or_by_function():
+    example, pred = {"question": "Q?", "label": "L"}, {"draft": "1", "final": "12"}
+    named = textevolve.as_metric(by_length, input="question", output="final")
+    assert named(example, pred) == 0.2
+    made = textevolve.as_metric(
+        by_length, input=lambda e: f"{e['question']} {e['label']}", output=lambda p: p["draft"] * 4
+    )
+    assert made.measure(example, pred) == EvaluationResult(0.4, False, "asked: Q? L")
+
+
+def test_with_a_trace_it_says_whether_it_passes():
+    assert textevolve.as_metric(by_length)("Q?", "123456", trace=[]) is True
+    strict = textevolve.as_metric(by_length, threshold=0.7)
+    assert strict("Q?", "123456", []) is False
+    assert strict("Q?", "1234567", []) is True
+
+
+def test_score_and_feedback_for_gepa():
+    metric = textevolve.as_metric(by_length)
+    assert metric.for_gepa({"input": "Q?", "answer": "A"}, "123") == Scored(0.3, "asked: Q?", None)
+    found = metric.with_feedback({"question": "Q?"}, {"answer": "123"}, None, "name", None)
+    assert (found.score, found.feedback) == (0.3, "asked: Q?")
+
+
+def test_what_has_no_score_is_never_a_zero_that_nobody_chose():
+    with pytest.raises(AnswerError, match="could not be judged: mumbled"):
+        textevolve.as_metric(failing("failed"))("Q?", "x")
+    metric = textevolve.as_metric(failing("failed"), missing=0.1, threshold=0.05)
+    assert metric("Q?", "x") == 0.1
+    assert metric("Q?", "x", []) is False
+    assert "could not be judged (mumbled)" in metric.with_feedback("Q?", "x").feedback
+    with pytest.raises(BudgetError):
+        textevolve.as_metric(failing("skipped"), missing=0.1)("Q?", "x")
+
+
+@pytest.mark.parametrize(
+    ("call", "reason"),
+    [
+        (lambda: textevolve.as_metric(by_length, threshold=2), "threshold"),
+        (lambda: textevolve.as_metric(by_length, missing=-1), "missing"),
+        (lambda: textevolve.as_metric(by_length, input="q")({"p": 1}, "x"), "no field 'q'"),
+        (lambda: textevolve.as_metric(by_length)({}, "x"), "no fields"),
+        (lambda: textevolve.as_metric(by_length)(7, "x"), "is a int"),
+        (lambda: textevolve.as_metric(by_length)("Q?", " "), "candidate 1 is blank"),
+        (lambda: textevolve.as_metric("pairwise"), "cannot be compared"),
+        (lambda: textevolve.as_metric("prob"), "no judge"),
+    ],
+)
+def test_what_cannot_be_used_is_refused(home, call, reason):
+    with pytest.raises(InputError, match=reason):
+        call()
+
+
+async def test_it_works_inside_a_running_loop():
+    metric = textevolve.as_metric(by_length)
+    assert metric("Q?", "12345") == 0.5
+    assert (await metric.ameasure("Q?", "1")).score == 0.1
+
+
+# Judges by their names
+
+
+async def test_a_judge_by_name_works_from_anywhere_and_is_kept(home, server, model):
+    with textevolve.as_metric("probe", model=model) as metric:
+        here = metric("Q?", "A.")
+        assert server.calls == 4
+        assert (await metric.ameasure("Q?", "A.")).score == here
+        with ThreadPoolExecutor(8) as threads:
+            scores = list(threads.map(lambda n: metric("Q?", f"Text {n % 4}."), range(16)))
+        assert scores[:4] == scores[4:8] == scores[8:12] == scores[12:]
+        assert len(server.seen) == 4 * 5
+    calls = server.calls
+    with textevolve.as_metric("probe", model=model) as metric:
+        assert metric("Q?", "A.") == here
+    assert server.calls == calls
+    with pytest.raises(InputError, match="is closed"):
+        metric("Q?", "A.")
+
+
+def test_two_of_one_judge_may_be_open_at_once(home, server, model):
+    with (
+        textevolve.as_metric("probe", model=model) as one,
+        textevolve.as_metric("probe", model=model) as other,
+    ):
+        assert one("Q?", "A.") == other("Q?", "A.")
+    assert server.calls == 4
+
+
+def test_limits_hold_over_all_calls(home, server, model):
+    with textevolve.as_metric("probe", model=model, limits=Limits(calls=6), missing=0.0) as metric:
+        metric("Q?", "A.")
+        with pytest.raises(BudgetError, match="the limit of 6 calls"):
+            metric("Q?", "B.")
+        assert metric("Q?", "A.") > 0
+    assert server.calls == 6
+
+
+def test_the_end_of_the_program_closes_it(home, server, model, spawn):
+    script = (
+        "from textevolve import as_metric\n"
+        f"metric = as_metric('probe', model={model!r})\n"
+        "print(metric('Q?', 'A.'))\n"
+    )
+    out, said = spawn(script=script).communicate()
+    assert 0 < float(out) < 1
+    assert said == ""
+
+
+# DSPy and GEPA
+
+
+def dspy_model(answer):
+    """A DSPy model that answers from a function of what it is shown."""
+    dspy = pytest.importorskip("dspy")
+
+    class Scripted(dspy.BaseLM):
+        def forward(self, prompt=None, messages=None, **options):
+            shown = str(messages[-1]["content"] if messages else prompt)
+            whole = " ".join(str(message["content"]) for message in messages or ())
+            message = Made(content=answer(whole or shown), tool_calls=None, reasoning_content=None)
+            return Made(
+                choices=[Made(message=message, finish_reason="stop")],
+                usage={"prompt_tokens": 1, "completion_tokens": 1, "total_tokens": 2},
+                model="scripted",
+            )
+
+    return Scripted(model="scripted")
+
+
+def fields(**named):
+    return (
+        "\n\n".join(f"[[ ## {k} ## ]]\n{v}" for k, v in named.items()) + "\n\n[[ ## completed ## ]]"
+    )
+
+
+@pytest.fixture
+def dspy_program():
+    dspy = pytest.importorskip("dspy")
+    program = dspy.Predict("question -> answer")
+    examples = [
+        dspy.Example(question=f"Question {n}?", answer="gold").with_inputs("question")
+        for n in range(4)
+    ]
+    return dspy, program, examples
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_dspy_evaluates_and_bootstraps_with_it(dspy_program):
+    dspy, program, examples = dspy_program
+    metric = textevolve.as_metric(by_length, threshold=0.5)
+
+    def answer(shown):
+        asked = re.findall(r"Question (\d)", shown)[-1]  # those before it are demonstrations
+        return fields(answer="123456" if asked == "1" else "12")
+
+    lm = dspy_model(answer)
+    with dspy.context(lm=lm):
+        found = dspy.Evaluate(devset=examples, metric=metric, num_threads=2)(program)
+        assert found.score == pytest.approx(100 * (0.6 + 3 * 0.2) / 4, abs=0.01)
+        compiled = dspy.BootstrapFewShot(metric=metric).compile(program, trainset=examples)
+    assert [demo.question for demo in compiled.demos if "augmented" in demo] == ["Question 1?"]
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_dspys_gepa_gets_score_and_feedback(dspy_program):
+    dspy, program, examples = dspy_program
+    metric = textevolve.as_metric(by_length)
+    seen = []
+
+    def reflect(shown):
+        seen.append(shown)
+        return json.dumps({"new_instruction": "Answer at length."})
+
+    lm = dspy_model(lambda shown: fields(answer="123456789" if "at length" in shown else "12"))
+    optimiser = dspy.GEPA(
+        metric=metric.with_feedback, max_metric_calls=20, reflection_lm=dspy_model(reflect)
+    )
+    with dspy.context(lm=lm):
+        better = optimiser.compile(program, trainset=examples, valset=examples)
+    assert "asked: Question" in seen[0]
+    assert better.signature.instructions == "Answer at length."
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_gepa_alone_gets_score_and_feedback(tmp_path):
+    gepa = pytest.importorskip("gepa")
+    default = pytest.importorskip("gepa.adapters.default_adapter.default_adapter")
+    metric = textevolve.as_metric(by_length)
+    seen = []
+
+    def answer(messages):
+        return "123456789" if "at length" in messages[0]["content"] else "12"
+
+    def reflect(prompt):
+        seen.append(str(prompt))
+        return "```\nAnswer at length.\n```"
+
+    data = [{"input": f"Question {n}?", "additional_context": {}, "answer": ""} for n in range(3)]
+    result = gepa.optimize(
+        seed_candidate={"system_prompt": "Answer."},
+        trainset=data,
+        valset=data,
+        adapter=default.DefaultAdapter(model=answer, evaluator=metric.for_gepa),
+        reflection_lm=reflect,
+        max_metric_calls=20,
+        run_dir=str(tmp_path),
+    )
+    assert result.best_candidate == {"system_prompt": "Answer at length."}
+    assert "asked: Question" in seen[0]
+
+
+PAGE = (Path(__file__).parents[2] / "docs" / "metrics.md").read_text(encoding="utf-8")
+PLAIN, DSPY, GEPA = re.findall(r"^```python\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL)
+
+
+def test_the_example_in_the_docs_runs(home, model, monkeypatch):
+    monkeypatch.setenv("TEXTEVOLVE_MODEL", model)
+    names = {}
+    exec(PLAIN, names)
+    assert 0 < names["score"] < 1
+    assert isinstance(names["passed"], bool)
+    assert "% yes" in names["told"]
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_the_example_for_dspy_runs(home, model, monkeypatch):
+    dspy = pytest.importorskip("dspy")
+    monkeypatch.setenv("TEXTEVOLVE_MODEL", model)
+
+    def answer(shown):
+        wanted = "new_instruction" in shown
+        return json.dumps({"new_instruction": "Name it."}) if wanted else fields(answer="Seven.")
+
+    monkeypatch.setattr(dspy, "LM", lambda name: dspy_model(answer))
+    names = {}
+    try:
+        exec(DSPY, names)
+    finally:
+        dspy.configure(lm=None)
+    assert 0 < names["found"].score < 100
+    assert names["better"].signature.instructions
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_the_example_for_gepa_runs(home, model, monkeypatch):
+    pytest.importorskip("gepa")
+    monkeypatch.setenv("TEXTEVOLVE_MODEL", model)
+    names = {}
+    exec(GEPA, names)
+    assert list(names["result"].best_candidate) == ["system_prompt"]
