@@ -26,11 +26,11 @@ from textevolve.runs.guiding import (
 )
 from textevolve.runs.innovating import (
     Innovated,
-    Judge,
     begin_innovation,
     do_innovation,
     specify_innovation,
 )
+from textevolve.runs.optimization import Judge
 from textevolve.runs.profiles import GeneratedProfile, begin_profile, write_kept_profile
 from textevolve.runs.standing import StandingJudge
 from textevolve.settings import Settings, read_settings

@@ -122,6 +122,12 @@ async def test_a_judge_may_be_ones_own(guide):
     assert found.made.guided.judgement.score == 0.75
 
 
+async def test_rules_may_judge(guide, home):
+    (home / "rules.yaml").write_text("rules:\n  - {kind: keywords, all: [sun]}\n")
+    found = await guide(evaluator="rules:rules.yaml")
+    assert (found.made.plain.judgement.score, found.made.guided.judgement.score) == (0, 1)
+
+
 async def test_agents_recall_what_is_theirs(guide, server):
     async def recall(cue):
         return (Memory(f"{cue.agent} knows the spring tide."),)

@@ -137,3 +137,25 @@ def test_an_interrupt_shows_the_best_so_far_and_how_to_go_on(home, spawn):
     assert "Level 1" in out
     assert "Go on with the same command: textevolve innovate" in said
     assert "Traceback" not in said
+
+
+RULES = "rules:\n  - {kind: keywords, any: [level 1, level 2], gate: false}\n"
+
+
+def test_rules_judge_alone_or_before_a_judge(asked, server, home):
+    (home / "rules.yaml").write_text(RULES)
+    ended = asked("--fresh", 2, judge="rules:rules.yaml")
+    assert "Tuned on 0.000, 1.000, 1.000" in words(ended.out)
+    assert not any(body.get("logprobs") for body in server.requests)
+    ended = asked("--json", judge="hybrid:rules.yaml:probe")
+    scores = [a["score"] for a in json.loads(ended.out)["attempts"]]
+    assert (scores[0], max(scores)) == (pytest.approx(0.15), pytest.approx(0.9))
+    (home / "rules.yaml").write_text(RULES.replace("level 1, ", ""))
+    assert json.loads(asked("--json", judge="rules:rules.yaml").out)["improved"] is False
+
+
+def test_a_run_of_a_loop_says_which_command_shows_it(cli, asked):
+    asked("--rounds", 1)
+    ended = cli("runs", "show")
+    assert ended.code == 2
+    assert "give its textevolve innovate command again" in ended.err

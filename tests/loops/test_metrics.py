@@ -131,6 +131,16 @@ def test_two_of_one_judge_may_be_open_at_once(home, server, model):
     assert server.calls == 4
 
 
+def test_rules_are_a_metric_that_asks_nothing(home, server, cli):
+    (home / "rules.yaml").write_text("rules:\n  - {kind: length, unit: words, max: 2}\n")
+    url = f"{server.url}#x"
+    with textevolve.as_metric("rules:rules.yaml", model=url) as metric:
+        assert metric("Q?", "two words") == 1
+        assert metric("Q?", "four words are here") == 0.5
+    assert server.calls == 0
+    assert "holds what a metric asked" in cli("runs", "show").err
+
+
 def test_limits_hold_over_all_calls(home, server, model):
     with textevolve.as_metric("probe", model=model, limits=Limits(calls=6), missing=0.0) as metric:
         metric("Q?", "A.")

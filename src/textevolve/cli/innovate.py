@@ -34,7 +34,9 @@ def innovate(
     ],
     evaluator: Annotated[
         str,
-        typer.Option("--evaluator", "-e", help="The judge: debate:general, probe+rules, ..."),
+        typer.Option(
+            "--evaluator", "-e", help="The judge: debate, probe+rules, rules:FILE.yaml, ..."
+        ),
     ] = "debate",
     model: Annotated[
         str | None, typer.Option("--model", "-m", help="Writes, and judges if the judge has none.")

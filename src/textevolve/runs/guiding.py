@@ -16,9 +16,10 @@ from textevolve.loops.guidance import Answer, Guided, Plan, guide
 from textevolve.memory.recall import Recall, nothing
 from textevolve.runs.estimate import SHORT_ANSWER, Estimate, PriceOf, estimate
 from textevolve.runs.improving import count_calls, models_used, open_means, specify_loop
-from textevolve.runs.innovating import Judge
 from textevolve.runs.judge_estimate import CHARACTERS_A_TOKEN, estimate_judge
-from textevolve.runs.spec import MeasurementSpec, name_callable, name_recall
+from textevolve.runs.judging import choose_judge
+from textevolve.runs.optimization import Judge
+from textevolve.runs.spec import MeasurementSpec, name_recall
 from textevolve.runs.work import take_in
 from textevolve.settings import Settings
 from textevolve.store.repository import Store
@@ -58,10 +59,10 @@ async def specify_guidance(
     parameters: dict[str, Any] = asdict(plan)
     del parameters["seconds"], parameters["side_by_side"]
     parameters |= {"profile": profile.model_dump(mode="json"), "recall": name_recall(recall)}
-    judges = (evaluator,) if isinstance(evaluator, str) else ()
-    if evaluator is not None and not judges:
-        parameters["evaluator"] = name_callable(evaluator)
-    return await specify_loop(settings, "guide", judges, model, parameters)
+    chosen = None if evaluator is None else choose_judge(evaluator, alone=False)
+    parameters |= {"evaluator": None} if chosen is None else chosen.parameters
+    specs = () if chosen is None else chosen.specs
+    return await specify_loop(settings, "guide", specs, model, parameters)
 
 
 def begin_guidance(
@@ -123,19 +124,19 @@ async def do_guidance(
                 raise AnswerError(first.reason if first else "no agent argued")
             return write_transcript(result)
 
-        judge = means.judges[evaluator] if isinstance(evaluator, str) else evaluator
+        chosen = None if evaluator is None else choose_judge(evaluator, alone=False)
         made = await guide(
             case.input,
             means.model,
             discuss,
             replace(plan, side_by_side=means.in_flight),
             candidates=case.candidates,
-            evaluator=judge,
+            evaluator=None if chosen is None else chosen.open(means),
             listener=listener,
         )
         if made.status != "budget":
             store.finish_run(run.id, "finished")
-    named = spec.judges[0] if spec.judges else str(spec.parameters.get("evaluator", ""))
+    named = str(spec.parameters["evaluator"] or "")
     return GuidedAnswer(made, held[0] if held else None, run.id, spec.model, named)
 
 

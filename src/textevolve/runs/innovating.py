@@ -5,14 +5,12 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, replace
-from typing import Any, TypeAlias
+from typing import Any
 
 import numpy as np
 
 from textevolve.bench.statistics import Array, Figure, bootstrap_interval, mean_interval, ratio
-from textevolve.errors import InputError
-from textevolve.evaluation import Case, Evaluator, Usage, check_case
-from textevolve.evaluators import parse_evaluator
+from textevolve.evaluation import Case, Usage, check_case
 from textevolve.events import Listener, silence
 from textevolve.loops.attempt import Attempt
 from textevolve.loops.innovation import Innovation, Plan, innovate, samples_of
@@ -20,18 +18,14 @@ from textevolve.loops.samples import REMARKS_SHOWN, Sample, scores_of
 from textevolve.runs.estimate import SHORT_ANSWER, Estimate, PriceOf
 from textevolve.runs.improving import count_calls, open_means, specify_loop
 from textevolve.runs.judge_estimate import CHARACTERS_A_TOKEN, estimate_judge
-from textevolve.runs.spec import MeasurementSpec, name_callable
+from textevolve.runs.judging import choose_judge
+from textevolve.runs.optimization import Judge
+from textevolve.runs.spec import MeasurementSpec
 from textevolve.runs.work import take_in
 from textevolve.settings import Settings
 from textevolve.store.repository import Store
 from textevolve.store.runs import RunRecord
 from textevolve.wiring import Limits
-
-Judge: TypeAlias = str | Evaluator
-"""A judge's spec, such as `probe+rules`, or an evaluator itself."""
-
-RELATIVE = ("pairwise",)
-"""Judges whose scores only compare candidates of one case with each other."""
 
 REFINING_CHARACTERS = 1800
 REMARK_CHARACTERS = 300
@@ -68,20 +62,9 @@ async def specify_innovation(
     """
     parameters: dict[str, Any] = asdict(replace(plan, seconds=None, side_by_side=1))
     del parameters["seconds"], parameters["side_by_side"]
-    if not isinstance(evaluator, str):
-        parameters["evaluator"] = name_callable(evaluator)
-        return await specify_loop(settings, "innovate", (), model, parameters)
-    check_absolute(evaluator)
-    return await specify_loop(settings, "innovate", (evaluator,), model, parameters)
-
-
-def check_absolute(judge: str) -> None:
-    """Raises InputError for a judge whose scores of two cases cannot be compared."""
-    if (name := parse_evaluator(judge).name) in RELATIVE:
-        raise InputError(
-            f"judge '{judge}': {name} compares candidates of one case with each other, so its"
-            " scores of two cases cannot be compared; take another judge, such as probe+rules"
-        )
+    chosen = choose_judge(evaluator)
+    parameters |= chosen.parameters
+    return await specify_loop(settings, "innovate", chosen.specs, model, parameters)
 
 
 def begin_innovation(
@@ -113,7 +96,7 @@ async def do_innovation(
     """
     (case,) = store.iterate_cases(run.id)
     async with open_means(store, run, settings, limits, listener) as means:
-        judge = means.judges[evaluator] if isinstance(evaluator, str) else evaluator
+        judge = choose_judge(evaluator).open(means)
         plan = replace(plan, side_by_side=means.in_flight)
         made = await innovate(case.input, means.model, judge, plan, listener)
         if made.status != "budget":
@@ -133,7 +116,7 @@ def sum_up(made: Innovation, run: RunRecord, seed: int = 0) -> Innovated:
         repeated=sum(sample.text is not None and sample.text in tuned for sample in made.after),
         run=run.id,
         model=spec.model,
-        evaluator=spec.judges[0] if spec.judges else str(spec.parameters.get("evaluator", "")),
+        evaluator=str(spec.parameters["evaluator"]),
     )
 
 

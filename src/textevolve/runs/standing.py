@@ -17,7 +17,7 @@ from textevolve.engine.sync import BackgroundLoop
 from textevolve.errors import InputError
 from textevolve.evaluation import Case, Evaluation, Evaluator
 from textevolve.runs.improving import open_means, specify_loop
-from textevolve.runs.innovating import check_absolute
+from textevolve.runs.judging import choose_judge
 from textevolve.runs.work import take_in
 from textevolve.settings import Settings
 from textevolve.store.repository import open_store
@@ -36,8 +36,8 @@ class StandingJudge:
         model: str | None = None,
         limits: Limits = Limits(),
     ) -> None:
-        check_absolute(judge)
         self.judge = judge
+        self._chosen = choose_judge(judge)
         self._settings, self._store = settings, store
         self._model, self._limits = model, limits
         self._guard = threading.Lock()
@@ -71,8 +71,10 @@ class StandingJudge:
 
     async def _open(self) -> Evaluator:
         # Openings must not share a run: only one process, and one judge in it, may work on a run.
-        parameters = {"opened": secrets.token_hex(8)}
-        spec = await specify_loop(self._settings, "metric", (self.judge,), self._model, parameters)
+        parameters = {**self._chosen.parameters, "opened": secrets.token_hex(8)}
+        spec = await specify_loop(
+            self._settings, "metric", self._chosen.specs, self._model, parameters
+        )
         async with AsyncExitStack() as stack:
             # Closed without a thread of its own, which the end of the program would refuse.
             store = stack.enter_context(open_store(self._store))
@@ -82,7 +84,7 @@ class StandingJudge:
             )
             stack.callback(store.finish_run, run.id, "finished")
             self._stack = stack.pop_all()
-        return means.judges[self.judge]
+        return self._chosen.open(means)
 
     def close(self) -> None:
         """Let go of models and store. Twice is once."""

@@ -101,7 +101,13 @@ def read_spec(run: RunRecord) -> RunSpec:
     Raises:
         MismatchError: it was written by another version, which this one cannot follow.
     """
-    if kind := run.spec.get("kind"):
+    kind = run.spec.get("kind")
+    if kind == "metric":
+        raise MismatchError(
+            f"run {run.id}: holds what a metric asked, and no debates of its own; a new metric of"
+            " the same judge finds its answers"
+        )
+    if kind:
         raise MismatchError(
             f"run {run.id}: holds no debates of its own; give its textevolve {_command(str(kind))}"
             " command again to see or finish it, which asks nothing twice"
