@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 INSTRUCTION_SHOWN = 100
 STAGES = {
-    "generate": "outputs are generated",
+    "outputs": "outputs are generated and scored",
     "judge": "cases are judged",
     "instructions": "lists of instructions are written",
     "successors": "new templates are written",

@@ -82,7 +82,7 @@ class Laboratory:
         return await gather_bounded(work, self.in_flight)
 
     async def ask_all(
-        self, name: str, work: Sequence[Callable[[], Awaitable[T]]]
+        self, name: str, work: Sequence[Callable[[], Awaitable[T]]], **details: object
     ) -> list[T | Failure]:
         """As `run_batch`; what a model refuses, or a limit forbids, fails alone.
 
@@ -99,7 +99,7 @@ class Laboratory:
             except (ModelError, BudgetError) as error:
                 return _failure(error)
 
-        return await self.run_batch(name, [partial(ask, piece) for piece in work])
+        return await self.run_batch(name, [partial(ask, piece) for piece in work], **details)
 
     def check_time(self) -> None:
         """Raises BudgetError once the deadline has passed."""
@@ -116,19 +116,48 @@ class Laboratory:
             BudgetError: a limit kept some from being asked; what was answered is in the journal.
             FatalModelError: no call can succeed.
         """
-        outputs = await self.ask_all("generate", [partial(self._generate, *pair) for pair in pairs])
-        found = list[Outcome | None]([None] * len(pairs))
-        for n, (output, (_, example)) in enumerate(zip(outputs, pairs, strict=True)):
-            if isinstance(output, Failure):
-                found[n] = Outcome(example, None, output)
-        stop_if_skipped([outcome.result for outcome in found if outcome])
+        judge = self.evaluator if reasons or self.metric is None else None
+        if judge is not None and self.judged == "template":
+            outcomes = await self._try_together(judge, pairs)
+        else:
+            tried = await self.ask_all(
+                "outputs", [partial(self._try, judge, *pair) for pair in pairs], judged=judge
+            )
+            outcomes = [
+                Outcome(example, None, outcome) if isinstance(outcome, Failure) else outcome
+                for outcome, (_, example) in zip(tried, pairs, strict=True)
+            ]
+        stop_if_skipped([outcome.result for outcome in outcomes])
+        for outcome in outcomes:
+            self.listener(StepFinished(outcome.example.id, TRIAL, outcome))
+        return outcomes
+
+    async def _try(self, judge: Evaluator | None, template: str, example: Example) -> Outcome:
+        """One output, judged as soon as it is there."""
+        text = await self._generate(template, example)
+        if isinstance(text, Failure):
+            return Outcome(example, None, text)
+        if judge is None:
+            return self._outcome(example, text, None)
+        ((case, _),) = self._cases([(template, example)], {0: text})
+        (judged,) = await self._judge(judge, case)
+        stop_if_skipped([judged])
+        return self._outcome(example, text, judged)
+
+    async def _try_together(
+        self, judge: Evaluator, pairs: Sequence[tuple[str, Example]]
+    ) -> list[Outcome]:
+        """All outputs first, since those of one template are judged as one case."""
+        outputs = await self.ask_all("outputs", [partial(self._generate, *pair) for pair in pairs])
+        stop_if_skipped(outputs)
         texts = {n: text for n, text in enumerate(outputs) if isinstance(text, str)}
-        results = dict[int, EvaluationResult | Failure]()
-        if self.evaluator is not None and (reasons or self.metric is None):
-            results = await self.judge(self.evaluator, pairs, texts)
-        for n, text in texts.items():
-            found[n] = self._outcome(pairs[n][1], text, results.get(n))
-        return [self._announce(outcome) for outcome in found if outcome]
+        results = await self.judge(judge, pairs, texts)
+        return [
+            Outcome(example, None, output)
+            if isinstance(output, Failure)
+            else self._outcome(example, output, results[n])
+            for n, (output, (_, example)) in enumerate(zip(outputs, pairs, strict=True))
+        ]
 
     async def judge(
         self, judge: Evaluator, pairs: Sequence[tuple[str, Example]], texts: dict[int, str]
@@ -209,10 +238,6 @@ class Laboratory:
             return Outcome(example, text, grade(self.metric, text, example.label), reasons)
         assert judged is not None
         return Outcome(example, text, judged, reasons)
-
-    def _announce(self, outcome: Outcome) -> Outcome:
-        self.listener(StepFinished(outcome.example.id, TRIAL, outcome))
-        return outcome
 
 
 def _failure(error: Exception) -> Failure:
