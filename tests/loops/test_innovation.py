@@ -9,7 +9,7 @@ import pytest
 import textevolve
 from textevolve import InputError, Limits
 from textevolve.evaluation import EvaluationResult, Failure, Usage
-from textevolve.llm.testing import Answer, Fault
+from textevolve.llm.testing import Answer, Fault, faults
 from textevolve.loops.innovation import samples_of
 from textevolve.runs.innovating import difference
 
@@ -21,6 +21,9 @@ class Judgement:
 
     def __init__(self, *result):
         self.result = result
+
+
+FAILED = Judgement(Failure("failed", "not known"))
 
 
 def asks_for_input(body):
@@ -237,6 +240,44 @@ async def test_the_same_call_again_asks_nothing_and_a_stopped_one_goes_on(innova
     again = await innovate(Writer(1, 2), "probe", **options)
     assert server.calls == calls == len(server.seen)
     assert (again.run, inputs(again), again.gain) == (whole.run, inputs(whole), whole.gain)
+
+
+async def test_a_debates_instructions_are_the_remarks(innovate, server):
+    def script(body, number):
+        asks = asks_for_input(body) or body["messages"][0]["content"].startswith(TASK)
+        return writer(body, number) if asks else None
+
+    writer = Writer(1)
+    found = await innovate(script, "debate+rounds=1", rounds=1, outputs=1, fresh=0)
+    first = found.innovation.attempts[0]
+    (sample,) = samples_of(first)
+    assert len(sample.remarks) == 3
+    assert sample.remarks[0].startswith("Critic: ")
+    shown = writer.refinements[0]["messages"][0]["content"]
+    assert all(remark in shown for remark in sample.remarks)
+
+
+@pytest.mark.parametrize("seed", range(4))
+async def test_where_a_fifth_of_all_calls_goes_wrong_nothing_is_made_up(innovate, server, seed):
+    fault_of = faults(0.2, (Fault.PROSE, Fault.EMPTY, Fault.CUT_JSON), seed)
+    writer = Writer(1, 2, 3)
+
+    def script(body, number):
+        return fault_of(body, number) or writer(body, number)
+
+    judge = scores([0.2, 0.4, 0.6, 0.5])
+
+    async def known(case):
+        return await judge(case) if case.candidates[0].startswith("level") else FAILED
+
+    found = await innovate(script, known, outputs=3, patience=3, seed=seed)
+    made = found.innovation
+    for attempt in made.attempts:
+        for sample in samples_of(attempt):
+            assert sample.score is None or sample.text.startswith("level")
+        known_marks = (0.2, 0.4, 0.5, 0.6)
+        assert attempt.score is None or round(attempt.score, 9) in known_marks
+    assert made.status in ("converged", "max_iterations", "failed")
 
 
 # What a prompt shows

@@ -166,7 +166,7 @@ def _describe(event: Event) -> str | None:
     if isinstance(event, StepStarted):
         texts = {
             "candidates": "candidate answers are drawn",
-            "answers": f"the answer {event.details.get('of')} is written",
+            "answers": f"the {event.details.get('of')} answer is written",
             "judgement": "the answers are judged",
             "turn": f"round {event.details.get('round', 0) + 1}, {event.details.get('agent')}",
         }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -265,12 +266,14 @@ def _with_interval(figure: Figure, note: str) -> str:
     from textevolve.export import wording
 
     low, high = figure.interval.low, figure.interval.high
-    ends = f"95 %: {low:.3f} to {high:.3f}" if low == low else figure.interval.reason
+    ends = f"95 %: {low:.3f} to {high:.3f}" if not math.isnan(low) else figure.interval.reason
     return f"{wording.figure(figure.value, 3)} ({ends}; {note})"
 
 
 def _gain_said(gain: Figure) -> str:
     low, high = gain.interval.low, gain.interval.high
+    if math.isnan(low):
+        return "how far chance explains it cannot be told"
     if low > 0:
         return "more than chance explains"
     if high < 0:

@@ -235,8 +235,12 @@ async def _search(work: _Work) -> tuple[Status, str]:
             continue
         without_gain += 1
         if without_gain >= plan.patience:
-            return "converged", f"no gain of {plan.min_gain:g} in {without_gain} rounds"
-    return "max_iterations", f"all {plan.rounds} rounds are used"
+            return "converged", f"no gain of {plan.min_gain:g} in {_rounds(without_gain)}"
+    return "max_iterations", f"{_rounds(plan.rounds)} used, all there were to be"
+
+
+def _rounds(number: int) -> str:
+    return "1 round" if number == 1 else f"{number} rounds"
 
 
 async def _attempt(work: _Work, iteration: int, best: Attempt) -> Attempt:
