@@ -124,6 +124,8 @@ async def guide(
             reason = await _work_through(work, discuss, evaluator)
             status = "failed" if reason else "done"
     except TimeoutError:
+        if plan.seconds is None:
+            raise
         reason = f"the limit of {plan.seconds:g} seconds is reached"
     except BudgetError as error:
         reason = str(error)

@@ -199,6 +199,8 @@ async def innovate(
             if status not in ("budget", "failed"):
                 await _draw_anew(work)
     except TimeoutError:
+        if plan.seconds is None:
+            raise
         status, reason = "budget", f"the limit of {plan.seconds:g} seconds is reached"
     except BudgetError as error:
         status, reason = "budget", str(error)
