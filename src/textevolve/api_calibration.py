@@ -17,7 +17,6 @@ from textevolve.loops.search_tree import CalibrationResult
 from textevolve.loops.trials import Judged
 from textevolve.runs.calibrating import (
     VALIDATION,
-    Judge,
     Rows,
     begin_calibration,
     choose_scorers,
@@ -25,6 +24,7 @@ from textevolve.runs.calibrating import (
     read_material,
     specify_calibration,
 )
+from textevolve.runs.optimization import Judge
 from textevolve.settings import Settings, read_settings
 from textevolve.store.repository import open_store
 from textevolve.wiring import Limits

@@ -295,8 +295,17 @@ def test_comparisons_leave_out_what_is_missing():
     assert not few_wins.significant
 
 
-def test_a_judge_is_taken_at_its_word_only_as_an_evaluator():
-    with pytest.raises(InputError):
+def test_the_model_of_judges_goes_to_those_that_name_none():
+    with pytest.raises(InputError, match="second judge is the first"):
         choose_scorers("jury", second_judge="jury", judge_model="local/x")
-    assert choose_scorers().evaluator == "single"
-    assert choose_scorers("jury", judge_model="a/b").evaluator == "jury@a/b"
+    assert choose_scorers().specs == ("single",)
+    assert choose_scorers("jury", judge_model="a/b").specs == ("jury@a/b",)
+    assert choose_scorers("jury@c/d", judge_model="a/b").specs == ("jury@c/d",)
+
+
+def test_rules_from_a_file_judge_too_and_cost_nothing(cli, files, scripted, model):
+    (files / "rules.yaml").write_text("rules:\n  - {kind: must, pattern: '^[0-9]+$'}\n")
+    ended = cli(*command(model, "-e", "rules:rules.yaml", "--json"))
+    assert ended.code == 0, ended.err
+    assert json.loads(ended.out)["accepted"]
+    assert not any(body.get("max_tokens") == 1 for body in scripted.requests)

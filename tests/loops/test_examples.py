@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from textevolve.errors import InputError
 from textevolve.evaluation import Failure
 from textevolve.loops.examples import Example, split_examples, take_material
-from textevolve.loops.grading import grade, name_metric, needs_label, open_metric
+from textevolve.loops.grading import grade, needs_label, open_metric
 
 VALUES = st.lists(st.integers(0, 60), min_size=2, max_size=40)
 
@@ -108,4 +108,3 @@ def test_which_metrics_need_a_label():
     assert needs_label("regex:{label}")
     assert not needs_label("regex:a")
     assert not needs_label("json:loads")
-    assert name_metric(open_metric("json:loads")) == "json:loads"

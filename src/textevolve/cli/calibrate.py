@@ -210,7 +210,7 @@ def _search(
     fetch_models(models_used(spec), run, settings)
     if not task.as_json:
         scored = task.scorers.name()
-        by = ", ".join(f"{k} {v}" for k, v in scored.items() if v)
+        by = ", ".join(f"{k} {v}" for k, v in scored.items() if isinstance(v, str))
         _say(f"run {run.id}: {run.n_cases} rows; {by}; {spec.model} ({spec.why}) writes")
     with LoopStatus(describe_step, quiet=task.as_json) as status:
 

@@ -6,12 +6,12 @@ everything else pass through the templates' escaping.
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from textevolve.export.differences import find_differences
 from textevolve.export.files import open_target
 from textevolve.export.pages import open_template
 
@@ -41,7 +41,7 @@ def write_calibration_page(
         found=found,
         sentence=sentence,
         root=grow(found, 0),
-        changes=compare_lines(found.nodes[0].text, found.nodes[found.leader].text),
+        changes=find_differences(found.nodes[0].text, found.nodes[found.leader].text),
         facts=facts,
     )
     with open_target(path) as target:
@@ -53,10 +53,3 @@ def grow(found: CalibrationResult, number: int, depth: int = 0) -> Branch:
     """The tree from one template down; at most as deep as there were rounds."""
     below = [node.number for node in found.nodes if node.parent == number]
     return Branch(found.nodes[number], depth, tuple(grow(found, n, depth + 1) for n in below))
-
-
-def compare_lines(first: str, second: str) -> list[tuple[str, str]]:
-    """The lines of both texts: each with `-` if it is the first's alone, `+` if the second's, else
-    a blank."""
-    lines = difflib.ndiff(first.splitlines(), second.splitlines())
-    return [(line[0], line[2:]) for line in lines if line[0] in "+- "]

@@ -49,12 +49,6 @@ def needs_label(metric: str) -> bool:
     return metric == "exact" or (metric.startswith("regex:") and LABEL in metric)
 
 
-def name_metric(metric: Metric) -> str:
-    """What a function is called where it has to be told apart from others."""
-    module = getattr(metric, "__module__", type(metric).__module__)
-    return f"{module}:{getattr(metric, '__qualname__', type(metric).__qualname__)}"
-
-
 def grade(metric: Metric, output: str, label: Any) -> EvaluationResult | Failure:
     """The metric's score. A metric that raises, or gives no number in [0, 1], has failed."""
     try:

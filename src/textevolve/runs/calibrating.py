@@ -16,22 +16,22 @@ from typing import Any, TypeAlias
 from textevolve.bench.comparisons import difference_interval, sign_flip_test
 from textevolve.errors import InputError
 from textevolve.evaluation import Case, Evaluator
-from textevolve.evaluators import parse_evaluator
 from textevolve.events import Listener, silence
 from textevolve.loops.calibration import Means, Plan, search_template
 from textevolve.loops.examples import Material, take_material
-from textevolve.loops.grading import Metric, name_metric, needs_label, open_metric
+from textevolve.loops.grading import Metric, needs_label, open_metric
 from textevolve.loops.search_tree import CalibrationResult, Gain, describe_outcome
 from textevolve.rows import Placed, read_rows
 from textevolve.runs.improving import open_means, specify_loop
-from textevolve.runs.spec import MeasurementSpec
+from textevolve.runs.judging import Chosen, choose_judge
+from textevolve.runs.optimization import Judge
+from textevolve.runs.spec import MeasurementSpec, name_callable
 from textevolve.runs.work import take_in
 from textevolve.settings import Settings
 from textevolve.store.repository import Store
 from textevolve.store.runs import RunRecord
 from textevolve.wiring import Limits
 
-Judge: TypeAlias = str | Evaluator
 Rows: TypeAlias = str | Path | Iterable[Mapping[str, Any]]
 """A file of rows, or the rows themselves."""
 
@@ -41,44 +41,32 @@ VALIDATION = 0.3
 
 @dataclass(frozen=True, slots=True)
 class Scorers:
-    """What scores: judges by their specs or as evaluators, a metric by its text or as a function.
+    """What scores: judges, a metric by its text or as a function, and the column of the label that
+    the metric compares with."""
 
-    `label` names the column that the metric compares with.
-    """
-
-    evaluator: Judge | None = None
+    evaluator: Chosen | None = None
     metric: str | Metric | None = None
-    second_judge: Judge | None = None
+    second_judge: Chosen | None = None
     label: str | None = None
 
-    def __post_init__(self) -> None:
-        if isinstance(self.metric, str):
-            open_metric(self.metric)
-            if needs_label(self.metric) and self.label is None:
-                raise InputError(f"metric {self.metric}: name the column of the label, too")
-        if self.evaluator is not None and self.evaluator == self.second_judge:
-            raise InputError("the second judge is the first: name another, or another model")
-        for judge in self.judges:
-            if parse_evaluator(judge).name == "pairwise":
-                raise InputError(
-                    f"judge '{judge}': pairwise compares candidates of one case with each other, so"
-                    " its scores of two templates cannot be compared; take another, such as probe"
-                )
-
     @property
-    def judges(self) -> tuple[str, ...]:
-        """Those that are named by a spec."""
-        return tuple(j for j in (self.evaluator, self.second_judge) if isinstance(j, str))
+    def specs(self) -> tuple[str, ...]:
+        """The specs of the judges that models are asked for, each once."""
+        chosen = [judge for judge in (self.evaluator, self.second_judge) if judge is not None]
+        return tuple(dict.fromkeys(spec for judge in chosen for spec in judge.specs))
 
-    def name(self) -> dict[str, str | None]:
+    def name(self) -> dict[str, Any]:
         """What each is called, where it has to be told apart from others."""
         metric = self.metric
         if metric is not None and not isinstance(metric, str):
-            metric = name_metric(metric)
+            metric = name_callable(metric)
+        evaluator = self.evaluator.parameters if self.evaluator else {"evaluator": None}
+        second = self.second_judge.parameters if self.second_judge else {"evaluator": None}
         return {
-            "evaluator": _name(self.evaluator),
+            **evaluator,
             "metric": metric,
-            "second_judge": _name(self.second_judge),
+            "second_judge": second.pop("evaluator"),
+            **{f"second_{name}": value for name, value in second.items()},
             "label": self.label,
         }
 
@@ -98,22 +86,24 @@ def choose_scorers(
     """
     if evaluator is None and metric is None:
         evaluator = DEFAULT_JUDGE
-    asked = _on_model(evaluator, judge_model), _on_model(second_judge, judge_model)
-    return Scorers(asked[0], metric, asked[1], label)
+    if evaluator is not None and evaluator == second_judge:
+        raise InputError("the second judge is the first: name another, or another model")
+    if isinstance(metric, str):
+        open_metric(metric)
+        if needs_label(metric) and label is None:
+            raise InputError(f"metric {metric}: name the column of the label, too")
+    first, second = (
+        None if judge is None else choose_judge(_on_model(judge, judge_model))
+        for judge in (evaluator, second_judge)
+    )
+    return Scorers(first, metric, second, label)
 
 
-def _on_model(judge: Judge | None, model: str | None) -> Judge | None:
+def _on_model(judge: Judge, model: str | None) -> Judge:
     """The judge with the model in its spec, where it has a spec that names none."""
-    if not isinstance(judge, str) or model is None or "@" in judge:
+    if not isinstance(judge, str) or model is None or "@" in judge or judge.startswith("rules:"):
         return judge
     return f"{judge}@{model}"
-
-
-def _name(judge: Judge | None) -> str | None:
-    if judge is None or isinstance(judge, str):
-        return judge
-    named: Any = judge if hasattr(judge, "__qualname__") else type(judge)
-    return f"{named.__module__}.{named.__qualname__}"
 
 
 def read_material(
@@ -152,7 +142,7 @@ async def specify_calibration(
         **asdict(plan),
         **scorers.name(),
     }
-    return await specify_loop(settings, "calibrate", scorers.judges, model, parameters)
+    return await specify_loop(settings, "calibrate", scorers.specs, model, parameters)
 
 
 def begin_calibration(
@@ -188,8 +178,8 @@ async def do_calibration(
     """
     async with open_means(store, run, settings, limits, listener) as opened:
 
-        def judge(given: Judge | None) -> Evaluator | None:
-            return opened.judges[given] if isinstance(given, str) else given
+        def judge(chosen: Chosen | None) -> Evaluator | None:
+            return None if chosen is None else chosen.open(opened)
 
         metric = scorers.metric
         found = await search_template(

@@ -31,6 +31,7 @@ from textevolve.loops.selection import count_pulls
 from textevolve.runs.calibrating import Scorers
 from textevolve.runs.estimate import SHORT_ANSWER, Estimate, PriceOf
 from textevolve.runs.judge_estimate import CHARACTERS_A_TOKEN, estimate_judge
+from textevolve.runs.judging import Chosen
 from textevolve.runs.spec import MeasurementSpec
 
 PROMPT_CHARACTERS = 1400
@@ -148,10 +149,10 @@ def _judged(plan: Plan, scorers: Scorers, counts: Counts) -> list[tuple[str, int
     together = plan.judged == "template"
     made: list[tuple[str, int, int]] = []
 
-    def add(judge: object, outputs: int, templates: int) -> None:
-        if isinstance(judge, str) and outputs:
+    def add(judge: Chosen | None, outputs: int, templates: int) -> None:
+        for spec in judge.specs if judge is not None and outputs else ():
             one = -(-outputs // templates) if together else 1
-            made.append((judge, templates if together else outputs, one))
+            made.append((spec, templates if together else outputs, one))
 
     add(scorers.evaluator, counts.explored, counts.instructions)
     if scorers.metric is None:
