@@ -309,3 +309,10 @@ def test_rules_from_a_file_judge_too_and_cost_nothing(cli, files, scripted, mode
     assert ended.code == 0, ended.err
     assert json.loads(ended.out)["accepted"]
     assert not any(body.get("max_tokens") == 1 for body in scripted.requests)
+
+
+def test_a_metric_may_be_a_function_in_a_file(cli, files, scripted, model):
+    (files / "mine.py").write_text("def right(output, label):\n    return output == str(label)\n")
+    ended = cli(*command(model, "--metric", "mine.py:right", "--label", "sum", "--json"))
+    assert ended.code == 0, ended.err
+    assert json.loads(ended.out)["accepted"]

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from textevolve.errors import InputError
 from textevolve.evaluation import Failure
 from textevolve.loops.examples import Example, split_examples, take_material
-from textevolve.loops.grading import grade, needs_label, open_metric
+from textevolve.loops.grading import grade, grade_output, needs_label, open_metric
 
 VALUES = st.lists(st.integers(0, 60), min_size=2, max_size=40)
 
@@ -101,6 +101,14 @@ def test_what_is_no_score_has_failed(given):
 def test_a_metric_that_is_not_there_is_refused(metric):
     with pytest.raises(InputError):
         open_metric(metric)
+
+
+async def test_a_pattern_without_end_is_a_failure_and_no_hang():
+    found = await grade_output(open_metric("regex:^(a+)+$"), "a" * 60 + "b", None)
+    assert isinstance(found, Failure)
+    assert "took more than" in found.reason
+    quick = await grade_output(open_metric("regex:(a+)+"), "aaa", None)
+    assert quick.score == 1.0
 
 
 def test_which_metrics_need_a_label():

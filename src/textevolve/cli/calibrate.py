@@ -39,7 +39,7 @@ def calibrate(
     ] = None,
     metric: Annotated[
         str | None,
-        typer.Option(help="What scores an output: exact, regex:PATTERN, MODULE:FUNCTION."),
+        typer.Option(help="What scores an output: exact, regex:PATTERN, FILE.py:FUNCTION."),
     ] = None,
     evaluator: Annotated[
         str | None,

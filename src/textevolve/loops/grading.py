@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import asyncio
 import math
 import re
 from collections.abc import Callable
-from importlib import import_module
+from dataclasses import dataclass
 from importlib.metadata import entry_points
+from pathlib import Path
 from typing import Any, TypeAlias, cast
 
 from textevolve.errors import InputError
 from textevolve.evaluation import EvaluationResult, Failure
+from textevolve.loops.checks import find_callable
+from textevolve.loops.patterns import is_found, may_be_slow
 
 Metric: TypeAlias = Callable[[str, Any], float | bool]
 """From an output and its row's label (None without one) to a score in [0, 1], or a truth value."""
@@ -20,8 +24,8 @@ LABEL = "{label}"
 
 
 def open_metric(text: str) -> Metric:
-    """`exact`, `regex:PATTERN`, `MODULE:FUNCTION`, or the name of an entry point of the group
-    `textevolve.metrics`.
+    """`exact`, `regex:PATTERN`, `MODULE:FUNCTION`, `FILE.py:FUNCTION`, or the name of an entry
+    point of the group `textevolve.metrics`.
 
     `exact` compares without the white space around. `regex` looks for the pattern anywhere in the
     output; `{label}` in it stands for the row's label.
@@ -35,18 +39,25 @@ def open_metric(text: str) -> Metric:
     if kind == "regex" and colon:
         return _match_pattern(rest)
     if colon:
-        return _import(text, kind, rest)
+        return cast(Metric, find_callable(text, Path()))
     for point in entry_points(group=GROUP, name=text):
-        return _callable(text, point.load())
+        return cast(Metric, point.load())
     raise InputError(
-        f"no metric '{text}': give exact, regex:PATTERN, MODULE:FUNCTION or an entry point of the"
-        f" group {GROUP}"
+        f"no metric '{text}': give exact, regex:PATTERN, MODULE:FUNCTION, FILE.py:FUNCTION or an"
+        f" entry point of the group {GROUP}"
     )
 
 
 def needs_label(metric: str) -> bool:
     """Whether a metric, by its text, can say nothing without a label."""
     return metric == "exact" or (metric.startswith("regex:") and LABEL in metric)
+
+
+async def grade_output(metric: Metric, output: str, label: Any) -> EvaluationResult | Failure:
+    """As `grade`; a pattern that may be slow holds nothing else up."""
+    if isinstance(metric, PatternMetric) and metric.blocks:
+        return await asyncio.to_thread(grade, metric, output, label)
+    return grade(metric, output, label)
 
 
 def grade(metric: Metric, output: str, label: Any) -> EvaluationResult | Failure:
@@ -65,29 +76,24 @@ def _match_exactly(output: str, label: Any) -> bool:
     return output.strip() == str(label).strip()
 
 
+@dataclass(frozen=True, slots=True)
+class PatternMetric:
+    """Whether a pattern is found, with the row's label in place of `{label}`. `blocks`: it may take
+    seconds on some text, and is then searched for in a process of its own."""
+
+    pattern: str
+
+    @property
+    def blocks(self) -> bool:
+        return may_be_slow(re.compile(self.pattern.replace(LABEL, "")))
+
+    def __call__(self, output: str, label: Any) -> bool:
+        return is_found(re.compile(self.pattern.replace(LABEL, re.escape(str(label)))), output)
+
+
 def _match_pattern(pattern: str) -> Metric:
     try:
         re.compile(pattern.replace(LABEL, ""))
-    except re.error as error:
+    except (re.error, OverflowError, RecursionError) as error:
         raise InputError(f"regex:{pattern}: not a valid pattern ({error})") from None
-
-    def match(output: str, label: Any) -> bool:
-        return re.search(pattern.replace(LABEL, re.escape(str(label))), output) is not None
-
-    return match
-
-
-def _import(text: str, module: str, name: str) -> Metric:
-    try:
-        found: Any = import_module(module)
-        for part in name.split("."):
-            found = getattr(found, part)
-    except (ImportError, AttributeError, ValueError) as error:
-        raise InputError(f"metric {text}: cannot be imported ({error})") from None
-    return _callable(text, found)
-
-
-def _callable(text: str, found: Any) -> Metric:
-    if not callable(found):
-        raise InputError(f"metric {text}: is no function but {type(found).__name__}")
-    return cast(Metric, found)
+    return PatternMetric(pattern)

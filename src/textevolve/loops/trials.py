@@ -25,7 +25,7 @@ from textevolve.evaluation import Case, EvaluationResult, Evaluator, Failure, Us
 from textevolve.events import Listener, StepFinished, StepStarted, silence
 from textevolve.llm.model import Message, Model, Request
 from textevolve.loops.examples import Example
-from textevolve.loops.grading import Metric, grade
+from textevolve.loops.grading import Metric, grade_output
 from textevolve.loops.placeholders import fill
 
 T = TypeVar("T")
@@ -138,11 +138,11 @@ class Laboratory:
         if isinstance(text, Failure):
             return Outcome(example, None, text)
         if judge is None:
-            return self._outcome(example, text, None)
+            return await self._outcome(example, text, None)
         ((case, _),) = self._cases([(template, example)], {0: text})
         (judged,) = await self._judge(judge, case)
         stop_if_skipped([judged])
-        return self._outcome(example, text, judged)
+        return await self._outcome(example, text, judged)
 
     async def _try_together(
         self, judge: Evaluator, pairs: Sequence[tuple[str, Example]]
@@ -155,7 +155,7 @@ class Laboratory:
         return [
             Outcome(example, None, output)
             if isinstance(output, Failure)
-            else self._outcome(example, output, results[n])
+            else await self._outcome(example, output, results[n])
             for n, (output, (_, example)) in enumerate(zip(outputs, pairs, strict=True))
         ]
 
@@ -230,12 +230,14 @@ class Laboratory:
             return [Failure("failed", "the evaluator did not judge every candidate")] * number
         return [_checked(result) for result in evaluation.result]
 
-    def _outcome(
+    async def _outcome(
         self, example: Example, text: str, judged: EvaluationResult | Failure | None
     ) -> Outcome:
         reasons = judged.feedback if isinstance(judged, EvaluationResult) else ""
         if self.metric is not None:
-            return Outcome(example, text, grade(self.metric, text, example.label), reasons)
+            return Outcome(
+                example, text, await grade_output(self.metric, text, example.label), reasons
+            )
         assert judged is not None
         return Outcome(example, text, judged, reasons)
 
