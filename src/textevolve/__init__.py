@@ -14,9 +14,9 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from textevolve.api import aevaluate, aevaluate_batch, evaluate, evaluate_batch
-    from textevolve.api_calibration import acalibrate, calibrate
-    from textevolve.api_loops import (
+    from textevolve.api.calibration import acalibrate, calibrate
+    from textevolve.api.evaluation import aevaluate, aevaluate_batch, evaluate, evaluate_batch
+    from textevolve.api.loops import (
         agenerate_profile,
         aguide,
         ainnovate,
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
         guide,
         innovate,
     )
-    from textevolve.api_optimization import aoptimize, optimize
+    from textevolve.api.optimization import aoptimize, optimize
     from textevolve.debate.profile import Agent, Component, Profile, load_profile
     from textevolve.debate.protocol import Debate
     from textevolve.debate.result import DebateResult, Feedback, LabelledTensor, Turn
@@ -64,9 +64,9 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 _HOMES = {
-    "api": ("aevaluate", "aevaluate_batch", "evaluate", "evaluate_batch"),
-    "api_calibration": ("acalibrate", "calibrate"),
-    "api_loops": (
+    "api.evaluation": ("aevaluate", "aevaluate_batch", "evaluate", "evaluate_batch"),
+    "api.calibration": ("acalibrate", "calibrate"),
+    "api.loops": (
         "agenerate_profile",
         "aguide",
         "ainnovate",
@@ -75,7 +75,7 @@ _HOMES = {
         "guide",
         "innovate",
     ),
-    "api_optimization": ("aoptimize", "optimize"),
+    "api.optimization": ("aoptimize", "optimize"),
     "debate.profile": ("Agent", "Component", "Profile", "load_profile"),
     "debate.protocol": ("Debate",),
     "debate.result": ("DebateResult", "Feedback", "LabelledTensor", "Turn"),

@@ -11,10 +11,12 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
+import typer.main
 from pyarrow import parquet
 
 import textevolve
 from textevolve import DebateResult
+from textevolve.cli.app import app
 from textevolve.llm.testing import Fault, ScriptedServer
 
 CASE = ("Is 7 prime?", "Yes, it is.", "No, it is 1 x 7.")
@@ -421,17 +423,13 @@ def test_version(cli):
     assert (ended.code, ended.out) == (0, f"textevolve {textevolve.__version__}\n")
 
 
-COMMANDS = [
-    [],
-    ["evaluate"],
-    ["doctor"],
-    ["config"],
-    *(
-        ["runs", *rest]
-        for rest in ([], ["list"], ["show"], ["resume"], ["replay"], ["export"], ["rm"])
-    ),
-    *(["models", *rest] for rest in ([], ["list"], ["pull"], ["check"])),
-]
+def every_command(command, path=()):
+    yield list(path)
+    for name, below in getattr(command, "commands", {}).items():
+        yield from every_command(below, (*path, name))
+
+
+COMMANDS = list(every_command(typer.main.get_command(app)))
 
 
 @pytest.mark.parametrize("command", COMMANDS, ids=" ".join)

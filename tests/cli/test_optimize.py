@@ -9,7 +9,7 @@ import pytest
 import yaml
 
 from textevolve import Limits, Settings, optimize
-from textevolve.api_optimization import aoptimize
+from textevolve.api.optimization import aoptimize
 from textevolve.cli.optimize import optimize as command
 from textevolve.evaluation import EvaluationResult, Failure, Usage
 from textevolve.export.differences import find_differences

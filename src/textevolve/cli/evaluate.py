@@ -100,7 +100,7 @@ def evaluate(
     Exit codes: 0 all scored; 1 a model or the store failed; 2 bad input; 3 some cases have no
     score; 130 interrupted (the run can be resumed).
     """
-    from textevolve.api import specify
+    from textevolve.api.evaluation import specify
     from textevolve.cli.execution import check_output, execute
     from textevolve.engine import sync
     from textevolve.rows import SUFFIXES

@@ -1,8 +1,4 @@
-"""`calibrate`, async and sync: a better prompt template, by rows of values for its placeholders.
-
-Like the functions of `api.py` these read the settings, choose a model, open the store, and do a
-run; the sync form also works where an event loop runs already.
-"""
+"""`calibrate`, async and sync: a better prompt template, by rows of values for its placeholders."""
 
 from __future__ import annotations
 

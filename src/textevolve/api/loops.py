@@ -1,8 +1,4 @@
-"""The public functions of the loops: generate a profile, innovate, guide; and judges as metrics.
-
-Like those of `api.py` they read the settings, choose a model, open the store, and do a run; the
-sync forms also work where an event loop runs already.
-"""
+"""Generate a profile, innovate, guide, async and sync; and judges as metrics."""
 
 from __future__ import annotations
 
@@ -10,7 +6,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import TypedDict, Unpack
 
-from textevolve.api import Parameters
+from textevolve.api.evaluation import Parameters
 from textevolve.debate.profile import Profile, load_profile, override
 from textevolve.engine import sync
 from textevolve.events import Listener, silence

@@ -1,7 +1,4 @@
-"""The public functions of optimising: `optimize` and `aoptimize`.
-
-They read the settings, open the store and do a run, as those of `api.py` do.
-"""
+"""`optimize` and `aoptimize`: one answer, improved attempt by attempt."""
 
 from __future__ import annotations
 
