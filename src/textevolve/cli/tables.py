@@ -250,6 +250,7 @@ def print_runs(
     when = [time.strftime("%Y-%m-%d %H:%M", time.localtime(run.created)) for run, _ in rows]
     columns = [
         Column("begun", [Text(text, "dim") for text in when]),
+        Column("what", [Text(str(run.spec.get("kind", "evaluate")), "dim") for run, _ in rows]),
         Column("state", [Text(run.status, styles.get(run.status, "")) for run, _ in rows]),
         Column("cases", [Text("–" if r.n_cases is None else f"{r.n_cases:,}") for r, _ in rows]),
         Column("calls", [Text(f"{totals.spent.calls:,}") for _, totals in rows]),
@@ -275,6 +276,7 @@ def run_data(run: RunRecord, totals: RunTotals) -> dict[str, object]:
     return {
         "id": run.id,
         "name": run.name,
+        "kind": run.spec.get("kind", "evaluate"),
         "status": run.status,
         "created": run.created,
         "updated": run.updated,
