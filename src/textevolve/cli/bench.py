@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from textevolve.cli import cards
+from textevolve.cli import cards, options
 from textevolve.cli.bench_tasks import ABLATED, FIRST_ROUND, WORTH, Task, agree, escalate
 from textevolve.errors import InputError
 
@@ -47,10 +47,6 @@ EqualTokens = Annotated[
 ]
 Seed = Annotated[int, typer.Option(help="Of the intervals; judges have their own, as probe+seed=1")]
 Concurrency = Annotated[int | None, typer.Option(help="Verdicts in flight.")]
-MaxCost = Annotated[float | None, typer.Option(help="Stop at this cost, in dollars.")]
-MaxTokens = Annotated[int | None, typer.Option(help="Stop at this many tokens.")]
-MaxCalls = Annotated[int | None, typer.Option(help="Stop at this many calls.")]
-DryRun = Annotated[bool, typer.Option("--dry-run", help="Say what it may take, and ask nothing.")]
 Json = Annotated[bool, typer.Option("--json", help="The figures as one JSON object.")]
 Output = Annotated[
     list[str] | None,
@@ -58,8 +54,6 @@ Output = Annotated[
         "--output", "-o", help="Figures to .json, verdicts to .jsonl, all to .html; repeatable."
     ),
 ]
-Name = Annotated[str | None, typer.Option(help="A name for the run.")]
-StoreFile = Annotated[Path | None, typer.Option("--store", help="The file that keeps runs.")]
 Profile = Annotated[
     str, typer.Option("--profile", "-p", help="Who debates: a shipped profile, or a YAML file.")
 ]
@@ -85,14 +79,14 @@ def agreement(
     samples: Annotated[int, typer.Option(help="How often each judge is asked the same.")] = 1,
     seed: Seed = 0,
     concurrency: Concurrency = None,
-    max_cost: MaxCost = None,
-    max_tokens: MaxTokens = None,
-    max_calls: MaxCalls = None,
-    dry_run: DryRun = False,
+    max_cost: options.MaxCost = None,
+    max_tokens: options.MaxTokens = None,
+    max_calls: options.MaxCalls = None,
+    dry_run: options.DryRun = False,
     as_json: Json = False,
     output: Output = None,
-    name: Name = None,
-    store: StoreFile = None,
+    name: options.RunName = None,
+    store: options.StoreFile = None,
 ) -> None:
     """Measure how far judges agree with people, and whether one does better than another.
 
@@ -125,14 +119,14 @@ def ablate(
     worth: Annotated[float, typer.Option(help="The least gain worth having, 0 to 1.")] = WORTH,
     seed: Seed = 0,
     concurrency: Concurrency = None,
-    max_cost: MaxCost = None,
-    max_tokens: MaxTokens = None,
-    max_calls: MaxCalls = None,
-    dry_run: DryRun = False,
+    max_cost: options.MaxCost = None,
+    max_tokens: options.MaxTokens = None,
+    max_calls: options.MaxCalls = None,
+    dry_run: options.DryRun = False,
     as_json: Json = False,
     output: Output = None,
-    name: Name = None,
-    store: StoreFile = None,
+    name: options.RunName = None,
+    store: options.StoreFile = None,
 ) -> None:
     """Does the debate pay here? A single judge, a jury, the debate and escalation in one table.
 
@@ -171,14 +165,14 @@ def escalation(
     limit: Limit = None,
     half: HalfOf = None,
     concurrency: Concurrency = None,
-    max_cost: MaxCost = None,
-    max_tokens: MaxTokens = None,
-    max_calls: MaxCalls = None,
-    dry_run: DryRun = False,
+    max_cost: options.MaxCost = None,
+    max_tokens: options.MaxTokens = None,
+    max_calls: options.MaxCalls = None,
+    dry_run: options.DryRun = False,
     as_json: Json = False,
     output: Output = None,
-    name: Name = None,
-    store: StoreFile = None,
+    name: options.RunName = None,
+    store: options.StoreFile = None,
 ) -> None:
     """Find from which certainty on a first round may stand, and what that saves and costs.
 

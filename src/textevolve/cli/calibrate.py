@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from textevolve.cli import INTERRUPTED, PARTLY
+from textevolve.cli import INTERRUPTED, PARTLY, options
 
 if TYPE_CHECKING:
     from textevolve.events import Event
@@ -74,13 +74,11 @@ def calibrate(
     max_output_tokens: Annotated[int, typer.Option(help="Of an output.")] = 512,
     seed: Annotated[int, typer.Option(help="Another seed draws other rows.")] = 0,
     concurrency: Annotated[int | None, typer.Option(help="Calls in flight.")] = None,
-    max_cost: Annotated[float | None, typer.Option(help="Stop at this cost, in dollars.")] = None,
-    max_tokens: Annotated[int | None, typer.Option(help="Stop at this many tokens.")] = None,
-    max_calls: Annotated[int | None, typer.Option(help="Stop at this many calls.")] = None,
+    max_cost: options.MaxCost = None,
+    max_tokens: options.MaxTokens = None,
+    max_calls: options.MaxCalls = None,
     max_seconds: Annotated[float | None, typer.Option(help="Stop after this time.")] = None,
-    dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Say what it may take, and ask nothing.")
-    ] = False,
+    dry_run: options.DryRun = False,
     as_json: Annotated[bool, typer.Option("--json", help="All of it as one JSON object.")] = False,
     output: Annotated[
         list[str] | None,
@@ -90,8 +88,8 @@ def calibrate(
             help="The template to use to .txt, the search to .json or .html; repeatable.",
         ),
     ] = None,
-    name: Annotated[str | None, typer.Option(help="A name for the run.")] = None,
-    store: Annotated[Path | None, typer.Option(help="The file that keeps runs.")] = None,
+    name: options.RunName = None,
+    store: options.StoreFile = None,
 ) -> None:
     """Search for a better prompt template, and take it only if its gain on held-out rows is real.
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from textevolve.cli import INTERRUPTED, PARTLY
+from textevolve.cli import INTERRUPTED, PARTLY, options
 from textevolve.errors import InputError
 
 if TYPE_CHECKING:
@@ -45,18 +45,16 @@ def card(
         float, typer.Option(help="From which rise of a score, 0 to 1, an attack has worked.")
     ] = MARGIN,
     concurrency: Annotated[int | None, typer.Option(help="Judgements in flight.")] = None,
-    max_cost: Annotated[float | None, typer.Option(help="Stop at this cost, in dollars.")] = None,
-    max_tokens: Annotated[int | None, typer.Option(help="Stop at this many tokens.")] = None,
-    max_calls: Annotated[int | None, typer.Option(help="Stop at this many calls.")] = None,
-    dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Say what it may take, and ask nothing.")
-    ] = False,
+    max_cost: options.MaxCost = None,
+    max_tokens: options.MaxTokens = None,
+    max_calls: options.MaxCalls = None,
+    dry_run: options.DryRun = False,
     as_json: Annotated[bool, typer.Option("--json", help="The card as one JSON object.")] = False,
     output: Annotated[
         str | None, typer.Option("--output", "-o", help="The card to a .json or .html file.")
     ] = None,
-    name: Annotated[str | None, typer.Option(help="A name for the run.")] = None,
-    store: Annotated[Path | None, typer.Option(help="The file that keeps runs.")] = None,
+    name: options.RunName = None,
+    store: options.StoreFile = None,
 ) -> None:
     """Measure what sways a judge that should not: order, length, seeds, empty texts, attacks.
 

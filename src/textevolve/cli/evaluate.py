@@ -82,18 +82,16 @@ def evaluate(
     ] = None,
     seed: Annotated[int | None, typer.Option(help="Another seed is another run.")] = None,
     concurrency: Annotated[int | None, typer.Option(help="Debates in flight.")] = None,
-    max_cost: Annotated[float | None, typer.Option(help="Stop at this cost, in dollars.")] = None,
-    max_tokens: Annotated[int | None, typer.Option(help="Stop at this many tokens.")] = None,
-    max_calls: Annotated[int | None, typer.Option(help="Stop at this many calls.")] = None,
-    dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Say what it may take, and ask nothing.")
-    ] = False,
+    max_cost: options.MaxCost = None,
+    max_tokens: options.MaxTokens = None,
+    max_calls: options.MaxCalls = None,
+    dry_run: options.DryRun = False,
     as_json: Annotated[bool, typer.Option("--json", help="Results as JSON lines.")] = False,
-    name: Annotated[str | None, typer.Option(help="A name for the run.")] = None,
+    name: options.RunName = None,
     resume: Annotated[
         str | None, typer.Option(help="Go on with this run; refused if anything differs.")
     ] = None,
-    store: Annotated[Path | None, typer.Option(help="The file that keeps runs.")] = None,
+    store: options.StoreFile = None,
 ) -> None:
     """Judge candidate texts by a debate of agents.
 

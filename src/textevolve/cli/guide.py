@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from textevolve.cli import PARTLY
+from textevolve.cli import PARTLY, options
 
 if TYPE_CHECKING:
     from textevolve.debate.profile import Profile
@@ -50,13 +49,11 @@ def guide(
     max_answer_tokens: Annotated[int, typer.Option(help="Of an answer.")] = 800,
     seed: Annotated[int, typer.Option(help="Another seed draws other candidates.")] = 0,
     concurrency: Annotated[int | None, typer.Option(help="Candidates in flight.")] = None,
-    max_cost: Annotated[float | None, typer.Option(help="Stop at this cost, in dollars.")] = None,
-    max_tokens: Annotated[int | None, typer.Option(help="Stop at this many tokens.")] = None,
-    max_calls: Annotated[int | None, typer.Option(help="Stop at this many calls.")] = None,
+    max_cost: options.MaxCost = None,
+    max_tokens: options.MaxTokens = None,
+    max_calls: options.MaxCalls = None,
     max_seconds: Annotated[float | None, typer.Option(help="Stop after this time.")] = None,
-    dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Say what it may take, and ask nothing.")
-    ] = False,
+    dry_run: options.DryRun = False,
     as_json: Annotated[bool, typer.Option("--json", help="All of it as one JSON object.")] = False,
     output: Annotated[
         list[str] | None,
@@ -64,8 +61,8 @@ def guide(
             "--output", "-o", help="The guided answer to .txt, all of it to .json; repeatable."
         ),
     ] = None,
-    name: Annotated[str | None, typer.Option(help="A name for the run.")] = None,
-    store: Annotated[Path | None, typer.Option(help="The file that keeps runs.")] = None,
+    name: options.RunName = None,
+    store: options.StoreFile = None,
 ) -> None:
     """Answer a question with a debate about possible answers as reasoning, and without.
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from textevolve.cli import INTERRUPTED, PARTLY
+from textevolve.cli import INTERRUPTED, PARTLY, options
 
 if TYPE_CHECKING:
     from textevolve.evaluation import Case
@@ -80,13 +80,11 @@ def optimize(
     max_answer_tokens: Annotated[int, typer.Option(help="Of an attempt.")] = 2000,
     seed: Annotated[int, typer.Option(help="Another seed writes other attempts.")] = 0,
     concurrency: Annotated[int | None, typer.Option(help="Tasks in work at once.")] = None,
-    max_cost: Annotated[float | None, typer.Option(help="Stop at this cost, in dollars.")] = None,
-    max_tokens: Annotated[int | None, typer.Option(help="Stop at this many tokens.")] = None,
-    max_calls: Annotated[int | None, typer.Option(help="Stop at this many calls.")] = None,
+    max_cost: options.MaxCost = None,
+    max_tokens: options.MaxTokens = None,
+    max_calls: options.MaxCalls = None,
     max_seconds: Annotated[float | None, typer.Option(help="Stop after this time.")] = None,
-    dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Say what it may take, and ask nothing.")
-    ] = False,
+    dry_run: options.DryRun = False,
     as_json: Annotated[
         bool, typer.Option("--json", help="A JSON line for each task, with its attempts.")
     ] = False,
@@ -98,8 +96,8 @@ def optimize(
             help="The best text to .txt, the history to .jsonl or .html; repeatable.",
         ),
     ] = None,
-    name: Annotated[str | None, typer.Option(help="A name for the run.")] = None,
-    store: Annotated[Path | None, typer.Option(help="The file that keeps runs.")] = None,
+    name: options.RunName = None,
+    store: options.StoreFile = None,
 ) -> None:
     """Write a text, have it judged, revise it as the judge asks, and keep the best.
 

@@ -3,9 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
 
 from textevolve.errors import InputError
+
+MaxCost = Annotated[float | None, typer.Option(help="Stop at this cost, in dollars.")]
+MaxTokens = Annotated[int | None, typer.Option(help="Stop at this many tokens.")]
+MaxCalls = Annotated[int | None, typer.Option(help="Stop at this many calls.")]
+DryRun = Annotated[bool, typer.Option("--dry-run", help="Say what it may take, and ask nothing.")]
+RunName = Annotated[str | None, typer.Option(help="A name for the run.")]
+StoreFile = Annotated[Path | None, typer.Option("--store", help="The file that keeps runs.")]
 
 
 def given(parameters: Mapping[str, Any]) -> dict[str, Any]:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from textevolve.cli import MISUSED
+from textevolve.cli import MISUSED, options
 from textevolve.errors import InputError
 
 if TYPE_CHECKING:
@@ -38,12 +38,12 @@ def generate(
         str | None, typer.Option("--output", "-o", help="The YAML file; else standard output.")
     ] = None,
     seed: Annotated[int, typer.Option(help="Another seed may give another profile.")] = 0,
-    max_cost: Annotated[float | None, typer.Option(help="Stop at this cost, in dollars.")] = None,
-    max_tokens: Annotated[int | None, typer.Option(help="Stop at this many tokens.")] = None,
-    max_calls: Annotated[int | None, typer.Option(help="Stop at this many calls.")] = None,
+    max_cost: options.MaxCost = None,
+    max_tokens: options.MaxTokens = None,
+    max_calls: options.MaxCalls = None,
     as_json: Json = False,
-    name: Annotated[str | None, typer.Option(help="A name for the run.")] = None,
-    store: Annotated[Path | None, typer.Option(help="The file that keeps runs.")] = None,
+    name: options.RunName = None,
+    store: options.StoreFile = None,
 ) -> None:
     """Have a model write a profile for what is to be judged: agents, components and weights.
 

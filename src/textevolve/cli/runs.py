@@ -21,7 +21,6 @@ if TYPE_CHECKING:
 app = typer.Typer(no_args_is_help=True)
 
 Run = Annotated[str, typer.Argument(help="The run's id, the start of it, its name, or 'last'.")]
-StoreFile = Annotated[Path | None, typer.Option("--store", help="The file that keeps runs.")]
 Json = Annotated[bool, typer.Option("--json", help="As JSON lines.")]
 
 
@@ -29,7 +28,7 @@ Json = Annotated[bool, typer.Option("--json", help="As JSON lines.")]
 def list_runs(
     limit: Annotated[int, typer.Option(help="How many, the newest first.")] = 20,
     as_json: Json = False,
-    store: StoreFile = None,
+    store: options.StoreFile = None,
 ) -> None:
     """List the runs that are kept."""
     from textevolve.cli.tables import print_runs
@@ -44,7 +43,7 @@ def list_runs(
 
 
 @app.command()
-def show(run: Run = "last", as_json: Json = False, store: StoreFile = None) -> None:
+def show(run: Run = "last", as_json: Json = False, store: options.StoreFile = None) -> None:
     """Show a run's results, recomputed from the journal without a model call."""
     from textevolve.cli.tables import show_run
 
@@ -60,11 +59,11 @@ def resume(
     run: Run = "last",
     output: Annotated[str | None, typer.Option("--output", "-o", help="Results to a file.")] = None,
     concurrency: Annotated[int | None, typer.Option(help="Debates in flight.")] = None,
-    max_cost: Annotated[float | None, typer.Option(help="Stop at this cost, in dollars.")] = None,
-    max_tokens: Annotated[int | None, typer.Option(help="Stop at this many tokens.")] = None,
-    max_calls: Annotated[int | None, typer.Option(help="Stop at this many calls.")] = None,
+    max_cost: options.MaxCost = None,
+    max_tokens: options.MaxTokens = None,
+    max_calls: options.MaxCalls = None,
     as_json: Json = False,
-    store: StoreFile = None,
+    store: options.StoreFile = None,
 ) -> None:
     """Go on with a run: only what is missing is asked."""
     from textevolve.cli.execution import check_output, execute
@@ -94,7 +93,7 @@ def replay(
     threshold: Annotated[float | None, typer.Option(help="From which score one passes.")] = None,
     output: Annotated[str | None, typer.Option("--output", "-o", help="Results to a file.")] = None,
     as_json: Json = False,
-    store: StoreFile = None,
+    store: options.StoreFile = None,
 ) -> None:
     """Score a run anew under other parameters, without a model call."""
     from textevolve.cli.tables import show_run
@@ -124,7 +123,7 @@ def export(
     run: Run,
     output: Annotated[str, typer.Argument(help="A .jsonl, .csv, .parquet or .html file.")],
     turns: Annotated[bool, typer.Option("--turns", help="A row for each turn.")] = False,
-    store: StoreFile = None,
+    store: options.StoreFile = None,
 ) -> None:
     """Write a run's results to a file: a table, or one HTML page that opens from disk."""
     settings, opened = _open(store)
@@ -135,7 +134,7 @@ def export(
 
 
 @app.command()
-def variance(run: Run = "last", as_json: Json = False, store: StoreFile = None) -> None:
+def variance(run: Run = "last", as_json: Json = False, store: options.StoreFile = None) -> None:
     """Show where the scores' variance comes from, and how many votes the agents are worth."""
     from textevolve.cli.figures import print_variance
     from textevolve.runs.measurement import measure_variance
@@ -151,7 +150,7 @@ def variance(run: Run = "last", as_json: Json = False, store: StoreFile = None) 
 def remove(
     run: Run,
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
-    store: StoreFile = None,
+    store: options.StoreFile = None,
 ) -> None:
     """Remove a run, with the answers that no other run uses."""
     _, opened = _open(store)

@@ -250,9 +250,9 @@ def print_runs(
     when = [time.strftime("%Y-%m-%d %H:%M", time.localtime(run.created)) for run, _ in rows]
     columns = [
         Column("begun", [Text(text, "dim") for text in when]),
-        Column("what", [Text(str(run.spec.get("kind", "evaluate")), "dim") for run, _ in rows]),
         Column("state", [Text(run.status, styles.get(run.status, "")) for run, _ in rows]),
         Column("cases", [Text("–" if r.n_cases is None else f"{r.n_cases:,}") for r, _ in rows]),
+        Column("what", [Text(str(run.spec.get("kind", "evaluate")), "dim") for run, _ in rows]),
         Column("calls", [Text(f"{totals.spent.calls:,}") for _, totals in rows]),
         Column("tokens", [Text(f"{totals.spent.tokens:,}") for _, totals in rows]),
         Column("cost", [Text(_cost(totals.spent.cost)) for _, totals in rows]),
