@@ -77,11 +77,20 @@ def _check_store(settings: Settings) -> str:
     return f"{settings.store}: {runs} runs, {size:.1f} MB"
 
 
+EXTRAS = (
+    ("xllamacpp", "local"),
+    ("pyarrow", "parquet"),
+    ("keyring", "keyring"),
+    ("ppi-python", "ppi"),
+)
+"""Optional packages, each with the extra that brings it."""
+
+
 def _find_packages() -> dict[str, str]:
     from importlib import metadata
 
     found: dict[str, str] = {}
-    for package, extra in (("xllamacpp", "local"), ("pyarrow", "parquet"), ("keyring", "keyring")):
+    for package, extra in EXTRAS:
         try:
             found[package] = metadata.version(package)
         except metadata.PackageNotFoundError:
