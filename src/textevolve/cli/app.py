@@ -27,18 +27,23 @@ app = typer.Typer(
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     add_completion=False,
+    rich_markup_mode=None,  # help in boxes takes twice the time
 )
 app.command("evaluate")(evaluate.evaluate)
-app.command("optimize")(optimize.optimize)
-app.command("calibrate")(calibrate.calibrate)
-app.command("guide")(guide.guide)
-app.command("innovate")(innovate.innovate)
+app.command("optimize", short_help="Write, judge and revise a text; keep the best.")(
+    optimize.optimize
+)
+app.command("calibrate", short_help="Search for a better prompt template.")(calibrate.calibrate)
+app.command("guide", short_help="Answer a question with a debate as reasoning.")(guide.guide)
+app.command("innovate", short_help="Refine an input by judgements of its outputs.")(
+    innovate.innovate
+)
 app.add_typer(runs.app, name="runs", help="Show, resume, replay, export and remove runs.")
 app.add_typer(bench.app, name="bench", help="Measure judges before believing them.")
 app.add_typer(profiles.app, name="profile", help="Write, list, show and check profiles.")
 app.add_typer(models.app, name="models", help="List, fetch and check local models.")
-app.command("doctor")(doctor.doctor)
-app.command("config")(config.config)
+app.command("doctor", short_help="Check settings, keys, store and endpoints.")(doctor.doctor)
+app.command("config", short_help="Show the settings and where they come from.")(config.config)
 
 
 def _show_version(wanted: bool) -> None:
