@@ -9,8 +9,9 @@
     pairwise, probe, checklist    see `textevolve.judges`
     reference                     a probe beside the judge's own answer
 
-`rules` is an option of each; `reference` one of pairwise, probe and checklist. `NAME=VALUE` sets a
-parameter of the profile (`rounds=1`, `readout=expected`), or `comparisons=sorted` of pairwise.
+`rules` is an option of each; `reference` one of pairwise, probe and checklist; `examples` one of
+probe and reference. `NAME=VALUE` sets a parameter of the profile (`rounds=1`, `readout=expected`),
+or `comparisons=sorted` of pairwise.
 """
 
 from __future__ import annotations
@@ -53,6 +54,7 @@ class EvaluatorSpec:
     profile: str | None = None
     rules: bool = False
     reference: bool = False
+    examples: bool = False
     parameters: Mapping[str, str] = field(default_factory=dict[str, str])
     model: str | None = None
 
@@ -75,6 +77,8 @@ def parse_evaluator(text: str) -> EvaluatorSpec:
         raise InputError(f"judge '{text}': '{name}' takes no profile")
     flags = {option for option in options if "=" not in option}
     known = {"rules"} if name in DEBATES else {"rules", "reference"}
+    if name in ("probe", "reference"):
+        known.add("examples")
     if unknown := sorted(flags - known):
         raise InputError(
             f"judge '{text}': no option '{unknown[0]}'{suggest(unknown[0], sorted(known))}"
@@ -86,6 +90,7 @@ def parse_evaluator(text: str) -> EvaluatorSpec:
         profile=profile or None,
         rules="rules" in flags,
         reference="reference" in flags or name == "reference",
+        examples="examples" in flags,
         parameters=parameters,
         model=model or None,
     )
@@ -120,6 +125,7 @@ def open_evaluator(
     options = Options(
         rules=spec.rules,
         reference=spec.reference,
+        examples=spec.examples,
         seed=_whole("seed", parameters.pop("seed", "0")),
         side_by_side=side_by_side,
     )

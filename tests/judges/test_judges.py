@@ -122,6 +122,23 @@ async def test_a_reference_is_asked_for_in_a_call_of_its_own_and_shown(kind):
     assert all("My answer is three." in text_of(body) for body in choices)
 
 
+async def test_examples_stand_before_the_one_question_and_are_the_same_in_all_cases():
+    seen = []
+    for case in (PAIR, Case("Name a colour.", ("Red.",))):
+        made, asked = await judge(
+            Probe, case, lambda *_: Answer(yes=0.7), options=Options(examples=True)
+        )
+        assert len(asked) == made.usage.calls == len(case.candidates)
+        for body in asked:
+            system, *turns = body["messages"]
+            assert [turn["role"] for turn in turns] == ["user", "assistant"] * 6 + ["user"]
+            assert {turn["content"] for turn in turns[1::2]} == {"Yes", "No"}
+            questions = {turn["content"].strip().splitlines()[-1] for turn in turns[::2]}
+            assert questions == {f"{QUESTIONS[0]} Answer with one word, Yes or No."}
+            seen.append(json.dumps([system, *turns[:-1]]))
+    assert len(set(seen)) == 1
+
+
 @pytest.mark.parametrize("rules", [False, True])
 async def test_rules_are_an_option(rules):
     _, asked = await judge(Probe, options=Options(rules=rules))

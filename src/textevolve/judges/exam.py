@@ -8,14 +8,17 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import cache, cached_property
+from importlib import resources
 from typing import Any
+
+import yaml
 
 from textevolve.errors import AnswerError, BudgetError, InputError, ModelError
 from textevolve.evaluation import Case, EvaluationResult, Failure, Usage, check_case
 from textevolve.llm.choices import TOP_LOGPROBS, read_log_odds
 from textevolve.llm.fence import disarm, draw_nonce, fence
 from textevolve.llm.meter import Meter
-from textevolve.llm.model import Message, Model, Request
+from textevolve.llm.model import Message, Model, Request, text_hash
 from textevolve.llm.template import Template, load_template
 
 _VARIABLES = {
@@ -28,6 +31,27 @@ _VARIABLES = {
 }
 
 
+EXAMPLE_CODE = "0" * 12
+"""The code of the examples' marks: the same in all cases, so that servers keep them in their cache.
+A candidate that uses it is broken up like any other forged mark."""
+
+
+@cache
+def example_turns(question: str) -> tuple[Message, ...]:
+    """The examples of `prompts/examples.yaml`, each asked the same question and answered."""
+    file = resources.files("textevolve.judges") / "prompts" / "examples.yaml"
+    turns: list[Message] = []
+    for row in yaml.safe_load(file.read_text(encoding="utf-8")):
+        shown = prompt("one").render(
+            instruction=fence("instruction", row["instruction"], EXAMPLE_CODE),
+            reference="",
+            response=fence("response", row["response"], EXAMPLE_CODE),
+        )
+        asked = prompt("question").render(question=question)
+        turns += [Message("user", (shown, asked)), Message("assistant", (row["answer"],))]
+    return tuple(turns)
+
+
 @cache
 def prompt(name: str) -> Template:
     return load_template("textevolve.judges", name, _VARIABLES[name])
@@ -35,7 +59,9 @@ def prompt(name: str) -> Template:
 
 def prompts_version() -> dict[str, str]:
     """The version of each prompt; a change of one makes another measurement."""
-    return {name: prompt(name).version for name in _VARIABLES}
+    versions = {name: prompt(name).version for name in _VARIABLES}
+    turns = "".join(turn.text for turn in example_turns(""))
+    return {**versions, "examples": text_hash(turns)[:12]}
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,12 +70,14 @@ class Options:
 
     `rules`: explicit rules on following the instruction, precision, and no credit for length.
     `reference`: the judge first answers the input itself, in a call of its own, and sees that
-    answer beside what it judges. `side_by_side`: calls of one case that may be in flight together.
-    `seed` and `threshold` may also be set by a case's parameters.
+    answer beside what it judges. `examples`: a probe is first shown six answered examples, and
+    asks one question instead of several. `side_by_side`: calls of one case that may be in flight
+    together. `seed` and `threshold` may also be set by a case's parameters.
     """
 
     rules: bool = False
     reference: bool = False
+    examples: bool = False
     seed: int = 0
     threshold: float = 0.5
     max_answer_tokens: int = 400
@@ -128,11 +156,14 @@ class Exam:
             raise AnswerError("the judge's own answer was empty")
         return self.fenced("answer", response.text.strip())
 
-    async def choose(self, parts: tuple[str, ...], one: str, other: str) -> float:
-        """The log-odds of one word against another as the first token of the answer."""
+    async def choose(
+        self, parts: tuple[str, ...], one: str, other: str, shots: tuple[Message, ...] = ()
+    ) -> float:
+        """The log-odds of one word against another as the first token of the answer. `shots`:
+        examples, as turns of the chat before the question."""
         response = await self.model(
             Request(
-                messages=(self.system, Message("user", parts)),
+                messages=(self.system, *shots, Message("user", parts)),
                 temperature=0.0,
                 max_tokens=1,
                 seed=self.options.seed,

@@ -15,7 +15,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from textevolve.engine.local import gather_bounded
 from textevolve.errors import BudgetError, FatalModelError, ModelError
 from textevolve.evaluation import Case, EvaluationResult, Failure
-from textevolve.judges.exam import Exam, Judgement, Options, failure_of, prompt
+from textevolve.judges.exam import Exam, Judgement, Options, example_turns, failure_of, prompt
 from textevolve.llm.choices import probability
 from textevolve.llm.model import Message, Model, Request
 from textevolve.llm.structured import ask_structured
@@ -33,7 +33,8 @@ MOST_CRITERIA = 5
 class Probe:
     """Asks each of `questions` of each candidate: j x q calls of one token.
 
-    score = P(yes) / (P(yes) + P(no)), the log-odds averaged over the questions first.
+    score = P(yes) / (P(yes) + P(no)), the log-odds averaged over the questions first. With the
+    option `examples` only the first question is asked, after six answered examples.
     """
 
     model: Model
@@ -53,7 +54,8 @@ class Probe:
             raise
         except (ModelError, BudgetError) as error:
             return exam.judgement([failure_of(error)] * len(case.candidates))
-        return exam.judgement(await _probe_all(exam, self.questions, reference))
+        questions = self.questions[:1] if self.options.examples else self.questions
+        return exam.judgement(await _probe_all(exam, questions, reference))
 
 
 @dataclass(frozen=True)
@@ -111,10 +113,11 @@ async def _probe_all(
             instruction=exam.instruction, reference=reference, response=exam.responses[candidate]
         )
         try:
-            odds = [
-                await exam.choose((shown, prompt("question").render(question=text)), "yes", "no")
-                for text in questions
-            ]
+            odds: list[float] = []
+            for text in questions:
+                shots = example_turns(text) if exam.options.examples else ()
+                asked = prompt("question").render(question=text)
+                odds.append(await exam.choose((shown, asked), "yes", "no", shots))
         except FatalModelError:
             raise
         except (ModelError, BudgetError) as error:
