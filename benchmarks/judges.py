@@ -38,6 +38,7 @@ from textevolve.wiring import Limits
 
 JUDGES = (
     "probe",
+    "probe+examples",
     "probe+rules",
     "pairwise",
     "pairwise+rules",
