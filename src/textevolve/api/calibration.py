@@ -75,8 +75,7 @@ async def acalibrate(
     chosen = Plan(**plan)
     scorers = choose_scorers(evaluator, metric, second_judge, label, judge_model)
     material = read_material(template, data, scorers, validation)
-    given = {"model": model, "store": store}
-    settings = settings or read_settings({k: v for k, v in given.items() if v is not None})[0]
+    settings = settings or read_settings({"model": model, "store": store})[0]
     spec = await specify_calibration(settings, material, chosen, scorers, model, validation)
     async with open_store(Path(store or settings.store)) as opened:
         run = begin_calibration(opened, spec, material, name=name, source="Python")

@@ -112,8 +112,7 @@ async def aevaluate_batch(
         InputError: profile or a parameter cannot be used, or something given is no case.
         SettingsError, FatalModelError: as in `aevaluate`.
     """
-    given = {"model": model, "store": store}
-    settings = settings or read_settings({k: v for k, v in given.items() if v is not None})[0]
+    settings = settings or read_settings({"model": model, "store": store})[0]
     spec = await specify(settings, profile, model, dict(parameters), recall)
     async with open_store(Path(store or settings.store)) as opened:
         run = begin(opened, spec, take_cases(cases), name=name, source="Python")

@@ -71,7 +71,7 @@ async def ainnovate(
         FatalModelError: no call can succeed.
     """
     chosen = Plan(**plan)
-    settings = _settings(settings, model, store)
+    settings = settings or read_settings({"model": model, "store": store})[0]
     spec = await specify_innovation(settings, evaluator, chosen, model)
     async with open_store(Path(store or settings.store)) as opened:
         run = begin_innovation(opened, spec, input, name=name)
@@ -142,7 +142,7 @@ async def aguide(
         seconds=seconds,
         seed=seed,
     )
-    settings = _settings(settings, model, store)
+    settings = settings or read_settings({"model": model, "store": store})[0]
     base = profile if isinstance(profile, Profile) else load_profile(profile or settings.profile)
     whole = override(base, dict(debate or {}))
     spec = await specify_guidance(settings, whole, evaluator, plan, model, recall)
@@ -215,7 +215,7 @@ async def agenerate_profile(
         AnswerError: no usable profile came in two attempts; says what was wrong.
         BudgetError: a limit was reached before.
     """
-    settings = _settings(settings, model, store)
+    settings = settings or read_settings({"model": model, "store": store})[0]
     async with open_store(Path(store or settings.store)) as opened:
         run = await begin_profile(opened, settings, subject, agents, model, seed, name)
         return await write_kept_profile(opened, run, settings, limits, listener)
@@ -271,13 +271,8 @@ def as_metric(
     """
     if not isinstance(evaluator, str):
         return Metric(evaluator, input, output, threshold, missing)
-    settings = _settings(settings, model, store)
+    settings = settings or read_settings({"model": model, "store": store})[0]
     judge = StandingJudge(
         evaluator, settings, Path(store or settings.store), model=model, limits=limits
     )
     return Metric(judge, input, output, threshold, missing, judge.close)
-
-
-def _settings(settings: Settings | None, model: str | None, store: str | Path | None) -> Settings:
-    given = {"model": model, "store": store}
-    return settings or read_settings({k: v for k, v in given.items() if v is not None})[0]

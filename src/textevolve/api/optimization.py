@@ -86,8 +86,7 @@ async def aoptimize(
         seed=seed,
     )
     case = as_case(task)
-    given = {"model": model, "store": store}
-    settings = settings or read_settings({k: v for k, v in given.items() if v is not None})[0]
+    settings = settings or read_settings({"model": model, "store": store})[0]
     spec = await specify_optimization(settings, plan, model)
     async with open_store(Path(store or settings.store)) as opened:
         run = begin_optimization(opened, spec, [case], name=name, source="Python")

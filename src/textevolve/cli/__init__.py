@@ -17,6 +17,11 @@ from textevolve.errors import InputError, MismatchError, SettingsError, TextEvol
 FAILED, MISUSED, PARTLY, INTERRUPTED = 1, 2, 3, 130
 
 
+def say(text: str) -> None:
+    """A line for people: on standard error, so that results can be piped."""
+    print(text, file=sys.stderr)
+
+
 def main() -> None:
     """Run the command line; our own errors are shown as one line, never as a traceback."""
     try:

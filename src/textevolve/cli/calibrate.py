@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from textevolve.cli import INTERRUPTED, PARTLY, options
+from textevolve.cli import INTERRUPTED, PARTLY, options, say
 
 if TYPE_CHECKING:
     from textevolve.events import Event
@@ -182,7 +181,7 @@ def _execute(task: _Task, spec: MeasurementSpec, settings: Settings, name: str, 
     if code == INTERRUPTED:
         return measuring.stopped()
     if found is not None and found.stopped == "budget":
-        _say(f"not finished: {found.reason}. {measuring.go_on()}")
+        say(f"not finished: {found.reason}. {measuring.go_on()}")
     return code
 
 
@@ -209,7 +208,7 @@ def _search(
     if not task.as_json:
         scored = task.scorers.name()
         by = ", ".join(f"{k} {v}" for k, v in scored.items() if isinstance(v, str))
-        _say(f"run {run.id}: {run.n_cases} rows; {by}; {spec.model} ({spec.why}) writes")
+        say(f"run {run.id}: {run.n_cases} rows; {by}; {spec.model} ({spec.why}) writes")
     with LoopStatus(describe_step, quiet=task.as_json) as status:
 
         def hear(event: Event) -> None:
@@ -258,8 +257,4 @@ def _hand_over(task: _Task, found: CalibrationResult, store: Store, run: RunReco
         else:
             with open_target(output) as target:
                 target.write((found.template.rstrip("\n") + "\n").encode())
-        _say(f"written to {output}")
-
-
-def _say(text: str) -> None:
-    print(text, file=sys.stderr)
+        say(f"written to {output}")

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from textevolve.cli import INTERRUPTED, PARTLY, options
+from textevolve.cli import INTERRUPTED, PARTLY, options, say
 from textevolve.errors import InputError
 
 if TYPE_CHECKING:
@@ -158,7 +158,7 @@ def _execute(
     try:
         made, skipped = _make(store, run, settings, limits, plan, quiet=as_json)
     except KeyboardInterrupt:
-        _say(f"\nstopped; every answer so far is kept. {_go_on()}")
+        say(f"\nstopped; every answer so far is kept. {_go_on()}")
         return INTERRUPTED
     facts = card_facts(made, {"Cases from": run.source, "Run": run.id})
     if as_json:
@@ -167,11 +167,9 @@ def _execute(
         print_card(made, facts)
     if output is not None:
         _write(made, output, facts)
-        _say(f"card written to {output}")
+        say(f"card written to {output}")
     if skipped:
-        _say(
-            f"{skipped} of {made.questions} judgements were not made within the limits. {_go_on()}"
-        )
+        say(f"{skipped} of {made.questions} judgements were not made within the limits. {_go_on()}")
     return PARTLY if made.failed else 0
 
 
@@ -192,7 +190,7 @@ def _make(
     fetch_weights(spec, run, settings)
     (judge,) = spec.judges
     if not quiet:
-        _say(f"run {run.id}: {run.n_cases} judgements by {judge}, {spec.model} ({spec.why})")
+        say(f"run {run.id}: {run.n_cases} judgements by {judge}, {spec.model} ({spec.why})")
     with BatchProgress(run.n_cases) as progress:
 
         def hear(event: Event) -> None:
@@ -245,7 +243,3 @@ def _write(made: Card, output: str, facts: dict[str, str]) -> None:
 
 def _go_on() -> str:
     return f"Go on with the same command: {shlex.join(['textevolve', *sys.argv[1:]])}"
-
-
-def _say(text: str) -> None:
-    print(text, file=sys.stderr)

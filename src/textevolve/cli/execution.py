@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import gc
-import sys
 from collections.abc import Generator, Iterable
 from contextlib import ExitStack, closing
 from typing import TYPE_CHECKING
 
-from textevolve.cli import INTERRUPTED, PARTLY
+from textevolve.cli import INTERRUPTED, PARTLY, say
 
 if TYPE_CHECKING:
     from textevolve.debate.result import DebateResult
@@ -54,14 +53,14 @@ def execute(
                     if as_json:
                         print(result.to_json(), flush=True)
     except KeyboardInterrupt:
-        _say(f"\nstopped; every answer so far is kept. Go on with: textevolve runs resume {run.id}")
+        say(f"\nstopped; every answer so far is kept. Go on with: textevolve runs resume {run.id}")
         return INTERRUPTED
     for line in ended.reasons():
-        _say(line)
+        say(line)
     if output not in (None, "-"):
-        _say(f"results written to {output}")
+        say(f"results written to {output}")
     if ended.skipped:
-        _say(
+        say(
             f"{ended.skipped} of {ended.cases} cases were not finished within the limits."
             f" Go on with: textevolve runs resume {run.id}"
         )
@@ -127,7 +126,7 @@ def _draw(
             listener = stack.enter_context(live)
         else:
             if not quiet:
-                _say(f"run {run.id}: {run.n_cases} cases, {facts['Model']}")
+                say(f"run {run.id}: {run.n_cases} cases, {facts['Model']}")
             progress = BatchProgress(run.n_cases)
             listener = stack.enter_context(progress)
         work = Work(store, settings, limits, listener=listener)
@@ -138,7 +137,7 @@ def _draw(
                 progress.advance(result)
             yield result
     if progress is not None:
-        _say(f"kept as {kept}")
+        say(f"kept as {kept}")
 
 
 def _name_models(spec: RunSpec) -> str:
@@ -188,7 +187,3 @@ def _facts(store: Store, run_id: str) -> dict[str, str]:
     from textevolve.cli.tables import run_facts
 
     return run_facts(store.get_run(run_id), store.run_totals(run_id))
-
-
-def _say(text: str) -> None:
-    print(text, file=sys.stderr)

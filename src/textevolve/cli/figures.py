@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Mapping
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
@@ -19,15 +18,9 @@ if TYPE_CHECKING:
 
 def print_json(data: Any) -> None:
     """One JSON object; a figure that does not exist is null."""
-    print(json.dumps(_without_nan(data), ensure_ascii=False))
+    from textevolve.bench.summary import to_json
 
-
-def _without_nan(value: Any) -> Any:
-    if isinstance(value, Mapping):
-        return {str(key): _without_nan(item) for key, item in value.items()}  # pyright: ignore[reportUnknownVariableType, reportUnknownArgumentType]
-    if isinstance(value, list | tuple):
-        return [_without_nan(item) for item in value]  # pyright: ignore[reportUnknownVariableType]
-    return None if isinstance(value, float) and not math.isfinite(value) else value
+    print(json.dumps(to_json(data), ensure_ascii=False))
 
 
 def percent(value: float, digits: int = 1) -> str:

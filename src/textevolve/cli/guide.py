@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from textevolve.cli import PARTLY, options
+from textevolve.cli import PARTLY, options, say
 
 if TYPE_CHECKING:
     from textevolve.debate.profile import Profile
@@ -150,7 +149,7 @@ def _do(
     calm_collector()
     fetch_models(models_guided(spec, profile), run, settings)
     if not quiet:
-        _say(f"run {run.id}: {profile.name} debates; {spec.model} ({spec.why}) answers")
+        say(f"run {run.id}: {profile.name} debates; {spec.model} ({spec.why}) answers")
     with LoopStatus(_describe, quiet=quiet) as status:
         return sync.run(do_guidance(store, run, evaluator, plan, settings, limits, status))
 
@@ -189,9 +188,9 @@ def _hand_over(found: GuidedAnswer, store: Store, outputs: Sequence[str], *, as_
     else:
         _draw(found, store)
     if found.made.status == "budget":
-        _say(f"not finished: {found.made.reason}. {measuring.go_on()}")
+        say(f"not finished: {found.made.reason}. {measuring.go_on()}")
     elif found.made.status == "failed":
-        _say(f"not finished: {found.made.reason}")
+        say(f"not finished: {found.made.reason}")
     for output in outputs:
         if output.lower().endswith(".json"):
             measuring.write_json(output, to_data(found))
@@ -200,7 +199,7 @@ def _hand_over(found: GuidedAnswer, store: Store, outputs: Sequence[str], *, as_
         else:
             with open_target(output) as target:
                 target.write(f"{found.answer}\n".encode("utf-8", "backslashreplace"))
-        _say(f"written to {output}")
+        say(f"written to {output}")
 
 
 def _draw(found: GuidedAnswer, store: Store) -> None:
@@ -253,7 +252,3 @@ def _judged(answer: Answer | None) -> str:
 
     judged = answer.judgement if answer is not None else None
     return f"score {figure(judged.score if isinstance(judged, EvaluationResult) else None, 3)}"
-
-
-def _say(text: str) -> None:
-    print(text, file=sys.stderr)

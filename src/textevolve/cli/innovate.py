@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import math
-import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from textevolve.cli import INTERRUPTED, PARTLY, options
+from textevolve.cli import INTERRUPTED, PARTLY, options, say
 
 if TYPE_CHECKING:
     from textevolve.bench.statistics import Figure
@@ -155,7 +154,7 @@ def _do(
     calm_collector()
     fetch_models(models_used(spec), run, settings)
     if not quiet:
-        _say(f"run {run.id}: {evaluator} judges; {spec.model} ({spec.why}) writes")
+        say(f"run {run.id}: {evaluator} judges; {spec.model} ({spec.why}) writes")
     with LoopStatus(_describe, quiet=quiet) as status:
 
         def hear(event: Event) -> None:
@@ -214,7 +213,7 @@ def _hand_over(found: Innovated, store: Store, outputs: Sequence[str], *, as_jso
                 target.write((found.input.rstrip("\n") + "\n").encode())
         else:
             measuring.write_json(output, to_data(found))
-        _say(f"written to {output}")
+        say(f"written to {output}")
     if as_json:
         print_json(to_data(found))
     else:
@@ -222,7 +221,7 @@ def _hand_over(found: Innovated, store: Store, outputs: Sequence[str], *, as_jso
     if found.innovation.status == "stopped":
         measuring.stopped()
     elif found.innovation.status == "budget":
-        _say(f"not finished: {found.innovation.reason}. {measuring.go_on()}")
+        say(f"not finished: {found.innovation.reason}. {measuring.go_on()}")
 
 
 def _draw(found: Innovated, store: Store) -> None:
@@ -276,7 +275,3 @@ def _gain_said(gain: Figure) -> str:
     if high < 0:
         return "on fresh outputs it is worse"
     return "chance alone may explain it"
-
-
-def _say(text: str) -> None:
-    print(text, file=sys.stderr)

@@ -13,7 +13,7 @@ from collections.abc import Callable, Coroutine, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from textevolve.cli import INTERRUPTED, PARTLY
+from textevolve.cli import INTERRUPTED, PARTLY, say
 from textevolve.errors import InputError
 
 if TYPE_CHECKING:
@@ -108,7 +108,7 @@ def work_on(
     fetch_weights(spec, run, settings)
     if not quiet:
         why = f" ({spec.why})" if spec.why else ""
-        _say(f"run {run.id}: {run.n_cases} items, {', '.join(spec.judges)}; {spec.model}{why}")
+        say(f"run {run.id}: {run.n_cases} items, {', '.join(spec.judges)}; {spec.model}{why}")
     with BatchProgress(total) as progress:
 
         def hear(event: Event) -> None:
@@ -124,15 +124,15 @@ def work_on(
 def end(missing: int, skipped: int, noun: str) -> int:
     """Say what is missing, and how to go on; the exit code."""
     if skipped:
-        _say(f"{skipped} {noun} were not asked for within the limits. {go_on()}")
+        say(f"{skipped} {noun} were not asked for within the limits. {go_on()}")
     elif missing:
-        _say(f"{missing} {noun} are missing; the same command asks again what got no answer")
+        say(f"{missing} {noun} are missing; the same command asks again what got no answer")
     return PARTLY if missing else 0
 
 
 def stopped() -> int:
     """Say that every answer is kept, and how to go on; the exit code."""
-    _say(f"\nstopped; every answer so far is kept. {go_on()}")
+    say(f"\nstopped; every answer so far is kept. {go_on()}")
     return INTERRUPTED
 
 
@@ -167,7 +167,7 @@ def write_agreement(
                     target.write(_line(to_json(verdict)))
         else:
             write_json(output, data)
-        _say(f"written to {output}")
+        say(f"written to {output}")
 
 
 def write_json(output: str, data: Mapping[str, Any]) -> None:
@@ -200,7 +200,3 @@ def run_facts(store: Store, run: RunRecord) -> dict[str, str]:
 def go_on() -> str:
     """A sentence with the command that goes on with what was stopped."""
     return f"Go on with the same command: {shlex.join(['textevolve', *sys.argv[1:]])}"
-
-
-def _say(text: str) -> None:
-    print(text, file=sys.stderr)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -10,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from textevolve.cli import INTERRUPTED, PARTLY, options
+from textevolve.cli import INTERRUPTED, PARTLY, options, say
 
 if TYPE_CHECKING:
     from textevolve.evaluation import Case
@@ -267,12 +266,12 @@ def _execute(
         print_results(results, facts)
     for path in command.outputs:
         _write(results, path, facts)
-        _say(f"written to {path}")
+        say(f"written to {path}")
     if interrupted:
-        _say(f"stopped; this is the best so far, and every answer is kept. {measuring.go_on()}")
+        say(f"stopped; this is the best so far, and every answer is kept. {measuring.go_on()}")
         return INTERRUPTED
     if any(made.status == "budget" for made in results):
-        _say(f"A limit was reached; this is the best so far. {measuring.go_on()}")
+        say(f"A limit was reached; this is the best so far. {measuring.go_on()}")
     return 0 if all(_is_whole(made) for made in results) else PARTLY
 
 
@@ -296,7 +295,7 @@ def _do(
     fetch_models(models_used(spec), run, command.settings)
     if not command.as_json:
         judges = _name_judges(command.plan)
-        _say(f"run {run.id}: {spec.model} ({spec.why}) writes, judged by {judges}")
+        say(f"run {run.id}: {spec.model} ({spec.why}) writes, judged by {judges}")
     many = (run.n_cases or 0) > 1
     with LoopStatus(lambda step: describe_step(step, many), quiet=command.as_json) as status:
 
@@ -337,7 +336,3 @@ def _write(results: Sequence[Optimization], path: str, facts: dict[str, str]) ->
         with open_target(path) as target:
             texts = [made.output.rstrip() for made in results if made.output]
             target.write(("\n\n".join(texts) + "\n").encode("utf-8", "backslashreplace"))
-
-
-def _say(text: str) -> None:
-    print(text, file=sys.stderr)

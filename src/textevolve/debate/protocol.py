@@ -79,7 +79,6 @@ class Debate:
         return Stage(
             case=case,
             profile=profile,
-            readout=readout,
             nonce=nonce,
             labels=draw_labels(len(case.candidates), generator),
             today=self.today,

@@ -40,11 +40,10 @@ def prompts_version() -> dict[str, str]:
 
 @dataclass(frozen=True)
 class Stage:
-    """What stays the same through one debate. `readout` is never `auto` here."""
+    """What stays the same through one debate. The profile's readout is never `auto` here."""
 
     case: Case
     profile: Profile
-    readout: str
     nonce: str
     labels: tuple[int, ...]
     today: str
@@ -68,7 +67,7 @@ class Stage:
 
     def swaps(self, order: tuple[int, ...]) -> bool:
         """Whether a turn is asked in both orders; alone, a candidate has no place."""
-        return self.profile.order == "swap" and len(order) > 1 and self.readout != "alone"
+        return self.profile.order == "swap" and len(order) > 1 and self.profile.readout != "alone"
 
     def fenced(self, candidate: int) -> str:
         """One candidate between its marks."""

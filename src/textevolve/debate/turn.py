@@ -118,7 +118,7 @@ class _Ask:
             max_tokens=profile.max_answer_tokens,
             seed=profile.seed,
             sample=self.sample,
-            top_logprobs=TOP_LOGPROBS if stage.readout == "expected" else 0,
+            top_logprobs=TOP_LOGPROBS if stage.profile.readout == "expected" else 0,
         )
 
 
@@ -178,19 +178,19 @@ async def _answer(asked: _Ask, order: tuple[int, ...], memories: tuple[Memory, .
     names = tuple(c.name for c in stage.profile.components)
     shown = tuple(stage.labels[j] for j in order)
     request = asked.request(order, memories)
-    kind = answer_type(shown, names, stage.readout)
+    kind = answer_type(shown, names, stage.profile.readout)
     answer = await ask_structured(asked.model, request, kind)
     argument = str(getattr(answer.value, "argument"))  # noqa: B009 - the type is made at run time
     text, disarmed = disarm(argument, stage.nonce)
     log_odds = None
-    if stage.readout == "alone":
+    if stage.profile.readout == "alone":
         log_odds = await probe_alone(stage, asked.model, asked.speaker, asked.round, asked.sample)
-    elif stage.readout == "probe":
+    elif stage.profile.readout == "probe":
         spoken = (*request.messages, Message("assistant", (answer.responses[-1].text,)))
         log_odds = await probe_after(stage, asked.model, asked.speaker, asked.round, spoken)
     if log_odds is not None:
         scores = probe_scores(log_odds)
-    elif stage.readout == "expected":
+    elif stage.profile.readout == "expected":
         last = answer.responses[-1]
         scores = read_expected(last, stage.labels, shown, names)
     else:
