@@ -10,10 +10,17 @@ from functools import cache
 
 import pytest
 import typer.main
+from hypothesis import settings
 
 from textevolve.cli import main
 from textevolve.llm.providers import ADDRESS_KEY, PROVIDERS
 from textevolve.llm.testing import ScriptedServer
+
+# The same examples in every run, so that what fails is what changed; new ones are looked for with
+# pytest --hypothesis-profile explore
+settings.register_profile("repeatable", derandomize=True)
+settings.register_profile("explore", max_examples=2000, deadline=None)
+settings.load_profile("repeatable")
 
 
 @pytest.fixture
