@@ -1,0 +1,42 @@
+"""What a node does: the instruction types, in eight families, under the names of ArbiterOS."""
+
+from __future__ import annotations
+
+from enum import Enum
+
+
+class Instruction(Enum):
+    """Each member's value is its name, so that a history reads the same in every place."""
+
+    GENERATE = "GENERATE"
+    DECOMPOSE = "DECOMPOSE"
+    REFLECT = "REFLECT"
+    LOAD = "LOAD"
+    STORE = "STORE"
+    COMPRESS = "COMPRESS"
+    FILTER = "FILTER"
+    STRUCTURE = "STRUCTURE"
+    RENDER = "RENDER"
+    TOOL_CALL = "TOOL_CALL"
+    TOOL_BUILD = "TOOL_BUILD"
+    DELEGATE = "DELEGATE"
+    RESPOND = "RESPOND"
+    VERIFY = "VERIFY"
+    CONSTRAIN = "CONSTRAIN"
+    FALLBACK = "FALLBACK"
+    INTERRUPT = "INTERRUPT"
+    PREDICT_SUCCESS = "PREDICT_SUCCESS"
+    EVALUATE_PROGRESS = "EVALUATE_PROGRESS"
+    MONITOR_RESOURCES = "MONITOR_RESOURCES"
+    UPDATE_KNOWLEDGE = "UPDATE_KNOWLEDGE"
+    REFINE_SKILL = "REFINE_SKILL"
+    LEARN_PREFERENCE = "LEARN_PREFERENCE"
+    FORMULATE_EXPERIMENT = "FORMULATE_EXPERIMENT"
+    COMMUNICATE = "COMMUNICATE"
+    NEGOTIATE = "NEGOTIATE"
+    PROPOSE_VOTE = "PROPOSE_VOTE"
+    FORM_COALITION = "FORM_COALITION"
+    INFER_INTENT = "INFER_INTENT"
+    MODEL_USER_STATE = "MODEL_USER_STATE"
+    ADAPT_RESPONSE = "ADAPT_RESPONSE"
+    MANAGE_TRUST = "MANAGE_TRUST"
