@@ -1,0 +1,259 @@
+"""Reading users: HaluMem's shape as it is, results with more fields, and what is no user."""
+
+import json
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from textevolve.errors import InputError
+from textevolve.memory_eval.dataset import (
+    Malformed,
+    hash_line,
+    read_users,
+    user_to_json,
+    user_to_line,
+)
+from textevolve.memory_eval.dialogues import DialogueTurn, MemoryPoint, Question, Session, User
+
+
+def point(**fields):
+    return {
+        "index": 1,
+        "memory_content": "Kim lives in Lyon.",
+        "memory_type": "Persona Memory",
+        "memory_source": "primary",
+        "is_update": "False",
+        "original_memories": [],
+        "importance": 0.75,
+        "timestamp": "Dec 15, 2025, 08:41:23",
+    } | fields
+
+
+def session(**fields):
+    turn = {"role": "user", "content": "I moved.", "timestamp": "Dec 15, 2025", "dialogue_turn": 0}
+    return {
+        "start_time": "Dec 15, 2025, 06:11:23",
+        "end_time": "Dec 15, 2025, 06:21:23",
+        "dialogue_turn_num": 1,
+        "dialogue": [turn],
+        "memory_points": [point()],
+        "dialogue_token_length": 3,
+    } | fields
+
+
+def line(uuid="u1", **fields):
+    return {"uuid": uuid, "persona_info": "Name: Kim", "sessions": [session()]} | fields
+
+
+@pytest.fixture
+def read(tmp_path):
+    """Reads lines, each a text, bytes or what becomes JSON."""
+
+    def run(*lines):
+        path = tmp_path / "data.jsonl"
+        texts = [each if isinstance(each, str | bytes) else json.dumps(each) for each in lines]
+        raw = [text.encode() if isinstance(text, str) else text for text in texts]
+        path.write_bytes(b"\n".join(raw) + b"\n")
+        return list(read_users(str(path)))
+
+    return run
+
+
+def first_point(found):
+    return found[0].sessions[0].points[0]
+
+
+def test_a_user_as_the_benchmark_has_it(read):
+    (user,) = read(line())
+    assert (user.id, user.persona, user.line) == ("u1", "Name: Kim", 1)
+    assert user.sha256 == hash_line(json.dumps(line()).encode())
+    (only,) = user.sessions
+    assert only.dialogue == (DialogueTurn("user", "I moved.", "Dec 15, 2025"),)
+    assert (only.start, only.end) == ("Dec 15, 2025, 06:11:23", "Dec 15, 2025, 06:21:23")
+    assert only.points[0].type == "persona"
+    assert (only.extracted, only.add_seconds, only.search_seconds) == (None, None, None)
+    assert only.points[0].returned is None
+    assert only.questions == ()
+
+
+@pytest.mark.parametrize(
+    ("fields", "expected"),
+    [
+        ({"is_update": "True"}, {"is_update": True}),
+        ({"is_update": "true"}, {"is_update": True}),
+        ({"is_update": True}, {"is_update": True}),
+        ({"is_update": False}, {"is_update": False}),
+        ({"is_update": ""}, {"is_update": False}),
+        ({"is_update": None}, {"is_update": False}),
+        ({"importance": "0.5"}, {"importance": 0.5}),
+        ({"importance": 1}, {"importance": 1.0}),
+        ({"importance": None, "memory_source": "interference"}, {"importance": 0.0}),
+        ({"memory_type": "event"}, {"type": "event"}),
+        ({"memory_type": "RELATIONSHIP memory"}, {"type": "relationship"}),
+        ({"memory_source": "Interference"}, {"source": "interference"}),
+        ({"original_memories": "Kim lived."}, {"originals": ("Kim lived.",)}),
+        ({"original_memories": None}, {"originals": ()}),
+        ({"original_memories": [{"memory_content": "old"}]}, {"originals": ("old",)}),
+        ({"index": "7"}, {"index": 7}),
+        ({"index": None}, {"index": 1}),
+        ({"timestamp": None}, {"timestamp": ""}),
+        ({"memories_from_system": ["a", {"memory": "b"}]}, {"returned": ("a", "b")}),
+        ({"memories_from_system": []}, {"returned": ()}),
+    ],
+)
+def test_fields_of_a_point_in_the_forms_they_come_in(read, fields, expected):
+    found = first_point(read(line(sessions=[session(memory_points=[point(**fields)])])))
+    assert {name: getattr(found, name) for name in expected} == expected
+
+
+def test_questions_and_their_evidence(read):
+    asked = {"question": "Where?", "answer": 42, "evidence": [{"memory_content": "m"}, "n"]}
+    bare = {"question": "When?", "answer": "unknown", "evidence": None, "difficulty": None}
+    (user,) = read(line(sessions=[session(questions=[asked, bare])]))
+    assert user.sessions[0].questions == (
+        Question("Where?", "42", ("m", "n")),
+        Question("When?", "unknown"),
+    )
+
+
+def test_a_result_file_of_the_benchmark(read):
+    asked = {"question": "Where?", "answer": "Lyon", "search_duration_ms": 200}
+    asked |= {"context": "all", "system_response": "In Lyon.", "response_duration_ms": 9}
+    found = point(is_update="True", memories_from_system=["x"], search_duration_ms=50)
+    scored = session(
+        memory_points=[found],
+        questions=[asked],
+        extracted_memories=["x", {"memory": "y"}],
+        add_dialogue_duration_ms=1500,
+    )
+    unscored = {"is_generated_qa_session": True, "add_dialogue_duration_ms": 500}
+    (user,) = read({"uuid": "u", "user_name": "Kim", "sessions": [scored, unscored]})
+    first, second = user.sessions
+    assert first.extracted == ("x", "y")
+    assert first.points[0].returned == ("x",)
+    assert first.questions[0].recorded_answer == "In Lyon."
+    assert (first.add_seconds, first.search_seconds) == (1.5, 0.25)
+    assert second.is_generated_qa
+    assert (second.index, second.dialogue, second.points) == (1, (), ())
+    assert (second.extracted, second.add_seconds, second.search_seconds) == (None, 0.5, None)
+
+
+@pytest.mark.parametrize(
+    ("bad", "id", "reason"),
+    [
+        ('{"uuid": "u7", "sessions": [', "u7", "Invalid JSON"),
+        (b'{"uuid": "u\xff"}', "u\ufffd", "Invalid JSON"),
+        ("[1]", "", "should be an object"),
+        ("7", "", "should be an object"),
+        (line(uuid=""), "", "uuid: "),
+        ({"sessions": [session()]}, "", "uuid: Field required"),
+        (line(sessions=[]), "u1", "sessions: "),
+        (line(sessions=None), "u1", "sessions: "),
+        (line(sessions=[session(dialogue=None)]), "u1", "sessions[0]: dialogue is missing"),
+        (
+            line(sessions=[session(memory_points=[point(), point(importance=2)])]),
+            "u1",
+            "sessions[0].memory_points[1].importance: ",
+        ),
+        (line(sessions=[session(memory_points=[point(importance="NaN")])]), "u1", "importance: "),
+        (line(sessions=[session(memory_points=[point(importance=None)])]), "u1", "importance is"),
+        (line(sessions=[session(memory_points=[point(is_update="yep")])]), "u1", "is_update: "),
+        (line(sessions=[session(memory_points=[point(memory_type="x")])]), "u1", "memory_type: "),
+        (line(sessions=[session(memory_points=[{}])]), "u1", "memory_content: "),
+        (line(sessions=[session(extracted_memories=7)]), "u1", "extracted_memories: must be a"),
+        (line(sessions=[session(extracted_memories=[{"x": 1}])]), "u1", "without memory_content"),
+        (line(sessions=[session(add_dialogue_duration_ms=-1)]), "u1", "add_dialogue_duration_ms"),
+        ("[" * 100_000, "", "JSON"),
+    ],
+)
+def test_what_is_no_user_is_reported_with_its_line_and_passed_over(read, bad, id, reason):
+    found = read(line("good"), "", bad, line("after"))
+    assert [each.id for each in (found[0], found[2])] == ["good", "after"]
+    wrong = found[1]
+    assert isinstance(wrong, Malformed)
+    assert (wrong.line, found[2].line) == (3, 4)
+    assert reason in wrong.reason
+    assert "\n" not in wrong.reason
+    assert wrong.id == id
+
+
+def test_an_id_that_came_before_is_no_second_user(read):
+    first, second = read(line("u"), line("u"))
+    assert isinstance(first, User)
+    assert second == Malformed(2, "u", "uuid: 'u' is that of line 1, too")
+
+
+def test_a_byte_order_mark_is_no_part_of_the_first_user(read):
+    (user,) = read(b"\xef\xbb\xbf" + json.dumps(line()).encode())
+    assert user.sha256 == hash_line(json.dumps(line()).encode())
+
+
+def test_users_are_read_one_at_a_time(tmp_path):
+    path = tmp_path / "data.jsonl"
+    path.write_text(json.dumps(line("a")) + "\n" + "x" * 2**20)
+    users = read_users(str(path))
+    assert next(users).id == "a"
+    users.close()
+
+
+@pytest.mark.parametrize("content", [None, "", "\n\n", "{}\n", "not json"])
+def test_a_file_without_a_user(tmp_path, content):
+    path = tmp_path / "data.jsonl"
+    if content is not None:
+        path.write_text(content)
+    with pytest.raises(InputError, match=r"data\.jsonl: (no user in it|cannot be read)") as caught:
+        list(read_users(str(path)))
+    assert "\n" not in str(caught.value)
+
+
+TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=12)
+NAME = st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=12)
+TEXTS = st.lists(NAME.filter(str.strip), max_size=3).map(tuple)
+SECONDS = st.none() | st.integers(0, 10**6).map(lambda ms: ms / 1000)
+POINTS = st.builds(
+    MemoryPoint,
+    index=st.integers(0, 99),
+    content=NAME,
+    type=st.sampled_from(["event", "persona", "relationship"]),
+    source=st.sampled_from(["primary", "secondary", "interference", "system"]),
+    importance=st.floats(0, 1),
+    is_update=st.booleans(),
+    originals=TEXTS,
+    timestamp=TEXT,
+    returned=st.none() | TEXTS,
+)
+QUESTIONS = st.builds(
+    Question,
+    question=NAME,
+    answer=TEXT,
+    evidence=TEXTS,
+    difficulty=TEXT,
+    type=TEXT,
+    recorded_answer=st.none() | TEXT,
+)
+SESSIONS = st.builds(
+    Session,
+    index=st.just(0),
+    dialogue=st.lists(st.builds(DialogueTurn, NAME, TEXT, TEXT), max_size=3).map(tuple),
+    points=st.lists(POINTS, max_size=3).map(tuple),
+    questions=st.lists(QUESTIONS, max_size=2).map(tuple),
+    start=TEXT,
+    end=TEXT,
+    is_generated_qa=st.booleans(),
+    extracted=st.none() | TEXTS,
+    add_seconds=SECONDS,
+    search_seconds=SECONDS,
+)
+
+
+@given(NAME, TEXT, st.lists(SESSIONS, min_size=1, max_size=3))
+def test_a_user_that_is_written_is_read_as_the_same(tmp_path_factory, id, persona, sessions):
+    numbered = tuple(replace(each, index=place) for place, each in enumerate(sessions))
+    user = User(id, numbered, persona)
+    path = tmp_path_factory.mktemp("data") / "data.jsonl"
+    path.write_text(user_to_line(user) + "\n", encoding="utf-8")
+    (found,) = read_users(str(path))
+    assert found == replace(user, line=1, sha256=hash_line(user_to_line(user).encode()))
+    assert user_to_json(found) == user_to_json(user)

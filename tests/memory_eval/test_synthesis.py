@@ -1,0 +1,124 @@
+"""Made users: what they promise to every judge that compares strings."""
+
+from itertools import islice
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from textevolve.errors import InputError
+from textevolve.memory_eval.dataset import read_users, user_to_line
+from textevolve.memory_eval.synthesis import UNKNOWN, synthesise
+
+USERS = list(synthesise(4, 40))
+
+
+def spoken(session):
+    return "\n".join(turn.content for turn in session.dialogue)
+
+
+def all_points(user):
+    return [(session, point) for session in user.sessions for point in session.points]
+
+
+def test_every_fact_stands_word_for_word_in_its_session_and_was_never_said_before():
+    for user in USERS:
+        said: list[str] = []
+        for session in user.sessions:
+            assert len({point.index for point in session.points}) == len(session.points)
+            for point in session.points:
+                assert point.content in spoken(session)
+                if point.source != "interference":
+                    assert point.content not in "\n".join(said)
+            said.append(spoken(session))
+
+
+def test_no_fact_contains_another_and_no_interference_is_ever_true():
+    for user in USERS:
+        true = [p.content for _, p in all_points(user) if p.source != "interference"]
+        wrong = {p.content for _, p in all_points(user) if p.source == "interference"}
+        assert len(set(true)) == len(true)
+        assert not wrong & set(true)
+        assert not any(a in b for a in {*true, *wrong} for b in {*true, *wrong} if a != b)
+
+
+def test_an_update_replaces_a_fact_of_an_earlier_session():
+    for user in USERS:
+        placed = {point.content: session.index for session, point in all_points(user)}
+        for session, point in all_points(user):
+            assert point.is_update == bool(point.originals)
+            for original in point.originals:
+                assert placed[original] < session.index
+                assert point.type in ("persona", "relationship")
+
+
+def test_questions_are_answered_by_their_evidence_or_by_nothing():
+    for user in USERS:
+        said = ""
+        current: dict[str, str] = {}
+        for session in user.sessions:
+            said += spoken(session)
+            for point in session.points:
+                for original in point.originals:
+                    del current[original]
+                if point.source == "primary":
+                    current[point.content] = point.content
+            for question in session.questions:
+                assert all(fact in current for fact in question.evidence)
+                if question.answer == UNKNOWN:
+                    assert question.evidence == ()
+                    assert question.question not in said
+                else:
+                    parts = question.answer.split(" and ")
+                    assert len(parts) == len(question.evidence)
+                    pairs = zip(parts, question.evidence, strict=True)
+                    assert all(value in fact for value, fact in pairs)
+
+
+def test_there_is_some_of_everything():
+    points = [point for user in USERS for _, point in all_points(user)]
+    assert {p.type for p in points} == {"event", "persona", "relationship"}
+    assert {p.source for p in points} == {"primary", "secondary", "interference", "system"}
+    assert any(p.is_update for p in points)
+    assert all(0 < p.importance <= 1 for p in points)
+    sessions = [session for user in USERS for session in user.sessions]
+    unscored = [session for session in sessions if session.is_generated_qa]
+    assert unscored
+    assert all(s.dialogue and not s.points and not s.questions for s in unscored)
+    kinds = {question.type for session in sessions for question in session.questions}
+    assert len(kinds) == 4
+    scored = [session for session in sessions[1:] if not session.is_generated_qa]
+    updating = [s for s in scored if any(p.is_update for p in s.points)]
+    assert len(updating) > len(scored) * 0.9
+
+
+@given(st.integers(1, 3), st.integers(1, 6), st.integers(0, 9))
+def test_the_same_seed_makes_the_same_and_more_only_adds(users, sessions, seed):
+    few = list(synthesise(users, sessions, seed))
+    many = list(synthesise(users + 1, sessions + 2, seed))
+    assert few == list(synthesise(users, sessions, seed))
+    assert few != list(synthesise(users, sessions, seed + 1))
+    assert len(few) == users
+    for one, longer in zip(few, many[:users], strict=True):
+        assert one.id == longer.id
+        assert one.sessions == longer.sessions[:sessions]
+
+
+def test_it_is_read_back_as_it_was_made(tmp_path):
+    path = tmp_path / "made.jsonl"
+    path.write_text("".join(user_to_line(user) + "\n" for user in USERS), encoding="utf-8")
+    assert list(read_users(str(path))) == USERS
+
+
+def test_users_are_made_one_at_a_time_and_sessions_by_the_thousand():
+    (user,) = islice(synthesise(10**9, 2000, facts=6, chatter=0), 1)
+    assert len(user.sessions) == 2000
+    assert sum(p.is_update for _, p in all_points(user)) > 1500
+
+
+@pytest.mark.parametrize(
+    "wrong", [{"users": 0}, {"sessions": 0}, {"facts": 0}, {"facts": 101}, {"chatter": -1}]
+)
+def test_numbers_out_of_range(wrong):
+    with pytest.raises(InputError, match=f"{next(iter(wrong))} must be"):
+        synthesise(**({"users": 1, "sessions": 1} | wrong))
