@@ -53,6 +53,28 @@ def read_rows(path: str, noun: str, is_text: Callable[[str], bool]) -> Iterator[
             yield from _jsonl(file, path, noun)
 
 
+def read_lines(path: str) -> Iterator[tuple[str, str]]:
+    """The lines of a file that are not blank, each with its place; `-` is standard input. Bytes
+    that are not UTF-8 come as lone surrogates, so that they spoil no more than their own line.
+
+    Raises:
+        InputError: the file cannot be read.
+    """
+    with _opened(path, "surrogateescape") as file:
+        for number, line in enumerate(file, 1):
+            if line.strip():
+                yield f"{_name(path)}:{number}", line
+
+
+def parse_row(text: str, where: str, noun: str) -> Row:
+    """The JSON object that a text is; `noun` is what messages call it.
+
+    Raises:
+        InputError: it is none; says where and why.
+    """
+    return _mapping(_parse(text, where, noun), where, noun)
+
+
 def read_text(path: str) -> str:
     """The whole text of a file; `-` is standard input.
 
@@ -68,12 +90,12 @@ def _name(path: str) -> str:
 
 
 @contextmanager
-def _opened(path: str) -> Generator[IO[str]]:
+def _opened(path: str, errors: str = "strict") -> Generator[IO[str]]:
     try:
         if path == STANDARD_INPUT:
-            yield _standard_input()
+            yield _standard_input(errors)
         else:
-            with open(path, encoding="utf-8-sig", newline="") as file:
+            with open(path, encoding="utf-8-sig", errors=errors, newline="") as file:
                 yield file
     except UnicodeDecodeError as error:
         raise InputError(
@@ -83,13 +105,13 @@ def _opened(path: str) -> Generator[IO[str]]:
         raise InputError(f"{_name(path)}: cannot be read ({error.strerror})") from None
 
 
-def _standard_input() -> IO[str]:
+def _standard_input(errors: str) -> IO[str]:
     """As UTF-8, like the files, whatever the terminal's encoding is."""
     if sys.stdin is None:  # pyright: ignore[reportUnnecessaryComparison]  closed from the start
         raise InputError("standard input: is closed")
     reconfigure = getattr(sys.stdin, "reconfigure", None)
     if reconfigure is not None:
-        reconfigure(encoding="utf-8", errors="strict")
+        reconfigure(encoding="utf-8", errors=errors)
     return sys.stdin
 
 
@@ -97,7 +119,7 @@ def _jsonl(file: Iterable[str], name: str, noun: str) -> Iterator[Placed]:
     for number, line in enumerate(file, 1):
         if line.strip():
             where = f"{name}:{number}"
-            yield where, _mapping(_parse(line, where, noun), where, noun)
+            yield where, parse_row(line, where, noun)
 
 
 def _json(file: IO[str], name: str, noun: str) -> Iterator[Placed]:

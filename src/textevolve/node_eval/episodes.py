@@ -1,0 +1,52 @@
+"""An episode is one run of an agent that was recorded; `Reading` says what a recording lacked.
+
+How files are read is in `traces.py` and `otel.py`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import TypeAlias
+
+from textevolve.node_eval.history import History, HistoryItem
+from textevolve.node_eval.instructions import Instruction
+
+Instructions: TypeAlias = Mapping[str, Instruction]
+"""What a node does, by its name (or, in OpenTelemetry traces, its operation or kind)."""
+
+FAULTS_KEPT = 100
+
+
+@dataclass(frozen=True, slots=True)
+class Episode:
+    """The history of one run of an agent."""
+
+    id: str
+    history: History
+
+    @property
+    def nodes(self) -> Iterator[tuple[int, HistoryItem]]:
+        """Every node with the number of its superstep, from 0 on."""
+        for step, items in enumerate(self.history.entries):
+            for item in items:
+                yield step, item
+
+
+@dataclass(slots=True)
+class Reading:
+    """What was met while a trace was read; it grows while it is read.
+
+    `nodes` that could be used; `faults`: places that could not, with the reason, of which the first
+    hundred are kept; `others`: spans that are no step of an agent, such as HTTP requests.
+    """
+
+    nodes: int = 0
+    n_faults: int = 0
+    others: int = 0
+    faults: list[str] = field(default_factory=list[str])
+
+    def report(self, fault: str) -> None:
+        self.n_faults += 1
+        if len(self.faults) < FAULTS_KEPT:
+            self.faults.append(fault)

@@ -1,0 +1,176 @@
+"""OpenTelemetry's spans as the nodes of an agent: which are nodes, of what type, in which order.
+
+Operations follow OpenTelemetry's conventions for generative AI, kinds of spans OpenInference.
+Nothing of OpenTelemetry is imported; `otlp.py` decodes, `span_states.py` reads the attributes.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+from textevolve.errors import InputError
+from textevolve.node_eval.episodes import Episode, Instructions, Reading
+from textevolve.node_eval.history import History, HistoryItem
+from textevolve.node_eval.instructions import Instruction
+from textevolve.node_eval.otlp import Span, parse_span, raw_spans, read_documents
+from textevolve.node_eval.span_states import (
+    error_of,
+    input_of,
+    kind_of,
+    name_of,
+    operation_of,
+    output_of,
+    tokens_of,
+)
+
+OPERATIONS: Mapping[str, Instruction] = {
+    "chat": Instruction.GENERATE,
+    "text_completion": Instruction.GENERATE,
+    "generate_content": Instruction.GENERATE,
+    "fetch_response": Instruction.GENERATE,
+    "plan": Instruction.DECOMPOSE,
+    "execute_tool": Instruction.TOOL_CALL,
+    "embeddings": Instruction.LOAD,
+    "retrieval": Instruction.LOAD,
+    "search_memory": Instruction.LOAD,
+    "create_memory": Instruction.STORE,
+    "update_memory": Instruction.STORE,
+    "upsert_memory": Instruction.STORE,
+    "delete_memory": Instruction.STORE,
+    "invoke_agent": Instruction.DELEGATE,
+    "invoke_workflow": Instruction.DELEGATE,
+}
+"""By `gen_ai.operation.name`. An operation that is not here is a node of no type."""
+
+KINDS: Mapping[str, Instruction] = {
+    "LLM": Instruction.GENERATE,
+    "TOOL": Instruction.TOOL_CALL,
+    "RETRIEVER": Instruction.LOAD,
+    "EMBEDDING": Instruction.LOAD,
+    "RERANKER": Instruction.FILTER,
+    "AGENT": Instruction.DELEGATE,
+    "GUARDRAIL": Instruction.CONSTRAIN,
+    "EVALUATOR": Instruction.VERIFY,
+    "PROMPT": Instruction.RENDER,
+}
+"""By OpenInference's `openinference.span.kind`."""
+
+
+def read_spans(
+    lines: Iterable[tuple[str, str]], source: str, reading: Reading, instructions: Instructions
+) -> Iterator[Episode]:
+    """An episode for each trace, in the order in which they began.
+
+    Spans of a trace may be spread over a whole file, so all of it is read first.
+
+    Raises:
+        InputError: it holds no spans, or none that is a step of an agent.
+    """
+    traces: dict[str, dict[str, Span]] = {}
+    for where, document in read_documents(lines, source, reading):
+        for place, raw in raw_spans(where, document, reading):
+            try:
+                span = parse_span(place, raw)
+            except InputError as error:
+                reading.report(str(error))
+                continue
+            known = traces.setdefault(span.trace, {})
+            # An exporter that is not sure whether a batch arrived sends it again.
+            if known.setdefault(span.id, span) != span:
+                reading.report(f"{place}: another span has the id {span.id} too")
+    ordered = sorted(traces.items(), key=lambda one: min(s.start for s in one[1].values()))
+    for trace, spans in ordered:
+        nodes = {id: span for id, span in spans.items() if _is_node(span, instructions)}
+        reading.nodes += len(nodes)
+        reading.others += len(spans) - len(nodes)
+        if nodes:
+            yield Episode(trace, History(_build(spans, nodes, instructions)))
+    if traces and not reading.nodes:
+        raise InputError(
+            f"{source}: none of its {reading.others} spans is a step of an agent: none has"
+            " gen_ai.operation.name or openinference.span.kind; name spans with --instruction"
+            " NAME=TYPE"
+        )
+
+
+def _is_node(span: Span, instructions: Instructions) -> bool:
+    known = operation_of(span.attributes) or kind_of(span.attributes)
+    return bool(known) or span.name in instructions
+
+
+def _instruction(span: Span, name: str, instructions: Instructions) -> Instruction | None:
+    """The most particular name that was given decides: the node's, the span's, then the others."""
+    operation, kind = operation_of(span.attributes), kind_of(span.attributes)
+    for given in (name, span.name, operation, kind):
+        if given in instructions:
+            return instructions[given]
+    return OPERATIONS.get(operation) or KINDS.get(kind)
+
+
+def _build(
+    spans: Mapping[str, Span], nodes: Mapping[str, Span], instructions: Instructions
+) -> list[list[HistoryItem]]:
+    """Supersteps in the order in which they ended: what ran within a node stands before it."""
+    above = {id: _ancestors(span, spans, nodes) for id, span in nodes.items()}
+    children: dict[str, list[Span]] = {}
+    for id, span in nodes.items():
+        children.setdefault(above[id][-1] if above[id] else "", []).append(span)
+    steps: list[list[HistoryItem]] = []
+    # A stack, for nothing says how deeply spans are nested: groups wait for those within them.
+    waiting = [(group, False) for group in reversed(_side_by_side(children.get("", [])))]
+    while waiting:
+        group, done = waiting.pop()
+        if done:
+            path = tuple(name_of(nodes[id].attributes, nodes[id].name) for id in above[group[0].id])
+            steps.append([_as_item(span, path, instructions) for span in group])
+            continue
+        waiting.append((group, True))
+        within = [g for span in group for g in _side_by_side(children.get(span.id, []))]
+        waiting += [(inner, False) for inner in reversed(within)]
+    return steps
+
+
+def _ancestors(span: Span, spans: Mapping[str, Span], nodes: Mapping[str, Span]) -> tuple[str, ...]:
+    """The ids of the nodes that a span ran in, the outermost first; none where parents go in a
+    circle."""
+    found: list[str] = []
+    seen = {span.id}
+    parent = span.parent
+    while parent in spans:
+        if parent in seen:
+            return ()
+        seen.add(parent)
+        if parent in nodes:
+            found.append(parent)
+        parent = spans[parent].parent
+    return tuple(reversed(found))
+
+
+def _side_by_side(spans: Sequence[Span]) -> list[list[Span]]:
+    """Groups of spans that all overlap in time, in order; within one, the last to end is last."""
+    groups: list[list[Span]] = []
+    first_end = -math.inf
+    for span in sorted(spans, key=lambda one: (one.start, one.end)):
+        if groups and span.start < first_end:
+            groups[-1].append(span)
+            first_end = min(first_end, span.end)
+        else:
+            groups.append([span])
+            first_end = span.end
+    return [sorted(group, key=lambda one: one.end) for group in groups]
+
+
+def _as_item(span: Span, path: tuple[str, ...], instructions: Instructions) -> HistoryItem:
+    name = name_of(span.attributes, span.name)
+    return HistoryItem(
+        timestamp=span.start / 1e9,
+        instruction=_instruction(span, name, instructions),
+        input_state=input_of(span.attributes, span.events),
+        output_state=output_of(span.attributes, span.events),
+        node=name,
+        path=path,
+        seconds=(span.end - span.start) / 1e9,
+        tokens=tokens_of(span.attributes),
+        error=error_of(span.attributes, span.events, span.status),
+    )

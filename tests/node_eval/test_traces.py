@@ -1,0 +1,186 @@
+"""Recorded runs as JSON lines: what is written comes back, what is broken is named and no more."""
+
+import json
+import math
+import threading
+from io import BytesIO
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from textevolve.errors import InputError
+from textevolve.evaluation import EvaluationResult, Failure
+from textevolve.node_eval.episodes import FAULTS_KEPT, Episode, Reading
+from textevolve.node_eval.history import History, HistoryItem
+from textevolve.node_eval.instructions import Instruction
+from textevolve.node_eval.traces import read_episodes, write_episodes, write_history
+
+texts = st.text(max_size=20)
+states = st.recursive(
+    st.none()
+    | st.booleans()
+    | st.integers()
+    | st.floats(allow_nan=False, allow_infinity=False)
+    | texts,
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(texts, inner, max_size=3),
+    max_leaves=6,
+)
+outcomes = st.builds(
+    EvaluationResult,
+    st.floats(0, 1),
+    st.booleans(),
+    texts,
+    st.dictionaries(texts, states, max_size=2),
+) | st.builds(Failure, st.sampled_from(["failed", "skipped"]), texts)
+items = st.builds(
+    HistoryItem,
+    timestamp=st.floats(0, 2e9),
+    instruction=st.none() | st.sampled_from(Instruction),
+    input_state=states,
+    output_state=states,
+    evaluation_results=st.dictionaries(texts, outcomes, max_size=2),
+    node=texts,
+    path=st.lists(texts, max_size=2).map(tuple),
+    seconds=st.none() | st.floats(0, 1e6),
+    tokens=st.none() | st.integers(0, 10**9),
+    error=st.none() | texts,
+)
+histories = st.lists(st.lists(items, min_size=1, max_size=3), min_size=1, max_size=3).map(History)
+
+
+@given(st.lists(histories, min_size=1, max_size=3))
+def test_what_is_written_comes_back(tmp_path_factory, written):
+    path = tmp_path_factory.mktemp("traces") / "trace.jsonl"
+    episodes = [Episode(f"run {n}", history) for n, history in enumerate(written)]
+    with path.open("wb") as file:
+        number = write_episodes(episodes, file)
+    reading = Reading()
+    assert list(read_episodes(path, reading)) == episodes
+    assert (reading.nodes, reading.faults, reading.others) == (number, [], 0)
+
+
+def line(**fields):
+    return json.dumps({"node": "n", **fields})
+
+
+@pytest.fixture
+def trace(tmp_path):
+    def write(*lines, name="trace.jsonl"):
+        path = tmp_path / name
+        path.write_bytes(b"".join(one.encode() + b"\n" for one in lines))
+        return path
+
+    return write
+
+
+def test_lines_that_cannot_be_used_are_named_and_the_rest_is_read(trace):
+    reading = Reading()
+    path = trace(
+        line(output="a"),
+        "{oh",
+        "[1]",
+        '{"output": 3}',
+        line(instruction="GENERAT"),
+        line(results={"r": {"score": 1.5, "passed": True}}),
+        line(results={"r": {"score": True, "passed": True}}),
+        line(results={"r": {"score": math.nan, "passed": True}}),
+        line(seconds=-1),
+        '{"node": ' + "[" * 100_000,
+        line(output="b"),
+    )
+    (episode,) = read_episodes(path, reading)
+    assert [item.output_state for _, item in episode.nodes] == ["a", "b"]
+    assert [fault.split(":")[1] for fault in reading.faults] == [str(n) for n in range(2, 11)]
+    assert "'GENERAT' is not one of the instruction types" in reading.faults[3]
+    assert (reading.nodes, reading.n_faults) == (2, 9)
+
+
+def test_bytes_that_are_no_text_spoil_their_own_line_only(tmp_path):
+    path = tmp_path / "cut.jsonl"
+    path.write_bytes(line(output="é").encode() + b"\n" + '{"node": "é'.encode()[:-1])
+    reading = Reading()
+    (episode,) = read_episodes(path, reading)
+    assert [item.node for _, item in episode.nodes] == ["n"]
+    assert reading.faults == [f"{path}:2: not UTF-8 text; convert it first"]
+
+
+def test_only_the_first_faults_are_kept_but_all_are_counted(trace):
+    reading = Reading()
+    list(read_episodes(trace(line(), *["{"] * (FAULTS_KEPT + 5)), reading))
+    assert (len(reading.faults), reading.n_faults) == (FAULTS_KEPT, FAULTS_KEPT + 5)
+
+
+def test_a_file_in_which_nothing_can_be_used_is_refused(trace, tmp_path):
+    with pytest.raises(InputError, match="empty"):
+        list(read_episodes(trace()))
+    with pytest.raises(InputError, match="trace.jsonl:1: not valid JSON"):
+        list(read_episodes(trace("plain text")))
+    with pytest.raises(InputError, match="header and nothing else"):
+        list(read_episodes(trace('{"format": "textevolve-nodes", "version": 1}')))
+    with pytest.raises(InputError, match="version 2 of the format"):
+        list(read_episodes(trace('{"format": "textevolve-nodes", "version": 2}')))
+    with pytest.raises(InputError, match="cannot be read"):
+        list(read_episodes(tmp_path / "none.jsonl"))
+
+
+def test_episodes_are_read_one_by_one(trace):
+    path = trace(*[line(episode=n, output="x" * 100) for n in range(2000)])
+    reading = Reading()
+    assert next(read_episodes(path, reading)).id == "0"
+    assert reading.nodes < 10
+
+
+def test_an_episode_that_comes_again_is_reported(trace):
+    reading = Reading()
+    path = trace(line(episode="a"), line(episode="b"), line(episode="a"))
+    assert [episode.id for episode in read_episodes(path, reading)] == ["a", "b"]
+    assert "episode 'a' has ended before" in reading.faults[0]
+
+
+def test_nodes_of_one_step_stand_side_by_side_and_others_in_their_order(trace):
+    path = trace(
+        line(node="a"),
+        line(node="b"),
+        line(node="d", step=2),
+        line(node="c", step=1),
+        line(node="e", step=2),
+        line(node="f"),
+    )
+    (episode,) = read_episodes(path)
+    assert [[i.node for i in step] for step in episode.history.entries] == [
+        ["a"],
+        ["b"],
+        ["c"],
+        ["d", "e"],
+        ["f"],
+    ]
+
+
+def test_what_a_node_does_can_be_said_anew(trace):
+    path = trace(line(node="a", instruction="LOAD"), line(node="b"))
+    (episode,) = read_episodes(path, instructions={"b": Instruction.VERIFY})
+    assert [i.instruction for _, i in episode.nodes] == [Instruction.LOAD, Instruction.VERIFY]
+
+
+def test_states_that_are_no_json_are_put_into_words():
+    loop = []
+    loop.append(loop)
+    state = {1: threading.Lock(), "nan": math.nan, "loop": loop, "half": "\ud800"}
+    file = BytesIO()
+    write_episodes([Episode("1", History([[HistoryItem(timestamp=0, input_state=state)]]))], file)
+    written = json.loads(file.getvalue().splitlines()[1])["input"]
+    assert (written["1"], written["nan"], written["half"]) == ("(lock)", "nan", "\ud800")
+    assert "nested too deeply" in json.dumps(written["loop"])
+
+
+def test_a_history_is_written_whole_or_not_at_all(tmp_path):
+    path = tmp_path / "trace.jsonl"
+    path.write_text("what was there")
+    with pytest.raises(AttributeError):
+        write_history(History([[HistoryItem(timestamp=0), None]]), path)  # type: ignore[list-item]
+    assert path.read_text() == "what was there"
+    assert write_history(History([[HistoryItem(timestamp=0, node="a")]]), path) == 1
+    assert [p.name for p in tmp_path.iterdir()] == ["trace.jsonl"]
+    with pytest.raises(InputError, match="cannot be written"):
+        write_history(History(), tmp_path / "no" / "folder.jsonl")
