@@ -243,7 +243,7 @@ def figures_of(
     whole = tally.table()
     parts = {type: tally.table(type) for type in tally.types}
     tables = [whole, *parts.values()]
-    drawn = _draw(np.concatenate(tables, axis=1), draws, seed) if len(whole) > 1 else None
+    drawn = draw_users(np.concatenate(tables, axis=1), draws, seed) if len(whole) > 1 else None
 
     def measured(place: int, names: Mapping[str, Task]) -> dict[str, Pair]:
         own = slice(place * len(SUMS), (place + 1) * len(SUMS))
@@ -323,7 +323,7 @@ def _figure(
     table: Array,
     reasons: Mapping[Task, str],
 ) -> Figure:
-    value, of = _tidy(divide(*now)), None if name == "f1" else _tidy(now[1])
+    value, of = tidy(divide(*now)), None if name == "f1" else tidy(now[1])
     if math.isnan(value):
         return Figure(None, reason=_why_missing(name, task, totals_at(table), reasons), of=of)
     if drawn is None:
@@ -351,7 +351,7 @@ def _why_missing(name: str, task: Task, at: Sums, reasons: Mapping[Task, str]) -
     return f"not measured: {what.get(name, 'there is no point to count')}"
 
 
-def _draw(table: Array, draws: int, seed: int) -> Array:
+def draw_users(table: Array, draws: int, seed: int) -> Array:
     """Sums (draws, sums) of so many users drawn with replacement, in blocks that fit memory."""
     users = len(table)
     generator = np.random.default_rng(seed)
@@ -374,10 +374,10 @@ def interval_of(found: Array) -> tuple[float | None, float | None, str]:
     if np.ptp(defined) <= SAME:
         return None, None, "no interval: no variation between the users"
     low, high = np.quantile(defined, [(1 - LEVEL) / 2, (1 + LEVEL) / 2])
-    return _tidy(low), _tidy(high), ""
+    return tidy(low), tidy(high), ""
 
 
-def _tidy(value: Array) -> float:
+def tidy(value: Array) -> float:
     """Without the last digits, in which the order of the judgements shows."""
     return round(float(value), 12)
 

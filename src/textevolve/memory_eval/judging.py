@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from functools import cache
+from importlib import resources
 from typing import Annotated, Literal
 
 from pydantic import AliasChoices, BaseModel, BeforeValidator, Field
@@ -15,7 +16,7 @@ from textevolve.errors import FatalModelError, ModelError
 from textevolve.evaluation import Failure
 from textevolve.llm.fence import disarm, draw_nonce, fence
 from textevolve.llm.meter import Meter
-from textevolve.llm.model import Message, Model, Request
+from textevolve.llm.model import Message, Model, Request, text_hash
 from textevolve.llm.structured import ask_structured
 from textevolve.llm.template import Template, load_template
 from textevolve.memory_eval.judgement import TASKS, Judgement, Subject, Task, Verdict
@@ -114,7 +115,8 @@ ANSWERS: Mapping[Task, type[Answer]] = {
 _VARIABLES: Mapping[str, tuple[str, ...]] = {
     **dict.fromkeys(TASKS, ()),
     "marks": (),
-    "request": (),
+    "request": ("task",),
+    "choose": ("rules", "code", "material", "asked"),
     "answer": ("memories", "question"),
 }
 
@@ -126,7 +128,14 @@ def prompt(name: str) -> Template:
 
 def prompts_version() -> dict[str, str]:
     """The version of each prompt; a change of one makes another measurement."""
-    return {name: prompt(name).version for name in _VARIABLES}
+    versions = {name: prompt(name).version for name in _VARIABLES}
+    return {**versions, "verdicts": text_hash(read_verdicts())[:12]}
+
+
+def read_verdicts() -> str:
+    """The file of verdicts written out, as `choosing.py` puts them to a judge."""
+    file = resources.files("textevolve.memory_eval") / "prompts" / "verdicts.yaml"
+    return file.read_text(encoding="utf-8")
 
 
 async def judge_subject(
@@ -143,11 +152,10 @@ async def judge_subject(
     if known is not None:
         return known
     metered = Meter(model)
+    rules = (prompt(subject.task).render(), "\n", prompt("marks").render())
+    asked = (*show_texts(subject, seed), "\n", prompt("request").render(task=subject.task))
     request = Request(
-        messages=(
-            Message("system", (prompt(subject.task).render(), "\n", prompt("marks").render())),
-            Message("user", (*show_texts(subject, seed), "\n", prompt("request").render())),
-        ),
+        messages=(Message("system", rules), Message("user", asked)),
         temperature=0.0,
         max_tokens=max_tokens,
         seed=seed,

@@ -1,0 +1,126 @@
+"""Two runs side by side: the difference of each figure on the users that both have.
+
+Both runs are drawn with the same users, so what makes a user easy or hard cancels out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+
+from textevolve.memory_eval.figures import (
+    DRAWS,
+    FIGURES,
+    KINDS,
+    SUMS,
+    TYPE_FIGURES,
+    Array,
+    Kind,
+    Tally,
+    divide,
+    draw_users,
+    interval_of,
+    ratios,
+    tidy,
+    totals_at,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """`difference` is second minus first, with its 95 % interval; values are those of the users in
+    both runs. What is None is not measured; `reason` says why there is no difference or no
+    interval."""
+
+    first: float | None
+    second: float | None
+    difference: float | None = None
+    low: float | None = None
+    high: float | None = None
+    reason: str = ""
+
+    @property
+    def clear(self) -> bool:
+        """Whether the interval leaves out 0."""
+        return self.low is not None and self.high is not None and not self.low <= 0 <= self.high
+
+
+@dataclass(frozen=True, slots=True)
+class DifferencePair:
+    all: Difference
+    valid: Difference
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """`users` are in both runs; only they are compared. `figures` and `by_type` as in `Figures`."""
+
+    users: tuple[str, ...]
+    only_first: tuple[str, ...]
+    only_second: tuple[str, ...]
+    figures: Mapping[str, DifferencePair]
+    by_type: Mapping[str, Mapping[str, DifferencePair]]
+
+
+def compare(first: Tally, second: Tally, *, draws: int = DRAWS, seed: int = 0) -> Comparison:
+    """The differences between two runs; without a user in common there is no figure."""
+    ours, theirs = set(first.users), set(second.users)
+    users = tuple(sorted(ours & theirs))
+    types = tuple(sorted({*first.types, *second.types})) if users else ()
+    sides = [
+        np.concatenate([tally.table(type, users) for type in (None, *types)], axis=1)
+        for tally in (first, second)
+    ]
+    width = sides[0].shape[1]
+    both = np.concatenate(sides, axis=1)
+    drawn = draw_users(both, draws, seed) if len(users) > 1 else None
+
+    def compared(place: int, names: Mapping[str, Any]) -> dict[str, DifferencePair]:
+        columns = [
+            slice(side * width + place * len(SUMS), side * width + (place + 1) * len(SUMS))
+            for side in (0, 1)
+        ]
+        whole = both.sum(axis=0)
+        found: dict[Kind, dict[str, Difference]] = {}
+        for kind in KINDS:
+            now = [_values(whole[own], kind) for own in columns]
+            then = [] if drawn is None else [_values(drawn[:, own], kind) for own in columns]
+            found[kind] = {
+                name: _difference([one[name] for one in now], [one[name] for one in then])
+                for name in names
+            }
+        return {name: DifferencePair(found["all"][name], found["valid"][name]) for name in names}
+
+    return Comparison(
+        users=users,
+        only_first=tuple(sorted(ours - theirs)),
+        only_second=tuple(sorted(theirs - ours)),
+        figures=compared(0, FIGURES) if users else {},
+        by_type={type: compared(1 + n, TYPE_FIGURES) for n, type in enumerate(types)},
+    )
+
+
+def _values(sums: Array, kind: Kind) -> dict[str, Array]:
+    return {name: divide(*both) for name, both in ratios(totals_at(sums), kind).items()}
+
+
+def _difference(now: list[Array], drawn: list[Array]) -> Difference:
+    first, second = (None if np.isnan(value) else tidy(value) for value in now)
+    if first is None or second is None:
+        missing = [name for name, value in (("first", first), ("second", second)) if value is None]
+        return Difference(
+            first, second, reason=f"not measured in the {' and the '.join(missing)} run"
+        )
+    difference = tidy(now[1] - now[0])
+    if not drawn:
+        return Difference(first, second, difference, reason="no interval: one user only")
+    low, high, reason = interval_of(drawn[1] - drawn[0])
+    return Difference(first, second, difference, low, high, reason)
+
+
+def to_json(comparison: Comparison) -> dict[str, Any]:
+    """Plain data; what is not measured is null, and says why."""
+    return asdict(comparison)
