@@ -1,0 +1,223 @@
+"""A LangGraph run, watched through LangChain's public callbacks: node by node into a monitor.
+
+Nothing of LangGraph is patched and nothing that it gives to its callbacks is changed. What a node
+is, where it stands and when it ends is told by the metadata that LangGraph puts on every run.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from threading import Lock
+from typing import Any, TypeVar
+from uuid import UUID
+from weakref import WeakKeyDictionary
+
+from langchain_core.callbacks import BaseCallbackHandler
+from langchain_core.messages import BaseMessage
+from langchain_core.outputs import LLMResult
+from langgraph.errors import GraphInterrupt, ParentCommand
+from langgraph.pregel import Pregel
+from langgraph.types import Command
+
+from textevolve.errors import InputError
+from textevolve.node_eval.instructions import Instruction
+from textevolve.node_eval.monitor import Monitor, OpenNode
+
+Graph = TypeVar("Graph", bound=Pregel[Any, Any, Any, Any])
+BETWEEN = "|"  # what LangGraph itself writes between a node and the node of the graph inside it
+START_NODE = "__start__"
+
+
+def attach(monitor: Monitor, graph: Graph, instructions: Mapping[str, Instruction | str]) -> Graph:
+    """A copy of `graph` of which every run is told to `monitor`; `graph` itself stays as it is.
+
+    `instructions`: the type of each node by its name; `"outer|inner"` names a node of a graph
+    inside a node. A node that is not named is recorded without a type.
+
+    Raises InputError for a graph that is not compiled and for a name that no node has.
+    """
+    if not isinstance(graph, Pregel):  # pyright: ignore[reportUnnecessaryIsInstance]
+        raise InputError(
+            f"a {type(graph).__name__} cannot be watched: attach the graph that .compile() returns"
+        )
+    _check_names(graph, instructions)
+    return graph.with_config(callbacks=[LangGraphHandler(monitor, instructions)])
+
+
+def _check_names(graph: Pregel[Any, Any, Any, Any], names: Mapping[str, Any]) -> None:
+    """A graph that a node calls in its own code may be unknown here: the first name counts."""
+    own = [name for name in graph.nodes if name != START_NODE]
+    inner = [
+        f"{place}{BETWEEN}{name}"
+        for place, inside in graph.get_subgraphs(recurse=True)
+        for name in getattr(inside, "nodes", ())
+        if name != START_NODE
+    ]
+    known = {*own, *(name.rsplit(BETWEEN, 1)[-1] for name in inner)}
+    for name in names:
+        if name.split(BETWEEN, 1)[0] not in (own if BETWEEN in name else known):
+            raise InputError(
+                f"no node {name!r} in the graph, which has {', '.join([*own, *inner])};"
+                f" a node of a graph inside a node is named 'outer{BETWEEN}inner'"
+            )
+
+
+def _read_instruction(node: str, given: Instruction | str) -> Instruction:
+    try:
+        return Instruction(given)
+    except ValueError:
+        known = ", ".join(instruction.value for instruction in Instruction)
+        raise InputError(f"node {node!r}: {given!r} is no instruction type: {known}") from None
+
+
+@dataclass(slots=True)
+class _Run:
+    node: OpenNode
+    space: str
+    tokens: int | None = None
+
+
+class _Runs:
+    """What runs now, for all handlers of one monitor: a node told by two of them counts once."""
+
+    def __init__(self) -> None:
+        self.nodes: dict[UUID, _Run] = {}
+        self.spaces: dict[str, _Run] = {}
+        self.models: dict[UUID, str] = {}
+        self.lock = Lock()
+
+
+_runs_of: WeakKeyDictionary[Monitor, _Runs] = WeakKeyDictionary()
+
+
+class LangGraphHandler(BaseCallbackHandler):
+    """Tells a monitor of each node; pass it as `config={"callbacks": [handler]}`.
+
+    One handler serves any number of runs at a time, sync and async, on any thread. Attempts of a
+    node that is tried again are nodes of their own, in one superstep. The `tokens` of a node are
+    those that its chat models report, with those of the graphs inside it.
+
+    Raises InputError for an unknown instruction type.
+    """
+
+    run_inline = True  # in the order of events, and without a thread for each
+
+    def __init__(self, monitor: Monitor, instructions: Mapping[str, Instruction | str]) -> None:
+        self._monitor = monitor
+        self._instructions = {
+            name: _read_instruction(name, given) for name, given in instructions.items()
+        }
+        self._runs = _runs_of.setdefault(monitor, _Runs())
+
+    def on_chain_start(
+        self,
+        serialized: dict[str, Any] | None,
+        inputs: Any,
+        *,
+        run_id: UUID,
+        parent_run_id: UUID | None = None,
+        tags: list[str] | None = None,
+        metadata: dict[str, Any] | None = None,
+        name: str | None = None,
+        **kwargs: Any,
+    ) -> None:
+        if not metadata or name != metadata.get("langgraph_node") or name in (None, START_NODE):
+            return
+        runs, space, step = (
+            self._runs,
+            metadata["langgraph_checkpoint_ns"],
+            metadata["langgraph_step"],
+        )
+        # A function of a conditional edge and a graph inside a node may bear the node's name: they
+        # run within its namespace. The tag tells a new attempt while the last one still dies away.
+        if run_id in runs.nodes or (
+            space in runs.spaces and f"graph:step:{step}" not in (tags or ())
+        ):
+            return
+        path = _read_path(space) if BETWEEN in space else ()
+        instruction = self._instructions.get(name)
+        if path:
+            instruction = self._instructions.get(BETWEEN.join((*path, name)), instruction)
+        node = self._monitor.begin(name, instruction, inputs, step=(parent_run_id, step), path=path)
+        runs.nodes[run_id] = runs.spaces[space] = _Run(node, space)
+
+    def on_chain_end(self, outputs: Any, *, run_id: UUID, **kwargs: Any) -> None:
+        if run := self._close(run_id):
+            self._monitor.end(run.node, _read_output(outputs), tokens=run.tokens)
+
+    def on_chain_error(self, error: BaseException, *, run_id: UUID, **kwargs: Any) -> None:
+        if (run := self._close(run_id)) is None:
+            return
+        if isinstance(error, ParentCommand):  # how a node commands the graph around its own
+            self._monitor.end(run.node, _read_output(error.args[0]), tokens=run.tokens)
+        elif isinstance(error, GraphInterrupt):
+            self._monitor.interrupt(run.node, [i.value for i in error.args[0]], tokens=run.tokens)
+        else:
+            self._monitor.fail(run.node, error, tokens=run.tokens)
+
+    def _close(self, run_id: UUID) -> _Run | None:
+        run = self._runs.nodes.pop(run_id, None)
+        if run is not None and self._runs.spaces.get(run.space) is run:
+            del self._runs.spaces[run.space]
+        return run
+
+    def on_chat_model_start(
+        self,
+        serialized: dict[str, Any],
+        messages: list[list[BaseMessage]],
+        *,
+        run_id: UUID,
+        metadata: dict[str, Any] | None = None,
+        **kwargs: Any,
+    ) -> None:
+        if metadata and (space := metadata.get("langgraph_checkpoint_ns")):
+            self._runs.models[run_id] = space
+
+    def on_llm_start(
+        self,
+        serialized: dict[str, Any],
+        prompts: list[str],
+        *,
+        run_id: UUID,
+        metadata: dict[str, Any] | None = None,
+        **kwargs: Any,
+    ) -> None:
+        self.on_chat_model_start(serialized, [], run_id=run_id, metadata=metadata)
+
+    def on_llm_end(self, response: LLMResult, *, run_id: UUID, **kwargs: Any) -> None:
+        space, tokens = self._runs.models.pop(run_id, ""), _count_tokens(response)
+        while space and tokens is not None:
+            with self._runs.lock:
+                if run := self._runs.spaces.get(space):
+                    run.tokens = (run.tokens or 0) + tokens
+            space = space.rpartition(BETWEEN)[0]
+
+    def on_llm_error(self, error: BaseException, *, run_id: UUID, **kwargs: Any) -> None:
+        self._runs.models.pop(run_id, None)
+
+
+def _read_path(space: str) -> tuple[str, ...]:
+    """The names of the nodes around this one in `outer:id|inner:id`; a bare number is no node."""
+    around = space.split(BETWEEN)[:-1]
+    return tuple(part.partition(":")[0] for part in around if not part.isdigit())
+
+
+def _read_output(output: Any) -> Any:
+    """What a node says about the state, without what it says about where to go next."""
+    if isinstance(output, Command):
+        return output.update
+    if isinstance(output, list) and any(isinstance(part, Command) for part in output):
+        return [_read_output(part) for part in output]
+    return output
+
+
+def _count_tokens(response: LLMResult) -> int | None:
+    """As the model reports them; None where it does not."""
+    usage = (response.llm_output or {}).get("token_usage")
+    if isinstance(usage, Mapping) and isinstance(usage.get("total_tokens"), int):
+        return usage["total_tokens"]
+    messages = (getattr(made, "message", None) for made in sum(response.generations, []))
+    reported = [getattr(message, "usage_metadata", None) for message in messages]
+    counts = [usage["total_tokens"] for usage in reported if usage]
+    return sum(counts) if counts else None

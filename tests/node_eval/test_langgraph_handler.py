@@ -1,0 +1,113 @@
+"""How a monitor and a graph are joined: instructions by name, one record a node, clear errors."""
+
+from typing import TypedDict
+
+import pytest
+from langgraph.graph import START, StateGraph
+
+from textevolve.errors import InputError
+from textevolve.node_eval.instructions import Instruction
+from textevolve.node_eval.langgraph import LangGraphHandler
+from textevolve.node_eval.monitor import Monitor
+
+
+class State(TypedDict, total=False):
+    score: float
+
+
+def one_node(name, node):
+    graph = StateGraph(State)
+    graph.add_node(name, node)
+    graph.add_edge(START, name)
+    return graph.compile()
+
+
+def score(state):
+    return {"score": 0.7}
+
+
+@pytest.fixture
+def nested():
+    """`score` stands at the top and inside `inner`."""
+    graph = StateGraph(State)
+    graph.add_node("inner", one_node("score", score))
+    graph.add_node("score", score)
+    graph.add_edge(START, "inner")
+    graph.add_edge("inner", "score")
+    return graph.compile()
+
+
+@pytest.fixture
+def monitor():
+    with Monitor() as opened:
+        yield opened
+
+
+def instructions(monitor):
+    return {(*item.path, item.node): item.instruction for item in monitor.history.items}
+
+
+def test_a_name_holds_for_every_depth_and_a_full_name_wins(monitor, nested):
+    graph = monitor.attach(nested, {"score": Instruction.VERIFY, "inner|score": "GENERATE"})
+    graph.invoke({})
+    assert instructions(monitor) == {
+        ("inner",): None,
+        ("inner", "score"): Instruction.GENERATE,
+        ("score",): Instruction.VERIFY,
+    }
+
+
+def test_the_graph_itself_stays_as_it_is(monitor, nested):
+    watched = monitor.attach(nested, {})
+    nested.invoke({})
+    assert monitor.history.entries == []
+    assert type(watched) is type(nested)
+
+
+def test_a_handler_serves_one_run_only_where_it_is_given(monitor, nested):
+    handler = monitor.langgraph({"score": Instruction.VERIFY})
+    nested.invoke({}, {"callbacks": [handler]})
+    nested.invoke({})
+    assert len(list(monitor.history.items)) == 3
+
+
+def test_runs_of_a_batch_stand_apart(monitor, nested):
+    results = monitor.attach(nested, {}).batch([{}] * 4)
+    assert results == [{"score": 0.7}] * 4
+    assert len(list(monitor.history.items)) == 12
+    assert all(len(step) == 1 for step in monitor.history.entries)
+
+
+def test_a_node_told_twice_counts_once(monitor, nested):
+    """A graph that is watched inside one that is watched, and given a handler on top."""
+    inner = monitor.attach(one_node("score", score), {"score": Instruction.GENERATE})
+    graph = one_node("outer", lambda state: inner.invoke(state))
+    handler = monitor.langgraph({})
+    monitor.attach(graph, {}).invoke({}, {"callbacks": [handler, handler]})
+    assert len(list(monitor.history.items)) == 2
+
+
+def test_two_monitors_see_the_same(nested):
+    with Monitor() as first, Monitor() as second:
+        second.attach(first.attach(nested, {}), {}).invoke({})
+        assert instructions(first) == instructions(second)
+        assert len(instructions(first)) == 3
+
+
+def test_a_name_that_no_node_has_is_refused(monitor, nested):
+    with pytest.raises(InputError, match=r"no node 'scroe'.*inner, score, inner\|score"):
+        monitor.attach(nested, {"scroe": Instruction.VERIFY})
+    with pytest.raises(InputError, match="no node 'outer|score'"):
+        monitor.attach(nested, {"outer|score": Instruction.VERIFY})
+
+
+def test_an_unknown_instruction_type_is_refused(monitor, nested):
+    with pytest.raises(InputError, match="node 'score': 'JUDGE' is no instruction type"):
+        monitor.attach(nested, {"score": "JUDGE"})
+    with pytest.raises(InputError, match="no instruction type"):
+        LangGraphHandler(monitor, {"score": "generate"})
+
+
+def test_a_graph_that_is_not_compiled_is_refused(monitor):
+    with pytest.raises(InputError, match=r"StateGraph cannot be watched.*compile"):
+        monitor.attach(StateGraph(State), {})
