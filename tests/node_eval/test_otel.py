@@ -3,7 +3,7 @@
 import json
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from textevolve.errors import InputError
@@ -330,7 +330,7 @@ def test_names_in_the_form_of_the_protocols_files_and_indented_documents(tmp_pat
 
 
 def test_a_trace_without_steps_says_how_to_name_them(read):
-    with pytest.raises(InputError, match="none of its 2 spans is a step.*--instruction NAME=TYPE"):
+    with pytest.raises(InputError, match=r"none of its 2 spans is a step.*--instruction NAME=TYPE"):
         read(span("GET /"), span("POST /"))
     with pytest.raises(InputError, match="no node can be used"):
         read()
@@ -341,6 +341,7 @@ def test_parents_that_go_in_a_circle_end(read):
     assert sorted(item.node for _, item in episode.nodes) == ["a", "b", "c"]
 
 
+@settings(max_examples=50, deadline=None)
 @given(
     st.lists(
         st.tuples(st.integers(0, 30), st.integers(0, 10), st.integers(0, 12)),

@@ -6,7 +6,7 @@ import threading
 from io import BytesIO
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from textevolve.errors import InputError
@@ -49,6 +49,7 @@ items = st.builds(
 histories = st.lists(st.lists(items, min_size=1, max_size=3), min_size=1, max_size=3).map(History)
 
 
+@settings(max_examples=50, deadline=None)
 @given(st.lists(histories, min_size=1, max_size=3))
 def test_what_is_written_comes_back(tmp_path_factory, written):
     path = tmp_path_factory.mktemp("traces") / "trace.jsonl"
@@ -114,7 +115,7 @@ def test_only_the_first_faults_are_kept_but_all_are_counted(trace):
 def test_a_file_in_which_nothing_can_be_used_is_refused(trace, tmp_path):
     with pytest.raises(InputError, match="empty"):
         list(read_episodes(trace()))
-    with pytest.raises(InputError, match="trace.jsonl:1: not valid JSON"):
+    with pytest.raises(InputError, match=r"trace.jsonl:1: not valid JSON"):
         list(read_episodes(trace("plain text")))
     with pytest.raises(InputError, match="header and nothing else"):
         list(read_episodes(trace('{"format": "textevolve-nodes", "version": 1}')))
