@@ -28,7 +28,7 @@ async def gather_bounded(work: Sequence[Callable[[], Awaitable[T]]], limit: int)
     try:
         return list(await asyncio.gather(*tasks))
     finally:
-        await _cancel(tasks)
+        await cancel(tasks)
 
 
 async def stream(
@@ -82,10 +82,10 @@ async def stream(
             elif not more:
                 return
     finally:
-        await _cancel([*running, *waiting])
+        await cancel([*running, *waiting])
 
 
-async def _cancel(tasks: Iterable[asyncio.Future[R]]) -> None:
+async def cancel(tasks: Iterable[asyncio.Future[R]]) -> None:
     """Cancel what still runs and wait until it has ended."""
     left = list(tasks)
     for task in left:
