@@ -25,6 +25,16 @@ if TYPE_CHECKING:
         guide,
         innovate,
     )
+    from textevolve.api.memory import (
+        ajudge_accuracy,
+        ajudge_answer,
+        ajudge_integrity,
+        ajudge_update,
+        judge_accuracy,
+        judge_answer,
+        judge_integrity,
+        judge_update,
+    )
     from textevolve.api.optimization import aoptimize, optimize
     from textevolve.debate.profile import Agent, Component, Profile, load_profile
     from textevolve.debate.protocol import Debate
@@ -74,6 +84,16 @@ _HOMES = {
         "generate_profile",
         "guide",
         "innovate",
+    ),
+    "api.memory": (
+        "ajudge_accuracy",
+        "ajudge_answer",
+        "ajudge_integrity",
+        "ajudge_update",
+        "judge_accuracy",
+        "judge_answer",
+        "judge_integrity",
+        "judge_update",
     ),
     "api.optimization": ("aoptimize", "optimize"),
     "debate.profile": ("Agent", "Component", "Profile", "load_profile"),
@@ -151,6 +171,10 @@ __all__ = [
     "agenerate_profile",
     "aguide",
     "ainnovate",
+    "ajudge_accuracy",
+    "ajudge_answer",
+    "ajudge_integrity",
+    "ajudge_update",
     "aoptimize",
     "as_metric",
     "calibrate",
@@ -159,6 +183,10 @@ __all__ = [
     "generate_profile",
     "guide",
     "innovate",
+    "judge_accuracy",
+    "judge_answer",
+    "judge_integrity",
+    "judge_update",
     "load_profile",
     "load_rules",
     "optimize",

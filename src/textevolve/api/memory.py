@@ -1,0 +1,236 @@
+"""Single judgements of memories: what was kept, whether it is true, updates, answers.
+
+For whole data sets there is `textevolve memory-eval`. The four tasks and their labels are those of
+`textevolve.memory_eval.judgement`.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, TypeAlias, TypedDict, Unpack, cast
+
+from textevolve.engine import sync
+from textevolve.errors import AnswerError, InputError
+from textevolve.evaluation import Case, EvaluationResult, Evaluator, Failure
+from textevolve.evaluators import parse_evaluator
+from textevolve.events import Listener, silence
+from textevolve.memory_eval.choosing import choose
+from textevolve.memory_eval.dialogues import DialogueTurn
+from textevolve.memory_eval.judgement import Judgement, Label, Subject, Task
+from textevolve.memory_eval.judging import MAX_TOKENS, judge_subject, prompts_version, settle
+from textevolve.memory_eval.subjects import write_dialogue
+from textevolve.runs.improving import open_means
+from textevolve.runs.spec import name_callable, specify_measurement
+from textevolve.runs.work import take_in
+from textevolve.settings import Settings, read_settings
+from textevolve.store.repository import open_store
+from textevolve.wiring import Limits, choose_model
+
+Texts: TypeAlias = str | Sequence[str]
+"""One text, or several that stand one a line."""
+
+Dialogue: TypeAlias = str | Sequence[DialogueTurn | Mapping[str, str]]
+"""A text, or turns with `role`, `content` and, where there is one, `timestamp`."""
+
+
+class Judging(TypedDict, total=False):
+    """How a single judgement is made.
+
+    `judge`: a judge's spec, such as "debate" or "probe+rules@MODEL", or an evaluator; without one
+    the model is asked once for a structured answer. `seed` and `max_tokens` are those of this
+    answer; a judge has its own in its spec (`probe+seed=7`). With an evaluator of your own nothing
+    is kept, and the rest has no use.
+    """
+
+    judge: str | Evaluator | None
+    model: str | None
+    seed: int
+    max_tokens: int
+    listener: Listener
+    store: str | Path | None
+    limits: Limits
+    settings: Settings | None
+
+
+async def ajudge_integrity(
+    expected: str, memories: Texts, **how: Unpack[Judging]
+) -> EvaluationResult:
+    """Whether `memories`, all that was kept of a session, hold the memory that is `expected`.
+
+    `metadata["label"]` is 2 (fully), 1 (partly) or 0, the score half of it. Without any memory it
+    is 0 and nothing is asked. The same call again is answered from the store.
+
+    Raises:
+        InputError: a text, the judge or a number cannot be used.
+        AnswerError: no verdict came; says why. BudgetError: a limit was reached.
+        FatalModelError: no call can succeed.
+    """
+    texts = {"expected": _text("expected", expected), "memories": _lines("memories", memories)}
+    return await _judge("integrity", texts, how, None if texts["memories"] else 0)
+
+
+async def ajudge_accuracy(
+    memory: str, dialogue: Dialogue, gold: Texts = (), **how: Unpack[Judging]
+) -> EvaluationResult:
+    """Whether all that a kept `memory` says follows from the `dialogue` or the `gold` memories.
+
+    `metadata["label"]` is 2 (all), 1 (some) or 0, the score half of it; `metadata["included"]` says
+    whether the gold memories speak about the same. Raises as `ajudge_integrity`.
+    """
+    texts = {
+        "memory": _text("memory", memory),
+        "dialogue": _text("dialogue", _write(dialogue)),
+        "gold": _lines("gold", gold),
+    }
+    return await _judge("accuracy", texts, how)
+
+
+async def ajudge_update(
+    expected: str, memories: Texts, original: Texts = (), **how: Unpack[Judging]
+) -> EvaluationResult:
+    """Whether `memories` hold the `expected` memory in place of the `original`.
+
+    `metadata["label"]` is Correct, Hallucination, Omission or Other; the score is 1 for Correct,
+    else 0. Without any memory it is an Omission and nothing is asked. Raises as `ajudge_integrity`.
+    """
+    texts = {
+        "expected": _text("expected", expected),
+        "memories": _lines("memories", memories),
+        "original": _lines("original", original),
+    }
+    return await _judge("update", texts, how, None if texts["memories"] else "Omission")
+
+
+async def ajudge_answer(
+    question: str, reference: str, answer: str, evidence: Texts = (), **how: Unpack[Judging]
+) -> EvaluationResult:
+    """Whether an `answer` means the same as the `reference`, which follows from the `evidence`.
+
+    `metadata["label"]` is Correct, Hallucination or Omission; the score is 1 for Correct, else 0. A
+    blank answer goes to the judge too. Raises as `ajudge_integrity`.
+    """
+    texts = {
+        "question": _text("question", question),
+        "reference": _text("reference", reference),
+        "evidence": _lines("evidence", evidence),
+        "answer": _lines("answer", answer),
+    }
+    return await _judge("question", texts, how)
+
+
+def judge_integrity(expected: str, memories: Texts, **how: Unpack[Judging]) -> EvaluationResult:
+    """`ajudge_integrity`, waited for; also where an event loop runs."""
+    return sync.run(ajudge_integrity(expected, memories, **how))
+
+
+def judge_accuracy(
+    memory: str, dialogue: Dialogue, gold: Texts = (), **how: Unpack[Judging]
+) -> EvaluationResult:
+    """`ajudge_accuracy`, waited for; also where an event loop runs."""
+    return sync.run(ajudge_accuracy(memory, dialogue, gold, **how))
+
+
+def judge_update(
+    expected: str, memories: Texts, original: Texts = (), **how: Unpack[Judging]
+) -> EvaluationResult:
+    """`ajudge_update`, waited for; also where an event loop runs."""
+    return sync.run(ajudge_update(expected, memories, original, **how))
+
+
+def judge_answer(
+    question: str, reference: str, answer: str, evidence: Texts = (), **how: Unpack[Judging]
+) -> EvaluationResult:
+    """`ajudge_answer`, waited for; also where an event loop runs."""
+    return sync.run(ajudge_answer(question, reference, answer, evidence, **how))
+
+
+async def _judge(
+    task: Task, texts: Mapping[str, str], how: Judging, by_rule: Label | None = None
+) -> EvaluationResult:
+    judge = how.get("judge")
+    subject = Subject(task, "1", 0, 1, texts, by_rule=by_rule)
+    if judge is not None and not isinstance(judge, str):
+        return _result(await choose(judge, subject), name_callable(judge))
+    if judge is not None:
+        parse_evaluator(judge)  # a wrong one is an error also where nothing is to be asked
+    judged = settle(subject) or await _ask(subject, judge, how)
+    return _result(judged, judge or "structured")
+
+
+async def _ask(subject: Subject, judge: str | None, how: Judging) -> Judgement:
+    """The judgement as a run of its own, which is kept."""
+    store, model = how.get("store"), how.get("model")
+    seed, max_tokens = how.get("seed", 0), how.get("max_tokens", MAX_TOKENS)
+    settings = how.get("settings") or read_settings({"model": model, "store": store})[0]
+    parameters = {"task": subject.task, "judge": judge, "seed": seed, "max_tokens": max_tokens}
+    chosen, why = await choose_model(settings, (judge and parse_evaluator(judge).model) or model)
+    prompts = {f"memory_eval.{name}": version for name, version in prompts_version().items()}
+    specs = () if judge is None else (judge,)
+    spec = specify_measurement("memory-judgement", specs, chosen, parameters, why, prompts)
+    async with open_store(Path(store or settings.store)) as opened:
+        case = Case(json.dumps(dict(subject.texts), sort_keys=True), (), "1")
+        run = take_in(opened, spec, [case], source="Python")
+        limits, listener = how.get("limits", Limits()), how.get("listener", silence)
+        async with open_means(opened, run, settings, limits, listener) as means:
+            if judge is None:
+                judged = await judge_subject(means.model, subject, max_tokens=max_tokens, seed=seed)
+            else:
+                judged = await choose(means.judges[judge], subject)
+            opened.finish_run(run.id, "finished")
+    return judged
+
+
+def _result(judged: Judgement, judge: str) -> EvaluationResult:
+    outcome = judged.outcome
+    if isinstance(outcome, Failure):
+        raise AnswerError(f"no verdict on {judged.subject.task}: {outcome.reason}")
+    label = outcome.label
+    metadata: dict[str, Any] = {"label": label, "judge": judge}
+    if outcome.included is not None:
+        metadata["included"] = outcome.included
+    score = 0.5 * label if isinstance(label, int) else float(label == "Correct")
+    return EvaluationResult(score, score == 1, outcome.reason, metadata)
+
+
+def _text(name: str, given: object) -> str:
+    if not isinstance(given, str):
+        raise InputError(f"{name} is not a text but {type(given).__name__}")
+    if not given.strip():
+        raise InputError(f"{name} is blank")
+    return given
+
+
+def _lines(name: str, given: object) -> str:
+    """One text of several; blank ones are left out."""
+    if isinstance(given, str):
+        return given if given.strip() else ""
+    if not isinstance(given, Sequence):
+        raise InputError(f"{name} is neither a text nor a list of them")
+    for number, text in enumerate(cast(Sequence[object], given), 1):
+        if not isinstance(text, str):
+            raise InputError(f"{name}, item {number}, is not a text but {type(text).__name__}")
+    return "\n".join(text for text in cast(Sequence[str], given) if text.strip())
+
+
+def _write(dialogue: object) -> str:
+    if isinstance(dialogue, str):
+        return dialogue
+    if not isinstance(dialogue, Sequence):
+        raise InputError("dialogue is neither a text nor a list of turns")
+    return write_dialogue(
+        [_turn(number, one) for number, one in enumerate(cast(Sequence[object], dialogue), 1)]
+    )
+
+
+def _turn(number: int, given: object) -> DialogueTurn:
+    if isinstance(given, DialogueTurn):
+        return given
+    if not isinstance(given, Mapping):
+        raise InputError(f"dialogue, turn {number}: a turn has a role and a content")
+    turn = cast(Mapping[str, object], given)
+    parts = [turn.get("role"), turn.get("content"), turn.get("timestamp", "")]
+    if not all(isinstance(part, str) for part in parts):
+        raise InputError(f"dialogue, turn {number}: role and content must be texts")
+    return DialogueTurn(*cast(list[str], parts))
