@@ -97,18 +97,13 @@ class OpenAIClient:
         self.base_url = normalise_url(base_url)
         self.model = model
         self._name = name or f"{self.base_url}#{model}"
-        self._key = key
-        self._secrets = _secrets(self._name, key)
-        self._timeouts = timeouts or Timeouts()
+        self._http = Http(self._name, self.base_url, key, timeouts or Timeouts(), connections)
         if price is None and key is None and is_loopback(self.base_url):
             price = Price(input=0, output=0)
         self._price = price
         self._max_tokens_field = max_tokens_field
         self._extra = dict(extra or {})
-        self._connections = connections
         self._chat_url = URL(self.base_url + "/chat/completions")
-        self._proxy = _proxy(self._chat_url)
-        self._session: aiohttp.ClientSession | None = None
         self._refused: set[str] = set()
         self._refused_schemas: set[str] = set()
         self._followed: bool | None = None
@@ -137,15 +132,13 @@ class OpenAIClient:
         await self.aclose()
 
     async def aclose(self) -> None:
-        if self._session is not None:
-            await self._session.close()
-            self._session = None
+        await self._http.aclose()
 
     async def __call__(self, request: Request, /) -> Response:
         while True:
             body = self._body(request)
             started = perf_counter()
-            status, headers, raw = await self._exchange("POST", self._chat_url, encode(body))
+            status, headers, raw = await self._http.exchange("POST", self._chat_url, encode(body))
             if status == 200:
                 completion = self._read_completion(raw)
                 if completion.error is None:
@@ -161,10 +154,10 @@ class OpenAIClient:
                     status,
                     refusal,
                     wait=retry_after(headers),
-                    secrets=self._secrets,
+                    secrets=self._http.secrets,
                 )
             if field == "logprobs":
-                raise without_logprobs(self._name, one_line(refusal.message, self._secrets))
+                raise without_logprobs(self._name, self._http.scrub(refusal.message))
             self._refused.add(field)
             if field == "response_format" and request.schema is not None:
                 self._refused_schemas.add(request.schema)
@@ -203,7 +196,7 @@ class OpenAIClient:
             completion = read_completion(raw)
         if completion is None or (completion.error is None and not completion.choices):
             raise UnavailableError(
-                f"{self._name}: a 200 without a chat completion: {self._say(raw)}"
+                f"{self._name}: a 200 without a chat completion: {self._http.say(raw)}"
             )
         return completion
 
@@ -217,21 +210,52 @@ class OpenAIClient:
 
     async def _ask(self, method: str, path: str, body: bytes | None, shape: type[Shape]) -> Shape:
         url = URL(self.base_url + path)
-        status, headers, raw = await self._exchange(method, url, body)
+        status, headers, raw = await self._http.exchange(method, url, body)
         if status != 200:
-            wait, secrets = retry_after(headers), self._secrets
+            wait, secrets = retry_after(headers), self._http.secrets
             raise failure(self._name, status, read_refusal(raw), wait=wait, secrets=secrets)
         found = None
         with suppress(ValidationError):
             found = shape.model_validate_json(raw)
         if found is None:
             raise UnavailableError(
-                f"{self._name}: {path} answered what it should not: {self._say(raw)}"
+                f"{self._name}: {path} answered what it should not: {self._http.say(raw)}"
             )
         return found
 
-    async def _exchange(
-        self, method: str, url: URL, body: bytes | None
+
+class Http:
+    """The connections to one host; `service` uses them, too. A key is written into a header here
+    alone, and taken out of what comes back."""
+
+    def __init__(
+        self,
+        name: str,
+        base_url: str,
+        key: SecretStr | None,
+        timeouts: Timeouts,
+        connections: int,
+    ) -> None:
+        self.name = name
+        self.secrets = _secrets(name, key)
+        self._key = key
+        self._timeouts = timeouts
+        self._connections = connections
+        self._base = URL(base_url)
+        self._proxy = _proxy(self._base)
+        self._session: aiohttp.ClientSession | None = None
+
+    async def aclose(self) -> None:
+        if self._session is not None:
+            await self._session.close()
+            self._session = None
+
+    async def exchange(
+        self,
+        method: str,
+        url: URL,
+        body: bytes | None,
+        extra: Mapping[str, str] | None = None,
     ) -> tuple[int, Mapping[str, str], bytes]:
         """One HTTP exchange. Errors are raised after the `except`, so that none of ours refers to
         an error of the transport, which may hold the headers."""
@@ -239,7 +263,12 @@ class OpenAIClient:
         session = self._session or self._open()
         try:
             async with session.request(
-                method, url, data=data, proxy=self._proxy, allow_redirects=False
+                method,
+                url,
+                data=data,
+                headers=extra,
+                proxy=self._proxy,
+                allow_redirects=False,
             ) as answer:
                 return answer.status, answer.headers, self._without_key(await answer.read())
         except (aiohttp.ClientError, OSError, TimeoutError) as error:
@@ -262,7 +291,7 @@ class OpenAIClient:
         return self._session
 
     def _unreachable(self, error: Exception) -> ModelError:
-        where, said = f"{self._name}: {self._chat_url.authority}", self._scrub(str(error))
+        where, said = f"{self.name}: {self._base.authority}", self.scrub(str(error))
         if isinstance(error, aiohttp.ClientConnectorCertificateError):
             return AccessError(f"{where}: its certificate is not trusted: {said}")
         if isinstance(error, aiohttp.ConnectionTimeoutError):
@@ -280,16 +309,16 @@ class OpenAIClient:
 
     def _without_key(self, raw: bytes) -> bytes:
         """An endpoint that repeats the key must not bring it into an answer, and the journal."""
-        for secret in self._secrets:
+        for secret in self.secrets:
             if len(secret) >= REAL_KEY and secret.encode() in raw:
                 raw = raw.replace(secret.encode(), b"[key]")
         return raw
 
-    def _say(self, raw: bytes) -> str:
-        return self._scrub(raw[:2000].decode("utf-8", "replace")) or "nothing"
+    def say(self, raw: bytes) -> str:
+        return self.scrub(raw[:2000].decode("utf-8", "replace")) or "nothing"
 
-    def _scrub(self, text: str) -> str:
-        return one_line(text, self._secrets)
+    def scrub(self, text: str) -> str:
+        return one_line(text, self.secrets)
 
 
 def _secrets(name: str, key: SecretStr | None) -> tuple[str, ...]:
