@@ -368,8 +368,8 @@ def draw_users(table: Array, draws: int, seed: int) -> Array:
 def interval_of(found: Array) -> tuple[float | None, float | None, str]:
     """The ends of the percentile interval of a figure's draws, or why there is none."""
     defined = found[~np.isnan(found)]
-    missing = 1 - defined.size / found.size
-    if missing > MOST_UNDEFINED:
+    if defined.size < found.size * (1 - MOST_UNDEFINED):
+        missing = 1 - defined.size / found.size
         return None, None, f"no interval: undefined in {missing:.0%} of the draws"
     if np.ptp(defined) <= SAME:
         return None, None, "no interval: no variation between the users"
