@@ -14,6 +14,7 @@ from textevolve.evaluation import EvaluationResult, Failure
 from textevolve.node_eval.episodes import FAULTS_KEPT, Episode, Reading
 from textevolve.node_eval.history import History, HistoryItem
 from textevolve.node_eval.instructions import Instruction
+from textevolve.node_eval.snapshots import SnapshotLimits, find_loss, take_snapshot
 from textevolve.node_eval.traces import read_episodes, write_episodes, write_history
 
 texts = st.text(max_size=20)
@@ -185,3 +186,20 @@ def test_a_history_is_written_whole_or_not_at_all(tmp_path):
     assert [p.name for p in tmp_path.iterdir()] == ["trace.jsonl"]
     with pytest.raises(InputError, match="cannot be written"):
         write_history(History(), tmp_path / "no" / "folder.jsonl")
+
+
+def test_what_was_cut_and_what_waits_is_still_known_after_reading(tmp_path):
+    limits = SnapshotLimits(characters=3)
+    state = take_snapshot({"text": "abcdef", "lock": [threading.Lock()], 5: "x"}, limits)
+    item = HistoryItem(timestamp=0, output_state=state, node="a", interrupted=True, error="waits")
+    write_history(History([[item]]), tmp_path / "trace.jsonl")
+    (episode,) = read_episodes(tmp_path / "trace.jsonl")
+    (read,) = episode.history.items
+    assert find_loss(read.output_state["text"]) == "the text was cut at 3 of 6 characters"
+    assert find_loss(read.output_state["lock"]) == find_loss(state["lock"])
+    assert read.interrupted
+
+
+def test_values_under_the_names_of_secrets_are_masked(trace):
+    (episode,) = read_episodes(trace(line(input={"api_key": "k-123", "q": 1}, cut=[[["x"], 1]])))
+    assert next(episode.history.items).input_state == {"api_key": "***", "q": 1}

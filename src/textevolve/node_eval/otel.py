@@ -13,7 +13,9 @@ from textevolve.errors import InputError
 from textevolve.node_eval.episodes import Episode, Instructions, Reading
 from textevolve.node_eval.history import History, HistoryItem
 from textevolve.node_eval.instructions import Instruction
+from textevolve.node_eval.node_lines import WHOLE
 from textevolve.node_eval.otlp import Span, parse_span, raw_spans, read_documents
+from textevolve.node_eval.snapshots import take_snapshot
 from textevolve.node_eval.span_states import (
     error_of,
     input_of,
@@ -128,6 +130,8 @@ def _build(
         waiting.append((group, True))
         within = [g for span in group for g in _side_by_side(children.get(span.id, []))]
         waiting += [(inner, False) for inner in reversed(within)]
+    for order, item in enumerate((item for step in steps for item in step), 1):
+        item.order = order
     return steps
 
 
@@ -166,8 +170,8 @@ def _as_item(span: Span, path: tuple[str, ...], instructions: Instructions) -> H
     return HistoryItem(
         timestamp=span.start / 1e9,
         instruction=_instruction(span, name, instructions),
-        input_state=input_of(span.attributes, span.events),
-        output_state=output_of(span.attributes, span.events),
+        input_state=take_snapshot(input_of(span.attributes, span.events), WHOLE),
+        output_state=take_snapshot(output_of(span.attributes, span.events), WHOLE),
         node=name,
         path=path,
         seconds=(span.end - span.start) / 1e9,

@@ -1,29 +1,31 @@
 """Recorded runs of agents as JSON lines: one node a line, read lazily, written whole or not at all.
 
-A file of OpenTelemetry spans is recognised and handed to `otel.py`.
+A line is the business of `node_lines.py`. A file of OpenTelemetry spans is recognised and handed to
+`otel.py`.
 """
 
 from __future__ import annotations
 
 import itertools
 import json
-import math
 import os
 import re
 import secrets
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import asdict
 from pathlib import Path
-from typing import IO, Annotated, Any, Literal, cast
-
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
+from typing import IO, Any
 
 from textevolve.errors import InputError
-from textevolve.evaluation import EvaluationResult, Failure
 from textevolve.node_eval.episodes import Episode, Instructions, Reading
 from textevolve.node_eval.history import History, HistoryItem
-from textevolve.node_eval.instructions import Instruction
+from textevolve.node_eval.node_lines import (
+    NodeLine,
+    as_item,
+    describe_node,
+    encode_line,
+    parse_node,
+)
 from textevolve.node_eval.otel import read_spans
 from textevolve.node_eval.otlp import holds_spans
 from textevolve.rows import parse_row, read_lines
@@ -32,48 +34,6 @@ FORMAT, VERSION = "textevolve-nodes", 1
 HEADER = {"format": FORMAT, "version": VERSION}
 
 NOT_UTF8 = re.compile("[\udc80-\udcff]")
-
-Score = Annotated[float, Field(ge=0, le=1, allow_inf_nan=False)]
-
-
-class ResultLine(BaseModel):
-    model_config = ConfigDict(extra="ignore", strict=True)
-
-    score: Score
-    passed: bool
-    feedback: str = ""
-    metadata: dict[str, Any] = {}
-
-
-class FailureLine(BaseModel):
-    model_config = ConfigDict(extra="ignore", strict=True)
-
-    failure: Literal["failed", "skipped"]
-    reason: str
-
-
-class NodeLine(BaseModel):
-    """One node as a line has it; `step` counts supersteps from 0 on."""
-
-    model_config = ConfigDict(extra="ignore")
-
-    episode: str = "1"
-    step: Annotated[int, Field(ge=0)] | None = None
-    node: str = ""
-    path: tuple[str, ...] = ()
-    instruction: Instruction | None = None
-    timestamp: Annotated[float, Field(allow_inf_nan=False)] = 0.0
-    seconds: Annotated[float, Field(ge=0, allow_inf_nan=False)] | None = None
-    tokens: Annotated[int, Field(ge=0)] | None = None
-    input: Any = None
-    output: Any = None
-    error: str | None = None
-    results: dict[str, ResultLine | FailureLine] = {}
-
-    @field_validator("episode", mode="before")
-    @classmethod
-    def _number(cls, given: object) -> object:
-        return str(given) if isinstance(given, int) else given
 
 
 def read_episodes(
@@ -127,12 +87,12 @@ def _read_own(
             continue
         if gathered and node.episode != gathered[0].episode:
             ended.add(gathered[0].episode)
-            yield _gather(gathered, instructions)
+            yield gather_episode(gathered, instructions)
             gathered = []
         gathered.append(node)
         reading.nodes += 1
     if gathered:
-        yield _gather(gathered, instructions)
+        yield gather_episode(gathered, instructions)
 
 
 def _read_line(where: str, line: str, reading: Reading) -> NodeLine | None:
@@ -159,58 +119,18 @@ def _check_header(where: str, row: Mapping[str, Any]) -> None:
         )
 
 
-def parse_node(where: str, row: Mapping[str, Any]) -> NodeLine:
-    """
-    Raises:
-        InputError: it is no node; names the place and the field.
-    """
-    if "node" not in row and "instruction" not in row:
-        raise InputError(f"{where}: not a node: it has neither 'node' nor 'instruction'")
-    try:
-        return NodeLine.model_validate(row)
-    except ValidationError as error:
-        first = error.errors(include_input=False, include_url=False)[0]
-        field = ".".join(str(part) for part in first["loc"][:2])
-        if field == "instruction":
-            raise InputError(
-                f"{where}: instruction '{row['instruction']}' is not one of the instruction types"
-            ) from None
-        raise InputError(f"{where}: {field}: {first['msg']}") from None
-
-
-def _gather(lines: list[NodeLine], instructions: Instructions) -> Episode:
+def gather_episode(lines: Sequence[NodeLine], instructions: Instructions | None = None) -> Episode:
     """An episode of its nodes, by their supersteps; a node that names none has one of its own."""
     steps: dict[tuple[int, int], list[HistoryItem]] = {}
     last = 0
-    for number, line in enumerate(lines):
-        if line.step is None:
-            place = (last, number + 1)
-        else:
-            last = line.step
-            place = (last, 0)
-        steps.setdefault(place, []).append(as_item(line, instructions))
+    for number, line in enumerate(lines, 1):
+        place = (last, number) if line.step is None else (line.step, 0)
+        last = place[0]
+        item = as_item(line)
+        item.instruction = (instructions or {}).get(line.node, line.instruction)
+        item.order = line.order or number
+        steps.setdefault(place, []).append(item)
     return Episode(lines[0].episode, History([steps[place] for place in sorted(steps)]))
-
-
-def as_item(line: NodeLine, instructions: Instructions | None = None) -> HistoryItem:
-    return HistoryItem(
-        timestamp=line.timestamp,
-        instruction=(instructions or {}).get(line.node, line.instruction),
-        input_state=line.input,
-        output_state=line.output,
-        evaluation_results={name: _as_outcome(one) for name, one in line.results.items()},
-        node=line.node,
-        path=line.path,
-        seconds=line.seconds,
-        tokens=line.tokens,
-        error=line.error,
-    )
-
-
-def _as_outcome(line: ResultLine | FailureLine) -> EvaluationResult | Failure:
-    if isinstance(line, FailureLine):
-        return Failure(line.failure, line.reason)
-    return EvaluationResult(line.score, line.passed, line.feedback, line.metadata)
 
 
 def write_history(history: History, path: str | Path, episode: str = "1") -> int:
@@ -245,51 +165,3 @@ def write_episodes(episodes: Iterable[Episode], file: IO[bytes]) -> int:
             file.write(encode_line(describe_node(episode.id, step, item)))
             number += 1
     return number
-
-
-def describe_node(episode: str, step: int, item: HistoryItem) -> dict[str, Any]:
-    """A node as its line has it."""
-    return {
-        "episode": episode,
-        "step": step,
-        "node": item.node,
-        "path": list(item.path),
-        "instruction": item.instruction.name if item.instruction else None,
-        "timestamp": item.timestamp,
-        "seconds": item.seconds,
-        "tokens": item.tokens,
-        "input": item.input_state,
-        "output": item.output_state,
-        "error": item.error,
-        "results": {name: describe_result(r) for name, r in item.evaluation_results.items()},
-    }
-
-
-def describe_result(result: EvaluationResult | Failure) -> dict[str, Any]:
-    if isinstance(result, Failure):
-        return {"failure": result.kind, "reason": result.reason}
-    return asdict(result)
-
-
-def encode_line(data: Mapping[str, Any]) -> bytes:
-    """One line of JSON. What JSON cannot hold is put into words: infinities, objects, cycles."""
-    try:
-        text = json.dumps(data, ensure_ascii=False, allow_nan=False)
-    except (TypeError, ValueError, RecursionError):
-        text = json.dumps(_plain(data, 0), ensure_ascii=False)
-    return (text + "\n").encode("utf-8", "backslashreplace")
-
-
-def _plain(value: object, depth: int) -> Any:
-    if isinstance(value, float) and not math.isfinite(value):
-        return str(value)
-    if value is None or isinstance(value, str | int | float):
-        return value
-    if depth == 40:
-        return "(nested too deeply)"
-    if isinstance(value, Mapping):
-        pairs = cast(Mapping[Any, Any], value).items()
-        return {k if isinstance(k, str) else repr(k): _plain(v, depth + 1) for k, v in pairs}
-    if isinstance(value, list | tuple | set | frozenset):
-        return [_plain(part, depth + 1) for part in cast(Iterable[Any], value)]
-    return f"({type(value).__name__})"

@@ -1,0 +1,210 @@
+"""One node as one line of JSON, and back. Whole files are the business of `traces.py`."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict
+from typing import Annotated, Any, Literal, cast
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
+
+from textevolve.errors import InputError
+from textevolve.evaluation import EvaluationResult, Failure
+from textevolve.node_eval.history import HistoryItem
+from textevolve.node_eval.instructions import Instruction
+from textevolve.node_eval.snapshots import (
+    CutText,
+    Description,
+    SnapshotLimits,
+    take_snapshot,
+)
+
+WHOLE = SnapshotLimits(characters=10**9, items=10**9, total=10**9, depth=100)
+"""What was recorded is not cut again; only what stands under the names of secrets is masked."""
+
+Score = Annotated[float, Field(ge=0, le=1, allow_inf_nan=False)]
+
+
+class ResultLine(BaseModel):
+    model_config = ConfigDict(extra="ignore", strict=True)
+
+    score: Score
+    passed: bool
+    feedback: str = ""
+    metadata: dict[str, Any] = {}
+
+
+class FailureLine(BaseModel):
+    model_config = ConfigDict(extra="ignore", strict=True)
+
+    failure: Literal["failed", "skipped"]
+    reason: str
+
+
+class NodeLine(BaseModel):
+    """One node as a line has it.
+
+    `step` counts supersteps from 0 on; `order`: its place among the nodes in the order in which
+    they ended, from 1 on. `cut`: places within the line, such as ["output", "text"], where the
+    state was not kept whole, each with the number of characters that there were, or null.
+    """
+
+    model_config = ConfigDict(extra="ignore")
+
+    episode: str = "1"
+    step: Annotated[int, Field(ge=0)] | None = None
+    order: Annotated[int, Field(ge=0)] = 0
+    node: str = ""
+    path: tuple[str, ...] = ()
+    instruction: Instruction | None = None
+    timestamp: Annotated[float, Field(allow_inf_nan=False)] = 0.0
+    seconds: Annotated[float, Field(ge=0, allow_inf_nan=False)] | None = None
+    tokens: Annotated[int, Field(ge=0)] | None = None
+    input: Any = None
+    output: Any = None
+    error: str | None = None
+    interrupted: bool = False
+    cut: tuple[tuple[tuple[str | int, ...], int | None], ...] = ()
+    results: dict[str, ResultLine | FailureLine] = {}
+
+    @field_validator("episode", mode="before")
+    @classmethod
+    def _number(cls, given: object) -> object:
+        return str(given) if isinstance(given, int) else given
+
+
+def parse_node(where: str, row: Mapping[str, Any]) -> NodeLine:
+    """
+    Raises:
+        InputError: it is no node; names the place and the field.
+    """
+    if "node" not in row and "instruction" not in row:
+        raise InputError(f"{where}: not a node: it has neither 'node' nor 'instruction'")
+    try:
+        return NodeLine.model_validate(row)
+    except ValidationError as error:
+        first = error.errors(include_input=False, include_url=False)[0]
+        field = ".".join(str(part) for part in first["loc"][:2])
+        if field == "instruction":
+            raise InputError(
+                f"{where}: instruction '{row['instruction']}' is not one of the instruction types"
+            ) from None
+        raise InputError(f"{where}: {field}: {first['msg']}") from None
+
+
+def as_item(line: NodeLine) -> HistoryItem:
+    """The node of a line; values under the names of secrets are masked."""
+    states: dict[Any, Any] = {
+        "input": take_snapshot(line.input, WHOLE),
+        "output": take_snapshot(line.output, WHOLE),
+    }
+    for place, length in line.cut:
+        _mark_cut(states, place, length)
+    return HistoryItem(
+        timestamp=line.timestamp,
+        instruction=line.instruction,
+        input_state=states["input"],
+        output_state=states["output"],
+        evaluation_results={name: _as_outcome(one) for name, one in line.results.items()},
+        node=line.node,
+        path=line.path,
+        seconds=line.seconds,
+        tokens=line.tokens,
+        error=line.error,
+        interrupted=line.interrupted,
+        order=line.order,
+    )
+
+
+def _mark_cut(states: Any, place: tuple[str | int, ...], length: int | None) -> None:
+    """Turn a text into what says that it is not the whole; a place that is not there is left."""
+    try:
+        *above, last = place
+        for part in above:
+            states = states[part]
+        text = states[last]
+    except (KeyError, IndexError, TypeError, ValueError):
+        return
+    if not isinstance(text, str):
+        return
+    if length is None:
+        states[last] = Description(text)
+    else:
+        states[last] = CutText(text)
+        states[last].full_length = length
+
+
+def _find_cuts(state: Any, place: tuple[str | int, ...]) -> Iterator[list[Any]]:
+    if isinstance(state, CutText):
+        yield [list(place), state.full_length]
+    elif isinstance(state, Description):
+        yield [list(place), None]
+    elif isinstance(state, dict):
+        for key, part in cast(dict[Any, Any], state).items():
+            yield from _find_cuts(part, (*place, key))
+    elif isinstance(state, list | tuple):
+        for number, part in enumerate(cast(Sequence[Any], state)):
+            yield from _find_cuts(part, (*place, number))
+
+
+def _as_outcome(line: ResultLine | FailureLine) -> EvaluationResult | Failure:
+    if isinstance(line, FailureLine):
+        return Failure(line.failure, line.reason)
+    return EvaluationResult(line.score, line.passed, line.feedback, line.metadata)
+
+
+def describe_node(episode: str, step: int, item: HistoryItem) -> dict[str, Any]:
+    """A node as its line has it."""
+    states = {"input": item.input_state, "output": item.output_state}
+    try:
+        cuts = [cut for name, state in states.items() for cut in _find_cuts(state, (name,))]
+    except RecursionError:  # no snapshot of ours: a state that was put there by hand
+        cuts = []
+    return {
+        "episode": episode,
+        "step": step,
+        "order": item.order,
+        "node": item.node,
+        "path": list(item.path),
+        "instruction": item.instruction.name if item.instruction else None,
+        "timestamp": item.timestamp,
+        "seconds": item.seconds,
+        "tokens": item.tokens,
+        **states,
+        "error": item.error,
+        "interrupted": item.interrupted,
+        **({"cut": cuts} if cuts else {}),
+        "results": {name: describe_result(r) for name, r in item.evaluation_results.items()},
+    }
+
+
+def describe_result(result: EvaluationResult | Failure) -> dict[str, Any]:
+    if isinstance(result, Failure):
+        return {"failure": result.kind, "reason": result.reason}
+    return asdict(result)
+
+
+def encode_line(data: Mapping[str, Any]) -> bytes:
+    """One line of JSON. What JSON cannot hold is put into words: infinities, objects, cycles."""
+    try:
+        text = json.dumps(data, ensure_ascii=False, allow_nan=False)
+    except (TypeError, ValueError, RecursionError):
+        text = json.dumps(_plain(data, 0), ensure_ascii=False)
+    return (text + "\n").encode("utf-8", "backslashreplace")
+
+
+def _plain(value: object, depth: int) -> Any:
+    if isinstance(value, float) and not math.isfinite(value):
+        return str(value)
+    if value is None or isinstance(value, str | int | float):
+        return value
+    if depth == 40:
+        return "(nested too deeply)"
+    if isinstance(value, Mapping):
+        pairs = cast(Mapping[Any, Any], value).items()
+        return {k if isinstance(k, str) else repr(k): _plain(v, depth + 1) for k, v in pairs}
+    if isinstance(value, list | tuple | set | frozenset):
+        return [_plain(part, depth + 1) for part in cast(Iterable[Any], value)]
+    return f"({type(value).__name__})"

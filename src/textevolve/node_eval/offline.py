@@ -1,0 +1,102 @@
+"""Evaluators over what was recorded: each node is judged as it stood when it had just run.
+
+Nobody waits for the agent here, so whatever is asked of a model is asked at once. Watching an agent
+while it runs is the business of `monitor.py`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+from collections.abc import Sequence
+from contextlib import AbstractAsyncContextManager, nullcontext
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+from textevolve.engine.local import gather_bounded
+from textevolve.errors import BudgetError, FatalModelError, StoreError, TextEvolveError
+from textevolve.evaluation import Failure
+from textevolve.events import Listener, StepFinished, silence
+from textevolve.node_eval.episodes import Episode
+from textevolve.node_eval.evaluators import NodeEvaluator, Outcome, check_outcome, read_targets
+from textevolve.node_eval.history import History, HistoryItem, seen_from
+from textevolve.node_eval.node_lines import WHOLE
+
+IN_FLIGHT = 256
+
+JUDGED = "node judged"
+"""The step that ends with each outcome of an evaluator."""
+
+
+@dataclass(frozen=True, slots=True)
+class Judged:
+    """What one evaluator said of one node."""
+
+    node: str
+    evaluator: str
+    outcome: Outcome
+
+    @property
+    def failure(self) -> Failure | None:
+        return self.outcome if isinstance(self.outcome, Failure) else None
+
+
+async def evaluate_episode(
+    episode: Episode,
+    evaluators: Sequence[NodeEvaluator],
+    *,
+    gate: asyncio.Semaphore | None = None,
+    listener: Listener = silence,
+) -> Episode:
+    """The same episode, its nodes with what the evaluators say of them; outcomes that were recorded
+    stay, but for those of evaluators of the same name. `gate` bounds what is asked at a time.
+
+    An evaluator that raises is recorded as not scored.
+
+    Raises:
+        FatalModelError: no call to a model can succeed. StoreError: answers cannot be kept.
+    """
+    targets = [(evaluator, read_targets(evaluator)) for evaluator in evaluators]
+    entries = episode.history.entries
+    bound: AbstractAsyncContextManager[Any] = gate or nullcontext()
+
+    async def judge(item: HistoryItem, own: int, evaluator: NodeEvaluator) -> Outcome:
+        async with bound:
+            outcome = await judge_node(seen_from(entries, item, own=own, count=own + 1), evaluator)
+        listener(StepFinished(episode.id, JUDGED, Judged(item.node, evaluator.name, outcome)))
+        return outcome
+
+    pieces = [
+        (item, own, evaluator)
+        for own, step in enumerate(entries)
+        for item in step
+        for evaluator, wanted in targets
+        if wanted is None or item.instruction in wanted
+    ]
+    outcomes = await gather_bounded([partial(judge, *piece) for piece in pieces], IN_FLIGHT)
+    # Only now: an evaluator sees what was recorded, not what the others happen to have said.
+    for (item, _, evaluator), outcome in zip(pieces, outcomes, strict=True):
+        item.evaluation_results = {**item.evaluation_results, evaluator.name: outcome}
+    return episode
+
+
+async def judge_node(history: History, evaluator: NodeEvaluator) -> Outcome:
+    """What an evaluator says of `history.entries[-1][-1]`, or a failure that says why not."""
+    limit: asyncio.Timeout | None = None
+    try:
+        made: Any = evaluator.evaluate(history)
+        if inspect.isawaitable(made):
+            async with asyncio.timeout(getattr(evaluator, "timeout", None)) as limit:
+                made = await made
+    except (FatalModelError, StoreError):
+        raise
+    except BudgetError as error:
+        return Failure("skipped", str(error))
+    except TextEvolveError as error:
+        return Failure("failed", str(error))
+    except Exception as error:  # noqa: BLE001  an evaluator of the user's may raise anything
+        if limit is not None and limit.expired():
+            return Failure("failed", f"no answer within {evaluator.timeout:g} s")
+        return Failure("failed", f"raised {type(error).__name__}: {error}".rstrip(": ")[:400])
+    return check_outcome(made, WHOLE)
