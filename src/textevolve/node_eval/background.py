@@ -1,0 +1,312 @@
+"""Evaluations beside the agent: a bounded queue, time limits, outcomes, and waiting for them.
+
+Quick evaluators run on one thread, one after another; those that take long run side by side. The
+threads themselves are in `lanes.py`, what a node is in `monitor.py`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import logging
+import threading
+from collections import Counter
+from collections.abc import Awaitable, Callable
+from time import monotonic
+from typing import Any, Literal, cast
+
+from textevolve.evaluation import Failure
+from textevolve.node_eval.evaluators import NodeEvaluator, Outcome, check_outcome
+from textevolve.node_eval.lanes import NAP, EvaluatorLoop, Job, Lane, Running, Task, evaluating
+from textevolve.node_eval.snapshots import SnapshotLimits
+
+GRACE = 1.0
+"""Seconds by which an async evaluator may overrun its time limit before its loop is left behind."""
+
+MOST_HANGS = 3
+"""After so many evaluations that hung an evaluator is not asked again: each leaves a thread."""
+
+log = logging.getLogger("textevolve.node_eval")
+WhenFull = Literal["drop", "wait"]
+Evaluators = tuple[NodeEvaluator, ...]
+
+
+class Background:
+    """`queue_size`: how many nodes may wait for quick evaluators, and how many evaluations of the
+    slow kind may be unfinished. `when_full`: what is more is dropped, or the agent waits.
+    `timeout`: seconds for one evaluation. `side_by_side`: how many slow ones run at a time."""
+
+    def __init__(
+        self,
+        *,
+        limits: SnapshotLimits,
+        queue_size: int,
+        when_full: WhenFull,
+        timeout: float,
+        side_by_side: int,
+    ) -> None:
+        self.limits, self.queue_size, self.when_full = limits, queue_size, when_full
+        self.timeout, self.side_by_side = timeout, side_by_side
+        self.dropped = self.failed = self.pending = 0
+        self._slow_pending = 0
+        self._lock = threading.RLock()
+        self._changed = threading.Condition(self._lock)
+        self._waiters = 0
+        self._listeners: list[Callable[[], None]] = []
+        self._quick = Lane(
+            1, self._evaluate, self._settle, self._lock, naps=True, hand_on=self._hand_on
+        )
+        self._slow = Lane(side_by_side, self._evaluate, self._settle, self._lock)
+        self._loop: EvaluatorLoop | None = None
+        self._old_loops: list[EvaluatorLoop] = []
+        self._watching: threading.Thread | None = None
+        self._halt = threading.Event()
+        self._shortest = timeout
+        self._hangs: Counter[str] = Counter()
+        self._told: set[str] = set()
+        self._closed = False
+
+    def put(self, job: Job, quick: Evaluators, slow: Evaluators) -> None:
+        """Take a node in. What finds no place is recorded as skipped."""
+        if quick and len(self._quick.queue) >= self.queue_size:
+            quick = self._find_room(job, quick, self._quick_is_full, NAP)
+        if slow and self._slow_pending + len(slow) > self.queue_size:
+            slow = self._find_room(job, slow, lambda: self._slow_is_full(len(slow)), 0)
+        if not quick and not slow:
+            return
+        with self._lock:
+            if self._closed:
+                self._skip(job, quick + slow, "the monitor is closed")
+                return
+            job.left, job.awaited = len(quick) + len(slow), len(quick)
+            self.pending += 1
+            self._slow_pending += len(slow)
+        self._quick.put(Task(job, quick, others=slow))
+
+    def _quick_is_full(self) -> bool:
+        return len(self._quick.queue) >= self.queue_size
+
+    def _slow_is_full(self, more: int) -> bool:
+        # A node with more evaluators than the queue has places goes in when the queue is empty.
+        return 0 < self._slow_pending and self._slow_pending + more > self.queue_size
+
+    def _find_room(
+        self, job: Job, evaluators: Evaluators, is_full: Callable[[], bool], seconds: float
+    ) -> Evaluators:
+        limit = None if self.when_full == "wait" else seconds
+        if limit != 0:
+            self.wait(lambda: self._closed or not is_full(), limit)
+        if self._closed or not is_full():
+            return evaluators
+        with self._lock:
+            self.dropped += len(evaluators)
+            self._skip(job, evaluators, f"dropped: the queue of {self.queue_size:,} was full")
+        return ()
+
+    def _skip(self, job: Job, evaluators: Evaluators, reason: str) -> None:
+        self._record(job, {one.name: Failure("skipped", reason) for one in evaluators})
+
+    def _record(self, job: Job, outcomes: dict[str, Outcome]) -> None:
+        """With the lock held. A new dict each time: readers may be walking through the old one."""
+        job.item.evaluation_results = {**job.item.evaluation_results, **outcomes}
+        for name, outcome in outcomes.items():
+            if isinstance(outcome, Failure) and outcome.kind == "failed":
+                self.failed += 1
+                level = logging.DEBUG if name in self._told else logging.WARNING
+                self._told.add(name)
+                log.log(level, "node '%s': evaluator '%s': %s", job.item.node, name, outcome.reason)
+
+    def _settle(self, task: Task, outcomes: dict[str, Outcome]) -> None:
+        job = task.job
+        with self._lock:
+            if outcomes:
+                self._record(job, outcomes)
+            job.left -= len(outcomes)
+            if task.slow:
+                self._slow_pending -= len(outcomes)
+            else:
+                job.awaited -= len(outcomes)
+            if job.left == 0:
+                self.pending -= 1
+            if self._waiters:
+                self._changed.notify_all()
+            for listener in self._listeners:
+                listener()
+
+    def _evaluate(self, task: Task, evaluator: NodeEvaluator) -> Outcome | None:
+        """None where what it returned is still to be awaited."""
+        if self._hangs[evaluator.name] >= MOST_HANGS:
+            return Failure("skipped", f"left out: it gave no answer {MOST_HANGS} times")
+        try:
+            made: Any = evaluator.evaluate(task.job.history())
+        except BaseException as error:  # noqa: BLE001  an evaluator may raise anything
+            return Failure("failed", describe_error(error))
+        if inspect.isawaitable(made):
+            awaited = cast("Awaitable[object]", made)
+            self._put_on_loop(Task(task.job, (evaluator,), task.slow, made=awaited))
+            return None
+        return check_outcome(made, self.limits)
+
+    def _hand_on(self, task: Task) -> None:
+        for evaluator in task.others:
+            alone = Task(task.job, (evaluator,), slow=True)
+            if inspect.iscoroutinefunction(evaluator.evaluate):
+                self._put_on_loop(alone)
+            else:
+                self._slow.put(alone)
+        self._watch_over()
+
+    def _put_on_loop(self, task: Task) -> None:
+        with self._lock:
+            if self._loop is None:
+                self._loop = EvaluatorLoop(self.side_by_side, self._ask, self._settle)
+            self._loop.put(task)
+
+    async def _ask(self, task: Task) -> Outcome:
+        (evaluator,) = task.evaluators
+        seconds = self._limit_of(evaluator)
+        made = task.made
+        try:
+            async with asyncio.timeout(seconds) as limit:
+                if made is None:
+                    made = cast("Awaitable[object]", evaluator.evaluate(task.job.history()))
+                try:
+                    outcome = await made
+                except TimeoutError as error:  # its own, not that of the limit
+                    return Failure("failed", describe_error(error))
+        except TimeoutError:
+            return _no_answer(seconds)
+        except BaseException as error:  # noqa: BLE001  an evaluator may raise anything
+            return Failure("failed", describe_error(error))
+        return check_outcome(outcome, self.limits)
+
+    def _limit_of(self, evaluator: NodeEvaluator) -> float:
+        own: float | None = getattr(evaluator, "timeout", None)
+        return self.timeout if own is None else own
+
+    # What hangs.
+
+    def set_shortest(self, evaluators: Evaluators) -> None:
+        """The shortest of all limits says how often to look for what is overdue."""
+        self._shortest = min((self._limit_of(one) for one in evaluators), default=self.timeout)
+
+    def _watch_over(self) -> None:
+        if self._watching is not None:
+            return
+        with self._lock:
+            if self._watching is None and not self._closed:
+                self._watching = threading.Thread(
+                    target=self._watch, name="textevolve-watch", daemon=True
+                )
+                self._watching.start()
+
+    def _watch(self) -> None:
+        while not self._halt.wait(min(max(self._shortest / 4, 0.01), 1.0)):
+            for lane in (self._quick, self._slow):
+                for running in lane.give_up(self._is_overdue):
+                    self._fail_overdue(running)
+            self._replace_stuck_loop()
+            with self._lock:
+                if not self.pending:
+                    self._watching = None
+                    return
+
+    def _is_overdue(self, running: Running) -> bool:
+        return monotonic() - running.since > self._limit_of(running.evaluator)
+
+    def _fail_overdue(self, running: Running) -> None:
+        name = running.evaluator.name
+        self._hangs[name] += 1
+        seconds = self._limit_of(running.evaluator)
+        self._settle(running.task, {**running.outcomes, name: _no_answer(seconds)})
+
+    def _replace_stuck_loop(self) -> None:
+        def is_overdue(task: Task, since: float) -> bool:
+            return monotonic() - since > self._limit_of(task.evaluators[0]) + GRACE
+
+        for loop in [*self._old_loops, *([self._loop] if self._loop else [])]:
+            stuck = loop.give_up(is_overdue)
+            for task in stuck:
+                name = task.evaluators[0].name
+                self._hangs[name] += 1
+                self._settle(task, {name: _no_answer(self._limit_of(task.evaluators[0]))})
+            if stuck and loop is self._loop:
+                with self._lock:
+                    self._old_loops.append(loop)
+                    self._loop = None
+                for task in loop.take_waiting():
+                    self._put_on_loop(task)
+
+    # Waiting.
+
+    def wait(self, done: Callable[[], bool], timeout: float | None) -> bool:
+        """Whether `done` came true within the seconds; it is asked whenever an outcome is there."""
+        if evaluating.get():  # an evaluator that waits for evaluators would wait for itself
+            return done()
+        with self._changed:
+            self._waiters += 1
+            self._quick.wake()
+            try:
+                return self._changed.wait_for(done, timeout)
+            finally:
+                self._waiters -= 1
+
+    async def wait_async(self, done: Callable[[], bool], timeout: float | None) -> bool:
+        if evaluating.get():
+            return done()
+        loop, news = asyncio.get_running_loop(), asyncio.Event()
+
+        def tell() -> None:
+            loop.call_soon_threadsafe(news.set)
+
+        with self._lock:
+            self._listeners.append(tell)
+        self._quick.wake()
+        try:
+            async with asyncio.timeout(timeout):
+                while not done():
+                    await news.wait()
+                    news.clear()
+            return True
+        except TimeoutError:
+            return False
+        finally:
+            with self._lock:
+                self._listeners.remove(tell)
+
+    def is_done(self) -> bool:
+        return self.pending == 0
+
+    def close(self, timeout: float | None) -> bool:
+        """Wait so many seconds for what is unfinished, then end the threads."""
+        finished = self.wait(self.is_done, timeout)
+        with self._lock:
+            self._closed = True
+            loops = [*self._old_loops, *([self._loop] if self._loop else [])]
+            self._loop = None
+        self._halt.set()
+        for lane in (self._quick, self._slow):
+            lane.close()
+        for loop in loops:
+            loop.stop(GRACE)
+        return finished
+
+
+def is_slow(evaluator: NodeEvaluator) -> bool:
+    """Whether it runs beside others: it asks a model, or is an async function."""
+    return bool(getattr(evaluator, "background", False)) or inspect.iscoroutinefunction(
+        evaluator.evaluate
+    )
+
+
+def _no_answer(seconds: float) -> Failure:
+    return Failure("failed", f"no answer within {seconds:g} s")
+
+
+def describe_error(error: BaseException) -> str:
+    """On one line; what the error says of itself may be anything, and may raise."""
+    try:
+        said = " ".join(str(error).split())[:300]
+    except Exception:  # noqa: BLE001
+        said = ""
+    return f"raised {type(error).__name__}" + (f": {said}" if said else "")

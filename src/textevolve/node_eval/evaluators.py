@@ -1,0 +1,184 @@
+"""What judges a node: the class to derive from, the one that compares a number, and what may come
+out of an evaluator.
+
+The evaluators that are shipped beside it are in `checks.py` and `judging.py`.
+"""
+
+from __future__ import annotations
+
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Awaitable, Collection, Mapping
+from numbers import Real
+from typing import Any, cast
+
+from textevolve.errors import InputError
+from textevolve.evaluation import EvaluationResult, Failure
+from textevolve.node_eval.history import History
+from textevolve.node_eval.instructions import Instruction
+from textevolve.node_eval.snapshots import SnapshotLimits, take_snapshot
+
+Outcome = EvaluationResult | Failure
+Targets = Collection[Instruction | str] | None
+
+
+class NodeEvaluator(ABC):
+    """Judges the node that ran last, `history.entries[-1][-1]`.
+
+    `target_instructions`: the types of nodes that it judges, as instructions or their names; None
+    means all. `background`: it takes long (it asks a model): what it says is not waited for.
+    `timeout`: seconds after which it is given up on; None means the monitor's.
+
+    Raises InputError for a name or an instruction that cannot be used.
+    """
+
+    background: bool = False
+    timeout: float | None = None
+
+    def __init__(self, name: str, target_instructions: Targets = None) -> None:
+        self.name = name
+        self.target_instructions = target_instructions
+        check_evaluator(self)
+
+    @abstractmethod
+    def evaluate(self, history: History) -> Outcome | Awaitable[Outcome]:
+        """The judgement of `history.entries[-1][-1]`; may be an async function. The history is the
+        evaluator's own copy; what it raises is recorded, and the agent goes on."""
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}(name={self.name!r})"
+
+
+class ThresholdEvaluator(NodeEvaluator):
+    """score = `output_state[key]`, 0.0 where it is absent; passed = it is `threshold` or more."""
+
+    def __init__(
+        self, name: str, key: str, threshold: float, target_instructions: Targets = None
+    ) -> None:
+        super().__init__(name, target_instructions)
+        if not _is_number(threshold):
+            raise InputError(f"evaluator '{name}': the threshold must be a number")
+        self.key = key
+        self.threshold = threshold
+
+    def evaluate(self, history: History) -> EvaluationResult:
+        state: Any = history.entries[-1][-1].output_state
+        value: Any = cast("dict[Any, Any]", state).get(self.key, 0.0) if is_state(state) else 0.0
+        metadata = {"key": self.key, "threshold": self.threshold, "value": value}
+        if not _is_number(value):
+            said = f"{self.key} is not a number but {_show(value)}: failed"
+            return EvaluationResult(0.0, False, f"{said} (threshold {self.threshold})", metadata)
+        passed = bool(value >= self.threshold)
+        outcome = "passed" if passed else "failed"
+        said = f"{self.key} = {value:.4g}, threshold {self.threshold}: {outcome}"
+        return EvaluationResult(float(value), passed, said, metadata)
+
+    def __repr__(self) -> str:
+        return (
+            f"ThresholdEvaluator(name={self.name!r}, key={self.key!r}, threshold={self.threshold})"
+        )
+
+
+def is_state(state: object) -> bool:
+    """Whether a state has fields by name."""
+    return isinstance(state, Mapping)
+
+
+def _is_number(value: object) -> bool:
+    if type(value) is float:
+        return value == value
+    return isinstance(value, Real) and not isinstance(value, bool) and not math.isnan(value)
+
+
+def _show(value: object) -> str:
+    return f"'{value[:40]}'" if isinstance(value, str) else str(value)[:40]
+
+
+def check_evaluator(evaluator: Any) -> None:
+    """
+    Raises:
+        InputError: it has no usable name, targets, timeout or `evaluate`.
+    """
+    kind = type(evaluator).__name__
+    name = getattr(evaluator, "name", None)
+    if not isinstance(name, str) or not name.strip():
+        raise InputError(
+            f"a {kind} has no name: give one with super().__init__(name, target_instructions)"
+        )
+    read_targets(evaluator)
+    if not callable(getattr(evaluator, "evaluate", None)):
+        raise InputError(f"evaluator '{name}' ({kind}) has no evaluate(history)")
+    timeout = getattr(evaluator, "timeout", None)
+    if timeout is not None and not (_is_number(timeout) and timeout > 0):
+        raise InputError(f"evaluator '{name}': the timeout must be seconds above 0, or None")
+
+
+def read_targets(evaluator: Any) -> frozenset[Instruction] | None:
+    """The types of nodes that an evaluator judges; None means all.
+
+    Raises:
+        InputError: one of them is no instruction type.
+    """
+    given: Any = getattr(evaluator, "target_instructions", None)
+    if given is None:
+        return None
+    if isinstance(given, Instruction | str):
+        given = (given,)
+    found: set[Instruction] = set()
+    try:
+        for one in given:
+            # ArbiterOS's own enum, and any other with the same names, will do.
+            found.add(Instruction(one if isinstance(one, Instruction | str) else one.name))
+    except (TypeError, ValueError, AttributeError):
+        raise InputError(
+            f"evaluator '{evaluator.name}': target_instructions must be instruction types such as"
+            f" GENERATE, not {_show(given)}"
+        ) from None
+    return frozenset(found)
+
+
+def check_outcome(outcome: object, limits: SnapshotLimits) -> Outcome:
+    """What an evaluator returned, or a failure that says why it cannot be used. A score is never
+    clipped."""
+    if isinstance(outcome, Failure):
+        return outcome
+    try:
+        return _read_outcome(outcome, limits)
+    except _UnusableError as reason:
+        return Failure("failed", f"not usable: {reason}")
+
+
+class _UnusableError(Exception):
+    """Why what an evaluator returned cannot be used."""
+
+
+def _read_outcome(outcome: Any, limits: SnapshotLimits) -> EvaluationResult:
+    kind = type(outcome).__name__
+    if not isinstance(outcome, EvaluationResult):  # another library's result of the same shape
+        if not all(hasattr(outcome, part) for part in ("score", "passed", "feedback", "metadata")):
+            raise _UnusableError(f"it returned {kind}, not an EvaluationResult")
+    score: Any = outcome.score
+    if isinstance(score, bool) or not isinstance(score, Real):
+        raise _UnusableError(f"the score is not a number but {type(score).__name__}")
+    if not 0 <= score <= 1:  # NaN is neither
+        raise _UnusableError(f"the score {score} is outside 0 to 1")
+    passed: Any = outcome.passed
+    if not isinstance(passed, bool):
+        if type(passed).__module__ != "numpy":
+            raise _UnusableError(f"'passed' is not true or false but {type(passed).__name__}")
+        passed = bool(passed)
+    feedback: Any = outcome.feedback
+    if not isinstance(feedback, str):
+        raise _UnusableError(f"the feedback is not a text but {type(feedback).__name__}")
+    metadata: Any = outcome.metadata
+    if not isinstance(metadata, Mapping):
+        raise _UnusableError(f"the metadata is not a mapping but {type(metadata).__name__}")
+    kept = take_snapshot(cast(Any, metadata), limits)
+    if not isinstance(kept, dict):
+        raise _UnusableError(f"the metadata cannot be kept: {kept}")
+    return EvaluationResult(
+        float(score),
+        passed,
+        str(take_snapshot(feedback, limits)),
+        cast("dict[str, Any]", kept),
+    )

@@ -1,0 +1,269 @@
+"""The threads and the event loop on which evaluators run. One that hangs cannot be stopped: what it
+runs on is left behind, and another takes its place.
+
+Which evaluations there are, and what becomes of their outcomes, is decided in `background.py`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections import deque
+from collections.abc import Awaitable, Callable
+from contextvars import ContextVar
+from dataclasses import dataclass, field
+from time import monotonic
+from typing import Any
+
+from textevolve.evaluation import Failure
+from textevolve.node_eval.evaluators import NodeEvaluator, Outcome
+from textevolve.node_eval.history import History, HistoryItem, seen_from
+
+NAP, NAPS = 0.01, 50
+"""A lane that naps looks for work every so many seconds, so that the agent need not wake it for each
+node; after so many naps without work it sleeps until it is woken."""
+
+IDLE = 5.0
+"""Seconds without work after which a thread ends."""
+
+evaluating: ContextVar[bool] = ContextVar("evaluating", default=False)
+"""Set where an evaluator runs: nodes that it runs itself are not the agent's."""
+
+
+@dataclass(slots=True, eq=False)
+class Job:
+    """A node that ended, as its evaluators are to see it. `left`: how many outcomes are missing;
+    `awaited`: how many of them come from quick evaluators."""
+
+    item: HistoryItem
+    entries: list[list[HistoryItem]]
+    own: int
+    count: int
+    left: int = 0
+    awaited: int = 0
+
+    def history(self) -> History:
+        return seen_from(self.entries, self.item, own=self.own, count=self.count)
+
+
+@dataclass(slots=True, eq=False)
+class Task:
+    """Evaluators to run one after another on a node, all quick or all `slow`. `others`: slow ones,
+    to be handed on. `made`: what the only one of them returned, to be awaited."""
+
+    job: Job
+    evaluators: tuple[NodeEvaluator, ...]
+    slow: bool = False
+    others: tuple[NodeEvaluator, ...] = ()
+    made: Awaitable[object] | None = None
+
+
+@dataclass(slots=True, eq=False)
+class Running:
+    """What runs now: a task, from which evaluator on (`at`), and since when."""
+
+    task: Task
+    at: int = 0
+    since: float = 0.0
+    outcomes: dict[str, Outcome] = field(default_factory=dict[str, Outcome])
+
+    @property
+    def evaluator(self) -> NodeEvaluator:
+        return self.task.evaluators[self.at]
+
+
+Evaluate = Callable[[Task, NodeEvaluator], "Outcome | None"]
+"""None: the outcome is to come from elsewhere."""
+Settle = Callable[[Task, "dict[str, Outcome]"], None]
+Give = Callable[[Task], None]
+
+
+class Lane:
+    """At most `threads` threads that run tasks in order.
+
+    `naps`: the lane has one thread, which stays and looks for work by itself.
+    """
+
+    def __init__(
+        self,
+        threads: int,
+        evaluate: Evaluate,
+        settle: Settle,
+        lock: Any,
+        *,
+        naps: bool = False,
+        hand_on: Give | None = None,
+    ) -> None:
+        self.queue: deque[Task] = deque()
+        self.hands: dict[object, Running | None] = {}
+        self.closed = False
+        self._threads, self._naps = threads, naps
+        self._evaluate, self._settle, self._lock = evaluate, settle, lock
+        self._hand_on = hand_on
+        self._wake, self._asleep = threading.Event(), False
+
+    def put(self, task: Task) -> None:
+        self.queue.append(task)
+        if self._asleep:
+            self._wake.set()
+        elif len(self.hands) < self._threads:
+            self.start()
+
+    def start(self) -> None:
+        with self._lock:
+            if len(self.hands) >= self._threads or not self.queue:
+                return
+            hand = object()
+            self.hands[hand] = None
+            try:
+                threading.Thread(
+                    target=self._run, args=(hand,), name="textevolve-nodes", daemon=True
+                ).start()
+            except RuntimeError:  # the interpreter is ending
+                del self.hands[hand]
+                raise
+
+    def wake(self) -> None:
+        self._wake.set()
+
+    def close(self) -> None:
+        """Let the threads end after what they do now."""
+        self.closed = True
+        self._wake.set()
+
+    def _run(self, hand: object) -> None:
+        evaluating.set(True)
+        while hand in self.hands and not self.closed:
+            try:
+                task = self.queue.popleft()
+            except IndexError:
+                if not self._stay(hand):
+                    return
+            else:
+                self._work(hand, Running(task))
+
+    def _stay(self, hand: object) -> bool:
+        """Wait for work; False where the thread is to end."""
+        if self._naps and not self.closed:
+            for _ in range(NAPS):
+                self._wake.wait(NAP)
+                self._wake.clear()
+                if self.queue or self.closed:
+                    break
+            else:
+                self._asleep = True
+                if not self.queue:
+                    self._wake.wait(IDLE)
+                self._wake.clear()
+                self._asleep = False
+        with self._lock:  # `start` looks at the hands with the lock held: no task is left alone
+            if self.queue and not self.closed:
+                return True
+            self.hands.pop(hand, None)
+            return False
+
+    def _work(self, hand: object, running: Running) -> None:
+        task, outcomes = running.task, running.outcomes
+        if self._hand_on is not None:
+            self._hand_on(task)
+        for at, evaluator in enumerate(task.evaluators):
+            running.at, running.since = at, monotonic()
+            self.hands[hand] = running
+            outcome = self._evaluate(task, evaluator)
+            if self.hands.get(hand) is not running:  # given up meanwhile
+                return
+            if outcome is not None:
+                outcomes[evaluator.name] = outcome
+        with self._lock:
+            if self.hands.get(hand) is not running:
+                return
+            self.hands[hand] = None
+        if outcomes:
+            self._settle(task, outcomes)
+
+    def give_up(self, overdue: Callable[[Running], bool]) -> list[Running]:
+        """Leave behind the threads whose evaluator is overdue, and let others do what they had left
+        to do."""
+        found: list[Running] = []
+        with self._lock:
+            for hand, running in list(self.hands.items()):
+                if running is not None and overdue(running):
+                    del self.hands[hand]
+                    found.append(running)
+                    if rest := running.task.evaluators[running.at + 1 :]:
+                        self.queue.appendleft(Task(running.task.job, rest, running.task.slow))
+        if found:
+            self.start()
+        return found
+
+
+class EvaluatorLoop:
+    """An event loop on a thread of its own for async evaluators, `side_by_side` of them at a time.
+
+    All of them share the loop, so that a session or client which one opened stays usable for it.
+    """
+
+    def __init__(
+        self,
+        side_by_side: int,
+        ask: Callable[[Task], Awaitable[Outcome]],
+        settle: Settle,
+    ) -> None:
+        self.tasks: dict[Task, float | None] = {}
+        """Begun when, on the monotonic clock; None where one waits for its turn."""
+        self._ask, self._settle = ask, settle
+        self._places = asyncio.Semaphore(side_by_side)
+        self._begun: set[asyncio.Task[None]] = set()
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._run, name="textevolve-nodes", daemon=True)
+        self._thread.start()
+
+    def _run(self) -> None:
+        asyncio.set_event_loop(self._loop)
+        try:
+            self._loop.run_forever()
+            left = asyncio.all_tasks(self._loop)
+            for task in left:
+                task.cancel()
+            self._loop.run_until_complete(asyncio.gather(*left, return_exceptions=True))
+            self._loop.run_until_complete(self._loop.shutdown_asyncgens())
+        finally:
+            self._loop.close()
+
+    def put(self, task: Task) -> None:
+        self.tasks[task] = None
+        self._loop.call_soon_threadsafe(self._begin, task)
+
+    def _begin(self, task: Task) -> None:
+        work = self._loop.create_task(self._work(task))
+        self._begun.add(work)
+        work.add_done_callback(self._begun.discard)
+
+    async def _work(self, task: Task) -> None:
+        evaluating.set(True)
+        async with self._places:
+            if task not in self.tasks:  # given up, or moved to another loop
+                return
+            self.tasks[task] = monotonic()
+            outcome = await self._ask(task)
+        if self.tasks.pop(task, None) is not None:
+            self._settle(task, {task.evaluators[0].name: outcome})
+
+    def give_up(self, overdue: Callable[[Task, float], bool]) -> list[Task]:
+        """The tasks that did not end in time even when they were cancelled."""
+        found = [t for t, since in list(self.tasks.items()) if since and overdue(t, since)]
+        return [task for task in found if self.tasks.pop(task, None) is not None]
+
+    def take_waiting(self) -> list[Task]:
+        """The tasks that have not begun, for another loop to take over."""
+        found = [task for task, since in list(self.tasks.items()) if since is None]
+        for task in found:
+            self.tasks.pop(task, None)
+        return found
+
+    def stop(self, seconds: float) -> None:
+        """End the loop and wait for its end so long; what runs on it is cancelled."""
+        if self._thread.is_alive():
+            self._loop.call_soon_threadsafe(self._loop.stop)
+            if threading.current_thread() is not self._thread:
+                self._thread.join(seconds)
