@@ -1,0 +1,162 @@
+"""A memory system of the user's own, made to fit: missing methods, plain ones, odd returns.
+
+Where it is found is the business of `finding.py`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import fields
+from typing import Any, cast
+
+from textevolve.errors import AnswerError, InputError, UnavailableError
+from textevolve.memory_eval.dialogues import DialogueTurn
+from textevolve.memory_eval.system import Capabilities
+
+_LISTS = ("results", "memories")
+_TEXTS = ("memory", "text", "content", "memory_content")
+
+
+class Adapted:
+    """The user's object as a `MemorySystem`.
+
+    It needs `add`. Without `search` or `answer` that is measured without them. Methods that are not
+    async run in one thread, one after the other, so that they need not be safe for several. What
+    they raise passes through; what they return is checked. `deadline` is in seconds.
+    """
+
+    def __init__(self, made: object, spec: str, deadline: float) -> None:
+        for method in ("add", "search", "answer", "aclose"):
+            if (found := getattr(made, method, None)) is not None and not callable(found):
+                raise InputError(f"{spec}: its {method} is no method")
+        if getattr(made, "add", None) is None:
+            raise InputError(f"{spec}: is no memory system: it has no method add(dialogue, user)")
+        named = getattr(made, "name", None)
+        self.name = named if isinstance(named, str) and named.strip() else spec
+        self.capabilities = _read_capabilities(made, spec)
+        self._made: Any = made
+        self._spec = spec
+        self._deadline = deadline
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix="memory-system")
+
+    async def add(self, dialogue: Sequence[DialogueTurn], user: str, /) -> Sequence[str]:
+        given = await self._call("add", self._made.add, list(dialogue), user)
+        if given is None and not self.capabilities.extracts:
+            return ()
+        return read_memories(given, f"{self._spec}: add")
+
+    async def search(self, query: str, user: str, limit: int, /) -> Sequence[str]:
+        given = await self._call("search", self._made.search, query, user, limit)
+        return read_memories(given, f"{self._spec}: search")[:limit]
+
+    async def answer(self, question: str, memories: Sequence[str], /) -> str:
+        given = await self._call("answer", self._made.answer, question, list(memories))
+        return read_answer(given, f"{self._spec}: answer")
+
+    async def aclose(self) -> None:
+        try:
+            if (close := getattr(self._made, "aclose", None)) is not None:
+                await self._call("aclose", close)
+        finally:
+            self._thread.shutdown(wait=False, cancel_futures=True)
+
+    async def _call(self, verb: str, method: Callable[..., Any], *arguments: Any) -> Any:
+        limit = asyncio.timeout(self._deadline)
+        try:
+            async with limit:
+                if inspect.iscoroutinefunction(method):
+                    return await method(*arguments)
+                loop = asyncio.get_running_loop()
+                given = await loop.run_in_executor(self._thread, _run, method, arguments)
+                return await given if inspect.isawaitable(given) else given
+        except TimeoutError:
+            if not limit.expired():
+                raise
+        raise UnavailableError(f"{self._spec}: {verb}: no answer in {self._deadline:g} s")
+
+
+def read_memories(given: Any, what: str) -> tuple[str, ...]:
+    """The texts in what a system returned: a list of texts, or of objects with a `memory`, bare or
+    under `results` or `memories`. Empty texts are left out.
+
+    Raises:
+        AnswerError: it is something else; `what` says whose it is.
+    """
+    found = _unwrap(given, _LISTS)
+    if isinstance(found, str | bytes) or not isinstance(found, Sequence):
+        raise AnswerError(f"{what}: gave {_kind(found)}, not a list of texts")
+    texts: list[str] = []
+    for place, each in enumerate(cast("Sequence[Any]", found), 1):
+        text = _unwrap(each, _TEXTS)
+        if not isinstance(text, str):
+            raise AnswerError(f"{what}: number {place} of its list is {_kind(text)}, not a text")
+        texts.append(_whole(text))
+    return tuple(text for text in texts if text.strip())
+
+
+def _unwrap(given: Any, names: Sequence[str]) -> Any:
+    """What an object holds under the first of the names that it has; anything else as it is."""
+    if isinstance(given, Mapping):
+        held = cast("Mapping[str, Any]", given)
+        return next((held[name] for name in names if name in held), held)
+    return given
+
+
+def read_answer(given: Any, what: str) -> str:
+    """
+    Raises:
+        AnswerError: it is no text; `what` says whose it is.
+    """
+    if not isinstance(given, str):
+        raise AnswerError(f"{what}: gave {_kind(given)}, not a text")
+    return _whole(given)
+
+
+def _whole(text: str) -> str:
+    """Half a surrogate pair cannot be kept or sent."""
+    return text.encode("utf-8", "replace").decode()
+
+
+def _kind(given: Any) -> str:
+    return "nothing" if given is None else f"a {type(given).__name__}"
+
+
+def _run(method: Callable[..., Any], arguments: tuple[Any, ...]) -> Any:
+    """In the thread. These two would not come through a future, or would end the program."""
+    try:
+        return method(*arguments)
+    except (StopIteration, SystemExit) as error:
+        raise AnswerError(f"raised {type(error).__name__}: {error}".rstrip(": ")) from error
+
+
+def _read_capabilities(made: object, spec: str) -> Capabilities:
+    """What it says of itself, and for the rest what its methods say."""
+    said = getattr(made, "capabilities", None)
+    searches, answers = (getattr(made, name, None) is not None for name in ("search", "answer"))
+    if isinstance(said, Capabilities):
+        found = said
+    elif said is None:
+        found = Capabilities(searches=searches, answers=answers)
+    elif isinstance(said, Mapping):
+        found = _from_mapping(cast("Mapping[object, object]", said), spec, searches, answers)
+    else:
+        raise InputError(f"{spec}: its capabilities are {_kind(said)}, not Capabilities")
+    if (found.searches and not searches) or (found.answers and not answers):
+        raise InputError(f"{spec}: its capabilities promise a method that it does not have")
+    return found
+
+
+def _from_mapping(
+    said: Mapping[object, object], spec: str, searches: bool, answers: bool
+) -> Capabilities:
+    known = [each.name for each in fields(Capabilities)]
+    for name, value in said.items():
+        if name not in known or not isinstance(value, bool):
+            raise InputError(
+                f"{spec}: capabilities: '{name}': there are {', '.join(known)}, each True or False"
+            )
+    flags = {str(name): bool(value) for name, value in said.items()}
+    return Capabilities(**{"searches": searches, "answers": answers, **flags})
