@@ -243,7 +243,8 @@ def retry_line(event: CallRetried) -> Text:
 class BatchProgress:
     """A batch's progress; a `Listener` for its calls and a context manager.
 
-    Call `advance` for every result; `total` is None where the number of cases is not known.
+    Call `advance` for every result; `total` is None where the number of cases is not known. `doing`
+    is said at the end of the line while work goes on.
     """
 
     def __init__(
@@ -258,6 +259,7 @@ class BatchProgress:
         self.console = console or open_console(stderr=True)
         self.clock, self.every = clock, every
         self.counts = {"scored": 0, "failed": 0, "skipped": 0}
+        self.doing = ""
         self.spent = Spent()
         self.began = self._printed = clock()
         self._cases, self._calls, self._tokens = (Pace(self.began) for _ in range(3))
@@ -341,6 +343,8 @@ class BatchProgress:
             parts.append(wording.duration(now - self.began))
         elif left is not None:
             parts.append(f"{wording.duration(left)} left")
+        if self.doing and not final:
+            parts.append(self.doing)
         return ", ".join(parts)
 
     def _of_total(self) -> str:

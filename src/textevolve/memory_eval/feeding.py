@@ -180,7 +180,7 @@ async def feed(
     latest = None
     if system.capabilities.durable:
         latest = await _find_latest(user, key, spec, journal)
-    instance = Journaled(Instance(system, spec, user, latest), journal)
+    instance = Journaled(Instance(system, spec, user, latest), journal, listener)
     for session in user.sessions:
         told = {"session": session.index + 1, "sessions": len(user.sessions)}
         listener(StepStarted(user.id, FEEDING, told))

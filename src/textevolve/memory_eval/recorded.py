@@ -29,8 +29,6 @@ class Kept:
 
     def seen(self, session: Session) -> Kept:
         """With what one more session has."""
-        if session.is_generated_qa:
-            return self
         return Kept(
             self.extracted or session.extracted is not None,
             self.answered or any(q.recorded_answer is not None for q in session.questions),

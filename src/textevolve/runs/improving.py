@@ -14,6 +14,7 @@ from typing import Any
 from textevolve.evaluation import Evaluator, Usage
 from textevolve.evaluators import open_evaluator, parse_evaluator
 from textevolve.events import Listener, silence
+from textevolve.llm.journal import Journal
 from textevolve.llm.model import Model
 from textevolve.loops.attempt import prompts_version
 from textevolve.runs.measurement import keep_whole
@@ -66,8 +67,10 @@ async def open_means(
     settings: Settings,
     limits: Limits = Limits(),
     listener: Listener = silence,
+    journal: Journal | None = None,
 ) -> AsyncGenerator[Means]:
-    """The models and judges of a loop, working on its run, which is leased meanwhile.
+    """The models and judges of a loop, working on its run, which is leased meanwhile; `journal`
+    stands in the place of the run's own.
 
     Raises:
         InputError: a judge's spec, profile or parameter cannot be used.
@@ -76,7 +79,8 @@ async def open_means(
     spec = MeasurementSpec.model_validate(run.spec)
     local = all(name.startswith("local/") for name in models_used(spec))
     with store.lease(run.id):
-        async with open_models(settings, store.journal(run.id), limits, listener) as model_of:
+        kept = journal or store.journal(run.id)
+        async with open_models(settings, kept, limits, listener) as model_of:
             judges = {
                 text: keep_whole(
                     open_evaluator(

@@ -125,8 +125,8 @@ def _command(kind: str) -> str:
     """Which command makes runs of this kind that are not debates."""
     if kind == "profile":
         return "profile generate"
-    loops = ("optimize", "calibrate", "innovate", "guide")
-    return kind if kind in loops else f"bench {kind}"
+    own = ("optimize", "calibrate", "innovate", "guide", "memory-eval")
+    return kind if kind in own else f"bench {kind}"
 
 
 @dataclass(frozen=True)

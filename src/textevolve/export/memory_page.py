@@ -1,0 +1,178 @@
+"""An evaluation of a memory system as one self-contained HTML file: no script, nothing loaded.
+
+Figures and judgements come from elsewhere; here they are laid out. Memories, dialogues, reasons and
+everything else from outside pass through the templates' escaping.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from textevolve.evaluation import Failure
+from textevolve.export.files import open_target
+from textevolve.export.pages import open_template
+from textevolve.memory_eval.figures import FIGURES, Figure, Figures, Pair
+from textevolve.memory_eval.judgement import TASKS, Judgement, Task
+
+TITLES: Mapping[str, str] = {
+    "recall": "recall",
+    "weighted_recall": "weighted recall",
+    "fmr": "false memory resistance",
+    "target_precision": "target precision",
+    "accuracy": "accuracy",
+    "f1": "extraction F1",
+    "update_correct": "updates correct",
+    "update_hallucination": "updates hallucinated",
+    "update_omission": "updates omitted",
+    "update_other": "updates otherwise wrong",
+    "question_correct": "answers correct",
+    "question_hallucination": "answers hallucinated",
+    "question_omission": "answers omitting",
+    "memory_accuracy": "memory accuracy",
+}
+TYPE_SHOWN = ("recall", "fmr", "update_correct", "memory_accuracy")
+"""What is shown for each memory type: false memory resistance always beside recall."""
+
+ASKED: Mapping[Task, str] = {
+    "integrity": "Was it kept? The points to remember, and those that must not be kept",
+    "accuracy": "Is it true? The memories that were extracted",
+    "update": "Did the change arrive? What a search returned",
+    "question": "Is the answer right?",
+}
+LISTED: Mapping[Task, str] = {
+    "integrity": "expected",
+    "accuracy": "memory",
+    "update": "expected",
+    "question": "question",
+}
+"""Which text of a judgement stands in the list."""
+TEXT_TITLES: Mapping[str, str] = {
+    "expected": "expected",
+    "memories": "found",
+    "original": "replaces",
+    "memory": "extracted memory",
+    "gold": "expected memories of the session",
+    "question": "question",
+    "reference": "reference answer",
+    "evidence": "evidence",
+    "answer": "answer",
+    "dialogue": "dialogue",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    title: str
+    pair: Pair
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """The judgements of a task that are shown, out of all there are."""
+
+    task: Task
+    shown: Sequence[Judgement]
+    number: int
+
+
+def figure_rows(figures: Figures) -> list[Row]:
+    """The figures that are measured, in order."""
+    return [Row(TITLES[n], figures.figures[n]) for n in FIGURES if _known(figures.figures[n])]
+
+
+def unmeasured(figures: Figures) -> dict[str, str]:
+    """Why figures are not measured, by their titles, those with one reason together."""
+    found: dict[str, list[str]] = {}
+    for name in FIGURES:
+        pair = figures.figures[name]
+        if not _known(pair):
+            reason = pair.all.reason or pair.valid.reason
+            found.setdefault(reason.removeprefix("not measured: "), []).append(TITLES[name])
+    return {", ".join(titles): reason for reason, titles in found.items()}
+
+
+def type_rows(figures: Figures) -> list[Row]:
+    """The figures of each memory type that are measured."""
+    return [
+        Row(f"{type}: {TITLES[name]}", pairs[name])
+        for type, pairs in figures.by_type.items()
+        for name in TYPE_SHOWN
+        if _known(pairs[name])
+    ]
+
+
+def _known(pair: Pair) -> bool:
+    return pair.all.value is not None or pair.valid.value is not None
+
+
+def ends(figure: Figure) -> str:
+    """The interval of a figure; empty where there is none."""
+    if figure.low is None or figure.high is None:
+        return ""
+    return f"{figure.low:.3f} to {figure.high:.3f}"
+
+
+def why_no_interval(rows: Sequence[Row]) -> str:
+    """The reasons why figures that are there have no interval, each once."""
+    figures = [figure for row in rows for figure in (row.pair.all, row.pair.valid)]
+    reasons = [f.reason for f in figures if f.value is not None and f.reason]
+    return "; ".join(dict.fromkeys(reasons))
+
+
+def write_memory_page(
+    figures: Figures,
+    worst: Mapping[Task, Sequence[Judgement]],
+    path: str | Path,
+    *,
+    title: str,
+    facts: Mapping[str, str],
+    failures: Sequence[tuple[str, int]] = (),
+    whole: bool = True,
+) -> None:
+    """Write the page; `-` is standard output. `worst`: the judgements shown of each task, in their
+    order. `failures`: reasons, each with how often. `facts` are shown as given.
+
+    Raises:
+        InputError: the file cannot be written.
+    """
+    coverage = figures.coverage
+    parts = [
+        Part(task, worst.get(task, ()), coverage[task].asked + coverage[task].skipped)
+        for task in TASKS
+    ]
+    rows = figure_rows(figures)
+    made = open_template("memory.html").generate(
+        title=title,
+        whole=whole,
+        figures=figures,
+        rows=rows,
+        type_rows=type_rows(figures),
+        unmeasured=unmeasured(figures),
+        no_interval=why_no_interval(rows),
+        parts=[part for part in parts if part.number],
+        failures=failures,
+        facts=facts,
+        ends=ends,
+        asked=ASKED,
+        listed=LISTED,
+        text_titles=TEXT_TITLES,
+        verdict=describe_verdict,
+    )
+    with open_target(path) as target:
+        for piece in made:
+            target.write(piece.encode("utf-8", "backslashreplace"))
+
+
+def describe_verdict(judgement: Judgement) -> str:
+    """The label of a judgement in words, or how it ended without one."""
+    outcome = judgement.outcome
+    if isinstance(outcome, Failure):
+        return outcome.kind
+    if isinstance(outcome.label, str):
+        return outcome.label
+    said = f"{outcome.label} of 2"
+    if outcome.included is not None:
+        said += ", among the expected" if outcome.included else ", beside the expected"
+    return said

@@ -1,0 +1,133 @@
+"""Two stages side by side: all pieces arrive, little is kept, errors and closing are clean."""
+
+import asyncio
+
+import pytest
+
+from textevolve.engine.pipeline import pipe
+
+
+class Source:
+    """Yields numbers, and counts how far it was read and how often it was closed."""
+
+    def __init__(self, number=5):
+        self.number = number
+        self.yielded = self.closed = self.open = self.most = 0
+
+    async def __call__(self, tens):
+        self.open += 1
+        self.most = max(self.most, self.open)
+        try:
+            for n in range(self.number):
+                await asyncio.sleep(0)
+                self.yielded += 1
+                yield tens * 100 + n
+        finally:
+            self.open -= 1
+            self.closed += 1
+
+
+async def double(number):
+    await asyncio.sleep(0)
+    return 2 * number
+
+
+async def settle():
+    for _ in range(200):
+        await asyncio.sleep(0)
+
+
+async def test_every_piece_of_every_source_arrives_once():
+    source = Source()
+    results = pipe(range(7), source, double, sources_in_flight=3, in_flight=4)
+    found = sorted([result async for result in results])
+    assert found == sorted(2 * (s * 100 + n) for s in range(7) for n in range(5))
+    assert (source.closed, source.most) == (7, 3)
+
+
+async def test_nothing_at_all_ends():
+    assert [r async for r in pipe([], Source(), double, sources_in_flight=2, in_flight=2)] == []
+
+
+async def test_a_slow_reader_holds_everything_back():
+    source = Source(1000)
+    results = pipe([0], source, double, sources_in_flight=1, in_flight=4)
+    await anext(results)
+    await settle()
+    assert source.yielded <= 3 * 4 + 2
+    await results.aclose()
+    assert source.closed == 1
+
+
+async def test_work_is_begun_before_a_source_ends_and_never_above_the_limit():
+    running, most, gate = 0, 0, asyncio.Event()
+
+    async def wait(number):
+        nonlocal running, most
+        running += 1
+        most = max(most, running)
+        await gate.wait()
+        running -= 1
+        return number
+
+    source = Source(50)
+    results = pipe([0], source, wait, sources_in_flight=1, in_flight=8)
+    first = asyncio.ensure_future(anext(results))
+    await settle()
+    assert running == 8
+    assert source.yielded < 50
+    gate.set()
+    assert await first == 0
+    assert len([result async for result in results]) == 49
+    assert most == 8
+
+
+@pytest.mark.parametrize("where", ["source", "work"])
+async def test_an_error_ends_everything_after_the_results_before_it(where):
+    source = Source()
+
+    async def produce(tens):
+        async for piece in source(tens):
+            if where == "source" and piece == 3:
+                raise ValueError("no more")
+            yield piece
+
+    async def work(number):
+        if where == "work" and number == 3:
+            raise ValueError("no more")
+        return number
+
+    found = []
+
+    async def read():
+        async for result in pipe([0], produce, work, sources_in_flight=1, in_flight=1):
+            found.append(result)
+
+    with pytest.raises(ValueError, match="no more"):
+        await read()
+    assert found == ([0, 1, 2] if where == "work" else [0, 1, 2][: len(found)])
+    assert source.open == 0
+
+
+async def test_cancelling_the_reader_ends_sources_and_work():
+    source, cancelled = Source(), []
+
+    async def hang(number):
+        try:
+            await asyncio.Event().wait()
+        except asyncio.CancelledError:
+            cancelled.append(number)
+            raise
+
+    async def read():
+        async for _ in pipe([0], source, hang, sources_in_flight=1, in_flight=2):
+            pass
+
+    task = asyncio.create_task(read())
+    await settle()
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    await settle()
+    assert sorted(cancelled) == [0, 1]
+    assert source.open == 0
