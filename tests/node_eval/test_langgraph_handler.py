@@ -97,7 +97,7 @@ def test_two_monitors_see_the_same(nested):
 def test_a_name_that_no_node_has_is_refused(monitor, nested):
     with pytest.raises(InputError, match=r"no node 'scroe'.*inner, score, inner\|score"):
         monitor.attach(nested, {"scroe": Instruction.VERIFY})
-    with pytest.raises(InputError, match="no node 'outer|score'"):
+    with pytest.raises(InputError, match=r"no node 'outer\|score'"):
         monitor.attach(nested, {"outer|score": Instruction.VERIFY})
 
 

@@ -16,7 +16,7 @@ from weakref import WeakKeyDictionary
 from langchain_core.callbacks import BaseCallbackHandler
 from langchain_core.messages import BaseMessage
 from langchain_core.outputs import LLMResult
-from langgraph.errors import GraphInterrupt, ParentCommand
+from langgraph.errors import GraphBubbleUp, GraphInterrupt, ParentCommand
 from langgraph.pregel import Pregel
 from langgraph.types import Command
 
@@ -151,8 +151,8 @@ class LangGraphHandler(BaseCallbackHandler):
             return
         if isinstance(error, ParentCommand):  # how a node commands the graph around its own
             self._monitor.end(run.node, _read_output(error.args[0]), tokens=run.tokens)
-        elif isinstance(error, GraphInterrupt):
-            self._monitor.interrupt(run.node, [i.value for i in error.args[0]], tokens=run.tokens)
+        elif isinstance(error, GraphBubbleUp):
+            self._monitor.interrupt(run.node, _read_reason(error), tokens=run.tokens)
         else:
             self._monitor.fail(run.node, error, tokens=run.tokens)
 
@@ -212,12 +212,20 @@ def _read_output(output: Any) -> Any:
     return output
 
 
+def _read_reason(error: GraphBubbleUp) -> Any:
+    """What is asked for by `interrupt()`, or why the run was to stop."""
+    if not isinstance(error, GraphInterrupt):
+        return str(error)
+    asked = [interrupt.value for interrupt in error.args[0]]
+    return asked[0] if len(asked) == 1 else asked
+
+
 def _count_tokens(response: LLMResult) -> int | None:
     """As the model reports them; None where it does not."""
     usage = (response.llm_output or {}).get("token_usage")
     if isinstance(usage, Mapping) and isinstance(usage.get("total_tokens"), int):
         return usage["total_tokens"]
-    messages = (getattr(made, "message", None) for made in sum(response.generations, []))
+    messages = (getattr(made, "message", None) for few in response.generations for made in few)
     reported = [getattr(message, "usage_metadata", None) for message in messages]
     counts = [usage["total_tokens"] for usage in reported if usage]
     return sum(counts) if counts else None
