@@ -85,7 +85,7 @@ async def _ask(evaluator: Evaluator, subject: Subject, asked: str) -> tuple[Labe
     best = [(label, feedback) for score, label, feedback in scored if score >= highest - TIE]
     if len(best) > 1:
         tied = " and ".join(str(label) for label, _ in best)
-        raise _NoVerdict(f"tied: {asked} {tied} both have the score {highest:.3g}", made.usage)
+        raise _NoVerdict(f"tied: {asked} {tied} share the highest score, {highest:.3g}", made.usage)
     return *best[0], made.usage
 
 
