@@ -7,11 +7,15 @@ threads themselves are in `lanes.py`, what a node is in `monitor.py`.
 from __future__ import annotations
 
 import asyncio
+import atexit
 import inspect
 import logging
+import os
 import threading
+import weakref
 from collections import Counter
 from collections.abc import Awaitable, Callable
+from dataclasses import replace
 from time import monotonic
 from typing import Any, Literal, cast
 
@@ -19,6 +23,9 @@ from textevolve.evaluation import Failure
 from textevolve.node_eval.evaluators import NodeEvaluator, Outcome, check_outcome
 from textevolve.node_eval.lanes import NAP, EvaluatorLoop, Job, Lane, Running, Task, evaluating
 from textevolve.node_eval.snapshots import SnapshotLimits
+
+EXIT_WAIT = 5.0
+"""Seconds for which the end of the program waits for what is unfinished."""
 
 GRACE = 1.0
 """Seconds by which an async evaluator may overrun its time limit before its loop is left behind."""
@@ -47,24 +54,28 @@ class Background:
     ) -> None:
         self.limits, self.queue_size, self.when_full = limits, queue_size, when_full
         self.timeout, self.side_by_side = timeout, side_by_side
-        self.dropped = self.failed = self.pending = 0
-        self._slow_pending = 0
+        self.dropped = self.failed = 0
         self._lock = threading.RLock()
+        self._shortest = timeout
+        self._hangs: Counter[str] = Counter()
+        self._told: set[str] = set()
+        self._closed = self._retired = False
+        self._begin()
+        _open.add(self)
+
+    def _begin(self) -> None:
+        self.pending = self._slow_pending = 0
         self._changed = threading.Condition(self._lock)
         self._waiters = 0
         self._listeners: list[Callable[[], None]] = []
         self._quick = Lane(
             1, self._evaluate, self._settle, self._lock, naps=True, hand_on=self._hand_on
         )
-        self._slow = Lane(side_by_side, self._evaluate, self._settle, self._lock)
+        self._slow = Lane(self.side_by_side, self._evaluate, self._settle, self._lock)
         self._loop: EvaluatorLoop | None = None
         self._old_loops: list[EvaluatorLoop] = []
         self._watching: threading.Thread | None = None
         self._halt = threading.Event()
-        self._shortest = timeout
-        self._hangs: Counter[str] = Counter()
-        self._told: set[str] = set()
-        self._closed = False
 
     def put(self, job: Job, quick: Evaluators, slow: Evaluators) -> None:
         """Take a node in. What finds no place is recorded as skipped."""
@@ -88,7 +99,7 @@ class Background:
 
     def _slow_is_full(self, more: int) -> bool:
         # A node with more evaluators than the queue has places goes in when the queue is empty.
-        return 0 < self._slow_pending and self._slow_pending + more > self.queue_size
+        return self._slow_pending > 0 and self._slow_pending + more > self.queue_size
 
     def _find_room(
         self, job: Job, evaluators: Evaluators, is_full: Callable[[], bool], seconds: float
@@ -124,10 +135,13 @@ class Background:
             job.left -= len(outcomes)
             if task.slow:
                 self._slow_pending -= len(outcomes)
+                _close_first()
             else:
                 job.awaited -= len(outcomes)
             if job.left == 0:
                 self.pending -= 1
+                if self._retired and not self.pending and not self._closed:
+                    self._end()
             if self._waiters:
                 self._changed.notify_all()
             for listener in self._listeners:
@@ -167,7 +181,7 @@ class Background:
         seconds = self._limit_of(evaluator)
         made = task.made
         try:
-            async with asyncio.timeout(seconds) as limit:
+            async with asyncio.timeout(seconds):
                 if made is None:
                     made = cast("Awaitable[object]", evaluator.evaluate(task.job.history()))
                 try:
@@ -234,7 +248,7 @@ class Background:
                 with self._lock:
                     self._old_loops.append(loop)
                     self._loop = None
-                for task in loop.take_waiting():
+                for task in loop.take():
                     self._put_on_loop(task)
 
     # Waiting.
@@ -279,17 +293,66 @@ class Background:
 
     def close(self, timeout: float | None) -> bool:
         """Wait so many seconds for what is unfinished, then end the threads."""
-        finished = self.wait(self.is_done, timeout)
+        self.wait(self.is_done, timeout)
+        return self._end()
+
+    def retire(self) -> None:
+        """Nobody will wait any more: end the threads as soon as all is done."""
+        with self._lock:
+            self._retired = True
+            if self.is_done():
+                self._end()
+
+    def _end(self) -> bool:
+        """End the threads; whether every evaluation has its outcome. What has none is skipped."""
         with self._lock:
             self._closed = True
             loops = [*self._old_loops, *([self._loop] if self._loop else [])]
-            self._loop = None
+            self._loop, self._old_loops = None, []
+            finished = self.is_done()
+            for running in [*self._quick.close(), *self._slow.close()]:
+                self._leave(running.task, running.missing, running.outcomes)
+                self._leave(replace(running.task, slow=True), running.task.others, {})
+            for task in [task for loop in loops for task in loop.take(waiting_only=False)]:
+                self._leave(task, task.evaluators, {})
         self._halt.set()
-        for lane in (self._quick, self._slow):
-            lane.close()
         for loop in loops:
             loop.stop(GRACE)
         return finished
+
+    def _leave(self, task: Task, missing: Evaluators, outcomes: dict[str, Outcome]) -> None:
+        why = Failure("skipped", "the monitor was closed before its turn came or its answer")
+        self._settle(task, {**outcomes, **{one.name: why for one in missing}})
+
+    def restart(self) -> None:
+        """In a forked process, where the threads are gone and the locks may be held."""
+        self._lock = threading.RLock()
+        self._begin()
+
+
+def _close_all() -> None:
+    """At the end of the program. Nothing is printed there but what is lost."""
+    until = monotonic() + EXIT_WAIT
+    for background in list(_open):
+        if background.pending and not background.close(max(0.0, until - monotonic())):
+            log.warning("the program ended before every node was judged: wait with monitor.drain()")
+
+
+def _close_first() -> None:
+    """What evaluators opened, such as a judge, closes itself at the end of the program: wait for
+    the evaluators before that. What is registered last runs first."""
+    atexit.unregister(_close_all)
+    atexit.register(_close_all)
+
+
+def _restart_all() -> None:
+    for background in list(_open):
+        background.restart()
+
+
+_open: weakref.WeakSet[Background] = weakref.WeakSet()
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_restart_all)
 
 
 def is_slow(evaluator: NodeEvaluator) -> bool:

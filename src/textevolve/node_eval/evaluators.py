@@ -85,9 +85,7 @@ def is_state(state: object) -> bool:
 
 
 def _is_number(value: object) -> bool:
-    if type(value) is float:
-        return value == value
-    return isinstance(value, Real) and not isinstance(value, bool) and not math.isnan(value)
+    return type(value) is not bool and isinstance(value, Real) and not math.isnan(value)
 
 
 def _show(value: object) -> str:
@@ -154,13 +152,13 @@ class _UnusableError(Exception):
 
 def _read_outcome(outcome: Any, limits: SnapshotLimits) -> EvaluationResult:
     kind = type(outcome).__name__
-    if not isinstance(outcome, EvaluationResult):  # another library's result of the same shape
-        if not all(hasattr(outcome, part) for part in ("score", "passed", "feedback", "metadata")):
-            raise _UnusableError(f"it returned {kind}, not an EvaluationResult")
+    # Another library's result of the same shape will do.
+    if not all(hasattr(outcome, part) for part in ("score", "passed", "feedback", "metadata")):
+        raise _UnusableError(f"it returned {kind}, not an EvaluationResult")
     score: Any = outcome.score
-    if isinstance(score, bool) or not isinstance(score, Real):
+    if type(score) is bool or not isinstance(score, Real):
         raise _UnusableError(f"the score is not a number but {type(score).__name__}")
-    if not 0 <= score <= 1:  # NaN is neither
+    if not 0 <= float(score) <= 1:  # NaN is neither
         raise _UnusableError(f"the score {score} is outside 0 to 1")
     passed: Any = outcome.passed
     if not isinstance(passed, bool):

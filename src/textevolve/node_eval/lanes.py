@@ -15,13 +15,12 @@ from dataclasses import dataclass, field
 from time import monotonic
 from typing import Any
 
-from textevolve.evaluation import Failure
 from textevolve.node_eval.evaluators import NodeEvaluator, Outcome
 from textevolve.node_eval.history import History, HistoryItem, seen_from
 
 NAP, NAPS = 0.01, 50
-"""A lane that naps looks for work every so many seconds, so that the agent need not wake it for each
-node; after so many naps without work it sleeps until it is woken."""
+"""A lane that naps looks for work every so many seconds, so that the agent need not wake it for
+each node; after so many naps without work it sleeps until it is woken."""
 
 IDLE = 5.0
 """Seconds without work after which a thread ends."""
@@ -71,11 +70,16 @@ class Running:
     def evaluator(self) -> NodeEvaluator:
         return self.task.evaluators[self.at]
 
+    @property
+    def missing(self) -> tuple[NodeEvaluator, ...]:
+        return tuple(e for e in self.task.evaluators if e.name not in self.outcomes)
+
 
 Evaluate = Callable[[Task, NodeEvaluator], "Outcome | None"]
 """None: the outcome is to come from elsewhere."""
 Settle = Callable[[Task, "dict[str, Outcome]"], None]
 Give = Callable[[Task], None]
+NOT_THERE: Any = object()
 
 
 class Lane:
@@ -126,14 +130,21 @@ class Lane:
     def wake(self) -> None:
         self._wake.set()
 
-    def close(self) -> None:
-        """Let the threads end after what they do now."""
-        self.closed = True
+    def close(self) -> list[Running]:
+        """Let the threads end after what they do now. What has no outcome yet is returned, and gets
+        none any more."""
+        with self._lock:
+            self.closed = True
+            left = [running for running in self.hands.values() if running is not None]
+            left += [Running(task) for task in self.queue]
+            self.hands.clear()
+            self.queue.clear()
         self._wake.set()
+        return left
 
     def _run(self, hand: object) -> None:
         evaluating.set(True)
-        while hand in self.hands and not self.closed:
+        while hand in self.hands:
             try:
                 task = self.queue.popleft()
             except IndexError:
@@ -246,24 +257,22 @@ class EvaluatorLoop:
                 return
             self.tasks[task] = monotonic()
             outcome = await self._ask(task)
-        if self.tasks.pop(task, None) is not None:
+        if self.tasks.pop(task, NOT_THERE) is not NOT_THERE:
             self._settle(task, {task.evaluators[0].name: outcome})
 
     def give_up(self, overdue: Callable[[Task, float], bool]) -> list[Task]:
         """The tasks that did not end in time even when they were cancelled."""
         found = [t for t, since in list(self.tasks.items()) if since and overdue(t, since)]
-        return [task for task in found if self.tasks.pop(task, None) is not None]
+        return [task for task in found if self.tasks.pop(task, NOT_THERE) is not NOT_THERE]
 
-    def take_waiting(self) -> list[Task]:
-        """The tasks that have not begun, for another loop to take over."""
-        found = [task for task, since in list(self.tasks.items()) if since is None]
-        for task in found:
-            self.tasks.pop(task, None)
-        return found
+    def take(self, *, waiting_only: bool = True) -> list[Task]:
+        """The tasks that have not begun, for another loop to take over; or all of them."""
+        found = [t for t, since in list(self.tasks.items()) if since is None or not waiting_only]
+        return [task for task in found if self.tasks.pop(task, NOT_THERE) is not NOT_THERE]
 
     def stop(self, seconds: float) -> None:
         """End the loop and wait for its end so long; what runs on it is cancelled."""
-        if self._thread.is_alive():
+        if self._thread.is_alive() and not self._loop.is_closed():
             self._loop.call_soon_threadsafe(self._loop.stop)
             if threading.current_thread() is not self._thread:
                 self._thread.join(seconds)

@@ -12,10 +12,10 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Hashable, Iterable
+from collections.abc import Hashable, Iterable, Mapping
 from dataclasses import dataclass
 from time import perf_counter, time
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, TypeVar, cast
 
 from textevolve.errors import InputError
 from textevolve.evaluation import EvaluationResult, Failure
@@ -26,6 +26,10 @@ from textevolve.node_eval.instructions import Instruction
 from textevolve.node_eval.lanes import Job, evaluating
 from textevolve.node_eval.snapshots import SnapshotLimits, take_snapshot
 
+if TYPE_CHECKING:
+    from textevolve.node_eval.langgraph import LangGraphHandler
+
+Graph = TypeVar("Graph")
 log = logging.getLogger("textevolve.node_eval")
 
 
@@ -60,14 +64,14 @@ class Monitor:
         self,
         evaluators: Iterable[NodeEvaluator] = (),
         *,
-        limits: SnapshotLimits = SnapshotLimits(),
+        limits: SnapshotLimits | None = None,
         queue_size: int = 1000,
         when_full: Literal["drop", "wait"] = "drop",
         timeout: float = 30.0,
         side_by_side: int = 8,
     ) -> None:
         self.history = History()
-        self.limits = limits
+        self.limits = limits = limits or SnapshotLimits()
         self._lock = threading.Lock()
         self._steps: dict[Hashable, int] = {}
         self._last: dict[str, Job] = {}
@@ -96,6 +100,27 @@ class Monitor:
         self._evaluators = (*self._evaluators, evaluator)
         self._background.set_shortest(self._evaluators)
         self._plans = {}
+
+    def attach(self, graph: Graph, instructions: Mapping[str, Instruction | str]) -> Graph:
+        """A copy of a compiled LangGraph graph of which every run is watched; the graph itself
+        stays as it is. `instructions`: the type of each node, by its name.
+
+        Raises:
+            InputError: the graph cannot be watched, or has no such node.
+        """
+        from textevolve.node_eval.langgraph import attach
+
+        return attach(self, cast(Any, graph), instructions)
+
+    def langgraph(self, instructions: Mapping[str, Instruction | str]) -> LangGraphHandler:
+        """What watches a LangGraph run when it is given to it: `config={"callbacks": [handler]}`.
+
+        Raises:
+            InputError: an unknown instruction type.
+        """
+        from textevolve.node_eval.langgraph import LangGraphHandler
+
+        return LangGraphHandler(self, instructions)
 
     def begin(
         self,
@@ -219,8 +244,8 @@ class Monitor:
         return self._background.pending
 
     def last_feedback(self, node: str) -> dict[str, EvaluationResult | Failure]:
-        """What evaluators said of the node of this name that ended last, by their names; empty where
-        none has. The quick ones are waited for, those in the background are not: see `drain`."""
+        """What evaluators said of the node of this name that ended last, by their names; empty
+        where none has. Quick ones are waited for, those in the background are not: see `drain`."""
         job = self._last.get(node)
         if job is None:
             return {}
