@@ -1,0 +1,168 @@
+"""Single judgements of memories from Python, on the scripted server."""
+
+import json
+
+import pytest
+
+import textevolve
+from textevolve import (
+    AnswerError,
+    BudgetError,
+    Case,
+    EvaluationResult,
+    InputError,
+    Limits,
+    Usage,
+    ajudge_integrity,
+    judge_accuracy,
+    judge_answer,
+    judge_integrity,
+    judge_update,
+)
+from textevolve.llm.testing import Answer, ScriptedServer
+from textevolve.memory_eval.dialogues import DialogueTurn
+
+ANSWERS = {
+    "score": {"reasoning": "half of it", "score": 1},
+    "accuracy_score": {
+        "reason": "as said",
+        "accuracy_score": 2,
+        "is_included_in_golden_memories": True,
+    },
+    "evaluation_result": {"reason": "r", "reasoning": "r", "evaluation_result": "Correct"},
+}
+
+
+def fair(body, _number=0):
+    """The answer that fits the schema that was asked for."""
+    if "response_format" not in body:
+        return None
+    fields = body["response_format"]["json_schema"]["schema"]["properties"]
+    found = next((answer for name, answer in ANSWERS.items() if name in fields), None)
+    return None if found is None else Answer(text=json.dumps(found))
+
+
+@pytest.fixture
+def server(home):
+    with ScriptedServer(fair) as started:
+        yield started
+
+
+def test_integrity(model):
+    made = judge_integrity("Ada moved to Bonn.", ["Ada moved.", "She paints."], model=model)
+    assert (made.score, made.passed, made.feedback) == (0.5, False, "half of it")
+    assert made.metadata == {"label": 1, "judge": "structured"}
+
+
+def test_accuracy_from_turns_and_from_a_text(model, server):
+    turns = [DialogueTurn("user", "I moved.", "May 1"), {"role": "assistant", "content": "Good."}]
+    made = judge_accuracy("Ada moved.", turns, ["Ada moved."], model=model)
+    assert (made.score, made.passed) == (1, True)
+    assert made.metadata == {"label": 2, "judge": "structured", "included": True}
+    asked = server.requests[-1]["messages"][-1]["content"]
+    assert "[May 1] user: I moved.\nassistant: Good.\n" in asked
+    same = "[May 1] user: I moved.\nassistant: Good."
+    judge_accuracy("Ada moved.", same, "Ada moved.", model=model)
+    assert len(server.requests) == 1  # the very same question
+
+
+def test_update_and_answer(model):
+    made = judge_update("Ada lives in Bonn.", ["Bonn"], "Ada lives in Kiel.", model=model)
+    assert (made.score, made.passed, made.metadata["label"]) == (1, True, "Correct")
+    made = judge_answer("Where?", "Bonn", "In Bonn.", ["Ada moved to Bonn."], model=model)
+    assert (made.score, made.passed, made.metadata["label"]) == (1, True, "Correct")
+    assert "included" not in made.metadata
+
+
+def test_the_same_judgement_again_costs_nothing(model, server):
+    first = judge_integrity("Ada moved.", "Ada moved.", model=model)
+    assert judge_integrity("Ada moved.", "Ada moved.", model=model) == first
+    assert len(server.requests) == 1
+    judge_integrity("Ada moved.", "Ada moved.", model=model, seed=1)
+    assert len(server.requests) == 2
+
+
+async def test_where_a_loop_runs_both_forms_work(model):
+    made = await ajudge_integrity("Ada moved.", ["Ada moved."], model=model)
+    assert judge_integrity("Ada moved.", ["Ada moved."], model=model) == made
+
+
+def test_nothing_kept_is_judged_without_a_call(home):
+    """There is not even a model here."""
+    assert judge_integrity("Ada moved.", []).metadata["label"] == 0
+    made = judge_update("Ada moved.", ["", " "])
+    assert (made.score, made.metadata["label"]) == (0, "Omission")
+    with pytest.raises(InputError, match="no judge 'jurry'"):
+        judge_integrity("Ada moved.", [], judge="jurry")
+
+
+@pytest.mark.parametrize("judge", ["probe", "debate:general+rounds=1+readout=probe"])
+def test_a_judge_by_its_spec_is_kept_too(model, server, judge):
+    def script(body, _number):
+        if body.get("max_tokens") == 1:
+            return Answer(yes=0.8 if "\nOmission." in body["messages"][-1]["content"] else 0.3)
+        return None
+
+    server.script = script
+    made = judge_answer("Where?", "Bonn", "No idea.", model=model, judge=judge)
+    assert (made.metadata["judge"], made.metadata["label"]) == (judge, "Omission")
+    asked = len(server.requests)
+    assert judge_answer("Where?", "Bonn", "No idea.", model=model, judge=judge) == made
+    assert len(server.requests) == asked > 0
+
+
+def test_an_evaluator_of_ones_own_needs_no_model(home):
+    class Made:
+        usage = Usage()
+        coverage = 1.0
+
+        def __init__(self, case):
+            self.result = tuple(
+                EvaluationResult(float(text.startswith("Halluc")), False, "mine")
+                for text in case.candidates
+            )
+
+    async def judge(case: Case, /):
+        return Made(case)
+
+    made = judge_update("Bonn", ["Kiel"], judge=judge)
+    assert (made.metadata["label"], made.feedback, made.score) == ("Hallucination", "mine", 0)
+    assert made.metadata["judge"].endswith("judge")
+    assert not (home / "store.db").exists()
+
+
+def test_no_verdict_is_an_error_and_is_asked_anew_the_next_time(model, server):
+    server.script = lambda *_: Answer(text='{"reasoning": "r", "score": 7}')
+    with pytest.raises(AnswerError, match="no verdict on integrity: unusable answer"):
+        judge_integrity("Ada moved.", "Ada moved.", model=model)
+    assert len(server.requests) == 2
+    with pytest.raises(BudgetError):
+        judge_integrity("Ada moved to Bonn.", "x", model=model, limits=Limits(calls=0))
+    assert len(server.requests) == 2
+
+
+@pytest.mark.parametrize(
+    ("call", "reason"),
+    [
+        (lambda: judge_integrity(" ", ["x"]), "expected is blank"),
+        (lambda: judge_integrity(None, ["x"]), "expected is not a text but NoneType"),
+        (lambda: judge_integrity("x", None), "memories is neither a text nor a list"),
+        (lambda: judge_integrity("x", ["a", 3]), "memories, item 2, is not a text but int"),
+        (lambda: judge_accuracy("x", []), "dialogue is blank"),
+        (lambda: judge_accuracy("x", 5), "dialogue is neither a text nor a list"),
+        (lambda: judge_accuracy("x", ["hello"]), "dialogue, turn 1"),
+        (lambda: judge_accuracy("x", [{"role": "user"}]), "dialogue, turn 1"),
+        (lambda: judge_answer("", "x", "y"), "question is blank"),
+        (lambda: judge_update("x", ["y"], judge="probe+nonsense"), "no option 'nonsense'"),
+    ],
+)
+def test_bad_input_is_one_line(home, call, reason):
+    with pytest.raises(InputError, match=reason) as caught:
+        call()
+    assert "\n" not in str(caught.value)
+
+
+def test_the_functions_are_public():
+    names = {"integrity", "accuracy", "update", "answer"}
+    assert {f"judge_{name}" for name in names} <= set(textevolve.__all__)
+    assert {f"ajudge_{name}" for name in names} <= set(textevolve.__all__)

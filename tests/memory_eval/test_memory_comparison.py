@@ -1,0 +1,117 @@
+"""Two runs side by side: differences on the users that both have, and how sure they are."""
+
+import json
+import random
+
+import numpy as np
+import pytest
+
+from textevolve.evaluation import Failure
+from textevolve.memory_eval.comparison import compare, to_json
+from textevolve.memory_eval.figures import FIGURES, TYPE_FIGURES, Tally, figures_of
+from textevolve.memory_eval.judgement import Judgement, Subject, Verdict
+
+
+def tally_of(labels):
+    """Integrity points with these labels, by user; None is a judgement that failed."""
+    tally = Tally()
+    for user, given in labels.items():
+        tally.add_time(user)
+        for item, label in enumerate(given):
+            point = Subject(
+                "integrity", user, 0, item, {}, type="event", source="primary", importance=0.5
+            )
+            outcome = Failure("failed", "x") if label is None else Verdict(label, "")
+            tally.add(Judgement(point, outcome))
+    return tally
+
+
+def drawn_labels(seed, users):
+    chance = random.Random(seed)
+    return {user: chance.choices([0, 1, 2, None], k=chance.randint(1, 6)) for user in users}
+
+
+def recall(labels, users):
+    every = [label for user in users for label in labels[user]]
+    return every.count(2) / len(every)
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_differences_and_intervals_are_those_of_drawing_the_same_users_from_both(seed):
+    users = [f"u{n}" for n in range(6)]
+    first, second = drawn_labels(seed, users), drawn_labels(seed + 100, users)
+    made = compare(tally_of(first), tally_of(second), draws=200, seed=seed).figures["recall"].all
+    assert made.first == pytest.approx(recall(first, users), abs=1e-9)
+    assert made.difference == pytest.approx(recall(second, users) - recall(first, users), abs=1e-9)
+    draws = np.random.default_rng(seed).integers(0, len(users), (200, len(users)))
+    chosen = [[users[index] for index in draw] for draw in draws]
+    found = [recall(second, some) - recall(first, some) for some in chosen]
+    assert [made.low, made.high] == pytest.approx(np.quantile(found, [0.025, 0.975]), abs=1e-9)
+
+
+def test_only_users_in_both_are_compared_and_the_others_are_named():
+    first = tally_of({"a": [2], "b": [0], "c": [2, 2, 2]})
+    second = tally_of({"b": [2], "a": [2], "d": [0]})
+    made = compare(first, second)
+    assert (made.users, made.only_first, made.only_second) == (("a", "b"), ("c",), ("d",))
+    found = made.figures["recall"].all
+    assert (found.first, found.second, found.difference) == (0.5, 1, 0.5)
+
+
+def test_a_run_does_not_differ_from_itself():
+    run = tally_of(drawn_labels(3, [f"u{n}" for n in range(8)]))
+    made = compare(run, run)
+    for name, pair in made.figures.items():
+        if pair.all.first is not None:
+            assert pair.all.difference == 0, name
+            assert not pair.all.clear
+            assert pair.all.reason == "no interval: no variation between the users"
+
+
+def test_values_are_those_of_the_runs_own_figures():
+    users = [f"u{n}" for n in range(4)]
+    runs = [tally_of(drawn_labels(seed, users)) for seed in (1, 2)]
+    made = compare(*runs)
+    first, second = (figures_of(run) for run in runs)
+    assert list(made.figures) == list(FIGURES)
+    assert list(made.by_type["event"]) == list(TYPE_FIGURES)
+    for kind in ("all", "valid"):
+        for name in FIGURES:
+            found = getattr(made.figures[name], kind)
+            assert found.first == getattr(first.figures[name], kind).value
+            assert found.second == getattr(second.figures[name], kind).value
+        found = getattr(made.by_type["event"]["kept"], kind)
+        assert found.first == getattr(first.by_type["event"]["kept"], kind).value
+
+
+def test_a_clear_difference_leaves_out_zero():
+    users = [f"u{n}" for n in range(10)]
+    worse = tally_of({user: [2, 0, 0, n % 3] for n, user in enumerate(users)})
+    better = tally_of({user: [2, 2, 2, n % 3] for n, user in enumerate(users)})
+    made = compare(worse, better).figures["weighted_recall"].all
+    assert made.difference == 0.5
+    assert not made.clear  # every user gained the same, so there is nothing to draw from
+    uneven = {user: [2, 2, 0 if n % 2 else 2, n % 3] for n, user in enumerate(users)}
+    assert compare(worse, tally_of(uneven)).figures["recall"].all.clear
+
+
+def test_what_is_missing_in_a_run_is_said():
+    made = compare(tally_of({"a": [None], "b": []}), tally_of({"a": [2], "b": [2]}))
+    found = made.figures["recall"]
+    assert (found.all.first, found.all.difference) == (0, 1)
+    assert found.valid.difference is None
+    assert found.valid.reason == "not measured in the first run"
+    assert made.figures["fmr"].all.reason == "not measured in the first and the second run"
+
+
+def test_one_user_in_common_has_no_interval_and_none_has_no_figure():
+    one = compare(tally_of({"a": [2], "b": [0]}), tally_of({"a": [0]})).figures["recall"].all
+    assert (one.difference, one.low, one.reason) == (-1, None, "no interval: one user only")
+    none = compare(tally_of({"a": [2]}), tally_of({"b": [2]}))
+    assert (none.users, none.figures, none.by_type) == ((), {}, {})
+
+
+def test_a_comparison_is_plain_json():
+    made = to_json(compare(tally_of({"a": [2], "b": [0, 1]}), tally_of({"a": [0], "b": [2]})))
+    assert json.loads(json.dumps(made, allow_nan=False))["users"] == ["a", "b"]
+    assert made["figures"]["recall"]["all"]["first"] == pytest.approx(1 / 3)
