@@ -1,0 +1,272 @@
+"""The open-source package mem0 as a memory system, on a local store, at any OpenAI-like endpoint.
+
+The only place that imports mem0, and not before the first operation. Imported carelessly it writes
+into the home folder and reports its use; here it does neither.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import importlib.util
+import logging
+import os
+import warnings
+from collections import OrderedDict
+from collections.abc import Callable, Generator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from textevolve.errors import (
+    AccessError,
+    AnswerError,
+    InputError,
+    ModelError,
+    SettingsError,
+    UnavailableError,
+)
+from textevolve.llm.refusals import one_line
+from textevolve.memory_eval.dialogues import DialogueTurn
+from textevolve.memory_eval.system import Capabilities
+from textevolve.memory_eval.systems.adapter import read_memories
+from textevolve.memory_eval.systems.mem0_config import Mem0Plan, fill_in, keys_in, read_plan
+from textevolve.settings import Settings
+
+TURNS = 20
+"""Given at once. In a long dialogue the list of what it found would be cut at its `max_tokens`."""
+MOST_OPEN = 32
+_GONE = ("DELETE", "NONE")
+_UNREACHABLE = ("APIConnectionError", "APITimeoutError", "ConnectError", "ConnectTimeout")
+
+
+def open_mem0(path: str | None, settings: Settings) -> Mem0System:
+    """mem0 with our defaults, or with a file that says otherwise: see `mem0_config`.
+
+    Raises:
+        InputError: the file cannot be used. SettingsError: the package is missing, or no model is
+            named for it.
+    """
+    if importlib.util.find_spec("mem0") is None:
+        raise SettingsError('mem0: the package is missing: pip install "textevolve[mem0]"')
+    return Mem0System(read_plan(path, settings), settings)
+
+
+@dataclass(slots=True)
+class _Open:
+    """A user's instance of mem0 and the one thread that uses it. `cut`: answers of its model that
+    ended at their limit of tokens."""
+
+    memory: Any
+    thread: ThreadPoolExecutor
+    cut: list[str] = field(default_factory=list[str])
+    busy: int = 0
+
+
+class Mem0System:
+    """Each user has a store in a folder of its own, beside the store of runs, unless the
+    configuration names a vector store; then all share it, and are served one after the other."""
+
+    capabilities = Capabilities(durable=True)
+
+    def __init__(self, plan: Mem0Plan, settings: Settings) -> None:
+        self.name = f"mem0:{plan.hash}"
+        self._plan = plan
+        self._settings = settings
+        self._home = settings.store.parent / "mem0"
+        self._folder = self._home / plan.hash
+        self._open: OrderedDict[str, _Open] = OrderedDict()
+        self._opening = asyncio.Lock()
+        self._config: dict[str, Any] | None = None
+
+    def __repr__(self) -> str:
+        return f"Mem0System({self.name!r})"
+
+    async def add(self, dialogue: Sequence[DialogueTurn], user: str, /) -> Sequence[str]:
+        found: list[str] = []
+        for start in range(0, len(dialogue), TURNS):
+            turns = dialogue[start : start + TURNS]
+            found += await self._use(
+                "add", user, lambda opened, t=turns: self._add(opened, t, user)
+            )
+        return tuple(found)
+
+    async def search(self, query: str, user: str, limit: int, /) -> Sequence[str]:
+        def search(opened: _Open) -> tuple[str, ...]:
+            found = opened.memory.search(query, filters={"user_id": user}, top_k=limit)
+            return read_memories(found, f"{self.name}: search")
+
+        return await self._use("search", user, search)
+
+    async def answer(self, question: str, memories: Sequence[str], /) -> str:
+        raise AnswerError(f"{self.name}: gives no answer of its own")
+
+    async def aclose(self) -> None:
+        for user in list(self._open):
+            await self._close(user)
+
+    def _add(self, opened: _Open, turns: Sequence[DialogueTurn], user: str) -> tuple[str, ...]:
+        """mem0 takes the day of now for that of the dialogue, so it is told in an instruction."""
+        messages = [{"role": _role(turn.role), "content": turn.content} for turn in turns]
+        custom = str((self._config or {}).get("custom_instructions") or "")
+        day = f"The messages are of {turns[0].timestamp}: this is the date of observation."
+        prompt = "\n".join(filter(None, (day if turns[0].timestamp else "", custom)))
+        opened.cut.clear()
+        given: dict[str, Any] = opened.memory.add(messages, user_id=user, prompt=prompt or None)
+        if opened.cut:
+            raise AnswerError(
+                f"{self.name}: add: the answer of {opened.cut[0]} was cut at its limit of tokens;"
+                " raise max_tokens in the configuration of llm"
+            )
+        kept = [each for each in given["results"] if each.get("event") not in _GONE]
+        return read_memories(kept, f"{self.name}: add")
+
+    async def _use(
+        self, verb: str, user: str, work: Callable[[_Open], tuple[str, ...]]
+    ) -> tuple[str, ...]:
+        """Runs `work` in the user's thread; what mem0 raises becomes an error of ours. It is raised
+        after the `except`, for mem0's may hold what its client sent."""
+        loop = asyncio.get_running_loop()
+        failed: ModelError
+        try:
+            opened = await self._find(user)
+            opened.busy += 1
+            try:
+                return await loop.run_in_executor(opened.thread, work, opened)
+            finally:
+                opened.busy -= 1
+        except (ModelError, InputError, SettingsError):
+            raise
+        except Exception as error:  # noqa: BLE001  mem0 and its stores may raise anything
+            failed = self._failure(verb, error)
+        raise failed
+
+    async def _find(self, user: str) -> _Open:
+        """The user's instance; the one that was idle longest is closed where many are open."""
+        key = "" if self._plan.shared else user
+        async with self._opening:
+            if key not in self._open:
+                idle = [name for name, each in self._open.items() if not each.busy]
+                if len(self._open) >= MOST_OPEN and idle:
+                    await self._close(idle[0])
+                thread = ThreadPoolExecutor(1, thread_name_prefix="mem0")
+                loop = asyncio.get_running_loop()
+                try:
+                    self._open[key] = await loop.run_in_executor(thread, self._make, key, thread)
+                except BaseException:
+                    thread.shutdown(wait=False)
+                    raise
+            self._open.move_to_end(key)
+            return self._open[key]
+
+    async def _close(self, key: str) -> None:
+        """Its clients first, so that a call still in flight ends at once."""
+        opened = self._open.pop(key)
+        for part in (opened.memory.llm, opened.memory.embedding_model):
+            _call_if_there(getattr(part, "client", None), "close")
+        loop = asyncio.get_running_loop()
+        await loop.run_in_executor(opened.thread, _close_stores, opened.memory)
+        opened.thread.shutdown(wait=False)
+
+    def _make(self, key: str, thread: ThreadPoolExecutor) -> _Open:
+        folder = self._folder / hashlib.sha256(key.encode()).hexdigest()[:16]
+        folder.mkdir(parents=True, exist_ok=True)
+        with _quiet_import(self._home):
+            from mem0 import Memory
+            from mem0.utils.factory import EmbedderFactory
+
+        with _hidden("OPENROUTER_API_KEY"):  # mem0 would ask there, whatever it is told
+            if self._config is None:
+                self._config = self._settle(EmbedderFactory)
+            config = dict(self._config)
+            config.setdefault("history_db_path", str(folder / "history.db"))
+            if not key:
+                memory: Any = Memory.from_config(config)
+            else:
+                store = {**config["vector_store"]["config"], "path": str(folder / "qdrant")}
+                config["vector_store"] = {"provider": "qdrant", "config": store}
+                memory = Memory.from_config(config)
+        opened = _Open(memory, thread)
+        if hasattr(memory.llm.config, "response_callback"):
+            memory.llm.config.response_callback = _note_cut(opened.cut)
+        for part in (memory.llm, memory.embedding_model):
+            if hasattr(getattr(part, "client", None), "with_options"):
+                part.client = part.client.with_options(timeout=self._settings.timeouts.total)
+        return opened
+
+    def _settle(self, factory: Any) -> dict[str, Any]:
+        """mem0's configuration, after asking how large the vectors are."""
+        config = fill_in(self._plan, self._settings)
+        if not self._plan.shared:
+            embedder = config["embedder"]
+            made: Any = factory.create(embedder["provider"], dict(embedder["config"]), None)
+            try:
+                size = len(made.embed("How many dimensions?", "search"))
+            finally:
+                _call_if_there(getattr(made, "client", None), "close")
+            store: dict[str, Any] = {"collection_name": "memories", "on_disk": True}
+            store["embedding_model_dims"] = size
+            config["vector_store"] = {"provider": "qdrant", "config": store}
+        return config
+
+    def _failure(self, verb: str, error: Exception) -> ModelError:
+        secrets = keys_in(self._config or self._plan.given)
+        said = one_line(f"{type(error).__name__}: {error}", secrets)
+        where = f"{self.name}: {verb}"
+        status, unreachable = None, False
+        cause: BaseException | None = error
+        while cause is not None:
+            status = status or getattr(cause, "status_code", None)
+            unreachable = unreachable or type(cause).__name__ in _UNREACHABLE
+            cause = cause.__cause__ or cause.__context__
+        if status in (401, 403, 404):
+            return AccessError(f"{where}: its endpoint refuses ({status}): {said}")
+        if unreachable or (isinstance(status, int) and (status == 429 or status >= 500)):
+            return UnavailableError(f"{where}: {said}", status=status)
+        return AnswerError(f"{where}: {said}")
+
+
+def _role(role: str) -> str:
+    return role if role in ("user", "assistant", "system") else "user"
+
+
+def _note_cut(cut: list[str]) -> Callable[[Any, Any, Any], None]:
+    def note(llm: Any, response: Any, _sent: Any) -> None:
+        if response.choices[0].finish_reason == "length":
+            cut.append(str(llm.config.model))
+
+    return note
+
+
+def _call_if_there(thing: Any, method: str) -> None:
+    if (found := getattr(thing, method, None)) is not None:
+        found()
+
+
+def _close_stores(memory: Any) -> None:
+    _call_if_there(getattr(memory.vector_store, "client", None), "close")
+    memory.close()
+
+
+@contextmanager
+def _quiet_import(home: Path) -> Generator[None]:
+    """mem0 reads these two when it is imported."""
+    home.mkdir(parents=True, exist_ok=True)
+    os.environ["MEM0_TELEMETRY"] = "False"
+    os.environ.setdefault("MEM0_DIR", str(home))
+    logging.getLogger("mem0").addHandler(logging.NullHandler())
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        yield
+
+
+@contextmanager
+def _hidden(variable: str) -> Generator[None]:
+    value = os.environ.pop(variable, None)
+    try:
+        yield
+    finally:
+        if value is not None:
+            os.environ[variable] = value
