@@ -1,4 +1,4 @@
-"""The set of poisoned candidates, that none of them gets out of its fence, and the script's counts."""
+"""The set of poisoned candidates: that none gets out of its fence, and what the script counts."""
 
 import json
 import re

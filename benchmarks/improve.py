@@ -1,0 +1,316 @@
+"""Does optimize, or calibrate, make texts better than the same number of calls would without it?
+
+    python benchmarks/improve.py [--part tasks|calibrate] [--judges single ...] [--limit N]
+        [--seeds 5] [--model MODEL] [--store FILE] [--no-ask] [--json FILE]
+
+`tasks`: short writing tasks whose success is checked by code (`improve_tasks.py`). Compared are one
+attempt, the best of three by a judge, and three attempts of `optimize` by the same judge, which
+never sees the check. `calibrate`: a template searched for from a vague one, the best of paraphrases
+at as many calls, and the vague one itself, on rows held out (`improve_templates.py`).
+
+Every call is journaled (`--store`), so it can be stopped at any time and started again; `--no-ask`
+prints the figures of what is there. A call that another arm has made already is not made again, but
+it is counted in each arm that needs it.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from improve_tasks import TASKS, Task
+from improve_templates import measure_templates
+from sitting import InTurn, Spent, judge_in_turn, tell_machine
+from textevolve.bench.comparisons import difference_interval, mcnemar_test
+from textevolve.bench.statistics import wilson_interval
+from textevolve.errors import BudgetError, FatalModelError, ModelError
+from textevolve.evaluation import Case, EvaluationResult, Evaluator, Failure, Usage
+from textevolve.events import Event
+from textevolve.llm.model import Model
+from textevolve.loops.attempt import Attempt
+from textevolve.loops.controller import Stopping
+from textevolve.loops.generation import ModelGenerator
+from textevolve.loops.optimization import choose_best, optimize
+from textevolve.runs.improving import Means, open_means, specify_loop
+from textevolve.runs.optimization import DEFAULT_JUDGE
+from textevolve.runs.work import take_in
+from textevolve.settings import Settings, read_settings
+from textevolve.store.repository import Store, open_store
+from textevolve.wiring import Limits
+
+ATTEMPTS = 3
+MOST_TOKENS = 120
+BLOCK = 12
+"""Tasks that go side by side, so that calls of one kind follow each other and share a prefix."""
+
+ONE, BEST, LOOP = "one attempt", "best of 3 by the judge", "optimize, 3 attempts"
+SHIPPED, RULED, ORACLE = (
+    "optimize, may stop at 0.8",
+    "optimize by the check",
+    "best of 3 by the check",
+)
+PAIRS = ((BEST, ONE), (LOOP, ONE), (LOOP, BEST), (SHIPPED, ONE), (RULED, ONE), (RULED, ORACLE))
+
+
+@dataclass(frozen=True, slots=True)
+class Tried:
+    """What became of a task in one arm."""
+
+    passed: bool
+    usage: Usage
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """A task in every arm. `scores`: of the sampled texts that have one, with whether each passes;
+    `unscored`: attempts without a score, in the arms that the judge decides."""
+
+    task: Task
+    arms: Mapping[str, Tried]
+    scores: tuple[tuple[float, bool], ...]
+    unscored: int
+
+
+async def try_task(task: Task, model: Model, judge: Evaluator) -> Outcome:
+    """One task in all arms.
+
+    Raises:
+        BudgetError: something of it has not been asked yet.
+    """
+    sampled, sampling = await sample(task, model)
+    judged = [await judge_one(task, text, judge) for text in sampled]
+    scored = [(s, t) for (s, _), t in zip(judged, sampled, strict=True) if s is not None]
+    best = max(scored, key=lambda one: one[0])[1] if scored else None
+    judging = sum((usage for _, usage in judged), Usage())
+    loop = await improve(task, model, judge)
+    ruled = await improve(task, model, task.judge)
+    shipped = stop_early(loop)
+    arms = {
+        ONE: Tried(task.passes(sampled[0]), sampling[0]),
+        BEST: Tried(task.passes(best), sum(sampling, judging)),
+        LOOP: _of_loop(task, loop),
+        SHIPPED: _of_loop(task, shipped),
+        ORACLE: Tried(any(task.passes(text) for text in sampled), sum(sampling, Usage())),
+        RULED: _of_loop(task, ruled),
+    }
+    unscored = ATTEMPTS - len(scored) + sum(attempt.score is None for attempt in loop)
+    marks = tuple((score, task.passes(text)) for score, text in scored)
+    return Outcome(task, arms, marks, unscored)
+
+
+async def sample(task: Task, model: Model) -> tuple[list[str | None], list[Usage]]:
+    """Attempts that know nothing of each other; None for one that could not be used."""
+    writer = ModelGenerator(model, max_tokens=MOST_TOKENS)
+    texts, usages = list[str | None](), list[Usage]()
+    for _ in range(ATTEMPTS):
+        before = writer.usage
+        try:
+            text = await writer(task.text)
+        except FatalModelError:
+            raise
+        except ModelError:
+            text = ""
+        texts.append(text if text.strip() else None)
+        usages.append(less(writer.usage, before))
+    return texts, usages
+
+
+def less(now: Usage, before: Usage) -> Usage:
+    return Usage(
+        now.calls - before.calls,
+        now.prompt_tokens - before.prompt_tokens,
+        now.cached_tokens - before.cached_tokens,
+        now.completion_tokens - before.completion_tokens,
+    )
+
+
+async def judge_one(task: Task, text: str | None, judge: Evaluator) -> tuple[float | None, Usage]:
+    """The score, None where there is none.
+
+    Raises:
+        BudgetError: it has not been asked yet.
+    """
+    if text is None:
+        return None, Usage()
+    made = await judge(Case(task.text, (text,), task.id))
+    (result,) = made.result
+    if isinstance(result, Failure) and result.kind == "skipped":
+        raise BudgetError(result.reason)
+    return (result.score if isinstance(result, EvaluationResult) else None), made.usage
+
+
+async def improve(task: Task, model: Model, judge: Evaluator) -> tuple[Attempt, ...]:
+    """All attempts of a loop that ends early only at the score 1."""
+    made = await optimize(
+        task.text,
+        generator=ModelGenerator(model, max_tokens=MOST_TOKENS),
+        evaluator=judge,
+        threshold=1.0,
+        max_iterations=ATTEMPTS,
+        min_improvement=0.0,
+        oscillation_limit=None,
+        id=task.id,
+    )
+    if made.status == "budget":
+        raise BudgetError(made.reason)
+    return made.attempts
+
+
+def stop_early(attempts: Sequence[Attempt]) -> tuple[Attempt, ...]:
+    """The attempts that the loop makes under its own defaults, which are the first of these."""
+    stopping = Stopping(max_iterations=ATTEMPTS)
+    for number in range(1, len(attempts)):
+        scores = [a.score for a in attempts[:number] if a.score is not None]
+        if stopping.decide(scores, number):
+            return tuple(attempts[:number])
+    return tuple(attempts)
+
+
+def _of_loop(task: Task, attempts: Sequence[Attempt]) -> Tried:
+    best = choose_best(attempts)
+    usage = sum((attempt.usage for attempt in attempts), Usage())
+    return Tried(task.passes(best.output if best else None), usage)
+
+
+async def measure_tasks(
+    store: Store,
+    settings: Settings,
+    judge: str,
+    model: str,
+    tasks: Sequence[Task],
+    limits: Limits,
+    listener: Callable[[Event], None],
+) -> list[Outcome]:
+    """The tasks that are done in every arm; the run holds all tasks, whatever is asked now."""
+    parameters = {"benchmark": "improve", "attempts": ATTEMPTS, "max_tokens": MOST_TOKENS}
+    spec = await specify_loop(settings, "optimize", [judge], model, parameters)
+    cases = [Case(task.text, (), task.id) for task in TASKS]
+    run = take_in(store, spec, cases, source="benchmarks/improve.py")
+    done: list[Outcome] = []
+    async with open_means(store, run, settings, limits, listener) as means:
+        for start in range(0, len(tasks), BLOCK):
+            block = tasks[start : start + BLOCK]
+            found = await try_block(block, means, means.judges[judge])
+            done += [outcome for outcome in found if outcome is not None]
+            shown = f"{judge}: {start + len(block)} of {len(tasks)} tasks"
+            print(shown, file=sys.stderr, flush=True)
+    return done
+
+
+async def try_block(tasks: Sequence[Task], means: Means, judge: Evaluator) -> list[Outcome | None]:
+    """In the order of their steps: all first attempts, then all judgements of them, and so on."""
+    queue = asyncio.Semaphore(means.in_flight)
+    model = InTurn(means.model, queue)
+
+    async def work(task: Task) -> Outcome | None:
+        try:
+            return await try_task(task, model, judge_in_turn(judge, queue))
+        except BudgetError:
+            return None
+
+    async with asyncio.TaskGroup() as group:
+        going = [group.create_task(work(task)) for task in tasks]
+    return [task.result() for task in going]
+
+
+def show_tasks(judge: str, outcomes: Sequence[Outcome], asked: int) -> dict[str, Any]:
+    """Prints the figures, and gives them as data."""
+    number = len(outcomes)
+    print(f"\njudge {judge}: {number} of {asked} tasks done; a passed task passes every check")
+    if not number:
+        return {"judge": judge, "tasks": 0}
+    print(f"{'':28} {'passed':>28} {'calls':>6} {'prompt':>7} {'written':>8}   (a task)")
+    passed: dict[str, list[float]] = {}
+    for name in (ONE, BEST, LOOP, SHIPPED, ORACLE, RULED):
+        tried = [outcome.arms[name] for outcome in outcomes]
+        passed[name] = [float(one.passed) for one in tried]
+        used = sum((one.usage for one in tried), Usage())
+        share = f"{sum(passed[name]):.0f} of {number}, {_share(passed[name])}"
+        print(
+            f"{name:28} {share:>28} {used.calls / number:6.1f}"
+            f" {used.prompt_tokens / number:7,.0f} {used.completion_tokens / number:8,.0f}"
+        )
+    print("The last two know the check: a ceiling for what a judge could do.")
+    for first, second in PAIRS:
+        print(f"{first} less {second}: {compare(passed[first], passed[second])}")
+    print(tell_pairs(outcomes))
+    print(f"attempts without a score by the judge: {sum(o.unscored for o in outcomes)}")
+    return {"judge": judge, "tasks": number, "passed": passed}
+
+
+def _share(passed: Sequence[float]) -> str:
+    interval = wilson_interval(sum(passed), len(passed))
+    share = 100 * sum(passed) / len(passed)
+    return f"{share:.0f} % ({100 * interval.low:.0f} to {100 * interval.high:.0f})"
+
+
+def compare(first: Sequence[float], second: Sequence[float]) -> str:
+    """The paired difference in points, with a bootstrap interval and McNemar's exact test."""
+    test, interval = mcnemar_test(first, second), difference_interval(first, second)
+    mean = 100 * (sum(first) - sum(second)) / len(first)
+    ends = f"{100 * interval.low:+.0f} to {100 * interval.high:+.0f}"
+    return (
+        f"{mean:+.1f} points ({interval.reason or ends}); better on {test.first}, worse on"
+        f" {test.second}, p {test.p:.3f}"
+    )
+
+
+def tell_pairs(outcomes: Sequence[Outcome]) -> str:
+    """How often the judge tells a sampled text that passes from one of the same task that fails."""
+    right = asked = 0.0
+    for outcome in outcomes:
+        good = [score for score, passed in outcome.scores if passed]
+        bad = [score for score, passed in outcome.scores if not passed]
+        asked += len(good) * len(bad)
+        right += sum((g > b) + 0.5 * (g == b) for g in good for b in bad)
+    share = f" ({right / asked:.0%})" if asked else ""
+    return (
+        f"the judge scores the text that passes above one that fails: {right:g} of {asked:g}{share}"
+    )
+
+
+async def main(arguments: Sequence[str] | None = None) -> tuple[str | None, dict[str, Any]]:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
+    parser.add_argument("--part", choices=["tasks", "calibrate"], help="one of both alone")
+    parser.add_argument("--judges", nargs="+", default=[DEFAULT_JUDGE])
+    parser.add_argument("--model", default="local/qwen2.5-coder-1.5b")
+    parser.add_argument("--limit", type=int, help="the first N tasks; N held-out rows of a seed")
+    parser.add_argument("--seeds", type=int, default=5)
+    parser.add_argument("--no-ask", action="store_true", help="figures of what is there")
+    parser.add_argument("--store", help="the file that keeps runs")
+    parser.add_argument("--json", help="figures to this file")
+    asked = parser.parse_args(arguments)
+    print(tell_machine())
+    print(f"{asked.model}, {len(TASKS)} tasks, {asked.seeds} seeds")
+    settings, _ = read_settings({"store": asked.store} if asked.store else {})
+    limits = Limits(calls=0) if asked.no_ask else Limits()
+    figures: dict[str, Any] = {"model": asked.model}
+    with open_store(settings.store) as store:
+        if asked.part != "calibrate":
+            tasks = TASKS[: asked.limit]
+            for judge in asked.judges:
+                spent = Spent()
+                done = await measure_tasks(
+                    store, settings, judge, asked.model, tasks, limits, spent.hear
+                )
+                figures[f"tasks by {judge}"] = show_tasks(judge, done, len(tasks))
+                print(spent)
+        if asked.part != "tasks":
+            spent = Spent()
+            figures["calibrate"] = await measure_templates(
+                store, settings, asked.model, range(asked.seeds), asked.limit, limits, spent.hear
+            )
+            print(spent)
+    return asked.json, figures
+
+
+if __name__ == "__main__":
+    file, made = asyncio.run(main())
+    if file:
+        Path(file).write_text(json.dumps(made) + "\n", encoding="utf-8")

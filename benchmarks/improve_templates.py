@@ -1,0 +1,316 @@
+"""The part of `improve.py` on prompt templates: calibrate against as many calls without it.
+
+The task is to give the date of a short message as YYYY-MM-DD; the template to begin with asks for
+"the date in digits". Messages are made by code, others for each seed. Three templates answer the
+rows that were held out, and an answer is right if it is the date and nothing else: the one to begin
+with, the one that calibrate's search leads to, and the best of some paraphrases. Both were chosen
+on the training rows alone, with the same number of calls.
+"""
+
+from __future__ import annotations
+
+import re
+import statistics
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from random import Random
+from typing import Any
+
+from sitting import tell_usage
+from textevolve.bench.comparisons import difference_interval
+from textevolve.bench.statistics import wilson_interval
+from textevolve.errors import BudgetError
+from textevolve.evaluation import Case, Failure, Usage
+from textevolve.events import Event
+from textevolve.llm.meter import Meter
+from textevolve.loops.calibration import Means as SearchMeans
+from textevolve.loops.calibration import Plan, search_template
+from textevolve.loops.examples import Example, Material
+from textevolve.loops.rewriting import Rewritten, Rules, write_successor
+from textevolve.loops.selection import choose_best, draw_rows, try_fast
+from textevolve.loops.trials import Laboratory, stop_if_skipped
+from textevolve.runs.calibrating import compare_scores
+from textevolve.runs.improving import Means, open_means, specify_loop
+from textevolve.runs.work import take_in
+from textevolve.settings import Settings
+from textevolve.store.repository import Store
+from textevolve.wiring import Limits
+
+TEMPLATE = "Give the date in digits: {message}"
+PARAPHRASE = "Say the same in other words, more clearly for the one who has to do it."
+TRAINING, HELD_OUT, PARAPHRASES = 24, 40, 6
+MOST_TOKENS = 24
+PLAN = Plan(
+    beam=2,
+    depth=2,
+    minibatch=4,
+    selection_minibatch=5,
+    final_minibatch=12,
+    gradient_depth=3,
+    successors=2,
+    max_output_tokens=MOST_TOKENS,
+)
+
+_MONTHS = "January February March April May June July August September October November December"
+_MESSAGES = (
+    "Please pay invoice {number} by {date}.",
+    "Our flight leaves on {date}, gate {number}.",
+    "The lease of flat {number} ends on {date}.",
+    "She was born on {date} in a town of {number} people.",
+    "Parcel {number} was sent on {date}.",
+    "The concert in hall {number} was moved to {date}.",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Compared:
+    """A seed's outcome: which held-out rows each template answered right (1) or not (0).
+
+    `accepted`: whether calibrate would have taken its template over the original by these rows.
+    `calls` of the search and of the paraphrases, without those on held-out rows.
+    """
+
+    seed: int
+    original: tuple[float, ...]
+    found: tuple[float, ...]
+    paraphrased: tuple[float, ...]
+    accepted: bool
+    calls: tuple[int, int]
+    templates: tuple[str, str]
+
+
+def make_rows(seed: int) -> list[Example]:
+    """Different messages with their dates, drawn by the seed: first for training, then held out."""
+    rng = Random(seed)
+    rows: dict[str, str] = {}
+    while len(rows) < TRAINING + HELD_OUT:
+        year, month, day = rng.randint(1990, 2029), rng.randint(1, 12), rng.randint(1, 28)
+        name = _MONTHS.split()[month - 1]
+        forms = (
+            f"{day} {name} {year}",
+            f"{name} {day}, {year}",
+            f"the {_ordinal(day)} of {name} {year}",
+            f"{day} {name[:3]} {year}",
+            f"{name[:3]} {_ordinal(day)}, {year}",
+        )
+        message = rng.choice(_MESSAGES).format(date=rng.choice(forms), number=rng.randint(11, 99))
+        rows.setdefault(message, f"{year}-{month:02}-{day:02}")
+    return [Example(f"{seed}-{n}", {"message": m}, d) for n, (m, d) in enumerate(rows.items(), 1)]
+
+
+def _ordinal(day: int) -> str:
+    ending = {1: "st", 2: "nd", 3: "rd"}.get(day % 10 if day not in (11, 12, 13) else 0, "th")
+    return f"{day}{ending}"
+
+
+def is_date(output: str, label: Any) -> bool:
+    """The metric: the date alone, but for white space, quotes and a full stop around it."""
+    return re.sub(r"^[\s\"'`]+|[\s\"'`.]+$", "", output) == label
+
+
+async def measure_templates(
+    store: Store,
+    settings: Settings,
+    model: str,
+    seeds: Sequence[int],
+    limit: int | None,
+    limits: Limits,
+    listener: Callable[[Event], None],
+) -> dict[str, Any]:
+    """All seeds, one after another; a seed that is not done is named and left out."""
+    done: list[Compared] = []
+    print(f"\ncalibrate: {TRAINING} training rows, {HELD_OUT} held out, from: {TEMPLATE}")
+    for seed in seeds:
+        rows = make_rows(seed)
+        training, held_out = rows[:TRAINING][:limit], rows[TRAINING:][:limit]
+        try:
+            found, used = await _measure_seed(
+                store, settings, model, seed, training, held_out, limits, listener
+            )
+        except BudgetError:
+            print(f"seed {seed}: not done yet")
+            continue
+        done.append(found)
+        print(tell_seed(found))
+        print(f"  in all: {tell_usage(used)}", flush=True)
+    print(tell_all(done))
+    return {"seeds": [_to_data(one) for one in done]}
+
+
+async def _measure_seed(
+    store: Store,
+    settings: Settings,
+    model: str,
+    seed: int,
+    training: Sequence[Example],
+    held_out: Sequence[Example],
+    limits: Limits,
+    listener: Callable[[Event], None],
+) -> tuple[Compared, Usage]:
+    parameters = {"benchmark": "improve", "template": TEMPLATE, "seed": seed}
+    spec = await specify_loop(settings, "calibrate", [], model, parameters)
+    cases = [Case(row.values["message"], (str(row.label),), row.id) for row in make_rows(seed)]
+    run = take_in(store, spec, cases, source="benchmarks/improve.py")
+    material = Material(TEMPLATE, ("message",), ("message",), tuple(training), tuple(held_out))
+    async with open_means(store, run, settings, limits, listener) as means:
+        found = await compare_templates(material, means, seed)
+    totals = store.run_totals(run.id)
+    return found, totals.spent + totals.reused
+
+
+async def compare_templates(material: Material, means: Means, seed: int) -> Compared:
+    """The search, the paraphrases, and all three templates on the held-out rows.
+
+    Raises:
+        BudgetError: something has not been asked yet.
+    """
+    plan = replace(PLAN, seed=seed)
+    search = await search_template(
+        material,
+        plan,
+        SearchMeans(
+            generator=means.model,
+            editor=means.model,
+            compare=lambda first, second: compare_scores(first, second, seed),
+            metric=is_date,
+            in_flight=means.in_flight,
+        ),
+    )
+    if search.stopped == "budget":
+        raise BudgetError(search.reason)
+    weighed = 0 if search.gain is None else 2 * len(material.validation)
+    calls = search.usage.calls - weighed
+    print(f"seed {seed}: searched, {search.usage.calls} calls", file=sys.stderr, flush=True)
+    paraphrase, used = await best_paraphrase(material, means, plan, calls)
+    laboratory = open_laboratory(means, plan)
+    chosen = (TEMPLATE, search.nodes[search.leader].text, paraphrase)
+    pairs = [(text, row) for text in chosen for row in material.validation]
+    outcomes = await laboratory.try_all(pairs)
+    right = [0.0 if outcome.score is None else outcome.score for outcome in outcomes]
+    size = len(material.validation)
+    return Compared(
+        seed,
+        tuple(right[:size]),
+        tuple(right[size : 2 * size]),
+        tuple(right[2 * size :]),
+        search.accepted,
+        (calls, used),
+        chosen[1:],
+    )
+
+
+async def best_paraphrase(
+    material: Material, means: Means, plan: Plan, calls: int
+) -> tuple[str, int]:
+    """The best of some rewordings and the original, each on as many of the same training rows as
+    the calls are enough for; and how many calls it took."""
+    writer = Meter(means.model)
+    rules = Rules(material.template, material.names, material.columns, plan.seed)
+    laboratory = open_laboratory(means, plan)
+
+    async def reword(sample: int) -> Rewritten:
+        return await write_successor(writer, material.template, (PARAPHRASE,), rules, sample)
+
+    made = await laboratory.ask_all(
+        "paraphrases", [partial(reword, 9000 + n) for n in range(PARAPHRASES)]
+    )
+    stop_if_skipped(made)
+    texts = [one.text for one in made if not isinstance(one, Failure) and one.text]
+    arms = list(dict.fromkeys((material.template, *texts)))
+    count = len(material.training)
+    each = max(1, min(count, (calls - writer.usage.calls) // len(arms)))
+    rows = draw_rows(count, each, plan.seed, "paraphrases")
+
+    async def try_rows(trials: Sequence[tuple[int, int]]) -> list[float | None]:
+        pairs = [(arms[arm], material.training[row]) for arm, row in trials]
+        return [outcome.score for outcome in await laboratory.try_all(pairs)]
+
+    standings = await try_fast(range(len(arms)), rows, try_rows)
+    best = choose_best(standings, 1)
+    used = writer.usage + laboratory.usage
+    return arms[best[0] if best else 0], used.calls
+
+
+def open_laboratory(means: Means, plan: Plan) -> Laboratory:
+    return Laboratory(
+        seed_template=TEMPLATE,
+        generator=means.model,
+        evaluator=None,
+        metric=is_date,
+        temperature=plan.temperature,
+        max_output_tokens=plan.max_output_tokens,
+        seed=plan.seed,
+        in_flight=means.in_flight,
+    )
+
+
+def tell_seed(one: Compared) -> str:
+    def share(right: Sequence[float]) -> str:
+        interval = wilson_interval(sum(right), len(right))
+        ends = f"{100 * interval.low:.0f} to {100 * interval.high:.0f}"
+        return f"{100 * sum(right) / len(right):.0f} % ({ends})"
+
+    return "\n".join(
+        (
+            f"seed {one.seed}: original {share(one.original)}, calibrate {share(one.found)},"
+            f" paraphrase {share(one.paraphrased)}; {len(one.original)} held-out rows",
+            f"  calibrate less original {_difference(one.found, one.original)}"
+            f" ({'accepted' if one.accepted else 'not accepted'}),"
+            f" less paraphrase {_difference(one.found, one.paraphrased)}",
+            f"  calls to choose: {one.calls[0]} of calibrate, {one.calls[1]} of paraphrases",
+            f"  calibrate: {one.templates[0]!r}",
+            f"  paraphrase: {one.templates[1]!r}",
+        )
+    )
+
+
+def _difference(first: Sequence[float], second: Sequence[float]) -> str:
+    interval = difference_interval(first, second)
+    ends = interval.reason or f"{100 * interval.low:+.0f} to {100 * interval.high:+.0f}"
+    return f"{100 * (sum(first) - sum(second)) / len(first):+.0f} ({ends})"
+
+
+def tell_all(done: Sequence[Compared]) -> str:
+    """Means over seeds; the interval is Student's, since a seed is one search and one set."""
+    if not done:
+        return "no seed is done"
+    rows = [
+        ("original", [_mean(one.original) for one in done]),
+        ("calibrate", [_mean(one.found) for one in done]),
+        ("paraphrase", [_mean(one.paraphrased) for one in done]),
+        ("calibrate less original", [_mean(one.found) - _mean(one.original) for one in done]),
+        ("calibrate less paraphrase", [_mean(one.found) - _mean(one.paraphrased) for one in done]),
+    ]
+    told = [f"mean of {len(done)} seeds, 95 % by the spread of seeds:"]
+    told += [f"  {name:26} {_with_interval(values)}" for name, values in rows]
+    return "\n".join(told)
+
+
+# Two-sided 95 % quantiles of Student's t for 1 to 9 degrees of freedom.
+_STUDENT = (12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262)
+
+
+def _with_interval(values: Sequence[float]) -> str:
+    mean = 100 * statistics.fmean(values)
+    if not 2 <= len(values) <= len(_STUDENT) + 1:
+        return f"{mean:+.1f} (no interval for {len(values)} seeds)"
+    half = 100 * _STUDENT[len(values) - 2] * statistics.stdev(values) / len(values) ** 0.5
+    return f"{mean:+.1f} ({mean - half:+.1f} to {mean + half:+.1f})"
+
+
+def _mean(values: Sequence[float]) -> float:
+    return statistics.fmean(values)
+
+
+def _to_data(one: Compared) -> dict[str, Any]:
+    return {
+        "seed": one.seed,
+        "original": one.original,
+        "calibrate": one.found,
+        "paraphrase": one.paraphrased,
+        "accepted": one.accepted,
+        "calls": one.calls,
+        "templates": one.templates,
+    }
