@@ -16,6 +16,7 @@ from textevolve.errors import InputError
 
 if TYPE_CHECKING:
     from textevolve.events import Event
+    from textevolve.memory_eval.system import MemorySystem
     from textevolve.runs.memory_evaluation import Plan, Survey
     from textevolve.runs.memory_records import Collection
     from textevolve.runs.spec import MeasurementSpec
@@ -141,17 +142,18 @@ def _show_estimate(task: _Task, spec: MeasurementSpec, settings: Settings) -> No
 
 def _execute(task: _Task, spec: MeasurementSpec, settings: Settings) -> int:
     """Measure, show and write what was found, and return the exit code."""
-    from textevolve.runs.memory_evaluation import begin_memory_evaluation
+    from textevolve.runs.memory_evaluation import begin_memory_evaluation, find_system
     from textevolve.runs.memory_records import Collection
     from textevolve.store.repository import open_store
 
+    system = find_system(task.plan, settings)
     with open_store(settings.store) as store:
         begun, survey = begin_memory_evaluation(store, spec, task.data, task.plan, name=task.name)
         _tell_malformed(task.data, survey)
         with ExitStack() as stack:
             collected, interrupted = Collection(_open_records(task.output, stack)), False
             try:
-                asked = _work(task, store, begun, survey, settings, collected)
+                asked = _work(task, store, begun, survey, system, settings, collected)
             except KeyboardInterrupt:
                 asked, interrupted = True, True
         whole = not interrupted and not collected.skipped
@@ -176,6 +178,7 @@ def _work(
     store: Store,
     begun: RunRecord,
     survey: Survey,
+    system: MemorySystem | None,
     settings: Settings,
     collected: Collection,
 ) -> bool:
@@ -214,7 +217,7 @@ def _work(
                 progress.total = (progress.total or 0) + event.value
 
         found = do_memory_evaluation(
-            store, begun, task.data, plan, survey, settings, task.limits, hear
+            store, begun, task.data, plan, survey, system, settings, task.limits, hear
         )
         with closing(sync.iterate(found)) as items:
             for item in items:

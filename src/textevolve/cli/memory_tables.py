@@ -9,7 +9,14 @@ from typing import TYPE_CHECKING, Any
 from rich.console import Console
 from rich.text import Text
 
-from textevolve.cli.drawing import Column, draw_columns, draw_facts, open_console, safe
+from textevolve.cli.drawing import (
+    Column,
+    draw_columns,
+    draw_facts,
+    fit_columns,
+    open_console,
+    safe,
+)
 from textevolve.export import wording
 from textevolve.export.memory_page import (
     TITLES,
@@ -30,6 +37,7 @@ if TYPE_CHECKING:
     from textevolve.store.runs import RunRecord
 
 REASONS_SHOWN = 10
+LABEL_ROOM = 26
 
 
 def print_evaluation(
@@ -51,7 +59,7 @@ def print_evaluation(
     for name, why in notes:
         console.print(Text.assemble((f"{name}: ", "yellow"), why))
     if reason := why_no_interval(rows):
-        console.print(safe(f"Without intervals: {reason}", "dim"))
+        console.print(safe(f"Where there is no interval: {reason}", "dim"))
     for line in failure_lines(collected):
         console.print(safe(line, "red"))
     console.print(draw_facts((name, safe(value)) for name, value in facts.items() if value))
@@ -151,7 +159,7 @@ def _draw_differences(rows: Sequence[tuple[str, DifferencePair]], width: int) ->
     def signed(value: float | None) -> str:
         return "–" if value is None else f"{value:+.3f}"
 
-    columns = [
+    both = [
         Column("first", [Text(wording.figure(pair.all.first, 3)) for _, pair in rows]),
         Column("second", [Text(wording.figure(pair.all.second, 3)) for _, pair in rows]),
         Column(
@@ -159,7 +167,9 @@ def _draw_differences(rows: Sequence[tuple[str, DifferencePair]], width: int) ->
             [Text(signed(p.all.difference), "bold" if p.all.clear else "") for _, p in rows],
         ),
         Column("95 %", [Text(interval(pair, "all")) for _, pair in rows]),
+    ]
+    valid = [
         Column("valid only", [Text(signed(pair.valid.difference)) for _, pair in rows]),
         Column("95 %", [Text(interval(pair, "valid")) for _, pair in rows]),
     ]
-    return draw_columns([safe(title) for title, _ in rows], columns, width)
+    return fit_columns([safe(title) for title, _ in rows], [both, valid], width, LABEL_ROOM)

@@ -99,7 +99,8 @@ def type_rows(figures: Figures) -> list[Row]:
         Row(f"{type}: {TITLES[name]}", pairs[name])
         for type, pairs in figures.by_type.items()
         for name in TYPE_SHOWN
-        if _known(pairs[name])
+        # Of all points: half of it is missing where integrity is not measured.
+        if _known(pairs[name]) and (name != "memory_accuracy" or _known(pairs["recall"]))
     ]
 
 
@@ -118,7 +119,7 @@ def why_no_interval(rows: Sequence[Row]) -> str:
     """The reasons why figures that are there have no interval, each once."""
     figures = [figure for row in rows for figure in (row.pair.all, row.pair.valid)]
     reasons = [f.reason for f in figures if f.value is not None and f.reason]
-    return "; ".join(dict.fromkeys(reasons))
+    return "; ".join(dict.fromkeys(reason.removeprefix("no interval: ") for reason in reasons))
 
 
 def write_memory_page(

@@ -152,8 +152,8 @@ def _sum_up(
         if plan.judge is not None:
             used += _by_evaluator(task, asked, spec, plan.judge, price_of, longest=longest)
             continue
-        names = (task, "marks", "request")
-        bare = sum(len(judging.prompt(name).render()) for name in names)
+        said = [judging.prompt(task).render(), judging.prompt("marks").render()]
+        bare = len("".join(said) + judging.prompt("request").render(task=task))
         bare += FENCE * len((*SHARED[task], *OWN[task]))
         length = judging.MAX_TOKENS if longest else SHORT_ANSWER
         times = 2 if longest else 1
@@ -185,7 +185,7 @@ def _by_evaluator(
     """As often as what the judge takes for a subject of the mean size."""
     names = (*SHARED[task], *OWN[task])
     size = asked.characters // asked.number
-    texts = {name: "" for name in names} | {names[0]: "x" * max(1, size)}
+    texts = dict.fromkeys(names, "") | {names[0]: "x" * max(1, size)}
     subject = Subject(task, "", 0, 0, texts)
     used = Usage()
     for question in (task, *(("included",) if task == "accuracy" else ())):

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
+import logging
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator, Mapping
-from contextlib import aclosing
+from contextlib import AsyncExitStack, aclosing
 from dataclasses import asdict, dataclass, field, replace
 from itertools import islice
 from typing import TypeAlias
@@ -21,6 +22,7 @@ from textevolve.events import Listener, silence
 from textevolve.llm.journal import Entry, Journal
 from textevolve.llm.meter import Meter
 from textevolve.llm.model import Model, Response
+from textevolve.llm.refusals import one_line
 from textevolve.memory_eval.answering import answer_question
 from textevolve.memory_eval.choosing import choose
 from textevolve.memory_eval.dataset import Malformed, read_users
@@ -30,7 +32,7 @@ from textevolve.memory_eval.judgement import Judgement, Subject, Task
 from textevolve.memory_eval.judging import judge_subject, prompts_version
 from textevolve.memory_eval.recorded import RECORDED, Kept, read_recorded
 from textevolve.memory_eval.subjects import Piece, Timed, Unanswered, with_answer
-from textevolve.memory_eval.system import Capabilities
+from textevolve.memory_eval.system import Capabilities, MemorySystem
 from textevolve.memory_eval.systems.finding import open_system
 from textevolve.runs.improving import Means, models_used, open_means
 from textevolve.runs.spec import MeasurementSpec, specify_measurement
@@ -173,61 +175,81 @@ def begin_memory_evaluation(
     return take_in(store, spec, users(), name=name, source=path), survey
 
 
+def find_system(plan: Plan, settings: Settings) -> MemorySystem | None:
+    """The system that is measured, opened; None where results were recorded.
+
+    Raises:
+        InputError: there is no such system. SettingsError: something that it needs is missing.
+    """
+    return None if plan.system == RECORDED else open_system(plan.system, settings)
+
+
 async def do_memory_evaluation(
     store: Store,
     run: RunRecord,
     path: str,
     plan: Plan,
     survey: Survey,
+    system: MemorySystem | None,
     settings: Settings,
     limits: Limits = Limits(),
     listener: Listener = silence,
 ) -> AsyncGenerator[NotMeasured | Judgement | Timed]:
     """First what cannot be measured, then judgements and times as they come, in no order.
 
+    `system`: what `find_system` gives; it is closed at the end.
+
     Raises:
-        InputError: there is no such system, or the data has changed since the run was begun.
+        InputError: the data has changed since the run was begun.
         FatalModelError: no call can succeed; what was answered is kept.
         StoreError: the journal cannot be written, or another process works on this run.
     """
     journal = store.journal(run.id)
     if plan.fresh:
         journal = _Salted(journal, plan.fresh)
-    async with open_means(store, run, settings, limits, listener, journal) as means:
-        judge = _open_judge(plan, means)
-        system = None if plan.system == RECORDED else open_system(plan.system)
-        stopped = asyncio.Event()
-        try:
-            yield _not_measured(survey, None if system is None else system.capabilities)
+    async with AsyncExitStack() as stack:
+        if system is not None:
+            stack.push_async_callback(_close, system)
+        means = await stack.enter_async_context(
+            open_means(store, run, settings, limits, listener, journal)
+        )
+        judge, stopped = _open_judge(plan, means), asyncio.Event()
+        yield _not_measured(survey, None if system is None else system.capabilities)
 
-            def produce(numbered: tuple[int, User]) -> AsyncGenerator[Piece]:
-                number, user = numbered
-                if system is None:
-                    return _until(stopped, _read(user, survey.kept))
-                key = f"{run.id}-{run.fingerprint[:8]}-{number}"
-                return _until(stopped, feed(user, key, system, plan.system, journal, listener))
+        def produce(numbered: tuple[int, User]) -> AsyncGenerator[Piece]:
+            number, user = numbered
+            if system is None:
+                return _until(stopped, _read(user, survey.kept))
+            key = f"{run.id}-{run.fingerprint[:8]}-{number}"
+            return _until(stopped, feed(user, key, system, plan.system, journal, listener))
 
-            async def work(piece: Piece) -> tuple[Judgement | Timed, ...]:
-                return await _settle(piece, _answering(run, means), judge, plan.seed)
+        async def work(piece: Piece) -> tuple[Judgement | Timed, ...]:
+            return await _settle(piece, _answering(run, means), judge, plan.seed)
 
-            stream = pipe(
-                _users(store, run, path, plan),
-                produce,
-                work,
-                sources_in_flight=min(USERS_IN_FLIGHT, means.in_flight),
-                in_flight=means.in_flight,
-            )
-            async with aclosing(stream) as found:
-                async for results in found:
-                    for result in results:
-                        if _skipped(result):
-                            stopped.set()
-                        yield result
-        finally:
-            if system is not None:
-                await system.aclose()
+        stream = pipe(
+            _users(store, run, path, plan),
+            produce,
+            work,
+            sources_in_flight=min(USERS_IN_FLIGHT, means.in_flight),
+            in_flight=means.in_flight,
+        )
+        async with aclosing(stream) as found:
+            async for results in found:
+                for result in results:
+                    if _skipped(result):
+                        stopped.set()
+                    yield result
         if not stopped.is_set():
             store.finish_run(run.id, "finished")
+
+
+async def _close(system: MemorySystem) -> None:
+    """What is judged is judged, whatever a system does when it is let go."""
+    try:
+        await system.aclose()
+    except Exception as error:  # noqa: BLE001  it is told, and nothing hangs on it
+        said = one_line(f"{type(error).__name__}: {error}")
+        logging.getLogger("textevolve").warning("%s: cannot be closed: %s", system.name, said)
 
 
 def _users(store: Store, run: RunRecord, path: str, plan: Plan) -> Iterator[tuple[int, User]]:
