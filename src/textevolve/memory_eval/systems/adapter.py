@@ -121,7 +121,8 @@ def _whole(text: str) -> str:
 
 
 def _kind(given: Any) -> str:
-    return "nothing" if given is None else f"a {type(given).__name__}"
+    name = type(given).__name__
+    return "nothing" if given is None else f"{'an' if name[0] in 'aeiou' else 'a'} {name}"
 
 
 def _run(method: Callable[..., Any], arguments: tuple[Any, ...]) -> Any:

@@ -1,0 +1,307 @@
+"""Memory systems by name: the baselines, and the user's own, whatever they return."""
+
+import asyncio
+import importlib.metadata
+import sys
+import threading
+
+import pytest
+
+from textevolve.errors import AnswerError, InputError, UnavailableError
+from textevolve.memory_eval.dialogues import DialogueTurn
+from textevolve.memory_eval.system import Capabilities
+from textevolve.memory_eval.systems.adapter import Adapted, read_memories
+from textevolve.memory_eval.systems.finding import GROUP, describe_systems, open_system
+
+pytestmark = pytest.mark.usefixtures("home")
+
+TURNS = [
+    DialogueTurn("user", "I moved to Lyon.", "Jan 06, 2025, 09:00:00"),
+    DialogueTurn("assistant", "Good to know."),
+]
+SHOWN = ("[Jan 06, 2025, 09:00:00] user: I moved to Lyon.", "assistant: Good to know.")
+
+
+class Async:
+    """Everything async, and every flag said."""
+
+    name = "mine 1.0"
+    capabilities = Capabilities(answers=True, durable=True)
+    closed = False
+
+    async def add(self, dialogue, user):
+        return [f"{user} said {turn.content}" for turn in dialogue]
+
+    async def search(self, query, user, limit):
+        return [f"{query} {n}" for n in range(limit + 5)]
+
+    async def answer(self, question, memories):
+        return f"{question} {len(memories)}"
+
+    async def aclose(self):
+        type(self).closed = True
+
+
+class Plain:
+    """No async method, and only what has to be there."""
+
+    def __init__(self):
+        self.threads = set()
+
+    def add(self, dialogue, user):
+        self.threads.add(threading.get_ident())
+        return [turn.content for turn in dialogue]
+
+
+def make_plain():
+    return Plain()
+
+
+def make_nothing():
+    return None
+
+
+def make_trouble():
+    raise RuntimeError("no database\nat all")
+
+
+async def make_async():
+    return Plain()
+
+
+READY = Plain()
+
+
+async def test_none_takes_nothing_and_finds_nothing():
+    system = open_system("none")
+    assert system.name == "none"
+    assert system.capabilities == Capabilities()
+    assert await system.add(TURNS, "u") == ()
+    assert await system.search("Where?", "u", 10) == ()
+    with pytest.raises(AnswerError):
+        await system.answer("Where?", ())
+    await system.aclose()
+
+
+async def test_context_keeps_every_turn_of_each_user_whatever_the_limit():
+    system = open_system("context")
+    assert system.capabilities == Capabilities(extracts=False)
+    assert await system.add(TURNS, "u") == ()
+    await system.add(TURNS[:1], "u")
+    await system.add(TURNS[1:], "v")
+    assert await system.search("Where?", "u", 1) == (*SHOWN, SHOWN[0])
+    assert await system.search("Where?", "v", 1) == (SHOWN[1],)
+    assert await system.search("Where?", "w", 1) == ()
+    await system.aclose()
+
+
+async def test_context_keeps_the_last_turns():
+    system = open_system("context:last=2")
+    assert system.name == "context:last=2"
+    for _ in range(3):
+        await system.add(TURNS, "u")
+    assert await system.search("", "u", 9) == SHOWN
+
+
+@pytest.mark.parametrize("spec", ["context:", "context:last", "context:last=0", "context:5"])
+def test_a_context_that_cannot_be(spec):
+    with pytest.raises(InputError, match="context:last=N"):
+        open_system(spec)
+
+
+async def test_a_system_of_the_users_own():
+    system = open_system(f"{__name__}:Async")
+    assert system.name == "mine 1.0"
+    assert system.capabilities == Capabilities(answers=True, durable=True)
+    assert await system.add(TURNS, "u") == ("u said I moved to Lyon.", "u said Good to know.")
+    assert await system.search("q", "u", 2) == ("q 0", "q 1")
+    assert await system.answer("Where?", ("a", "b")) == "Where? 2"
+    await system.aclose()
+    assert Async.closed
+
+
+@pytest.mark.parametrize("attribute", ["Plain", "make_plain", "READY"])
+async def test_plain_methods_run_in_one_thread_beside_ours(attribute):
+    system = open_system(f"{__name__}:{attribute}")
+    assert system.name == f"{__name__}:{attribute}"
+    assert system.capabilities == Capabilities(searches=False)
+    adding = [system.add(TURNS[:1], str(n)) for n in range(20)]
+    assert await asyncio.gather(*adding) == [("I moved to Lyon.",)] * 20
+    assert isinstance(system, Adapted)
+    threads = system._made.threads
+    assert len(threads) == 1
+    assert threading.get_ident() not in threads
+    await system.aclose()
+
+
+async def test_a_file_and_an_entry_point(tmp_path, monkeypatch):
+    (tmp_path / "own.py").write_text("class Own:\n    def add(self, d, user):\n        return []\n")
+    assert (await open_system(f"{tmp_path}/own.py:Own").add(TURNS, "u")) == ()
+    point = importlib.metadata.EntryPoint("mine", f"{__name__}:Async", GROUP)
+    monkeypatch.setattr(
+        "textevolve.memory_eval.systems.finding.entry_points",
+        lambda group, name=None: [point] if group == GROUP and name in (None, "mine") else [],
+    )
+    assert open_system("mine").name == "mine 1.0"
+    assert describe_systems()["mine"] == f"installed: {__name__}:Async"
+    with pytest.raises(InputError, match="did you mean 'mine'"):
+        open_system("mien")
+
+
+@pytest.mark.parametrize(
+    ("spec", "said"),
+    [
+        ("contxt", "no memory system 'contxt'; did you mean 'context'?"),
+        ("mem1:config.yaml", "did you mean 'mem0'?"),
+        ("zebra", "there are none, context, http, mem0, recorded, MODULE:ATTRIBUTE"),
+        ("", "no memory system ''"),
+        ("recorded", "no system to feed"),
+        ("no_such_module:Thing", "there is no module 'no_such_module'"),
+        (f"{__name__}:Missing", "has no attribute 'Missing'"),
+        (f"{__name__}:make_nothing", "it has no method add"),
+        (f"{__name__}:make_trouble", "RuntimeError: no database at all"),
+        (f"{__name__}:make_async", "neither a memory system nor a plain function"),
+        (f"{__name__}:TURNS", "neither a memory system nor a plain function"),
+        ("nowhere.py:Own", "nowhere.py: there is no such file"),
+        ("http:", "address is not of the form"),
+        ("http:ftp://host", "address is not of the form"),
+    ],
+)
+def test_what_names_no_system_says_so_in_a_line(spec, said):
+    with pytest.raises(InputError) as caught:
+        open_system(spec)
+    assert said in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_a_module_that_cannot_be_loaded(tmp_path, monkeypatch):
+    (tmp_path / "broken_memory.py").write_text("1 / 0\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    for spec in ("broken_memory:X", f"{tmp_path}/broken_memory.py:X"):
+        with pytest.raises(InputError, match="ZeroDivisionError"):
+            open_system(spec)
+    sys.modules.pop("broken_memory", None)
+
+
+@pytest.mark.parametrize(
+    ("given", "texts"),
+    [
+        ([], ()),
+        (("a", "b"), ("a", "b")),
+        (["a", " ", ""], ("a",)),
+        ([{"memory": "a", "score": 0.5}, {"text": "b"}], ("a", "b")),
+        ({"results": [{"memory": "a"}]}, ("a",)),
+        ({"memories": ["a"]}, ("a",)),
+        (["half \ud83d"], ("half ?",)),
+    ],
+)
+def test_memories_in_the_forms_they_come_in(given, texts):
+    assert read_memories(given, "it") == texts
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        (None, "gave nothing, not a list of texts"),
+        ("a text", "gave a str, not a list of texts"),
+        (b"bytes", "gave a bytes, not"),
+        (7, "gave an int, not"),
+        ({"other": ["a"]}, "gave a dict, not"),
+        ({"memories": None}, "gave nothing, not"),
+        ({"a", "b"}, "gave a set, not"),
+        (["a", 7], "number 2 of its list is an int, not a text"),
+        ([None], "number 1 of its list is nothing, not a text"),
+        ([{"id": 1}], "number 1 of its list is a dict, not a text"),
+        ([{"memory": 5}], "number 1 of its list is an int, not a text"),
+    ],
+)
+async def test_what_is_no_list_of_memories_is_a_failure_and_never_none(given, said):
+    class Odd:
+        async def add(self, dialogue, user):
+            return given
+
+        def search(self, query, user, limit):
+            return given
+
+        def answer(self, question, memories):
+            return given
+
+    system = Adapted(Odd(), "odd", 10)
+    with pytest.raises(AnswerError, match="odd: add: ") as caught:
+        await system.add(TURNS, "u")
+    assert said in str(caught.value)
+    with pytest.raises(AnswerError, match="odd: search: "):
+        await system.search("q", "u", 3)
+    if not isinstance(given, str):
+        with pytest.raises(AnswerError, match="odd: answer: gave "):
+            await system.answer("q", ())
+    await system.aclose()
+
+
+async def test_a_system_that_cannot_say_what_it_took_may_return_nothing():
+    class Silent:
+        def __init__(self):
+            self.capabilities = {"extracts": False, "durable": True}
+
+        def add(self, dialogue, user):
+            pass
+
+        def search(self, query, user, limit):
+            return []
+
+    system = Adapted(Silent(), "silent", 10)
+    assert system.capabilities == Capabilities(extracts=False, durable=True)
+    assert await system.add(TURNS, "u") == ()
+    await system.aclose()
+
+
+@pytest.mark.parametrize("error", [ValueError("no"), StopIteration(3), SystemExit("bye")])
+async def test_what_a_system_raises_ends_its_operation_alone(error):
+    class Raising:
+        def add(self, dialogue, user):
+            raise error
+
+    system = Adapted(Raising(), "raising", 10)
+    with pytest.raises((ValueError, AnswerError), match=r"no|StopIteration: 3|SystemExit: bye"):
+        await system.add(TURNS, "u")
+    await system.aclose()
+
+
+async def test_a_system_that_never_answers_is_given_up():
+    class Slow:
+        async def add(self, dialogue, user):
+            await asyncio.sleep(3600)
+
+    system = Adapted(Slow(), "slow", 0.01)
+    with pytest.raises(UnavailableError, match=r"slow: add: no answer in 0\.01 s"):
+        await system.add(TURNS, "u")
+    await system.aclose()
+
+
+async def test_a_time_out_of_its_own_is_no_deadline_of_ours():
+    class Late:
+        async def add(self, dialogue, user):
+            raise TimeoutError("its own")
+
+    system = Adapted(Late(), "late", 60)
+    with pytest.raises(TimeoutError, match="its own"):
+        await system.add(TURNS, "u")
+    await system.aclose()
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"capabilities": 7},
+        {"capabilities": {"flies": True}},
+        {"capabilities": {"durable": "yes"}},
+        {"capabilities": {"searches": True}},
+        {"capabilities": Capabilities(searches=False, answers=True)},
+        {"search": "a text"},
+        {"add": None},
+    ],
+)
+def test_a_system_that_contradicts_itself_is_refused(wrong):
+    made = type("Wrong", (), {"add": lambda self, dialogue, user: [], **wrong})()
+    with pytest.raises(InputError, match="wrong: "):
+        Adapted(made, "wrong", 10)
