@@ -158,10 +158,18 @@ def write_history(history: History, path: str | Path, episode: str = "1") -> int
 
 def write_episodes(episodes: Iterable[Episode], file: IO[bytes]) -> int:
     """Write a header and a line for each node to an open file; gives the number of nodes."""
+    write_header(file)
+    return sum(write_episode(episode, file) for episode in episodes)
+
+
+def write_header(file: IO[bytes]) -> None:
     file.write(encode_line(HEADER))
+
+
+def write_episode(episode: Episode, file: IO[bytes]) -> int:
+    """The lines of one episode; gives the number of nodes."""
     number = 0
-    for episode in episodes:
-        for step, item in episode.nodes:
-            file.write(encode_line(describe_node(episode.id, step, item)))
-            number += 1
+    for step, item in episode.nodes:
+        file.write(encode_line(describe_node(episode.id, step, item)))
+        number += 1
     return number

@@ -12,6 +12,8 @@ import secrets
 import threading
 from contextlib import AsyncExitStack
 from pathlib import Path
+from types import TracebackType
+from typing import Self
 
 from textevolve.engine.sync import BackgroundLoop
 from textevolve.errors import InputError
@@ -57,7 +59,7 @@ class StandingJudge:
     def _start(self) -> BackgroundLoop:
         with self._guard:
             if self._closed:
-                raise InputError(f"the judge '{self.judge}' is closed; make a new metric")
+                raise InputError(f"the judge '{self.judge}' is closed; make a new one")
             if self._loop is None:
                 self._loop = BackgroundLoop().__enter__()
                 atexit.register(self.close)
@@ -85,6 +87,17 @@ class StandingJudge:
             stack.callback(store.finish_run, run.id, "finished")
             self._stack = stack.pop_all()
         return self._chosen.open(means)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
 
     def close(self) -> None:
         """Let go of models and store. Twice is once."""

@@ -1,0 +1,51 @@
+"""Judges that stay open, for evaluators of nodes, and keeping what a monitor has watched."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from textevolve.node_eval.history import History
+from textevolve.runs.nodes import keep_history as keep_in
+from textevolve.runs.standing import StandingJudge
+from textevolve.settings import Settings, read_settings
+from textevolve.store.repository import open_store
+from textevolve.wiring import Limits
+
+
+def judge(
+    spec: str,
+    *,
+    model: str | None = None,
+    store: str | Path | None = None,
+    settings: Settings | None = None,
+    limits: Limits = Limits(),
+) -> StandingJudge:
+    """An evaluator by its spec, such as "probe+rules", that can be awaited on any thread and loop.
+
+    It is opened with its first case, and stays open until `close`: use `with`, or leave it to the
+    end of the program. What it is asked is kept in the store; the same again costs nothing.
+
+    Raises:
+        InputError: there is no such judge, or it only compares texts with each other.
+    """
+    settings = settings or read_settings({"model": model, "store": store})[0]
+    return StandingJudge(spec, settings, Path(store or settings.store), model=model, limits=limits)
+
+
+def keep_history(
+    history: History,
+    *,
+    name: str = "",
+    episode: str = "1",
+    store: str | Path | None = None,
+    settings: Settings | None = None,
+) -> str:
+    """Keep the history of a monitor as a run, with what its evaluators have said so far; gives the
+    run's id, for `textevolve nodes show`. Drain the monitor first.
+
+    Raises:
+        InputError: no node has run. StoreError: it cannot be kept.
+    """
+    settings = settings or read_settings({"store": store})[0]
+    with open_store(Path(store or settings.store)) as opened:
+        return keep_in(opened, history, name, episode=episode).id
