@@ -15,7 +15,7 @@ from typing import Any, cast
 from textevolve.errors import InputError
 from textevolve.evaluation import EvaluationResult, Failure
 from textevolve.node_eval.history import History
-from textevolve.node_eval.instructions import Instruction
+from textevolve.node_eval.instructions import Instruction, read_instruction
 from textevolve.node_eval.snapshots import SnapshotLimits, take_snapshot
 
 Outcome = EvaluationResult | Failure
@@ -122,17 +122,12 @@ def read_targets(evaluator: Any) -> frozenset[Instruction] | None:
         return None
     if isinstance(given, Instruction | str):
         given = (given,)
-    found: set[Instruction] = set()
     try:
-        for one in given:
-            # ArbiterOS's own enum, and any other with the same names, will do.
-            found.add(Instruction(one if isinstance(one, Instruction | str) else one.name))
-    except (TypeError, ValueError, AttributeError):
-        raise InputError(
-            f"evaluator '{evaluator.name}': target_instructions must be instruction types such as"
-            f" GENERATE, not {_show(given)}"
-        ) from None
-    return frozenset(found)
+        read = [read_instruction(one) for one in given]
+    except (InputError, TypeError) as error:
+        said = str(error) if isinstance(error, InputError) else "must be a list of instructions"
+        raise InputError(f"evaluator '{evaluator.name}': target_instructions: {said}") from None
+    return frozenset(one for one in read if one is not None)
 
 
 def check_outcome(outcome: object, limits: SnapshotLimits) -> Outcome:

@@ -7,7 +7,9 @@ is `GENERATE`, and `target_instructions=Cognitive` means all three.
 from __future__ import annotations
 
 from enum import Enum
-from typing import NamedTuple
+from typing import Any, NamedTuple
+
+from textevolve.errors import InputError
 
 
 class Instruction(Enum):
@@ -157,3 +159,19 @@ FAMILIES: dict[str, tuple[Instruction, ...]] = {
     "Social": Social,
     "Affective": Affective,
 }
+
+
+def read_instruction(given: Any) -> Instruction | None:
+    """An instruction, its name, or a member of that name of another library's enum; None stays.
+
+    Raises:
+        InputError: there is no such instruction type.
+    """
+    if given is None or isinstance(given, Instruction):
+        return given
+    name = given if isinstance(given, str) else getattr(given, "name", None)
+    try:
+        return Instruction(name)
+    except ValueError:
+        known = ", ".join(one.name for one in Instruction)
+        raise InputError(f"no instruction type {str(given)[:40]!r}; there are: {known}") from None

@@ -12,25 +12,31 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Hashable, Iterable, Mapping
+from collections.abc import Generator, Hashable, Iterable, Mapping
+from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass
 from time import perf_counter, time
 from typing import TYPE_CHECKING, Any, Literal, TypeVar, cast
+from weakref import finalize
 
 from textevolve.errors import InputError
 from textevolve.evaluation import EvaluationResult, Failure
 from textevolve.node_eval.background import Background, describe_error, is_slow
 from textevolve.node_eval.evaluators import NodeEvaluator, check_evaluator, read_targets
 from textevolve.node_eval.history import History, HistoryItem
-from textevolve.node_eval.instructions import Instruction
+from textevolve.node_eval.instructions import Instruction, read_instruction
 from textevolve.node_eval.lanes import Job, evaluating
+from textevolve.node_eval.scopes import NodeScope
 from textevolve.node_eval.snapshots import SnapshotLimits, take_snapshot
 
 if TYPE_CHECKING:
     from textevolve.node_eval.langgraph import LangGraphHandler
 
+ERROR_KEPT = 300
 Graph = TypeVar("Graph")
 log = logging.getLogger("textevolve.node_eval")
+_superstep: ContextVar[object | None] = ContextVar("superstep", default=None)
 
 
 @dataclass(slots=True, eq=False)
@@ -43,9 +49,37 @@ class OpenNode:
     step: Hashable | None
     path: tuple[str, ...]
     timestamp: float
+    ignored: bool
     began: float
-    ignored: bool = False
     item: HistoryItem | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Feedback:
+    """What the evaluators said of a node. `results`: by the evaluator's name, those that are there
+    by now. `error`: how the node itself failed."""
+
+    node: str
+    results: Mapping[str, EvaluationResult | Failure]
+    error: str | None = None
+
+    @property
+    def passed(self) -> bool | None:
+        """Whether every score passed; None where there is no score."""
+        scored = [one.passed for one in self.results.values() if isinstance(one, EvaluationResult)]
+        return all(scored) if scored else None
+
+    @property
+    def text(self) -> str:
+        """A line for each evaluator that the node did not pass, to be shown to whoever tries again;
+        empty where there is none."""
+        lines = [f"{self.node}: {self.error}"] if self.error else []
+        lines += [
+            f"{name}: {one.feedback or 'not passed'}"
+            for name, one in self.results.items()
+            if isinstance(one, EvaluationResult) and not one.passed
+        ]
+        return "\n".join(lines)
 
 
 class Monitor:
@@ -70,14 +104,22 @@ class Monitor:
         timeout: float = 30.0,
         side_by_side: int = 8,
     ) -> None:
+        _check_whole("queue_size", queue_size)
+        _check_whole("side_by_side", side_by_side)
+        if when_full not in ("drop", "wait"):
+            raise InputError(f"when_full must be 'drop' or 'wait', not {when_full!r}")
+        if isinstance(timeout, bool) or not 0 < timeout < float("inf"):
+            raise InputError(f"the timeout must be seconds above 0, not {timeout!r}")
         self.history = History()
         self.limits = limits = limits or SnapshotLimits()
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()  # a generator may be collected, and end, within
         self._steps: dict[Hashable, int] = {}
         self._last: dict[str, Job] = {}
         self._order = 0
         self._evaluators: tuple[NodeEvaluator, ...] = ()
         self._plans: dict[Instruction | None, tuple[tuple[NodeEvaluator, ...], ...]] = {}
+        self.faults = 0
+        """Nodes that could not be handed to their evaluators, by a fault in here."""
         self._background = Background(
             limits=limits,
             queue_size=queue_size,
@@ -85,6 +127,9 @@ class Monitor:
             timeout=timeout,
             side_by_side=side_by_side,
         )
+        finalize(self, self._background.retire).atexit = False
+        if not isinstance(evaluators, Iterable):  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise InputError("evaluators must be a list, even of one")
         for evaluator in evaluators:
             self.add(evaluator)
 
@@ -122,6 +167,32 @@ class Monitor:
 
         return LangGraphHandler(self, instructions)
 
+    def node(
+        self,
+        instruction: Instruction | str | None = None,
+        *,
+        name: str | None = None,
+        input_state: Any = None,
+        step: Hashable | None = None,
+    ) -> NodeScope:
+        """A decorator of a function, a coroutine function or a generator of either kind; or a
+        context manager, of which `as node` has an `output` to set.
+
+        Raises:
+            InputError: there is no such instruction type.
+        """
+        return NodeScope(self, read_instruction(instruction), name, input_state, step)
+
+    @contextmanager
+    def superstep(self) -> Generator[None]:
+        """Nodes that begin inside, in this task or thread and in those started from it with its
+        context (`asyncio.gather`, `asyncio.to_thread`), ran side by side."""
+        token = _superstep.set(object())
+        try:
+            yield
+        finally:
+            _superstep.reset(token)
+
     def begin(
         self,
         name: str,
@@ -133,50 +204,55 @@ class Monitor:
         timestamp: float | None = None,
     ) -> OpenNode:
         """A node begins. Nodes whose `step` is equal, and not None, stand in one superstep. Raises
-        nothing."""
+        nothing, as `end`, `fail` and `interrupt`."""
         return OpenNode(
-            name=name,
-            instruction=instruction,
-            input_state=take_snapshot(input_state, self.limits),
-            step=step,
-            path=path,
-            timestamp=time() if timestamp is None else timestamp,
-            began=perf_counter(),
-            ignored=evaluating.get(),
+            name,
+            instruction,
+            take_snapshot(input_state, self.limits),
+            _superstep.get() if step is None else step,
+            path,
+            time() if timestamp is None else timestamp,
+            evaluating.get(),
+            perf_counter(),
         )
 
     def end(self, node: OpenNode, output_state: Any, *, tokens: int | None = None) -> HistoryItem:
-        """The node ended well. Raises nothing."""
-        return self._close(node, output_state, tokens=tokens)
+        """The node ended well."""
+        if node.item is not None:
+            return node.item
+        seconds = perf_counter() - node.began
+        return self._close(node, seconds, take_snapshot(output_state, self.limits), tokens)
 
     def fail(
         self, node: OpenNode, error: BaseException, *, tokens: int | None = None
     ) -> HistoryItem:
-        """The node raised. Raises nothing."""
-        return self._close(node, None, tokens=tokens, error=describe_error(error))
+        """The node raised."""
+        seconds = perf_counter() - node.began
+        return self._close(node, seconds, None, tokens, describe_error(error))
 
     def interrupt(self, node: OpenNode, reason: Any, *, tokens: int | None = None) -> HistoryItem:
-        """The node waits for something from outside, and will be run again. Raises nothing."""
-        said = str(take_snapshot(reason, self.limits))[:300]
-        return self._close(node, None, tokens=tokens, error=said, interrupted=True)
+        """The node waits for something from outside, and may be run again; or it was cancelled."""
+        seconds = perf_counter() - node.began
+        said = str(take_snapshot(reason, self.limits))[:ERROR_KEPT]
+        return self._close(node, seconds, None, tokens, said, interrupted=True)
 
     def _close(
         self,
         node: OpenNode,
-        output_state: Any,
-        *,
-        tokens: int | None = None,
+        seconds: float,
+        output: Any,
+        tokens: int | None,
         error: str | None = None,
+        *,
         interrupted: bool = False,
     ) -> HistoryItem:
         if node.item is not None:
             return node.item
-        seconds = perf_counter() - node.began
         item = node.item = HistoryItem(
             node.timestamp,
             node.instruction,
             node.input_state,
-            take_snapshot(output_state, self.limits),
+            output,
             node=node.name,
             path=node.path,
             seconds=seconds,
@@ -186,16 +262,19 @@ class Monitor:
         )
         if node.ignored:
             return item
-        with self._lock:
-            job = self._place(item, node.step)
-        quick, slow = self._plans.get(node.instruction) or self._plan(node.instruction)
-        if error is not None:
-            why = Failure(
-                "skipped", "the node was interrupted" if interrupted else "the node failed"
-            )
-            item.evaluation_results = {one.name: why for one in (*quick, *slow)}
-        elif quick or slow:
-            self._background.put(job, quick, slow)
+        try:
+            with self._lock:
+                job = self._place(item, node.step)
+            quick, slow = self._plans.get(node.instruction) or self._plan(node.instruction)
+            if error is not None:
+                said = "the node was interrupted" if interrupted else "the node failed"
+                why = Failure("skipped", said)
+                item.evaluation_results = {one.name: why for one in (*quick, *slow)}
+            elif quick or slow:
+                self._background.put(job, quick, slow)
+        except Exception as fault:  # noqa: BLE001  the agent must not suffer from its monitor
+            self.faults += 1
+            log.warning("node '%s' is not judged: %s", node.name, describe_error(fault))
         return item
 
     def _place(self, item: HistoryItem, step: Hashable | None) -> Job:
@@ -243,14 +322,26 @@ class Monitor:
         """How many nodes still wait for the outcome of an evaluator."""
         return self._background.pending
 
-    def last_feedback(self, node: str) -> dict[str, EvaluationResult | Failure]:
-        """What evaluators said of the node of this name that ended last, by their names; empty
-        where none has. Quick ones are waited for, those in the background are not: see `drain`."""
-        job = self._last.get(node)
+    def last_feedback(self, node: str) -> Feedback | None:
+        """What evaluators said of the node of this name that ended last; None where none has.
+
+        The quick ones are waited for. Those in the background are not: `drain` before, where what
+        they say is wanted.
+        """
+        with self._lock:
+            job = self._last.get(node)
         if job is None:
-            return {}
-        self._background.wait(lambda: job.awaited == 0, None)
-        return job.item.evaluation_results
+            return None
+        self._background.wait(lambda: job.awaited <= 0, None)
+        return Feedback(node, job.item.evaluation_results, job.item.error)
+
+    def take_history(self) -> History:
+        """The history so far, for keeping; a new one begins, as for the next episode. Evaluations
+        that are unfinished still arrive in the one that is returned."""
+        with self._lock:
+            taken, self.history = self.history, History()
+            self._steps, self._last = {}, {}
+        return taken
 
     async def drain(self, timeout: float | None = None) -> bool:
         """Wait until every evaluation has its outcome; False where the seconds ended before."""
@@ -263,3 +354,21 @@ class Monitor:
     def close(self, timeout: float | None = None) -> bool:
         """Drain, then end the threads. What ends later is recorded and not judged."""
         return self._background.close(timeout)
+
+    def __enter__(self) -> Monitor:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    async def __aenter__(self) -> Monitor:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.drain()
+        self.close()
+
+
+def _check_whole(name: str, value: object) -> None:
+    if not isinstance(value, int) or isinstance(value, bool) or value < 1:
+        raise InputError(f"{name} must be a whole number from 1 on, not {value!r}")

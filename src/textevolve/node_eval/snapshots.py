@@ -9,7 +9,7 @@ from __future__ import annotations
 import datetime
 import re
 from collections import deque
-from collections.abc import Iterable, Mapping, Set
+from collections.abc import Callable, Iterable, Mapping, Set
 from dataclasses import dataclass, field, is_dataclass
 from enum import Enum
 from itertools import islice
@@ -19,6 +19,11 @@ from typing import Any, cast
 from textevolve.errors import InputError
 
 MASK = "***"
+PYDANTIC = "__pydantic_fields__"
+_kind: Callable[[Any], type[Any]] = type
+_copy_dict: Callable[[Any], dict[Any, Any]] = cast(
+    Any, dict
+).copy  # not that of a class derived from dict
 _ATOMS = frozenset({bool, int, float, type(None)})
 _TEXTS = (datetime.date, datetime.time, datetime.timedelta, PurePath)
 _TEXT_NAMES = frozenset({"UUID", "Decimal", "Fraction"})
@@ -130,7 +135,7 @@ class _Snapshot:
         self.inside: set[int] = set()
 
     def copy(self, value: Any, depth: int) -> Any:
-        kind: type = type(value)
+        kind = _kind(value)
         if kind in _ATOMS:
             return value
         if kind is str:
@@ -144,7 +149,7 @@ class _Snapshot:
     def _container(self, value: Any, depth: int, copy: Any) -> Any:
         if depth >= self.limits.depth:
             return Description(f"<{_name(value)}: not kept, nested deeper than {depth}>")
-        if self.left <= 0:
+        if self.left <= 0 and value:
             return Description(f"<{_name(value)}: not kept, the state has too many items>")
         key = id(value)
         if key in self.inside:
@@ -159,48 +164,51 @@ class _Snapshot:
             self.inside.discard(key)
 
     def _dict(self, value: dict[Any, Any], depth: int) -> dict[Any, Any]:
-        # dict.copy is one step of the interpreter: another thread cannot change it meanwhile.
-        copied = dict.copy(value)
-        whole = len(copied)
-        if whole > self.limits.items or whole > self.left:
-            copied = dict(self._ends(copied.items(), whole))
+        whole, most = len(value), min(self.limits.items, self.left)
+        if whole > most:
+            last = list(islice(reversed(value.items()), most // 2))
+            copied: dict[Any, Any] = dict([*islice(value.items(), (most + 1) // 2), *last[::-1]])
+        else:  # in one step of the interpreter: no other thread can change it meanwhile
+            copied = _copy_dict(value)
         self.left -= len(copied)
         limits, longest = self.limits, self.limits.characters
-        known, odd = limits._known, False  # pyright: ignore[reportPrivateUsage]
+        odd = False
         for key, one in copied.items():
             if type(key) is not str:
                 odd = True
-            elif known.get(key) or (key not in known and limits.hides(key)):
+            elif limits.hides(key):
                 copied[key] = MASK
                 continue
-            kind: type = type(one)
+            kind = _kind(one)
             if kind not in _ATOMS and (kind is not str or len(one) > longest):
                 copied[key] = self.copy(one, depth + 1)
         if odd:
-            copied = {self._key(key): one for key, one in copied.items()}
-        if whole > len(copied):
-            copied["…"] = Description(f"<{whole - len(copied):,} more keys, not kept>")
+            copied = self._rename(copied)
+        if whole > most:
+            copied["…"] = Description(f"<{whole - most:,} more keys, not kept>")
         return copied
+
+    def _rename(self, copied: dict[Any, Any]) -> dict[Any, Any]:
+        """Keys as texts and numbers; those that then hide a secret hide it."""
+        named = {self._key(key): one for key, one in copied.items()}
+        hides = self.limits.hides
+        return {k: MASK if isinstance(k, str) and hides(k) else one for k, one in named.items()}
 
     def _list(self, value: list[Any], depth: int) -> list[Any]:
-        return self._sequence(list.copy(value), depth)
+        return self._sequence(value, depth)
 
-    def _sequence(self, values: list[Any], depth: int) -> list[Any]:
-        whole = len(values)
-        if whole > self.limits.items or whole > self.left:
-            values = self._ends(values, whole)
-        self.left -= len(values)
-        copied = [self.copy(one, depth + 1) for one in values]
-        if whole > len(copied):
-            said = Description(f"<{whole - len(copied):,} more items, not kept>")
-            copied.insert((len(copied) + 1) // 2, said)
+    def _sequence(self, values: Any, depth: int) -> list[Any]:
+        """`values` has a length and a beginning, and maybe an end: what came last often matters."""
+        whole, most = len(values), min(self.limits.items, self.left)
+        kept: list[Any] = list(values) if whole <= most else list(islice(values, (most + 1) // 2))
+        if whole > most and hasattr(values, "__reversed__"):
+            kept += list(islice(reversed(values), most // 2))[::-1]
+        self.left -= len(kept)
+        copied = [self.copy(one, depth + 1) for one in kept]
+        if whole > len(kept):
+            said = Description(f"<{whole - len(kept):,} more items, not kept>")
+            copied.insert((most + 1) // 2, said)
         return copied
-
-    def _ends(self, values: Iterable[Any], whole: int) -> list[Any]:
-        """The first and the last: what came last is often what matters."""
-        most = max(1, min(self.limits.items, self.left))
-        kept = list(values)
-        return kept[: (most + 1) // 2] + kept[whole - most // 2 :]
 
     def _cut(self, text: str) -> CutText:
         cut = CutText(text[: self.limits.characters])
@@ -216,12 +224,12 @@ class _Snapshot:
             return key
         if isinstance(key, tuple) and all(type(part) in (str, int) for part in cast(Any, key)):
             return str(cast(Any, key))
-        return str(Description(f"<{_name(key)}>"))
+        return f"<{_name(key)}>"
 
     def _other(self, value: Any, depth: int) -> Any:
         """Kinds that are rarer than those above, the likelier ones first."""
-        kind: type = type(value)
-        if kind is Description or kind is CutText:
+        kind = _kind(value)
+        if kind in (Description, CutText):
             return value
         if isinstance(value, Enum):
             return self.copy(value.value, depth)
@@ -229,15 +237,17 @@ class _Snapshot:
             return self.copy(str.__str__(value), depth)
         if isinstance(value, (bool, int, float)):
             return float(value) if isinstance(value, float) else int(value)
-        if isinstance(value, tuple):
+        if issubclass(kind, tuple):
             return self._container(value, depth, self._tuple)
-        if is_dataclass(kind) or hasattr(kind, "model_fields"):
+        if kind is Fields:
+            return self._container(value, depth, self._fields)
+        if is_dataclass(kind) or hasattr(kind, PYDANTIC):
             return self._container(value, depth, self._object)
         if isinstance(value, dict):
             return self._container(cast(Any, value), depth, self._dict)
         if isinstance(value, (list, deque, Set)):
             values = cast("Iterable[Any]", value)
-            return self._container(values, depth, lambda v, d: self._sequence(list(v), d))
+            return self._container(values, depth, self._sequence)
         if isinstance(value, Mapping):
             pairs = cast("Mapping[Any, Any]", value)
             return self._container(pairs, depth, self._mapping)
@@ -252,16 +262,18 @@ class _Snapshot:
         if isinstance(names, tuple):
             pairs = dict(zip(cast("tuple[str, ...]", names), value, strict=False))
             return Fields(self._dict(pairs, depth))
-        return tuple(self._sequence(list(value), depth))
+        return tuple(self._sequence(value, depth))
+
+    def _fields(self, value: Fields, depth: int) -> Fields:
+        return Fields(self._dict(value, depth))
 
     def _object(self, value: Any, depth: int) -> Fields:
         """The fields that it has, and what pydantic keeps of others."""
         if is_dataclass(value):
-            names = list(value.__dataclass_fields__)
-        else:
-            names = list(type(value).model_fields)
-            names += list(getattr(value, "__pydantic_extra__", None) or ())
-        return Fields(self._dict({name: _read(value, name) for name in names}, depth))
+            names = cast("dict[str, Any]", value.__dataclass_fields__)
+            return Fields(self._dict({name: _read(value, name) for name in names}, depth))
+        extra: Any = getattr(value, "__pydantic_extra__", None) or {}
+        return Fields(self._dict({**value.__dict__, **extra}, depth))
 
     def _mapping(self, value: Mapping[Any, Any], depth: int) -> dict[Any, Any]:
         pairs = {key: value[key] for key in islice(value, self.limits.items + 1)}
@@ -280,7 +292,7 @@ def _read(value: object, name: str) -> Any:
 
 def describe(value: object) -> Description:
     """`<DataFrame, 100 x 3>`: the kind, and the size where it is told without running a query."""
-    if isinstance(value, (bytes, bytearray, memoryview)):
+    if isinstance(value, (bytes, bytearray)):
         return Description(f"<{_name(value)}, {len(value):,} bytes>")
     try:
         shape: Any = getattr(value, "shape", None) if hasattr(type(value), "shape") else None
@@ -299,7 +311,7 @@ def _name(value: object) -> str:
 
 def copy_plain(value: Any) -> Any:
     """A copy of what `take_snapshot` made."""
-    kind: type = type(value)
+    kind = _kind(value)
     if kind is dict or kind is Fields:
         copied = value.copy() if kind is dict else Fields(value)
         for key, one in copied.items():

@@ -1,0 +1,264 @@
+"""Plain Python as nodes: what `monitor.node(...)` gives, a decorator and a context manager.
+
+What is watched behaves as before: it gets the same arguments, gives and raises the same. Where
+nodes are kept is the business of `monitor.py`.
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+from asyncio import CancelledError
+from collections import deque
+from collections.abc import AsyncGenerator, Callable, Generator, Hashable, Mapping
+from dataclasses import is_dataclass
+from typing import TYPE_CHECKING, Any, TypeVar, cast
+
+from textevolve.node_eval.history import HistoryItem
+from textevolve.node_eval.instructions import Instruction
+from textevolve.node_eval.snapshots import PYDANTIC, Description, take_snapshot
+
+if TYPE_CHECKING:
+    from textevolve.node_eval.monitor import Monitor, OpenNode
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+class LiveNode:
+    """A node inside its `with` block: set `output`, and `tokens` where they are known."""
+
+    def __init__(self, node: OpenNode) -> None:
+        self._node = node
+        self.output: Any = None
+        self.tokens: int | None = None
+
+    @property
+    def item(self) -> HistoryItem | None:
+        """What the history has of it; None until the block has ended."""
+        return self._node.item
+
+
+class NodeScope:
+    """A decorator of functions of every kind; or, around a block, a context manager."""
+
+    def __init__(
+        self,
+        monitor: Monitor,
+        instruction: Instruction | None,
+        name: str | None,
+        input_state: Any,
+        step: Hashable | None,
+    ) -> None:
+        self._monitor, self._instruction = monitor, instruction
+        self._name, self._input_state, self._step = name, input_state, step
+        self._live: list[LiveNode] = []
+
+    def __call__(self, function: F) -> F:
+        name = self._name or getattr(function, "__name__", type(function).__name__)
+        read_input = _input_reader(function)
+
+        def begin(args: tuple[Any, ...], kwargs: dict[str, Any]) -> OpenNode:
+            state = read_input(args, kwargs)
+            return self._monitor.begin(name, self._instruction, state, step=self._step)
+
+        called = function if inspect.isroutine(function) else function.__call__
+        for is_kind, wrap in (
+            (inspect.isasyncgenfunction, _wrap_async_generator),
+            (inspect.isgeneratorfunction, _wrap_generator),
+            (inspect.iscoroutinefunction, _wrap_async),
+        ):
+            if is_kind(function) or is_kind(called):
+                return cast(F, wrap(self._monitor, begin, function))
+        return cast(F, _wrap_plain(self._monitor, begin, function))
+
+    def __enter__(self) -> LiveNode:
+        name = self._name
+        if name is None:
+            name = self._instruction.name.lower() if self._instruction else "node"
+        node = self._monitor.begin(name, self._instruction, self._input_state, step=self._step)
+        self._live.append(LiveNode(node))
+        return self._live[-1]
+
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        live = self._live.pop()
+        node = live._node  # pyright: ignore[reportPrivateUsage]
+        if error is None:
+            self._monitor.end(node, live.output, tokens=live.tokens)
+        else:
+            _tell(self._monitor, node, error, live.tokens)
+
+    async def __aenter__(self) -> LiveNode:
+        return self.__enter__()
+
+    async def __aexit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        self.__exit__(kind, error, trace)
+
+
+Begin = Callable[[tuple[Any, ...], dict[str, Any]], "OpenNode"]
+
+
+def _tell(
+    monitor: Monitor, node: OpenNode, error: BaseException, tokens: int | None = None
+) -> None:
+    """How a node ended that raised; being cancelled is nothing that it did wrong."""
+    if isinstance(error, CancelledError):
+        monitor.interrupt(node, "cancelled", tokens=tokens)
+    else:
+        monitor.fail(node, error, tokens=tokens)
+
+
+def _wrap_plain(monitor: Monitor, begin: Begin, function: Callable[..., Any]) -> Any:
+    @functools.wraps(function)
+    def watched(*args: Any, **kwargs: Any) -> Any:
+        node = begin(args, kwargs)
+        try:
+            made = function(*args, **kwargs)
+        except BaseException as error:
+            _tell(monitor, node, error)
+            raise
+        monitor.end(node, made)
+        return made
+
+    return watched
+
+
+def _wrap_async(monitor: Monitor, begin: Begin, function: Callable[..., Any]) -> Any:
+    @functools.wraps(function)
+    async def watched(*args: Any, **kwargs: Any) -> Any:
+        node = begin(args, kwargs)
+        try:
+            made = await function(*args, **kwargs)
+        except BaseException as error:
+            _tell(monitor, node, error)
+            raise
+        monitor.end(node, made)
+        return made
+
+    return watched
+
+
+class _Yielded:
+    """What a generator yields, on its way through: the first and the last of it are kept."""
+
+    def __init__(self, monitor: Monitor) -> None:
+        self._limits = monitor.limits
+        most = monitor.limits.items
+        self._first: list[Any] = []
+        self._last: deque[Any] = deque(maxlen=most // 2)
+        self._head, self._count = most - most // 2, 0
+
+    def keep(self, value: Any) -> None:
+        self._count += 1
+        kept = take_snapshot(value, self._limits)
+        (self._first if self._count <= self._head else self._last).append(kept)
+
+    @property
+    def output(self) -> list[Any]:
+        left_out = self._count - len(self._first) - len(self._last)
+        gap = [Description(f"<{left_out:,} more items, not kept>")] if left_out else []
+        return [*self._first, *gap, *self._last]
+
+
+class _Tapped(Generator[Any, Any, Any]):
+    """A generator to `yield from`, so that send, throw and close reach the one inside."""
+
+    def __init__(self, inside: Generator[Any, Any, Any], yielded: _Yielded) -> None:
+        self._inside, self._yielded = inside, yielded
+
+    def __next__(self) -> Any:
+        return self._pass(next(self._inside))
+
+    def send(self, value: Any) -> Any:
+        return self._pass(self._inside.send(value))
+
+    def throw(self, *error: Any) -> Any:
+        return self._pass(self._inside.throw(*error))
+
+    def close(self) -> None:
+        self._inside.close()
+
+    def _pass(self, value: Any) -> Any:
+        self._yielded.keep(value)
+        return value
+
+
+def _wrap_generator(monitor: Monitor, begin: Begin, function: Callable[..., Any]) -> Any:
+    @functools.wraps(function)
+    def watched(*args: Any, **kwargs: Any) -> Any:
+        node, yielded = begin(args, kwargs), _Yielded(monitor)
+        try:
+            tapped: Generator[Any, Any, Any] = _Tapped(function(*args, **kwargs), yielded)
+            made = yield from tapped
+        except GeneratorExit:  # whoever reads it has had enough
+            monitor.end(node, yielded.output)
+            raise
+        except BaseException as error:
+            _tell(monitor, node, error)
+            raise
+        monitor.end(node, yielded.output)
+        return made
+
+    return watched
+
+
+def _wrap_async_generator(monitor: Monitor, begin: Begin, function: Callable[..., Any]) -> Any:
+    @functools.wraps(function)
+    async def watched(*args: Any, **kwargs: Any) -> AsyncGenerator[Any, Any]:
+        node, yielded = begin(args, kwargs), _Yielded(monitor)
+        inside: AsyncGenerator[Any, Any] = function(*args, **kwargs)
+        step = inside.asend(None)
+        try:
+            while True:
+                try:
+                    value = await step
+                except StopAsyncIteration:
+                    break
+                yielded.keep(value)
+                try:
+                    sent = yield value
+                except GeneratorExit:
+                    await inside.aclose()
+                    raise
+                except BaseException as error:  # noqa: BLE001  the one inside decides about it
+                    step = inside.athrow(error)
+                else:
+                    step = inside.asend(sent)
+        except GeneratorExit:
+            monitor.end(node, yielded.output)
+            raise
+        except BaseException as error:
+            _tell(monitor, node, error)
+            raise
+        monitor.end(node, yielded.output)
+
+    return watched
+
+
+def _input_reader(
+    function: Callable[..., Any],
+) -> Callable[[tuple[Any, ...], dict[str, Any]], Any]:
+    """What a call's input state is: the one argument where it is a state, else all of them by
+    their names, without `self`."""
+    try:
+        names = list(inspect.signature(function).parameters)
+    except (TypeError, ValueError):
+        names = []
+    skipped = 1 if names[:1] in (["self"], ["cls"]) else 0
+    names = names[skipped:]
+
+    def read(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        given = args[skipped:]
+        values = (*given, *kwargs.values())
+        if len(values) == 1 and _is_state(values[0]):
+            return values[0]
+        state = {**dict(zip(names, given, strict=False)), **kwargs}
+        if len(given) > len(names):
+            state["…"] = list(given[len(names) :])
+        return state
+
+    return read
+
+
+def _is_state(value: Any) -> bool:
+    kind = cast(Any, type(value))
+    return isinstance(value, Mapping) or is_dataclass(kind) or hasattr(kind, PYDANTIC)
