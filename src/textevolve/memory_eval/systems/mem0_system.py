@@ -95,7 +95,7 @@ class Mem0System:
 
     async def search(self, query: str, user: str, limit: int, /) -> Sequence[str]:
         def search(opened: _Open) -> tuple[str, ...]:
-            found = opened.memory.search(query, filters={"user_id": user}, top_k=limit)
+            found = opened.memory.search(query, filters={"user_id": _short(user)}, top_k=limit)
             return read_memories(found, f"{self.name}: search")
 
         return await self._use("search", user, search)
@@ -114,7 +114,9 @@ class Mem0System:
         day = f"The messages are of {turns[0].timestamp}: this is the date of observation."
         prompt = "\n".join(filter(None, (day if turns[0].timestamp else "", custom)))
         opened.cut.clear()
-        given: dict[str, Any] = opened.memory.add(messages, user_id=user, prompt=prompt or None)
+        given: dict[str, Any] = opened.memory.add(
+            messages, user_id=_short(user), prompt=prompt or None
+        )
         if opened.cut:
             raise AnswerError(
                 f"{self.name}: add: the answer of {opened.cut[0]} was cut at its limit of tokens;"
@@ -171,7 +173,7 @@ class Mem0System:
         opened.thread.shutdown(wait=False)
 
     def _make(self, key: str, thread: ThreadPoolExecutor) -> _Open:
-        folder = self._folder / hashlib.sha256(key.encode()).hexdigest()[:16]
+        folder = self._folder / _short(key)
         folder.mkdir(parents=True, exist_ok=True)
         with _quiet_import(self._home):
             from mem0 import Memory
@@ -191,9 +193,11 @@ class Mem0System:
         opened = _Open(memory, thread)
         if hasattr(memory.llm.config, "response_callback"):
             memory.llm.config.response_callback = _note_cut(opened.cut)
+        limits: dict[str, Any] = {"timeout": self._settings.timeouts.total}
+        limits["max_retries"] = self._settings.retries.attempts - 1
         for part in (memory.llm, memory.embedding_model):
             if hasattr(getattr(part, "client", None), "with_options"):
-                part.client = part.client.with_options(timeout=self._settings.timeouts.total)
+                part.client = part.client.with_options(**limits)
         return opened
 
     def _settle(self, factory: Any) -> dict[str, Any]:
@@ -226,6 +230,11 @@ class Mem0System:
         if unreachable or (isinstance(status, int) and (status == 429 or status >= 500)):
             return UnavailableError(f"{where}: {said}", status=status)
         return AnswerError(f"{where}: {said}")
+
+
+def _short(user: str) -> str:
+    """mem0 takes no id with white space, and a folder's name not every character."""
+    return hashlib.sha256(user.encode()).hexdigest()[:24]
 
 
 def _role(role: str) -> str:

@@ -1,0 +1,243 @@
+"""mem0 end to end at the scripted server, and what it must not do: write home, or phone home.
+
+Each scenario runs in a process of its own: importing mem0 sets up what cannot be undone.
+"""
+
+import importlib.util
+import json
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from textevolve.errors import InputError, SettingsError
+from textevolve.llm.testing import Answer, Fault
+from textevolve.memory_eval.systems.finding import open_system
+from textevolve.memory_eval.systems.mem0_config import fill_in, keys_in, read_plan
+from textevolve.settings import read_settings
+
+needs_mem0 = pytest.mark.skipif(
+    importlib.util.find_spec("mem0") is None, reason="the extra mem0 is not installed"
+)
+
+BEFORE = """
+import asyncio, json, os, sys
+
+reached = []
+
+def watch(event, arguments):
+    if event == "socket.connect" and isinstance(arguments[1], tuple):
+        reached.append(str(arguments[1][0]))
+    elif event == "socket.getaddrinfo":
+        reached.append(str(arguments[0]))
+
+sys.addaudithook(watch)
+
+from textevolve.errors import TextEvolveError
+from textevolve.memory_eval.dialogues import DialogueTurn
+from textevolve.memory_eval.systems.finding import open_system
+from textevolve.settings import read_settings
+
+settings, _ = read_settings()
+user = lambda text: DialogueTurn("user", text, "Jan 06, 2025, 09:00:00")
+said = {}
+"""
+AFTER = """
+asyncio.run(main())
+print(json.dumps({"said": said, "reached": sorted(set(reached))}))
+"""
+
+
+def extract(body, _number=0):
+    """What a user's new lines say, as mem0 wants it."""
+    text = body["messages"][-1]["content"]
+    new = text.split("## New Messages")[1].split("## Observation Date")[0]
+    facts = [{"id": str(n), "text": fact} for n, fact in enumerate(re.findall(r"user: (.+)", new))]
+    return json.dumps({"memory": facts})
+
+
+@pytest.fixture
+def run_mem0(home, server, monkeypatch):
+    """Runs `async def main()` in a process of its own; gives what it said and whom it reached."""
+    monkeypatch.setenv("TEXTEVOLVE_MEM0_MODEL", f"{server.url}#chat")
+    monkeypatch.setenv("OPENROUTER_API_KEY", "sk-or-mem0-would-ask-there")
+    server.script = extract
+
+    def run(script):
+        ended = subprocess.run(
+            [sys.executable, "-W", "error::ResourceWarning", "-c", BEFORE + script + AFTER],
+            capture_output=True,
+            text=True,
+            timeout=60,
+        )
+        assert ended.returncode == 0, ended.stderr
+        assert ended.stderr == ""
+        return json.loads(ended.stdout.splitlines()[-1])
+
+    return run
+
+
+SCENARIO = """
+async def main():
+    system = open_system("mem0")
+    said["name"], said["durable"] = system.name, system.capabilities.durable
+    both = system.add([user("Kim lives in Lyon."), user("Kim likes tea.")], "a"), system.add(
+        [user("Sam plays the tuba.")], "b")
+    said["added"] = await asyncio.gather(*both)
+    said["found"] = await system.search("Kim likes tea.", "a", 1)
+    said["others"] = await system.search("Kim likes tea.", "b", 5)
+    said["strangers"] = await system.search("Kim likes tea.", "c", 5)
+    long = [user(f"Fact {n}.") for n in range(45)]
+    said["long"] = await system.add(long, "d")
+    await system.aclose()
+    system = open_system("mem0")
+    said["after"] = await system.search("Kim lives in Lyon.", "a", 1)
+    await system.aclose()
+"""
+
+
+@needs_mem0
+def test_it_extracts_finds_keeps_and_reaches_nothing_but_its_endpoint(run_mem0, home, server):
+    outcome = run_mem0(SCENARIO)
+    said = outcome["said"]
+    assert re.fullmatch(r"mem0:[0-9a-f]{12}", said["name"])
+    assert said["durable"] is True
+    assert said["added"] == [["Kim lives in Lyon.", "Kim likes tea."], ["Sam plays the tuba."]]
+    assert said["found"] == ["Kim likes tea."]
+    assert said["others"] in ([], ["Sam plays the tuba."])
+    assert said["strangers"] == []
+    assert said["long"] == [f"Fact {n}." for n in range(45)]
+    assert server.calls == 2 + 3  # a long dialogue is given in parts
+    assert said["after"] == ["Kim lives in Lyon."]
+    assert outcome["reached"] == ["127.0.0.1"]
+    written = {path.relative_to(home).parts[0] for path in home.rglob("*") if path.is_file()}
+    assert written == {"mem0"}  # beside the store of runs
+    assert "The messages are of Jan 06, 2025" in server.requests[0]["messages"][-1]["content"]
+
+
+KEY = "sk-DoNotShow-0123456789abcdef"
+ECHO = json.dumps({"error": {"message": f"you sent {KEY}"}}).encode()
+FAULTS = {
+    "refused": (Fault.UNAUTHORISED, "AccessError", "its endpoint refuses (401)"),
+    "too long": (Fault.TOO_LONG_OPENAI, "AnswerError", "add: LLMError: "),
+    "echo": (Answer(status=400, body=ECHO), "AnswerError", "you sent [key]"),
+    "cut": (Answer(text='{"memory": [{"te', finish_reason="length"), "AnswerError", "was cut at"),
+}
+
+
+@needs_mem0
+def test_what_its_model_does_not_give_is_a_failure_and_not_no_memory(
+    run_mem0, home, server, monkeypatch
+):
+    """Here with a store that all users share, as a file may name one."""
+
+    def script(body, number):
+        if number == 1:
+            return Fault.RATE_LIMIT_WAIT  # is tried again
+        named = [name for name in FAULTS if f"user: {name}" in body["messages"][-1]["content"]]
+        return FAULTS[named[0]][0] if named else extract(body)
+
+    server.script = script
+    monkeypatch.setenv("TEXTEVOLVE_API_KEY", KEY)
+    store = {"collection_name": "own", "path": str(home / "own"), "embedding_model_dims": 32}
+    given = {"vector_store": {"provider": "qdrant", "config": store}}
+    (home / "own.json").write_text(json.dumps(given))
+    said = run_mem0("""
+async def main():
+    system = open_system("mem0:own.json")
+    for name in ("refused", "too long", "echo", "cut"):
+        try:
+            said[name] = await system.add([user(name)], name)
+        except TextEvolveError as error:
+            said[name] = type(error).__name__, str(error)
+    adding = (system.add([user(f"{name} lives in Lyon.")], name) for name in "abc")
+    said["added"] = await asyncio.gather(*adding)
+    said["found"] = await system.search("b lives in Lyon.", "b", 5)
+    await system.aclose()
+""")["said"]
+    for name, (_, kind, text) in FAULTS.items():
+        assert said[name][0] == kind
+        assert text in said[name][1]
+        assert "\n" not in said[name][1]
+    assert server.headers[0]["authorization"] == f"Bearer {KEY}"
+    assert KEY not in json.dumps(said)
+    assert said["added"] == [[f"{name} lives in Lyon."] for name in "abc"]
+    assert said["found"] == ["b lives in Lyon."]
+    assert (home / "own").is_dir()
+
+
+@pytest.fixture
+def settings(home):
+    return read_settings({"model": "http://127.0.0.1:9/v1#chat"})[0]
+
+
+def write(home, text):
+    path = Path(home) / "mem0.yaml"
+    path.write_text(text)
+    return str(path)
+
+
+def test_models_and_keys_come_from_the_settings(settings, monkeypatch):
+    monkeypatch.setenv("TEXTEVOLVE_API_KEY", "sk-0123456789")
+    config = fill_in(read_plan(None, settings), settings)
+    assert config["llm"] == {
+        "provider": "openai",
+        "config": {
+            "model": "chat",
+            "openai_base_url": "http://127.0.0.1:9/v1",
+            "api_key": "sk-0123456789",
+        },
+    }
+    assert config["embedder"]["config"]["model"] == "text-embedding-3-small"
+    assert keys_in(config) == ("sk-0123456789", "sk-0123456789")
+
+
+def test_a_file_lies_over_the_defaults_and_another_provider_stands_for_itself(settings, home):
+    path = write(
+        home,
+        "llm: {config: {max_tokens: 9000}}\n"
+        "embedder: {provider: ollama, config: {model: nomic}}\n"
+        "custom_instructions: Keep it short.\n",
+    )
+    config = fill_in(read_plan(path, settings), settings)
+    assert config["llm"]["config"]["max_tokens"] == 9000
+    assert config["llm"]["config"]["model"] == "chat"
+    assert config["embedder"] == {"provider": "ollama", "config": {"model": "nomic"}}
+    assert config["custom_instructions"] == "Keep it short."
+
+
+def test_another_configuration_is_another_system_and_another_key_is_not(settings, home):
+    one = read_plan(write(home, "llm: {config: {api_key: sk-1, temperature: 0}}"), settings)
+    two = read_plan(write(home, "llm: {config: {api_key: sk-2, temperature: 0}}"), settings)
+    three = read_plan(write(home, "llm: {config: {api_key: sk-1, temperature: 1}}"), settings)
+    assert one.hash == two.hash != three.hash
+
+
+@pytest.mark.parametrize(
+    "text", ["[1]", "llm: 7", "llm: {config: 7}", "{a", "\x00", "embedder: [x]"]
+)
+def test_a_file_that_cannot_be_used(settings, home, text):
+    with pytest.raises(InputError, match=r"mem0\.yaml: ") as caught:
+        read_plan(write(home, text), settings)
+    assert "\n" not in str(caught.value)
+
+
+@needs_mem0
+def test_what_is_missing_is_said_before_anything_is_fed(home, monkeypatch):
+    with pytest.raises(InputError, match=r"nowhere\.yaml: cannot be read"):
+        open_system("mem0:nowhere.yaml")
+    with pytest.raises(SettingsError, match="set TEXTEVOLVE_MEM0_MODEL to PROVIDER/MODEL"):
+        open_system("mem0")
+    with pytest.raises(SettingsError, match="is served inside this program"):
+        fill_in(read_plan(None, read_settings({"model": "local"})[0]), read_settings()[0])
+    path = write(home, "llm: {provider: ollama, config: {model: x}}")
+    with pytest.raises(SettingsError, match="set TEXTEVOLVE_MEM0_EMBEDDER to one"):
+        open_system(f"mem0:{path}")
+
+
+def test_without_the_package_the_extra_is_named(home, monkeypatch):
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
+    with pytest.raises(SettingsError, match=r'pip install "textevolve\[mem0\]"'):
+        open_system("mem0")
