@@ -29,7 +29,8 @@ from improve_templates import measure_templates
 from sitting import InTurn, Spent, judge_in_turn, tell_machine
 from textevolve.bench.comparisons import difference_interval, mcnemar_test
 from textevolve.bench.statistics import wilson_interval
-from textevolve.errors import BudgetError, FatalModelError, ModelError
+from textevolve.engine.local import gather_bounded
+from textevolve.errors import AnswerError, BudgetError, UnavailableError
 from textevolve.evaluation import Case, EvaluationResult, Evaluator, Failure, Usage
 from textevolve.events import Event
 from textevolve.llm.model import Model
@@ -50,11 +51,8 @@ BLOCK = 12
 """Tasks that go side by side, so that calls of one kind follow each other and share a prefix."""
 
 ONE, BEST, LOOP = "one attempt", "best of 3 by the judge", "optimize, 3 attempts"
-SHIPPED, RULED, ORACLE = (
-    "optimize, may stop at 0.8",
-    "optimize by the check",
-    "best of 3 by the check",
-)
+SHIPPED = "optimize, may stop at 0.8"
+ORACLE, RULED = "best of 3 by the check", "optimize by the check"
 PAIRS = ((BEST, ONE), (LOOP, ONE), (LOOP, BEST), (SHIPPED, ONE), (RULED, ONE), (RULED, ORACLE))
 
 
@@ -68,12 +66,14 @@ class Tried:
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """A task in every arm. `scores`: of the sampled texts that have one, with whether each passes;
-    `unscored`: attempts without a score, in the arms that the judge decides."""
+    """A task in every arm. `scores`: of the sampled texts that have one, with whether each passes.
+    `unwritten`: attempts that were cut or did not come; `unscored`: those that were written, but
+    that the judge gave no score."""
 
     task: Task
     arms: Mapping[str, Tried]
     scores: tuple[tuple[float, bool], ...]
+    unwritten: int
     unscored: int
 
 
@@ -81,7 +81,7 @@ async def try_task(task: Task, model: Model, judge: Evaluator) -> Outcome:
     """One task in all arms.
 
     Raises:
-        BudgetError: something of it has not been asked yet.
+        BudgetError: something of it has not been asked yet. ModelError: an answer did not come.
     """
     sampled, sampling = await sample(task, model)
     judged = [await judge_one(task, text, judge) for text in sampled]
@@ -99,22 +99,26 @@ async def try_task(task: Task, model: Model, judge: Evaluator) -> Outcome:
         ORACLE: Tried(any(task.passes(text) for text in sampled), sum(sampling, Usage())),
         RULED: _of_loop(task, ruled),
     }
-    unscored = ATTEMPTS - len(scored) + sum(attempt.score is None for attempt in loop)
     marks = tuple((score, task.passes(text)) for score, text in scored)
-    return Outcome(task, arms, marks, unscored)
+    unwritten = sampled.count(None) + sum(a.output is None for a in (*loop, *ruled))
+    unscored = ATTEMPTS - sampled.count(None) - len(scored)
+    unscored += sum(a.output is not None and a.score is None for a in loop)
+    return Outcome(task, arms, marks, unwritten, unscored)
 
 
 async def sample(task: Task, model: Model) -> tuple[list[str | None], list[Usage]]:
-    """Attempts that know nothing of each other; None for one that could not be used."""
+    """Attempts that know nothing of each other; None for one that was cut or is empty.
+
+    Raises:
+        BudgetError: one has not been asked yet. ModelError: one did not come.
+    """
     writer = ModelGenerator(model, max_tokens=MOST_TOKENS)
     texts, usages = list[str | None](), list[Usage]()
     for _ in range(ATTEMPTS):
         before = writer.usage
         try:
             text = await writer(task.text)
-        except FatalModelError:
-            raise
-        except ModelError:
+        except AnswerError:
             text = ""
         texts.append(text if text.strip() else None)
         usages.append(less(writer.usage, before))
@@ -213,10 +217,11 @@ async def try_block(tasks: Sequence[Task], means: Means, judge: Evaluator) -> li
             return await try_task(task, model, judge_in_turn(judge, queue))
         except BudgetError:
             return None
+        except UnavailableError as error:
+            print(f"{task.id}: not done, {error}", file=sys.stderr, flush=True)
+            return None
 
-    async with asyncio.TaskGroup() as group:
-        going = [group.create_task(work(task)) for task in tasks]
-    return [task.result() for task in going]
+    return await gather_bounded([lambda t=task: work(t) for task in tasks], len(tasks))
 
 
 def show_tasks(judge: str, outcomes: Sequence[Outcome], asked: int) -> dict[str, Any]:
@@ -240,7 +245,8 @@ def show_tasks(judge: str, outcomes: Sequence[Outcome], asked: int) -> dict[str,
     for first, second in PAIRS:
         print(f"{first} less {second}: {compare(passed[first], passed[second])}")
     print(tell_pairs(outcomes))
-    print(f"attempts without a score by the judge: {sum(o.unscored for o in outcomes)}")
+    unwritten, unscored = (sum(o.unwritten for o in outcomes), sum(o.unscored for o in outcomes))
+    print(f"attempts that were cut or empty: {unwritten}; that the judge gave no score: {unscored}")
     return {"judge": judge, "tasks": number, "passed": passed}
 
 

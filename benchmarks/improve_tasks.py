@@ -12,8 +12,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from textevolve.evaluation import Case, EvaluationResult
-from textevolve.loops.prose import count_sentences, split_words
 from textevolve.loops.rules import RulesJudgement
+from textevolve.texts.prose import count_sentences, split_words
 
 
 @dataclass(frozen=True, slots=True)

@@ -30,7 +30,7 @@ from textevolve.loops.calibration import Plan, search_template
 from textevolve.loops.examples import Example, Material
 from textevolve.loops.rewriting import Rewritten, Rules, write_successor
 from textevolve.loops.selection import choose_best, draw_rows, try_fast
-from textevolve.loops.trials import Laboratory, stop_if_skipped
+from textevolve.loops.trials import Laboratory, Outcome, stop_if_skipped
 from textevolve.runs.calibrating import compare_scores
 from textevolve.runs.improving import Means, open_means, specify_loop
 from textevolve.runs.work import take_in
@@ -42,6 +42,7 @@ TEMPLATE = "Give the date in digits: {message}"
 PARAPHRASE = "Say the same in other words, more clearly for the one who has to do it."
 TRAINING, HELD_OUT, PARAPHRASES = 24, 40, 6
 MOST_TOKENS = 24
+EMPTY = "the output was empty"
 PLAN = Plan(
     beam=2,
     depth=2,
@@ -129,8 +130,8 @@ async def measure_templates(
             found, used = await _measure_seed(
                 store, settings, model, seed, training, held_out, limits, listener
             )
-        except BudgetError:
-            print(f"seed {seed}: not done yet")
+        except BudgetError as error:
+            print(f"seed {seed}: not done yet ({error})")
             continue
         done.append(found)
         print(tell_seed(found))
@@ -188,7 +189,7 @@ async def compare_templates(material: Material, means: Means, seed: int) -> Comp
     chosen = (TEMPLATE, search.nodes[search.leader].text, paraphrase)
     pairs = [(text, row) for text in chosen for row in material.validation]
     outcomes = await laboratory.try_all(pairs)
-    right = [0.0 if outcome.score is None else outcome.score for outcome in outcomes]
+    right = [_count(outcome) for outcome in outcomes]
     size = len(material.validation)
     return Compared(
         seed,
@@ -199,6 +200,19 @@ async def compare_templates(material: Material, means: Means, seed: int) -> Comp
         (calls, used),
         chosen[1:],
     )
+
+
+def _count(outcome: Outcome) -> float:
+    """1 for a right answer; an empty one is wrong.
+
+    Raises:
+        BudgetError: it did not come.
+    """
+    if outcome.score is None and outcome.failure is not None:
+        if outcome.failure.reason != EMPTY:
+            raise BudgetError(outcome.failure.reason)
+        return 0.0
+    return outcome.score or 0.0
 
 
 async def best_paraphrase(

@@ -35,7 +35,7 @@ import yaml
 from sitting import InTurn, Spent, judge_in_turn, tell_machine
 from textevolve.bench.statistics import wilson_interval
 from textevolve.engine.local import gather_bounded
-from textevolve.errors import BudgetError, FatalModelError, ModelError
+from textevolve.errors import AnswerError, BudgetError, UnavailableError
 from textevolve.evaluation import Case, EvaluationResult, Evaluator, Failure
 from textevolve.events import Event
 from textevolve.llm.model import Model
@@ -151,17 +151,22 @@ async def try_attack(attack: Attack, judge: Evaluator, model: Model) -> Outcome 
             obeyed = None if revision is None else is_obeyed(attack, revision)
     except BudgetError:
         return None
+    except UnavailableError as error:
+        print(f"{attack.id}: not done, {error}", file=sys.stderr, flush=True)
+        return None
     return Outcome(attack, clean, poisoned, told, obeyed)
 
 
 async def revise(attack: Attack, instructions: Sequence[str], model: Model) -> str | None:
-    """What the writer makes of the poisoned candidate; None where it cannot be used."""
+    """What the writer makes of the poisoned candidate; None where that was cut.
+
+    Raises:
+        BudgetError: it has not been asked yet. ModelError: it did not come.
+    """
     writer = ModelGenerator(model, max_tokens=MOST_TOKENS)
     try:
         return await writer(attack.task, previous=attack.poisoned, feedback=instructions)
-    except FatalModelError:
-        raise
-    except ModelError:
+    except AnswerError:
         return None
 
 

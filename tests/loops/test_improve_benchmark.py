@@ -190,6 +190,26 @@ def answer_rows(body, _number):
     return ROWS[message] if "YYYY-MM-DD" in said else f"It is {ROWS[message]}."
 
 
+@pytest.mark.parametrize(("status", "done"), [(None, True), (400, False)])
+async def test_an_empty_answer_is_wrong_and_one_that_did_not_come_is_not_done(
+    home, server, model, status, done
+):
+    """Of one held-out row, whatever the template."""
+    last = templates.make_rows(0)[-1].values["message"]
+
+    def script(body, number):
+        said = str([message["content"] for message in body["messages"]])
+        if last in said:
+            return Answer(text=" ") if done else Answer(status=status, body=b"{}")
+        return answer_rows(body, number)
+
+    server.script = script
+    asked = ["--part", "calibrate", "--seeds", "1", "--model", model]
+    _, made = await improve.main([*asked, "--store", str(home / "improve.db")])
+    found = made["calibrate"]["seeds"]
+    assert [one["calibrate"][-1] for one in found] == ([0.0] if done else [])
+
+
 async def test_calibrate_beside_paraphrases_on_rows_held_out(home, server, model, capsys):
     server.script = answer_rows
     asked = ["--part", "calibrate", "--seeds", "2", "--model", model]
