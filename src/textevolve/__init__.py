@@ -35,6 +35,7 @@ if TYPE_CHECKING:
         judge_integrity,
         judge_update,
     )
+    from textevolve.api.nodes import judge, keep_history
     from textevolve.api.optimization import aoptimize, optimize
     from textevolve.debate.profile import Agent, Component, Profile, load_profile
     from textevolve.debate.protocol import Debate
@@ -95,6 +96,7 @@ _HOMES = {
         "judge_integrity",
         "judge_update",
     ),
+    "api.nodes": ("judge", "keep_history"),
     "api.optimization": ("aoptimize", "optimize"),
     "debate.profile": ("Agent", "Component", "Profile", "load_profile"),
     "debate.protocol": ("Debate",),
@@ -183,10 +185,12 @@ __all__ = [
     "generate_profile",
     "guide",
     "innovate",
+    "judge",
     "judge_accuracy",
     "judge_answer",
     "judge_integrity",
     "judge_update",
+    "keep_history",
     "load_profile",
     "load_rules",
     "optimize",
