@@ -102,7 +102,7 @@ def test_a_name_that_no_node_has_is_refused(monitor, nested):
 
 
 def test_an_unknown_instruction_type_is_refused(monitor, nested):
-    with pytest.raises(InputError, match="node 'score': 'JUDGE' is no instruction type"):
+    with pytest.raises(InputError, match="node 'score': no instruction type 'JUDGE'"):
         monitor.attach(nested, {"score": "JUDGE"})
     with pytest.raises(InputError, match="no instruction type"):
         LangGraphHandler(monitor, {"score": "generate"})

@@ -6,23 +6,30 @@ is, where it stands and when it ends is told by the metadata that LangGraph puts
 
 from __future__ import annotations
 
+from asyncio import CancelledError
 from collections.abc import Mapping
 from dataclasses import dataclass
 from threading import Lock
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 from uuid import UUID
 from weakref import WeakKeyDictionary
 
-from langchain_core.callbacks import BaseCallbackHandler
-from langchain_core.messages import BaseMessage
-from langchain_core.outputs import LLMResult
-from langgraph.errors import GraphBubbleUp, GraphInterrupt, ParentCommand
-from langgraph.pregel import Pregel
-from langgraph.types import Command
-
-from textevolve.errors import InputError
-from textevolve.node_eval.instructions import Instruction
+from textevolve.errors import InputError, SettingsError
+from textevolve.node_eval.instructions import Instruction, read_instruction
 from textevolve.node_eval.monitor import Monitor, OpenNode
+
+try:
+    from langchain_core.callbacks import BaseCallbackHandler
+    from langchain_core.messages import BaseMessage
+    from langchain_core.outputs import LLMResult
+    from langgraph.errors import GraphBubbleUp, GraphInterrupt, ParentCommand
+    from langgraph.pregel import Pregel
+    from langgraph.types import Command
+except ModuleNotFoundError as error:
+    raise SettingsError(
+        f"watching LangGraph needs {error.name}, which is not installed:"
+        ' pip install "textevolve[langgraph]"'
+    ) from error
 
 Graph = TypeVar("Graph", bound=Pregel[Any, Any, Any, Any])
 BETWEEN = "|"  # what LangGraph itself writes between a node and the node of the graph inside it
@@ -47,28 +54,28 @@ def attach(monitor: Monitor, graph: Graph, instructions: Mapping[str, Instructio
 
 def _check_names(graph: Pregel[Any, Any, Any, Any], names: Mapping[str, Any]) -> None:
     """A graph that a node calls in its own code may be unknown here: the first name counts."""
-    own = [name for name in graph.nodes if name != START_NODE]
-    inner = [
-        f"{place}{BETWEEN}{name}"
-        for place, inside in graph.get_subgraphs(recurse=True)
-        for name in getattr(inside, "nodes", ())
-        if name != START_NODE
-    ]
-    known = {*own, *(name.rsplit(BETWEEN, 1)[-1] for name in inner)}
+    own, inner = _node_names(graph), list[str]()
+    for place, inside in cast(Any, graph).get_subgraphs(recurse=True):
+        inner += [f"{place}{BETWEEN}{name}" for name in _node_names(inside)]
+    known = {*own, *(name.rpartition(BETWEEN)[2] for name in inner)}
     for name in names:
-        if name.split(BETWEEN, 1)[0] not in (own if BETWEEN in name else known):
+        outer, between, _ = name.partition(BETWEEN)
+        if outer not in (own if between else known):
             raise InputError(
                 f"no node {name!r} in the graph, which has {', '.join([*own, *inner])};"
                 f" a node of a graph inside a node is named 'outer{BETWEEN}inner'"
             )
 
 
-def _read_instruction(node: str, given: Instruction | str) -> Instruction:
+def _node_names(graph: Any) -> list[str]:
+    return [name for name in getattr(graph, "nodes", ()) if name != START_NODE]
+
+
+def _read_instruction(node: str, given: Instruction | str | None) -> Instruction | None:
     try:
-        return Instruction(given)
-    except ValueError:
-        known = ", ".join(instruction.value for instruction in Instruction)
-        raise InputError(f"node {node!r}: {given!r} is no instruction type: {known}") from None
+        return read_instruction(given)
+    except InputError as error:
+        raise InputError(f"node {node!r}: {error}") from None
 
 
 @dataclass(slots=True)
@@ -150,9 +157,12 @@ class LangGraphHandler(BaseCallbackHandler):
         if (run := self._close(run_id)) is None:
             return
         if isinstance(error, ParentCommand):  # how a node commands the graph around its own
-            self._monitor.end(run.node, _read_output(error.args[0]), tokens=run.tokens)
+            output = _read_output(cast(Any, error).args[0])
+            self._monitor.end(run.node, output, tokens=run.tokens)
         elif isinstance(error, GraphBubbleUp):
             self._monitor.interrupt(run.node, _read_reason(error), tokens=run.tokens)
+        elif isinstance(error, CancelledError):
+            self._monitor.interrupt(run.node, "cancelled", tokens=run.tokens)
         else:
             self._monitor.fail(run.node, error, tokens=run.tokens)
 
@@ -206,10 +216,12 @@ def _read_path(space: str) -> tuple[str, ...]:
 def _read_output(output: Any) -> Any:
     """What a node says about the state, without what it says about where to go next."""
     if isinstance(output, Command):
-        return output.update
-    if isinstance(output, list) and any(isinstance(part, Command) for part in output):
-        return [_read_output(part) for part in output]
-    return output
+        return cast("Command[Any]", output).update
+    if isinstance(output, list):
+        parts = cast("list[Any]", output)
+        if any(isinstance(part, Command) for part in parts):
+            return [_read_output(part) for part in parts]
+    return cast(Any, output)
 
 
 def _read_reason(error: GraphBubbleUp) -> Any:
@@ -222,10 +234,10 @@ def _read_reason(error: GraphBubbleUp) -> Any:
 
 def _count_tokens(response: LLMResult) -> int | None:
     """As the model reports them; None where it does not."""
-    usage = (response.llm_output or {}).get("token_usage")
-    if isinstance(usage, Mapping) and isinstance(usage.get("total_tokens"), int):
-        return usage["total_tokens"]
+    usage = cast(Any, (response.llm_output or {}).get("token_usage"))
+    if isinstance(usage, dict) and isinstance(total := cast(Any, usage).get("total_tokens"), int):
+        return total
     messages = (getattr(made, "message", None) for few in response.generations for made in few)
-    reported = [getattr(message, "usage_metadata", None) for message in messages]
-    counts = [usage["total_tokens"] for usage in reported if usage]
+    reported: list[Any] = [getattr(message, "usage_metadata", None) for message in messages]
+    counts = [int(usage["total_tokens"]) for usage in reported if usage]
     return sum(counts) if counts else None
