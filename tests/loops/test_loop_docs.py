@@ -8,8 +8,8 @@ import pytest
 from textevolve.cli.optimize import optimize
 from textevolve.loops.attempt import Status
 from textevolve.loops.checks import Rule
-from textevolve.loops.prose import LANGUAGES
 from textevolve.loops.rules import RulesFile, parse_rules
+from textevolve.texts.prose import LANGUAGES
 
 DOCS = Path(__file__).parent.parent.parent / "docs"
 BLOCK = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)

@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 from textevolve.errors import InputError
 from textevolve.evaluation import Case, EvaluationResult, Failure, Usage
 from textevolve.loops import patterns
-from textevolve.loops.prose import LANGUAGES, reading_ease, split_words, tell_language
 from textevolve.loops.rules import FAILED_GATES, Hybrid, RulesJudgement, load_rules, parse_rules
-from textevolve.loops.schema_check import check_schema, find_faults
+from textevolve.texts.prose import LANGUAGES, reading_ease, split_words, tell_language
+from textevolve.texts.schema_check import check_schema, find_faults
 
 
 def one_rule(text):

@@ -22,15 +22,15 @@ from pydantic import BaseModel, ConfigDict, Field, PrivateAttr, model_validator
 
 from textevolve.errors import InputError
 from textevolve.evaluation import EvaluationResult
-from textevolve.loops.patterns import compile_pattern, is_found, may_be_slow
-from textevolve.loops.prose import (
+from textevolve.texts.patterns import compile_pattern, is_found, may_be_slow
+from textevolve.texts.prose import (
     LANGUAGES,
     estimate_tokens,
     reading_ease,
     split_words,
     tell_language,
 )
-from textevolve.loops.schema_check import check_schema, find_faults
+from textevolve.texts.schema_check import check_schema, find_faults
 
 GROUP = "textevolve.rules"
 """The entry point group of packages that bring rules."""

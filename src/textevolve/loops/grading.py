@@ -14,7 +14,7 @@ from typing import Any, TypeAlias, cast
 from textevolve.errors import InputError
 from textevolve.evaluation import EvaluationResult, Failure
 from textevolve.loops.checks import find_callable
-from textevolve.loops.patterns import is_found, may_be_slow
+from textevolve.texts.patterns import is_found, may_be_slow
 
 Metric: TypeAlias = Callable[[str, Any], float | bool]
 """From an output and its row's label (None without one) to a score in [0, 1], or a truth value."""

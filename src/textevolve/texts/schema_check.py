@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any, cast
 
 from textevolve.errors import InputError
-from textevolve.loops.patterns import compile_pattern, is_found
+from textevolve.texts.patterns import compile_pattern, is_found
 
 _CHECKED = {
     *("type", "enum", "const", "properties", "required", "additionalProperties", "items"),
