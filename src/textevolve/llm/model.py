@@ -80,10 +80,20 @@ class Model(Protocol):
     async def __call__(self, request: Request, /) -> Response: ...
 
 
-@lru_cache(maxsize=4096)
+CACHED_TEXT = 16_384
+"""Characters up to which the hash of a text is remembered, and the text with it."""
+
+
 def text_hash(text: str) -> str:
     """SHA-256 of a text, in hexadecimal."""
+    return _cached_hash(text) if len(text) <= CACHED_TEXT else _hash(text)
+
+
+def _hash(text: str) -> str:
     return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
+
+
+_cached_hash = lru_cache(maxsize=4096)(_hash)
 
 
 def describe(request: Request) -> dict[str, Any]:

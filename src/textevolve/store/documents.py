@@ -10,7 +10,6 @@ import json
 import zlib
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import lru_cache
 from typing import Any
 
 from pydantic_core import PydanticSerializationError, to_json
@@ -88,7 +87,6 @@ def unpack_json(data: bytes) -> Any:
     return load_json(data if data[:1] == b"{" else zlib.decompress(data))
 
 
-@lru_cache(maxsize=4096)
 def hash_bytes(text: str) -> bytes:
     return bytes.fromhex(text_hash(text))
 

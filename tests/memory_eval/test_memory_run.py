@@ -1,0 +1,420 @@
+"""An evaluation as a run: one stream, flat memory, stopped and gone on with, asked anew."""
+
+import asyncio
+import json
+import tracemalloc
+
+import pytest
+
+from textevolve.errors import AccessError, InputError
+from textevolve.evaluation import Failure
+from textevolve.events import StepFinished
+from textevolve.llm.testing import Fault, ScriptedServer
+from textevolve.memory_eval.dataset import user_to_line
+from textevolve.memory_eval.dialogues import DialogueTurn, MemoryPoint, Question, Session, User
+from textevolve.memory_eval.feeding import FEEDING
+from textevolve.memory_eval.judgement import Judgement
+from textevolve.memory_eval.synthesis import synthesise
+from textevolve.memory_eval.system import Capabilities
+from textevolve.runs.memory_evaluation import (
+    Plan,
+    begin_memory_evaluation,
+    do_memory_evaluation,
+    find_system,
+    specify_memory_evaluation,
+)
+from textevolve.runs.memory_records import REMEMBERED, Collection, read_records, to_line
+from textevolve.settings import Settings
+from textevolve.store.repository import open_store
+from textevolve.wiring import Limits
+
+
+class Lines:
+    """Keeps every line of a session as a memory; each of its calls is counted."""
+
+    name = "lines"
+
+    def __init__(self, **can):
+        self.capabilities = Capabilities(**can)
+        self.calls = []
+        self.held = {}
+
+    async def add(self, dialogue, user):
+        self.calls.append(("add", user))
+        texts = [turn.content for turn in dialogue]
+        self.held.setdefault(user, []).extend(texts)
+        return texts
+
+    async def search(self, query, user, limit):
+        self.calls.append(("search", user))
+        return self.held[user][-limit:]
+
+    async def answer(self, question, memories):
+        raise AssertionError("it has no answers")
+
+    async def aclose(self):
+        self.calls.append(("close", ""))
+
+
+def write(path, users):
+    path.write_text("".join(user_to_line(user) + "\n" for user in users))
+    return str(path)
+
+
+@pytest.fixture
+def data(home):
+    return write(home / "data.jsonl", synthesise(2, 3))
+
+
+class Run:
+    """Does evaluations in one store, and says how they went."""
+
+    def __init__(self, home, model):
+        self.home, self.model = home, model
+
+    async def __call__(
+        self, path, made=None, *, limits=None, hear=None, take=None, between=None, **plan
+    ):
+        plan = Plan(**{"system": "lines", **plan})
+        settings = Settings(concurrency=8)
+        spec = await specify_memory_evaluation(settings, plan, self.model)
+        collected = Collection()
+        async with open_store(self.home / "run.db") as store:
+            run, survey = begin_memory_evaluation(store, spec, path, plan)
+            if between is not None:
+                between()
+            system = made or find_system(plan, settings)
+            found = do_memory_evaluation(
+                store,
+                run,
+                path,
+                plan,
+                survey,
+                system,
+                settings,
+                limits or Limits(),
+                hear or (lambda event: None),
+            )
+            items = []
+            try:
+                async for item in found:
+                    collected.take(item)
+                    items.append(item)
+                    if take is not None and len(items) == take:
+                        break
+            finally:
+                await found.aclose()
+            status = store.get_run(run.id).status
+        judged = [item for item in items if isinstance(item, Judgement)]
+        return judged, collected, status, run
+
+
+@pytest.fixture
+def evaluate(home, model):
+    return Run(home, model)
+
+
+def keyed(judged):
+    return {(j.subject.user, j.subject.session, j.subject.task, j.subject.item): j for j in judged}
+
+
+async def test_everything_is_judged_once_and_a_second_time_nothing_is_done(evaluate, data, server):
+    system = Lines()
+    judged, collected, status, run = await evaluate(data, system)
+    assert status == "finished"
+    assert len(keyed(judged)) == len(judged)
+    assert collected.figures().coverage["accuracy"].asked > 0
+    assert {user for verb, user in system.calls if user} == {
+        f"{run.id}-{run.fingerprint[:8]}-{n}" for n in (1, 2)
+    }
+    calls, again = server.calls, Lines()
+    second, replayed, _, same = await evaluate(data, again)
+    assert (server.calls, again.calls, same.id) == (calls, [("close", "")], run.id)
+    assert keyed(second) == keyed(judged)
+    assert replayed.figures() == collected.figures()  # minutes, too: they are those of then
+
+
+async def test_what_was_stopped_goes_on(evaluate, data, server):
+    whole, _, _, _ = await evaluate(data, Lines(), fresh="other")
+    calls = server.calls
+    part, _, status, _ = await evaluate(data, Lines(), take=9)
+    assert status == "interrupted"
+    assert len(part) < len(whole)
+    rest, _, status, _ = await evaluate(data, Lines())
+    assert status == "finished"
+    assert set(keyed(rest)) == set(keyed(whole))
+    assert server.calls <= 2 * calls + 8  # those in flight when it was stopped are asked again
+
+
+async def test_a_limit_ends_it_and_nothing_more_is_fed(evaluate, data, server):
+    system = Lines()
+    judged, collected, status, _ = await evaluate(data, system, limits=Limits(calls=5))
+    assert status == "interrupted"
+    assert server.calls == 5
+    skipped = [j for j in judged if isinstance(j.outcome, Failure)]
+    assert all(j.outcome.kind == "skipped" for j in skipped)
+    assert "limit of 5 calls" in collected.skipped
+    assert not collected.failures
+    whole = Lines()
+    rest, collected, status, _ = await evaluate(data, whole)
+    assert status == "finished"
+    assert not collected.skipped
+    assert len(rest) > len(judged)
+
+
+async def test_fresh_asks_the_same_anew(evaluate, data, server):
+    _, _, _, first = await evaluate(data, Lines())
+    calls, system = server.calls, Lines()
+    _, _, _, second = await evaluate(data, system, fresh="1")
+    assert second.id != first.id
+    assert server.calls == 2 * calls
+    assert len(system.calls) > 1
+    await evaluate(data, Lines(), fresh="1")
+    assert server.calls == 2 * calls
+
+
+async def test_other_systems_ask_a_judge_only_what_is_new(evaluate, data, server):
+    await evaluate(data, system="context", sessions=2)
+    calls = server.calls
+    await evaluate(data, system="context", sessions=2, users=1)
+    assert server.calls == calls  # another run, the same questions
+
+
+async def test_numbers_of_users_and_sessions_bound_what_is_fed(evaluate, data):
+    system = Lines()
+    judged, collected, _, _ = await evaluate(data, system, users=1, sessions=2)
+    assert collected.figures().users == 1
+    assert {j.subject.session for j in judged} == {0, 1}
+
+
+async def test_broken_answers_are_failures_and_not_zeros(evaluate, data, server):
+    server.script = lambda body, number: '{"score": 7}'
+    judged, collected, status, _ = await evaluate(data, Lines())
+    failed = [j for j in judged if isinstance(j.outcome, Failure)]
+    assert status == "finished"
+    assert len(failed) == len(judged)
+    assert sum(collected.failures.values()) == len(judged)
+    figures = collected.figures()
+    assert figures.coverage["integrity"].valid == 0
+    assert figures.figures["accuracy"].valid.value is None
+
+
+async def test_an_answer_that_does_not_come_is_no_answer_to_judge(evaluate, data, server):
+    def script(body, number):
+        said = body["messages"][-1]["content"]
+        return Fault.TOO_LONG_OPENAI if "from the memories alone" in said else None
+
+    server.script = script
+    judged, *_ = await evaluate(data, Lines())
+    questions = [j for j in judged if j.subject.task == "question"]
+    assert questions
+    assert all("no answer to judge" in j.outcome.reason for j in questions)
+    assert not [j for j in judged if j.subject.task == "update" and isinstance(j.outcome, Failure)]
+
+
+async def test_a_wrong_key_stops_everything_and_closes_the_system(home, data):
+    with ScriptedServer(key="right") as locked:
+        system = Lines()
+        with pytest.raises(AccessError):
+            await Run(home, f"{locked.url}#scripted")(data, system)
+        assert system.calls[-1] == ("close", "")
+
+
+async def test_any_evaluator_may_judge(evaluate, data, server):
+    judged, collected, status, run = await evaluate(data, Lines(), judge="jury", sessions=1)
+    assert status == "finished"
+    assert collected.judged == len(judged)
+    assert run.spec["judges"] == ["jury"]
+    with pytest.raises(InputError, match="no judge 'juri'"):
+        await evaluate(data, Lines(), judge="juri")
+
+
+async def test_another_model_may_answer(evaluate, data, server, model):
+    other = model.replace("#scripted", "#other")
+    await evaluate(data, Lines(), answer_model=other)
+    answering = [b for b in server.requests if "memories alone" in b["messages"][-1]["content"]]
+    assert {b["model"] for b in answering} == {"other"}
+    assert {b["model"] for b in server.requests} == {"other", "scripted"}
+
+
+async def test_data_that_changes_meanwhile_is_refused(evaluate, data, home):
+    def change():
+        write(home / "data.jsonl", synthesise(2, 3, seed=9))
+
+    with pytest.raises(InputError, match="has been changed"):
+        await evaluate(data, Lines(), between=change)
+
+
+async def test_recorded_results_need_no_system(evaluate, home, server):
+    point = MemoryPoint(1, "likes tea", "persona", "primary", 1.0)
+    question = Question("what?", "tea", recorded_answer="tea")
+    session = Session(
+        0,
+        (DialogueTurn("user", "I like tea."),),
+        (point,),
+        (question,),
+        extracted=("likes tea",),
+        add_seconds=60.0,
+    )
+    path = write(home / "done.jsonl", [User("a", (session,))])
+    judged, collected, status, _ = await evaluate(path, system="recorded")
+    assert status == "finished"
+    assert sorted(j.subject.task for j in judged) == ["accuracy", "integrity", "question"]
+    assert collected.figures().minutes.adding == pytest.approx(1.0)
+    bare = write(home / "bare.jsonl", synthesise(1, 2))
+    with pytest.raises(InputError, match="nothing is recorded"):
+        await evaluate(bare, system="recorded")
+    with open_store(home / "run.db") as store:
+        assert len(store.list_runs()) == 1
+
+
+async def test_judging_keeps_up_with_feeding(evaluate, home, server):
+    """One stream: sessions are not fed ahead of what is judged, whatever their number is."""
+    path = write(home / "long.jsonl", synthesise(1, 200))
+    fed = []
+
+    def hear(event):
+        if isinstance(event, StepFinished) and event.step == FEEDING:
+            fed.append(event)
+
+    judged, *_ = await evaluate(path, Lines(), hear=hear, take=60)
+    per_session = min(event.value for event in fed)
+    assert len(fed) * per_session <= 60 + 4 * 8 + per_session
+    assert len(fed) < 20
+    assert len(judged) < 60
+
+
+async def test_all_users_are_judged_side_by_side(evaluate, home, server):
+    """A user that is slow to feed does not keep the others' judgements waiting."""
+    path = write(home / "many.jsonl", synthesise(8, 2))
+    gate = asyncio.Event()
+
+    class Slow(Lines):
+        async def add(self, dialogue, user):
+            if user.endswith("-1"):
+                await gate.wait()
+            return await super().add(dialogue, user)
+
+    seen = set()
+
+    def hear(event):
+        if isinstance(event, StepFinished) and event.step == FEEDING:
+            seen.add(event.case)
+            if len(seen) == 7:
+                gate.set()
+
+    judged, _, status, _ = await asyncio.wait_for(evaluate(path, Slow(), hear=hear), 30)
+    assert status == "finished"
+    assert len({j.subject.user for j in judged}) == 8
+
+
+def long_user(sessions):
+    """Sessions of about 16,000 tokens each, with four memories."""
+    turns = tuple(DialogueTurn("user", f"{n} " + "word " * 3200) for n in range(4))
+    made = tuple(
+        Session(n, tuple(DialogueTurn("user", f"{n} {t.content}") for t in turns))
+        for n in range(sessions)
+    )
+    return User("long", made)
+
+
+async def peak_of(home, sessions, name):
+    """The most that came to be in use while it was judged, on top of what was there by then."""
+
+    class Brief(Lines):
+        async def add(self, dialogue, user):
+            return [f"memory {n}" for n in range(4)]
+
+    path = write(home / f"{name}.jsonl", [long_user(sessions)])
+    with ScriptedServer(keep=1) as server:
+        evaluate = Run(home, f"{server.url}#scripted")
+        plan = Plan("lines")
+        settings = Settings(concurrency=4)
+        spec = await specify_memory_evaluation(settings, plan, evaluate.model)
+        async with open_store(home / f"{name}.db") as store:
+            run, survey = begin_memory_evaluation(store, spec, path, plan)
+            found = do_memory_evaluation(
+                store, run, path, plan, survey, Brief(), settings, Limits()
+            )
+            base = judged = 0
+            async for item in found:
+                judged += isinstance(item, Judgement)
+                if not base and judged == 32:
+                    base = tracemalloc.get_traced_memory()[0]
+                    tracemalloc.reset_peak()
+        assert judged == 4 * sessions
+        return tracemalloc.get_traced_memory()[1] - base
+
+
+async def test_memory_stays_flat_on_a_user_of_a_million_tokens(home):
+    tracemalloc.start()
+    try:
+        short = await peak_of(home, 16, "short")
+        long = await peak_of(home, 48, "long")
+    finally:
+        tracemalloc.stop()
+    dialogue = 4 * 16_000
+    assert long < short + 14 * dialogue  # 32 more of them were fed
+
+
+def test_records_come_back_as_they_were(home):
+    plain = Judgement
+    from textevolve.evaluation import Usage
+    from textevolve.memory_eval.judgement import Subject, Verdict
+
+    subject = Subject("accuracy", "u\ud800", 3, 2, {"memory": "x" * 30_000})
+    made = [
+        plain(subject, Verdict(1, "so", True), Usage(1, 2, 0, 3, None)),
+        plain(Subject("update", "v", 0, 1, {}, "event", "primary", 0.5), Failure("failed", "no")),
+    ]
+    path = home / "records.jsonl"
+    path.write_bytes(b"".join(to_line(one) for one in made))
+    first, second = read_records(str(path))
+    assert (first.outcome, second.outcome) == (made[0].outcome, made[1].outcome)
+    assert second.subject.importance == 0.5
+    kept = json.loads(path.read_text().splitlines()[0])["texts"]["memory"]
+    assert kept.endswith("(10,000 more characters)")
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        '{"task": "update"}',
+        '{"user": "a", "session": 0, "task": "update", "item": 1}',
+        '{"user": "a", "session": 0, "task": "update", "item": 1,'
+        ' "verdict": {"label": "Right", "reason": ""}}',
+        "[]",
+    ],
+)
+def test_records_that_are_none_are_named_by_their_line(home, line):
+    path = home / "records.jsonl"
+    path.write_text(line + "\n")
+    with pytest.raises(InputError, match=r"records\.jsonl:1"):
+        list(read_records(str(path)))
+
+
+def test_of_many_judgements_what_failed_and_the_worst_are_remembered():
+    from textevolve.memory_eval.judgement import Subject, Verdict
+
+    collected = Collection()
+    for n in range(3 * REMEMBERED):
+        outcome = Failure("failed", "no") if n % 100 == 7 else Verdict(n % 3, "so")
+        collected.take(Judgement(Subject("integrity", "u", n, 1, {}, "event", "primary"), outcome))
+    worst = collected.worst("integrity")
+    assert len(worst) == REMEMBERED
+    assert [isinstance(j.outcome, Failure) for j in worst[:8]] == [True] * 8
+    assert {j.outcome.label for j in worst[8:]} == {0}
+    assert collected.worst("update") == []
+
+
+@pytest.mark.parametrize(
+    ("wrong", "said"),
+    [
+        ({"users": 0}, "users must be 1 or more"),
+        ({"sessions": -1}, "sessions must be 1 or more"),
+        ({"system": " "}, "no memory system is named"),
+    ],
+)
+def test_plans_that_cannot_be(wrong, said):
+    with pytest.raises(InputError, match=said):
+        Plan(**{"system": "none", **wrong})
