@@ -14,6 +14,14 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from textevolve.evaluation import EvaluationResult, Failure
+    from textevolve.node_eval.checks import (
+        ConsistencyEvaluator,
+        LatencyEvaluator,
+        LengthEvaluator,
+        RulesEvaluator,
+        SchemaEvaluator,
+        TokenEvaluator,
+    )
     from textevolve.node_eval.evaluators import NodeEvaluator, ThresholdEvaluator
     from textevolve.node_eval.history import History, HistoryItem
     from textevolve.node_eval.instructions import (
@@ -51,30 +59,31 @@ if TYPE_CHECKING:
         UPDATE_KNOWLEDGE,
         VERIFY,
         Adaptive,
-        AdaptiveCore,
         Affective,
-        AffectiveCore,
         Cognitive,
-        CognitiveCore,
         Execution,
-        ExecutionCore,
         Instruction,
         Memory,
-        MemoryCore,
         Metacognitive,
-        MetacognitiveCore,
         Normative,
-        NormativeCore,
         Social,
-        SocialCore,
     )
-    from textevolve.node_eval.monitor import Monitor, OpenNode
+    from textevolve.node_eval.judging import JudgeEvaluator, NodeJudge
+    from textevolve.node_eval.monitor import Feedback, Monitor, OpenNode
     from textevolve.node_eval.snapshots import SnapshotLimits
 
 _HOMES = {
     "textevolve.evaluation": (
         "EvaluationResult",
         "Failure",
+    ),
+    "textevolve.node_eval.checks": (
+        "ConsistencyEvaluator",
+        "LatencyEvaluator",
+        "LengthEvaluator",
+        "RulesEvaluator",
+        "SchemaEvaluator",
+        "TokenEvaluator",
     ),
     "textevolve.node_eval.evaluators": (
         "NodeEvaluator",
@@ -87,19 +96,15 @@ _HOMES = {
     "textevolve.node_eval.instructions": (
         "ADAPT_RESPONSE",
         "Adaptive",
-        "AdaptiveCore",
         "Affective",
-        "AffectiveCore",
         "COMMUNICATE",
         "COMPRESS",
         "CONSTRAIN",
         "Cognitive",
-        "CognitiveCore",
         "DECOMPOSE",
         "DELEGATE",
         "EVALUATE_PROGRESS",
         "Execution",
-        "ExecutionCore",
         "FALLBACK",
         "FAMILIES",
         "FILTER",
@@ -115,12 +120,9 @@ _HOMES = {
         "MODEL_USER_STATE",
         "MONITOR_RESOURCES",
         "Memory",
-        "MemoryCore",
         "Metacognitive",
-        "MetacognitiveCore",
         "NEGOTIATE",
         "Normative",
-        "NormativeCore",
         "PREDICT_SUCCESS",
         "PROPOSE_VOTE",
         "REFINE_SKILL",
@@ -130,13 +132,17 @@ _HOMES = {
         "STORE",
         "STRUCTURE",
         "Social",
-        "SocialCore",
         "TOOL_BUILD",
         "TOOL_CALL",
         "UPDATE_KNOWLEDGE",
         "VERIFY",
     ),
+    "textevolve.node_eval.judging": (
+        "JudgeEvaluator",
+        "NodeJudge",
+    ),
     "textevolve.node_eval.monitor": (
+        "Feedback",
         "Monitor",
         "OpenNode",
     ),
@@ -179,31 +185,32 @@ __all__ = [
     "UPDATE_KNOWLEDGE",
     "VERIFY",
     "Adaptive",
-    "AdaptiveCore",
     "Affective",
-    "AffectiveCore",
     "Cognitive",
-    "CognitiveCore",
+    "ConsistencyEvaluator",
     "EvaluationResult",
     "Execution",
-    "ExecutionCore",
     "Failure",
+    "Feedback",
     "History",
     "HistoryItem",
     "Instruction",
+    "JudgeEvaluator",
+    "LatencyEvaluator",
+    "LengthEvaluator",
     "Memory",
-    "MemoryCore",
     "Metacognitive",
-    "MetacognitiveCore",
     "Monitor",
     "NodeEvaluator",
+    "NodeJudge",
     "Normative",
-    "NormativeCore",
     "OpenNode",
+    "RulesEvaluator",
+    "SchemaEvaluator",
     "SnapshotLimits",
     "Social",
-    "SocialCore",
     "ThresholdEvaluator",
+    "TokenEvaluator",
 ]
 
 

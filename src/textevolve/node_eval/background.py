@@ -14,13 +14,18 @@ import os
 import threading
 import weakref
 from collections import Counter
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import replace
 from time import monotonic
 from typing import Any, Literal, cast
 
 from textevolve.evaluation import Failure
-from textevolve.node_eval.evaluators import NodeEvaluator, Outcome, check_outcome
+from textevolve.node_eval.evaluators import (
+    NodeEvaluator,
+    Outcome,
+    check_outcome,
+    describe_error,
+)
 from textevolve.node_eval.lanes import NAP, EvaluatorLoop, Job, Lane, Running, Task, evaluating
 from textevolve.node_eval.snapshots import SnapshotLimits
 
@@ -89,7 +94,8 @@ class Background:
             if self._closed:
                 self._skip(job, quick + slow, "the monitor is closed")
                 return
-            job.left, job.awaited = len(quick) + len(slow), len(quick)
+            job.left = len(quick) + len(slow)
+            job.awaited = len(quick) + _count_awaited(slow)
             self.pending += 1
             self._slow_pending += len(slow)
         self._quick.put(Task(job, quick, others=slow))
@@ -136,8 +142,9 @@ class Background:
             if task.slow:
                 self._slow_pending -= len(outcomes)
                 _close_first()
-            else:
-                job.awaited -= len(outcomes)
+            job.awaited -= sum(
+                not one.background for one in task.evaluators if one.name in outcomes
+            )
             if job.left == 0:
                 self.pending -= 1
                 if self._retired and not self.pending and not self._closed:
@@ -355,6 +362,10 @@ if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_restart_all)
 
 
+def _count_awaited(evaluators: Iterable[NodeEvaluator]) -> int:
+    return sum(not getattr(one, "background", False) for one in evaluators)
+
+
 def is_slow(evaluator: NodeEvaluator) -> bool:
     """Whether it runs beside others: it asks a model, or is an async function."""
     return bool(getattr(evaluator, "background", False)) or inspect.iscoroutinefunction(
@@ -364,12 +375,3 @@ def is_slow(evaluator: NodeEvaluator) -> bool:
 
 def _no_answer(seconds: float) -> Failure:
     return Failure("failed", f"no answer within {seconds:g} s")
-
-
-def describe_error(error: BaseException) -> str:
-    """On one line; what the error says of itself may be anything, and may raise."""
-    try:
-        said = " ".join(str(error).split())[:300]
-    except Exception:  # noqa: BLE001
-        said = ""
-    return f"raised {type(error).__name__}" + (f": {said}" if said else "")

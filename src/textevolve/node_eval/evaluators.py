@@ -18,6 +18,7 @@ from textevolve.node_eval.history import History
 from textevolve.node_eval.instructions import Instruction, read_instruction
 from textevolve.node_eval.snapshots import SnapshotLimits, take_snapshot
 
+ERROR_KEPT = 300
 Outcome = EvaluationResult | Failure
 Targets = Collection[Instruction | str] | None
 
@@ -175,3 +176,12 @@ def _read_outcome(outcome: Any, limits: SnapshotLimits) -> EvaluationResult:
         str(take_snapshot(feedback, limits)),
         cast("dict[str, Any]", kept),
     )
+
+
+def describe_error(error: BaseException) -> str:
+    """On one line; what the error says of itself may be anything, and may raise."""
+    try:
+        said = " ".join(str(error).split())[:ERROR_KEPT]
+    except Exception:  # noqa: BLE001
+        said = ""
+    return f"raised {type(error).__name__}" + (f": {said}" if said else "")

@@ -22,8 +22,14 @@ from weakref import finalize
 
 from textevolve.errors import InputError
 from textevolve.evaluation import EvaluationResult, Failure
-from textevolve.node_eval.background import Background, describe_error, is_slow
-from textevolve.node_eval.evaluators import NodeEvaluator, check_evaluator, read_targets
+from textevolve.node_eval.background import Background, is_slow
+from textevolve.node_eval.evaluators import (
+    ERROR_KEPT,
+    NodeEvaluator,
+    check_evaluator,
+    describe_error,
+    read_targets,
+)
 from textevolve.node_eval.history import History, HistoryItem
 from textevolve.node_eval.instructions import Instruction, read_instruction
 from textevolve.node_eval.lanes import Job, evaluating
@@ -33,7 +39,6 @@ from textevolve.node_eval.snapshots import SnapshotLimits, take_snapshot
 if TYPE_CHECKING:
     from textevolve.node_eval.langgraph import LangGraphHandler
 
-ERROR_KEPT = 300
 Graph = TypeVar("Graph")
 log = logging.getLogger("textevolve.node_eval")
 _superstep: ContextVar[object | None] = ContextVar("superstep", default=None)

@@ -222,9 +222,9 @@ class _Snapshot:
             return self._key(key.value)
         if key is None or type(key) in _ATOMS:
             return key
-        if isinstance(key, tuple) and all(type(part) in (str, int) for part in cast(Any, key)):
+        if type(key) is tuple and all(_kind(part) in (str, int) for part in cast(Any, key)):
             return str(cast(Any, key))
-        return f"<{_name(key)}>"
+        return f"<{_name(cast(object, key))}>"
 
     def _other(self, value: Any, depth: int) -> Any:
         """Kinds that are rarer than those above, the likelier ones first."""

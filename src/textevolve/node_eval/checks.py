@@ -1,0 +1,282 @@
+"""Evaluators of nodes that ask no model: rules, length, JSON schema, consistency with earlier
+nodes, time and tokens.
+
+They judge what the agent made: of a field that is not there, or was not kept whole, they say so and
+give no score. What reads a field is in `fields.py`.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections import Counter
+from collections.abc import Awaitable, Iterator, Mapping
+from typing import Any, Literal, cast
+
+from textevolve.errors import InputError
+from textevolve.evaluation import Case, EvaluationResult, Evaluator, Failure
+from textevolve.node_eval.evaluators import NodeEvaluator, Outcome, Targets
+from textevolve.node_eval.fields import FieldError, Keys, as_text, check_keys, read_text, read_value
+from textevolve.node_eval.history import History, HistoryItem
+from textevolve.node_eval.snapshots import CutText
+from textevolve.texts.prose import split_words
+from textevolve.texts.schema_check import check_schema, find_faults
+
+LOOK_BACK = 200
+"""Supersteps in which earlier nodes are looked for."""
+
+
+class RulesEvaluator(NodeEvaluator):
+    """Any `Evaluator` that asks no model, such as `textevolve.load_rules(...)`, on one output field
+    or several; None is the whole output."""
+
+    def __init__(
+        self,
+        name: str,
+        rules: Evaluator,
+        output_key: Keys = None,
+        *,
+        input_key: Keys = None,
+        target_instructions: Targets = None,
+    ) -> None:
+        super().__init__(name, target_instructions)
+        check_keys(name, output_key)
+        check_keys(name, input_key)
+        self.rules, self.output_key, self.input_key = rules, output_key, input_key
+
+    def evaluate(self, history: History) -> Outcome | Awaitable[Outcome]:
+        item = history.entries[-1][-1]
+        try:
+            text = read_text(item.output_state, self.output_key, "output")
+            asked = read_text(item.input_state, self.input_key, "input")
+        except FieldError as error:
+            return Failure("failed", str(error))
+        # Rules can judge a text there and then, without an event loop.
+        judge: Any = getattr(self.rules, "judge", None)
+        if callable(judge):
+            return cast(Outcome, judge(text, asked))
+        return self._ask(Case(asked, (text,)))
+
+    async def _ask(self, case: Case) -> Outcome:
+        (outcome,) = (await self.rules(case)).result
+        return outcome
+
+
+class LengthEvaluator(NodeEvaluator):
+    """passed = the field has from `least` to `most` words or characters, both included; the score
+    falls with the ratio of length and limit."""
+
+    def __init__(
+        self,
+        name: str,
+        key: str | None = None,
+        *,
+        least: int = 0,
+        most: int | None = None,
+        unit: Literal["words", "characters"] = "words",
+        target_instructions: Targets = None,
+    ) -> None:
+        super().__init__(name, target_instructions)
+        check_keys(name, key)
+        if unit not in ("words", "characters"):
+            raise InputError(f"evaluator '{name}': the unit must be words or characters")
+        if most is None and not least:
+            raise InputError(f"evaluator '{name}': give 'least', 'most' or both")
+        if least < 0 or (most is not None and most < max(least, 1)):
+            raise InputError(f"evaluator '{name}': 'least' {least} and 'most' {most} do not fit")
+        self.key, self.least, self.most, self.unit = key, least, most, unit
+
+    def evaluate(self, history: History) -> Outcome:
+        state = history.entries[-1][-1].output_state
+        try:
+            size = self._measure(state)
+        except FieldError as error:
+            return Failure("failed", str(error))
+        metadata = {"key": self.key, "length": size, "unit": self.unit}
+        if size < self.least:
+            said = f"{size:,} {self.unit}, at least {self.least:,} are wanted"
+            return EvaluationResult(size / self.least, False, said, metadata)
+        if self.most is not None and size > self.most:
+            said = f"{size:,} {self.unit}, at most {self.most:,} are wanted"
+            return EvaluationResult(self.most / size, False, said, metadata)
+        return EvaluationResult(1.0, True, f"{size:,} {self.unit}", metadata)
+
+    def _measure(self, state: Any) -> int:
+        """A text that was cut still tells how many characters it had."""
+        value = state
+        if self.key is not None and isinstance(state, Mapping):
+            value = cast("Mapping[str, Any]", state).get(self.key)
+        if isinstance(value, CutText) and self.unit == "characters":
+            return value.full_length
+        text = as_text(read_value(state, self.key, "output"))
+        return len(text) if self.unit == "characters" else len(split_words(text))
+
+
+class SchemaEvaluator(NodeEvaluator):
+    """passed = the field, or the whole output, is by a JSON schema; a text is read as JSON. The
+    score is 1 or 0; the feedback says what to change."""
+
+    def __init__(
+        self,
+        name: str,
+        schema: Mapping[str, Any],
+        key: str | None = None,
+        *,
+        target_instructions: Targets = None,
+    ) -> None:
+        super().__init__(name, target_instructions)
+        check_keys(name, key)
+        check_schema(schema, f"evaluator '{name}': the schema")
+        self.schema, self.key = schema, key
+
+    def evaluate(self, history: History) -> Outcome:
+        try:
+            value = read_value(history.entries[-1][-1].output_state, self.key, "output")
+        except FieldError as error:
+            return Failure("failed", str(error))
+        text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+        faults = find_faults(text, self.schema)
+        return EvaluationResult(
+            0.0 if faults else 1.0, not faults, "\n".join(faults), {"faults": len(faults)}
+        )
+
+
+class ConsistencyEvaluator(NodeEvaluator):
+    """score = how much the field is like that of the last `earlier` nodes of the same kind, on
+    average; passed = it is `threshold` or more. Without an earlier one it is not scored.
+
+    `of_same`: nodes of the same name, or of the same instruction. `same_input`: only those that got
+    the same input, which are to give the same output. Numbers are alike by their ratio, texts by
+    the words that they share, mappings and lists by their parts.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        key: str | None = None,
+        *,
+        earlier: int = 5,
+        threshold: float = 0.5,
+        of_same: Literal["node", "instruction"] = "node",
+        same_input: bool = False,
+        target_instructions: Targets = None,
+    ) -> None:
+        super().__init__(name, target_instructions)
+        check_keys(name, key)
+        if earlier < 1:
+            raise InputError(f"evaluator '{name}': 'earlier' must be 1 or more, not {earlier}")
+        if not 0 <= threshold <= 1:
+            raise InputError(f"evaluator '{name}': the threshold must be from 0 to 1")
+        if of_same not in ("node", "instruction"):
+            raise InputError(f"evaluator '{name}': 'of_same' must be node or instruction")
+        self.key, self.earlier, self.threshold = key, earlier, threshold
+        self.of_same, self.same_input = of_same, same_input
+
+    def evaluate(self, history: History) -> Outcome:
+        item = history.entries[-1][-1]
+        try:
+            value = read_value(item.output_state, self.key, "output")
+        except FieldError as error:
+            return Failure("failed", str(error))
+        shares: list[float] = []
+        for other in self._earlier(history, item):
+            try:
+                shares.append(likeness(value, read_value(other.output_state, self.key, "output")))
+            except FieldError:  # that one has nothing to compare with
+                continue
+            if len(shares) == self.earlier:
+                break
+        if not shares:
+            return Failure("skipped", "no earlier node to compare with")
+        score = min(1.0, sum(shares) / len(shares))
+        passed = score >= self.threshold
+        said = f"{score:.0%} like {len(shares)} earlier, {self.threshold:.0%} are wanted"
+        return EvaluationResult(score, passed, said, {"compared": len(shares)})
+
+    def _earlier(self, history: History, item: HistoryItem) -> Iterator[HistoryItem]:
+        """The nearest first."""
+        own = history.entries[-1][:-1]
+        for step in (own, *reversed(history.entries[-LOOK_BACK - 1 : -1])):
+            for other in reversed(step):
+                if self.of_same == "node":
+                    same = (other.node, other.path) == (item.node, item.path)
+                else:
+                    same = other.instruction == item.instruction
+                if self.same_input and other.input_state != item.input_state:
+                    same = False
+                if same and other.error is None:
+                    yield other
+
+
+def likeness(one: Any, other: Any) -> float:
+    """How much two plain values are alike, in [0, 1]; 1 where they are equal."""
+    if _is_number(one) and _is_number(other):
+        most = max(abs(one), abs(other))
+        return 1.0 if one == other else max(0.0, 1 - abs(one - other) / most)
+    if isinstance(one, str) and isinstance(other, str):
+        return 1.0 if one == other else _share_of_words(one, other)
+    if isinstance(one, dict) and isinstance(other, dict):
+        left, right = cast("dict[str, Any]", one), cast("dict[str, Any]", other)
+        keys = left.keys() | right.keys()
+        both = [likeness(left[key], right[key]) for key in keys if key in left and key in right]
+        return sum(both) / len(keys) if keys else 1.0
+    if isinstance(one, (list, tuple)) and isinstance(other, (list, tuple)):
+        these, those = cast("list[Any]", one), cast("list[Any]", other)
+        most = max(len(these), len(those))
+        alike = sum(map(likeness, these, those))
+        return alike / most if most else 1.0
+    return float(_is_bool(one) == _is_bool(other) and one == other)
+
+
+def _is_bool(value: Any) -> bool:
+    return isinstance(value, bool)
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, (int, float)) and not _is_bool(value) and math.isfinite(value)
+
+
+def _share_of_words(one: str, other: str) -> float:
+    """Twice the words in common, by the words of both (Dice)."""
+    left, right = (Counter(split_words(text.lower())) for text in (one, other))
+    words = left.total() + right.total()
+    return 2 * (left & right).total() / words if words else 0.0
+
+
+class LatencyEvaluator(NodeEvaluator):
+    """passed = the node took `seconds` or less; above, the score is `seconds` by what it took."""
+
+    def __init__(self, name: str, seconds: float, *, target_instructions: Targets = None) -> None:
+        super().__init__(name, target_instructions)
+        self.seconds = _check_budget(name, "seconds", seconds)
+
+    def evaluate(self, history: History) -> Outcome:
+        took = history.entries[-1][-1].seconds
+        if took is None:
+            return Failure("skipped", "how long the node took is not known")
+        return _judge_budget(took, self.seconds, f"{took:.3g} s of {self.seconds:g} s", "seconds")
+
+
+class TokenEvaluator(NodeEvaluator):
+    """passed = the node used `tokens` or fewer; above, the score is `tokens` by what it used."""
+
+    def __init__(self, name: str, tokens: int, *, target_instructions: Targets = None) -> None:
+        super().__init__(name, target_instructions)
+        self.tokens = _check_budget(name, "tokens", tokens)
+
+    def evaluate(self, history: History) -> Outcome:
+        used = history.entries[-1][-1].tokens
+        if used is None:
+            return Failure("skipped", "how many tokens the node used is not known")
+        return _judge_budget(used, self.tokens, f"{used:,} of {self.tokens:,} tokens", "tokens")
+
+
+def _check_budget(name: str, what: str, value: Any) -> Any:
+    if not _is_number(value) or value <= 0:
+        raise InputError(f"evaluator '{name}': {what} must be a number above 0")
+    return value
+
+
+def _judge_budget(used: float, budget: float, said: str, what: str) -> EvaluationResult:
+    passed = used <= budget
+    return EvaluationResult(1.0 if passed else budget / used, passed, said, {what: used})

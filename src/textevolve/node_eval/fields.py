@@ -1,0 +1,88 @@
+"""What an evaluator reads of a node's state: a field by its key, as it stands or as a text.
+
+A field that is not there, or was not kept whole, is no value to judge: it is an error that says so.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any, cast
+
+from textevolve.errors import InputError
+from textevolve.node_eval.snapshots import find_loss
+
+Keys = str | Sequence[str] | None
+"""One field, several, or (None) the whole state. `messages.-1.content` goes down a level with each
+point, into a list by number."""
+
+_NOT_THERE: Any = object()
+
+
+class FieldError(InputError):
+    """A node's field that cannot be judged."""
+
+
+def read_value(state: Any, key: str | None, place: str) -> Any:
+    """The value of one field, or the whole state; `place` is "input" or "output", for messages.
+
+    Raises:
+        FieldError: there is no such field, or it was not kept whole.
+    """
+    value = state if key is None else _find(state, key)
+    if value is _NOT_THERE:
+        raise FieldError(f"the {place} has no field '{key}'")
+    if loss := find_loss(value):
+        what = f"the {place}'s field '{key}'" if key is not None else f"the {place}"
+        raise FieldError(f"{what} is not as the node made it: {loss}")
+    return value
+
+
+def _find(state: Any, key: str) -> Any:
+    """The key itself wins over the path that it may also be."""
+    if isinstance(state, Mapping) and key in state:
+        return cast("Mapping[str, Any]", state)[key]
+    head, dot, rest = key.partition(".")
+    found: Any = _NOT_THERE
+    if isinstance(state, Mapping):
+        found = cast("Mapping[str, Any]", state).get(head, _NOT_THERE) if dot else _NOT_THERE
+    elif isinstance(state, (list, tuple)) and head.removeprefix("-").isdecimal():
+        items, place = cast("Sequence[Any]", state), int(head)
+        found = items[place] if -len(items) <= place < len(items) else _NOT_THERE
+    return _find(found, rest) if dot and found is not _NOT_THERE else found
+
+
+def read_text(state: Any, keys: Keys, place: str) -> str:
+    """One field as a text; several, each under its name.
+
+    Raises:
+        FieldError: one of them is not there, or was not kept whole.
+    """
+    if keys is None or isinstance(keys, str):
+        return as_text(read_value(state, keys, place))
+    return "\n\n".join(f"{key}:\n{as_text(read_value(state, key, place))}" for key in keys)
+
+
+def as_text(value: Any) -> str:
+    """A text as it stands, the texts that a generator gave joined, anything else as JSON."""
+    if isinstance(value, str):
+        return str(value)
+    if isinstance(value, list) and value:
+        parts = cast("list[Any]", value)
+        if all(isinstance(part, str) for part in parts):
+            return "".join(parts)
+    return json.dumps(value, ensure_ascii=False, default=str)
+
+
+def check_keys(name: str, keys: Any) -> None:
+    """
+    Raises:
+        InputError: they are no key, keys or None.
+    """
+    if keys is None or (isinstance(keys, str) and keys):
+        return
+    if isinstance(keys, Sequence) and keys:
+        given = cast("Sequence[Any]", keys)
+        if all(isinstance(one, str) and one for one in given):
+            return
+    raise InputError(f"evaluator '{name}': a key must be the name of a field, or a list of names")

@@ -1,0 +1,166 @@
+"""Any of our judges on nodes, and nodes' evaluators as a judge.
+
+A `JudgeEvaluator` asks an `Evaluator` (a debate, a jury, a probe) about fields of a node; a
+`NodeJudge` is an `Evaluator` made of evaluators of nodes, for the loops that improve texts.
+"""
+
+from __future__ import annotations
+
+import inspect
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, cast
+
+from textevolve.errors import BudgetError, InputError, TextEvolveError
+from textevolve.evaluation import (
+    Case,
+    EvaluationResult,
+    Evaluator,
+    Failure,
+    Usage,
+    check_case,
+)
+from textevolve.node_eval.evaluators import (
+    NodeEvaluator,
+    Outcome,
+    Targets,
+    check_outcome,
+    describe_error,
+    read_targets,
+)
+from textevolve.node_eval.fields import FieldError, Keys, check_keys, read_text
+from textevolve.node_eval.history import History, HistoryItem
+from textevolve.node_eval.instructions import Instruction
+from textevolve.node_eval.snapshots import SnapshotLimits
+
+
+class JudgeEvaluator(NodeEvaluator):
+    """One of our judges on a node: `input_key` is what was asked, `output_key` the answer; each a
+    field, several, or None for the whole state. Runs in the background unless told otherwise.
+
+    `metadata["usage"]` has the calls, tokens and US dollars that the judgement took.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        evaluator: Evaluator,
+        input_key: Keys = None,
+        output_key: Keys = None,
+        target_instructions: Targets = None,
+        *,
+        background: bool = True,
+        timeout: float | None = None,
+    ) -> None:
+        self.background, self.timeout = background, timeout
+        super().__init__(name, target_instructions)
+        if not callable(evaluator):
+            raise InputError(f"evaluator '{name}': the judge is not one: it cannot be called")
+        check_keys(name, input_key)
+        check_keys(name, output_key)
+        self.evaluator, self.input_key, self.output_key = evaluator, input_key, output_key
+
+    async def evaluate(self, history: History) -> Outcome:
+        item = history.entries[-1][-1]
+        try:
+            asked = read_text(item.input_state, self.input_key, "input")
+            answer = read_text(item.output_state, self.output_key, "output")
+        except FieldError as error:
+            return Failure("failed", str(error))
+        try:
+            evaluation = await self.evaluator(Case(asked, (answer,)))
+        except BudgetError as error:
+            return Failure("skipped", str(error))
+        except TextEvolveError as error:
+            return Failure("failed", str(error))
+        (outcome,) = evaluation.result
+        if isinstance(outcome, Failure):
+            return outcome
+        usage = evaluation.usage
+        spent = {"calls": usage.calls, "tokens": usage.tokens, "cost": usage.cost}
+        metadata = {**outcome.metadata, "usage": spent}
+        return EvaluationResult(outcome.score, outcome.passed, outcome.feedback, metadata)
+
+
+@dataclass(frozen=True, slots=True)
+class NodeJudgement:
+    """One result or failure for each candidate. What judges in the background spent stands in the
+    metadata of their own results."""
+
+    result: tuple[EvaluationResult | Failure, ...]
+    usage: Usage = Usage()
+
+    @property
+    def coverage(self) -> float:
+        scored = sum(isinstance(one, EvaluationResult) for one in self.result)
+        return scored / len(self.result)
+
+
+class NodeJudge:
+    """Evaluators of nodes as one `Evaluator`: each candidate is judged as the output of a node.
+
+    The node gets `{input_key: the case's input}` and gives `{output_key: the candidate}`. score =
+    the mean of theirs; passed = all passed; feedback = a line for each that did not. A candidate of
+    which one evaluator gave no score has none.
+    """
+
+    def __init__(
+        self,
+        evaluators: Sequence[NodeEvaluator],
+        *,
+        instruction: Instruction | None = None,
+        node: str = "node",
+        input_key: str = "input",
+        output_key: str = "output",
+    ) -> None:
+        self.instruction, self.node = instruction, node
+        self.input_key, self.output_key = input_key, output_key
+        self.evaluators = [
+            one for one in evaluators if (aim := read_targets(one)) is None or instruction in aim
+        ]
+        if not self.evaluators:
+            raise InputError("none of the evaluators judges a node of this type")
+
+    async def __call__(self, case: Case, /) -> NodeJudgement:
+        """
+        Raises:
+            InputError: the case cannot be judged.
+        """
+        check_case(case)
+        return NodeJudgement(tuple([await self._judge(case, text) for text in case.candidates]))
+
+    async def _judge(self, case: Case, text: str) -> EvaluationResult | Failure:
+        item = HistoryItem(
+            time.time(),
+            self.instruction,
+            {self.input_key: case.input},
+            {self.output_key: text},
+            node=self.node,
+        )
+        for evaluator in self.evaluators:
+            outcome = await evaluate_item(evaluator, History([[item]]))
+            if isinstance(outcome, Failure):
+                return Failure(outcome.kind, f"{evaluator.name}: {outcome.reason}")
+            item.evaluation_results[evaluator.name] = outcome
+        results = cast("dict[str, EvaluationResult]", item.evaluation_results)
+        told = [f"{n}: {one.feedback or 'not passed'}" for n, one in results.items()]
+        failed = [not one.passed for one in results.values()]
+        return EvaluationResult(
+            sum(one.score for one in results.values()) / len(results),
+            not any(failed),
+            "\n".join(line for line, bad in zip(told, failed, strict=True) if bad),
+            {"scores": {name: one.score for name, one in results.items()}},
+        )
+
+
+async def evaluate_item(evaluator: NodeEvaluator, history: History) -> Outcome:
+    """What one evaluator says of the last node of a history, here and now; a failure where it
+    raised or gave nothing usable. Cancellation passes through."""
+    try:
+        made: Any = evaluator.evaluate(history)
+        if inspect.isawaitable(made):
+            made = await made
+    except Exception as error:  # noqa: BLE001  an evaluator may raise anything
+        return Failure("failed", describe_error(error))
+    return check_outcome(made, SnapshotLimits())
