@@ -231,7 +231,7 @@ def test_what_is_missing_is_said_before_anything_is_fed(home, monkeypatch):
     with pytest.raises(SettingsError, match="set TEXTEVOLVE_MEM0_MODEL to PROVIDER/MODEL"):
         open_system("mem0")
     with pytest.raises(SettingsError, match="is served inside this program"):
-        fill_in(read_plan(None, read_settings({"model": "local"})[0]), read_settings()[0])
+        open_system("mem0", read_settings({"model": "local"})[0])
     path = write(home, "llm: {provider: ollama, config: {model: x}}")
     with pytest.raises(SettingsError, match="set TEXTEVOLVE_MEM0_EMBEDDER to one"):
         open_system(f"mem0:{path}")

@@ -2,8 +2,10 @@
 
 import asyncio
 import importlib.metadata
+import re
 import sys
 import threading
+from pathlib import Path
 
 import pytest
 
@@ -305,3 +307,13 @@ def test_a_system_that_contradicts_itself_is_refused(wrong):
     made = type("Wrong", (), {"add": lambda self, dialogue, user: [], **wrong})()
     with pytest.raises(InputError, match="wrong: "):
         Adapted(made, "wrong", 10)
+
+
+async def test_the_system_in_the_docs_is_one(tmp_path):
+    page = Path(__file__).parents[2] / "docs" / "memory-systems.md"
+    (code,) = re.findall(r"```python\n(.*?)```", page.read_text(), re.DOTALL)
+    (tmp_path / "notes.py").write_text(code)
+    system = open_system(f"{tmp_path}/notes.py:Notes")
+    assert await system.add(TURNS, "u") == ("I moved to Lyon.",)
+    assert await system.search("moved where", "u", 5) == ("I moved to Lyon.",)
+    await system.aclose()

@@ -14,7 +14,7 @@ from typing import Any, cast
 import yaml
 
 from textevolve.errors import InputError, SettingsError
-from textevolve.llm.providers import resolve
+from textevolve.llm.providers import LOCAL, resolve
 from textevolve.settings import Settings
 
 MODEL = "TEXTEVOLVE_MEM0_MODEL"
@@ -58,6 +58,12 @@ def read_plan(path: str | None, settings: Settings) -> Mem0Plan:
         raise SettingsError(f"mem0: no model is named for it; set {MODEL} to PROVIDER/MODEL")
     if chat is None and embedder is None and plan.needs("embedder"):
         raise SettingsError(f"mem0: no model for embeddings is named; set {EMBEDDER} to one")
+    for part, variable, spec in (("llm", MODEL, chat), ("embedder", EMBEDDER, embedder or chat)):
+        if plan.needs(part) and spec is not None and spec.strip().split("/")[0] == LOCAL:
+            raise SettingsError(
+                f"mem0: {spec} is served inside this program; set {variable} to a model behind an"
+                " address"
+            )
     return plan
 
 
@@ -93,11 +99,6 @@ def keys_in(value: Any) -> tuple[str, ...]:
 
 def _openai(spec: str, settings: Settings, model: str | None = None) -> dict[str, Any]:
     endpoint = resolve(spec, settings)
-    if endpoint.is_local:
-        raise SettingsError(
-            f"mem0: {endpoint.spec} is served inside this program; name a model behind an address"
-            f" in {MODEL}"
-        )
     said = {
         "model": model or endpoint.model,
         "openai_base_url": endpoint.base_url,
