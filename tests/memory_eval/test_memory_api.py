@@ -1,6 +1,8 @@
 """Single judgements of memories from Python, on the scripted server."""
 
 import json
+import re
+from pathlib import Path
 
 import pytest
 
@@ -166,3 +168,14 @@ def test_the_functions_are_public():
     names = {"integrity", "accuracy", "update", "answer"}
     assert {f"judge_{name}" for name in names} <= set(textevolve.__all__)
     assert {f"ajudge_{name}" for name in names} <= set(textevolve.__all__)
+
+
+def test_the_examples_of_the_page_run(model, monkeypatch):
+    page = Path(__file__).parents[2] / "docs" / "memory-judges.md"
+    code = re.findall(r"^```python\n(.*?)^```$", page.read_text(encoding="utf-8"), re.M | re.S)
+    assert len(code) == 2
+    monkeypatch.setenv("TEXTEVOLVE_MODEL", model)
+    namespace = {}
+    for block in code:
+        exec(compile(block, str(page), "exec"), namespace)
+    assert namespace["made"].metadata["judge"] == "probe"
