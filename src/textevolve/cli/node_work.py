@@ -5,21 +5,23 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from contextlib import ExitStack, closing
 
-from textevolve.cli import say
+from textevolve.cli import PARTLY, say
 from textevolve.cli.display import BatchProgress
 from textevolve.cli.estimates import print_estimate
 from textevolve.cli.execution import calm_collector, fetch_weights
+from textevolve.cli.measuring import go_on
 from textevolve.cli.node_sources import describe_run, print_lines
 from textevolve.cli.node_tables import print_tallies
 from textevolve.engine import sync
 from textevolve.events import Event, StepFinished, silence
 from textevolve.export.files import open_target
 from textevolve.export.nodes_page import MOST_NODES, write_nodes_page
+from textevolve.export.wording import count, shorten
 from textevolve.node_eval.episodes import Episode
 from textevolve.node_eval.offline import JUDGED
 from textevolve.node_eval.tallies import Tallies
 from textevolve.node_eval.traces import write_episode, write_header
-from textevolve.runs.nodes import do_nodes, estimate_nodes
+from textevolve.runs.nodes import count_unasked, do_nodes, estimate_nodes
 from textevolve.runs.spec import MeasurementSpec
 from textevolve.settings import Settings
 from textevolve.store.repository import Store
@@ -35,10 +37,11 @@ def judge_run(
     outputs: Sequence[str],
     *,
     as_json: bool,
-) -> Tallies:
-    """Judge what is missing, write what was asked for as it comes, and draw what came of it."""
-
-    tallies, shown = Tallies(), list[Episode]()
+) -> int:
+    """Judge what is missing, write what was asked for as it comes, and draw what came of it; the
+    exit code."""
+    tallies, shown, unasked = Tallies(), list[Episode](), 0
+    judges: Sequence[str] = run.spec["judges"]
     pages = [one for one in outputs if one.lower().endswith(".html")]
     with ExitStack() as stack:
         files = [stack.enter_context(open_target(o)) for o in outputs if o not in pages]
@@ -48,6 +51,7 @@ def judge_run(
             if pages and tallies.nodes < MOST_NODES:
                 shown.append(episode)
             tallies.add(episode)
+            unasked += count_unasked(episode, judges)
             for file in files:
                 write_episode(episode, file)
             if as_json:
@@ -58,8 +62,15 @@ def judge_run(
         print_tallies(tallies, describe_run(store, run))
     for name, tally in tallies.by_evaluator.items():
         if tally.reason:
-            say(f"{name} has no score of {tally.failed + tally.skipped} nodes; {tally.reason}")
-    return tallies
+            missing = count(tally.failed + tally.skipped, "node")
+            say(f"{name} has no score of {missing}; {shorten(tally.reason, 300)}")
+    for output in outputs:
+        say(f"written to {output}")
+    if unasked:
+        said = count(unasked, "judgement")
+        say(f"{said} not asked for within the limits. {go_on()}")
+    failed = sum(tally.failed for tally in tallies.by_evaluator.values())
+    return PARTLY if unasked or failed else 0
 
 
 def _judge(
@@ -72,7 +83,6 @@ def _judge(
     quiet: bool,
 ) -> Iterable[Episode]:
     """The judged episodes as they come; a bar shows how far it is where models are asked."""
-
     spec = MeasurementSpec.model_validate(run.spec)
     listener = silence
     if spec.judges:
@@ -97,7 +107,7 @@ def _judge(
 def show_estimate(
     episodes: Iterable[Episode], spec: MeasurementSpec, settings: Settings, *, as_json: bool
 ) -> None:
-
+    """What the judges may take on the nodes."""
     found = estimate_nodes(episodes, spec, lambda name: price_of(name, settings))
     model, why = (spec.model, spec.why) if spec.judges else ("none", "no judge is named")
     print_estimate(found, model, why, noun="nodes", as_json=as_json)

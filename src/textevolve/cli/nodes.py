@@ -130,12 +130,9 @@ def evaluate(
         run = begin_nodes(opened, spec, episodes, checks, name=name or "", source=trace)
         code = say_faults(reading)
         try:
-            tallies = judge_run(opened, run, settings, limits, output or [], as_json=as_json)
+            ended = judge_run(opened, run, settings, limits, output or [], as_json=as_json)
         except KeyboardInterrupt:
             raise typer.Exit(measuring.stopped()) from None
-    for output_file in output or []:
-        say(f"written to {output_file}")
-    ended = measuring.end(tallies.missing, tallies.skipped, "judgements")
     raise typer.Exit(ended or code)
 
 

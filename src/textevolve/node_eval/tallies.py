@@ -52,12 +52,3 @@ class Tallies:
             self.errors += item.error is not None and not item.interrupted
             for name, outcome in item.evaluation_results.items():
                 self.by_evaluator.setdefault(name, Tally()).add(outcome, item.node)
-
-    @property
-    def missing(self) -> int:
-        """Evaluations without a score."""
-        return sum(one.failed + one.skipped for one in self.by_evaluator.values())
-
-    @property
-    def skipped(self) -> int:
-        return sum(one.skipped for one in self.by_evaluator.values())

@@ -15,7 +15,7 @@ from typing import Any
 from textevolve.engine import sync
 from textevolve.engine.local import stream
 from textevolve.errors import BudgetError, InputError, MismatchError
-from textevolve.evaluation import Case, Evaluation, Evaluator, Usage
+from textevolve.evaluation import Case, Evaluation, Evaluator, Failure, Usage
 from textevolve.evaluators import open_evaluator, parse_evaluator
 from textevolve.events import Listener, silence
 from textevolve.node_eval.episodes import Episode
@@ -30,6 +30,7 @@ from textevolve.runs.estimate import Estimate, PriceOf
 from textevolve.runs.judge_estimate import estimate_judge
 from textevolve.runs.judging import choose_judge
 from textevolve.runs.measurement import cases_in_flight, keep_whole, open_judges
+from textevolve.runs.node_checks import NO_INPUT, NO_OUTPUT, TextFirst
 from textevolve.runs.spec import MeasurementSpec, specify_measurement
 from textevolve.runs.work import take_in
 from textevolve.settings import Settings
@@ -183,7 +184,7 @@ async def do_nodes(
         results = _judge_all(read_kept(store, run), open_nodes(judges, spec), gate, listener)
         try:
             async for episode in results:
-                whole = whole and not _is_short(episode, spec)
+                whole = whole and not count_unasked(episode, spec.judges)
                 yield episode
         finally:
             await results.aclose()
@@ -241,24 +242,29 @@ def open_nodes(judges: Mapping[str, Evaluator], spec: MeasurementSpec) -> list[N
     shown: Mapping[str, Any] = spec.parameters
     only = [Instruction[name] for name in shown.get("only", ())]
     return [
-        JudgeEvaluator(
+        TextFirst(
             name,
-            judge,
-            input_key=shown.get("input_key"),
-            output_key=shown.get("output_key"),
-            target_instructions=only or None,
-            timeout=None,
+            partial(JudgeEvaluator, name, judge),
+            shown.get("input_key"),
+            shown.get("output_key"),
+            only or None,
+            needs_input=True,
         )
         for name, judge in judges.items()
     ]
 
 
-def _is_short(episode: Episode, spec: MeasurementSpec) -> bool:
-    """Whether a judge was not asked about one of the nodes."""
+def count_unasked(episode: Episode, judges: Sequence[str]) -> int:
+    """How many judgements are still to be asked for, because a limit was reached."""
     outcomes = [
-        item.evaluation_results.get(j) for item in episode.history.items for j in spec.judges
+        item.evaluation_results.get(judge) for item in episode.history.items for judge in judges
     ]
-    return any(getattr(outcome, "kind", None) == "skipped" for outcome in outcomes)
+    return sum(
+        isinstance(outcome, Failure)
+        and outcome.kind == "skipped"
+        and outcome.reason not in (NO_INPUT, NO_OUTPUT)
+        for outcome in outcomes
+    )
 
 
 def estimate_nodes(
