@@ -12,7 +12,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, cast
 
-from textevolve.errors import BudgetError, InputError, TextEvolveError
+from textevolve.errors import (
+    BudgetError,
+    FatalModelError,
+    InputError,
+    StoreError,
+    TextEvolveError,
+)
 from textevolve.evaluation import (
     Case,
     EvaluationResult,
@@ -70,6 +76,8 @@ class JudgeEvaluator(NodeEvaluator):
             return Failure("failed", str(error))
         try:
             evaluation = await self.evaluator(Case(asked, (answer,)))
+        except (FatalModelError, StoreError):  # whoever evaluates a whole run has to stop
+            raise
         except BudgetError as error:
             return Failure("skipped", str(error))
         except TextEvolveError as error:
