@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from asyncio import CancelledError
 from collections.abc import Mapping
-from dataclasses import dataclass
 from threading import Lock
 from typing import Any, TypeVar, cast
 from uuid import UUID
@@ -78,20 +77,19 @@ def _read_instruction(node: str, given: Instruction | str | None) -> Instruction
         raise InputError(f"node {node!r}: {error}") from None
 
 
-@dataclass(slots=True)
-class _Run:
-    node: OpenNode
-    space: str
-    tokens: int | None = None
-
-
 class _Runs:
-    """What runs now, for all handlers of one monitor: a node told by two of them counts once."""
+    """What runs now, for all handlers of one monitor: a node told by two of them counts once.
+
+    Runs are known by the number of their id, which Python hashes in a fraction of the time.
+    """
 
     def __init__(self) -> None:
-        self.nodes: dict[UUID, _Run] = {}
-        self.spaces: dict[str, _Run] = {}
-        self.models: dict[UUID, str] = {}
+        self.nodes: dict[int, tuple[OpenNode, str]] = {}
+        self.spaces: dict[str, int] = {}
+        """The run of each node's namespace."""
+        self.models: dict[int, str] = {}
+        """The namespaces that they are asked in."""
+        self.tokens: dict[str, int] = {}
         self.lock = Lock()
 
 
@@ -131,46 +129,47 @@ class LangGraphHandler(BaseCallbackHandler):
     ) -> None:
         if not metadata or name != metadata.get("langgraph_node") or name in (None, START_NODE):
             return
-        runs, space, step = (
-            self._runs,
-            metadata["langgraph_checkpoint_ns"],
-            metadata["langgraph_step"],
-        )
+        runs, key = self._runs, run_id.int
+        space, step = metadata["langgraph_checkpoint_ns"], metadata["langgraph_step"]
         # A function of a conditional edge and a graph inside a node may bear the node's name: they
         # run within its namespace. The tag tells a new attempt while the last one still dies away.
-        if run_id in runs.nodes or (
-            space in runs.spaces and f"graph:step:{step}" not in (tags or ())
-        ):
+        if key in runs.nodes:
             return
-        path = _read_path(space) if BETWEEN in space else ()
-        instruction = self._instructions.get(name)
-        if path:
+        if space in runs.spaces and f"graph:step:{step}" not in (tags or ()):
+            return
+        path, instruction = (), self._instructions.get(name)
+        if BETWEEN in space:
+            path = _read_path(space)
             instruction = self._instructions.get(BETWEEN.join((*path, name)), instruction)
-        node = self._monitor.begin(name, instruction, inputs, step=(parent_run_id, step), path=path)
-        runs.nodes[run_id] = runs.spaces[space] = _Run(node, space)
+        superstep = (parent_run_id and parent_run_id.int, step)
+        node = self._monitor.begin(name, instruction, inputs, step=superstep, path=path)
+        runs.nodes[key] = node, space
+        runs.spaces[space] = key
 
     def on_chain_end(self, outputs: Any, *, run_id: UUID, **kwargs: Any) -> None:
-        if run := self._close(run_id):
-            self._monitor.end(run.node, _read_output(outputs), tokens=run.tokens)
+        if found := self._runs.nodes.pop(run_id.int, None):
+            tokens = self._leave(found[1], run_id.int)
+            self._monitor.end(found[0], _read_output(outputs), tokens=tokens)
 
     def on_chain_error(self, error: BaseException, *, run_id: UUID, **kwargs: Any) -> None:
-        if (run := self._close(run_id)) is None:
+        if (found := self._runs.nodes.pop(run_id.int, None)) is None:
             return
+        node, tokens = found[0], self._leave(found[1], run_id.int)
         if isinstance(error, ParentCommand):  # how a node commands the graph around its own
-            output = _read_output(cast(Any, error).args[0])
-            self._monitor.end(run.node, output, tokens=run.tokens)
+            self._monitor.end(node, _read_output(cast(Any, error).args[0]), tokens=tokens)
         elif isinstance(error, GraphBubbleUp):
-            self._monitor.interrupt(run.node, _read_reason(error), tokens=run.tokens)
+            self._monitor.interrupt(node, _read_reason(error), tokens=tokens)
         elif isinstance(error, CancelledError):
-            self._monitor.interrupt(run.node, "cancelled", tokens=run.tokens)
+            self._monitor.interrupt(node, "cancelled", tokens=tokens)
         else:
-            self._monitor.fail(run.node, error, tokens=run.tokens)
+            self._monitor.fail(node, error, tokens=tokens)
 
-    def _close(self, run_id: UUID) -> _Run | None:
-        run = self._runs.nodes.pop(run_id, None)
-        if run is not None and self._runs.spaces.get(run.space) is run:
-            del self._runs.spaces[run.space]
-        return run
+    def _leave(self, space: str, key: int) -> int | None:
+        """The tokens that were used in a namespace, which ends with its run."""
+        runs = self._runs
+        if runs.spaces.get(space) == key:
+            del runs.spaces[space]
+        return runs.tokens.pop(space, None)
 
     def on_chat_model_start(
         self,
@@ -182,7 +181,7 @@ class LangGraphHandler(BaseCallbackHandler):
         **kwargs: Any,
     ) -> None:
         if metadata and (space := metadata.get("langgraph_checkpoint_ns")):
-            self._runs.models[run_id] = space
+            self._runs.models[run_id.int] = space
 
     def on_llm_start(
         self,
@@ -196,15 +195,16 @@ class LangGraphHandler(BaseCallbackHandler):
         self.on_chat_model_start(serialized, [], run_id=run_id, metadata=metadata)
 
     def on_llm_end(self, response: LLMResult, *, run_id: UUID, **kwargs: Any) -> None:
-        space, tokens = self._runs.models.pop(run_id, ""), _count_tokens(response)
+        runs = self._runs
+        space, tokens = runs.models.pop(run_id.int, ""), _count_tokens(response)
         while space and tokens is not None:
-            with self._runs.lock:
-                if run := self._runs.spaces.get(space):
-                    run.tokens = (run.tokens or 0) + tokens
+            with runs.lock:
+                if space in runs.spaces:
+                    runs.tokens[space] = runs.tokens.get(space, 0) + tokens
             space = space.rpartition(BETWEEN)[0]
 
     def on_llm_error(self, error: BaseException, *, run_id: UUID, **kwargs: Any) -> None:
-        self._runs.models.pop(run_id, None)
+        self._runs.models.pop(run_id.int, None)
 
 
 def _read_path(space: str) -> tuple[str, ...]:
