@@ -107,6 +107,11 @@ def read_spec(run: RunRecord) -> RunSpec:
             f"run {run.id}: holds what a metric asked, and no debates of its own; a new metric of"
             " the same judge finds its answers"
         )
+    if kind == "nodes":
+        raise MismatchError(
+            f"run {run.id}: holds no debates of its own but nodes of an agent; see them with:"
+            f" textevolve nodes show {run.id}"
+        )
     if kind:
         raise MismatchError(
             f"run {run.id}: holds no debates of its own; give its textevolve {_command(str(kind))}"
