@@ -19,7 +19,7 @@ from dataclasses import replace
 from time import monotonic
 from typing import Any, Literal, cast
 
-from textevolve.evaluation import Failure
+from textevolve.evaluation import EvaluationResult, Failure
 from textevolve.node_eval.evaluators import (
     NodeEvaluator,
     Outcome,
@@ -159,10 +159,10 @@ class Background:
         if self._hangs[evaluator.name] >= MOST_HANGS:
             return Failure("skipped", f"left out: it gave no answer {MOST_HANGS} times")
         try:
-            made: Any = evaluator.evaluate(task.job.history())
+            made: Any = evaluator.evaluate(task.job.history_for(evaluator))
         except BaseException as error:  # noqa: BLE001  an evaluator may raise anything
             return Failure("failed", describe_error(error))
-        if inspect.isawaitable(made):
+        if not isinstance(made, EvaluationResult) and inspect.isawaitable(made):
             awaited = cast("Awaitable[object]", made)
             self._put_on_loop(Task(task.job, (evaluator,), task.slow, made=awaited))
             return None
@@ -190,7 +190,9 @@ class Background:
         try:
             async with asyncio.timeout(seconds):
                 if made is None:
-                    made = cast("Awaitable[object]", evaluator.evaluate(task.job.history()))
+                    made = cast(
+                        "Awaitable[object]", evaluator.evaluate(task.job.history_for(evaluator))
+                    )
                 try:
                     outcome = await made
                 except TimeoutError as error:  # its own, not that of the limit

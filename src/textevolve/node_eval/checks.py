@@ -15,7 +15,7 @@ from typing import Any, Literal, cast
 
 from textevolve.errors import InputError
 from textevolve.evaluation import Case, EvaluationResult, Evaluator, Failure
-from textevolve.node_eval.evaluators import NodeEvaluator, Outcome, Targets
+from textevolve.node_eval.evaluators import NodeEvaluator, Outcome, Targets, is_state
 from textevolve.node_eval.fields import FieldError, Keys, as_text, check_keys, read_text, read_value
 from textevolve.node_eval.history import History, HistoryItem
 from textevolve.node_eval.snapshots import CutText
@@ -66,6 +66,8 @@ class LengthEvaluator(NodeEvaluator):
     """passed = the field has from `least` to `most` words or characters, both included; the score
     falls with the ratio of length and limit."""
 
+    reads_only = True
+
     def __init__(
         self,
         name: str,
@@ -104,7 +106,7 @@ class LengthEvaluator(NodeEvaluator):
     def _measure(self, state: Any) -> int:
         """A text that was cut still tells how many characters it had."""
         value = state
-        if self.key is not None and isinstance(state, Mapping):
+        if self.key is not None and is_state(state):
             value = cast("Mapping[str, Any]", state).get(self.key)
         if isinstance(value, CutText) and self.unit == "characters":
             return value.full_length
@@ -115,6 +117,8 @@ class LengthEvaluator(NodeEvaluator):
 class SchemaEvaluator(NodeEvaluator):
     """passed = the field, or the whole output, is by a JSON schema; a text is read as JSON. The
     score is 1 or 0; the feedback says what to change."""
+
+    reads_only = True
 
     def __init__(
         self,
@@ -149,6 +153,8 @@ class ConsistencyEvaluator(NodeEvaluator):
     the same input, which are to give the same output. Numbers are alike by their ratio, texts by
     the words that they share, mappings and lists by their parts.
     """
+
+    reads_only = True
 
     def __init__(
         self,
@@ -246,6 +252,8 @@ def _share_of_words(one: str, other: str) -> float:
 class LatencyEvaluator(NodeEvaluator):
     """passed = the node took `seconds` or less; above, the score is `seconds` by what it took."""
 
+    reads_only = True
+
     def __init__(self, name: str, seconds: float, *, target_instructions: Targets = None) -> None:
         super().__init__(name, target_instructions)
         self.seconds = _check_budget(name, "seconds", seconds)
@@ -259,6 +267,8 @@ class LatencyEvaluator(NodeEvaluator):
 
 class TokenEvaluator(NodeEvaluator):
     """passed = the node used `tokens` or fewer; above, the score is `tokens` by what it used."""
+
+    reads_only = True
 
     def __init__(self, name: str, tokens: int, *, target_instructions: Targets = None) -> None:
         super().__init__(name, target_instructions)

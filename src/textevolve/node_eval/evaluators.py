@@ -16,7 +16,7 @@ from textevolve.errors import InputError
 from textevolve.evaluation import EvaluationResult, Failure
 from textevolve.node_eval.history import History
 from textevolve.node_eval.instructions import Instruction, read_instruction
-from textevolve.node_eval.snapshots import SnapshotLimits, take_snapshot
+from textevolve.node_eval.snapshots import SnapshotLimits, is_flat, take_snapshot
 
 ERROR_KEPT = 300
 Outcome = EvaluationResult | Failure
@@ -35,6 +35,9 @@ class NodeEvaluator(ABC):
 
     background: bool = False
     timeout: float | None = None
+    reads_only: bool = False
+    """Of a class itself, not of those derived from it: it changes nothing of what it is given, and
+    keeps nothing, so that it need not be given a copy."""
 
     def __init__(self, name: str, target_instructions: Targets = None) -> None:
         self.name = name
@@ -52,6 +55,8 @@ class NodeEvaluator(ABC):
 
 class ThresholdEvaluator(NodeEvaluator):
     """score = `output_state[key]`, 0.0 where it is absent; passed = it is `threshold` or more."""
+
+    reads_only = True
 
     def __init__(
         self, name: str, key: str, threshold: float, target_instructions: Targets = None
@@ -82,10 +87,12 @@ class ThresholdEvaluator(NodeEvaluator):
 
 def is_state(state: object) -> bool:
     """Whether a state has fields by name."""
-    return isinstance(state, Mapping)
+    return type(state) is dict or isinstance(state, Mapping)
 
 
 def _is_number(value: object) -> bool:
+    if type(value) is float:
+        return value == value
     return type(value) is not bool and isinstance(value, Real) and not math.isnan(value)
 
 
@@ -136,10 +143,24 @@ def check_outcome(outcome: object, limits: SnapshotLimits) -> Outcome:
     clipped."""
     if isinstance(outcome, Failure):
         return outcome
+    if type(outcome) is EvaluationResult and _is_plain(outcome, limits):
+        return outcome
     try:
         return _read_outcome(outcome, limits)
     except _UnusableError as reason:
         return Failure("failed", f"not usable: {reason}")
+
+
+def _is_plain(result: EvaluationResult, limits: SnapshotLimits) -> bool:
+    """Whether it can be kept as it is, without a closer look."""
+    return (
+        type(result.score) is float
+        and 0.0 <= result.score <= 1.0
+        and type(result.passed) is bool
+        and type(result.feedback) is str
+        and len(result.feedback) <= limits.characters
+        and (not result.metadata or is_flat(result.metadata, limits))
+    )
 
 
 class _UnusableError(Exception):

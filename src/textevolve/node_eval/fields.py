@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, cast
 
 from textevolve.errors import InputError
+from textevolve.node_eval.evaluators import is_state
 from textevolve.node_eval.snapshots import find_loss
 
 Keys = str | Sequence[str] | None
@@ -40,11 +41,11 @@ def read_value(state: Any, key: str | None, place: str) -> Any:
 
 def _find(state: Any, key: str) -> Any:
     """The key itself wins over the path that it may also be."""
-    if isinstance(state, Mapping) and key in state:
+    if is_state(state) and key in state:
         return cast("Mapping[str, Any]", state)[key]
     head, dot, rest = key.partition(".")
     found: Any = _NOT_THERE
-    if isinstance(state, Mapping):
+    if is_state(state):
         found = cast("Mapping[str, Any]", state).get(head, _NOT_THERE) if dot else _NOT_THERE
     elif isinstance(state, (list, tuple)) and head.removeprefix("-").isdecimal():
         items, place = cast("Sequence[Any]", state), int(head)

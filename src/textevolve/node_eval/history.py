@@ -117,26 +117,33 @@ def _one_line(text: str) -> str:
 
 
 def seen_from(
-    entries: list[list[HistoryItem]], item: HistoryItem, *, own: int, count: int
+    entries: list[list[HistoryItem]], item: HistoryItem, own: int, count: int, *, copied: bool
 ) -> History:
     """The history as it was when `item` ended, with `item` as `entries[-1][-1]`.
 
     `own`: the place of its superstep; `count`: how many supersteps there were. What is looked at is
-    copied then, so that this costs the same after a thousand nodes as after one.
+    copied then, so that this costs the same after a thousand nodes as after one; without `copied`
+    it is the history's own, for evaluators that only read.
     """
-    steps = _Steps(entries, item, own, count)
+    steps = _Steps(entries, item, own, count, copied)
     return History(cast("list[list[HistoryItem]]", steps))
 
 
 class _Steps(Sequence[list[HistoryItem]]):
     """Supersteps, each copied when it is first looked at; the item's own one is the last."""
 
-    __slots__ = ("_count", "_entries", "_item", "_made", "_own")
+    __slots__ = ("_copied", "_count", "_entries", "_item", "_made", "_own")
 
     def __init__(
-        self, entries: list[list[HistoryItem]], item: HistoryItem, own: int, count: int
+        self,
+        entries: list[list[HistoryItem]],
+        item: HistoryItem,
+        own: int,
+        count: int,
+        copied: bool,
     ) -> None:
         self._entries, self._item, self._own, self._count = entries, item, own, count
+        self._copied = copied
         self._made: dict[int, list[HistoryItem]] = {}
 
     def __len__(self) -> int:
@@ -162,7 +169,10 @@ class _Steps(Sequence[list[HistoryItem]]):
             step = self._entries[self._own]
         else:
             step = self._entries[place + (place >= self._own)]
-        return [SeenItem(one) for one in step if one.order <= self._item.order]
+        order = self._item.order
+        if self._copied:
+            return [SeenItem(one) for one in step if one.order <= order]
+        return [one for one in step if one.order <= order]
 
     def __repr__(self) -> str:
         return repr(list(self))
@@ -175,7 +185,7 @@ class SeenItem(HistoryItem):
 
     def __init__(self, source: HistoryItem) -> None:
         # The slots of a HistoryItem stay unset, so that __getattr__ is asked for each of them once.
-        object.__setattr__(self, "_source", source)
+        self._source = source
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith("__") or name == "_source":
@@ -187,7 +197,7 @@ class SeenItem(HistoryItem):
             value = {key: _copy_result(result) for key, result in value.items()}
         else:
             return value
-        object.__setattr__(self, name, value)
+        setattr(self, name, value)
         return value
 
 

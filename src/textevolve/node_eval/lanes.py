@@ -41,8 +41,15 @@ class Job:
     left: int = 0
     awaited: int = 0
 
-    def history(self) -> History:
-        return seen_from(self.entries, self.item, own=self.own, count=self.count)
+    shared: History | None = None
+
+    def history_for(self, evaluator: NodeEvaluator) -> History:
+        """A copy of its own; for one that only reads, the same as for others of that kind."""
+        if "reads_only" not in type(evaluator).__dict__ or not evaluator.reads_only:
+            return seen_from(self.entries, self.item, self.own, self.count, copied=True)
+        if self.shared is None:
+            self.shared = seen_from(self.entries, self.item, self.own, self.count, copied=False)
+        return self.shared
 
 
 @dataclass(slots=True, eq=False)

@@ -118,10 +118,28 @@ def take_snapshot(state: object, limits: SnapshotLimits) -> Any:
     kind = type(state)
     if kind in _ATOMS or (kind is str and len(cast(str, state)) <= limits.characters):
         return state
+    if kind is dict and (copied := _copy_flat(cast("dict[Any, Any]", state), limits)) is not None:
+        return copied
     try:
         return _Snapshot(limits).copy(state, 0)
     except Exception as error:  # noqa: BLE001  the state's own code may raise anything
         return Description(f"<{_name(state)}: not kept, reading it raised {type(error).__name__}>")
+
+
+def _copy_flat(state: dict[Any, Any], limits: SnapshotLimits) -> dict[Any, Any] | None:
+    """What most states are, the short way: nothing but numbers and short texts under keys that have
+    been seen before and hide nothing; None where the state is another."""
+    if len(state) > limits.items or len(state) > limits.total:
+        return None
+    copied = _copy_dict(state)
+    known, longest = limits._known, limits.characters  # pyright: ignore[reportPrivateUsage]
+    for key, one in copied.items():
+        kind = _kind(one)
+        if kind not in _ATOMS and (kind is not str or len(one) > longest):
+            return None
+        if known.get(key) is not False:
+            return None
+    return copied
 
 
 class _Snapshot:
@@ -172,11 +190,11 @@ class _Snapshot:
             copied = _copy_dict(value)
         self.left -= len(copied)
         limits, longest = self.limits, self.limits.characters
-        odd = False
+        known, odd = limits._known, False  # pyright: ignore[reportPrivateUsage]
         for key, one in copied.items():
             if type(key) is not str:
                 odd = True
-            elif limits.hides(key):
+            elif known.get(key) is not False and limits.hides(key):
                 copied[key] = MASK
                 continue
             kind = _kind(one)
@@ -309,6 +327,11 @@ def _name(value: object) -> str:
     return str(type.__getattribute__(kind, "__name__"))[:80]
 
 
+def is_flat(value: Any, limits: SnapshotLimits) -> bool:
+    """Whether a snapshot of it would have nothing to leave out and nothing to copy but itself."""
+    return type(value) is dict and _copy_flat(cast("dict[Any, Any]", value), limits) is not None
+
+
 def copy_plain(value: Any) -> Any:
     """A copy of what `take_snapshot` made."""
     kind = _kind(value)
@@ -330,6 +353,8 @@ def find_loss(value: Any) -> str | None:
 
     Whoever judges a value that was cut would judge something else than the agent made.
     """
+    if type(value) is str:
+        return None
     if isinstance(value, CutText):
         return f"the text was cut at {len(value):,} of {value.full_length:,} characters"
     if isinstance(value, Description):
