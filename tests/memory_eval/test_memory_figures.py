@@ -193,7 +193,7 @@ def same(figure, wanted):
         assert figure.reason.startswith("not measured: ")
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=200, deadline=None)
 @given(users)
 def test_figures_are_those_of_the_published_formulas(people):
     made = figures_of(tally_of(people), draws=5)

@@ -251,7 +251,7 @@ def figures_of(
         return _pairs(tables[place], found, names, reasons)
 
     totals = totals_at(whole.sum(axis=0))
-    seconds = {name: spent / 60 for name, spent in tally.seconds.items()}
+    seconds = {name: round(spent / 60, 9) for name, spent in tally.seconds.items()}
     return Figures(
         users=len(whole),
         figures=measured(0, FIGURES),
