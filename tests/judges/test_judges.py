@@ -122,6 +122,16 @@ async def test_a_reference_is_asked_for_in_a_call_of_its_own_and_shown(kind):
     assert all("My answer is three." in text_of(body) for body in choices)
 
 
+@pytest.mark.parametrize(("kind", "options"), [(Checklist, {}), (Probe, {"reference": True})])
+async def test_what_is_asked_of_the_input_alone_is_the_same_for_every_candidate(kind, options):
+    prepared = set()
+    for candidate in CASE.candidates:
+        case = Case(CASE.input, (candidate,))
+        _, asked = await judge(kind, case, options=Options(**options))
+        prepared.add(text_of(asked[0]))
+    assert len(prepared) == 1
+
+
 async def test_examples_stand_before_the_one_question_and_are_the_same_in_all_cases():
     seen = []
     for case in (PAIR, Case("Name a colour.", ("Red.",))):

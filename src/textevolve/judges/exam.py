@@ -135,6 +135,13 @@ class Exam:
     def responses(self) -> tuple[str, ...]:
         return tuple(self.fenced("response", text) for text in self.case.candidates)
 
+    @cached_property
+    def lone_instruction(self) -> str:
+        """The input under a code of its own, for what is asked without a candidate: whatever the
+        candidates are, the same is asked, and answered once."""
+        nonce = draw_nonce((self.case.input,), self.options.seed)
+        return fence("instruction", disarm(self.case.input, nonce)[0], nonce)
+
     async def own_answer(self) -> str:
         """The judge's own answer to the input, fenced; empty where the option is off.
 
@@ -143,7 +150,7 @@ class Exam:
         """
         if not self.options.reference:
             return ""
-        asked = prompt("answer").render(instruction=self.instruction)
+        asked = prompt("answer").render(instruction=self.lone_instruction)
         response = await self.model(
             Request(
                 messages=(Message("user", (asked,)),),

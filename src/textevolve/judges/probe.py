@@ -92,7 +92,7 @@ class _Criteria(BaseModel):
 
 
 async def _write_criteria(exam: Exam) -> tuple[str, ...]:
-    asked = prompt("criteria").render(instruction=exam.instruction, most=MOST_CRITERIA)
+    asked = prompt("criteria").render(instruction=exam.lone_instruction, most=MOST_CRITERIA)
     request = Request(
         messages=(exam.system, Message("user", (asked,))),
         temperature=0.0,
