@@ -4,17 +4,24 @@ import json
 
 import pytest
 
-from textevolve.errors import AccessError, AnswerError, SettingsError
+from textevolve.errors import AccessError, AnswerError, FatalModelError, SettingsError
 from textevolve.evaluation import Failure
 from textevolve.events import StepFinished
 from textevolve.memory_eval.dialogues import DialogueTurn, MemoryPoint, Question, Session, User
-from textevolve.memory_eval.feeding import FEEDING, QUESTION_LIMIT, UPDATE_LIMIT, feed
+from textevolve.memory_eval.feeding import (
+    FAILURES_IN_A_ROW,
+    FEEDING,
+    QUESTION_LIMIT,
+    UPDATE_LIMIT,
+    Health,
+    feed,
+)
 from textevolve.memory_eval.recorded import Kept, read_recorded
 from textevolve.memory_eval.subjects import Timed, Unanswered
 from textevolve.memory_eval.system import Capabilities
 
 
-class Kept_(dict):
+class Memory(dict):
     """A journal in memory, which counts."""
 
     async def find(self, key):
@@ -85,10 +92,10 @@ def make_user(sessions=3):
     return User("anna", tuple(made))
 
 
-async def collect(user, system, journal=None, heard=None):
+async def collect(user, system, journal=None, heard=None, health=None):
     listener = (lambda event: None) if heard is None else heard.append
-    journal = Kept_() if journal is None else journal
-    return [piece async for piece in feed(user, "k", system, "toy", journal, listener)]
+    journal = Memory() if journal is None else journal
+    return [piece async for piece in feed(user, "k", system, "toy", journal, listener, health)]
 
 
 def judged(pieces):
@@ -225,8 +232,27 @@ async def test_what_cannot_succeed_ends_the_run(error):
         await collect(make_user(1), Toy(wrong={"add": error}))
 
 
+async def test_a_system_that_fails_again_and_again_ends_the_run():
+    system, health = Toy(wrong={"add": OSError("gone")}), Health()
+    with pytest.raises(FatalModelError, match="10 times in a row.*OSError: gone"):
+        await collect(make_user(20), system, health=health)
+    assert len(system.did) == FAILURES_IN_A_ROW
+    system = Toy(wrong={"search": OSError("gone")})
+    subjects = judged(await collect(make_user(20), system))
+    assert sum(bool(s.failure) for s in subjects) == 40  # an add succeeds in between
+
+
+async def test_what_is_too_late_is_no_sign_of_a_broken_system():
+    journal, durable = Memory(), Capabilities(durable=True)
+    await collect(make_user(20), Toy(durable, {"search": OSError("gone")}), journal)
+    system = Toy(durable)
+    failed = [s for s in judged(await collect(make_user(20), system, journal)) if s.failure]
+    assert len(failed) == 38
+    assert len(system.did) == 2
+
+
 async def test_a_second_start_does_nothing_again():
-    journal, system = Kept_(), Toy(Capabilities(answers=True))
+    journal, system = Memory(), Toy(Capabilities(answers=True))
     first = await collect(make_user(), system, journal)
     again = Toy(Capabilities(answers=True))
     second = await collect(make_user(), again, journal)
@@ -235,7 +261,7 @@ async def test_a_second_start_does_nothing_again():
 
 
 async def test_a_system_that_forgets_is_given_again_what_is_needed_and_no_more():
-    journal = Kept_()
+    journal = Memory()
     broken = Toy(wrong={("search", "what 1?"): OSError("gone")})
     await collect(make_user(), broken, journal)
     system = Toy()
@@ -246,14 +272,14 @@ async def test_a_system_that_forgets_is_given_again_what_is_needed_and_no_more()
 
 
 async def test_a_system_that_cannot_be_given_again_fails_only_what_is_missing():
-    journal = Kept_()
+    journal = Memory()
     await collect(make_user(), Toy(wrong={("search", "what 1?"): OSError("gone")}), journal)
     subjects = judged(await collect(make_user(), Toy(wrong={"add": OSError("full")}), journal))
     assert [s.session for s in subjects if s.failure] == [1]
 
 
 async def test_a_durable_system_is_given_only_what_is_missing():
-    journal, durable = Kept_(), Capabilities(durable=True)
+    journal, durable = Memory(), Capabilities(durable=True)
     await collect(make_user(2), Toy(durable), journal)
     system = Toy(durable)
     await collect(make_user(3), system, journal)
@@ -261,7 +287,7 @@ async def test_a_durable_system_is_given_only_what_is_missing():
 
 
 async def test_a_durable_system_is_not_asked_when_it_knows_more_than_it_should():
-    journal, durable = Kept_(), Capabilities(durable=True)
+    journal, durable = Memory(), Capabilities(durable=True)
     await collect(make_user(), Toy(durable, {("search", "what 1?"): OSError("gone")}), journal)
     system = Toy(durable)
     failed = [s for s in judged(await collect(make_user(), system, journal)) if s.failure]
@@ -271,7 +297,7 @@ async def test_a_durable_system_is_not_asked_when_it_knows_more_than_it_should()
 
 
 async def test_a_durable_system_is_asked_again_for_the_last_session():
-    journal, durable = Kept_(), Capabilities(durable=True)
+    journal, durable = Memory(), Capabilities(durable=True)
     await collect(make_user(), Toy(durable, {("search", "what 2?"): OSError("gone")}), journal)
     system = Toy(durable)
     assert not any(s.failure for s in judged(await collect(make_user(), system, journal)))
@@ -279,7 +305,7 @@ async def test_a_durable_system_is_asked_again_for_the_last_session():
 
 
 async def test_users_and_systems_have_their_own_operations():
-    journal = Kept_()
+    journal = Memory()
     await collect(make_user(1), Toy(), journal)
     other = Toy()
     _ = [p async for p in feed(make_user(1), "another", other, "toy", journal)]
@@ -306,14 +332,14 @@ async def test_how_many_more_judgements_there_are_than_planned_is_told():
 
 
 async def test_leaving_early_closes_what_was_begun():
-    pieces = feed(make_user(), "k", Toy(), "toy", Kept_())
+    pieces = feed(make_user(), "k", Toy(), "toy", Memory())
     assert isinstance(await anext(pieces), Timed)
     await anext(pieces)
     await pieces.aclose()
 
 
 async def test_operations_stand_in_the_journal_as_they_can_be_read():
-    journal = Kept_()
+    journal = Memory()
     await collect(make_user(1), Toy(), journal)
     said = [json.loads(entry.request.messages[0].text) for entry in journal.values()]
     assert [one["operation"] for one in said] == ["add", "search", "search"]

@@ -7,13 +7,13 @@ import tracemalloc
 import pytest
 
 from textevolve.errors import AccessError, InputError
-from textevolve.evaluation import Failure
+from textevolve.evaluation import Failure, Usage
 from textevolve.events import StepFinished
 from textevolve.llm.testing import Fault, ScriptedServer
 from textevolve.memory_eval.dataset import user_to_line
 from textevolve.memory_eval.dialogues import DialogueTurn, MemoryPoint, Question, Session, User
 from textevolve.memory_eval.feeding import FEEDING
-from textevolve.memory_eval.judgement import Judgement
+from textevolve.memory_eval.judgement import Judgement, Subject, Verdict
 from textevolve.memory_eval.synthesis import synthesise
 from textevolve.memory_eval.system import Capabilities
 from textevolve.runs.memory_evaluation import (
@@ -358,14 +358,12 @@ async def test_memory_stays_flat_on_a_user_of_a_million_tokens(home):
 
 
 def test_records_come_back_as_they_were(home):
-    plain = Judgement
-    from textevolve.evaluation import Usage
-    from textevolve.memory_eval.judgement import Subject, Verdict
-
     subject = Subject("accuracy", "u\ud800", 3, 2, {"memory": "x" * 30_000})
     made = [
-        plain(subject, Verdict(1, "so", True), Usage(1, 2, 0, 3, None)),
-        plain(Subject("update", "v", 0, 1, {}, "event", "primary", 0.5), Failure("failed", "no")),
+        Judgement(subject, Verdict(1, "so", True), Usage(1, 2, 0, 3, None)),
+        Judgement(
+            Subject("update", "v", 0, 1, {}, "event", "primary", 0.5), Failure("failed", "no")
+        ),
     ]
     path = home / "records.jsonl"
     path.write_bytes(b"".join(to_line(one) for one in made))
@@ -394,8 +392,6 @@ def test_records_that_are_none_are_named_by_their_line(home, line):
 
 
 def test_of_many_judgements_what_failed_and_the_worst_are_remembered():
-    from textevolve.memory_eval.judgement import Subject, Verdict
-
     collected = Collection()
     for n in range(3 * REMEMBERED):
         outcome = Failure("failed", "no") if n % 100 == 7 else Verdict(n % 3, "so")

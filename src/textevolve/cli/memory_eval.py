@@ -91,8 +91,8 @@ def run(
 
     The same command again goes on where it was stopped, and asks nothing twice. Limits bound what
     judging and answering use, not what a memory system spends itself. Exit codes: 0 done; 1 a
-    model, the system or the store failed; 2 bad input; 3 some judgements are missing; 130
-    interrupted.
+    model, the system or the store failed; 2 bad input; 3 some judgements are missing, or a user
+    is malformed; 130 interrupted.
     """
     from textevolve.engine import sync
     from textevolve.runs.memory_evaluation import Plan, specify_memory_evaluation
@@ -158,7 +158,8 @@ def _execute(task: _Task, spec: MeasurementSpec, settings: Settings) -> int:
                 asked, interrupted = True, True
         whole = not interrupted and not collected.skipped
         _hand_over(task, collected, survey, begun, store, whole=whole)
-    return _end(task, collected, asked=asked, interrupted=interrupted)
+    code = _end(task, collected, asked=asked, interrupted=interrupted)
+    return PARTLY if survey.malformed and not code else code
 
 
 def _open_records(folder: Path | None, stack: ExitStack) -> IO[bytes] | None:

@@ -38,6 +38,9 @@ UPDATE_LIMIT = 10
 QUESTION_LIMIT = 20
 """How many memories are asked for."""
 
+FAILURES_IN_A_ROW = 10
+"""After so many operations without one that succeeded, a system is taken to be broken."""
+
 FEEDING = "feeding"
 """The step of a session. Its end has as value how many judgements it gives more than planned."""
 
@@ -70,15 +73,32 @@ class Instance:
     """
 
     def __init__(
-        self, system: MemorySystem, spec: str, user: User, latest: int | None = None
+        self,
+        system: MemorySystem,
+        spec: str,
+        user: User,
+        latest: int | None = None,
+        health: Health | None = None,
     ) -> None:
         self.name = model_name(spec)
         self._system = system
         self._sessions = user.sessions
         self._latest = -1 if latest is None else latest
         self._given = 0
+        self._health = health or Health()
 
     async def __call__(self, request: Request, /) -> Response:
+        try:
+            response = await self._answer(request)
+        except (FatalModelError, TooLate):
+            raise
+        except ModelError as error:
+            self._health.note(error)
+            raise
+        self._health.note(None)
+        return response
+
+    async def _answer(self, request: Request) -> Response:
         asked: dict[str, Any] = json.loads(request.messages[0].text)
         verb, session = str(asked["operation"]), int(asked["session"])
         try:
@@ -99,11 +119,11 @@ class Instance:
         """Brings the system to where the operation belongs.
 
         Raises:
-            AnswerError: it is past that already, and the outcome would not be that of then.
+            TooLate: it is past that already, and the outcome would not be that of then.
         """
         if self._system.capabilities.durable:
             if session < self._latest:
-                raise AnswerError(
+                raise TooLate(
                     "it got no answer in its time, and later sessions are in the memory now;"
                     " to feed everything anew, use --fresh TEXT"
                 )
@@ -126,6 +146,29 @@ class Instance:
         if not isinstance(said, str):  # pyright: ignore[reportUnnecessaryIsInstance]
             raise AnswerError(f"gave {type(said).__name__}, not a text")
         return said
+
+
+class TooLate(AnswerError):
+    """An operation was not tried: the system is past the moment that it belongs to."""
+
+
+@dataclass(slots=True)
+class Health:
+    """How many operations of a system have failed since one succeeded, over all users."""
+
+    failures: int = 0
+
+    def note(self, error: ModelError | None) -> None:
+        """
+        Raises:
+            FatalModelError: too many have failed in a row: going on would only take time.
+        """
+        self.failures = 0 if error is None else self.failures + 1
+        if self.failures >= FAILURES_IN_A_ROW:
+            raise FatalModelError(
+                f"the memory system failed {self.failures} times in a row, so the run stops; what"
+                f" was done is kept. The last: {error}"
+            )
 
 
 def model_name(spec: str) -> str:
@@ -168,10 +211,12 @@ async def feed(
     spec: str,
     journal: Journal,
     listener: Listener = silence,
+    health: Health | None = None,
 ) -> AsyncGenerator[Piece]:
     """Give a system a user's sessions, and yield what is to be judged as soon as it is known.
 
-    `key`: what the system knows the user by. `spec`: what the system was named by.
+    `key`: what the system knows the user by. `spec`: what the system was named by. `health`: shared
+    by all users of one system.
 
     Raises:
         FatalModelError, SettingsError: no operation of this system can succeed.
@@ -180,7 +225,7 @@ async def feed(
     latest = None
     if system.capabilities.durable:
         latest = await _find_latest(user, key, spec, journal)
-    instance = Journaled(Instance(system, spec, user, latest), journal, listener)
+    instance = Journaled(Instance(system, spec, user, latest, health), journal, listener)
     for session in user.sessions:
         told = {"session": session.index + 1, "sessions": len(user.sessions)}
         listener(StepStarted(user.id, FEEDING, told))

@@ -19,13 +19,14 @@ from textevolve.memory_eval.judgement import TASKS, Subject, Task
 from textevolve.memory_eval.judging import OWN, SHARED
 from textevolve.memory_eval.recorded import RECORDED, Kept, read_recorded
 from textevolve.memory_eval.subjects import Timed, Unanswered, write_dialogue
-from textevolve.runs.estimate import SHORT_ANSWER, Estimate, PriceOf
+from textevolve.runs.estimate import Estimate, PriceOf
 from textevolve.runs.judge_estimate import FENCE, estimate_judge
 from textevolve.runs.memory_evaluation import Plan, Survey, read_data
 from textevolve.runs.spec import MeasurementSpec
 from textevolve.settings import Price
 
 TIMES_EXTRACTED = 2
+SHORT_VERDICT = 20
 REPAIR = 2_500
 """Characters that asking once more adds: what was answered, and what is wrong with it."""
 
@@ -144,7 +145,7 @@ def _sum_up(
     longest: bool,
 ) -> Usage:
     bare = len(judging.prompt("answer").render(memories="", question="")) + 2 * FENCE
-    answered, length = sizes.answered, answering.MAX_TOKENS if longest else SHORT_ANSWER
+    answered, length = sizes.answered, answering.MAX_TOKENS if longest else 1  # unknown
     used = _calls(answered, bare, length, 1, answer_price, longest=longest)
     for task, asked in sizes.judged.items():
         if not asked.number:
@@ -155,7 +156,7 @@ def _sum_up(
         said = [judging.prompt(task).render(), judging.prompt("marks").render()]
         bare = len("".join(said) + judging.prompt("request").render(task=task))
         bare += FENCE * len((*SHARED[task], *OWN[task]))
-        length = judging.MAX_TOKENS if longest else SHORT_ANSWER
+        length = judging.MAX_TOKENS if longest else SHORT_VERDICT
         times = 2 if longest else 1
         used += _calls(asked, bare, length, times, price_of(spec.model), longest=longest)
     return used

@@ -27,7 +27,7 @@ from textevolve.memory_eval.answering import answer_question
 from textevolve.memory_eval.choosing import choose
 from textevolve.memory_eval.dataset import Malformed, read_users
 from textevolve.memory_eval.dialogues import User
-from textevolve.memory_eval.feeding import feed
+from textevolve.memory_eval.feeding import Health, feed
 from textevolve.memory_eval.judgement import Judgement, Subject, Task
 from textevolve.memory_eval.judging import judge_subject, prompts_version
 from textevolve.memory_eval.recorded import RECORDED, Kept, read_recorded
@@ -201,7 +201,8 @@ async def do_memory_evaluation(
 
     Raises:
         InputError: the data has changed since the run was begun.
-        FatalModelError: no call can succeed; what was answered is kept.
+        FatalModelError: no call can succeed, or the system fails again and again; what was
+            answered is kept.
         StoreError: the journal cannot be written, or another process works on this run.
     """
     journal = store.journal(run.id)
@@ -213,7 +214,7 @@ async def do_memory_evaluation(
         means = await stack.enter_async_context(
             open_means(store, run, settings, limits, listener, journal)
         )
-        judge, stopped = _open_judge(plan, means), asyncio.Event()
+        judge, stopped, health = _open_judge(plan, means), asyncio.Event(), Health()
         yield _not_measured(survey, None if system is None else system.capabilities)
 
         def produce(numbered: tuple[int, User]) -> AsyncGenerator[Piece]:
@@ -221,7 +222,8 @@ async def do_memory_evaluation(
             if system is None:
                 return _until(stopped, _read(user, survey.kept))
             key = f"{run.id}-{run.fingerprint[:8]}-{number}"
-            return _until(stopped, feed(user, key, system, plan.system, journal, listener))
+            pieces = feed(user, key, system, plan.system, journal, listener, health)
+            return _until(stopped, pieces)
 
         async def work(piece: Piece) -> tuple[Judgement | Timed, ...]:
             return await _settle(piece, _answering(run, means), judge, plan.seed)
