@@ -99,6 +99,15 @@ async def test_without_inclusion_there_is_no_verdict_on_accuracy():
     assert made.usage.calls == 6
 
 
+@pytest.mark.parametrize("scores", [(0.1, 0.9), (0.1, 0.2, float("nan"), 0.3), ()])
+async def test_scores_that_are_not_those_of_the_verdicts_are_a_failure(scores):
+    async def judge(case, /):
+        return Said(tuple(EvaluationResult(score, True) for score in scores))
+
+    made = await choose(judge, SUBJECTS["update"])
+    assert made.outcome.reason == "the judge gave no score for each of 4 verdicts"
+
+
 async def test_what_a_limit_left_out_is_no_verdict_and_no_failure_of_the_judge():
     judge = scoring({"Correct": Failure("skipped", "the limit of calls is reached")})
     with pytest.raises(BudgetError, match="the limit of calls"):

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from functools import cache
+from math import isfinite
 
 import yaml
 
@@ -78,9 +79,11 @@ async def _ask(evaluator: Evaluator, subject: Subject, asked: str) -> tuple[Labe
         raise _NoVerdict(f"{missing}: {failures[0].reason}", made.usage)
     scored = [
         (one.score, label, one.feedback)
-        for one, label in zip(made.result, labels, strict=True)
+        for one, label in zip(made.result, labels, strict=False)
         if not isinstance(one, Failure)
     ]
+    if len(scored) != len(labels) or not all(isfinite(score) for score, _, _ in scored):
+        raise _NoVerdict(f"the judge gave no score for each of {len(labels)} verdicts", made.usage)
     highest = max(score for score, _, _ in scored)
     best = [(label, feedback) for score, label, feedback in scored if score >= highest - TIE]
     if len(best) > 1:
