@@ -3,6 +3,7 @@
 import asyncio
 import importlib.metadata
 import re
+import subprocess
 import sys
 import threading
 from pathlib import Path
@@ -317,3 +318,31 @@ async def test_the_system_in_the_docs_is_one(tmp_path):
     assert await system.add(TURNS, "u") == ("I moved to Lyon.",)
     assert await system.search("moved where", "u", 5) == ("I moved to Lyon.",)
     await system.aclose()
+
+
+def test_a_plain_method_that_never_ends_does_not_keep_the_program_from_ending():
+    script = """
+import asyncio, threading
+from textevolve.memory_eval.systems.adapter import Adapted
+
+begun = threading.Event()
+
+class Stuck:
+    def add(self, dialogue, user):
+        begun.set()
+        threading.Event().wait()
+
+async def main():
+    system = Adapted(Stuck(), "stuck", 60)
+    adding = asyncio.create_task(system.add([], "u"))
+    waiting = asyncio.create_task(system.add([], "u"))
+    await asyncio.to_thread(begun.wait)
+    adding.cancel(), waiting.cancel()
+    print(await asyncio.gather(adding, waiting, return_exceptions=True))
+    await system.aclose()
+
+asyncio.run(main())
+"""
+    ended = subprocess.run([sys.executable, "-c", script], capture_output=True, timeout=30)
+    assert ended.returncode == 0, ended.stderr
+    assert ended.stdout.count(b"CancelledError") == 2

@@ -8,13 +8,14 @@ from __future__ import annotations
 import asyncio
 import inspect
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import fields
+from functools import partial
 from typing import Any, cast
 
 from textevolve.errors import AnswerError, InputError, UnavailableError
 from textevolve.memory_eval.dialogues import DialogueTurn
 from textevolve.memory_eval.system import Capabilities
+from textevolve.memory_eval.systems.worker import Worker
 
 _LISTS = ("results", "memories")
 _TEXTS = ("memory", "text", "content", "memory_content")
@@ -40,7 +41,7 @@ class Adapted:
         self._made: Any = made
         self._spec = spec
         self._deadline = deadline
-        self._thread = ThreadPoolExecutor(1, thread_name_prefix="memory-system")
+        self._worker = Worker(f"memory system {spec}")
 
     async def add(self, dialogue: Sequence[DialogueTurn], user: str, /) -> Sequence[str]:
         given = await self._call("add", self._made.add, list(dialogue), user)
@@ -61,7 +62,7 @@ class Adapted:
             if (close := getattr(self._made, "aclose", None)) is not None:
                 await self._call("aclose", close)
         finally:
-            self._thread.shutdown(wait=False, cancel_futures=True)
+            self._worker.stop()
 
     async def _call(self, verb: str, method: Callable[..., Any], *arguments: Any) -> Any:
         limit = asyncio.timeout(self._deadline)
@@ -69,8 +70,7 @@ class Adapted:
             async with limit:
                 if inspect.iscoroutinefunction(method):
                     return await method(*arguments)
-                loop = asyncio.get_running_loop()
-                given = await loop.run_in_executor(self._thread, _run, method, arguments)
+                given = await self._worker.run(partial(method, *arguments))
                 return await given if inspect.isawaitable(given) else given
         except TimeoutError:
             if not limit.expired():
@@ -123,14 +123,6 @@ def _whole(text: str) -> str:
 def _kind(given: Any) -> str:
     name = type(given).__name__
     return "nothing" if given is None else f"{'an' if name[0] in 'aeiou' else 'a'} {name}"
-
-
-def _run(method: Callable[..., Any], arguments: tuple[Any, ...]) -> Any:
-    """In the thread. These two would not come through a future, or would end the program."""
-    try:
-        return method(*arguments)
-    except (StopIteration, SystemExit) as error:
-        raise AnswerError(f"raised {type(error).__name__}: {error}".rstrip(": ")) from error
 
 
 def _read_capabilities(made: object, spec: str) -> Capabilities:

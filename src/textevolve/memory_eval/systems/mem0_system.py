@@ -14,9 +14,9 @@ import os
 import warnings
 from collections import OrderedDict
 from collections.abc import Callable, Generator, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -33,11 +33,14 @@ from textevolve.memory_eval.dialogues import DialogueTurn
 from textevolve.memory_eval.system import Capabilities
 from textevolve.memory_eval.systems.adapter import read_memories
 from textevolve.memory_eval.systems.mem0_config import Mem0Plan, fill_in, keys_in, read_plan
+from textevolve.memory_eval.systems.worker import Worker
 from textevolve.settings import Settings
 
 TURNS = 20
 """Given at once. In a long dialogue the list of what it found would be cut at its `max_tokens`."""
 MOST_OPEN = 32
+CLOSING = 5.0
+"""Seconds."""
 _GONE = ("DELETE", "NONE")
 _UNREACHABLE = ("APIConnectionError", "APITimeoutError", "ConnectError", "ConnectTimeout")
 
@@ -60,7 +63,7 @@ class _Open:
     ended at their limit of tokens."""
 
     memory: Any
-    thread: ThreadPoolExecutor
+    worker: Worker
     cut: list[str] = field(default_factory=list[str])
     busy: int = 0
 
@@ -104,8 +107,7 @@ class Mem0System:
         raise AnswerError(f"{self.name}: gives no answer of its own")
 
     async def aclose(self) -> None:
-        for user in list(self._open):
-            await self._close(user)
+        await asyncio.gather(*(self._close(key) for key in list(self._open)))
 
     def _add(self, opened: _Open, turns: Sequence[DialogueTurn], user: str) -> tuple[str, ...]:
         """mem0 takes the day of now for that of the dialogue, so it is told in an instruction."""
@@ -130,13 +132,12 @@ class Mem0System:
     ) -> tuple[str, ...]:
         """Runs `work` in the user's thread; what mem0 raises becomes an error of ours. It is raised
         after the `except`, for mem0's may hold what its client sent."""
-        loop = asyncio.get_running_loop()
         failed: ModelError
         try:
             opened = await self._find(user)
             opened.busy += 1
             try:
-                return await loop.run_in_executor(opened.thread, work, opened)
+                return await opened.worker.run(partial(work, opened))
             finally:
                 opened.busy -= 1
         except (ModelError, InputError, SettingsError):
@@ -153,26 +154,27 @@ class Mem0System:
                 idle = [name for name, each in self._open.items() if not each.busy]
                 if len(self._open) >= MOST_OPEN and idle:
                     await self._close(idle[0])
-                thread = ThreadPoolExecutor(1, thread_name_prefix="mem0")
-                loop = asyncio.get_running_loop()
+                worker = Worker("mem0")
                 try:
-                    self._open[key] = await loop.run_in_executor(thread, self._make, key, thread)
+                    self._open[key] = await worker.run(partial(self._make, key, worker))
                 except BaseException:
-                    thread.shutdown(wait=False)
+                    worker.stop()
                     raise
             self._open.move_to_end(key)
             return self._open[key]
 
     async def _close(self, key: str) -> None:
-        """Its clients first, so that a call still in flight ends at once."""
+        """A call that is still in flight is not waited for: all that came before is on disk."""
         opened = self._open.pop(key)
-        for part in (opened.memory.llm, opened.memory.embedding_model):
-            _call_if_there(getattr(part, "client", None), "close")
-        loop = asyncio.get_running_loop()
-        await loop.run_in_executor(opened.thread, _close_stores, opened.memory)
-        opened.thread.shutdown(wait=False)
 
-    def _make(self, key: str, thread: ThreadPoolExecutor) -> _Open:
+        try:
+            with suppress(TimeoutError):
+                async with asyncio.timeout(CLOSING):
+                    await opened.worker.run(partial(_close_all, opened.memory))
+        finally:
+            opened.worker.stop()
+
+    def _make(self, key: str, worker: Worker) -> _Open:
         folder = self._folder / _short(key)
         folder.mkdir(parents=True, exist_ok=True)
         with _quiet_import(self._home):
@@ -190,7 +192,7 @@ class Mem0System:
                 store = {**config["vector_store"]["config"], "path": str(folder / "qdrant")}
                 config["vector_store"] = {"provider": "qdrant", "config": store}
                 memory = Memory.from_config(config)
-        opened = _Open(memory, thread)
+        opened = _Open(memory, worker)
         if hasattr(memory.llm.config, "response_callback"):
             memory.llm.config.response_callback = _note_cut(opened.cut)
         limits: dict[str, Any] = {"timeout": self._settings.timeouts.total}
@@ -254,7 +256,9 @@ def _call_if_there(thing: Any, method: str) -> None:
         found()
 
 
-def _close_stores(memory: Any) -> None:
+def _close_all(memory: Any) -> None:
+    for part in (memory.llm, memory.embedding_model):
+        _call_if_there(getattr(part, "client", None), "close")
     _call_if_there(getattr(memory.vector_store, "client", None), "close")
     memory.close()
 
