@@ -82,7 +82,7 @@ async def _ask(evaluator: Evaluator, subject: Subject, asked: str) -> tuple[Labe
         for one, label in zip(made.result, labels, strict=False)
         if not isinstance(one, Failure)
     ]
-    if len(scored) != len(labels) or not all(isfinite(score) for score, _, _ in scored):
+    if len(made.result) != len(labels) or not all(isfinite(score) for score, _, _ in scored):
         raise _NoVerdict(f"the judge gave no score for each of {len(labels)} verdicts", made.usage)
     highest = max(score for score, _, _ in scored)
     best = [(label, feedback) for score, label, feedback in scored if score >= highest - TIE]
