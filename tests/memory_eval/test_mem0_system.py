@@ -123,6 +123,7 @@ FAULTS = {
     "refused": (Fault.UNAUTHORISED, "AccessError", "its endpoint refuses (401)"),
     "too long": (Fault.TOO_LONG_OPENAI, "AnswerError", "add: LLMError: "),
     "echo": (Answer(status=400, body=ECHO), "AnswerError", "you sent [key]"),
+    "lost": (None, "AnswerError", "you sent [key]"),
     "cut": (Answer(text='{"memory": [{"te', finish_reason="length"), "AnswerError", "was cut at"),
 }
 
@@ -137,9 +138,14 @@ def test_what_its_model_does_not_give_is_a_failure_and_not_no_memory(
         if number == 1:
             return Fault.RATE_LIMIT_WAIT  # is tried again
         named = [name for name in FAULTS if f"user: {name}" in body["messages"][-1]["content"]]
-        return FAULTS[named[0]][0] if named else extract(body)
+        return (FAULTS[named[0]][0] if named else None) or extract(body)
+
+    def answer(method, path, headers, body, honest=server.answer):
+        lost = path.endswith("/embeddings") and json.loads(body)["input"] == ["lost"]
+        return Answer(status=400, body=ECHO) if lost else honest(method, path, headers, body)
 
     server.script = script
+    monkeypatch.setattr(server, "answer", answer)
     monkeypatch.setenv("TEXTEVOLVE_API_KEY", KEY)
     store = {"collection_name": "own", "path": str(home / "own"), "embedding_model_dims": 32}
     given = {"vector_store": {"provider": "qdrant", "config": store}}
@@ -147,7 +153,7 @@ def test_what_its_model_does_not_give_is_a_failure_and_not_no_memory(
     said = run_mem0("""
 async def main():
     system = open_system("mem0:own.json")
-    for name in ("refused", "too long", "echo", "cut"):
+    for name in ("refused", "too long", "echo", "cut", "lost"):
         try:
             said[name] = await system.add([user(name)], name)
         except TextEvolveError as error:

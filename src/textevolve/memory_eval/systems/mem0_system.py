@@ -59,12 +59,14 @@ def open_mem0(path: str | None, settings: Settings) -> Mem0System:
 
 @dataclass(slots=True)
 class _Open:
-    """A user's instance of mem0 and the one thread that uses it. `cut`: answers of its model that
-    ended at their limit of tokens."""
+    """A user's instance of mem0 and the one thread that uses it. mem0 passes over what fails inside
+    it, and keeps nothing: `cut` are answers of its model that ended at their limit of tokens,
+    `lost` what kept a memory from being embedded."""
 
     memory: Any
     worker: Worker
     cut: list[str] = field(default_factory=list[str])
+    lost: list[Exception] = field(default_factory=list[Exception])
     busy: int = 0
 
 
@@ -116,6 +118,7 @@ class Mem0System:
         day = f"The messages are of {turns[0].timestamp}: this is the date of observation."
         prompt = "\n".join(filter(None, (day if turns[0].timestamp else "", custom)))
         opened.cut.clear()
+        opened.lost.clear()
         given: dict[str, Any] = opened.memory.add(
             messages, user_id=_short(user), prompt=prompt or None
         )
@@ -124,6 +127,8 @@ class Mem0System:
                 f"{self.name}: add: the answer of {opened.cut[0]} was cut at its limit of tokens;"
                 " raise max_tokens in the configuration of llm"
             )
+        if opened.lost:
+            raise opened.lost[0]
         kept = [each for each in given["results"] if each.get("event") not in _GONE]
         return read_memories(kept, f"{self.name}: add")
 
@@ -195,6 +200,7 @@ class Mem0System:
         opened = _Open(memory, worker)
         if hasattr(memory.llm.config, "response_callback"):
             memory.llm.config.response_callback = _note_cut(opened.cut)
+        memory.embedding_model.embed = _note_lost(memory.embedding_model.embed, opened.lost)
         limits: dict[str, Any] = {"timeout": self._settings.timeouts.total}
         limits["max_retries"] = self._settings.retries.attempts - 1
         for part in (memory.llm, memory.embedding_model):
@@ -249,6 +255,17 @@ def _note_cut(cut: list[str]) -> Callable[[Any, Any, Any], None]:
             cut.append(str(llm.config.model))
 
     return note
+
+
+def _note_lost(embed: Callable[..., Any], lost: list[Exception]) -> Callable[..., Any]:
+    def noting(*arguments: Any, **named: Any) -> Any:
+        try:
+            return embed(*arguments, **named)
+        except Exception as error:
+            lost.append(error)
+            raise
+
+    return noting
 
 
 def _call_if_there(thing: Any, method: str) -> None:
