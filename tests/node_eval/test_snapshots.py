@@ -1,0 +1,257 @@
+import collections
+import dataclasses
+import enum
+import json
+import threading
+import types
+
+import pydantic
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from textevolve.errors import InputError
+from textevolve.node_eval.snapshots import (
+    CutText,
+    Description,
+    SnapshotLimits,
+    copy_plain,
+    find_loss,
+    take_snapshot,
+)
+
+LIMITS = SnapshotLimits()
+SMALL = SnapshotLimits(characters=10, items=4, total=30, depth=4)
+
+
+class Hostile:
+    """Everything about it raises, and counts that it was asked."""
+
+    asked = 0
+
+    def _refuse(self, *_):
+        type(self).asked += 1
+        raise RuntimeError("no")
+
+    __repr__ = __str__ = __deepcopy__ = __copy__ = __reduce_ex__ = __getattr__ = _refuse
+    __len__ = __iter__ = __eq__ = __bool__ = _refuse
+    __hash__ = object.__hash__
+
+
+@dataclasses.dataclass
+class Point:
+    x: int
+    password: str = "p"
+
+
+class Message(pydantic.BaseModel):
+    model_config = pydantic.ConfigDict(extra="allow")
+    content: str
+    tags: list[str] = []
+
+
+class Colour(enum.Enum):
+    RED = "red"
+
+
+class Text(str):
+    __slots__ = ()
+
+    def __str__(self):
+        raise RuntimeError("no")
+
+
+plain = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(),
+    lambda inner: (
+        st.lists(inner)
+        | st.tuples(inner, inner)
+        | st.dictionaries(st.sampled_from(["a", "b", "tokens", "keys"]), inner)
+    ),
+    max_leaves=12,
+)
+
+
+@given(plain)
+def test_plain_data_comes_back_equal_and_shares_nothing_that_can_change(state):
+    copied = take_snapshot(state, LIMITS)
+    assert copied == state
+    assert copy_plain(copied) == state
+    assert find_loss(copied) is None
+
+    def containers(value):
+        if isinstance(value, dict | list | tuple):
+            if not isinstance(value, tuple):
+                yield id(value)
+            for one in value.values() if isinstance(value, dict) else value:
+                yield from containers(one)
+
+    for copy in (copied, copy_plain(copied)):
+        assert not set(containers(copy)) & set(containers(state))
+
+
+@given(st.recursive(plain | st.builds(threading.Lock) | st.builds(Point, st.integers()), st.lists))
+def test_every_snapshot_is_json_and_bounded(state):
+    text = json.dumps(take_snapshot({"state": state}, SMALL))
+    assert len(text) < 5000
+
+
+def test_what_cannot_be_kept_is_described():
+    state = {"lock": threading.Lock(), "bytes": b"abc", "made": (n for n in [1]), "f": len}
+    assert take_snapshot(state, LIMITS) == {
+        "lock": "<lock>",
+        "bytes": "<bytes, 3 bytes>",
+        "made": "<generator>",
+        "f": "<builtin_function_or_method>",
+    }
+    assert next(state["made"]) == 1
+    assert isinstance(take_snapshot(state["lock"], LIMITS), Description)
+
+
+def test_objects_that_raise_are_described_and_not_asked():
+    Hostile.asked = 0
+    assert take_snapshot([Hostile(), {"a": Hostile()}], LIMITS) == ["<Hostile>", {"a": "<Hostile>"}]
+    assert Hostile.asked == 0
+
+
+def test_a_container_that_raises_is_described():
+    class Broken(collections.UserDict):
+        def __iter__(self):
+            raise KeyError("no")
+
+    said = take_snapshot({"a": Broken(x=1)}, LIMITS)["a"]
+    assert said == "<Broken: not kept, reading it raised KeyError>"
+
+
+def test_numpy_and_data_frames_by_their_shape():
+    numpy = pytest.importorskip("numpy")
+    state = {"array": numpy.zeros((3, 2)), "score": numpy.float32(0.5), "n": numpy.int64(3)}
+    assert take_snapshot(state, LIMITS) == {"array": "<ndarray, 3 x 2>", "score": 0.5, "n": 3}
+    assert type(take_snapshot(state, LIMITS)["n"]) is int
+
+
+def test_objects_with_fields_are_read_by_key_and_by_attribute():
+    kept = take_snapshot([Point(1), Message(content="hi", tags=["a"], token="t")], LIMITS)
+    assert kept == [
+        {"x": 1, "password": "***"},
+        {"content": "hi", "tags": ["a"], "token": "***"},
+    ]
+    assert (kept[0].x, kept[1].content, copy_plain(kept)[1].tags) == (1, "hi", ["a"])
+    with pytest.raises(AttributeError):
+        _ = kept[0].y
+    assert take_snapshot(kept, LIMITS)[0].x == 1
+
+
+def test_other_kinds_become_plain():
+    point = collections.namedtuple("point", "x y")(1, 2)
+    state = [
+        *(Colour.RED, Text("a"), point, {1}, collections.deque([1]), {(1, 2): 3, Colour.RED: 1}),
+        *(collections.defaultdict(list, a=[1]), types.MappingProxyType({"a": 1})),
+    ]
+    kept = take_snapshot(state, LIMITS)
+    assert kept == [
+        "red",
+        "a",
+        {"x": 1, "y": 2},
+        [1],
+        [1],
+        {"(1, 2)": 3, "red": 1},
+        {"a": [1]},
+        {"a": 1},
+    ]
+    assert [type(one) for one in kept[6:]] == [dict, dict]
+    assert type(kept[1]) is str
+
+
+def test_cycles_and_depth_end():
+    state = {"a": []}
+    state["a"].append(state)
+    assert take_snapshot(state, LIMITS) == {"a": ["<dict: stands within itself>"]}
+    deep = []
+    for _ in range(100_000):
+        deep = [deep]
+    assert "nested deeper than 4" in str(take_snapshot(deep, SMALL))
+    shared = [1]
+    assert take_snapshot([shared, shared], LIMITS) == [[1], [1]]
+
+
+def test_limits_keep_the_beginning_of_texts_and_both_ends_of_containers():
+    kept = take_snapshot({"text": "a" * 50, "list": list(range(100))}, SMALL)
+    assert kept["text"] == "a" * 10
+    assert isinstance(kept["text"], CutText)
+    assert kept["text"].full_length == 50
+    assert kept["list"] == [0, 1, "<96 more items, not kept>", 98, 99]
+    many = take_snapshot({str(n): n for n in range(100)}, SMALL)
+    assert many == {"0": 0, "1": 1, "98": 98, "99": 99, "…": "<96 more keys, not kept>"}
+    assert "too many items" in str(take_snapshot([[[1] * 4] * 4] * 4, SMALL))
+
+
+@pytest.mark.parametrize(
+    ("value", "loss"),
+    [
+        (["a" * 50], "the text was cut at 10 of 50 characters"),
+        ({"a": list(range(9))}, "it was not kept: <5 more items, not kept>"),
+        (threading.Lock(), "it was not kept: <lock>"),
+    ],
+)
+def test_what_is_lost_can_be_told(value, loss):
+    assert find_loss(take_snapshot(value, SMALL)) == loss
+
+
+@pytest.mark.parametrize(
+    "key",
+    [
+        *("api_key", "apiKey", "API-KEY", "OPENAI_API_KEY", "x-api-key", "token", "access_token"),
+        *("password", "db_password", "Authorization", "client_secret", "private_key", "Cookie"),
+        *("sessionToken", "passphrase", "credentials", "secretAccessKey"),
+    ],
+)
+def test_secrets_are_masked_by_their_keys(key):
+    kept = take_snapshot({"headers": [{key: "s3cr3t"}]}, LIMITS)
+    assert kept == {"headers": [{key: "***"}]}
+
+
+@pytest.mark.parametrize(
+    "key",
+    [
+        *("key", "keys", "max_tokens", "tokens", "token_count", "keyword", "author", "secretary"),
+        *("", "_", "1", "monkey", "primary_key"),
+    ],
+)
+def test_other_keys_are_not(key):
+    assert take_snapshot({key: "value"}, LIMITS) == {key: "value"}
+
+
+def test_more_secrets_can_be_named():
+    limits = SnapshotLimits(secrets=("ssn", "card-number"))
+    state = {"SSN": 1, "cardNumber": 2, "number": 3}
+    assert take_snapshot(state, limits) == {"SSN": "***", "cardNumber": "***", "number": 3}
+    assert take_snapshot({"ssn": 1}, limits) == {"ssn": "***"}
+
+
+@pytest.mark.parametrize("wrong", [{"items": 0}, {"depth": -1}, {"total": 1.5}, {"secrets": "ssn"}])
+def test_limits_that_cannot_be_used_are_refused(wrong):
+    with pytest.raises(InputError):
+        SnapshotLimits(**wrong)
+
+
+def test_a_snapshot_can_be_taken_while_another_thread_changes_the_state():
+    state, done = {"n": 0}, threading.Event()
+
+    def change():
+        n = 0
+        while not done.is_set():
+            n += 1
+            state[f"key {n % 50}"] = n
+            if n % 50 == 0:
+                for m in range(50):
+                    state.pop(f"key {m}", None)
+
+    thread = threading.Thread(target=change)
+    thread.start()
+    try:
+        for _ in range(300):
+            assert take_snapshot(state, LIMITS)["n"] == 0
+    finally:
+        done.set()
+        thread.join()
