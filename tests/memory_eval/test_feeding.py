@@ -234,7 +234,7 @@ async def test_what_cannot_succeed_ends_the_run(error):
 
 async def test_a_system_that_fails_again_and_again_ends_the_run():
     system, health = Toy(wrong={"add": OSError("gone")}), Health()
-    with pytest.raises(FatalModelError, match="10 times in a row.*OSError: gone"):
+    with pytest.raises(FatalModelError, match=r"10 times in a row.*OSError: gone"):
         await collect(make_user(20), system, health=health)
     assert len(system.did) == FAILURES_IN_A_ROW
     system = Toy(wrong={"search": OSError("gone")})

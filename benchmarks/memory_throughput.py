@@ -1,0 +1,121 @@
+"""Judgements of a memory system against a loopback server that takes 200 ms: one stream or phases?
+
+    python benchmarks/memory_throughput.py [--users 12] [--sessions 12] [--in-flight 64]
+                                           [--latency 0.2] [--adding 0]
+
+Made data, fed to a system that keeps what users say, word for word. `ideal` is the time that perfect
+overlap would take: ceil(calls / in flight) x latency, where a question takes two calls, its answer
+and its judgement. `--adding`: seconds that the system takes for each session, so that feeding and
+judging have to go on side by side; the ideal is then at least the time of feeding a user. Beside the
+wall time stands how long judging would wait if it began when all sessions are fed.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import math
+import os
+import platform
+import sys
+import tempfile
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+from textevolve.cli.execution import calm_collector
+from textevolve.events import CallFinished, Event
+from textevolve.llm.testing import serve_in_process
+from textevolve.memory_eval.dataset import user_to_line
+from textevolve.memory_eval.dialogues import DialogueTurn
+from textevolve.memory_eval.judgement import Judgement
+from textevolve.memory_eval.synthesis import synthesise
+from textevolve.memory_eval.system import Capabilities
+from textevolve.runs.memory_evaluation import (
+    USERS_IN_FLIGHT,
+    Plan,
+    begin_memory_evaluation,
+    do_memory_evaluation,
+    specify_memory_evaluation,
+)
+from textevolve.settings import Settings
+from textevolve.store.repository import open_store
+
+
+class Echo:
+    """Keeps what users say; takes its time for it."""
+
+    name = "echo"
+    capabilities = Capabilities()
+
+    def __init__(self, seconds: float) -> None:
+        self.seconds = seconds
+        self.held: dict[str, list[str]] = {}
+
+    async def add(self, dialogue: Sequence[DialogueTurn], user: str, /) -> Sequence[str]:
+        await asyncio.sleep(self.seconds)
+        said = [turn.content for turn in dialogue if turn.role == "user"]
+        self.held.setdefault(user, []).extend(said)
+        return said
+
+    async def search(self, query: str, user: str, limit: int, /) -> Sequence[str]:
+        return self.held[user][-limit:]
+
+    async def answer(self, question: str, memories: Sequence[str], /) -> str:
+        raise NotImplementedError
+
+    async def aclose(self) -> None:
+        pass
+
+
+async def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
+    parser.add_argument("--users", type=int, default=12)
+    parser.add_argument("--sessions", type=int, default=12)
+    parser.add_argument("--in-flight", type=int, default=64)
+    parser.add_argument("--latency", type=float, default=0.2)
+    parser.add_argument("--adding", type=float, default=0.0)
+    asked = parser.parse_args()
+    print(f"{os.cpu_count()} cores, {platform.platform()}, Python {sys.version.split()[0]}")
+    calm_collector()
+    server = ("--latency", str(asked.latency))
+    with tempfile.TemporaryDirectory() as name, serve_in_process(*server) as url:
+        folder = Path(name)
+        path = folder / "data.jsonl"
+        users = synthesise(asked.users, asked.sessions)
+        path.write_text("".join(user_to_line(user) + "\n" for user in users), encoding="utf-8")
+        plan, settings = Plan("echo"), Settings(concurrency=asked.in_flight)
+        spec = await specify_memory_evaluation(settings, plan, f"{url}#scripted")
+        judged, calls = 0, 0
+
+        def hear(event: Event) -> None:
+            nonlocal calls
+            if isinstance(event, CallFinished):
+                calls += event.usage.calls * (not event.replayed)
+
+        async with open_store(folder / "run.db") as store:
+            run, survey = begin_memory_evaluation(store, spec, str(path), plan)
+            system = Echo(asked.adding)
+            began, cpu = time.perf_counter(), time.process_time()
+            found = do_memory_evaluation(
+                store, run, str(path), plan, survey, system, settings, listener=hear
+            )
+            async for item in found:
+                judged += isinstance(item, Judgement)
+            wall, cpu = time.perf_counter() - began, time.process_time() - cpu
+    feeding = math.ceil(asked.users / USERS_IN_FLIGHT) * asked.sessions * asked.adding
+    judging = math.ceil(calls / asked.in_flight) * asked.latency
+    ideal = max(judging, feeding)
+    print(
+        f"{asked.users} users, {survey.sessions} sessions, {judged:,} judgements, {calls:,} calls,"
+        f" {asked.in_flight} in flight, {asked.latency * 1000:.0f} ms a call,"
+        f" {asked.adding * 1000:.0f} ms a session"
+    )
+    print(
+        f"wall {wall:.2f} s, ideal {ideal:.2f} s, wall/ideal {wall / ideal:.2f}, CPU/call"
+        f" {cpu * 1000 / calls:.2f} ms; in phases at best {feeding + judging:.2f} s"
+    )
+
+
+if __name__ == "__main__":
+    asyncio.run(main())
