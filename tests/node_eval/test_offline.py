@@ -68,6 +68,18 @@ async def test_each_node_is_judged_with_what_had_run_before_it():
     }
 
 
+async def test_nodes_of_a_history_made_by_hand_are_told_apart():
+    seen = []
+    episode = Episode("1", History([[HistoryItem(timestamp=0, node=n) for n in "ab"]]))
+
+    def look(history):
+        seen.append([item.node for item in history.entries[-1]])
+        return EvaluationResult(1.0, True)
+
+    await evaluate_episode(episode, [Custom("look", look)])
+    assert seen == [["a"], ["a", "b"]]
+
+
 async def test_what_was_recorded_stays_and_targets_limit_who_is_judged():
     found = await outcomes(ThresholdEvaluator("t", "score", 0.4, [Instruction.LOAD]))
     assert list(found["a"]) == ["old"]

@@ -59,11 +59,15 @@ async def evaluate_episode(
     """
     targets = [(evaluator, read_targets(evaluator)) for evaluator in evaluators]
     entries = episode.history.entries
+    if any(item.order == 0 for item in episode.history.items):  # a history made by hand
+        for order, item in enumerate(episode.history.items, 1):
+            item.order = order
     bound: AbstractAsyncContextManager[Any] = gate or nullcontext()
 
     async def judge(item: HistoryItem, own: int, evaluator: NodeEvaluator) -> Outcome:
         async with bound:
-            outcome = await judge_node(seen_from(entries, item, own=own, count=own + 1), evaluator)
+            seen = seen_from(entries, item, own, own + 1, copied=True)
+            outcome = await judge_node(seen, evaluator)
         listener(StepFinished(episode.id, JUDGED, Judged(item.node, evaluator.name, outcome)))
         return outcome
 

@@ -138,10 +138,8 @@ def read_kept(store: Store, run: RunRecord) -> Iterator[Episode]:
     """The episodes of a run as they were taken in, before any model was asked.
 
     Raises:
-        MismatchError: the run holds no nodes, or another version wrote them.
+        MismatchError: another version wrote them.
     """
-    if run.spec.get("kind") != KIND:
-        raise MismatchError(f"run {run.id}: holds no nodes of agents; see textevolve runs list")
     lines: list[NodeLine] = []
     for case in store.iterate_cases(run.id):
         try:
@@ -198,7 +196,8 @@ async def read_nodes(store: Store, run: RunRecord) -> AsyncGenerator[Episode]:
     Raises:
         MismatchError: the run holds no nodes, or other prompts were asked than would be now.
     """
-    kept = read_kept(store, run)
+    if run.spec.get("kind") != KIND:
+        raise MismatchError(f"run {run.id}: holds no nodes of agents; see textevolve runs list")
     spec = MeasurementSpec.model_validate(run.spec)
     _refuse_other_prompts(run, spec)
     journal = store.journal(run.id)
@@ -209,7 +208,7 @@ async def read_nodes(store: Store, run: RunRecord) -> AsyncGenerator[Episode]:
         )
         for text in spec.judges
     }
-    results = _judge_all(kept, open_nodes(judges, spec), None, silence)
+    results = _judge_all(read_kept(store, run), open_nodes(judges, spec), None, silence)
     try:
         async for episode in results:
             yield episode
