@@ -1,0 +1,162 @@
+"""Histories as runs of the store, and judges that stay open for any thread."""
+
+import asyncio
+import threading
+
+import pytest
+
+from textevolve import Case, EvaluationResult, Failure, InputError, judge, keep_history
+from textevolve.engine import sync
+from textevolve.errors import MismatchError
+from textevolve.llm.testing import Answer, Fault
+from textevolve.node_eval import GENERATE, JudgeEvaluator, LengthEvaluator, Monitor
+from textevolve.node_eval.episodes import Episode
+from textevolve.node_eval.history import History, HistoryItem
+from textevolve.runs.nodes import begin_nodes, do_nodes, read_kept, read_nodes, specify_nodes
+from textevolve.settings import Settings
+from textevolve.store.repository import open_store
+
+
+@pytest.fixture
+def store(home):
+    with open_store(home / "store.db") as opened:
+        yield opened
+
+
+def item(node="n", **more):
+    return HistoryItem(timestamp=1.0, node=node, instruction=GENERATE, **more)
+
+
+def watch(*evaluators):
+    """A monitor that has watched a small agent."""
+    monitor = Monitor(evaluators)
+
+    @monitor.node(GENERATE)
+    def greet(whom):
+        return {"text": f"Hello, {whom}!", "password": "hunter2"}
+
+    @monitor.node(GENERATE)
+    def break_off():
+        raise ValueError("no more")
+
+    greet("world")
+    greet("moon")
+    with pytest.raises(ValueError):
+        break_off()
+    assert monitor.drain_sync(10)
+    monitor.close()
+    return monitor
+
+
+def test_what_a_monitor_watched_comes_back_from_the_store(store, cli):
+    monitor = watch(LengthEvaluator("length", "text", least=2))
+    run = keep_history(monitor.history, name="greeting")
+    (episode,) = sync.iterate(read_nodes(store, store.get_run(run)))
+    assert episode.history == monitor.history
+    ended = cli("nodes", "show", "greeting")
+    assert ended.code == 0, ended.err
+    for said in ("greet  GENERATE", "length  1.00  passed", "failed: ", "no more"):
+        assert said in ended.out
+    assert "hunter2" not in cli("nodes", "show", run, "--json").out
+    assert len(cli("nodes", "export", run).rows) == 3
+
+
+def test_the_same_history_is_one_run_and_an_empty_one_is_none(store):
+    history = History([[item(output_state="a", order=1)]])
+    assert keep_history(history) == keep_history(history, name="again")
+    with pytest.raises(InputError, match="the history is empty"):
+        keep_history(History())
+    assert len(store.list_runs()) == 1
+
+
+def test_a_run_that_another_version_wrote_is_refused(store):
+    run = store.create_run({"kind": "nodes", "judges": [], "model": ""}, "f")
+    store.add_cases(run.id, [Case('{"node": "n", "step": -1}', (), "1")])
+    with pytest.raises(MismatchError, match="another version"):
+        list(read_kept(store, run))
+
+
+def test_two_episodes_of_one_id_are_refused(store):
+    spec = sync.run(specify_nodes(Settings(), ()))
+    twice = [Episode("a", History([[item()]]))] * 2
+    with pytest.raises(InputError, match="two episodes have the id 'a'"):
+        begin_nodes(store, spec, twice)
+    assert store.list_runs() == []
+
+
+def test_a_run_whose_judges_would_be_asked_otherwise_now_is_not_shown(store, model, server):
+    settings = Settings(model=model)
+    spec = sync.run(specify_nodes(settings, ["probe"], model))
+    old = spec.model_copy(update={"prompts": {"judges.one": "another"}})
+    run = begin_nodes(store, old, [Episode("a", History([[item()]]))])
+    with pytest.raises(MismatchError, match="other prompts"):
+        list(sync.iterate(read_nodes(store, run)))
+
+
+def test_many_episodes_are_judged_in_order_and_found_again(store, model, server):
+    server.script = lambda body, _: Answer(yes=0.9)
+    episodes = [
+        Episode(str(n), History([[item(input_state="Say it.", output_state=f"text {n}", order=1)]]))
+        for n in range(40)
+    ]
+    settings = Settings(model=model, concurrency=8)
+    spec = sync.run(specify_nodes(settings, ["probe", "checklist"], model))
+    run = begin_nodes(store, spec, iter(episodes))
+    found = list(sync.iterate(do_nodes(store, run, settings)))
+    assert [episode.id for episode in found] == [str(n) for n in range(40)]
+    for episode in found:
+        (only,) = episode.history.items
+        assert list(only.evaluation_results) == ["probe", "checklist"]
+    assert store.get_run(run.id).status == "finished"
+    calls = server.calls
+    assert list(sync.iterate(read_nodes(store, run))) == found
+    assert server.calls == calls
+
+
+def test_a_judge_by_its_spec_serves_a_monitor(store, model, server):
+    server.script = lambda body, _: Answer(yes=0.9)
+    with judge("probe", model=model) as probe:
+        history = watch(JudgeEvaluator("quality", probe, output_key="text")).history
+    first, _, failed = history.items
+    outcome = first.evaluation_results["quality"]
+    assert isinstance(outcome, EvaluationResult)
+    assert outcome.score == pytest.approx(0.9)
+    assert isinstance(failed.evaluation_results["quality"], Failure)
+
+
+def test_a_judge_answers_any_thread_and_loop_until_it_is_closed(model, server, home):
+    server.script = lambda body, _: Answer(yes=0.9)
+    case = Case("Say hello.", ("Hello!",))
+    found = []
+    probe = judge("probe", model=model)
+    threads = [
+        threading.Thread(target=lambda: found.append(asyncio.run(probe(case)))) for _ in range(4)
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert [one.result[0].score for one in found] == [pytest.approx(0.9)] * 4
+    calls = server.calls
+    probe.close()
+    with pytest.raises(InputError, match="is closed"):
+        asyncio.run(probe(case))
+    with judge("probe", model=model) as again:
+        asyncio.run(again(case))
+    assert server.calls == calls
+
+
+def test_a_refused_key_is_said_and_harms_no_agent(model, server, home):
+    server.script = lambda *_: Fault.UNAUTHORISED
+    with judge("probe", model=model) as probe:
+        history = watch(JudgeEvaluator("quality", probe, output_key="text")).history
+    outcomes = [one.evaluation_results["quality"] for one in history.items]
+    assert all(isinstance(outcome, Failure) for outcome in outcomes)
+    assert "401" in outcomes[0].reason
+
+
+def test_a_judge_that_cannot_be_is_refused_at_once(home):
+    with pytest.raises(InputError, match="did you mean 'probe'"):
+        judge("prob")
+    with pytest.raises(InputError, match="pairwise compares"):
+        judge("pairwise")
