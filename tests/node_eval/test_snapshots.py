@@ -7,7 +7,7 @@ import types
 
 import pydantic
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from textevolve.errors import InputError
@@ -90,7 +90,8 @@ def test_plain_data_comes_back_equal_and_shares_nothing_that_can_change(state):
         assert not set(containers(copy)) & set(containers(state))
 
 
-@given(st.recursive(plain | st.builds(threading.Lock) | st.builds(Point, st.integers()), st.lists))
+@settings(max_examples=30)
+@given(st.lists(plain | st.builds(threading.Lock) | st.builds(Point, st.integers())))
 def test_every_snapshot_is_json_and_bounded(state):
     text = json.dumps(take_snapshot({"state": state}, SMALL))
     assert len(text) < 5000

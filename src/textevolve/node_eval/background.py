@@ -67,6 +67,7 @@ class Background:
         self._closed = self._retired = False
         self._begin()
         _open.add(self)
+        _close_first()
 
     def _begin(self) -> None:
         self.pending = self._slow_pending = 0
@@ -331,7 +332,9 @@ class Background:
 
     def _leave(self, task: Task, missing: Evaluators, outcomes: dict[str, Outcome]) -> None:
         why = Failure("skipped", "the monitor was closed before its turn came or its answer")
-        self._settle(task, {**outcomes, **{one.name: why for one in missing}})
+        told = {**outcomes, **{one.name: why for one in missing}}
+        if told:
+            self._settle(task, told)
 
     def restart(self) -> None:
         """In a forked process, where the threads are gone and the locks may be held."""

@@ -62,7 +62,7 @@ class ThresholdEvaluator(NodeEvaluator):
         self, name: str, key: str, threshold: float, target_instructions: Targets = None
     ) -> None:
         super().__init__(name, target_instructions)
-        if not _is_number(threshold):
+        if not is_number(threshold):
             raise InputError(f"evaluator '{name}': the threshold must be a number")
         self.key = key
         self.threshold = threshold
@@ -71,7 +71,7 @@ class ThresholdEvaluator(NodeEvaluator):
         state: Any = history.entries[-1][-1].output_state
         value: Any = cast("dict[Any, Any]", state).get(self.key, 0.0) if is_state(state) else 0.0
         metadata = {"key": self.key, "threshold": self.threshold, "value": value}
-        if not _is_number(value):
+        if not is_number(value):
             said = f"{self.key} is not a number but {_show(value)}: failed"
             return EvaluationResult(0.0, False, f"{said} (threshold {self.threshold})", metadata)
         passed = bool(value >= self.threshold)
@@ -90,7 +90,8 @@ def is_state(state: object) -> bool:
     return type(state) is dict or isinstance(state, Mapping)
 
 
-def _is_number(value: object) -> bool:
+def is_number(value: object) -> bool:
+    """Whether it is a real number; true, false and NaN are none."""
     if type(value) is float:
         return value == value
     return type(value) is not bool and isinstance(value, Real) and not math.isnan(value)
@@ -115,7 +116,7 @@ def check_evaluator(evaluator: Any) -> None:
     if not callable(getattr(evaluator, "evaluate", None)):
         raise InputError(f"evaluator '{name}' ({kind}) has no evaluate(history)")
     timeout = getattr(evaluator, "timeout", None)
-    if timeout is not None and not (_is_number(timeout) and timeout > 0):
+    if timeout is not None and not (is_number(timeout) and timeout > 0):
         raise InputError(f"evaluator '{name}': the timeout must be seconds above 0, or None")
 
 

@@ -28,6 +28,7 @@ from textevolve.node_eval.evaluators import (
     NodeEvaluator,
     check_evaluator,
     describe_error,
+    is_number,
     read_targets,
 )
 from textevolve.node_eval.history import History, HistoryItem
@@ -113,8 +114,10 @@ class Monitor:
         _check_whole("side_by_side", side_by_side)
         if when_full not in ("drop", "wait"):
             raise InputError(f"when_full must be 'drop' or 'wait', not {when_full!r}")
-        if isinstance(timeout, bool) or not 0 < timeout < float("inf"):
+        if not is_number(timeout) or not 0 < timeout < float("inf"):
             raise InputError(f"the timeout must be seconds above 0, not {timeout!r}")
+        if limits is not None and not isinstance(limits, SnapshotLimits):  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise InputError("limits must be SnapshotLimits(...)")
         self.history = History()
         self.limits = limits = limits or SnapshotLimits()
         self._lock = threading.RLock()  # a generator may be collected, and end, within

@@ -1,0 +1,458 @@
+import asyncio
+import logging
+import subprocess
+import sys
+import threading
+import time
+from collections import defaultdict
+
+import pytest
+
+from textevolve.errors import InputError
+from textevolve.evaluation import EvaluationResult, Failure
+from textevolve.node_eval import GENERATE, VERIFY, Monitor, NodeEvaluator, ThresholdEvaluator
+from textevolve.node_eval import lanes as lanes_room
+
+FINE = EvaluationResult(1.0, True)
+
+
+class Says(NodeEvaluator):
+    """Returns, awaits or raises what it is told to."""
+
+    def __init__(self, name, says, **more):
+        super().__init__(name, more.pop("targets", None))
+        self.says = says
+        for key, value in more.items():
+            setattr(self, key, value)
+
+    def evaluate(self, history):
+        return self.says(history) if callable(self.says) else self.says
+
+
+class SaysLater(Says):
+    async def evaluate(self, history):
+        made = super().evaluate(history)
+        return await made if asyncio.iscoroutine(made) else made
+
+
+def run_nodes(monitor, number=1, **more):
+    return [
+        monitor.end(monitor.begin(f"node {n}", GENERATE, {"n": n}, **more), {"sure": 0.5, "n": n})
+        for n in range(number)
+    ]
+
+
+def judge(*evaluators, number=1, **more):
+    """The results of each node, by the evaluator's name."""
+    with Monitor(evaluators, **more) as monitor:
+        items = run_nodes(monitor, number)
+        assert monitor.drain_sync(20)
+    return [item.evaluation_results for item in items]
+
+
+def raising(error):
+    def says(_):
+        raise error
+
+    return says
+
+
+WRONG = {
+    "None": (None, "it returned NoneType, not an EvaluationResult"),
+    "text": ("fine", "it returned str"),
+    "above": (EvaluationResult(1.5, True), "the score 1.5 is outside 0 to 1"),
+    "below": (EvaluationResult(-0.1, True), "the score -0.1 is outside 0 to 1"),
+    "nan": (EvaluationResult(float("nan"), True), "the score nan is outside 0 to 1"),
+    "bool": (EvaluationResult(True, True), "the score is not a number but bool"),
+    "string": (EvaluationResult("0.5", True), "the score is not a number but str"),
+    "no score": (EvaluationResult(None, True), "the score is not a number but NoneType"),
+    "passed": (EvaluationResult(0.5, "yes"), "'passed' is not true or false but str"),
+    "feedback": (EvaluationResult(0.5, True, 3), "the feedback is not a text but int"),
+    "metadata": (EvaluationResult(0.5, True, "", [1]), "the metadata is not a mapping but list"),
+    "raises": (raising(ValueError("bad\nluck")), "raised ValueError: bad luck"),
+    "exits": (raising(SystemExit(3)), "raised SystemExit: 3"),
+    "interrupts": (raising(KeyboardInterrupt()), "raised KeyboardInterrupt"),
+    "times out": (raising(TimeoutError("its own")), "raised TimeoutError: its own"),
+    "cancels": (raising(asyncio.CancelledError()), "raised CancelledError"),
+}
+
+
+@pytest.mark.parametrize("kind", [Says, SaysLater])
+@pytest.mark.parametrize(("says", "reason"), WRONG.values(), ids=WRONG)
+def test_what_gives_nothing_usable_is_a_failure_with_its_reason(kind, says, reason):
+    results = judge(kind("wrong", says), Says("right", FINE))[0]
+    assert results["right"] == FINE
+    assert results["wrong"].kind == "failed"
+    assert reason in results["wrong"].reason
+
+
+def test_an_error_that_cannot_be_told_is_recorded_all_the_same():
+    class Unspeakable(Exception):
+        def __str__(self):
+            raise RuntimeError
+
+    (results,) = judge(Says("wrong", raising(Unspeakable())))
+    assert results["wrong"] == Failure("failed", "raised Unspeakable")
+
+
+def test_a_failure_of_the_evaluators_own_is_kept_as_it_is():
+    (results,) = judge(Says("unsure", Failure("skipped", "nothing to compare with")))
+    assert results["unsure"] == Failure("skipped", "nothing to compare with")
+
+
+def test_the_shape_of_another_librarys_result_will_do():
+    class Other:
+        score, passed, feedback, metadata = 1, False, "ok", {"api_key": "secret"}
+
+    (results,) = judge(Says("other", Other()))
+    assert results["other"] == EvaluationResult(1.0, False, "ok", {"api_key": "***"})
+
+
+def test_a_failing_evaluator_is_counted_and_told_once(caplog):
+    with caplog.at_level(logging.WARNING), Monitor([Says("wrong", None)]) as monitor:
+        run_nodes(monitor, 3)
+        monitor.drain_sync()
+        assert monitor.failed == 3
+    (record,) = caplog.records
+    assert record.getMessage().startswith("node 'node 0': evaluator 'wrong': not usable")
+
+
+def test_what_an_evaluator_does_to_what_it_gets_reaches_nobody():
+    seen = []
+
+    def spoil(history):
+        current = history.entries[-1][-1]
+        current.output_state.clear()
+        current.input_state["n"] = "spoilt"
+        current.evaluation_results.clear()
+        current.node = "spoilt"
+        history.entries[-1].clear()
+        history.entries = []
+        return FINE
+
+    def look(history):
+        seen.append((history.entries[-1][-1].node, history.entries[-1][-1].output_state))
+        return FINE
+
+    with Monitor([Says("spoil", spoil), Says("look", look), SaysLater("later", look)]) as monitor:
+        state = {"sure": 0.5}
+        item = monitor.end(monitor.begin("node", GENERATE, {"n": 0}), state)
+        monitor.drain_sync()
+    assert seen == [("node", {"sure": 0.5})] * 2
+    assert (item.input_state, item.output_state, state) == ({"n": 0}, {"sure": 0.5}, {"sure": 0.5})
+
+
+def test_metadata_is_copied_from_the_evaluator():
+    told = {"n": [1]}
+    with Monitor([Says("wise", EvaluationResult(1.0, True, "", told))]) as monitor:
+        (item,) = run_nodes(monitor)
+        monitor.drain_sync()
+        told["n"].append(2)
+    assert item.evaluation_results["wise"].metadata == {"n": [1]}
+
+
+def test_only_nodes_of_the_targets_are_judged():
+    results = judge(Says("a", FINE, targets=[VERIFY]), Says("b", FINE, targets=["GENERATE"]))[0]
+    assert list(results) == ["b"]
+
+
+@pytest.mark.parametrize("background", [False, True])
+def test_a_hanging_evaluator_is_left_behind_and_asked_no_more_after_three_times(background):
+    release = threading.Event()
+    try:
+        hangs = Says("hangs", lambda _: release.wait(20), timeout=0.05, background=background)
+        results = judge(Says("first", FINE), hangs, Says("last", FINE), number=5)
+    finally:
+        release.set()
+    failures = [one["hangs"] for one in results]
+    assert [one for one in failures if one.kind == "failed"] == [
+        Failure("failed", "no answer within 0.05 s")
+    ] * sum(one.kind == "failed" for one in failures)
+    assert failures[-1] == Failure("skipped", "left out: it gave no answer 3 times") or background
+    assert all(one["first"] == one["last"] == FINE for one in results)
+
+
+def test_an_async_evaluator_that_takes_too_long_is_cancelled():
+    cancelled = []
+
+    async def wait():
+        try:
+            await asyncio.sleep(20)
+        except asyncio.CancelledError:
+            cancelled.append(True)
+            raise
+
+    slow = SaysLater("slow", lambda _: wait(), timeout=0.05)
+    results = judge(slow, SaysLater("fine", FINE), number=2)
+    assert [one["slow"] for one in results] == [Failure("failed", "no answer within 0.05 s")] * 2
+    assert [one["fine"] for one in results] == [FINE] * 2
+    assert cancelled == [True, True]
+
+
+def test_an_event_loop_that_is_blocked_is_left_behind(monkeypatch):
+    monkeypatch.setattr("textevolve.node_eval.background.GRACE", 0.05)
+    release = threading.Event()
+    blocks = SaysLater("blocks", lambda _: release.wait(20), timeout=0.05)
+    try:
+        results = judge(blocks, SaysLater("fine", FINE), number=3, side_by_side=1)
+    finally:
+        release.set()
+    assert {one["blocks"].reason for one in results} <= {
+        "no answer within 0.05 s",
+        "left out: it gave no answer 3 times",
+    }
+    assert [one["fine"] for one in results] == [FINE] * 3
+
+
+def test_background_evaluators_run_side_by_side_and_no_more_than_that():
+    running, most, lock = 0, 0, threading.Lock()
+    together = threading.Barrier(3, timeout=10)
+
+    def says(_):
+        nonlocal running, most
+        with lock:
+            running += 1
+            most = max(most, running)
+        together.wait()
+        with lock:
+            running -= 1
+        return FINE
+
+    results = judge(Says("judge", says, background=True), number=6, side_by_side=3)
+    assert [one["judge"] for one in results] == [FINE] * 6
+    assert most == 3
+
+
+def test_async_evaluators_share_one_loop():
+    loops = set()
+
+    async def note():
+        loops.add(asyncio.get_running_loop())
+        return FINE
+
+    judge(*(SaysLater(name, lambda _: note()) for name in "ab"), number=3)
+    assert len(loops) == 1
+
+
+def test_an_awaitable_from_a_plain_function_is_awaited():
+    async def later():
+        return FINE
+
+    assert judge(Says("odd", lambda _: later()))[0]["odd"] == FINE
+
+
+@pytest.mark.parametrize("background", [False, True])
+def test_what_finds_no_place_is_dropped_and_counted(background):
+    release = threading.Event()
+    slow = Says("slow", lambda _: release.wait(20) and FINE, background=background)
+    with Monitor([slow], queue_size=2, side_by_side=1) as monitor:
+        try:
+            items = run_nodes(monitor, 9)
+        finally:
+            release.set()
+        assert monitor.drain_sync(20)
+        outcomes = [item.evaluation_results["slow"] for item in items]
+        dropped = [one for one in outcomes if isinstance(one, Failure)]
+        assert set(dropped) == {Failure("skipped", "dropped: the queue of 2 was full")}
+        assert monitor.dropped == len(dropped) >= 6
+        assert monitor.failed == 0
+        assert outcomes.count(FINE) == 9 - len(dropped) >= 2
+
+
+@pytest.mark.parametrize("background", [False, True])
+def test_or_the_agent_waits_for_a_place(background):
+    slow = Says("slow", lambda _: time.sleep(0.005) or FINE, background=background)
+    with Monitor([slow], queue_size=1, when_full="wait", side_by_side=1) as monitor:
+        items = run_nodes(monitor, 12)
+        assert monitor.drain_sync(20)
+        assert (monitor.dropped, monitor.pending) == (0, 0)
+    assert [item.evaluation_results["slow"] for item in items] == [FINE] * 12
+
+
+def test_one_node_with_more_evaluators_than_places_is_judged():
+    evaluators = [Says(f"judge {n}", FINE, background=True) for n in range(5)]
+    assert list(judge(*evaluators, queue_size=2)[0].values()) == [FINE] * 5
+
+
+async def test_draining_leaves_the_event_loop_free():
+    release = asyncio.Event()
+    loop = asyncio.get_running_loop()
+
+    async def ask():
+        return await asyncio.wrap_future(
+            asyncio.run_coroutine_threadsafe(asyncio.wait_for(release.wait(), 20), loop)
+        )
+
+    async def says():
+        await ask()
+        return FINE
+
+    async with Monitor([SaysLater("slow", lambda _: says())]) as monitor:
+        (item,) = run_nodes(monitor)
+        assert not await monitor.drain(timeout=0.02)
+        assert monitor.pending == 1
+        release.set()
+        assert await monitor.drain()
+    assert item.evaluation_results["slow"] == FINE
+
+
+async def test_a_cancelled_drain_ends_at_once():
+    release = threading.Event()
+    monitor = Monitor([Says("slow", lambda _: release.wait(20) and FINE)])
+    try:
+        (item,) = run_nodes(monitor)
+        draining = asyncio.create_task(monitor.drain())
+        await asyncio.sleep(0.01)
+        draining.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await draining
+    finally:
+        release.set()
+    assert await monitor.drain()
+    assert item.evaluation_results["slow"] == FINE
+    monitor.close()
+
+
+@pytest.mark.parametrize("kind", [Says, SaysLater])
+def test_closing_skips_what_is_unfinished_and_says_so(kind):
+    release = threading.Event()
+
+    async def later():
+        await asyncio.sleep(20)
+
+    says = (lambda _: release.wait(20)) if kind is Says else (lambda _: later())
+    monitor = Monitor([kind("slow", says)])
+    items = run_nodes(monitor, 3)
+    try:
+        assert not monitor.close(timeout=0.02)
+    finally:
+        release.set()
+    assert {item.evaluation_results["slow"].kind for item in items} == {"skipped"}
+    assert monitor.pending == 0
+    (late,) = run_nodes(monitor)
+    assert late.evaluation_results["slow"] == Failure("skipped", "the monitor is closed")
+    assert monitor.close()
+
+
+def test_nodes_that_an_evaluator_runs_are_not_the_agents():
+    def says(_):
+        run_nodes(monitor, 2)
+        return FINE
+
+    async def later():
+        return says(None)
+
+    with Monitor([Says("inner", says), SaysLater("later", lambda _: later())]) as monitor:
+        run_nodes(monitor)
+        monitor.drain_sync()
+        assert len(list(monitor.history.items)) == 1
+
+
+def test_the_history_that_an_evaluator_sees_ends_with_its_node():
+    seen = defaultdict(list)
+
+    def look(history):
+        item = history.entries[-1][-1]
+        seen[item.node] += [i.node for i in history.items]
+        return FINE
+
+    with Monitor([Says("look", look)]) as monitor:
+        nodes = [monitor.begin(name, None, {}, step=step) for name, step in ("a1", "b2", "c2")]
+        for node in nodes:
+            monitor.end(node, {})
+        monitor.drain_sync()
+    assert seen == {"a": ["a"], "b": ["a", "b"], "c": ["a", "b", "c"]}
+
+
+def test_threads_end_when_there_is_nothing_to_do(monkeypatch):
+    monkeypatch.setattr(lanes_room, "NAPS", 1)
+    monkeypatch.setattr(lanes_room, "IDLE", 0.01)
+    monitor = Monitor([Says("fine", FINE), SaysLater("later", FINE)])
+    for _ in range(3):
+        run_nodes(monitor, 2)
+        assert monitor.drain_sync(20)
+        deadline = time.monotonic() + 10
+        while monitor._background._quick.hands and time.monotonic() < deadline:
+            time.sleep(0.005)
+        assert not monitor._background._quick.hands
+    del monitor
+
+
+def test_a_monitor_that_nobody_holds_ends_its_threads():
+    before = set(threading.enumerate())
+    monitor = Monitor([Says("fine", FINE), SaysLater("later", FINE)])
+    items = run_nodes(monitor, 2)
+    del monitor
+    deadline = time.monotonic() + 10
+    while set(threading.enumerate()) - before and time.monotonic() < deadline:
+        time.sleep(0.01)
+    assert not set(threading.enumerate()) - before
+    assert [list(item.evaluation_results.values()) for item in items] == [[FINE] * 2] * 2
+
+
+SCRIPT = """
+import asyncio, sys, time
+from textevolve.node_eval import EvaluationResult, Monitor, NodeEvaluator
+from textevolve.node_eval import background
+background.EXIT_WAIT = 0.5
+
+class Slow(NodeEvaluator):
+    def evaluate(self, history):
+        time.sleep(SECONDS)
+        print("judged", flush=True)
+        return EvaluationResult(1.0, True)
+
+class Later(NodeEvaluator):
+    async def evaluate(self, history):
+        await asyncio.sleep(SECONDS)
+        print("judged", flush=True)
+        return EvaluationResult(1.0, True)
+
+monitor = Monitor([Slow("slow"), Later("later")])
+monitor.end(monitor.begin("node", None, {}), {})
+"""
+
+
+@pytest.mark.parametrize(("seconds", "judged"), [(0.05, 2), (30, 0)])
+def test_the_end_of_the_program_waits_a_little_and_prints_no_traceback(seconds, judged):
+    script = SCRIPT.replace("SECONDS", str(seconds))
+    ended = subprocess.run(
+        [sys.executable, "-W", "error", "-c", script], capture_output=True, text=True, timeout=25
+    )
+    assert ended.returncode == 0
+    assert ended.stdout == "judged\n" * judged
+    assert "Traceback" not in ended.stderr
+    assert ("the program ended before every node was judged" in ended.stderr) == (judged == 0)
+
+
+FORK = """
+import os
+from textevolve.node_eval import Monitor, ThresholdEvaluator
+monitor = Monitor([ThresholdEvaluator("sure", "x", 0.5)])
+monitor.end(monitor.begin("node", None, {}), {"x": 1.0})
+monitor.drain_sync()
+if os.fork() == 0:
+    item = monitor.end(monitor.begin("node", None, {}), {"x": 1.0})
+    os._exit(0 if monitor.drain_sync(10) and item.evaluation_results["sure"].passed else 1)
+print(os.waitstatus_to_exitcode(os.wait()[1]))
+"""
+
+
+@pytest.mark.skipif(not hasattr(sys, "getswitchinterval"), reason="needs fork")
+def test_a_forked_process_judges_for_itself():
+    ended = subprocess.run([sys.executable, "-c", FORK], capture_output=True, text=True, timeout=25)
+    assert ended.stdout == "0\n", ended.stderr
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        *({"queue_size": 0}, {"side_by_side": True}, {"when_full": "block"}, {"timeout": 0}),
+        *({"timeout": float("nan")}, {"evaluators": ThresholdEvaluator("a", "k", 0.5)}),
+        {"evaluators": [ThresholdEvaluator("a", "k", 0.5), ThresholdEvaluator("a", "k", 0.6)]},
+        *({"evaluators": [object()]}, {"evaluators": [None]}, {"limits": 5}),
+    ],
+)
+def test_values_that_cannot_be_used_are_refused(wrong):
+    with pytest.raises(InputError):
+        Monitor(**wrong)
