@@ -40,9 +40,13 @@ def evaluate(
         typer.Option("--judge", "-j", help="Such as probe, debate:general+rounds=1; repeatable."),
     ] = None,
     rules: Annotated[str | None, typer.Option(help="A file of rules for the output.")] = None,
-    threshold: Annotated[
+    least: Annotated[
         list[str] | None,
-        typer.Option(metavar="KEY=VALUE", help="A number that the output must reach; repeatable."),
+        typer.Option(
+            "--threshold",
+            metavar="KEY=NUMBER",
+            help="A number that the output must reach; repeatable.",
+        ),
     ] = None,
     length: Annotated[
         str | None,
@@ -102,7 +106,7 @@ def evaluate(
     types, wanted = read_types(instruction), [read_type("--only", one) for one in only or []]
     checks = choose_checks(
         rules=rules,
-        thresholds=[read_number("--threshold", one) for one in threshold or []],
+        thresholds=[read_number("--threshold", one) for one in least or []],
         length=read_length(length),
         schema=schema,
         latency=latency,
