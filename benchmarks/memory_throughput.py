@@ -3,11 +3,11 @@
     python benchmarks/memory_throughput.py [--users 12] [--sessions 12] [--in-flight 64]
                                            [--latency 0.2] [--adding 0]
 
-Made data, fed to a system that keeps what users say, word for word. `ideal` is the time that perfect
-overlap would take: ceil(calls / in flight) x latency, where a question takes two calls, its answer
-and its judgement. `--adding`: seconds that the system takes for each session, so that feeding and
-judging have to go on side by side; the ideal is then at least the time of feeding a user. Beside the
-wall time stands how long judging would wait if it began when all sessions are fed.
+Made data, fed to a system that keeps what users say, word for word. `ideal` is the time that
+perfect overlap would take: ceil(calls / in flight) x latency, where a question takes two calls, its
+answer and its judgement. `--adding`: seconds that the system takes for each session, so that
+feeding and judging have to go on side by side; the ideal is then at least the time of feeding.
+Beside the wall time stands the least that it could take if judging began when all is fed.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ class Echo:
         return self.held[user][-limit:]
 
     async def answer(self, question: str, memories: Sequence[str], /) -> str:
-        raise NotImplementedError
+        raise AssertionError("it promises no answers")
 
     async def aclose(self) -> None:
         pass

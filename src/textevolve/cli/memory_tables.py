@@ -49,9 +49,9 @@ def print_evaluation(
     """Figures by task and by memory type, what each is of, and what there is no verdict of."""
     console = console or open_console()
     rows, by_type = figure_rows(figures), type_rows(figures)
-    for table in (rows, by_type):
+    for table, brief in ((rows, False), (by_type, True)):
         if table:
-            console.print(draw_figures(table, console.width))
+            console.print(draw_figures(table, console.width, brief=brief))
             console.print()
     console.print(_draw_coverage(figures, console.width))
     console.print()
@@ -65,7 +65,9 @@ def print_evaluation(
     console.print(draw_facts((name, safe(value)) for name, value in facts.items() if value))
 
 
-def draw_figures(rows: Sequence[Row], width: int) -> Any:
+def draw_figures(rows: Sequence[Row], width: int, *, brief: bool = False) -> Any:
+    """`brief`: without the intervals of what is valid, which leaves room for longer names."""
+
     def column(title: str, cell: Callable[[Row], str]) -> Column:
         return Column(title, [Text(cell(row)) for row in rows])
 
@@ -73,7 +75,7 @@ def draw_figures(rows: Sequence[Row], width: int) -> Any:
         column("all", lambda row: wording.figure(row.pair.all.value, 3)),
         column("95 %", lambda row: ends(row.pair.all)),
         column("valid", lambda row: wording.figure(row.pair.valid.value, 3)),
-        column("95 %", lambda row: ends(row.pair.valid)),
+        *([] if brief else [column("95 %", lambda row: ends(row.pair.valid))]),
         column("of", lambda row: _of(row.pair.all)),
     ]
     return draw_columns([safe(row.title) for row in rows], columns, width)
