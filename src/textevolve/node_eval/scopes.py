@@ -142,7 +142,7 @@ class _Yielded:
 
     def __init__(self, monitor: Monitor) -> None:
         self._limits = monitor.limits
-        most = monitor.limits.items
+        most = max(1, monitor.limits.items - 1)  # one place is for what is said of the gap
         self._first: list[Any] = []
         self._last: deque[Any] = deque(maxlen=most // 2)
         self._head, self._count = most - most // 2, 0
@@ -240,11 +240,13 @@ def _input_reader(
     """What a call's input state is: the one argument where it is a state, else all of them by
     their names, without `self`."""
     try:
-        names = list(inspect.signature(function).parameters)
+        parameters = list(inspect.signature(function).parameters.values())
     except (TypeError, ValueError):
-        names = []
-    skipped = 1 if names[:1] in (["self"], ["cls"]) else 0
-    names = names[skipped:]
+        parameters = []
+    skipped = 1 if parameters and parameters[0].name in ("self", "cls") else 0
+    named = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
+    names = [one.name for one in parameters[skipped:] if one.kind in named]
+    others = [one.name for one in parameters if one.kind == inspect.Parameter.VAR_POSITIONAL]
 
     def read(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         given = args[skipped:]
@@ -253,7 +255,7 @@ def _input_reader(
             return values[0]
         state = {**dict(zip(names, given, strict=False)), **kwargs}
         if len(given) > len(names):
-            state["…"] = list(given[len(names) :])
+            state[others[0] if others else "…"] = list(given[len(names) :])
         return state
 
     return read
