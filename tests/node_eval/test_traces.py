@@ -190,13 +190,14 @@ def test_a_history_is_written_whole_or_not_at_all(tmp_path):
 
 def test_what_was_cut_and_what_waits_is_still_known_after_reading(tmp_path):
     limits = SnapshotLimits(characters=3)
-    state = take_snapshot({"text": "abcdef", "lock": [threading.Lock()], 5: "x"}, limits)
+    state = take_snapshot({"text": "abcdef", "lock": [threading.Lock()], 5: "abcd"}, limits)
     item = HistoryItem(timestamp=0, output_state=state, node="a", interrupted=True, error="waits")
     write_history(History([[item]]), tmp_path / "trace.jsonl")
     (episode,) = read_episodes(tmp_path / "trace.jsonl")
     (read,) = episode.history.items
     assert find_loss(read.output_state["text"]) == "the text was cut at 3 of 6 characters"
     assert find_loss(read.output_state["lock"]) == find_loss(state["lock"])
+    assert find_loss(read.output_state["5"]) == "the text was cut at 3 of 4 characters"
     assert read.interrupted
 
 

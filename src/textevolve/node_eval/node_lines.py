@@ -143,7 +143,8 @@ def _find_cuts(state: Any, place: tuple[str | int, ...]) -> Iterator[list[Any]]:
         yield [list(place), None]
     elif isinstance(state, dict):
         for key, part in cast(dict[Any, Any], state).items():
-            yield from _find_cuts(part, (*place, key))
+            written = key if isinstance(key, str) else json.dumps(key)
+            yield from _find_cuts(part, (*place, written))
     elif isinstance(state, list | tuple):
         for number, part in enumerate(cast(Sequence[Any], state)):
             yield from _find_cuts(part, (*place, number))
