@@ -1,0 +1,278 @@
+import math
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from textevolve.errors import AnswerError, BudgetError, InputError
+from textevolve.evaluation import Case, EvaluationResult, Failure, Usage
+from textevolve.loops.rules import RulesJudgement, parse_rules
+from textevolve.node_eval import (
+    GENERATE,
+    VERIFY,
+    ConsistencyEvaluator,
+    History,
+    HistoryItem,
+    JudgeEvaluator,
+    LatencyEvaluator,
+    LengthEvaluator,
+    Monitor,
+    NodeEvaluator,
+    NodeJudge,
+    RulesEvaluator,
+    SchemaEvaluator,
+    SnapshotLimits,
+    ThresholdEvaluator,
+    TokenEvaluator,
+)
+from textevolve.node_eval.checks import likeness
+from textevolve.node_eval.fields import FieldError, read_text, read_value
+from textevolve.node_eval.snapshots import take_snapshot
+
+SMALL = SnapshotLimits(characters=10, items=4)
+
+
+def past(*outputs, **more):
+    """A history of nodes of one name, of which the last is to be judged."""
+    return History([[HistoryItem(1.0, GENERATE, {"q": 1}, o, node="n", **more)] for o in outputs])
+
+
+# Fields.
+
+STATE = {"a": 1, "b.c": 2, "b": {"c": 3, "d": [{"e": "x"}, {"e": "y"}]}, "none": None}
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [("a", 1), ("b.c", 2), ("b.d.0.e", "x"), ("b.d.-1.e", "y"), ("none", None), (None, STATE)],
+)
+def test_a_field_is_found_by_its_key_or_its_path(key, value):
+    assert read_value(STATE, key, "output") == value
+
+
+@pytest.mark.parametrize("key", ["c", "a.b", "b.d.2", "b.d.e", "b.d.-3", "", "."])
+def test_a_field_that_is_not_there_is_an_error_that_names_it(key):
+    with pytest.raises(FieldError, match=r"the output has no field"):
+        read_value(STATE, key, "output")
+
+
+def test_values_as_texts():
+    state = {"t": "a", "parts": ["a", "b"], "n": {"é": 1}, "empty": []}
+    assert read_text(state, "t", "input") == "a"
+    assert read_text(state, "parts", "input") == "ab"
+    assert read_text(state, "n", "input") == '{"é": 1}'
+    assert read_text(state, ["t", "empty"], "input") == "t:\na\n\nempty:\n[]"
+    with pytest.raises(FieldError, match=r"the input's field 't' .* cut at 10 of 11"):
+        read_text(take_snapshot({"t": "a" * 11}, SMALL), "t", "input")
+
+
+# Checks.
+
+
+@pytest.mark.parametrize(
+    ("evaluator", "output", "score"),
+    [
+        (LengthEvaluator("l", "text", most=4), "one two three four", 1.0),
+        (LengthEvaluator("l", "text", most=2), "one two three four", 0.5),
+        (LengthEvaluator("l", "text", least=8), "one two three four", 0.5),
+        (LengthEvaluator("l", "text", least=3, most=5, unit="characters"), "abc", 1.0),
+        (LengthEvaluator("l", "text", least=1), "", 0.0),
+        (SchemaEvaluator("s", {"type": "object", "required": ["a"]}, "text"), {"a": 1}, 1.0),
+        (SchemaEvaluator("s", {"type": "object", "required": ["a"]}, "text"), '{"a": 1}', 1.0),
+        (SchemaEvaluator("s", {"type": "object", "required": ["a"]}, "text"), {}, 0.0),
+        (SchemaEvaluator("s", {"type": "object"}, "text"), "no JSON", 0.0),
+    ],
+)
+def test_checks_of_a_field(evaluator, output, score):
+    result = evaluator.evaluate(past({"text": output}))
+    assert (result.score, result.passed) == (score, score == 1.0)
+    assert bool(result.feedback) == (not result.passed) or isinstance(evaluator, LengthEvaluator)
+
+
+CHECKS = [
+    LengthEvaluator("l", "text", most=4),
+    SchemaEvaluator("s", {}, "text"),
+    ConsistencyEvaluator("c", "text"),
+    RulesEvaluator("r", parse_rules("rules: [{kind: length, max: 3}]"), "text"),
+]
+
+
+@pytest.mark.parametrize("evaluator", CHECKS, ids=lambda one: one.name)
+def test_a_missing_or_cut_field_gives_no_score(evaluator):
+    assert evaluator.evaluate(past({})) == Failure("failed", "the output has no field 'text'")
+    assert evaluator.evaluate(past(None)).kind == "failed"
+    cut = evaluator.evaluate(past(take_snapshot({"text": "word " * 9}, SMALL)))
+    assert cut.kind == "failed"
+    assert "cut at 10 of 45 characters" in cut.reason
+
+
+def test_the_characters_of_a_cut_text_are_still_known():
+    cut = past(take_snapshot({"text": "a" * 40}, SMALL))
+    result = LengthEvaluator("l", "text", most=20, unit="characters").evaluate(cut)
+    assert (result.score, result.metadata["length"]) == (0.5, 40)
+
+
+def test_rules_judge_a_field():
+    rules = parse_rules("rules: [{kind: must, pattern: tide, feedback: Speak of the tide.}]")
+    evaluator = RulesEvaluator("rules", rules, "text", target_instructions=[GENERATE])
+    assert evaluator.evaluate(past({"text": "the tide"})).passed
+    result = evaluator.evaluate(past({"text": "the moon"}))
+    assert (result.passed, result.feedback) == (False, "Speak of the tide.")
+
+
+def test_budgets():
+    took = past({}, seconds=2.0, tokens=100)
+    assert LatencyEvaluator("t", 2).evaluate(took).passed
+    assert LatencyEvaluator("t", 0.5).evaluate(took).score == 0.25
+    assert TokenEvaluator("t", 100).evaluate(took).score == 1.0
+    result = TokenEvaluator("t", 50).evaluate(took)
+    assert (result.score, result.passed, result.feedback) == (0.5, False, "100 of 50 tokens")
+    for evaluator in (LatencyEvaluator("t", 2), TokenEvaluator("t", 2)):
+        assert evaluator.evaluate(past({})).kind == "skipped"
+
+
+def test_consistency_with_earlier_nodes():
+    check = ConsistencyEvaluator("same", "text", earlier=2)
+    outputs = [{"text": "far away"}, {"text": "a b c d"}, {}, {"text": "a b"}, {"text": "a b"}]
+    result = check.evaluate(past(*outputs))
+    assert result.score == pytest.approx((1 + 2 / 3) / 2)
+    assert (result.passed, result.metadata) == (True, {"compared": 2})
+    assert check.evaluate(past({"text": "a"})) == Failure(
+        "skipped", "no earlier node to compare with"
+    )
+
+
+def test_consistency_of_the_same_node_or_instruction_or_input():
+    history = past({"x": 1.0}, {"x": 0.5})
+    other, last = history.entries[0][0], history.entries[1][0]
+    other.node = "other"
+    assert ConsistencyEvaluator("c", "x").evaluate(history).kind == "skipped"
+    check = ConsistencyEvaluator("c", "x", of_same="instruction", same_input=True)
+    assert check.evaluate(history).score == 0.5
+    last.input_state = {"q": 2}
+    assert check.evaluate(history).kind == "skipped"
+    beside = History([[other, last]])
+    assert ConsistencyEvaluator("c", "x", of_same="instruction").evaluate(beside).score == 0.5
+    other.error = "raised ValueError"
+    assert ConsistencyEvaluator("c", "x", of_same="instruction").evaluate(beside).kind == "skipped"
+
+
+values = st.recursive(
+    st.none() | st.booleans() | st.floats() | st.integers() | st.text(max_size=8),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=3), inner),
+    max_leaves=8,
+)
+
+
+@given(values, values)
+def test_likeness_is_symmetrical_and_within_its_bounds(one, other):
+    alike = likeness(one, other)
+    assert 0 <= alike <= 1 + 1e-9
+    assert math.isclose(alike, likeness(other, one))
+    if one == one and "nan" not in repr(one):
+        assert math.isclose(likeness(one, one), 1.0)
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: ThresholdEvaluator("", "key", 0.5),
+        lambda: ThresholdEvaluator("t", "key", "high"),
+        lambda: ThresholdEvaluator("t", "key", 0.5, ["JUDGE"]),
+        lambda: ThresholdEvaluator("t", "key", 0.5, 5),
+        lambda: LengthEvaluator("l", "text"),
+        lambda: LengthEvaluator("l", "text", least=5, most=4),
+        lambda: LengthEvaluator("l", "text", most=4, unit="lines"),
+        lambda: LengthEvaluator("l", 5, most=4),
+        lambda: SchemaEvaluator("s", {"type": "objekt"}),
+        lambda: SchemaEvaluator("s", {"patternProperties": {}}),
+        lambda: ConsistencyEvaluator("c", earlier=0),
+        lambda: ConsistencyEvaluator("c", threshold=2),
+        lambda: ConsistencyEvaluator("c", of_same="kind"),
+        lambda: LatencyEvaluator("t", 0),
+        lambda: LatencyEvaluator("t", float("nan")),
+        lambda: TokenEvaluator("t", True),
+        lambda: JudgeEvaluator("j", "probe"),
+        lambda: JudgeEvaluator("j", judge_with(None), timeout=-1),
+        lambda: JudgeEvaluator("j", judge_with(None), output_key=[]),
+        lambda: NodeJudge([ThresholdEvaluator("t", "key", 0.5, [VERIFY])], instruction=GENERATE),
+    ],
+)
+def test_what_cannot_be_used_is_refused_where_it_is_made(make):
+    with pytest.raises(InputError):
+        make()
+
+
+# Judges.
+
+
+def judge_with(outcome, asked=None):
+    async def judge(case):
+        if asked is not None:
+            asked.append((case.input, case.candidates))
+        if isinstance(outcome, Exception):
+            raise outcome
+        return RulesJudgement((outcome,), Usage(1, 100, 0, 20, 0.5))
+
+    return judge
+
+
+async def test_a_judge_is_asked_about_the_chosen_fields():
+    asked = []
+    judge = judge_with(EvaluationResult(0.8, True, "good", {"k": 1}), asked)
+    evaluator = JudgeEvaluator("judge", judge, "q", ["text", "n"], [GENERATE])
+    assert evaluator.background
+    result = await evaluator.evaluate(past({"text": "the tide", "n": 2}))
+    assert asked == [("1", ("text:\nthe tide\n\nn:\n2",))]
+    assert (result.score, result.passed, result.feedback) == (0.8, True, "good")
+    assert result.metadata == {"k": 1, "usage": {"calls": 1, "tokens": 120, "cost": 0.5}}
+
+
+@pytest.mark.parametrize(
+    ("outcome", "expected"),
+    [
+        (Failure("skipped", "budget"), Failure("skipped", "budget")),
+        (BudgetError("spent"), Failure("skipped", "spent")),
+        (AnswerError("no number"), Failure("failed", "no number")),
+    ],
+)
+async def test_a_judge_that_gives_no_score_is_a_failure(outcome, expected):
+    evaluator = JudgeEvaluator("judge", judge_with(outcome), "q", "text")
+    assert await evaluator.evaluate(past({"text": "the tide"})) == expected
+    asked = []
+    evaluator = JudgeEvaluator("judge", judge_with(outcome, asked), "q", "answer")
+    missing = await evaluator.evaluate(past({"text": "the tide"}))
+    assert (missing.reason, asked) == ("the output has no field 'answer'", [])
+
+
+def test_a_judge_works_in_the_background_of_a_monitor():
+    judge = JudgeEvaluator("judge", judge_with(EvaluationResult(0.25, False, "Say why.")), "q")
+    with Monitor([judge]) as monitor:
+        monitor.end(monitor.begin("answer", GENERATE, {"q": "why"}), {"text": "so"})
+        assert monitor.drain_sync(20)
+        assert monitor.last_feedback("answer").text == "judge: Say why."
+
+
+class Wrong(NodeEvaluator):
+    async def evaluate(self, history):
+        raise ValueError("bad luck")
+
+
+async def test_evaluators_of_nodes_are_a_judge_for_the_loops():
+    evaluators = [
+        LengthEvaluator("length", "answer", most=2),
+        RulesEvaluator("rules", parse_rules("rules: [{kind: must, pattern: tide}]"), "answer"),
+        ThresholdEvaluator("other", "key", 0.5, [VERIFY]),
+    ]
+    judge = NodeJudge(evaluators, instruction=GENERATE, output_key="answer")
+    evaluation = await judge(Case("why", ("the tide", "the moon and more")))
+    first, second = evaluation.result
+    assert (first.score, first.passed, first.feedback) == (1.0, True, "")
+    assert second.score == 0.25
+    assert second.feedback.splitlines()[0] == "length: 4 words, at most 2 are wanted"
+    assert (evaluation.coverage, evaluation.usage.calls) == (1.0, 0)
+    broken = await NodeJudge([*evaluators, Wrong("w")], output_key="answer")(Case("why", ("tide",)))
+    assert broken.result == (Failure("failed", "w: raised ValueError: bad luck"),)
+    assert broken.coverage == 0.0
+    with pytest.raises(InputError):
+        await judge(Case("why", ()))
