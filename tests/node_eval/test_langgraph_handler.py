@@ -1,11 +1,12 @@
 """How a monitor and a graph are joined: instructions by name, one record a node, clear errors."""
 
+import sys
 from typing import TypedDict
 
 import pytest
 from langgraph.graph import START, StateGraph
 
-from textevolve.errors import InputError
+from textevolve.errors import InputError, SettingsError
 from textevolve.node_eval.instructions import Instruction
 from textevolve.node_eval.langgraph import LangGraphHandler
 from textevolve.node_eval.monitor import Monitor
@@ -111,3 +112,10 @@ def test_an_unknown_instruction_type_is_refused(monitor, nested):
 def test_a_graph_that_is_not_compiled_is_refused(monitor):
     with pytest.raises(InputError, match=r"StateGraph cannot be watched.*compile"):
         monitor.attach(StateGraph(State), {})
+
+
+def test_without_langgraph_it_is_said_what_to_install(monkeypatch, monitor):
+    monkeypatch.delitem(sys.modules, "textevolve.node_eval.langgraph")
+    monkeypatch.setitem(sys.modules, "langgraph.errors", None)
+    with pytest.raises(SettingsError, match=r'pip install "textevolve\[langgraph\]"'):
+        monitor.langgraph({})
