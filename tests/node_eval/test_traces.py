@@ -18,13 +18,14 @@ from textevolve.node_eval.snapshots import SnapshotLimits, find_loss, take_snaps
 from textevolve.node_eval.traces import read_episodes, write_episodes, write_history
 
 texts = st.text(max_size=20)
+keys = st.text(alphabet='xyz é"\n\ud800', max_size=4)  # none is the name of a secret
 states = st.recursive(
     st.none()
     | st.booleans()
     | st.integers()
     | st.floats(allow_nan=False, allow_infinity=False)
     | texts,
-    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(texts, inner, max_size=3),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(keys, inner, max_size=3),
     max_leaves=6,
 )
 outcomes = st.builds(
@@ -32,7 +33,7 @@ outcomes = st.builds(
     st.floats(0, 1),
     st.booleans(),
     texts,
-    st.dictionaries(texts, states, max_size=2),
+    st.dictionaries(keys, states, max_size=2),
 ) | st.builds(Failure, st.sampled_from(["failed", "skipped"]), texts)
 items = st.builds(
     HistoryItem,
