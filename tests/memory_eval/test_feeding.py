@@ -304,6 +304,14 @@ async def test_a_durable_system_is_asked_again_for_the_last_session():
     assert system.did == [("search", "what 2?")]
 
 
+async def test_an_answer_can_be_asked_for_at_any_time():
+    journal, can = Memory(), Capabilities(answers=True, durable=True)
+    await collect(make_user(), Toy(can, {("answer", "what 0?"): OSError("gone")}), journal)
+    system = Toy(can)
+    assert not any(s.failure for s in judged(await collect(make_user(), system, journal)))
+    assert system.did == [("answer", "what 0?")]
+
+
 async def test_users_and_systems_have_their_own_operations():
     journal = Memory()
     await collect(make_user(1), Toy(), journal)
