@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 
 from textevolve.errors import InputError
 from textevolve.evaluation import Case, EvaluationResult, Failure, Usage
-from textevolve.loops import patterns
 from textevolve.loops.rules import FAILED_GATES, Hybrid, RulesJudgement, load_rules, parse_rules
+from textevolve.texts import patterns
 from textevolve.texts.prose import LANGUAGES, reading_ease, split_words, tell_language
 from textevolve.texts.schema_check import check_schema, find_faults
 

@@ -364,6 +364,31 @@ def test_the_history_that_an_evaluator_sees_ends_with_its_node():
     assert seen == {"a": ["a"], "b": ["a", "b"], "c": ["a", "b", "c"]}
 
 
+def test_without_threads_every_evaluation_still_has_an_outcome(monkeypatch):
+    monitor = Monitor([Says("quick", FINE), Says("slow", FINE, background=True)])
+    monitor.add(SaysLater("later", FINE))
+
+    def refuse(_):
+        raise RuntimeError("can't start new thread")
+
+    monkeypatch.setattr(threading.Thread, "start", refuse)
+    (item,) = run_nodes(monitor)
+    assert monitor.close(10)
+    assert {one.kind for one in item.evaluation_results.values()} == {"failed"}
+    assert set(item.evaluation_results) == {"quick", "slow", "later"}
+
+
+def test_without_an_event_loop_so_have_the_async_ones(monkeypatch):
+    class Refusing(lanes_room.EvaluatorLoop):
+        def __init__(self, *_):
+            raise RuntimeError("can't start new thread")
+
+    monkeypatch.setattr("textevolve.node_eval.background.EvaluatorLoop", Refusing)
+    results = judge(SaysLater("later", FINE), Says("quick", FINE))[0]
+    assert results["quick"] == FINE
+    assert results["later"].reason == "no event loop to run on: can't start new thread"
+
+
 def test_threads_end_when_there_is_nothing_to_do(monkeypatch):
     monkeypatch.setattr(lanes_room, "NAPS", 1)
     monkeypatch.setattr(lanes_room, "IDLE", 0.01)

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from textevolve.errors import AnswerError, BudgetError, InputError
+from textevolve.errors import AccessError, AnswerError, BudgetError, InputError
 from textevolve.evaluation import Case, EvaluationResult, Failure, Usage
 from textevolve.loops.rules import RulesJudgement, parse_rules
 from textevolve.node_eval import (
@@ -234,15 +234,22 @@ async def test_a_judge_is_asked_about_the_chosen_fields():
         (Failure("skipped", "budget"), Failure("skipped", "budget")),
         (BudgetError("spent"), Failure("skipped", "spent")),
         (AnswerError("no number"), Failure("failed", "no number")),
+        (AccessError("wrong key"), Failure("failed", "wrong key")),
+        (ValueError("bad luck"), Failure("failed", "raised ValueError: bad luck")),
     ],
 )
-async def test_a_judge_that_gives_no_score_is_a_failure(outcome, expected):
-    evaluator = JudgeEvaluator("judge", judge_with(outcome), "q", "text")
-    assert await evaluator.evaluate(past({"text": "the tide"})) == expected
+def test_a_judge_that_gives_no_score_is_a_failure(outcome, expected):
+    with Monitor([JudgeEvaluator("judge", judge_with(outcome), "q", "text")]) as monitor:
+        item = monitor.end(monitor.begin("n", GENERATE, {"q": 1}), {"text": "the tide"})
+        assert monitor.drain_sync(20)
+    assert item.evaluation_results == {"judge": expected}
+
+
+async def test_a_judge_is_not_asked_about_a_field_that_is_missing():
     asked = []
-    evaluator = JudgeEvaluator("judge", judge_with(outcome, asked), "q", "answer")
+    evaluator = JudgeEvaluator("judge", judge_with(None, asked), "q", "answer")
     missing = await evaluator.evaluate(past({"text": "the tide"}))
-    assert (missing.reason, asked) == ("the output has no field 'answer'", [])
+    assert (missing, asked) == (Failure("failed", "the output has no field 'answer'"), [])
 
 
 def test_a_judge_works_in_the_background_of_a_monitor():

@@ -15,6 +15,7 @@ import threading
 import weakref
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable
+from contextlib import suppress
 from dataclasses import replace
 from time import monotonic
 from typing import Any, Literal, cast
@@ -23,8 +24,8 @@ from textevolve.evaluation import EvaluationResult, Failure
 from textevolve.node_eval.evaluators import (
     NodeEvaluator,
     Outcome,
+    as_failure,
     check_outcome,
-    describe_error,
 )
 from textevolve.node_eval.lanes import NAP, EvaluatorLoop, Job, Lane, Running, Task, evaluating
 from textevolve.node_eval.snapshots import SnapshotLimits
@@ -36,7 +37,10 @@ GRACE = 1.0
 """Seconds by which an async evaluator may overrun its time limit before its loop is left behind."""
 
 MOST_HANGS = 3
-"""After so many evaluations that hung an evaluator is not asked again: each leaves a thread."""
+"""After so many evaluations in a row that hung, an evaluator is not asked again: each leaves a
+thread."""
+
+LEFT_OUT = Failure("skipped", f"left out: it gave no answer {MOST_HANGS} times")
 
 log = logging.getLogger("textevolve.node_eval")
 WhenFull = Literal["drop", "wait"]
@@ -60,7 +64,7 @@ class Background:
         self.limits, self.queue_size, self.when_full = limits, queue_size, when_full
         self.timeout, self.side_by_side = timeout, side_by_side
         self.dropped = self.failed = 0
-        self._lock = threading.RLock()
+        self.lock = threading.RLock()
         self._shortest = timeout
         self._hangs: Counter[str] = Counter()
         self._told: set[str] = set()
@@ -71,13 +75,13 @@ class Background:
 
     def _begin(self) -> None:
         self.pending = self._slow_pending = 0
-        self._changed = threading.Condition(self._lock)
+        self._changed = threading.Condition(self.lock)
         self._waiters = 0
         self._listeners: list[Callable[[], None]] = []
         self._quick = Lane(
-            1, self._evaluate, self._settle, self._lock, naps=True, hand_on=self._hand_on
+            1, self._evaluate, self._settle, self.lock, naps=True, hand_on=self._hand_on
         )
-        self._slow = Lane(self.side_by_side, self._evaluate, self._settle, self._lock)
+        self._slow = Lane(self.side_by_side, self._evaluate, self._settle, self.lock)
         self._loop: EvaluatorLoop | None = None
         self._old_loops: list[EvaluatorLoop] = []
         self._watching: threading.Thread | None = None
@@ -91,7 +95,7 @@ class Background:
             slow = self._find_room(job, slow, lambda: self._slow_is_full(len(slow)), 0)
         if not quick and not slow:
             return
-        with self._lock:
+        with self.lock:
             if self._closed:
                 self._skip(job, quick + slow, "the monitor is closed")
                 return
@@ -116,7 +120,7 @@ class Background:
             self.wait(lambda: self._closed or not is_full(), limit)
         if self._closed or not is_full():
             return evaluators
-        with self._lock:
+        with self.lock:
             self.dropped += len(evaluators)
             self._skip(job, evaluators, f"dropped: the queue of {self.queue_size:,} was full")
         return ()
@@ -136,16 +140,16 @@ class Background:
 
     def _settle(self, task: Task, outcomes: dict[str, Outcome]) -> None:
         job = task.job
-        with self._lock:
+        with self.lock:
             if outcomes:
                 self._record(job, outcomes)
             job.left -= len(outcomes)
             if task.slow:
                 self._slow_pending -= len(outcomes)
                 _close_first()
-            job.awaited -= sum(
-                not one.background for one in task.evaluators if one.name in outcomes
-            )
+                job.awaited -= _count_awaited(task.evaluators)
+            else:
+                job.awaited -= len(outcomes)
             if job.left == 0:
                 self.pending -= 1
                 if self._retired and not self.pending and not self._closed:
@@ -153,20 +157,22 @@ class Background:
             if self._waiters:
                 self._changed.notify_all()
             for listener in self._listeners:
-                listener()
+                with suppress(RuntimeError):  # its event loop was closed meanwhile
+                    listener()
 
     def _evaluate(self, task: Task, evaluator: NodeEvaluator) -> Outcome | None:
         """None where what it returned is still to be awaited."""
         if self._hangs[evaluator.name] >= MOST_HANGS:
-            return Failure("skipped", f"left out: it gave no answer {MOST_HANGS} times")
+            return LEFT_OUT
         try:
             made: Any = evaluator.evaluate(task.job.history_for(evaluator))
         except BaseException as error:  # noqa: BLE001  an evaluator may raise anything
-            return Failure("failed", describe_error(error))
+            return as_failure(error)
         if not isinstance(made, EvaluationResult) and inspect.isawaitable(made):
             awaited = cast("Awaitable[object]", made)
             self._put_on_loop(Task(task.job, (evaluator,), task.slow, made=awaited))
             return None
+        self._hangs.pop(evaluator.name, None)
         return check_outcome(made, self.limits)
 
     def _hand_on(self, task: Task) -> None:
@@ -179,15 +185,21 @@ class Background:
         self._watch_over()
 
     def _put_on_loop(self, task: Task) -> None:
-        with self._lock:
-            if self._loop is None:
-                self._loop = EvaluatorLoop(self.side_by_side, self._ask, self._settle)
-            self._loop.put(task)
+        try:
+            with self.lock:
+                if self._loop is None:
+                    self._loop = EvaluatorLoop(self.side_by_side, self._ask, self._settle)
+                self._loop.put(task)
+        except RuntimeError as error:  # the interpreter is ending
+            why = Failure("failed", f"no event loop to run on: {error}")
+            self._settle(task, {task.evaluators[0].name: why})
 
     async def _ask(self, task: Task) -> Outcome:
         (evaluator,) = task.evaluators
         seconds = self._limit_of(evaluator)
         made = task.made
+        if self._hangs[evaluator.name] >= MOST_HANGS and made is None:
+            return LEFT_OUT
         try:
             async with asyncio.timeout(seconds):
                 if made is None:
@@ -197,11 +209,12 @@ class Background:
                 try:
                     outcome = await made
                 except TimeoutError as error:  # its own, not that of the limit
-                    return Failure("failed", describe_error(error))
+                    return as_failure(error)
         except TimeoutError:
             return _no_answer(seconds)
         except BaseException as error:  # noqa: BLE001  an evaluator may raise anything
-            return Failure("failed", describe_error(error))
+            return as_failure(error)
+        self._hangs.pop(evaluator.name, None)
         return check_outcome(outcome, self.limits)
 
     def _limit_of(self, evaluator: NodeEvaluator) -> float:
@@ -217,12 +230,12 @@ class Background:
     def _watch_over(self) -> None:
         if self._watching is not None:
             return
-        with self._lock:
+        with self.lock:
             if self._watching is None and not self._closed:
-                self._watching = threading.Thread(
-                    target=self._watch, name="textevolve-watch", daemon=True
-                )
-                self._watching.start()
+                watch = threading.Thread(target=self._watch, name="textevolve-watch", daemon=True)
+                with suppress(RuntimeError):  # the interpreter is ending
+                    watch.start()
+                    self._watching = watch
 
     def _watch(self) -> None:
         while not self._halt.wait(min(max(self._shortest / 4, 0.01), 1.0)):
@@ -230,7 +243,7 @@ class Background:
                 for running in lane.give_up(self._is_overdue):
                     self._fail_overdue(running)
             self._replace_stuck_loop()
-            with self._lock:
+            with self.lock:
                 if not self.pending:
                     self._watching = None
                     return
@@ -255,7 +268,7 @@ class Background:
                 self._hangs[name] += 1
                 self._settle(task, {name: _no_answer(self._limit_of(task.evaluators[0]))})
             if stuck and loop is self._loop:
-                with self._lock:
+                with self.lock:
                     self._old_loops.append(loop)
                     self._loop = None
                 for task in loop.take():
@@ -283,7 +296,7 @@ class Background:
         def tell() -> None:
             loop.call_soon_threadsafe(news.set)
 
-        with self._lock:
+        with self.lock:
             self._listeners.append(tell)
         self._quick.wake()
         try:
@@ -295,7 +308,7 @@ class Background:
         except TimeoutError:
             return False
         finally:
-            with self._lock:
+            with self.lock:
                 self._listeners.remove(tell)
 
     def is_done(self) -> bool:
@@ -308,14 +321,14 @@ class Background:
 
     def retire(self) -> None:
         """Nobody will wait any more: end the threads as soon as all is done."""
-        with self._lock:
+        with self.lock:
             self._retired = True
             if self.is_done():
                 self._end()
 
     def _end(self) -> bool:
         """End the threads; whether every evaluation has its outcome. What has none is skipped."""
-        with self._lock:
+        with self.lock:
             self._closed = True
             loops = [*self._old_loops, *([self._loop] if self._loop else [])]
             self._loop, self._old_loops = None, []
@@ -323,6 +336,10 @@ class Background:
             for running in [*self._quick.close(), *self._slow.close()]:
                 self._leave(running.task, running.missing, running.outcomes)
                 self._leave(replace(running.task, slow=True), running.task.others, {})
+            for task in [task for loop in loops for task in loop.take()]:
+                if inspect.iscoroutine(task.made):
+                    task.made.close()
+                self._leave(task, task.evaluators, {})
             for task in [task for loop in loops for task in loop.take(waiting_only=False)]:
                 self._leave(task, task.evaluators, {})
         self._halt.set()
@@ -338,7 +355,7 @@ class Background:
 
     def restart(self) -> None:
         """In a forked process, where the threads are gone and the locks may be held."""
-        self._lock = threading.RLock()
+        self.lock = threading.RLock()
         self._begin()
 
 

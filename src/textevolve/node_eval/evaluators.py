@@ -12,7 +12,7 @@ from collections.abc import Awaitable, Collection, Mapping
 from numbers import Real
 from typing import Any, cast
 
-from textevolve.errors import InputError
+from textevolve.errors import BudgetError, InputError, TextEvolveError
 from textevolve.evaluation import EvaluationResult, Failure
 from textevolve.node_eval.history import History
 from textevolve.node_eval.instructions import Instruction, read_instruction
@@ -198,6 +198,15 @@ def _read_outcome(outcome: Any, limits: SnapshotLimits) -> EvaluationResult:
         str(take_snapshot(feedback, limits)),
         cast("dict[str, Any]", kept),
     )
+
+
+def as_failure(error: BaseException) -> Failure:
+    """What an evaluator raised, as its outcome; one of our own errors says what is wrong itself."""
+    if isinstance(error, BudgetError):
+        return Failure("skipped", str(error))
+    if isinstance(error, TextEvolveError):
+        return Failure("failed", str(error))
+    return Failure("failed", describe_error(error))
 
 
 def describe_error(error: BaseException) -> str:

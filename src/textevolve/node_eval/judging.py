@@ -6,11 +6,10 @@ A `JudgeEvaluator` asks an `Evaluator` (a debate, a jury, a probe) about fields 
 
 from __future__ import annotations
 
-import inspect
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, cast
+from typing import cast
 
 from textevolve.errors import (
     BudgetError,
@@ -27,25 +26,19 @@ from textevolve.evaluation import (
     Usage,
     check_case,
 )
-from textevolve.node_eval.evaluators import (
-    NodeEvaluator,
-    Outcome,
-    Targets,
-    check_outcome,
-    describe_error,
-    read_targets,
-)
+from textevolve.node_eval.evaluators import NodeEvaluator, Outcome, Targets, read_targets
 from textevolve.node_eval.fields import FieldError, Keys, check_keys, read_text
-from textevolve.node_eval.history import History, HistoryItem
+from textevolve.node_eval.history import History, HistoryItem, seen_from
 from textevolve.node_eval.instructions import Instruction
-from textevolve.node_eval.snapshots import SnapshotLimits
+from textevolve.node_eval.offline import judge_node
 
 
 class JudgeEvaluator(NodeEvaluator):
     """One of our judges on a node: `input_key` is what was asked, `output_key` the answer; each a
     field, several, or None for the whole state. Runs in the background unless told otherwise.
 
-    `metadata["usage"]` has the calls, tokens and US dollars that the judgement took.
+    `metadata["usage"]` has the calls, tokens and US dollars that the judgement took. Raises what
+    the judge raises; a monitor records that.
     """
 
     def __init__(
@@ -133,7 +126,7 @@ class NodeJudge:
     async def __call__(self, case: Case, /) -> NodeJudgement:
         """
         Raises:
-            InputError: the case cannot be judged.
+            InputError: the case cannot be judged. FatalModelError: no judge can be asked.
         """
         check_case(case)
         return NodeJudgement(tuple([await self._judge(case, text) for text in case.candidates]))
@@ -147,7 +140,7 @@ class NodeJudge:
             node=self.node,
         )
         for evaluator in self.evaluators:
-            outcome = await evaluate_item(evaluator, History([[item]]))
+            outcome = await judge_node(seen_from([[item]], item, 0, 1, copied=True), evaluator)
             if isinstance(outcome, Failure):
                 return Failure(outcome.kind, f"{evaluator.name}: {outcome.reason}")
             item.evaluation_results[evaluator.name] = outcome
@@ -160,15 +153,3 @@ class NodeJudge:
             "\n".join(line for line, bad in zip(told, failed, strict=True) if bad),
             {"scores": {name: one.score for name, one in results.items()}},
         )
-
-
-async def evaluate_item(evaluator: NodeEvaluator, history: History) -> Outcome:
-    """What one evaluator says of the last node of a history, here and now; a failure where it
-    raised or gave nothing usable. Cancellation passes through."""
-    try:
-        made: Any = evaluator.evaluate(history)
-        if inspect.isawaitable(made):
-            made = await made
-    except Exception as error:  # noqa: BLE001  an evaluator may raise anything
-        return Failure("failed", describe_error(error))
-    return check_outcome(made, SnapshotLimits())

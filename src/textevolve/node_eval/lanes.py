@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from time import monotonic
 from typing import Any
 
+from textevolve.evaluation import Failure
 from textevolve.node_eval.evaluators import NodeEvaluator, Outcome
 from textevolve.node_eval.history import History, HistoryItem, seen_from
 
@@ -32,7 +33,7 @@ evaluating: ContextVar[bool] = ContextVar("evaluating", default=False)
 @dataclass(slots=True, eq=False)
 class Job:
     """A node that ended, as its evaluators are to see it. `left`: how many outcomes are missing;
-    `awaited`: how many of them come from quick evaluators."""
+    `awaited`: how many of them come from evaluators that are not in the background."""
 
     item: HistoryItem
     entries: list[list[HistoryItem]]
@@ -40,7 +41,6 @@ class Job:
     count: int
     left: int = 0
     awaited: int = 0
-
     shared: History | None = None
 
     def history_for(self, evaluator: NodeEvaluator) -> History:
@@ -130,9 +130,18 @@ class Lane:
                 threading.Thread(
                     target=self._run, args=(hand,), name="textevolve-nodes", daemon=True
                 ).start()
-            except RuntimeError:  # the interpreter is ending
+            except RuntimeError as error:  # the interpreter is ending
                 del self.hands[hand]
-                raise
+                self._refuse(f"no thread to run on: {error}")
+
+    def _refuse(self, reason: str) -> None:
+        why = Failure("failed", reason)
+        while self.queue:
+            task = self.queue.popleft()
+            for evaluators, slow in ((task.evaluators, task.slow), (task.others, True)):
+                if evaluators:
+                    one = Task(task.job, evaluators, slow)
+                    self._settle(one, {e.name: why for e in evaluators})
 
     def wake(self) -> None:
         self._wake.set()
@@ -151,14 +160,17 @@ class Lane:
 
     def _run(self, hand: object) -> None:
         evaluating.set(True)
-        while hand in self.hands:
-            try:
-                task = self.queue.popleft()
-            except IndexError:
-                if not self._stay(hand):
-                    return
-            else:
-                self._work(hand, Running(task))
+        try:
+            while hand in self.hands:
+                try:
+                    task = self.queue.popleft()
+                except IndexError:
+                    if not self._stay(hand):
+                        return
+                else:
+                    self._work(hand, Running(task))
+        finally:
+            self.hands.pop(hand, None)
 
     def _stay(self, hand: object) -> bool:
         """Wait for work; False where the thread is to end."""
@@ -185,7 +197,10 @@ class Lane:
         if self._hand_on is not None:
             self._hand_on(task)
         for at, evaluator in enumerate(task.evaluators):
-            running.at, running.since = at, monotonic()
+            running.since = (
+                monotonic()
+            )  # before `at`, or the watch would take it for the last one's
+            running.at = at
             self.hands[hand] = running
             outcome = self._evaluate(task, evaluator)
             if self.hands.get(hand) is not running:  # given up meanwhile
@@ -234,7 +249,11 @@ class EvaluatorLoop:
         self._begun: set[asyncio.Task[None]] = set()
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._run, name="textevolve-nodes", daemon=True)
-        self._thread.start()
+        try:
+            self._thread.start()
+        except RuntimeError:
+            self._loop.close()
+            raise
 
     def _run(self) -> None:
         asyncio.set_event_loop(self._loop)

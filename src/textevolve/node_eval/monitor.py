@@ -11,7 +11,6 @@ Nothing here changes what a node gets, returns or raises. Evaluators run elsewhe
 from __future__ import annotations
 
 import logging
-import threading
 from collections.abc import Generator, Hashable, Iterable, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
@@ -120,7 +119,6 @@ class Monitor:
             raise InputError("limits must be SnapshotLimits(...)")
         self.history = History()
         self.limits = limits = limits or SnapshotLimits()
-        self._lock = threading.RLock()  # a generator may be collected, and end, within
         self._steps: dict[Hashable, int] = {}
         self._last: dict[str, Job] = {}
         self._order = 0
@@ -271,7 +269,7 @@ class Monitor:
         if node.ignored:
             return item
         try:
-            with self._lock:
+            with self._background.lock:
                 job = self._place(item, node.step)
             quick, slow = self._plans.get(node.instruction) or self._plan(node.instruction)
             if error is not None:
@@ -330,23 +328,22 @@ class Monitor:
         """How many nodes still wait for the outcome of an evaluator."""
         return self._background.pending
 
-    def last_feedback(self, node: str) -> Feedback | None:
+    def last_feedback(self, node: str, timeout: float | None = None) -> Feedback | None:
         """What evaluators said of the node of this name that ended last; None where none has.
 
-        The quick ones are waited for. Those in the background are not: `drain` before, where what
-        they say is wanted.
+        Those that are not in the background are waited for, up to the seconds given. In async code,
+        or where those in the background count as well, `drain` before.
         """
-        with self._lock:
-            job = self._last.get(node)
+        job = self._last.get(node)
         if job is None:
             return None
-        self._background.wait(lambda: job.awaited <= 0, None)
+        self._background.wait(lambda: job.awaited <= 0, timeout)
         return Feedback(node, job.item.evaluation_results, job.item.error)
 
     def take_history(self) -> History:
         """The history so far, for keeping; a new one begins, as for the next episode. Evaluations
         that are unfinished still arrive in the one that is returned."""
-        with self._lock:
+        with self._background.lock:
             taken, self.history = self.history, History()
             self._steps, self._last = {}, {}
         return taken
@@ -366,15 +363,17 @@ class Monitor:
     def __enter__(self) -> Monitor:
         return self
 
-    def __exit__(self, *_: object) -> None:
-        self.close()
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        """After an interrupt nothing is waited for."""
+        self.close(None if error is None or isinstance(error, Exception) else 0.0)
 
     async def __aenter__(self) -> Monitor:
         return self
 
-    async def __aexit__(self, *_: object) -> None:
-        await self.drain()
-        self.close()
+    async def __aexit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        if error is None or isinstance(error, Exception):
+            await self.drain()
+        self.close(0.0)
 
 
 def _check_whole(name: str, value: object) -> None:
