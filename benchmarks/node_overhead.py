@@ -12,9 +12,9 @@ In one process, the ways by turns, so that the machine's moods hit all alike:
   run in a thread of the monitor's own; what they take from the one interpreter meanwhile is in it;
 - drained: the same, until every node is judged.
 
-For each the wall time and, because others on the machine do not change it, the processor time of
-the whole process. `added` is the median over the repeats of the processor time less that of `alone`
-in the same repeat; `share` is of LangGraph's own time per node.
+For each the wall time, and the processor time of the whole process, which others on the machine
+change less. `added` is the least processor time less the least of `alone`, since what others do
+only ever adds; `share` is of LangGraph's own.
 """
 
 from __future__ import annotations
@@ -143,12 +143,11 @@ def measure(graph: Any, nodes: int) -> Spent:
 
 
 def show(spent: dict[str, list[Spent]]) -> None:
-    alone = [processor for _, processor in spent["alone"]]
-    own = statistics.median(alone)
+    own = min(processor for _, processor in spent["alone"])
     print("µs a node   wall: least   median   processor: least   median    added    share")
     for way, found in spent.items():
         walls, processors = zip(*found, strict=True)
-        added = statistics.median(p - a for p, a in zip(processors, alone, strict=True))
+        added = min(processors) - own
         row = f"{way:10} {min(walls) * 1e6:12.1f} {statistics.median(walls) * 1e6:8.1f}"
         row += f" {min(processors) * 1e6:18.1f} {statistics.median(processors) * 1e6:8.1f}"
         print(row if way == "alone" else f"{row} {added * 1e6:8.1f} {added / own:8.1%}")
