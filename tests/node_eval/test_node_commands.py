@@ -252,6 +252,15 @@ def test_rewards_are_exported_from_a_run_a_trace_and_standard_input(judged, cli,
     assert piped.rows == rows
 
 
+def test_a_run_can_be_judged_further(judged, cli, model, server):
+    judged("--latency", 1, "--name", "first")
+    ended = cli("nodes", "evaluate", "first", "--tokens", 100, "--json")
+    assert ended.code == 0, ended.err
+    assert list(ended.rows[0]["results"]) == ["latency", "probe", "tokens"]
+    refused = cli("nodes", "evaluate", "first", "--tokens", 100, "--instruction", "plan=REFLECT")
+    assert (refused.code, "a run keeps the types" in refused.err) == (2, True)
+
+
 def test_a_page_is_written_of_a_run_and_of_an_evaluation(judged, cli, home):
     judged("-o", "page.html")
     assert cli("nodes", "export", "last", "-o", "again.html").code == 0

@@ -55,7 +55,11 @@ class Source:
 def open_source(
     stack: ExitStack, source: str, instruction: Sequence[str] | None, store: Path | None
 ) -> Source:
+    """What was named on the command line, with the `--instruction` options.
 
+    Raises:
+        InputError: an option cannot be used. StoreError: there is no such run.
+    """
     types = read_types(instruction)
     if _is_trace(source):
         facts = {"Trace": source}
@@ -81,7 +85,6 @@ def _is_trace(source: str) -> bool:
 
 def describe_run(store: Store, run: RunRecord) -> dict[str, str]:
     """Where it comes from and what it took, each part with its heading."""
-
     facts = {"From": run.source}
     if run.spec.get("judges"):
         facts["Judges"] = ", ".join(run.spec["judges"])
@@ -94,7 +97,6 @@ def describe_run(store: Store, run: RunRecord) -> dict[str, str]:
 def write_page(
     episodes: Iterable[Episode], output: str, facts: Callable[[], dict[str, str]]
 ) -> None:
-
     tallies, shown = Tallies(), list[Episode]()
     for episode in episodes:
         if tallies.nodes < MOST_NODES:
@@ -104,7 +106,6 @@ def write_page(
 
 
 def print_lines(episodes: Iterable[Episode]) -> None:
-
     with open_target("-") as target:
         for episode in episodes:
             write_episode(episode, target)
@@ -112,7 +113,6 @@ def print_lines(episodes: Iterable[Episode]) -> None:
 
 def say_faults(reading: Reading) -> int:
     """Say what of a trace could not be used; the exit code."""
-
     for fault in reading.faults[:FAULTS_SAID]:
         say(f"not used: {shorten(fault, 300)}")
     if reading.n_faults > FAULTS_SAID:

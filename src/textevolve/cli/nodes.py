@@ -18,10 +18,13 @@ app = typer.Typer(no_args_is_help=True)
 
 ENDINGS = (".jsonl", ".html")
 
-Trace = Annotated[
-    str, typer.Argument(help="JSON lines of ours, or OpenTelemetry spans as OTLP JSON; - reads it.")
+Source = Annotated[
+    str,
+    typer.Argument(
+        metavar="TRACE|RUN",
+        help="JSON lines of ours or OpenTelemetry spans as OTLP JSON, - reads them; or a run.",
+    ),
 ]
-Source = Annotated[str, typer.Argument(metavar="TRACE|RUN", help="A trace's file, or a run.")]
 Types = Annotated[
     list[str] | None,
     typer.Option(
@@ -34,7 +37,7 @@ Types = Annotated[
 
 @app.command()
 def evaluate(
-    trace: Trace,
+    source: Source,
     judge: Annotated[
         list[str] | None,
         typer.Option("--judge", "-j", help="Such as probe, debate:general+rounds=1; repeatable."),
@@ -90,12 +93,10 @@ def evaluate(
     not be used; 130 interrupted.
     """
     from textevolve.cli import measuring
-    from textevolve.cli.node_options import read_length, read_number, read_type, read_types
-    from textevolve.cli.node_sources import say_faults
+    from textevolve.cli.node_options import read_length, read_number, read_type
+    from textevolve.cli.node_sources import open_source, say_faults
     from textevolve.cli.node_work import judge_run, show_estimate
     from textevolve.engine import sync
-    from textevolve.node_eval.episodes import Reading
-    from textevolve.node_eval.traces import read_episodes
     from textevolve.runs.node_checks import choose_checks
     from textevolve.runs.nodes import begin_nodes, specify_nodes
     from textevolve.settings import read_settings
@@ -103,7 +104,7 @@ def evaluate(
     from textevolve.wiring import Limits
 
     measuring.check_outputs(output or [], ENDINGS)
-    types, wanted = read_types(instruction), [read_type("--only", one) for one in only or []]
+    wanted = [read_type("--only", one) for one in only or []]
     checks = choose_checks(
         rules=rules,
         thresholds=[read_number("--threshold", one) for one in least or []],
@@ -125,16 +126,16 @@ def evaluate(
             settings, judge or [], model, input_key=input_key, output_key=output_key, only=wanted
         )
     )
-    reading = Reading()
-    episodes = read_episodes(trace, reading, types)
-    if dry_run:
-        show_estimate(episodes, spec, settings, as_json=as_json)
-        raise typer.Exit(say_faults(reading))
-    with open_store(settings.store) as opened:
-        run = begin_nodes(opened, spec, episodes, checks, name=name or "", source=trace)
-        code = say_faults(reading)
+    with ExitStack() as stack:
+        trace = open_source(stack, source, instruction, store)
+        if dry_run:
+            show_estimate(trace.read(), spec, settings, as_json=as_json)
+            raise typer.Exit(say_faults(trace.reading))
+        kept = stack.enter_context(open_store(settings.store))
+        run = begin_nodes(kept, spec, trace.read(), checks, name=name or "", source=source)
+        code = say_faults(trace.reading)
         try:
-            ended = judge_run(opened, run, settings, limits, output or [], as_json=as_json)
+            ended = judge_run(kept, run, settings, limits, output or [], as_json=as_json)
         except KeyboardInterrupt:
             raise typer.Exit(measuring.stopped()) from None
     raise typer.Exit(ended or code)
