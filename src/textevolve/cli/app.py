@@ -42,7 +42,11 @@ app.command("innovate", short_help="Refine an input by judgements of its outputs
 )
 app.add_typer(runs.app, name="runs", help="Show, resume, replay, export and remove runs.")
 app.add_typer(bench.app, name="bench", help="Measure judges before believing them.")
-app.add_typer(memory_eval.app, name="memory-eval", help="Measure what a memory system keeps.")
+app.add_typer(
+    memory_eval.app,
+    name="memory-eval",
+    help="Measure what a memory system keeps; `memory-eval DATA.jsonl` is `memory-eval run`.",
+)
 app.add_typer(nodes.app, name="nodes", help="Judge the steps of recorded agents.")
 app.add_typer(profiles.app, name="profile", help="Write, list, show and check profiles.")
 app.add_typer(models.app, name="models", help="List, fetch and check local models.")
