@@ -80,6 +80,25 @@ async def test_nodes_of_a_history_made_by_hand_are_told_apart():
     assert seen == [["a"], ["a", "b"]]
 
 
+async def test_a_node_is_judged_with_what_ran_within_it():
+    steps = [[("outer", 3), ("beside", 4)], [("inner", 1)], [("last", 2)], [("after", 5)]]
+    history = History(
+        [[HistoryItem(timestamp=0, node=n, order=order) for n, order in step] for step in steps]
+    )
+    seen = {}
+
+    def look(history):
+        shape = [[item.node for item in step] for step in history.entries]
+        seen[shape[-1][-1]] = shape
+        return EvaluationResult(1.0, True)
+
+    await evaluate_episode(Episode("1", history), [Custom("look", look)])
+    assert seen["inner"] == [[], ["inner"]]
+    assert seen["outer"] == [["inner"], ["last"], ["outer"]]
+    assert seen["beside"][-1] == ["outer", "beside"]
+    assert seen["after"] == [["outer", "beside"], ["inner"], ["last"], ["after"]]
+
+
 async def test_what_was_recorded_stays_and_targets_limit_who_is_judged():
     found = await outcomes(ThresholdEvaluator("t", "score", 0.4, [Instruction.LOAD]))
     assert list(found["a"]) == ["old"]

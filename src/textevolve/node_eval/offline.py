@@ -62,11 +62,12 @@ async def evaluate_episode(
     if any(item.order == 0 for item in episode.history.items):  # a history made by hand
         for order, item in enumerate(episode.history.items, 1):
             item.order = order
+    counts = _count_steps(episode)
     bound: AbstractAsyncContextManager[Any] = gate or nullcontext()
 
     async def judge(item: HistoryItem, own: int, evaluator: NodeEvaluator) -> Outcome:
         async with bound:
-            seen = seen_from(entries, item, own, own + 1, copied=True)
+            seen = seen_from(entries, item, own, counts[item.order], copied=True)
             outcome = await judge_node(seen, evaluator)
         listener(StepFinished(episode.id, JUDGED, Judged(item.node, evaluator.name, outcome)))
         return outcome
@@ -83,6 +84,17 @@ async def evaluate_episode(
     for (item, _, evaluator), outcome in zip(pieces, outcomes, strict=True):
         item.evaluation_results = {**item.evaluation_results, evaluator.name: outcome}
     return episode
+
+
+def _count_steps(episode: Episode) -> dict[int, int]:
+    """How many supersteps there were when the node of an order had ended: a graph within a node has
+    later ones."""
+    counts: dict[int, int] = {}
+    most = 0
+    for step, item in sorted(episode.nodes, key=lambda one: one[1].order):
+        most = max(most, step + 1)
+        counts[item.order] = most
+    return counts
 
 
 async def judge_node(history: History, evaluator: NodeEvaluator) -> Outcome:
