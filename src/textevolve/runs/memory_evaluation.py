@@ -86,11 +86,11 @@ class Survey:
     questions: int = 0
     extracted: int = 0
     kept: Kept = field(default_factory=Kept)
-    malformed: tuple[Malformed, ...] = ()
+    malformed: list[Malformed] = field(default_factory=list[Malformed])
 
     def note(self, found: User | Malformed) -> None:
         if isinstance(found, Malformed):
-            self.malformed += (found,)
+            self.malformed.append(found)
             return
         self.users += 1
         for session in found.sessions:
