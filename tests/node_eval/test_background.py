@@ -416,21 +416,21 @@ def test_a_monitor_that_nobody_holds_ends_its_threads():
 
 
 SCRIPT = """
-import asyncio, sys, time
+import asyncio, os, sys, time
 from textevolve.node_eval import EvaluationResult, Monitor, NodeEvaluator
 from textevolve.node_eval import background
-background.EXIT_WAIT = 0.5
+background.EXIT_WAIT = WAIT
 
 class Slow(NodeEvaluator):
     def evaluate(self, history):
         time.sleep(SECONDS)
-        print("judged", flush=True)
+        os.write(1, b"judged\\n")
         return EvaluationResult(1.0, True)
 
 class Later(NodeEvaluator):
     async def evaluate(self, history):
         await asyncio.sleep(SECONDS)
-        print("judged", flush=True)
+        os.write(1, b"judged\\n")
         return EvaluationResult(1.0, True)
 
 monitor = Monitor([Slow("slow"), Later("later")])
@@ -438,9 +438,9 @@ monitor.end(monitor.begin("node", None, {}), {})
 """
 
 
-@pytest.mark.parametrize(("seconds", "judged"), [(0.05, 2), (30, 0)])
-def test_the_end_of_the_program_waits_a_little_and_prints_no_traceback(seconds, judged):
-    script = SCRIPT.replace("SECONDS", str(seconds))
+@pytest.mark.parametrize(("seconds", "wait", "judged"), [(0.05, 20, 2), (30, 0.5, 0)])
+def test_the_end_of_the_program_waits_a_little_and_prints_no_traceback(seconds, wait, judged):
+    script = SCRIPT.replace("SECONDS", str(seconds)).replace("WAIT = WAIT", f"WAIT = {wait}")
     ended = subprocess.run(
         [sys.executable, "-W", "error", "-c", script], capture_output=True, text=True, timeout=25
     )

@@ -197,9 +197,7 @@ class Lane:
         if self._hand_on is not None:
             self._hand_on(task)
         for at, evaluator in enumerate(task.evaluators):
-            running.since = (
-                monotonic()
-            )  # before `at`, or the watch would take it for the last one's
+            running.since = monotonic()  # first: the watch must not see the old time beside it
             running.at = at
             self.hands[hand] = running
             outcome = self._evaluate(task, evaluator)
