@@ -268,7 +268,8 @@ def test_no_registry_and_no_place_of_one_machine():
 
 
 @pytest.mark.parametrize(
-    "page", ["README.md", "docs/python.md", "docs/testing.md", "docs/langgraph.md"]
+    "page",
+    ["README.md", "docs/python.md", "docs/testing.md", "docs/node-eval.md", "docs/langgraph.md"],
 )
 def test_python_examples_run(page, home, model, monkeypatch):
     """The blocks of a page, one after another, in one namespace; tests in them are run too."""

@@ -149,17 +149,6 @@ Social = SocialCore = _Social()
 Affective = AffectiveCore = _Affective()
 """Each family under its own name, and under the one that ArbiterOS gives it."""
 
-FAMILIES: dict[str, tuple[Instruction, ...]] = {
-    "Cognitive": Cognitive,
-    "Memory": Memory,
-    "Execution": Execution,
-    "Normative": Normative,
-    "Metacognitive": Metacognitive,
-    "Adaptive": Adaptive,
-    "Social": Social,
-    "Affective": Affective,
-}
-
 
 def read_instruction(given: Any) -> Instruction | None:
     """An instruction, its name, or a member of that name of another library's enum; None stays.
