@@ -37,14 +37,16 @@ def estimate_judge(cases: Iterable[Case], judge: str, model: str, price_of: Pric
         return estimate(usable, read_profile(spec), asked, price_of)
     price = price_of(asked)
     number, least, most = 0, Usage(), Usage()
-    seen: set[int] = set()
+    seen, unnamed = set[int](), {"seed": Options().seed}
     for case in usable:
         number += 1
-        alike = hash((case.input, tuple(sorted(case.candidates)), str(case.parameters)))
-        if alike not in seen:
-            seen.add(alike)
-            least += _sum(_plan(case, spec, longest=False), price, 5.0)
-        most += _sum(_plan(case, spec, longest=True), price, 3.0)
+        own = hash((case.input, str({**unnamed, **case.parameters})))
+        alike = hash((own, tuple(sorted(case.candidates))))
+        for plan, key in ((_prepare, own), (_ask, alike)):
+            if key not in seen:
+                seen.add(key)
+                least += _sum(plan(case, spec, longest=False), price, 5.0)
+            most += _sum(plan(case, spec, longest=True), price, 3.0)
     return Estimate(number, least, most)
 
 
@@ -57,21 +59,22 @@ def _usable(cases: Iterable[Case]) -> Iterator[Case]:
         yield case
 
 
-def _plan(case: Case, spec: EvaluatorSpec, *, longest: bool) -> Iterator[tuple[int, int]]:
-    """For each call, the characters of its prompt and the tokens of its answer."""
-    rules = len(prompt("rules").render(rules=spec.rules))
-    input = len(case.input) + FENCE
-    long = Options().max_answer_tokens
-    own = 0
+def _prepare(case: Case, spec: EvaluatorSpec, *, longest: bool) -> Iterator[tuple[int, int]]:
+    """What is asked of an input alone: for each call, the characters of its prompt and the tokens
+    of its answer."""
+    input, written = len(case.input) + FENCE, _written(longest=longest)
     if spec.reference:
-        own = long if longest else SHORT_ANSWER
-        yield len(prompt("answer").render(instruction="")) + input, own
+        yield len(prompt("answer").render(instruction="")) + input, written
     if spec.name == "checklist":
-        written = long if longest else SHORT_ANSWER
+        asking = len(prompt("criteria").render(instruction="", most=MOST_CRITERIA))
         for _ in range(2 if longest else 1):
-            asking = len(prompt("criteria").render(instruction="", most=MOST_CRITERIA))
-            yield rules + asking + input, written
-    shown = rules + input + own * CHARACTERS_A_TOKEN
+            yield _rules(spec) + asking + input, written
+
+
+def _ask(case: Case, spec: EvaluatorSpec, *, longest: bool) -> Iterator[tuple[int, int]]:
+    """What is asked of the candidates, in the same form."""
+    own = _written(longest=longest) * CHARACTERS_A_TOKEN if spec.reference else 0
+    shown = _rules(spec) + len(case.input) + FENCE + own
     texts = [len(text) + FENCE for text in case.candidates]
     if spec.name == "pairwise":
         bare = len(prompt("two").render(instruction="", reference="", first="", second=""))
@@ -83,6 +86,14 @@ def _plan(case: Case, spec: EvaluatorSpec, *, longest: bool) -> Iterator[tuple[i
     for text in texts:
         for question in _questions(spec, longest=longest):
             yield shown + bare + text + question, 1
+
+
+def _rules(spec: EvaluatorSpec) -> int:
+    return len(prompt("rules").render(rules=spec.rules))
+
+
+def _written(*, longest: bool) -> int:
+    return Options().max_answer_tokens if longest else SHORT_ANSWER
 
 
 def _pairs(candidates: int, spec: EvaluatorSpec, *, longest: bool) -> int:
