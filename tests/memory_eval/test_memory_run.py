@@ -414,3 +414,16 @@ def test_of_many_judgements_what_failed_and_the_worst_are_remembered():
 def test_plans_that_cannot_be(wrong, said):
     with pytest.raises(InputError, match=said):
         Plan(**{"system": "none", **wrong})
+
+
+async def test_a_system_with_another_configuration_makes_another_run():
+    """The text of the plan is the same, as with a file that was changed in between."""
+    settings, plan = Settings(), Plan("lines")
+    names = ("lines", "lines:1", "lines:2")
+    identities = []
+    for name in names:
+        system = Lines()
+        system.name = name
+        spec = await specify_memory_evaluation(settings, plan, "http://127.0.0.1:9/v1#any", system)
+        identities.append(spec.identity)
+    assert len({str(identity) for identity in identities}) == len(names)

@@ -95,7 +95,12 @@ def run(
     is malformed; 130 interrupted.
     """
     from textevolve.engine import sync
-    from textevolve.runs.memory_evaluation import Plan, specify_memory_evaluation
+    from textevolve.runs.memory_evaluation import (
+        Plan,
+        close_system,
+        find_system,
+        specify_memory_evaluation,
+    )
     from textevolve.settings import read_settings
     from textevolve.wiring import Limits
 
@@ -104,12 +109,15 @@ def run(
     if output is not None and output.exists() and not output.is_dir():
         raise InputError(f"{output}: is a file; name a folder")
     settings, _ = read_settings({"model": model, "store": store, "concurrency": concurrency})
-    spec = sync.run(specify_memory_evaluation(settings, plan, model))
+    found = find_system(plan, settings)
+    spec = sync.run(specify_memory_evaluation(settings, plan, model, found))
     task = _Task(data, plan, limits, output, as_json, name or "")
     if dry_run:
+        if found is not None:
+            sync.run(close_system(found))
         _show_estimate(task, spec, settings)
         return
-    raise typer.Exit(_execute(task, spec, settings))
+    raise typer.Exit(_execute(task, spec, found, settings))
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,13 +148,14 @@ def _show_estimate(task: _Task, spec: MeasurementSpec, settings: Settings) -> No
         )
 
 
-def _execute(task: _Task, spec: MeasurementSpec, settings: Settings) -> int:
+def _execute(
+    task: _Task, spec: MeasurementSpec, system: MemorySystem | None, settings: Settings
+) -> int:
     """Measure, show and write what was found, and return the exit code."""
-    from textevolve.runs.memory_evaluation import begin_memory_evaluation, find_system
+    from textevolve.runs.memory_evaluation import begin_memory_evaluation
     from textevolve.runs.memory_records import Collection
     from textevolve.store.repository import open_store
 
-    system = find_system(task.plan, settings)
     with open_store(settings.store) as store:
         begun, survey = begin_memory_evaluation(store, spec, task.data, task.plan, name=task.name)
         _tell_malformed(task.data, survey)

@@ -128,10 +128,14 @@ def read_data(path: str, plan: Plan) -> Iterator[User | Malformed]:
 
 
 async def specify_memory_evaluation(
-    settings: Settings, plan: Plan, model: str | None = None
+    settings: Settings,
+    plan: Plan,
+    model: str | None = None,
+    system: MemorySystem | None = None,
 ) -> MeasurementSpec:
     """The specification of an evaluation, whose `model` judges where the judge names none, and
-    answers questions unless the system does, or another model is named for that.
+    answers questions unless the system does, or another model is named for that. A `system` whose
+    name says more than the plan, such as which configuration it has, is known by its name, too.
 
     Raises:
         InputError: the judge cannot be used. SettingsError: no model can be had as asked.
@@ -141,6 +145,8 @@ async def specify_memory_evaluation(
     parameters = {name: value for name, value in asdict(plan).items() if name != "users"}
     if plan.answer_model is not None:
         parameters["answer_model"], _ = await choose_model(settings, plan.answer_model)
+    if system is not None and system.name != plan.system:
+        parameters["system_name"] = system.name
     prompts = {f"memory_eval.{name}": version for name, version in prompts_version().items()}
     return specify_measurement(KIND, judges, chosen, parameters, why, prompts)
 
@@ -210,7 +216,7 @@ async def do_memory_evaluation(
         journal = _Salted(journal, plan.fresh)
     async with AsyncExitStack() as stack:
         if system is not None:
-            stack.push_async_callback(_close, system)
+            stack.push_async_callback(close_system, system)
         means = await stack.enter_async_context(
             open_means(store, run, settings, limits, listener, journal)
         )
@@ -245,7 +251,7 @@ async def do_memory_evaluation(
             store.finish_run(run.id, "finished")
 
 
-async def _close(system: MemorySystem) -> None:
+async def close_system(system: MemorySystem) -> None:
     """What is judged is judged, whatever a system does when it is let go."""
     try:
         await system.aclose()
