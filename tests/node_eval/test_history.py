@@ -35,7 +35,7 @@ def test_prints_as_a_tree():
         "└── superstep 2\n"
         "    ├── search  failed: raised OSError: gone\n"
         "    └── inner/check  VERIFY\n"
-        "        ├── sure  0.50 failed: too low by far\n"
+        "        ├── sure  0.50 not passed: too low by far\n"
         "        ├── judge  not scored: no answer within 1 s\n"
         "        └── later  skipped: dropped"
     )

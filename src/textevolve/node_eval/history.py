@@ -108,7 +108,8 @@ def _describe_result(name: str, result: EvaluationResult | Failure) -> str:
         what = "not scored" if result.kind == "failed" else "skipped"
         return f"{_one_line(name)}  {what}: {_one_line(result.reason)}"
     said = f": {_one_line(result.feedback)}" if result.feedback else ""
-    return f"{_one_line(name)}  {result.score:.2f} {'passed' if result.passed else 'failed'}{said}"
+    verdict = "passed" if result.passed else "not passed"
+    return f"{_one_line(name)}  {result.score:.2f} {verdict}{said}"
 
 
 def _one_line(text: str) -> str:
