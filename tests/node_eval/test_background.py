@@ -241,6 +241,28 @@ def test_an_awaitable_from_a_plain_function_is_awaited():
     assert judge(Says("odd", lambda _: later()))[0]["odd"] == FINE
 
 
+@pytest.mark.parametrize("how", ["awaited", "beside"])
+def test_what_is_there_stays_when_the_monitor_is_closed_amid_others(how):
+    """One evaluator of a node still runs, another has given its result elsewhere."""
+    release = threading.Event()
+
+    async def later():
+        return FINE
+
+    done = Says("done", lambda _: later() if how == "awaited" else FINE, background=how == "beside")
+    stuck = Says("stuck", lambda _: release.wait(20) and FINE)
+    monitor = Monitor([done, stuck])
+    try:
+        (item,) = run_nodes(monitor)
+        assert monitor._background.wait(lambda: "done" in item.evaluation_results, 20)
+        assert not monitor.close(0.0)
+    finally:
+        release.set()
+    assert item.evaluation_results["done"] == FINE
+    assert isinstance(item.evaluation_results["stuck"], Failure)
+    assert monitor.pending == 0
+
+
 @pytest.mark.parametrize("background", [False, True])
 def test_what_finds_no_place_is_dropped_and_counted(background):
     release = threading.Event()

@@ -27,7 +27,16 @@ from textevolve.node_eval.evaluators import (
     as_failure,
     check_outcome,
 )
-from textevolve.node_eval.lanes import NAP, EvaluatorLoop, Job, Lane, Running, Task, evaluating
+from textevolve.node_eval.lanes import (
+    NAP,
+    EvaluatorLoop,
+    Job,
+    Lane,
+    Running,
+    Task,
+    evaluating,
+    forget,
+)
 from textevolve.node_eval.snapshots import SnapshotLimits
 
 EXIT_WAIT = 5.0
@@ -78,10 +87,9 @@ class Background:
         self._changed = threading.Condition(self.lock)
         self._waiters = 0
         self._listeners: list[Callable[[], None]] = []
-        self._quick = Lane(
-            1, self._evaluate, self._settle, self.lock, naps=True, hand_on=self._hand_on
-        )
-        self._slow = Lane(self.side_by_side, self._evaluate, self._settle, self.lock)
+        parts = (self._evaluate, self._settle, self._put_on_loop, self.lock)
+        self._quick = Lane(1, *parts, naps=True, hand_on=self._hand_on)
+        self._slow = Lane(self.side_by_side, *parts)
         self._loop: EvaluatorLoop | None = None
         self._old_loops: list[EvaluatorLoop] = []
         self._watching: threading.Thread | None = None
@@ -160,8 +168,8 @@ class Background:
                 with suppress(RuntimeError):  # its event loop was closed meanwhile
                     listener()
 
-    def _evaluate(self, task: Task, evaluator: NodeEvaluator) -> Outcome | None:
-        """None where what it returned is still to be awaited."""
+    def _evaluate(self, task: Task, evaluator: NodeEvaluator) -> Outcome | Awaitable[object]:
+        """The outcome, or what is still to be awaited."""
         if self._hangs[evaluator.name] >= MOST_HANGS:
             return LEFT_OUT
         try:
@@ -169,9 +177,7 @@ class Background:
         except BaseException as error:  # noqa: BLE001  an evaluator may raise anything
             return as_failure(error)
         if not isinstance(made, EvaluationResult) and inspect.isawaitable(made):
-            awaited = cast("Awaitable[object]", made)
-            self._put_on_loop(Task(task.job, (evaluator,), task.slow, made=awaited))
-            return None
+            return cast("Awaitable[object]", made)
         self._hangs.pop(evaluator.name, None)
         return check_outcome(made, self.limits)
 
@@ -187,6 +193,10 @@ class Background:
     def _put_on_loop(self, task: Task) -> None:
         try:
             with self.lock:
+                if self._closed:
+                    forget(task.made)
+                    self._leave(task, task.evaluators, {})
+                    return
                 if self._loop is None:
                     self._loop = EvaluatorLoop(self.side_by_side, self._ask, self._settle)
                 self._loop.put(task)
@@ -337,8 +347,7 @@ class Background:
                 self._leave(running.task, running.missing, running.outcomes)
                 self._leave(replace(running.task, slow=True), running.task.others, {})
             for task in [task for loop in loops for task in loop.take()]:
-                if inspect.iscoroutine(task.made):
-                    task.made.close()
+                forget(task.made)
                 self._leave(task, task.evaluators, {})
             for task in [task for loop in loops for task in loop.take(waiting_only=False)]:
                 self._leave(task, task.evaluators, {})

@@ -7,15 +7,16 @@ Which evaluations there are, and what becomes of their outcomes, is decided in `
 from __future__ import annotations
 
 import asyncio
+import inspect
 import threading
 from collections import deque
 from collections.abc import Awaitable, Callable
 from contextvars import ContextVar
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from time import monotonic
 from typing import Any
 
-from textevolve.evaluation import Failure
+from textevolve.evaluation import EvaluationResult, Failure
 from textevolve.node_eval.evaluators import NodeEvaluator, Outcome
 from textevolve.node_eval.history import History, HistoryItem, seen_from
 
@@ -66,12 +67,14 @@ class Task:
 
 @dataclass(slots=True, eq=False)
 class Running:
-    """What runs now: a task, from which evaluator on (`at`), and since when."""
+    """What runs now: a task, from which evaluator on (`at`), and since when. `elsewhere`: those
+    whose outcome is awaited on the event loop."""
 
     task: Task
     at: int = 0
     since: float = 0.0
     outcomes: dict[str, Outcome] = field(default_factory=dict[str, Outcome])
+    elsewhere: set[str] = field(default_factory=set[str])
 
     @property
     def evaluator(self) -> NodeEvaluator:
@@ -79,11 +82,11 @@ class Running:
 
     @property
     def missing(self) -> tuple[NodeEvaluator, ...]:
-        return tuple(e for e in self.task.evaluators if e.name not in self.outcomes)
+        known = self.outcomes.keys() | self.elsewhere
+        return tuple(e for e in self.task.evaluators if e.name not in known)
 
 
-Evaluate = Callable[[Task, NodeEvaluator], "Outcome | None"]
-"""None: the outcome is to come from elsewhere."""
+Evaluate = Callable[[Task, NodeEvaluator], "Outcome | Awaitable[object]"]
 Settle = Callable[[Task, "dict[str, Outcome]"], None]
 Give = Callable[[Task], None]
 NOT_THERE: Any = object()
@@ -92,7 +95,8 @@ NOT_THERE: Any = object()
 class Lane:
     """At most `threads` threads that run tasks in order.
 
-    `naps`: the lane has one thread, which stays and looks for work by itself.
+    `wait_for` takes what an evaluator returned to be awaited. `naps`: the lane has one thread,
+    which stays and looks for work by itself.
     """
 
     def __init__(
@@ -100,6 +104,7 @@ class Lane:
         threads: int,
         evaluate: Evaluate,
         settle: Settle,
+        wait_for: Give,
         lock: Any,
         *,
         naps: bool = False,
@@ -110,7 +115,7 @@ class Lane:
         self.closed = False
         self._threads, self._naps = threads, naps
         self._evaluate, self._settle, self._lock = evaluate, settle, lock
-        self._hand_on = hand_on
+        self._wait_for, self._hand_on = wait_for, hand_on
         self._wake, self._asleep = threading.Event(), False
 
     def put(self, task: Task) -> None:
@@ -196,15 +201,24 @@ class Lane:
         task, outcomes = running.task, running.outcomes
         if self._hand_on is not None:
             self._hand_on(task)
+            if task.others:  # which are no longer this lane's
+                task = running.task = replace(task, others=())
         for at, evaluator in enumerate(task.evaluators):
             running.since = monotonic()  # first: the watch must not see the old time beside it
             running.at = at
             self.hands[hand] = running
-            outcome = self._evaluate(task, evaluator)
-            if self.hands.get(hand) is not running:  # given up meanwhile
-                return
-            if outcome is not None:
-                outcomes[evaluator.name] = outcome
+            made = self._evaluate(task, evaluator)
+            if isinstance(made, EvaluationResult | Failure):
+                if self.hands.get(hand) is not running:  # given up meanwhile
+                    return
+                outcomes[evaluator.name] = made
+                continue
+            with self._lock:
+                if self.hands.get(hand) is not running:
+                    forget(made)
+                    return
+                running.elsewhere.add(evaluator.name)
+            self._wait_for(Task(task.job, (evaluator,), task.slow, made=made))
         with self._lock:
             if self.hands.get(hand) is not running:
                 return
@@ -226,6 +240,12 @@ class Lane:
         if found:
             self.start()
         return found
+
+
+def forget(made: Awaitable[object] | None) -> None:
+    """Let go of what nobody will await."""
+    if inspect.iscoroutine(made):
+        made.close()
 
 
 class EvaluatorLoop:
