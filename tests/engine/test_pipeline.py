@@ -131,3 +131,21 @@ async def test_cancelling_the_reader_ends_sources_and_work():
     await settle()
     assert sorted(cancelled) == [0, 1]
     assert source.open == 0
+
+
+@pytest.mark.parametrize("stage", ["produce", "work"])
+async def test_a_stage_that_cancels_itself_is_an_error_and_never_a_wait_without_end(stage):
+    async def cancelled(piece):
+        raise asyncio.CancelledError
+
+    async def produce(source):
+        yield source
+        if stage == "produce":
+            raise asyncio.CancelledError
+
+    work = cancelled if stage == "work" else double
+    async def read():
+        return [r async for r in pipe([1], produce, work, sources_in_flight=1, in_flight=2)]
+
+    with pytest.raises(RuntimeError, match="cancelled"):
+        await asyncio.wait_for(read(), 5)

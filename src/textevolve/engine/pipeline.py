@@ -62,6 +62,10 @@ async def pipe(
         end = _End()
         try:
             await asyncio.gather(*stages)
+        except asyncio.CancelledError:
+            if running.cancelling():
+                raise
+            end = _End(RuntimeError("a stage was cancelled, and not from here"))
         except Exception as error:  # noqa: BLE001  raised where the results are read
             end = _End(error)
         finally:
