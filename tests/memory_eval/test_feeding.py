@@ -1,5 +1,6 @@
 """Feeding a memory system: the order, what is judged of it, and what a second start does again."""
 
+import asyncio
 import json
 
 import pytest
@@ -191,6 +192,9 @@ async def test_what_a_system_cannot_do_is_not_judged():
     tasks = [s.task for s in judged(await collect(make_user(1), unsearched))]
     assert tasks == ["integrity", "accuracy", "integrity"]
     assert ("search", "change 0") not in unsearched.did
+    failing = Toy(Capabilities(searches=False), {("add", "fact 0"): OSError("gone")})
+    tasks = [s.task for s in judged(await collect(make_user(1), failing))]
+    assert tasks == ["integrity", "integrity"]  # no update that would count as not reached
 
 
 @pytest.mark.parametrize(
@@ -199,6 +203,8 @@ async def test_what_a_system_cannot_do_is_not_judged():
         (ValueError("bad\nthing"), "ValueError: bad thing"),
         (AnswerError("not now"), "not now"),
         (TimeoutError(), "TimeoutError"),
+        (asyncio.CancelledError("a task of its own"), "CancelledError: a task of its own"),
+        (SystemExit(2), "SystemExit: 2"),
         ("a text", "gave str, not a list of texts"),
         ([1], "gave a list with int in it"),
         ({"memories": []}, "gave dict, not a list of texts"),

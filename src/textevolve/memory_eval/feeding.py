@@ -7,6 +7,7 @@ missing that needs it. What becomes of the outcomes is in `subjects.py`.
 
 from __future__ import annotations
 
+import asyncio
 import json
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing
@@ -109,8 +110,10 @@ class Instance:
             raise
         except ModelError as error:
             raise _named(verb, error) from error
-        except Exception as error:  # whatever a system raises is its failure
-            kind = type(error).__name__
+        except (Exception, SystemExit, asyncio.CancelledError) as error:
+            if isinstance(error, asyncio.CancelledError) and _is_being_cancelled():
+                raise
+            kind = type(error).__name__  # whatever a system raises is its failure
             raise AnswerError(f"{verb}: {kind}: {one_line(str(error))}"[:500]) from error
         text = json.dumps(said, ensure_ascii=False)
         return Response(text, "stop", Usage(), seconds=perf_counter() - began)
@@ -188,6 +191,12 @@ def _check(verb: str, found: object) -> list[str]:
     return [memory for memory in cast(list[str], memories) if memory.strip()]
 
 
+def _is_being_cancelled() -> bool:
+    """Whether it is we that are to end, and not a task of the system's own."""
+    task = asyncio.current_task()
+    return task is None or task.cancelling() > 0
+
+
 def _named(verb: str, error: ModelError) -> ModelError:
     """The same kind of error, saying which operation it was."""
     error.args = (f"{verb}: {error}",)
@@ -262,14 +271,15 @@ async def _ask_session(
     for place, point in enumerate(session.points, 1):
         if point.is_update:
             returned: Found = ()
-            if isinstance(added, Failure):
+            if not can.searches:
+                if extracted is None:
+                    continue
+            elif isinstance(added, Failure):
                 returned = added
-            elif can.searches:
+            else:
                 done = await _search(instance, key, session, point.content, UPDATE_LIMIT)
                 yield Timed(user, searching=done.seconds)
                 returned = done.found
-            elif extracted is None:
-                continue
             yield judge_update(user, session, place, point, returned, extracted)
     if not can.searches:
         return
