@@ -104,6 +104,16 @@ def test_what_is_missing_in_a_run_is_said():
     assert made.figures["fmr"].all.reason == "not measured in the first and the second run"
 
 
+def test_a_run_without_integrity_has_no_figure_of_all_points_of_a_type():
+    updated = Tally()
+    for user in ("a", "b"):
+        subject = Subject("update", user, 0, 1, {}, type="event", source="primary")
+        updated.add(Judgement(subject, Verdict("Correct", "")))
+    found = compare(updated, tally_of({"a": [2], "b": [0]})).by_type["event"]["memory_accuracy"].all
+    assert (found.first, found.second) == (None, 0.5)
+    assert found.reason == "not measured in the first run"
+
+
 def test_one_user_in_common_has_no_interval_and_none_has_no_figure():
     one = compare(tally_of({"a": [2], "b": [0]}), tally_of({"a": [0]})).figures["recall"].all
     assert (one.difference, one.low, one.reason) == (-1, None, "no interval: one user only")

@@ -300,6 +300,15 @@ def test_nothing_judged_is_not_measured_and_says_why():
     assert made.minutes.total is None
 
 
+def test_what_is_made_of_a_task_that_is_not_measured_is_not_measured():
+    update = Judgement(subject("update", type="event", source="primary"), Verdict("Correct", ""))
+    made = figures_from(update, not_measured={"integrity": "it does not say"}).by_type["event"]
+    assert made["update_correct"].all.value == 1
+    for name in ("kept", "updated", "memory_accuracy"):
+        assert made[name].all.value is None
+        assert made[name].all.reason == "not measured: it does not say"
+
+
 def test_zero_denominators_say_what_is_lacking():
     made = figures_from(
         point(1, importance=0.0),

@@ -99,8 +99,7 @@ def type_rows(figures: Figures) -> list[Row]:
         Row(f"{type}: {TITLES[name]}", pairs[name])
         for type, pairs in figures.by_type.items()
         for name in TYPE_SHOWN
-        # Of all points: half of it is missing where integrity is not measured.
-        if _known(pairs[name]) and (name != "memory_accuracy" or _known(pairs["recall"]))
+        if _known(pairs[name])
     ]
 
 

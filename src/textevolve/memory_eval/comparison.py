@@ -27,6 +27,7 @@ from textevolve.memory_eval.figures import (
     tidy,
     totals_at,
 )
+from textevolve.memory_eval.judgement import Task
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,8 +78,9 @@ def compare(first: Tally, second: Tally, *, draws: int = DRAWS, seed: int = 0) -
     width = sides[0].shape[1]
     both = np.concatenate(sides, axis=1)
     drawn = draw_users(both, draws, seed) if len(users) > 1 else None
+    measured = [_measures_integrity(side) for side in sides]
 
-    def compared(place: int, names: Mapping[str, Any]) -> dict[str, DifferencePair]:
+    def compared(place: int, names: Mapping[str, Task]) -> dict[str, DifferencePair]:
         columns = [
             slice(side * width + place * len(SUMS), side * width + (place + 1) * len(SUMS))
             for side in (0, 1)
@@ -87,6 +89,8 @@ def compare(first: Tally, second: Tally, *, draws: int = DRAWS, seed: int = 0) -
         found: dict[Kind, dict[str, Difference]] = {}
         for kind in KINDS:
             now = [_values(whole[own], kind) for own in columns]
+            for values in (now[side] for side in (0, 1) if not measured[side]):
+                values |= {n: np.array(np.nan) for n, task in names.items() if task == "integrity"}
             then = [] if drawn is None else [_values(drawn[:, own], kind) for own in columns]
             found[kind] = {
                 name: _difference([one[name] for one in now], [one[name] for one in then])
@@ -101,6 +105,12 @@ def compare(first: Tally, second: Tally, *, draws: int = DRAWS, seed: int = 0) -
         figures=compared(0, FIGURES) if users else {},
         by_type={type: compared(1 + n, TYPE_FIGURES) for n, type in enumerate(types)},
     )
+
+
+def _measures_integrity(side: Array) -> bool:
+    """Where it was never asked, what is made of integrity and updates has but a part."""
+    at = totals_at(side[:, : len(SUMS)])
+    return bool(at("integrity_asked").any() or at("integrity_skipped").any())
 
 
 def _values(sums: Array, kind: Kind) -> dict[str, Array]:

@@ -324,7 +324,7 @@ def _figure(
     reasons: Mapping[Task, str],
 ) -> Figure:
     value, of = tidy(divide(*now)), None if name == "f1" else tidy(now[1])
-    if math.isnan(value):
+    if math.isnan(value) or task in reasons:  # of a type, what is known of updates is but a part
         return Figure(None, reason=_why_missing(name, task, totals_at(table), reasons), of=of)
     if drawn is None:
         return Figure(value, reason="no interval: one user only", of=of)
