@@ -76,7 +76,7 @@ class Handler(BaseHTTPRequestHandler):
             self.reply(404, {"error": f"there are {', '.join(paths)}"})
         else:
             try:
-                key = self.headers.get("Idempotency-Key") if self.path == "/add" else None
+                key = self.headers.get("Idempotency-Key")
                 self.reply(200, self.memory.once(key, paths[self.path], json.loads(raw)))
             except (ValueError, KeyError, TypeError) as error:
                 self.reply(400, {"error": f"not a request of this contract: {error!r}"})

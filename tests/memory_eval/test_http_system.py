@@ -183,12 +183,14 @@ async def test_what_is_sent():
         await system.add([DialogueTurn("user", "half \ud83d", "Jan 06")], "a")
         await system.search("Where?", "a", 10)
         await system.aclose()
-    (add, added, headers), (search, searched, _) = service.requests
+    (add, added, headers), (search, searched, asking) = service.requests
     assert (add, search) == ("/v2/add", "/v2/search")
     turn = {"role": "user", "content": "half \ud83d", "timestamp": "Jan 06"}
     assert added == {"user": "a", "dialogue": [turn]}
     assert searched == {"user": "a", "query": "Where?", "limit": 10}
     assert "Authorization" not in headers
+    assert "Idempotency-Key" in headers
+    assert "Idempotency-Key" not in asking  # asked after another session it is another question
 
 
 FAILING = [

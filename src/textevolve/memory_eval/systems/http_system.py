@@ -59,8 +59,9 @@ def open_http(address: str, settings: Settings) -> HttpSystem:
 
 @dataclass(frozen=True, slots=True)
 class HttpSystem:
-    """A call that fails for a while is tried again, with the same `Idempotency-Key`: a hash of what
-    is sent, by which a service can know that it has done this already."""
+    """A call that fails for a while is tried again. What adds has an `Idempotency-Key`, a hash of
+    what is sent, by which a service can know that it has done this already; what only asks has
+    none, for the same question has another answer after the next session."""
 
     service: JsonService
     model: Model
@@ -116,7 +117,8 @@ class _Posting:
     async def __call__(self, request: Request, /) -> Response:
         path, body = (message.text for message in request.messages)
         key = hashlib.sha256(f"{path}\n{body}".encode()).hexdigest()
-        given = await self.service.post(path, json.loads(body), {"Idempotency-Key": key})
+        headers = {"Idempotency-Key": key} if path == "/add" else None
+        given = await self.service.post(path, json.loads(body), headers)
         return Response(json.dumps(given), "stop", Usage())
 
 
