@@ -303,7 +303,7 @@ def _tell_malformed(path: str, survey: Survey) -> None:
         say(f"{path}:{line.line}: skipped, not a user{who}: {shorten(line.reason, 300)}")
     left = len(survey.malformed) - MALFORMED_SHOWN
     if left > 0:
-        say(f"{left} more lines are skipped, which are in the summary")
+        say(f"{left} more skipped in the same way; the summary has them all")
 
 
 @app.command()
