@@ -144,6 +144,7 @@ async def test_a_stage_that_cancels_itself_is_an_error_and_never_a_wait_without_
             raise asyncio.CancelledError
 
     work = cancelled if stage == "work" else double
+
     async def read():
         return [r async for r in pipe([1], produce, work, sources_in_flight=1, in_flight=2)]
 
