@@ -1,4 +1,5 @@
 import asyncio
+import atexit
 import logging
 import subprocess
 import sys
@@ -57,6 +58,22 @@ def raising(error):
     return says
 
 
+class Unreadable:
+    passed, feedback, metadata = True, "", {}
+
+    @property
+    def score(self):
+        raise ValueError("closed")
+
+
+class Proxy:
+    """As a lazy object whose real one cannot be had."""
+
+    @property
+    def __class__(self):
+        raise RuntimeError("unbound")
+
+
 WRONG = {
     "None": (None, "it returned NoneType, not an EvaluationResult"),
     "text": ("fine", "it returned str"),
@@ -69,6 +86,11 @@ WRONG = {
     "passed": (EvaluationResult(0.5, "yes"), "'passed' is not true or false but str"),
     "feedback": (EvaluationResult(0.5, True, 3), "the feedback is not a text but int"),
     "metadata": (EvaluationResult(0.5, True, "", [1]), "the metadata is not a mapping but list"),
+    "no metadata": (EvaluationResult(0.5, True, "", None), "the metadata is not a mapping"),
+    "failure": (Failure("failed", None), "it returned a Failure without a kind or a reason"),
+    "too large": (EvaluationResult(10**400, True), "reading it raised OverflowError"),
+    "unreadable": (Unreadable(), "reading it raised ValueError: closed"),
+    "no class": (Proxy(), "raised RuntimeError: unbound"),
     "raises": (raising(ValueError("bad\nluck")), "raised ValueError: bad luck"),
     "exits": (raising(SystemExit(3)), "raised SystemExit: 3"),
     "interrupts": (raising(KeyboardInterrupt()), "raised KeyboardInterrupt"),
@@ -263,6 +285,78 @@ def test_what_is_there_stays_when_the_monitor_is_closed_amid_others(how):
     assert monitor.pending == 0
 
 
+@pytest.mark.parametrize("kind", [Says, SaysLater])
+def test_after_closing_nobody_waits_for_a_node_that_was_still_queued(kind):
+    release = threading.Event()
+    stuck = Says("stuck", lambda _: release.wait(20) and FINE, targets=[VERIFY])
+    monitor = Monitor([stuck, kind("next", FINE, targets=[GENERATE])])
+    try:
+        monitor.end(monitor.begin("first", VERIFY, {}), {})
+        run_nodes(monitor)
+        monitor.close(0.0)
+        feedback = monitor.last_feedback("node 0", timeout=10)
+        assert not monitor._last["node 0"].is_awaited
+    finally:
+        release.set()
+    assert feedback.results["next"].kind == "skipped"
+
+
+@pytest.mark.parametrize("how", ["given up", "closed"])
+def test_an_outcome_counts_once_whatever_comes_between_it_and_the_evaluators_end(how):
+    class Hands(dict):
+        """The watch, or who closes, comes when a thread has just seen that it may go on."""
+
+        def get(self, hand):
+            running = super().get(hand)
+            if running is not None and running.at == 1 and not met:
+                met.append(threading.current_thread())
+                if how == "closed":
+                    background._end()
+                else:
+                    (running,) = background._quick.give_up(lambda running: running is not None)
+                    background._fail_overdue(running)
+            return running
+
+    met = []
+    monitor = Monitor([Says(name, FINE) for name in ("first", "late", "last")])
+    background = monitor._background
+    background._quick.hands = Hands()
+    (item,) = run_nodes(monitor)
+    assert monitor.drain_sync(10)
+    met[0].join(10)
+    monitor.close()
+    results = item.evaluation_results
+    assert results["first"] == FINE
+    assert isinstance(results["late"], Failure)
+    assert (results["last"] == FINE) == (how == "given up")
+    assert monitor.pending == 0
+
+
+def test_the_agent_waits_for_no_evaluator_that_is_at_work_when_the_queue_is_full(monkeypatch):
+    monkeypatch.setattr("textevolve.node_eval.background.NAP", 60)
+    begun, release = threading.Event(), threading.Event()
+    slow = Says("slow", lambda _: begun.set() or (release.wait(20) and FINE))
+    with Monitor([slow], queue_size=1) as monitor:
+        try:
+            run_nodes(monitor)
+            assert begun.wait(20)
+            waits = []
+            monkeypatch.setattr(monitor._background, "wait", lambda *asked: waits.append(asked))
+            run_nodes(monitor, 5)
+            assert (monitor.dropped, waits) == (4, [])
+        finally:
+            monkeypatch.undo()
+            release.set()
+
+
+def test_evaluations_leave_nothing_behind_for_the_end_of_the_program():
+    with Monitor([SaysLater("later", FINE)]) as monitor:
+        before = atexit._ncallbacks()
+        run_nodes(monitor, 50)
+        monitor.drain_sync(20)
+        assert atexit._ncallbacks() - before <= 1
+
+
 @pytest.mark.parametrize("background", [False, True])
 def test_what_finds_no_place_is_dropped_and_counted(background):
     release = threading.Event()
@@ -440,8 +534,8 @@ def test_a_monitor_that_nobody_holds_ends_its_threads():
 SCRIPT = """
 import asyncio, os, sys, time
 from textevolve.node_eval import EvaluationResult, Monitor, NodeEvaluator
-from textevolve.node_eval import background
-background.EXIT_WAIT = WAIT
+from textevolve.node_eval import program
+program.EXIT_WAIT = WAIT
 
 class Slow(NodeEvaluator):
     def evaluate(self, history):
@@ -473,14 +567,29 @@ def test_the_end_of_the_program_waits_a_little_and_prints_no_traceback(seconds, 
 
 
 FORK = """
-import os
-from textevolve.node_eval import Monitor, ThresholdEvaluator
+import os, threading
+from textevolve.node_eval import Monitor, NodeEvaluator, ThresholdEvaluator
+
+begun, release = threading.Event(), threading.Event()
+
+class Stuck(NodeEvaluator):
+    def evaluate(self, history):
+        begun.set()
+        release.wait(20)
+
+stuck = Monitor([Stuck("stuck")])
+unfinished = stuck.end(stuck.begin("node", None, {}), {})
+begun.wait(20)
 monitor = Monitor([ThresholdEvaluator("sure", "x", 0.5)])
 monitor.end(monitor.begin("node", None, {}), {"x": 1.0})
 monitor.drain_sync()
 if os.fork() == 0:
     item = monitor.end(monitor.begin("node", None, {}), {"x": 1.0})
-    os._exit(0 if monitor.drain_sync(10) and item.evaluation_results["sure"].passed else 1)
+    if not monitor.drain_sync(10) or not item.evaluation_results["sure"].passed:
+        os._exit(1)
+    told = stuck.last_feedback("node", 10).results["stuck"]
+    os._exit(0 if "forked" in told.reason and not stuck._last["node"].is_awaited else 2)
+release.set()
 print(os.waitstatus_to_exitcode(os.wait()[1]))
 """
 

@@ -7,40 +7,36 @@ threads themselves are in `lanes.py`, what a node is in `monitor.py`.
 from __future__ import annotations
 
 import asyncio
-import atexit
 import inspect
 import logging
-import os
 import threading
-import weakref
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable
 from contextlib import suppress
-from dataclasses import replace
 from time import monotonic
 from typing import Any, Literal, cast
 
 from textevolve.evaluation import EvaluationResult, Failure
+from textevolve.node_eval import program
 from textevolve.node_eval.evaluators import (
     NodeEvaluator,
     Outcome,
     as_failure,
     check_outcome,
+    is_number,
 )
 from textevolve.node_eval.lanes import (
     NAP,
     EvaluatorLoop,
     Job,
     Lane,
+    Outcomes,
     Running,
     Task,
     evaluating,
     forget,
 )
 from textevolve.node_eval.snapshots import SnapshotLimits
-
-EXIT_WAIT = 5.0
-"""Seconds for which the end of the program waits for what is unfinished."""
 
 GRACE = 1.0
 """Seconds by which an async evaluator may overrun its time limit before its loop is left behind."""
@@ -79,11 +75,11 @@ class Background:
         self._told: set[str] = set()
         self._closed = self._retired = False
         self._begin()
-        _open.add(self)
-        _close_first()
+        program.keep(self)
 
     def _begin(self) -> None:
-        self.pending = self._slow_pending = 0
+        self.unfinished: set[Job] = set()
+        self._slow_pending = 0
         self._changed = threading.Condition(self.lock)
         self._waiters = 0
         self._listeners: list[Callable[[], None]] = []
@@ -98,7 +94,9 @@ class Background:
     def put(self, job: Job, quick: Evaluators, slow: Evaluators) -> None:
         """Take a node in. What finds no place is recorded as skipped."""
         if quick and len(self._quick.queue) >= self.queue_size:
-            quick = self._find_room(job, quick, self._quick_is_full, NAP)
+            # One that naps is woken, and has room at once; nobody waits for one at work.
+            nap = NAP if self._quick.is_idle else 0
+            quick = self._find_room(job, quick, self._quick_is_full, nap)
         if slow and self._slow_pending + len(slow) > self.queue_size:
             slow = self._find_room(job, slow, lambda: self._slow_is_full(len(slow)), 0)
         if not quick and not slow:
@@ -107,11 +105,10 @@ class Background:
             if self._closed:
                 self._skip(job, quick + slow, "the monitor is closed")
                 return
-            job.left = len(quick) + len(slow)
-            job.awaited = len(quick) + _count_awaited(slow)
-            self.pending += 1
+            job.missing = {id(one): one for one in quick + slow}
+            self.unfinished.add(job)
             self._slow_pending += len(slow)
-        self._quick.put(Task(job, quick, others=slow))
+            self._quick.put(Task(job, quick, others=slow))
 
     def _quick_is_full(self) -> bool:
         return len(self._quick.queue) >= self.queue_size
@@ -134,33 +131,33 @@ class Background:
         return ()
 
     def _skip(self, job: Job, evaluators: Evaluators, reason: str) -> None:
-        self._record(job, {one.name: Failure("skipped", reason) for one in evaluators})
+        self._record(job, [(one, Failure("skipped", reason)) for one in evaluators])
 
-    def _record(self, job: Job, outcomes: dict[str, Outcome]) -> None:
+    def _record(self, job: Job, outcomes: Outcomes) -> None:
         """With the lock held. A new dict each time: readers may be walking through the old one."""
-        job.item.evaluation_results = {**job.item.evaluation_results, **outcomes}
-        for name, outcome in outcomes.items():
+        named = {evaluator.name: outcome for evaluator, outcome in outcomes}
+        job.item.evaluation_results = {**job.item.evaluation_results, **named}
+        for name, outcome in named.items():
             if isinstance(outcome, Failure) and outcome.kind == "failed":
                 self.failed += 1
                 level = logging.DEBUG if name in self._told else logging.WARNING
                 self._told.add(name)
                 log.log(level, "node '%s': evaluator '%s': %s", job.item.node, name, outcome.reason)
 
-    def _settle(self, task: Task, outcomes: dict[str, Outcome]) -> None:
+    def _settle(self, task: Task, outcomes: Outcomes) -> None:
+        """The first outcome of an evaluator counts: one of what was given up on, or closed, may
+        still come, and is none any more."""
         job = task.job
         with self.lock:
-            if outcomes:
-                self._record(job, outcomes)
-            job.left -= len(outcomes)
+            new = [one for one in outcomes if job.missing.pop(id(one[0]), None) is not None]
+            if new:
+                self._record(job, new)
             if task.slow:
-                self._slow_pending -= len(outcomes)
-                _close_first()
-                job.awaited -= _count_awaited(task.evaluators)
-            else:
-                job.awaited -= len(outcomes)
-            if job.left == 0:
-                self.pending -= 1
-                if self._retired and not self.pending and not self._closed:
+                self._slow_pending -= len(new)
+                program.close_first()
+            if not job.missing:
+                self.unfinished.discard(job)
+                if self._retired and not self.unfinished and not self._closed:
                     self._end()
             if self._waiters:
                 self._changed.notify_all()
@@ -170,24 +167,27 @@ class Background:
 
     def _evaluate(self, task: Task, evaluator: NodeEvaluator) -> Outcome | Awaitable[object]:
         """The outcome, or what is still to be awaited."""
-        if self._hangs[evaluator.name] >= MOST_HANGS:
+        if self._hangs.get(evaluator.name, 0) >= MOST_HANGS:
             return LEFT_OUT
         try:
             made: Any = evaluator.evaluate(task.job.history_for(evaluator))
+            if type(made) is not EvaluationResult and inspect.isawaitable(made):
+                return cast("Awaitable[object]", made)
+            outcome = check_outcome(made, self.limits)
         except BaseException as error:  # noqa: BLE001  an evaluator may raise anything
-            return as_failure(error)
-        if not isinstance(made, EvaluationResult) and inspect.isawaitable(made):
-            return cast("Awaitable[object]", made)
+            outcome = as_failure(error)
         self._hangs.pop(evaluator.name, None)
-        return check_outcome(made, self.limits)
+        return outcome
 
     def _hand_on(self, task: Task) -> None:
+        """With the lock held."""
         for evaluator in task.others:
             alone = Task(task.job, (evaluator,), slow=True)
             if inspect.iscoroutinefunction(evaluator.evaluate):
                 self._put_on_loop(alone)
             else:
                 self._slow.put(alone)
+        task.others = ()
         self._watch_over()
 
     def _put_on_loop(self, task: Task) -> None:
@@ -195,20 +195,19 @@ class Background:
             with self.lock:
                 if self._closed:
                     forget(task.made)
-                    self._leave(task, task.evaluators, {})
                     return
                 if self._loop is None:
                     self._loop = EvaluatorLoop(self.side_by_side, self._ask, self._settle)
                 self._loop.put(task)
         except RuntimeError as error:  # the interpreter is ending
             why = Failure("failed", f"no event loop to run on: {error}")
-            self._settle(task, {task.evaluators[0].name: why})
+            self._settle(task, [(task.evaluators[0], why)])
 
     async def _ask(self, task: Task) -> Outcome:
         (evaluator,) = task.evaluators
         seconds = self._limit_of(evaluator)
         made = task.made
-        if self._hangs[evaluator.name] >= MOST_HANGS and made is None:
+        if self._hangs.get(evaluator.name, 0) >= MOST_HANGS and made is None:
             return LEFT_OUT
         try:
             async with asyncio.timeout(seconds):
@@ -220,16 +219,17 @@ class Background:
                     outcome = await made
                 except TimeoutError as error:  # its own, not that of the limit
                     return as_failure(error)
+            checked = check_outcome(outcome, self.limits)
         except TimeoutError:
             return _no_answer(seconds)
         except BaseException as error:  # noqa: BLE001  an evaluator may raise anything
             return as_failure(error)
         self._hangs.pop(evaluator.name, None)
-        return check_outcome(outcome, self.limits)
+        return checked
 
     def _limit_of(self, evaluator: NodeEvaluator) -> float:
-        own: float | None = getattr(evaluator, "timeout", None)
-        return self.timeout if own is None else own
+        own: Any = getattr(evaluator, "timeout", None)
+        return own if is_number(own) and own > 0 else self.timeout
 
     # What hangs.
 
@@ -254,7 +254,7 @@ class Background:
                     self._fail_overdue(running)
             self._replace_stuck_loop()
             with self.lock:
-                if not self.pending:
+                if not self.unfinished:
                     self._watching = None
                     return
 
@@ -262,10 +262,9 @@ class Background:
         return monotonic() - running.since > self._limit_of(running.evaluator)
 
     def _fail_overdue(self, running: Running) -> None:
-        name = running.evaluator.name
-        self._hangs[name] += 1
-        seconds = self._limit_of(running.evaluator)
-        self._settle(running.task, {**running.outcomes, name: _no_answer(seconds)})
+        self._hangs[running.evaluator.name] += 1
+        why = _no_answer(self._limit_of(running.evaluator))
+        self._settle(running.task, [*running.outcomes, (running.evaluator, why)])
 
     def _replace_stuck_loop(self) -> None:
         def is_overdue(task: Task, since: float) -> bool:
@@ -274,9 +273,9 @@ class Background:
         for loop in [*self._old_loops, *([self._loop] if self._loop else [])]:
             stuck = loop.give_up(is_overdue)
             for task in stuck:
-                name = task.evaluators[0].name
-                self._hangs[name] += 1
-                self._settle(task, {name: _no_answer(self._limit_of(task.evaluators[0]))})
+                (evaluator,) = task.evaluators
+                self._hangs[evaluator.name] += 1
+                self._settle(task, [(evaluator, _no_answer(self._limit_of(evaluator)))])
             if stuck and loop is self._loop:
                 with self.lock:
                     self._old_loops.append(loop)
@@ -322,7 +321,7 @@ class Background:
                 self._listeners.remove(tell)
 
     def is_done(self) -> bool:
-        return self.pending == 0
+        return not self.unfinished
 
     def close(self, timeout: float | None) -> bool:
         """Wait so many seconds for what is unfinished, then end the threads."""
@@ -344,57 +343,27 @@ class Background:
             self._loop, self._old_loops = None, []
             finished = self.is_done()
             for running in [*self._quick.close(), *self._slow.close()]:
-                self._leave(running.task, running.missing, running.outcomes)
-                self._leave(replace(running.task, slow=True), running.task.others, {})
+                self._settle(running.task, running.outcomes)
             for task in [task for loop in loops for task in loop.take()]:
                 forget(task.made)
-                self._leave(task, task.evaluators, {})
-            for task in [task for loop in loops for task in loop.take(waiting_only=False)]:
-                self._leave(task, task.evaluators, {})
+            self._abandon(self.unfinished, "the monitor was closed before")
         self._halt.set()
         for loop in loops:
             loop.stop(GRACE)
         return finished
 
-    def _leave(self, task: Task, missing: Evaluators, outcomes: dict[str, Outcome]) -> None:
-        why = Failure("skipped", "the monitor was closed before its turn came or its answer")
-        told = {**outcomes, **{one.name: why for one in missing}}
-        if told:
-            self._settle(task, told)
+    def _abandon(self, jobs: Iterable[Job], why: str) -> None:
+        skipped = Failure("skipped", f"{why} its turn came or its answer")
+        for job in list(jobs):
+            self._settle(Task(job, ()), [(one, skipped) for one in job.missing.values()])
+        self._slow_pending = 0
 
     def restart(self) -> None:
         """In a forked process, where the threads are gone and the locks may be held."""
+        left = self.unfinished
         self.lock = threading.RLock()
         self._begin()
-
-
-def _close_all() -> None:
-    """At the end of the program. Nothing is printed there but what is lost."""
-    until = monotonic() + EXIT_WAIT
-    for background in list(_open):
-        if background.pending and not background.close(max(0.0, until - monotonic())):
-            log.warning("the program ended before every node was judged: wait with monitor.drain()")
-
-
-def _close_first() -> None:
-    """What evaluators opened, such as a judge, closes itself at the end of the program: wait for
-    the evaluators before that. What is registered last runs first."""
-    atexit.unregister(_close_all)
-    atexit.register(_close_all)
-
-
-def _restart_all() -> None:
-    for background in list(_open):
-        background.restart()
-
-
-_open: weakref.WeakSet[Background] = weakref.WeakSet()
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_restart_all)
-
-
-def _count_awaited(evaluators: Iterable[NodeEvaluator]) -> int:
-    return sum(not getattr(one, "background", False) for one in evaluators)
+        self._abandon(left, "the process was forked before")
 
 
 def is_slow(evaluator: NodeEvaluator) -> bool:

@@ -142,14 +142,16 @@ def read_targets(evaluator: Any) -> frozenset[Instruction] | None:
 def check_outcome(outcome: object, limits: SnapshotLimits) -> Outcome:
     """What an evaluator returned, or a failure that says why it cannot be used. A score is never
     clipped."""
-    if isinstance(outcome, Failure):
-        return outcome
-    if type(outcome) is EvaluationResult and _is_plain(outcome, limits):
-        return outcome
     try:
+        if type(outcome) is EvaluationResult and _is_plain(outcome, limits):
+            return outcome
+        if isinstance(outcome, Failure):
+            return _read_failure(outcome, limits)
         return _read_outcome(outcome, limits)
     except _UnusableError as reason:
         return Failure("failed", f"not usable: {reason}")
+    except Exception as error:  # noqa: BLE001  what it returned may be of any kind
+        return Failure("failed", f"not usable: reading it {describe_error(error)}")
 
 
 def _is_plain(result: EvaluationResult, limits: SnapshotLimits) -> bool:
@@ -160,12 +162,21 @@ def _is_plain(result: EvaluationResult, limits: SnapshotLimits) -> bool:
         and type(result.passed) is bool
         and type(result.feedback) is str
         and len(result.feedback) <= limits.characters
-        and (not result.metadata or is_flat(result.metadata, limits))
+        and is_flat(result.metadata, limits)
     )
 
 
 class _UnusableError(Exception):
     """Why what an evaluator returned cannot be used."""
+
+
+def _read_failure(failure: Failure, limits: SnapshotLimits) -> Failure:
+    kind, reason = cast("tuple[Any, Any]", (failure.kind, failure.reason))
+    if kind not in ("failed", "skipped") or not isinstance(reason, str):
+        raise _UnusableError("it returned a Failure without a kind or a reason")
+    if len(reason) <= limits.characters:
+        return failure
+    return Failure(failure.kind, str(take_snapshot(reason, limits)))
 
 
 def _read_outcome(outcome: Any, limits: SnapshotLimits) -> EvaluationResult:

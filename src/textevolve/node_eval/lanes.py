@@ -12,7 +12,7 @@ import threading
 from collections import deque
 from collections.abc import Awaitable, Callable
 from contextvars import ContextVar
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from time import monotonic
 from typing import Any
 
@@ -31,18 +31,26 @@ evaluating: ContextVar[bool] = ContextVar("evaluating", default=False)
 """Set where an evaluator runs: nodes that it runs itself are not the agent's."""
 
 
+Outcomes = list[tuple[NodeEvaluator, Outcome]]
+OUTCOMES = (EvaluationResult, Failure)
+
+
 @dataclass(slots=True, eq=False)
 class Job:
-    """A node that ended, as its evaluators are to see it. `left`: how many outcomes are missing;
-    `awaited`: how many of them come from evaluators that are not in the background."""
+    """A node that ended, as its evaluators are to see it. `missing`: those that it has no outcome
+    of yet, by their id: names may change."""
 
     item: HistoryItem
     entries: list[list[HistoryItem]]
     own: int
     count: int
-    left: int = 0
-    awaited: int = 0
+    missing: dict[int, NodeEvaluator] = field(default_factory=dict[int, NodeEvaluator])
     shared: History | None = None
+
+    @property
+    def is_awaited(self) -> bool:
+        """Whether an outcome is missing that does not come from the background."""
+        return not all(getattr(one, "background", False) for one in list(self.missing.values()))
 
     def history_for(self, evaluator: NodeEvaluator) -> History:
         """A copy of its own; for one that only reads, the same as for others of that kind."""
@@ -67,27 +75,20 @@ class Task:
 
 @dataclass(slots=True, eq=False)
 class Running:
-    """What runs now: a task, from which evaluator on (`at`), and since when. `elsewhere`: those
-    whose outcome is awaited on the event loop."""
+    """What runs now: a task, from which evaluator on (`at`), and since when."""
 
     task: Task
     at: int = 0
     since: float = 0.0
-    outcomes: dict[str, Outcome] = field(default_factory=dict[str, Outcome])
-    elsewhere: set[str] = field(default_factory=set[str])
+    outcomes: Outcomes = field(default_factory=list[tuple[NodeEvaluator, Outcome]])
 
     @property
     def evaluator(self) -> NodeEvaluator:
         return self.task.evaluators[self.at]
 
-    @property
-    def missing(self) -> tuple[NodeEvaluator, ...]:
-        known = self.outcomes.keys() | self.elsewhere
-        return tuple(e for e in self.task.evaluators if e.name not in known)
-
 
 Evaluate = Callable[[Task, NodeEvaluator], "Outcome | Awaitable[object]"]
-Settle = Callable[[Task, "dict[str, Outcome]"], None]
+Settle = Callable[[Task, Outcomes], None]
 Give = Callable[[Task], None]
 NOT_THERE: Any = object()
 
@@ -95,8 +96,11 @@ NOT_THERE: Any = object()
 class Lane:
     """At most `threads` threads that run tasks in order.
 
-    `wait_for` takes what an evaluator returned to be awaited. `naps`: the lane has one thread,
-    which stays and looks for work by itself.
+    `wait_for` takes what an evaluator returned to be awaited; `hand_on` is told of each task before
+    it runs. `naps`: the lane has one thread, which stays and looks for work by itself.
+
+    What is queued and what runs changes with the lock held only, so that whoever closes the lane,
+    or gives up on an evaluator, finds every task in one place.
     """
 
     def __init__(
@@ -119,6 +123,7 @@ class Lane:
         self._wake, self._asleep = threading.Event(), False
 
     def put(self, task: Task) -> None:
+        """With the lock held."""
         self.queue.append(task)
         if self._asleep:
             self._wake.set()
@@ -146,18 +151,21 @@ class Lane:
             for evaluators, slow in ((task.evaluators, task.slow), (task.others, True)):
                 if evaluators:
                     one = Task(task.job, evaluators, slow)
-                    self._settle(one, {e.name: why for e in evaluators})
+                    self._settle(one, [(e, why) for e in evaluators])
 
     def wake(self) -> None:
         self._wake.set()
 
+    @property
+    def is_idle(self) -> bool:
+        return not any(list(self.hands.values()))
+
     def close(self) -> list[Running]:
-        """Let the threads end after what they do now. What has no outcome yet is returned, and gets
-        none any more."""
+        """Let the threads end after what they do now. That is returned, and gets no outcome any
+        more; neither does what is queued."""
         with self._lock:
             self.closed = True
             left = [running for running in self.hands.values() if running is not None]
-            left += [Running(task) for task in self.queue]
             self.hands.clear()
             self.queue.clear()
         self._wake.set()
@@ -167,15 +175,24 @@ class Lane:
         evaluating.set(True)
         try:
             while hand in self.hands:
-                try:
-                    task = self.queue.popleft()
-                except IndexError:
-                    if not self._stay(hand):
-                        return
-                else:
-                    self._work(hand, Running(task))
+                if running := self._begin(hand):
+                    self._work(hand, running)
+                elif not self._stay(hand):
+                    return
         finally:
             self.hands.pop(hand, None)
+
+    def _begin(self, hand: object) -> Running | None:
+        with self._lock:
+            if not self.queue or hand not in self.hands:
+                return None
+            task = self.queue.popleft()
+            if self._hand_on is not None:
+                self._hand_on(task)
+            running = Running(task, since=monotonic())
+            if task.evaluators:
+                self.hands[hand] = running
+            return running
 
     def _stay(self, hand: object) -> bool:
         """Wait for work; False where the thread is to end."""
@@ -198,33 +215,24 @@ class Lane:
             return False
 
     def _work(self, hand: object, running: Running) -> None:
-        task, outcomes = running.task, running.outcomes
-        if self._hand_on is not None:
-            self._hand_on(task)
-            if task.others:  # which are no longer this lane's
-                task = running.task = replace(task, others=())
-        for at, evaluator in enumerate(task.evaluators):
-            running.since = monotonic()  # first: the watch must not see the old time beside it
-            running.at = at
-            self.hands[hand] = running
+        task = running.task
+        for evaluator in task.evaluators:
             made = self._evaluate(task, evaluator)
-            if isinstance(made, EvaluationResult | Failure):
-                if self.hands.get(hand) is not running:  # given up meanwhile
-                    return
-                outcomes[evaluator.name] = made
-                continue
+            known = isinstance(made, OUTCOMES)
             with self._lock:
-                if self.hands.get(hand) is not running:
-                    forget(made)
+                if self.hands.get(hand) is not running:  # given up meanwhile, or closed
+                    if not known:
+                        forget(made)
                     return
-                running.elsewhere.add(evaluator.name)
-            self._wait_for(Task(task.job, (evaluator,), task.slow, made=made))
-        with self._lock:
-            if self.hands.get(hand) is not running:
-                return
-            self.hands[hand] = None
-        if outcomes:
-            self._settle(task, outcomes)
+                if known:
+                    running.outcomes.append((evaluator, made))
+                running.at += 1
+                running.since = monotonic()
+                if running.at == len(task.evaluators):
+                    self.hands[hand] = None
+                    self._settle(task, running.outcomes)
+            if not known:
+                self._wait_for(Task(task.job, (evaluator,), task.slow, made=made))
 
     def give_up(self, overdue: Callable[[Running], bool]) -> list[Running]:
         """Leave behind the threads whose evaluator is overdue, and let others do what they had left
@@ -237,7 +245,7 @@ class Lane:
                     found.append(running)
                     if rest := running.task.evaluators[running.at + 1 :]:
                         self.queue.appendleft(Task(running.task.job, rest, running.task.slow))
-        if found:
+        for _ in found:
             self.start()
         return found
 
@@ -302,16 +310,16 @@ class EvaluatorLoop:
             self.tasks[task] = monotonic()
             outcome = await self._ask(task)
         if self.tasks.pop(task, NOT_THERE) is not NOT_THERE:
-            self._settle(task, {task.evaluators[0].name: outcome})
+            self._settle(task, [(task.evaluators[0], outcome)])
 
     def give_up(self, overdue: Callable[[Task, float], bool]) -> list[Task]:
         """The tasks that did not end in time even when they were cancelled."""
         found = [t for t, since in list(self.tasks.items()) if since and overdue(t, since)]
         return [task for task in found if self.tasks.pop(task, NOT_THERE) is not NOT_THERE]
 
-    def take(self, *, waiting_only: bool = True) -> list[Task]:
-        """The tasks that have not begun, for another loop to take over; or all of them."""
-        found = [t for t, since in list(self.tasks.items()) if since is None or not waiting_only]
+    def take(self) -> list[Task]:
+        """The tasks that have not begun, for another loop to take over."""
+        found = [task for task, since in list(self.tasks.items()) if since is None]
         return [task for task in found if self.tasks.pop(task, NOT_THERE) is not NOT_THERE]
 
     def stop(self, seconds: float) -> None:

@@ -326,7 +326,7 @@ class Monitor:
     @property
     def pending(self) -> int:
         """How many nodes still wait for the outcome of an evaluator."""
-        return self._background.pending
+        return len(self._background.unfinished)
 
     def last_feedback(self, node: str, timeout: float | None = None) -> Feedback | None:
         """What evaluators said of the node of this name that ended last; None where none has.
@@ -337,7 +337,7 @@ class Monitor:
         job = self._last.get(node)
         if job is None:
             return None
-        self._background.wait(lambda: job.awaited <= 0, timeout)
+        self._background.wait(lambda: not job.is_awaited, timeout)
         return Feedback(node, job.item.evaluation_results, job.item.error)
 
     def take_history(self) -> History:
