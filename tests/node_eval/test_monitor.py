@@ -69,11 +69,47 @@ def test_arguments_are_the_input_by_their_names(monitor):
     assert last(monitor).input_state == {"text": "b"}
     monitor.node("GENERATE")(functools.partial(max, 1))(2)
     item = last(monitor)
-    assert (item.node, item.instruction, item.output_state) == ("partial", GENERATE, 2)
+    assert (item.node, item.instruction, item.output_state) == ("max", GENERATE, 2)
 
 
 class OddError(Exception):
     pass
+
+
+def test_methods_of_every_kind_behave_as_before(monitor):
+    class Agent:
+        @monitor.node()
+        def own(self, state):
+            return state
+
+        @monitor.node()
+        @classmethod
+        def of_class(cls, state):
+            return cls, state
+
+        @monitor.node()
+        @staticmethod
+        def of_none(state):
+            return state
+
+    state = {"n": 1}
+    for one in (Agent(), Agent):
+        assert one.of_class(state) == (Agent, state)
+        assert one.of_none(state) == state
+    assert Agent().own(state) == state
+    assert {item.node for item in monitor.history.items} == {"own", "of_class", "of_none"}
+    assert all(item.input_state == state for item in monitor.history.items)
+
+
+def test_no_code_of_an_argument_is_run(monitor):
+    class Lazy:
+        @property
+        def __class__(self):
+            raise RuntimeError("unbound")
+
+    assert monitor.node()(lambda lazy: 5)(Lazy()) == 5
+    (item,) = monitor.history.items
+    assert item.output_state == 5
 
 
 def test_a_function_that_raises_raises_the_same(monitor):

@@ -123,8 +123,16 @@ async def test_an_evaluator_that_fails_is_recorded_and_the_others_go_on():
     def break_off(_history):
         raise ModelError("reset")
 
+    class Unspeakable(Exception):
+        def __str__(self):
+            raise RuntimeError
+
+    def raise_unspeakable(_history):
+        raise Unspeakable
+
     found = await outcomes(
         Custom("spoils", spoil),
+        Custom("unspeakable", raise_unspeakable),
         slow,
         Custom("spends", spend),
         Custom("breaks", break_off),
@@ -134,6 +142,7 @@ async def test_an_evaluator_that_fails_is_recorded_and_the_others_go_on():
     )
     results = found["d"]
     assert results["spoils"] == Failure("failed", "raised ValueError: no")
+    assert results["unspeakable"] == Failure("failed", "raised Unspeakable")
     assert results["slow"] == Failure("failed", "no answer within 0.01 s")
     assert results["spends"] == Failure("skipped", "spent")
     assert results["breaks"] == Failure("failed", "reset")

@@ -157,6 +157,17 @@ def test_messages_of_other_conventions(read, form):
     assert item.output_state == {"text": "A", "messages": [{"role": "assistant", "content": "A"}]}
 
 
+@pytest.mark.parametrize("as_text", [False, True])
+def test_secrets_in_a_tools_arguments_stand_in_no_text(read, as_text):
+    arguments = {"user": "sea", "password": "hunter2"}
+    call = {"name": "login", "arguments": json.dumps(arguments) if as_text else arguments}
+    messages = [{"role": "assistant", "parts": [{"type": "tool_call", **call}]}]
+    item = only(read(chat("a", gen_ai__output__messages=json.dumps(messages))))
+    said = 'login({"user": "sea", "password": "***"})'
+    assert item.output_state["text"] == said
+    assert item.output_state["messages"] == [{"role": "assistant", "content": said}]
+
+
 def test_tools_retrieval_and_agents(read):
     (episode,) = read(
         span("root", 0, 9, gen_ai__operation__name="invoke_agent", gen_ai__agent__name="Planner"),
@@ -291,6 +302,8 @@ def test_spans_that_are_broken_are_named_and_the_rest_is_read(read):
         chat("late", 5, 4),
         {**chat("x"), "traceId": None},
         {**chat("y"), "startTimeUnixNano": "now"},
+        {**chat("y"), "endTimeUnixNano": "9" * 400},
+        {**chat("y"), "startTimeUnixNano": "-1"},
         {k: v for k, v in chat("z").items() if k != "endTimeUnixNano"},
         "no span",
         chat("good", name="other"),
@@ -299,7 +312,10 @@ def test_spans_that_are_broken_are_named_and_the_rest_is_read(read):
     assert shape(episode) == [["good"]]
     assert reading.n_faults == len(broken)
     for said, fault in zip(
-        ("ends before", "no traceId", "no number", "has no endTime", "no traceId", "the id good"),
+        (
+            *("ends before", "no traceId", "no number", "no number", "no number"),
+            *("has no endTime", "no traceId", "the id good"),
+        ),
         reading.faults,
         strict=True,
     ):

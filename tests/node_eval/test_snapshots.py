@@ -4,6 +4,7 @@ import enum
 import json
 import threading
 import types
+from collections.abc import Set
 
 import pydantic
 import pytest
@@ -256,3 +257,19 @@ def test_a_snapshot_can_be_taken_while_another_thread_changes_the_state():
     finally:
         done.set()
         thread.join()
+
+
+def test_no_more_is_read_of_a_container_than_it_says_that_it_has():
+    class Endless(Set):
+        def __len__(self):
+            return 3
+
+        def __contains__(self, one):
+            return True
+
+        def __iter__(self):
+            for n in range(10):
+                assert n < 3
+                yield n
+
+    assert take_snapshot({"a": Endless()}, SnapshotLimits()) == {"a": [0, 1, 2]}

@@ -169,12 +169,13 @@ def test_what_a_node_does_can_be_said_anew(trace):
 def test_states_that_are_no_json_are_put_into_words():
     loop = []
     loop.append(loop)
-    state = {1: threading.Lock(), "nan": math.nan, "loop": loop, "half": "\ud800"}
+    state = {1: threading.Lock(), "nan": math.nan, "loop": loop, "half": "\ud800", "huge": 10**5000}
     file = BytesIO()
     write_episodes([Episode("1", History([[HistoryItem(timestamp=0, input_state=state)]]))], file)
     written = json.loads(file.getvalue().splitlines()[1])["input"]
     assert (written["1"], written["nan"], written["half"]) == ("(lock)", "nan", "\ud800")
     assert "nested too deeply" in json.dumps(written["loop"])
+    assert written["huge"] == "(an integer of 16,610 bits)"
 
 
 def test_a_history_is_written_whole_or_not_at_all(tmp_path):
@@ -203,5 +204,9 @@ def test_what_was_cut_and_what_waits_is_still_known_after_reading(tmp_path):
 
 
 def test_values_under_the_names_of_secrets_are_masked(trace):
-    (episode,) = read_episodes(trace(line(input={"api_key": "k-123", "q": 1}, cut=[[["x"], 1]])))
-    assert next(episode.history.items).input_state == {"api_key": "***", "q": 1}
+    judged = {"a": {"score": 1.0, "passed": True, "metadata": {"token": "t-1", "n": 2}}}
+    given = line(input={"api_key": "k-123", "q": 1}, cut=[[["x"], 1]], results=judged)
+    (episode,) = read_episodes(trace(given))
+    item = next(episode.history.items)
+    assert item.input_state == {"api_key": "***", "q": 1}
+    assert item.evaluation_results["a"].metadata == {"token": "***", "n": 2}

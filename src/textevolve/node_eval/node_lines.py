@@ -24,6 +24,9 @@ from textevolve.node_eval.snapshots import (
 WHOLE = SnapshotLimits(characters=10**9, items=10**9, total=10**9, depth=100)
 """What was recorded is not cut again; only what stands under the names of secrets is masked."""
 
+MOST_BITS = 14_000
+"""Integers of more are neither written nor read by Python's JSON: they may have 4,300 digits."""
+
 Score = Annotated[float, Field(ge=0, le=1, allow_inf_nan=False)]
 
 
@@ -153,7 +156,8 @@ def _find_cuts(state: Any, place: tuple[str | int, ...]) -> Iterator[list[Any]]:
 def _as_outcome(line: ResultLine | FailureLine) -> EvaluationResult | Failure:
     if isinstance(line, FailureLine):
         return Failure(line.failure, line.reason)
-    return EvaluationResult(line.score, line.passed, line.feedback, line.metadata)
+    metadata = take_snapshot(line.metadata, WHOLE)
+    return EvaluationResult(line.score, line.passed, line.feedback, metadata)
 
 
 def describe_node(episode: str, step: int, item: HistoryItem) -> dict[str, Any]:
@@ -188,7 +192,8 @@ def describe_result(result: EvaluationResult | Failure) -> dict[str, Any]:
 
 
 def encode_line(data: Mapping[str, Any]) -> bytes:
-    """One line of JSON. What JSON cannot hold is put into words: infinities, objects, cycles."""
+    """One line of JSON. What JSON cannot hold is put into words: infinities, integers beyond
+    what Python writes, objects, cycles."""
     try:
         text = json.dumps(data, ensure_ascii=False, allow_nan=False)
     except (TypeError, ValueError, RecursionError):
@@ -199,6 +204,8 @@ def encode_line(data: Mapping[str, Any]) -> bytes:
 def _plain(value: object, depth: int) -> Any:
     if isinstance(value, float) and not math.isfinite(value):
         return str(value)
+    if isinstance(value, int) and value.bit_length() > MOST_BITS:
+        return f"(an integer of {value.bit_length():,} bits)"
     if value is None or isinstance(value, str | int | float):
         return value
     if depth == 40:

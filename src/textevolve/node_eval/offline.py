@@ -15,11 +15,17 @@ from functools import partial
 from typing import Any
 
 from textevolve.engine.local import gather_bounded
-from textevolve.errors import BudgetError, FatalModelError, StoreError, TextEvolveError
+from textevolve.errors import FatalModelError, StoreError
 from textevolve.evaluation import Failure
 from textevolve.events import Listener, StepFinished, silence
 from textevolve.node_eval.episodes import Episode
-from textevolve.node_eval.evaluators import NodeEvaluator, Outcome, check_outcome, read_targets
+from textevolve.node_eval.evaluators import (
+    NodeEvaluator,
+    Outcome,
+    as_failure,
+    check_outcome,
+    read_targets,
+)
 from textevolve.node_eval.history import History, HistoryItem, seen_from
 from textevolve.node_eval.node_lines import WHOLE
 
@@ -107,12 +113,8 @@ async def judge_node(history: History, evaluator: NodeEvaluator) -> Outcome:
                 made = await made
     except (FatalModelError, StoreError):
         raise
-    except BudgetError as error:
-        return Failure("skipped", str(error))
-    except TextEvolveError as error:
-        return Failure("failed", str(error))
     except Exception as error:  # noqa: BLE001  an evaluator of the user's may raise anything
         if limit is not None and limit.expired():
             return Failure("failed", f"no answer within {evaluator.timeout:g} s")
-        return Failure("failed", f"raised {type(error).__name__}: {error}".rstrip(": ")[:400])
+        return as_failure(error)
     return check_outcome(made, WHOLE)

@@ -116,9 +116,12 @@ def _nanoseconds(where: str, raw: object, *names: str) -> int:
     if isinstance(value, bool) or not isinstance(value, int | str):
         raise InputError(f"{where}: has no {names[0]}")
     try:
-        return int(value)
+        number = int(value)
     except ValueError:
-        raise InputError(f"{where}: {names[0]} is no number of nanoseconds") from None
+        number = -1
+    if not 0 <= number < 2**64:
+        raise InputError(f"{where}: {names[0]} is no number of nanoseconds")
+    return number
 
 
 def _attributes(raw: object) -> dict[str, Any]:

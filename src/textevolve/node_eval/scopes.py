@@ -54,7 +54,13 @@ class NodeScope:
         self._live: list[LiveNode] = []
 
     def __call__(self, function: F) -> F:
-        name = self._name or getattr(function, "__name__", type(function).__name__)
+        if isinstance(function, (classmethod, staticmethod)):
+            method = cast("classmethod[Any, Any, Any] | staticmethod[Any, Any]", function)
+            return cast(F, type(method)(self(method.__func__)))
+        own: Any = function
+        if isinstance(own, functools.partial):
+            own = cast(Any, own).func
+        name = self._name or getattr(own, "__name__", type(own).__name__)
         read_input = _input_reader(function)
 
         def begin(args: tuple[Any, ...], kwargs: dict[str, Any]) -> OpenNode:
@@ -262,5 +268,5 @@ def _input_reader(
 
 
 def _is_state(value: Any) -> bool:
-    kind = cast(Any, type(value))
-    return isinstance(value, Mapping) or is_dataclass(kind) or hasattr(kind, PYDANTIC)
+    kind = cast(Any, type(value))  # which, unlike the value itself, runs no code of the agent's
+    return issubclass(kind, Mapping) or is_dataclass(kind) or hasattr(kind, PYDANTIC)

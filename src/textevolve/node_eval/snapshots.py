@@ -218,7 +218,7 @@ class _Snapshot:
     def _sequence(self, values: Any, depth: int) -> list[Any]:
         """`values` has a length and a beginning, and maybe an end: what came last often matters."""
         whole, most = len(values), min(self.limits.items, self.left)
-        kept: list[Any] = list(values) if whole <= most else list(islice(values, (most + 1) // 2))
+        kept: list[Any] = list(islice(values, whole if whole <= most else (most + 1) // 2))
         if whole > most and hasattr(values, "__reversed__"):
             kept += list(islice(reversed(values), most // 2))[::-1]
         self.left -= len(kept)

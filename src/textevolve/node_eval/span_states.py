@@ -11,6 +11,9 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeAlias, cast
 
+from textevolve.node_eval.node_lines import WHOLE
+from textevolve.node_eval.snapshots import take_snapshot
+
 Attributes: TypeAlias = Mapping[str, Any]
 Events: TypeAlias = Sequence[tuple[str, Attributes]]
 State: TypeAlias = "dict[str, Any] | None"
@@ -231,7 +234,14 @@ def _flatten(value: object, depth: int = 0) -> str:
 
 
 def _json(value: object) -> str:
-    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+    """As a text, in which no secret stands that would be masked outside of it."""
+    parsed = _parse(value)
+    if isinstance(parsed, str):
+        return parsed
+    masked = take_snapshot(parsed, WHOLE)
+    if isinstance(value, str) and masked == parsed:
+        return value
+    return json.dumps(masked, ensure_ascii=False)
 
 
 def _numbered(attributes: Attributes, prefix: str, inner: str, role: str) -> list[dict[str, str]]:
