@@ -139,6 +139,16 @@ def test_a_failing_evaluator_is_counted_and_told_once(caplog):
     assert record.getMessage().startswith("node 'node 0': evaluator 'wrong': not usable")
 
 
+def test_what_is_told_is_one_line_without_control_characters(caplog):
+    with Monitor([Says("wrong", Failure("failed", "one\n\x1b[31mtwo" + 500 * "x"))]) as monitor:
+        monitor.end(monitor.begin("a\nnode", None, {}), {})
+        monitor.drain_sync()
+    (record,) = caplog.records
+    message = record.getMessage()
+    assert message.startswith("node 'a node': evaluator 'wrong': one [31mtwoxxx")
+    assert len(message) < 350
+
+
 def test_what_an_evaluator_does_to_what_it_gets_reaches_nobody():
     seen = []
 

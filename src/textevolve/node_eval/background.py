@@ -19,12 +19,14 @@ from typing import Any, Literal, cast
 from textevolve.evaluation import EvaluationResult, Failure
 from textevolve.node_eval import program
 from textevolve.node_eval.evaluators import (
+    ERROR_KEPT,
     NodeEvaluator,
     Outcome,
     as_failure,
     check_outcome,
     is_number,
 )
+from textevolve.node_eval.history import one_line
 from textevolve.node_eval.lanes import (
     NAP,
     EvaluatorLoop,
@@ -142,7 +144,9 @@ class Background:
                 self.failed += 1
                 level = logging.DEBUG if name in self._told else logging.WARNING
                 self._told.add(name)
-                log.log(level, "node '%s': evaluator '%s': %s", job.item.node, name, outcome.reason)
+                node = one_line(job.item.node)
+                reason = one_line(outcome.reason, ERROR_KEPT)
+                log.log(level, "node '%s': evaluator '%s': %s", node, name, reason)
 
     def _settle(self, task: Task, outcomes: Outcomes) -> None:
         """The first outcome of an evaluator counts: one of what was given up on, or closed, may
@@ -156,6 +160,7 @@ class Background:
                 self._slow_pending -= len(new)
                 program.close_first()
             if not job.missing:
+                job.shared = None
                 self.unfinished.discard(job)
                 if self._retired and not self.unfinished and not self._closed:
                     self._end()

@@ -91,7 +91,7 @@ def _count(number: int, noun: str) -> str:
 
 
 def _describe_node(item: HistoryItem) -> str:
-    parts = [_one_line("/".join((*item.path, item.node)) or "(no name)")]
+    parts = [one_line("/".join((*item.path, item.node)) or "(no name)")]
     if item.instruction is not None:
         parts.append(item.instruction.name)
     if item.seconds is not None:
@@ -99,22 +99,23 @@ def _describe_node(item: HistoryItem) -> str:
     if item.tokens is not None:
         parts.append(_count(item.tokens, "token"))
     if item.error is not None:
-        parts.append(f"{'interrupted' if item.interrupted else 'failed'}: {_one_line(item.error)}")
+        parts.append(f"{'interrupted' if item.interrupted else 'failed'}: {one_line(item.error)}")
     return "  ".join(parts)
 
 
 def _describe_result(name: str, result: EvaluationResult | Failure) -> str:
     if isinstance(result, Failure):
         what = "not scored" if result.kind == "failed" else "skipped"
-        return f"{_one_line(name)}  {what}: {_one_line(result.reason)}"
-    said = f": {_one_line(result.feedback)}" if result.feedback else ""
+        return f"{one_line(name)}  {what}: {one_line(result.reason)}"
+    said = f": {one_line(result.feedback)}" if result.feedback else ""
     verdict = "passed" if result.passed else "not passed"
-    return f"{_one_line(name)}  {result.score:.2f} {verdict}{said}"
+    return f"{one_line(name)}  {result.score:.2f} {verdict}{said}"
 
 
-def _one_line(text: str) -> str:
+def one_line(text: str, most: int = FEEDBACK_SHOWN) -> str:
+    """A text as a terminal or a log may show it: without control characters, cut at `most`."""
     line = " ".join("".join(c if c.isprintable() else " " for c in text[:1000]).split())
-    return line if len(line) <= FEEDBACK_SHOWN else line[: FEEDBACK_SHOWN - 1] + "…"
+    return line if len(line) <= most else line[: most - 1] + "…"
 
 
 def seen_from(
