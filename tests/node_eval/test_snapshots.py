@@ -224,6 +224,21 @@ def test_other_keys_are_not(key):
     assert take_snapshot({key: "value"}, LIMITS) == {key: "value"}
 
 
+@pytest.mark.parametrize("flat", [False, True])
+def test_secrets_in_a_tools_arguments_are_masked_that_are_json_as_a_text(flat):
+    def snapshot(arguments):
+        call = {"name": "login", "arguments": arguments}
+        taken = take_snapshot(call if flat else {"calls": [call]}, LIMITS)
+        return (taken if flat else taken["calls"][0])["arguments"]
+
+    told = '{"user": {"password": "***"}, "keys": [{"token": "***"}]}'
+    for _ in range(2):  # the second time keys are known
+        given = {"user": {"password": "hunter2"}, "keys": [{"token": "t-1"}]}
+        assert snapshot(json.dumps(given)) == told
+        for other in ('{"n":1}', "no JSON", '{"password": ', "[" * 100_000, ""):
+            assert snapshot(other)[:20] == other[:20]
+
+
 def test_more_secrets_can_be_named():
     limits = SnapshotLimits(secrets=("ssn", "card-number"))
     state = {"SSN": 1, "cardNumber": 2, "number": 3}

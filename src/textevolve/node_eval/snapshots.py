@@ -7,6 +7,7 @@ A snapshot is made of None, numbers, texts, lists, tuples and dicts alone. What 
 from __future__ import annotations
 
 import datetime
+import json
 import re
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Set
@@ -19,6 +20,8 @@ from typing import Any, cast
 from textevolve.errors import InputError
 
 MASK = "***"
+ARGUMENTS = "arguments"
+"""Of a call of a tool: what stands under this key is often JSON as a text."""
 PYDANTIC = "__pydantic_fields__"
 _kind: Callable[[Any], type[Any]] = type
 _copy_dict: Callable[[Any], dict[Any, Any]] = cast(
@@ -70,7 +73,9 @@ class SnapshotLimits:
         if known is None:
             if len(self._known) >= _MOST_KEYS_KNOWN:
                 self._known.clear()
-            known = self._known[key] = self._judge(key)
+            known = self._judge(key)
+            if key != ARGUMENTS:  # which has to be looked at each time
+                self._known[key] = known
         return known
 
     def _judge(self, key: str) -> bool:
@@ -194,9 +199,12 @@ class _Snapshot:
         for key, one in copied.items():
             if type(key) is not str:
                 odd = True
-            elif known.get(key) is not False and limits.hides(key):
-                copied[key] = MASK
-                continue
+            elif known.get(key) is not False:
+                if limits.hides(key):
+                    copied[key] = MASK
+                    continue
+                if key == ARGUMENTS and type(one) is str:
+                    one = copied[key] = mask_json(one, limits)
             kind = _kind(one)
             if kind not in _ATOMS and (kind is not str or len(one) > longest):
                 copied[key] = self.copy(one, depth + 1)
@@ -325,6 +333,27 @@ def describe(value: object) -> Description:
 def _name(value: object) -> str:
     kind: Any = value if isinstance(value, type) else type(value)
     return str(type.__getattribute__(kind, "__name__"))[:80]
+
+
+def mask_json(text: str, limits: SnapshotLimits) -> str:
+    """A text that is JSON, without the values under the names of secrets; any other as it is."""
+    if text.lstrip()[:1] not in ("{", "["):
+        return text
+    try:
+        given: object = json.loads(text)
+        masked = _mask(given, limits)
+    except (ValueError, RecursionError):
+        return text
+    return text if masked == given else json.dumps(masked, ensure_ascii=False)
+
+
+def _mask(value: Any, limits: SnapshotLimits) -> Any:
+    if isinstance(value, dict):
+        pairs = cast("dict[str, Any]", value).items()
+        return {key: MASK if limits.hides(key) else _mask(one, limits) for key, one in pairs}
+    if isinstance(value, list):
+        return [_mask(one, limits) for one in cast("list[Any]", value)]
+    return value
 
 
 def is_flat(value: Any, limits: SnapshotLimits) -> bool:

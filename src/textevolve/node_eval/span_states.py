@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeAlias, cast
 
 from textevolve.node_eval.node_lines import WHOLE
-from textevolve.node_eval.snapshots import take_snapshot
+from textevolve.node_eval.snapshots import mask_json, take_snapshot
 
 Attributes: TypeAlias = Mapping[str, Any]
 Events: TypeAlias = Sequence[tuple[str, Attributes]]
@@ -235,13 +235,9 @@ def _flatten(value: object, depth: int = 0) -> str:
 
 def _json(value: object) -> str:
     """As a text, in which no secret stands that would be masked outside of it."""
-    parsed = _parse(value)
-    if isinstance(parsed, str):
-        return parsed
-    masked = take_snapshot(parsed, WHOLE)
-    if isinstance(value, str) and masked == parsed:
-        return value
-    return json.dumps(masked, ensure_ascii=False)
+    if isinstance(value, str):
+        return mask_json(value, WHOLE)
+    return json.dumps(take_snapshot(value, WHOLE), ensure_ascii=False)
 
 
 def _numbered(attributes: Attributes, prefix: str, inner: str, role: str) -> list[dict[str, str]]:
