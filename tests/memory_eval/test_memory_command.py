@@ -125,6 +125,9 @@ def test_broken_answers_are_told_and_never_count_as_zero(cli, data, server, mode
     assert summary["figures"]["recall"]["valid"]["value"] is None
     assert summary["coverage"]["accuracy"]["failed"] == 0
     assert summary["failures"][0]["task"] in ("integrity", "update")
+    again = cli(*command(model))
+    assert "the same command asks again" not in again.err  # for it asked nothing
+    assert "to ask anew, add --fresh" in again.err
 
 
 def test_a_malformed_user_is_named_by_its_line_and_the_others_are_measured(cli, data, model):
@@ -189,8 +192,9 @@ def test_hostile_texts_are_shown_as_text(cli, home, model, server):
         assert "\x1b" not in shown
 
 
-def test_many_judgements_are_not_all_on_the_page(cli, home, model, server, monkeypatch):
+def test_many_judgements_are_on_pages_of_their_own(cli, home, model, server, monkeypatch):
     monkeypatch.setattr("textevolve.runs.memory_records.REMEMBERED", 5)
+    monkeypatch.setattr("textevolve.export.memory_page.PAGE_SIZE", 20)
     (home / "echo.py").write_text(ECHO)
     cli("memory-eval", "synth", "data.jsonl", "--users", 2, "--sessions", 4)
     cli(*command(model, "-o", "out"))
@@ -198,6 +202,16 @@ def test_many_judgements_are_not_all_on_the_page(cli, home, model, server, monke
     assert page.count('<details class="judgement">') == 20
     number = read_json(home / "out" / "summary.json")["coverage"]["accuracy"]["asked"]
     assert f"5 of {number} judgements, what failed and the worst first" in page
+    whole = read_json(home / "out" / "summary.json")["judgements"]["judged"]
+    pages = sorted((home / "out" / "judgements").iterdir())
+    texts = [each.read_text(encoding="utf-8") for each in pages]
+    assert sum(text.count('<details class="judgement">') for text in texts) == whole
+    assert all(f'<a href="judgements/{each.name}">' in page for each in pages)
+    assert all("<h4>the judge’s reason</h4>" in text for text in texts)
+    assert "<h4>extracted memory</h4>" in "".join(texts)
+    monkeypatch.setattr("textevolve.runs.memory_records.REMEMBERED", 500)
+    cli(*command(model, "-o", "out"))  # now all are on the report
+    assert not (home / "out" / "judgements").exists()
 
 
 def test_a_judge_by_its_spec(cli, data, server, model):

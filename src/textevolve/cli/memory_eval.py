@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from textevolve.store.runs import RunRecord
     from textevolve.wiring import Limits
 
-RECORDS, SUMMARY, REPORT = "records.jsonl", "summary.json", "report.html"
+RECORDS, SUMMARY, REPORT, PAGES = "records.jsonl", "summary.json", "report.html", "judgements"
 MALFORMED_SHOWN = 10
 
 
@@ -251,9 +251,9 @@ def _hand_over(
     from textevolve.cli.figures import print_json
     from textevolve.cli.measuring import write_json
     from textevolve.cli.memory_tables import evaluation_facts, print_evaluation
-    from textevolve.export.memory_page import write_memory_page
+    from textevolve.export.memory_page import write_judgement_pages, write_memory_page
     from textevolve.memory_eval.judgement import TASKS
-    from textevolve.runs.memory_records import summarise
+    from textevolve.runs.memory_records import read_in_order, summarise
 
     figures = collected.figures(task.plan.seed)
     summary = summarise(collected, figures, begun, task.plan, survey, whole=whole)
@@ -265,14 +265,19 @@ def _hand_over(
     if task.output is None:
         return
     write_json(str(task.output / SUMMARY), summary)
+    title = f"Memory of {task.plan.system}"
+    left = collected.judged - sum(len(collected.worst(name)) for name in TASKS)
+    found = read_in_order(task.output / RECORDS) if left else ()
+    pages = write_judgement_pages(found, task.output / PAGES, report=REPORT, title=title)
     write_memory_page(
         figures,
         {name: collected.worst(name) for name in TASKS},
         task.output / REPORT,
-        title=f"Memory of {task.plan.system}",
+        title=title,
         facts=facts,
         failures=[(f"{name}: {why}", n) for (name, why), n in collected.failures.most_common(20)],
         whole=whole,
+        pages=pages,
     )
     say(f"written to {task.output}: {RECORDS}, {SUMMARY}, {REPORT}")
 
@@ -290,7 +295,8 @@ def _end(task: _Task, collected: Collection, *, asked: bool, interrupted: bool) 
         say("everything came from the journal, nothing was asked; to ask anew, add --fresh TEXT")
     failed = sum(collected.failures.values())
     if failed:
-        say(f"{failed:,} judgements are missing; the same command asks again what got no answer")
+        again = "; the same command asks again what got no answer" if asked else ""
+        say(f"judgements that are missing: {failed:,}{again}")
     return PARTLY if failed else 0
 
 
@@ -320,15 +326,13 @@ def compare(
     """
     from textevolve.cli.figures import print_json
     from textevolve.cli.memory_tables import print_comparison
-    from textevolve.memory_eval.comparison import compare as compare_runs
-    from textevolve.memory_eval.comparison import to_json
+    from textevolve.memory_eval import comparison
 
-    tallies = [_read_tally(path) for path in (first, second)]
-    found = compare_runs(tallies[0], tallies[1], seed=seed)
+    found = comparison.compare(_read_tally(first), _read_tally(second), seed=seed)
     if not found.users:
         raise InputError(f"{first} and {second} have no user in common, so nothing can be compared")
     if as_json:
-        print_json({"first": first, "second": second, **to_json(found)})
+        print_json({"first": first, "second": second, **comparison.to_json(found)})
         return
     print_comparison(
         found,

@@ -1,4 +1,5 @@
-"""An evaluation of a memory system as one self-contained HTML file: no script, nothing loaded.
+"""An evaluation of a memory system as HTML: no script, nothing loaded. One file, and beside it
+pages with all judgements, where the file has but some.
 
 Figures and judgements come from elsewhere; here they are laid out. Memories, dialogues, reasons and
 everything else from outside pass through the templates' escaping.
@@ -6,15 +7,18 @@ everything else from outside pass through the templates' escaping.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 
+from textevolve.errors import InputError
 from textevolve.evaluation import Failure
 from textevolve.export.files import open_target
 from textevolve.export.pages import open_template
 from textevolve.memory_eval.figures import FIGURES, Figure, Figures, Pair
-from textevolve.memory_eval.judgement import TASKS, Judgement, Task
+from textevolve.memory_eval.judgement import TASKS, Judgement, Subject, Task
 
 TITLES: Mapping[str, str] = {
     "recall": "recall",
@@ -77,6 +81,18 @@ class Part:
     number: int
 
 
+@dataclass(frozen=True, slots=True)
+class Page:
+    """A page of judgements, from the report, and the first subject on it."""
+
+    link: str
+    first: Subject
+
+
+PAGE_SIZE = 500
+"""Judgements on a page, some 5 MB at most."""
+
+
 def figure_rows(figures: Figures) -> list[Row]:
     """The figures that are measured, in order."""
     return [Row(TITLES[n], figures.figures[n]) for n in FIGURES if _known(figures.figures[n])]
@@ -130,9 +146,11 @@ def write_memory_page(
     facts: Mapping[str, str],
     failures: Sequence[tuple[str, int]] = (),
     whole: bool = True,
+    pages: Sequence[Page] = (),
 ) -> None:
     """Write the page; `-` is standard output. `worst`: the judgements shown of each task, in their
-    order. `failures`: reasons, each with how often. `facts` are shown as given.
+    order. `failures`: reasons, each with how often. `facts` are shown as given. `pages`: those
+    with all judgements.
 
     Raises:
         InputError: the file cannot be written.
@@ -156,12 +174,61 @@ def write_memory_page(
         facts=facts,
         ends=ends,
         asked=ASKED,
-        listed=LISTED,
-        text_titles=TEXT_TITLES,
-        verdict=describe_verdict,
+        labels=_labels(),
+        pages=pages,
     )
+    _write(made, path)
+
+
+def write_judgement_pages(
+    judgements: Iterable[Judgement], folder: Path, *, report: str, title: str
+) -> list[Page]:
+    """All judgements, in the order given, `PAGE_SIZE` on a page of `folder`, which is beside the
+    file `report`. Pages that an earlier run left there are taken away.
+
+    Raises:
+        InputError: a file cannot be written.
+    """
+    pages: list[Page] = []
+    _clear(folder)
+    left = iter(judgements)
+    while shown := list(islice(left, PAGE_SIZE)):
+        name = f"{len(pages) + 1:04}.html"
+        made = open_template("memory_judgements.html").generate(
+            title=f"{title}: judgements, page {len(pages) + 1}",
+            judgements=shown,
+            labels=_labels(),
+            back=f"../{report}",
+            back_title=title,
+        )
+        _make(folder)
+        _write(made, folder / name)
+        pages.append(Page(f"{folder.name}/{name}", shown[0].subject))
+    return pages
+
+
+def _clear(folder: Path) -> None:
+    with suppress(OSError):  # what cannot be taken away is written over, or stays
+        for old in folder.glob("[0-9][0-9][0-9][0-9].html"):
+            old.unlink()
+        folder.rmdir()
+
+
+def _make(folder: Path) -> None:
+    try:
+        folder.mkdir(exist_ok=True)
+    except OSError as error:
+        raise InputError(f"{folder}: cannot be made ({error.strerror})") from None
+
+
+def _labels() -> Mapping[str, object]:
+    """What the template of a judgement is given."""
+    return {"listed": LISTED, "texts": TEXT_TITLES, "verdict": describe_verdict}
+
+
+def _write(pieces: Iterable[str], path: str | Path) -> None:
     with open_target(path) as target:
-        for piece in made:
+        for piece in pieces:
             target.write(piece.encode("utf-8", "backslashreplace"))
 
 

@@ -11,6 +11,7 @@ import json
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
 from typing import IO, Any
 
 from pydantic import BaseModel, ConfigDict, ValidationError
@@ -19,7 +20,15 @@ from textevolve.errors import InputError
 from textevolve.evaluation import Failure, Usage
 from textevolve.memory_eval.figures import Figures, Tally, figures_of
 from textevolve.memory_eval.figures import to_json as figures_to_json
-from textevolve.memory_eval.judgement import LABELS, Judgement, Label, Subject, Task, Verdict
+from textevolve.memory_eval.judgement import (
+    LABELS,
+    TASKS,
+    Judgement,
+    Label,
+    Subject,
+    Task,
+    Verdict,
+)
 from textevolve.memory_eval.subjects import Timed
 from textevolve.rows import read_rows
 from textevolve.runs.memory_evaluation import NotMeasured, Plan, Survey
@@ -157,39 +166,60 @@ class _Record(BaseModel):
     type: str = ""
     source: str = ""
     importance: float = 0.0
+    texts: dict[str, str] = {}
     verdict: Verdict | None = None
     failure: Failure | None = None
 
 
 def read_records(path: str) -> Iterator[Judgement]:
-    """The judgements in a file of records, without their texts.
+    """The judgements in a file of records, with their texts as far as it has them.
 
     Raises:
         InputError: the file cannot be read, or a line is no record; says which.
     """
     for where, row in read_rows(path, "record", lambda _: True):
-        try:
-            found = _Record.model_validate(row)
-        except ValidationError as error:
-            first = error.errors()[0]
-            place = ".".join(map(str, first["loc"]))
-            raise InputError(f"{where}: not a record: {place}: {first['msg']}") from None
-        outcome = found.verdict or found.failure
-        if outcome is None or (
-            isinstance(outcome, Verdict) and outcome.label not in LABELS[found.task]
-        ):
-            raise InputError(f"{where}: not a record: it has no verdict of its task and no failure")
-        subject = Subject(
-            found.task,
-            found.user,
-            found.session,
-            found.item,
-            {},
-            found.type,
-            found.source,
-            found.importance,
-        )
-        yield Judgement(subject, outcome)
+        yield _to_judgement(where, row)
+
+
+def read_in_order(path: Path) -> Iterator[Judgement]:
+    """The judgements in a file of records by user, session, task and number; one at a time, for
+    their texts may be more than fits memory."""
+    with path.open("rb") as file:
+        places: list[tuple[str, int, int, int, int]] = []
+        offset = 0
+        for line in file:
+            row = json.loads(line)
+            task = TASKS.index(row["task"])
+            places.append((row["user"], row["session"], task, row["item"], offset))
+            offset += len(line)
+        for *_, offset in sorted(places):
+            file.seek(offset)
+            yield _to_judgement(str(path), json.loads(file.readline()))
+
+
+def _to_judgement(where: str, row: object) -> Judgement:
+    try:
+        found = _Record.model_validate(row)
+    except ValidationError as error:
+        first = error.errors()[0]
+        place = ".".join(map(str, first["loc"]))
+        raise InputError(f"{where}: not a record: {place}: {first['msg']}") from None
+    outcome = found.verdict or found.failure
+    if outcome is None or (
+        isinstance(outcome, Verdict) and outcome.label not in LABELS[found.task]
+    ):
+        raise InputError(f"{where}: not a record: it has no verdict of its task and no failure")
+    subject = Subject(
+        found.task,
+        found.user,
+        found.session,
+        found.item,
+        found.texts,
+        found.type,
+        found.source,
+        found.importance,
+    )
+    return Judgement(subject, outcome)
 
 
 def summarise(
