@@ -261,6 +261,9 @@ def test_two_runs_are_compared(cli, data, server, model):
     recall = found["figures"]["recall"]["all"]
     assert recall["difference"] == pytest.approx(recall["second"] - recall["first"])
     assert len(found["users"]) == 2
+    assert "Not alike" not in ended.out
+    cli(*command(model, "-o", "c", "--sessions", 2))
+    assert "Not alike" in cli("memory-eval", "compare", "a", "c").out
     same = json.loads(cli("memory-eval", "compare", "a", "a", "--json").out)
     assert {pair["all"]["difference"] for pair in same["figures"].values()} <= {0.0, None}
 

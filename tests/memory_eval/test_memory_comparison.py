@@ -114,6 +114,24 @@ def test_a_run_without_integrity_has_no_figure_of_all_points_of_a_type():
     assert found.reason == "not measured in the first run"
 
 
+def test_users_who_were_not_judged_alike_are_named():
+    def judged(*labels):
+        made = {user: [2, None] for user in ("a", "b")}
+        return tally_of(made | {"c": list(labels)})
+
+    assert compare(judged(2, 0), judged(0, None)).uneven == ()
+    assert compare(judged(2, 0), judged(0)).uneven == ("c",)
+    moved = judged(2)  # an update for which something was found is no judgement of integrity
+    update = Subject("update", "c", 0, 1, {}, type="event", source="primary")
+    moved.add(Judgement(update, Failure("skipped", "a limit")))
+    assert compare(judged(2, 0), moved).uneven == ()
+    silent = Tally()
+    for user in ("a", "b", "c"):
+        question = Subject("question", user, 0, 1, {})
+        silent.add(Judgement(question, Verdict("Correct", "")))
+    assert compare(silent, judged(2, 0)).uneven == ()
+
+
 def test_one_user_in_common_has_no_interval_and_none_has_no_figure():
     one = compare(tally_of({"a": [2], "b": [0]}), tally_of({"a": [0]})).figures["recall"].all
     assert (one.difference, one.low, one.reason) == (-1, None, "no interval: one user only")

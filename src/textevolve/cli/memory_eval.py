@@ -293,8 +293,7 @@ def _end(task: _Task, collected: Collection, *, asked: bool, interrupted: bool) 
         return PARTLY
     if not asked:
         say("everything came from the journal, nothing was asked; to ask anew, add --fresh TEXT")
-    failed = sum(collected.failures.values())
-    if failed:
+    if failed := sum(collected.failures.values()):
         again = "; the same command asks again what got no answer" if asked else ""
         say(f"judgements that are missing: {failed:,}{again}")
     return PARTLY if failed else 0
@@ -340,6 +339,7 @@ def compare(
             "First": first,
             "Second": second,
             "Users": f"{len(found.users):,} in both",
+            "Not alike": _name_users(found.uneven, "; judged on other sessions, or fewer"),
             "Only first": _name_users(found.only_first),
             "Only second": _name_users(found.only_second),
         },
@@ -368,13 +368,13 @@ def _read_tally(path: str) -> Any:
     return tally
 
 
-def _name_users(users: Sequence[str]) -> str:
+def _name_users(users: Sequence[str], note: str = "") -> str:
     if not users:
         return ""
     from textevolve.export.wording import shorten
 
     shown = ", ".join(shorten(user, 40) for user in users[:5])
-    return f"{len(users):,}: {shown}{', ...' if len(users) > 5 else ''}"
+    return f"{len(users):,}: {shown}{', ...' if len(users) > 5 else ''}{note}"
 
 
 @app.command()

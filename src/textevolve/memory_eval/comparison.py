@@ -57,9 +57,11 @@ class DifferencePair:
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """`users` are in both runs; only they are compared. `figures` and `by_type` as in `Figures`."""
+    """`users` are in both runs; only they are compared. Of those who are `uneven`, the runs judged
+    another number of points or questions. `figures` and `by_type` as in `Figures`."""
 
     users: tuple[str, ...]
+    uneven: tuple[str, ...]
     only_first: tuple[str, ...]
     only_second: tuple[str, ...]
     figures: Mapping[str, DifferencePair]
@@ -100,11 +102,27 @@ def compare(first: Tally, second: Tally, *, draws: int = DRAWS, seed: int = 0) -
 
     return Comparison(
         users=users,
+        uneven=_uneven(users, *(side[:, : len(SUMS)] for side in sides)),
         only_first=tuple(sorted(ours - theirs)),
         only_second=tuple(sorted(theirs - ours)),
         figures=compared(0, FIGURES) if users else {},
         by_type={type: compared(1 + n, TYPE_FIGURES) for n, type in enumerate(types)},
     )
+
+
+def _uneven(users: tuple[str, ...], first: Array, second: Array) -> tuple[str, ...]:
+    """A task that a run did not measure makes no difference. An update is a judgement of integrity
+    where nothing was found for it, so the two are counted together."""
+    unlike = np.zeros(len(users), dtype=bool)
+    for needed, tasks in (("integrity", ("integrity", "update")), ("question", ("question",))):
+        sides = [totals_at(side) for side in (first, second)]
+        if all(at(f"{needed}_asked").any() for at in sides):
+            ours, theirs = (
+                sum(at(f"{task}_{end}") for task in tasks for end in ("asked", "skipped"))
+                for at in sides
+            )
+            unlike |= ours != theirs
+    return tuple(user for user, differs in zip(users, unlike, strict=True) if differs)
 
 
 def _measures_integrity(side: Array) -> bool:
