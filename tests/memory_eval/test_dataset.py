@@ -125,7 +125,7 @@ def test_a_result_file_of_the_benchmark(read):
     scored = session(
         memory_points=[found],
         questions=[asked],
-        extracted_memories=["x", {"memory": "y"}],
+        extracted_memories=["x", {"memory": "y"}, "", {"memory": " "}],
         add_dialogue_duration_ms=1500,
     )
     unscored = {"is_generated_qa_session": True, "add_dialogue_duration_ms": 500}

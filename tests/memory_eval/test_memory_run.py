@@ -261,11 +261,17 @@ async def test_recorded_results_need_no_system(evaluate, home, server):
     assert status == "finished"
     assert sorted(j.subject.task for j in judged) == ["accuracy", "integrity", "question"]
     assert collected.figures().minutes.adding == pytest.approx(1.0)
+    update = MemoryPoint(1, "b", "event", "primary", 0.5, True, ("a",), returned=("b",))
+    told = Session(0, (DialogueTurn("user", "b"),), (update,))
+    judged, _, _, _ = await evaluate(
+        write(home / "u.jsonl", [User("a", (told,))]), system="recorded"
+    )
+    assert [j.subject.task for j in judged] == ["update"]
     bare = write(home / "bare.jsonl", synthesise(1, 2))
     with pytest.raises(InputError, match="nothing is recorded"):
         await evaluate(bare, system="recorded")
     with open_store(home / "run.db") as store:
-        assert len(store.list_runs()) == 1
+        assert len(store.list_runs()) == 2
 
 
 async def test_judging_keeps_up_with_feeding(evaluate, home, server):

@@ -142,7 +142,10 @@ def _as_text(value: Any) -> Any:
 
 
 def _as_recorded_texts(value: Any) -> Any:
-    return None if value is None else _as_texts(value)
+    """Those without text count as none, as where a system is fed."""
+    if value is None:
+        return None
+    return tuple(t for t in _as_texts(value) if not isinstance(t, str) or t.strip())
 
 
 def _as_type(value: Any) -> Any:

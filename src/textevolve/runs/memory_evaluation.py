@@ -77,14 +77,15 @@ class Plan:
 
 @dataclass(slots=True)
 class Survey:
-    """What there is in a data set, as far as it has been read; points, questions and memories
-    recorded as extracted are those of sessions that are scored."""
+    """What there is in a data set, as far as it has been read; points, questions, memories recorded
+    as extracted, and updates with what a search returned are those of sessions that are scored."""
 
     users: int = 0
     sessions: int = 0
     points: int = 0
     questions: int = 0
     extracted: int = 0
+    returned: int = 0
     kept: Kept = field(default_factory=Kept)
     malformed: list[Malformed] = field(default_factory=list[Malformed])
 
@@ -99,6 +100,7 @@ class Survey:
                 self.points += len(session.points)
                 self.questions += len(session.questions)
                 self.extracted += len(session.extracted or ())
+                self.returned += sum(p.is_update and p.returned is not None for p in session.points)
                 self.kept = self.kept.seen(session)
 
     def planned(self, system: str) -> int:
@@ -106,7 +108,7 @@ class Survey:
         those of the memories that it extracts."""
         if system != RECORDED:
             return self.points + self.questions
-        asked = self.points + self.extracted if self.kept.extracted else 0
+        asked = self.points + self.extracted if self.kept.extracted else self.returned
         return asked + (self.questions if self.kept.answered else 0)
 
 
@@ -172,10 +174,11 @@ def begin_memory_evaluation(
             survey.note(found)
             if isinstance(found, User):
                 yield Case(found.sha256, (), found.id)
-        if plan.system == RECORDED and not (survey.kept.extracted or survey.kept.answered):
+        kept = survey.kept.extracted or survey.kept.answered or survey.returned
+        if plan.system == RECORDED and not kept:
             raise InputError(
-                f"{path}: nothing is recorded in it: no session has extracted_memories, no question"
-                " a system_response; name a system to measure"
+                f"{path}: nothing is recorded in it: no session has extracted_memories, no update"
+                " memories_from_system, no question a system_response; name a system to measure"
             )
 
     return take_in(store, spec, users(), name=name, source=path), survey
