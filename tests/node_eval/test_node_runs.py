@@ -1,6 +1,8 @@
 """Histories as runs of the store, and judges that stay open for any thread."""
 
 import asyncio
+import subprocess
+import sys
 import threading
 
 import pytest
@@ -153,6 +155,31 @@ def test_a_refused_key_is_said_and_harms_no_agent(model, server, home):
     outcomes = [one.evaluation_results["quality"] for one in history.items]
     assert all(isinstance(outcome, Failure) for outcome in outcomes)
     assert "401" in outcomes[0].reason
+
+
+AT_THE_END = """
+import sys
+from textevolve import judge
+from textevolve.node_eval import JudgeEvaluator, Monitor
+
+monitor = Monitor()
+monitor.add(JudgeEvaluator("quality", judge("probe", model=sys.argv[1], store=sys.argv[2])))
+item = monitor.end(monitor.begin("write", None, {"text": "Say hello."}), {"text": "Hello!"})
+"""
+
+
+def test_a_judge_that_is_opened_when_the_program_ends_is_closed_too(model, server, home):
+    server.script = lambda body, _: Answer(yes=0.9)
+    path = home / "own.db"
+    ended = subprocess.run(
+        [sys.executable, "-W", "error", "-c", AT_THE_END, model, str(path)],
+        capture_output=True,
+        text=True,
+        timeout=50,
+    )
+    assert (ended.returncode, ended.stderr) == (0, "")
+    with open_store(path) as store:
+        assert [run.status for run in store.list_runs()] == ["finished"]
 
 
 def test_a_judge_that_cannot_be_is_refused_at_once(home):

@@ -241,6 +241,7 @@ class Background:
     def set_shortest(self, evaluators: Evaluators) -> None:
         """The shortest of all limits says how often to look for what is overdue."""
         self._shortest = min((self._limit_of(one) for one in evaluators), default=self.timeout)
+        program.close_first()  # for one that was made after the monitor
 
     def _watch_over(self) -> None:
         if self._watching is not None:

@@ -48,6 +48,8 @@ class StandingJudge:
         self._stack = AsyncExitStack()
         self._opening = asyncio.Lock()
         self._evaluator: Evaluator | None = None
+        # Not when it is opened: that may be while the program ends, which is too late.
+        atexit.register(self.close)
 
     async def __call__(self, case: Case, /) -> Evaluation:
         """
@@ -62,7 +64,6 @@ class StandingJudge:
                 raise InputError(f"the judge '{self.judge}' is closed; make a new one")
             if self._loop is None:
                 self._loop = BackgroundLoop().__enter__()
-                atexit.register(self.close)
             return self._loop
 
     async def _evaluate(self, case: Case) -> Evaluation:
@@ -103,8 +104,8 @@ class StandingJudge:
         """Let go of models and store. Twice is once."""
         with self._guard:
             loop, self._loop, self._closed = self._loop, None, True
+        atexit.unregister(self.close)
         if loop is not None:
-            atexit.unregister(self.close)
             try:
                 loop.wait(self._stack.aclose())
             finally:
