@@ -139,6 +139,27 @@ def test_a_failing_evaluator_is_counted_and_told_once(caplog):
     assert record.getMessage().startswith("node 'node 0': evaluator 'wrong': not usable")
 
 
+def test_the_agent_does_not_wait_for_what_writes_the_log():
+    begun, release, released = threading.Event(), threading.Event(), []
+
+    class Slow(logging.Handler):
+        def emit(self, record):
+            begun.set()
+            released.append(release.wait(10))
+
+    log, slow = logging.getLogger("textevolve.node_eval"), Slow()
+    log.addHandler(slow)
+    try:
+        with Monitor([Says("wrong", None)]) as monitor:
+            run_nodes(monitor)
+            assert begun.wait(10)
+            run_nodes(monitor)
+            release.set()
+    finally:
+        log.removeHandler(slow)
+    assert released == [True]
+
+
 def test_what_is_told_is_one_line_without_control_characters(caplog):
     with Monitor([Says("wrong", Failure("failed", "one\n\x1b[31mtwo" + 500 * "x"))]) as monitor:
         monitor.end(monitor.begin("a\nnode", None, {}), {})

@@ -14,7 +14,7 @@ from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable
 from contextlib import suppress
 from time import monotonic
-from typing import Any, Literal, cast
+from typing import Any, Literal, TypeGuard, cast
 
 from textevolve.evaluation import EvaluationResult, Failure
 from textevolve.node_eval import program
@@ -139,19 +139,22 @@ class Background:
         """With the lock held. A new dict each time: readers may be walking through the old one."""
         named = {evaluator.name: outcome for evaluator, outcome in outcomes}
         job.item.evaluation_results = {**job.item.evaluation_results, **named}
-        for name, outcome in named.items():
-            if isinstance(outcome, Failure) and outcome.kind == "failed":
-                self.failed += 1
-                level = logging.DEBUG if name in self._told else logging.WARNING
-                self._told.add(name)
-                node = one_line(job.item.node)
-                reason = one_line(outcome.reason, ERROR_KEPT)
-                log.log(level, "node '%s': evaluator '%s': %s", node, name, reason)
+        self.failed += sum(map(_has_failed, named.values()))
+
+    def _tell(self, job: Job, outcomes: Outcomes) -> None:
+        """Without the lock: what writes the log may take its time, and the agent would wait."""
+        for evaluator, outcome in outcomes:
+            if _has_failed(outcome) and id(evaluator) in job.missing:
+                level = logging.DEBUG if evaluator.name in self._told else logging.WARNING
+                self._told.add(evaluator.name)
+                node, reason = one_line(job.item.node), one_line(outcome.reason, ERROR_KEPT)
+                log.log(level, "node '%s': evaluator '%s': %s", node, evaluator.name, reason)
 
     def _settle(self, task: Task, outcomes: Outcomes) -> None:
         """The first outcome of an evaluator counts: one of what was given up on, or closed, may
         still come, and is none any more."""
         job = task.job
+        self._tell(job, outcomes)
         with self.lock:
             new = [one for one in outcomes if job.missing.pop(id(one[0]), None) is not None]
             if new:
@@ -370,6 +373,10 @@ class Background:
         self.lock = threading.RLock()
         self._begin()
         self._abandon(left, "the process was forked before")
+
+
+def _has_failed(outcome: Outcome) -> TypeGuard[Failure]:
+    return isinstance(outcome, Failure) and outcome.kind == "failed"
 
 
 def is_slow(evaluator: NodeEvaluator) -> bool:

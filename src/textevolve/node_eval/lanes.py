@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import inspect
+import math
 import threading
 from collections import deque
 from collections.abc import Awaitable, Callable
@@ -226,13 +227,17 @@ class Lane:
                     return
                 if known:
                     running.outcomes.append((evaluator, made))
-                running.at += 1
-                running.since = monotonic()
-                if running.at == len(task.evaluators):
-                    self.hands[hand] = None
-                    self._settle(task, running.outcomes)
+                if evaluator is not task.evaluators[-1]:
+                    running.at += 1
+                    running.since = monotonic()
+                else:
+                    running.since = math.inf  # never overdue
             if not known:
                 self._wait_for(Task(task.job, (evaluator,), task.slow, made=made))
+        self._settle(task, running.outcomes)
+        with self._lock:
+            if self.hands.get(hand) is running:
+                self.hands[hand] = None
 
     def give_up(self, overdue: Callable[[Running], bool]) -> list[Running]:
         """Leave behind the threads whose evaluator is overdue, and let others do what they had left
