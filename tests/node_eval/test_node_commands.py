@@ -94,14 +94,25 @@ def test_checks_judge_without_a_model(cli, server, trace, home):
     rows = ended.rows
     assert scores(rows, "rules") == [1.0, 1.0, None, 0.0]
     assert scores(rows, "length") == [1.0, 1.0, None, 0.5]
-    assert scores(rows, "latency") == [1.0, 0.5, 0.2, 1.0]
+    assert scores(rows, "latency") == [1.0, 0.5, None, 1.0]
     assert scores(rows, "tokens") == [1.0, pytest.approx(100 / 130), None, None]
-    assert scores(rows, "confidence") == [0.8, 0.4, 0.0, 0.6]
+    assert scores(rows, "confidence") == [0.8, 0.4, None, 0.6]
     assert scores(rows, "schema") == [0.0, 0.0, None, 0.0]
-    assert rows[2]["results"]["rules"] == {"failure": "skipped", "reason": "no output was recorded"}
+    assert rows[2]["results"]["rules"] == {"failure": "skipped", "reason": "the node failed"}
     assert rows[2]["error"] == "timeout"
     written = (home / "out.jsonl").read_text().splitlines()
     assert [json.loads(line) for line in written[1:]] == rows
+
+
+def test_a_node_without_a_recorded_output_is_skipped_but_for_a_threshold(cli, trace):
+    bare = {key: value for key, value in LINES[2].items() if key != "error"}
+    ended = cli(
+        *("nodes", "evaluate", trace(bare), "--json"),
+        *("--length", "10:", "--threshold", "confidence=0.5"),
+    )
+    (row,) = ended.rows
+    assert row["results"]["length"] == {"failure": "skipped", "reason": "no output was recorded"}
+    assert scores([row], "confidence") == [0.0]
 
 
 def test_a_judge_is_asked_once_for_each_node_of_the_type_and_never_twice(judged, server, cli):
@@ -132,11 +143,11 @@ def test_what_came_of_it_is_drawn_with_where_it_comes_from(judged):
     ended = judged("--latency", 1)
     assert ended.code == 0, ended.err
     said = words(ended.out)
-    assert "latency 0.675 2 4" in said
+    assert "latency 0.833 2 3 1" in said
     assert "probe 0.667 2 3 1" in said
     assert "4 nodes in 2 episodes; 1 failed themselves" in said
     assert "Judges probe" in said
-    assert "probe has no score of 1 node; look: no output was recorded" in ended.err
+    assert "probe has no score of 1 node; look: the node failed" in ended.err
 
 
 def test_a_limit_ends_it_and_the_same_command_goes_on(judged, server, cli):
@@ -266,7 +277,7 @@ def test_a_page_is_written_of_a_run_and_of_an_evaluation(judged, cli, home):
     assert cli("nodes", "export", "last", "-o", "again.html").code == 0
     page = (home / "page.html").read_text()
     assert "The moon pulls on the sea." in page
-    assert "no output was recorded" in page
+    assert "the node failed" in page
     assert (home / "again.html").read_text() == page
 
 

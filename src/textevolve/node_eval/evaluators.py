@@ -14,7 +14,7 @@ from typing import Any, cast
 
 from textevolve.errors import BudgetError, InputError, TextEvolveError
 from textevolve.evaluation import EvaluationResult, Failure
-from textevolve.node_eval.history import History
+from textevolve.node_eval.history import History, HistoryItem
 from textevolve.node_eval.instructions import Instruction, read_instruction
 from textevolve.node_eval.snapshots import SnapshotLimits, is_flat, take_snapshot
 
@@ -209,6 +209,13 @@ def _read_outcome(outcome: Any, limits: SnapshotLimits) -> EvaluationResult:
         str(take_snapshot(feedback, limits)),
         cast("dict[str, Any]", kept),
     )
+
+
+def skip_broken(item: HistoryItem) -> Failure | None:
+    """Why nobody is asked about a node, live or recorded: it did not end. None where it did."""
+    if item.error is None:
+        return None
+    return Failure("skipped", f"the node {'was interrupted' if item.interrupted else 'failed'}")
 
 
 def as_failure(error: BaseException) -> Failure:

@@ -29,6 +29,7 @@ from textevolve.node_eval.evaluators import (
     describe_error,
     is_number,
     read_targets,
+    skip_broken,
 )
 from textevolve.node_eval.history import History, HistoryItem
 from textevolve.node_eval.instructions import Instruction, read_instruction
@@ -272,9 +273,7 @@ class Monitor:
             with self._background.lock:
                 job = self._place(item, node.step)
             quick, slow = self._plans.get(node.instruction) or self._plan(node.instruction)
-            if error is not None:
-                said = "the node was interrupted" if interrupted else "the node failed"
-                why = Failure("skipped", said)
+            if (why := skip_broken(item)) is not None:
                 item.evaluation_results = {one.name: why for one in (*quick, *slow)}
             elif quick or slow:
                 self._background.put(job, quick, slow)

@@ -25,6 +25,7 @@ from textevolve.node_eval.evaluators import (
     as_failure,
     check_outcome,
     read_targets,
+    skip_broken,
 )
 from textevolve.node_eval.history import History, HistoryItem, seen_from
 from textevolve.node_eval.node_lines import WHOLE
@@ -58,7 +59,8 @@ async def evaluate_episode(
     """The same episode, its nodes with what the evaluators say of them; outcomes that were recorded
     stay, but for those of evaluators of the same name. `gate` bounds what is asked at a time.
 
-    An evaluator that raises is recorded as not scored.
+    An evaluator that raises is recorded as not scored. Of nodes that failed or were interrupted
+    nobody is asked, as while an agent runs.
 
     Raises:
         FatalModelError: no call to a model can succeed. StoreError: answers cannot be kept.
@@ -72,9 +74,11 @@ async def evaluate_episode(
     bound: AbstractAsyncContextManager[Any] = gate or nullcontext()
 
     async def judge(item: HistoryItem, own: int, evaluator: NodeEvaluator) -> Outcome:
-        async with bound:
-            seen = seen_from(entries, item, own, counts[item.order], copied=True)
-            outcome = await judge_node(seen, evaluator)
+        outcome: Outcome | None = skip_broken(item)
+        if outcome is None:
+            async with bound:
+                seen = seen_from(entries, item, own, counts[item.order], copied=True)
+                outcome = await judge_node(seen, evaluator)
         listener(StepFinished(episode.id, JUDGED, Judged(item.node, evaluator.name, outcome)))
         return outcome
 

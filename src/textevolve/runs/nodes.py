@@ -255,9 +255,8 @@ def open_nodes(judges: Mapping[str, Evaluator], spec: MeasurementSpec) -> list[N
 
 def count_unasked(episode: Episode, judges: Sequence[str]) -> int:
     """How many judgements are still to be asked for, because a limit was reached."""
-    outcomes = [
-        item.evaluation_results.get(judge) for item in episode.history.items for judge in judges
-    ]
+    ended = [item for item in episode.history.items if item.error is None]
+    outcomes = [item.evaluation_results.get(judge) for item in ended for judge in judges]
     return sum(
         isinstance(outcome, Failure)
         and outcome.kind == "skipped"
