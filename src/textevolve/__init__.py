@@ -35,6 +35,7 @@ if TYPE_CHECKING:
         judge_integrity,
         judge_update,
     )
+    from textevolve.api.memory_evaluation import aevaluate_memory, evaluate_memory
     from textevolve.api.nodes import judge, keep_history
     from textevolve.api.optimization import aoptimize, optimize
     from textevolve.debate.profile import Agent, Component, Profile, load_profile
@@ -96,6 +97,7 @@ _HOMES = {
         "judge_integrity",
         "judge_update",
     ),
+    "api.memory_evaluation": ("aevaluate_memory", "evaluate_memory"),
     "api.nodes": ("judge", "keep_history"),
     "api.optimization": ("aoptimize", "optimize"),
     "debate.profile": ("Agent", "Component", "Profile", "load_profile"),
@@ -170,6 +172,7 @@ __all__ = [
     "acalibrate",
     "aevaluate",
     "aevaluate_batch",
+    "aevaluate_memory",
     "agenerate_profile",
     "aguide",
     "ainnovate",
@@ -182,6 +185,7 @@ __all__ = [
     "calibrate",
     "evaluate",
     "evaluate_batch",
+    "evaluate_memory",
     "generate_profile",
     "guide",
     "innovate",

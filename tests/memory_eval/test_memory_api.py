@@ -1,4 +1,4 @@
-"""Single judgements of memories from Python, on the scripted server."""
+"""Memories judged from Python, one by one and as a whole system, on the scripted server."""
 
 import json
 import re
@@ -16,13 +16,16 @@ from textevolve import (
     Limits,
     Usage,
     ajudge_integrity,
+    evaluate_memory,
     judge_accuracy,
     judge_answer,
     judge_integrity,
     judge_update,
 )
 from textevolve.llm.testing import Answer, ScriptedServer
+from textevolve.memory_eval.dataset import user_to_line
 from textevolve.memory_eval.dialogues import DialogueTurn
+from textevolve.memory_eval.synthesis import synthesise
 
 ANSWERS = {
     "score": {"reasoning": "half of it", "score": 1},
@@ -179,3 +182,57 @@ def test_the_examples_of_the_page_run(model, monkeypatch):
     for block in code:
         exec(compile(block, str(page), "exec"), namespace)
     assert namespace["made"].metadata["judge"] == "probe"
+
+
+class Notes:
+    """Keeps what users say; `calls` counts what it was asked to do."""
+
+    def __init__(self):
+        self.kept, self.calls = {}, 0
+
+    def add(self, dialogue, user):
+        self.calls += 1
+        said = [turn.content for turn in dialogue if turn.role == "user"]
+        self.kept.setdefault(user, []).extend(said)
+        return said
+
+    async def search(self, query, user, limit):
+        self.calls += 1
+        return self.kept[user][-limit:]
+
+
+@pytest.fixture
+def people(home):
+    path = home / "people.jsonl"
+    path.write_text("".join(user_to_line(user) + "\n" for user in synthesise(2, 2)) + "7\n")
+    return path
+
+
+def test_a_whole_system_is_measured_and_asked_once(model, people, home, server):
+    found = evaluate_memory(people, Notes(), model=model, records=home / "out.jsonl")
+    assert found.skipped == ""
+    assert found.figures.figures["accuracy"].all.value == 1.0  # the judge finds everything true
+    assert found.figures.figures["recall"].all.value == 0.0  # and half of each point
+    assert found.figures.figures["question_correct"].valid.value == 1.0
+    assert [line.line for line in found.malformed] == [3]
+    lines = (home / "out.jsonl").read_text().splitlines()
+    assert len(lines) == sum(one.asked for one in found.figures.coverage.values())
+    before, again = server.calls, Notes()
+    assert evaluate_memory(people, again, model=model).figures == found.figures
+    assert (server.calls, again.calls) == (before, 0)
+
+
+def test_a_limit_leaves_the_rest_unasked(model, people):
+    found = evaluate_memory(people, "context", model=model, limits=Limits(calls=3))
+    assert "limit" in found.skipped
+    assert sum(one.skipped for one in found.figures.coverage.values()) > 0
+    assert found.figures.figures["recall"].all.value is None
+
+
+@pytest.mark.parametrize(
+    ("system", "said"),
+    [(object(), "no method add"), ("contxt", "did you mean 'context'"), ("recorded", "recorded")],
+)
+def test_a_system_that_cannot_be_measured_is_refused(model, people, system, said):
+    with pytest.raises(InputError, match=said):
+        evaluate_memory(people, system, model=model)

@@ -1,6 +1,6 @@
 """Single judgements of memories: what was kept, whether it is true, updates, answers.
 
-For whole data sets there is `textevolve memory-eval`. The four tasks and their labels are those of
+For whole data sets there is `memory_evaluation.py`. The four tasks and their labels are those of
 `textevolve.memory_eval.judgement`.
 """
 
