@@ -18,7 +18,7 @@ PROFILE = Profile(
     components=("accuracy",),
     rounds=1,
     sampling_temperature=0.7,
-    max_answer_tokens=200,
+    max_answer_tokens=140,
 )
 
 
@@ -45,7 +45,7 @@ def test_the_smallest_model_debates_and_is_probed(settings):
         options |= {"model": model, "profile": PROFILE, "settings": settings}
         return evaluate(*texts, seed=seed, **options)
 
-    seed, result = next((s, r) for s in range(1, 5) if (r := debate(s)).scored)
+    seed, result = next((s, r) for s in (2, 1, 5, 3, 4) if (r := debate(s)).scored)
     assert result.profile.readout == "probe"
     assert {turn.model for turn in result.turns} == {model}
     for turn in result.turns:
