@@ -18,8 +18,9 @@ demo: $(READY)
 test: $(READY)
 	$(BIN)/pytest -q
 
+# One after another: two local models at a time slow each other down far more than twofold.
 slow: $(READY)
-	$(BIN)/pytest -q -m slow
+	$(BIN)/pytest -q -n 0 -m slow
 
 lint: $(READY)
 	$(BIN)/ruff check .
