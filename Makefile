@@ -18,7 +18,7 @@ demo: $(READY)
 test: $(READY)
 	$(BIN)/pytest -q
 
-# One after another: two local models at a time slow each other down far more than twofold.
+# One after another: beside another local model, a run took 141 s that takes 49 s alone.
 slow: $(READY)
 	$(BIN)/pytest -q -n 0 -m slow
 
