@@ -8,7 +8,7 @@ not exist (no item, one class only) is NaN, never a 0 or a 1 in its stead.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Hashable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
 from statistics import NormalDist
 from typing import Literal, TypeAlias
@@ -17,6 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from textevolve.errors import InputError
+from textevolve.resampling import draw_weights
 
 Array: TypeAlias = NDArray[np.float64]
 Numbers: TypeAlias = Sequence[float] | NDArray[np.float64] | NDArray[np.bool_] | NDArray[np.int_]
@@ -25,7 +26,6 @@ Groups: TypeAlias = Sequence[Hashable]
 DRAWS = 2000
 TIE = 1e-9
 MOST_UNDEFINED = 0.05  # share of bootstrap draws without a value above which no interval is given
-_CELLS = 1_000_000  # random numbers held at once
 
 
 @dataclass(frozen=True, slots=True)
@@ -305,7 +305,7 @@ def bootstrap_interval(
     if len(sums) < 2:
         return Interval(float("nan"), float("nan"), "one group only" if len(sums) else "no item")
     found = np.concatenate(
-        [statistic(weights @ sums) for weights in _draw_weights(len(sums), draws, seed)]
+        [statistic(weights @ sums) for weights in draw_weights(len(sums), draws, seed)]
     )
     defined = found[~np.isnan(found)]
     if defined.size < draws * (1 - MOST_UNDEFINED):
@@ -363,18 +363,6 @@ def _sum_by_group(features: Array, groups: Groups | None) -> Array:
     present = (features != 0).any(axis=1)
     _, numbers = np.unique(numbers[present], return_inverse=True)
     return sum_groups(features[present], numbers)
-
-
-def _draw_weights(groups: int, draws: int, seed: int) -> Iterator[Array]:
-    """How often each draw takes each group, (draws, groups) in blocks that fit into memory."""
-    generator = np.random.default_rng(seed)
-    block = max(1, _CELLS // groups)
-    for start in range(0, draws, block):
-        size = min(block, draws - start)
-        drawn = generator.integers(0, groups, (size, groups))
-        cells = drawn + groups * np.arange(size)[:, None]
-        counts = np.bincount(cells.ravel(), minlength=size * groups)
-        yield counts.reshape(size, groups).astype(np.float64)
 
 
 def vector(values: Numbers) -> Array:

@@ -194,15 +194,19 @@ def normalise_url(address: str) -> str:
     return f"{parts.scheme.lower()}://{parts.netloc.lower()}{path}"
 
 
-def _split(address: str) -> SplitResult:
-    """Says nothing of what is wrong in detail: what is no address may hold a password."""
+def split_address(address: str) -> SplitResult | None:
+    """The parts of an http(s) address without a query; None where it is none. It is not told what
+    is wrong with it: what is no address may hold a password."""
     try:
         parts = urlsplit(address.strip())
         usable = parts.scheme.lower() in ("http", "https") and bool(parts.hostname)
-        usable = usable and parts.port != 0 and not parts.query
+        return parts if usable and parts.port != 0 and not parts.query else None
     except ValueError:
-        usable, parts = False, urlsplit("")
-    if not usable:
+        return None
+
+
+def _split(address: str) -> SplitResult:
+    if (parts := split_address(address)) is None:
         raise SettingsError("the endpoint's address is not of the form http(s)://host[:port]/v1")
     return parts
 

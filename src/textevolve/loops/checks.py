@@ -7,7 +7,6 @@ rules are put together is in `rules.py`.
 from __future__ import annotations
 
 import importlib
-import importlib.util
 import inspect
 import json
 import re
@@ -31,6 +30,7 @@ from textevolve.texts.prose import (
     tell_language,
 )
 from textevolve.texts.schema_check import check_schema, find_faults
+from textevolve.user_code import load_file
 
 GROUP = "textevolve.rules"
 """The entry point group of packages that bring rules."""
@@ -325,22 +325,13 @@ def find_callable(name: str, folder: Path) -> Callable[..., object]:
         made: object = found[0].load()
     else:
         try:
-            loaded = _load_file(folder / module) if module.endswith(".py") else None
+            loaded = load_file(folder / module) if module.endswith(".py") else None
             made = getattr(loaded or importlib.import_module(module), function, None)
         except (ImportError, OSError, SyntaxError, ValueError) as error:
             raise InputError(f"{name}: cannot be loaded ({error})") from None
     if not callable(made) or inspect.iscoroutinefunction(made):
         raise InputError(f"{name}: is no plain function")
     return made
-
-
-def _load_file(path: Path) -> object:
-    spec = importlib.util.spec_from_file_location(path.stem, path)
-    if spec is None or spec.loader is None or not path.is_file():
-        raise InputError(f"{path}: there is no such file")
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
 
 
 @lru_cache(maxsize=256)

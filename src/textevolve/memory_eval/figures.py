@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 
 from textevolve.evaluation import Failure
 from textevolve.memory_eval.judgement import TASKS, Judgement, Subject, Task, Verdict
+from textevolve.resampling import draw_weights
 
 Array: TypeAlias = NDArray[np.float64]
 Kind = Literal["all", "valid"]
@@ -30,7 +31,6 @@ DRAWS = 2000
 LEVEL = 0.95
 MOST_UNDEFINED = 0.05  # share of draws without a value above which no interval is given
 SAME = 1e-9
-_CELLS = 1_000_000  # random numbers held at once
 
 FIGURES: Mapping[str, Task] = {
     "recall": "integrity",
@@ -352,17 +352,8 @@ def _why_missing(name: str, task: Task, at: Sums, reasons: Mapping[Task, str]) -
 
 
 def draw_users(table: Array, draws: int, seed: int) -> Array:
-    """Sums (draws, sums) of so many users drawn with replacement, in blocks that fit memory."""
-    users = len(table)
-    generator = np.random.default_rng(seed)
-    block = max(1, _CELLS // users)
-    made: list[Array] = []
-    for start in range(0, draws, block):
-        size = min(block, draws - start)
-        cells = generator.integers(0, users, (size, users)) + users * np.arange(size)[:, None]
-        counts = np.bincount(cells.ravel(), minlength=size * users).reshape(size, users)
-        made.append(counts.astype(np.float64) @ table)
-    return np.concatenate(made)
+    """Sums (draws, sums) of so many users drawn with replacement."""
+    return np.concatenate([weights @ table for weights in draw_weights(len(table), draws, seed)])
 
 
 def interval_of(found: Array) -> tuple[float | None, float | None, str]:

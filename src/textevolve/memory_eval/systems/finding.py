@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import difflib
 import importlib
-import importlib.util
 import inspect
 from collections.abc import Mapping
 from importlib.metadata import entry_points
@@ -25,6 +24,7 @@ from textevolve.memory_eval.system import MemorySystem
 from textevolve.memory_eval.systems.adapter import Adapted
 from textevolve.memory_eval.systems.baselines import NoMemory, WholeContext
 from textevolve.settings import Settings, read_settings
+from textevolve.user_code import load_file
 
 GROUP = "textevolve.memory_systems"
 SHIPPED: Mapping[str, str] = {
@@ -84,7 +84,7 @@ def _find(spec: str) -> object:
     try:
         if not colon:
             return _find_installed(spec)
-        loaded = _load_file(Path(module)) if module.endswith(".py") else None
+        loaded = load_file(Path(module)) if module.endswith(".py") else None
         found: object = loaded or importlib.import_module(module)
         for part in attribute.split("."):
             found = getattr(found, part)
@@ -110,15 +110,6 @@ def _suggest(spec: str) -> str:
     if near:
         return f"; did you mean '{near[0]}'?"
     return f"; there are {', '.join(known)}, MODULE:ATTRIBUTE and FILE.py:ATTRIBUTE"
-
-
-def _load_file(path: Path) -> object:
-    spec = importlib.util.spec_from_file_location(path.stem, path)
-    if spec is None or spec.loader is None or not path.is_file():
-        raise InputError(f"{path}: there is no such file")
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
 
 
 def _make(spec: str, found: object) -> object:

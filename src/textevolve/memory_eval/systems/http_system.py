@@ -19,7 +19,7 @@ from textevolve.errors import InputError
 from textevolve.evaluation import Usage
 from textevolve.llm.keys import find_key
 from textevolve.llm.model import Message, Model, Request, Response
-from textevolve.llm.providers import is_loopback
+from textevolve.llm.providers import is_loopback, split_address
 from textevolve.llm.service import JsonService
 from textevolve.llm.wrappers import Limited, Retrying
 from textevolve.memory_eval.dialogues import DialogueTurn
@@ -123,14 +123,7 @@ class _Posting:
 
 
 def _read_address(address: str) -> str:
-    """Says nothing of what is wrong in detail: what is no address may hold a password."""
-    try:
-        parts = urlsplit(address.strip())
-        usable = parts.scheme.lower() in ("http", "https") and bool(parts.hostname)
-        usable = usable and parts.port != 0 and not parts.query
-    except ValueError:
-        usable, parts = False, urlsplit("")
-    if not usable:
+    if (parts := split_address(address)) is None:
         raise InputError("the memory service's address is not of the form http(s)://host[:port]")
     if parts.username is not None or parts.password is not None:
         raise InputError(
