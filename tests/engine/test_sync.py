@@ -112,6 +112,32 @@ def test_an_interrupt_cancels_the_work_and_waits_for_its_clean_end():
     assert threads() == []
 
 
+def test_an_interrupt_before_the_work_is_known_here_cancels_it_too(monkeypatch):
+    ended, begin = [], sync.BackgroundLoop.submit
+
+    async def work():
+        try:
+            await asyncio.sleep(60)
+        finally:
+            await asyncio.sleep(0.01)
+            ended.append("cleanly")
+
+    coroutine = work()
+
+    def submit(loop, asked):
+        future = begin(loop, asked)
+        if asked is coroutine:
+            begin(loop, asyncio.sleep(0.01)).result()  # it has begun, and nobody has its future
+            raise KeyboardInterrupt
+        return future
+
+    monkeypatch.setattr(sync.BackgroundLoop, "submit", submit)
+    with pytest.raises(KeyboardInterrupt):
+        sync.run(coroutine)
+    assert ended == ["cleanly"]
+    assert threads() == []
+
+
 def test_an_interrupt_between_items_closes_the_source():
     waiting, ended, found = threading.Event(), [], []
 

@@ -36,23 +36,25 @@ class BackgroundLoop:
         return asyncio.run_coroutine_threadsafe(work, self._loop)
 
     def wait(self, work: Coroutine[Any, Any, T]) -> T:
-        future = self.submit(work)
         try:
-            return future.result()
+            return self.submit(work).result()
         except BaseException:
-            if not future.done():
-                future.cancel()
-                self._settle()
+            self._settle(work)
             raise
 
-    def _settle(self) -> None:
-        """Let cancelled tasks reach their end."""
+    def _settle(self, work: Coroutine[Any, Any, Any]) -> None:
+        """Cancel the work, if it is not done, and let it and what it began reach their end.
+
+        Its task is looked up on the loop: an interrupt may have come before `submit` returned.
+        """
 
         async def settle() -> None:
             others = asyncio.all_tasks() - {asyncio.current_task()}
-            await asyncio.gather(*others, return_exceptions=True)
+            if its := next((task for task in others if task.get_coro() is work), None):
+                its.cancel()
+                await asyncio.gather(*others, return_exceptions=True)
 
-        asyncio.run_coroutine_threadsafe(settle(), self._loop).result()
+        self.submit(settle()).result()
 
     def __exit__(self, *_: object) -> None:
         if sys.is_finalizing():  # Python is ending, and its threads have stopped already
