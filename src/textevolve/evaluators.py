@@ -7,10 +7,11 @@
     single                        one neutral agent that states its scores once
     escalation:general            a jury; a debate only where it leaves the winner in doubt
     pairwise, probe, checklist    see `textevolve.judges`
+    backward                      how well a response tells its instruction
     reference                     a probe beside the judge's own answer
 
-`rules` is an option of each; `reference` one of pairwise, probe and checklist; `examples` one of
-probe and reference. `NAME=VALUE` sets a parameter of the profile (`rounds=1`, `readout=expected`),
+`rules` is an option of each but backward, which has none; `reference` one of pairwise, probe and
+checklist; `examples` one of probe and reference. `NAME=VALUE` sets a parameter of the profile (`rounds=1`, `readout=expected`),
 or `comparisons=sorted` of pairwise.
 """
 
@@ -27,6 +28,7 @@ from textevolve.debate.protocol import Debate
 from textevolve.errors import InputError
 from textevolve.evaluation import Evaluator
 from textevolve.events import Listener, silence
+from textevolve.judges.backward import Backward
 from textevolve.judges.exam import Options
 from textevolve.judges.pairwise import Pairwise
 from textevolve.judges.probe import Checklist, Probe
@@ -38,8 +40,16 @@ DEBATES: Mapping[str, Mapping[str, Any]] = {
     "single": {"protocol": "independent", "rounds": 1},
     "escalation": {"protocol": "escalation"},
 }
-JUDGES = ("pairwise", "probe", "checklist", "reference")
+JUDGES = ("pairwise", "probe", "checklist", "reference", "backward")
 NAMES = (*DEBATES, *JUDGES)
+OPTIONS: Mapping[str, tuple[str, ...]] = {
+    **dict.fromkeys(DEBATES, ("rules",)),
+    "pairwise": ("rules", "reference"),
+    "checklist": ("rules", "reference"),
+    "probe": ("rules", "reference", "examples"),
+    "reference": ("rules", "reference", "examples"),
+    "backward": (),
+}
 LONE_JUDGE = Agent(
     name="Judge",
     persona="You judge alone, fairly and exactly, by what each response does for the input.",
@@ -76,9 +86,7 @@ def parse_evaluator(text: str) -> EvaluatorSpec:
     if profile and name not in DEBATES:
         raise InputError(f"judge '{text}': '{name}' takes no profile")
     flags = {option for option in options if "=" not in option}
-    known = {"rules"} if name in DEBATES else {"rules", "reference"}
-    if name in ("probe", "reference"):
-        known.add("examples")
+    known = set(OPTIONS[name])
     if unknown := sorted(flags - known):
         raise InputError(
             f"judge '{text}': no option '{unknown[0]}'{suggest(unknown[0], sorted(known))}"
@@ -129,7 +137,9 @@ def open_evaluator(
         seed=_whole("seed", parameters.pop("seed", "0")),
         side_by_side=side_by_side,
     )
-    judge: Callable[..., Evaluator] = Checklist if spec.name == "checklist" else Probe
+    judge: Callable[..., Evaluator] = {"checklist": Checklist, "backward": Backward}.get(
+        spec.name, Probe
+    )
     if spec.name == "pairwise":
         comparisons = parameters.pop("comparisons", "all")
         if comparisons not in ("all", "sorted"):

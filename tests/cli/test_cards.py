@@ -196,7 +196,9 @@ def test_bad_input_is_one_line(home, cli, server, model, options, reason):
     assert ended.err.count("\n") == 1
 
 
-@pytest.mark.parametrize("judge", ["pairwise", "probe+rules", "checklist", "reference", "debate"])
+@pytest.mark.parametrize(
+    "judge", ["pairwise", "probe+rules", "checklist", "reference", "backward", "debate"]
+)
 def test_what_it_may_take_is_said_beforehand(cli, mine, server, model, judge):
     command = ("bench", "card", "--judge", judge, "-m", model, "--cases", mine)
     (row,) = cli(*command, "--dry-run", "--json").rows

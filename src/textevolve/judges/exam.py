@@ -28,6 +28,7 @@ _VARIABLES = {
     "two": ("instruction", "reference", "first", "second"),
     "answer": ("instruction",),
     "criteria": ("instruction", "most"),
+    "backward": ("response",),
 }
 
 

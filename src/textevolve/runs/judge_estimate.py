@@ -12,6 +12,7 @@ from collections.abc import Iterable, Iterator
 from textevolve.errors import InputError
 from textevolve.evaluation import Case, Usage, check_case
 from textevolve.evaluators import EvaluatorSpec, parse_evaluator, read_profile
+from textevolve.judges.backward import LONGEST
 from textevolve.judges.exam import Options, prompt
 from textevolve.judges.probe import MOST_CRITERIA, QUESTIONS
 from textevolve.runs.estimate import SHORT_ANSWER, Estimate, PriceOf, estimate
@@ -63,6 +64,8 @@ def _prepare(case: Case, spec: EvaluatorSpec, *, longest: bool) -> Iterator[tupl
     """What is asked of an input alone: for each call, the characters of its prompt and the tokens
     of its answer."""
     input, written = len(case.input) + FENCE, _written(longest=longest)
+    if spec.name == "backward":
+        yield len(prompt("backward").render(response="")) + FENCE, _read_back(case)
     if spec.reference:
         yield len(prompt("answer").render(instruction="")) + input, written
     if spec.name == "checklist":
@@ -76,6 +79,10 @@ def _ask(case: Case, spec: EvaluatorSpec, *, longest: bool) -> Iterator[tuple[in
     own = _written(longest=longest) * CHARACTERS_A_TOKEN if spec.reference else 0
     shown = _rules(spec) + len(case.input) + FENCE + own
     texts = [len(text) + FENCE for text in case.candidates]
+    if spec.name == "backward":
+        bare = len(prompt("backward").render(response=""))
+        yield from ((bare + text, _read_back(case)) for text in texts)
+        return
     if spec.name == "pairwise":
         bare = len(prompt("two").render(instruction="", reference="", first="", second=""))
         pair = round(2 * sum(texts) / len(texts))
@@ -94,6 +101,11 @@ def _rules(spec: EvaluatorSpec) -> int:
 
 def _written(*, longest: bool) -> int:
     return Options().max_answer_tokens if longest else SHORT_ANSWER
+
+
+def _read_back(case: Case) -> int:
+    """Tokens of the input as an answer gives it."""
+    return min(len(case.input), LONGEST) // CHARACTERS_A_TOKEN + 10
 
 
 def _pairs(candidates: int, spec: EvaluatorSpec, *, longest: bool) -> int:

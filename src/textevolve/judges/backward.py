@@ -1,0 +1,156 @@
+"""A judge that reads backwards: how well does a response tell which instruction it was written for?
+
+The model sees a response alone and has to write its instruction; the schema of the answer lets it
+write nothing but the true one, and the log-probabilities say how much that surprised it. A good
+answer to a neighbouring instruction gives itself away, however well it is written, and the model
+never has to judge, which small ones are bad at. The idea, with sampled instructions compared by
+their words in place of log-probabilities: FLIP, arXiv 2602.13551, section 3.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from dataclasses import dataclass, field
+
+from textevolve.engine.local import gather_bounded
+from textevolve.errors import AnswerError, BudgetError, CapabilityError, FatalModelError, ModelError
+from textevolve.evaluation import Case, EvaluationResult, Failure
+from textevolve.judges.exam import Exam, Judgement, Options, failure_of, prompt
+from textevolve.llm.fence import draw_nonce, fence
+from textevolve.llm.model import Message, Model, Request, Response
+
+LONGEST = 600
+"""Characters of an input that are read back; of a longer one half from each end."""
+LEAST_SURPRISE = 0.1
+"""Nats. An instruction that nothing was said about surprises more, unless what is reported was
+computed after the schema had ruled everything else out."""
+_BEFORE = re.compile(r'\s*\{\s*"instruction"\s*:\s*"')
+
+
+@dataclass(frozen=True)
+class Backward:
+    """1 + j calls; no candidate is seen beside its rivals.
+
+    With L the surprise, in nats, of the instruction after a response, and N after an empty one,
+    score = N / (N + L): 0.5 where the response says nothing about the instruction, towards 1 the
+    more of it can be told from the response. Scores compare responses to the same input; a response
+    that repeats its instruction scores high, whatever else it says.
+    """
+
+    model: Model
+    options: Options = field(default_factory=Options)
+
+    async def __call__(self, case: Case, /) -> Judgement:
+        """
+        Raises:
+            InputError: the case or its parameters cannot be used.
+            FatalModelError: no call can succeed; CapabilityError: without the log-probabilities of
+                tokens before the schema is applied, or without schemas.
+        """
+        exam = Exam(case, self.model, self.options)
+        target = _shorten(case.input)
+        try:
+            nothing = await _surprise(exam, target, _nothing(exam))
+        except FatalModelError:
+            raise
+        except (ModelError, BudgetError) as error:
+            return exam.judgement([failure_of(error)] * len(case.candidates))
+        if nothing < LEAST_SURPRISE:
+            raise CapabilityError(
+                "the endpoint gives log-probabilities that leave out what the answer's schema rules"
+                " out; the judge 'backward' needs those before it: use --judge probe"
+            )
+
+        async def judge(candidate: int) -> EvaluationResult | Failure:
+            try:
+                surprise = await _surprise(exam, target, exam.responses[candidate])
+            except FatalModelError:
+                raise
+            except (ModelError, BudgetError) as error:
+                return failure_of(error)
+            return _result(nothing, surprise, exam.options.threshold)
+
+        tasks = [lambda j=j: judge(j) for j in range(len(exam.responses))]
+        return exam.judgement(await gather_bounded(tasks, exam.options.side_by_side))
+
+
+def _shorten(text: str) -> str:
+    text = text.strip()
+    half = LONGEST // 2
+    return text if len(text) <= LONGEST else f"{text[:half]} ... {text[-half:]}"
+
+
+def _nothing(exam: Exam) -> str:
+    """An empty response under a code of the input alone, so that it is asked once for all."""
+    return fence("response", "", draw_nonce((exam.case.input,), exam.options.seed))
+
+
+def schema_of(target: str) -> str:
+    """The JSON schema, as text, of an answer that gives `target` as the instruction."""
+    return json.dumps(
+        {
+            "type": "object",
+            "properties": {"instruction": {"type": "string", "enum": [target]}},
+            "required": ["instruction"],
+            "additionalProperties": False,
+        }
+    )
+
+
+async def _surprise(exam: Exam, target: str, response: str) -> float:
+    answer = await exam.model(
+        Request(
+            messages=(Message("user", (prompt("backward").render(response=response),)),),
+            schema=schema_of(target),
+            temperature=0.0,
+            max_tokens=len(json.dumps(target)) + 64,
+            seed=exam.options.seed,
+            top_logprobs=1,
+        )
+    )
+    return read_surprise(answer, target)
+
+
+def read_surprise(response: Response, target: str) -> float:
+    """Minus the sum of the log-probabilities of the tokens that write `target`, in nats.
+
+    Raises:
+        CapabilityError: the endpoint gave no log-probabilities.
+        AnswerError: the answer is another than `target`, or ended before it.
+    """
+    if not response.logprobs:
+        if not response.text:
+            raise AnswerError("the answer was empty")
+        raise CapabilityError(
+            "the endpoint gives no log-probabilities, which the judge 'backward' needs; use a judge"
+            " that states its scores, such as --judge single"
+        )
+    text = "".join(token.token for token in response.logprobs)
+    opening = _BEFORE.match(text)
+    try:
+        written = json.loads(response.text)["instruction"]
+    except (ValueError, TypeError, KeyError):
+        written = None
+    if opening is None or written != target:
+        raise AnswerError("the answer did not keep to its schema, which allows one text alone")
+    surprise, start, closing = 0.0, 0, text.rfind('"')
+    for token in response.logprobs:
+        end = start + len(token.token)
+        if end > opening.end() and start < closing:
+            surprise -= token.logprob
+        start = end
+    return surprise
+
+
+def _result(nothing: float, surprise: float, threshold: float) -> EvaluationResult:
+    # A certainty would make an infinite ratio.
+    odds = math.log(nothing) - math.log(max(surprise, 1e-6))
+    score = nothing / (nothing + max(surprise, 1e-6))
+    return EvaluationResult(
+        score=score,
+        passed=score >= threshold,
+        feedback=f"the instruction: {surprise:.1f} nats from this response, {nothing:.1f} without",
+        metadata={"log_odds": odds, "surprise": surprise, "surprise_alone": nothing},
+    )
