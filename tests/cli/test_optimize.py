@@ -217,6 +217,17 @@ def test_a_debates_instructions_reach_the_writer(cli, server, model):
     assert f"1. {told[0]}" in revised[0]
 
 
+def test_attempts_may_be_written_anew_and_are_another_run(cli, server, model):
+    server.script = lambda body, _number: "A draft of words." if is_written(body) else None
+    options = ("--threshold", 1, "--max-iterations", 4, "--json")
+    cli("optimize", TASK, "-m", model, *options, "--no-revise")
+    written = [said(body) for body in server.requests if is_written(body)]
+    assert len(written) == 4
+    assert len(set(written)) == 1
+    cli("optimize", TASK, "-m", model, *options)
+    assert any("earlier answer" in said(body) for body in server.requests)
+
+
 def test_models_of_their_own_for_writing_and_judging(cli, ably, model):
     with ScriptedServer(able) as other:
         judge = f"{other.url}#judge"

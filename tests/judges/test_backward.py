@@ -98,6 +98,14 @@ def test_only_the_instruction_counts_however_the_answer_is_laid_out(opening, clo
     assert read_surprise(response(tokens), target) == pytest.approx(1.25 * 2)
 
 
+def test_a_fence_that_the_server_took_off_the_text_is_passed_over():
+    tokens = forced("Name a prime.", 1.0)
+    fenced = [("```", -9.0), ("json\n", -9.0), *tokens, ("\n```", -9.0)]
+    bare = response(tokens)
+    made = Response(bare.text, "stop", Usage(), response(fenced).logprobs)
+    assert read_surprise(made, "Name a prime.") == pytest.approx(3.0)
+
+
 def test_a_token_that_holds_an_end_of_the_instruction_counts_and_what_stands_around_not():
     tokens = [('{"instruction": "Na', -1.0), ("me a prime", -0.25), ('."', -0.5), ("}", -9.0)]
     assert read_surprise(response(tokens), "Name a prime.") == pytest.approx(1.75)

@@ -103,6 +103,14 @@ async def test_oscillation_may_be_allowed_and_a_new_best_is_none():
     assert [a.score for a in found.attempts] == [0.5, 0.1, 0.7, 0.75]
 
 
+async def test_attempts_written_anew_are_no_revisions_and_end_by_number_or_threshold():
+    writer = Writer()
+    found = await run([0.5, 0.1, 0.5, 0.5], writer, revise=False, max_iterations=4)
+    assert writer.asked == [(None, (), None)] * 4
+    assert (found.status, found.best.iteration) == ("max_iterations", 1)
+    assert (await run([0.5, 0.9], revise=False, max_iterations=4)).status == "accepted"
+
+
 async def test_nothing_scored_is_failed():
     found = await run([Failure("failed", "no idea")] * 3)
     assert (found.status, found.best, found.output, found.score) == ("failed", None, None, None)
@@ -485,6 +493,15 @@ async def test_a_model_writes_and_revises():
     assert "1. Be shorter.\n2. Be kinder." in shown(asked[1])
     assert found.attempts[0].usage.calls == 2  # it was written, and judged
     assert found.usage.prompt_tokens > 20
+
+
+async def test_attempts_written_anew_are_other_samples_of_the_same_question():
+    found, asked = await with_model(
+        lambda _body, number: f"Draft {number}.", [0.2, 0.4, 0.3], revise=False
+    )
+    assert len({shown(body) for body in asked}) == 1
+    assert [body["seed"] for body in asked] == [0, 1, 2]
+    assert found.output == "Draft 2."
 
 
 async def test_the_prompt_does_not_grow_with_the_iterations():

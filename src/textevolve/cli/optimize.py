@@ -56,6 +56,9 @@ def optimize(
     ] = None,
     threshold: Annotated[float, typer.Option(help="The score, 0 to 1, that is accepted.")] = 0.8,
     max_iterations: Annotated[int, typer.Option(help="Attempts at most.")] = 3,
+    revise: Annotated[
+        bool, typer.Option(help="Revise the attempt before, or write every attempt anew.")
+    ] = True,
     min_improvement: Annotated[
         float, typer.Option(help="Gain below which the loop has converged.")
     ] = 0.05,
@@ -126,6 +129,7 @@ def optimize(
         second_judge=name_judge(second_judge, judge_model) if second_judge else None,
         threshold=threshold,
         max_iterations=max_iterations,
+        revise=revise,
         min_improvement=min_improvement,
         convergence_window=convergence_window,
         oscillation_limit=oscillation_limit,

@@ -26,7 +26,8 @@ LONGEST = 600
 LEAST_SURPRISE = 0.1
 """Nats. An instruction that nothing was said about surprises more, unless what is reported was
 computed after the schema had ruled everything else out."""
-_BEFORE = re.compile(r'\s*\{\s*"instruction"\s*:\s*"')
+_BEFORE = re.compile(r'\{\s*"instruction"\s*:\s*"')
+"""Searched for: servers that read the answer out of a code fence report the fence's tokens, too."""
 
 
 @dataclass(frozen=True)
@@ -128,7 +129,7 @@ def read_surprise(response: Response, target: str) -> float:
             " that states its scores, such as --judge single"
         )
     text = "".join(token.token for token in response.logprobs)
-    opening = _BEFORE.match(text)
+    opening = _BEFORE.search(text)
     try:
         written = json.loads(response.text)["instruction"]
     except (ValueError, TypeError, KeyError):

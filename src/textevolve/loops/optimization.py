@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from time import perf_counter
 from typing import Any, TypeVar
 
@@ -94,6 +94,7 @@ async def optimize(
     evaluator: Evaluator,
     threshold: float = 0.8,
     max_iterations: int = 3,
+    revise: bool = True,
     min_improvement: float = 0.05,
     convergence_window: int = 2,
     oscillation_limit: float | None = OSCILLATION_LIMIT,
@@ -107,6 +108,8 @@ async def optimize(
 ) -> Optimization:
     """Make the best text for a task that an evaluator can be made to like.
 
+    `revise`: an attempt is made of the one before and what the judge asked for; False: every attempt
+    is written anew (best of n), and only the threshold or the number of attempts ends the loop.
     `samples`: how often each attempt is judged, see `sampled`. `second_judge` judges beside, and
     nothing is optimised against it. `seconds`: a limit of time for the whole loop, at which a call
     in flight is given up. What an attempt costs is known of a generator that has a running sum
@@ -125,8 +128,10 @@ async def optimize(
     stopping = Stopping(
         threshold, max_iterations, min_improvement, convergence_window, oscillation_limit
     )
+    if not revise:  # what earlier attempts scored says nothing of the next
+        stopping = replace(stopping, convergence_window=max_iterations, oscillation_limit=None)
     judge = sampled(evaluator, samples)
-    loop = _Loop(task, generator, judge, second_judge, instructions, stopping, listener, id)
+    loop = _Loop(task, generator, judge, second_judge, instructions, stopping, listener, id, revise)
     began = perf_counter()
     status, reason = await loop.run(seconds)
     attempts = tuple(loop.attempts)
@@ -173,6 +178,7 @@ class _Loop:
     stopping: Stopping
     listener: Listener
     id: str
+    revise: bool
     attempts: list[Attempt] = field(default_factory=list[Attempt])
     limit: asyncio.Timeout = field(default_factory=lambda: asyncio.timeout(None))
     seconds: float | None = None
@@ -208,7 +214,7 @@ class _Loop:
         ground = next((a for a in reversed(self.attempts) if a.score is not None), None)
         draft = _Draft(iteration)
         try:
-            await self._generate(draft, ground)
+            await self._generate(draft, ground if self.revise else None)
             if draft.output is not None and draft.evaluation is None:
                 await self._judge(draft)
         except (_Stop, asyncio.CancelledError) as error:

@@ -51,6 +51,7 @@ class Plan:
     generator: Generator | None = None
     threshold: float = 0.8
     max_iterations: int = 3
+    revise: bool = True
     min_improvement: float = 0.05
     convergence_window: int = 2
     oscillation_limit: float | None = OSCILLATION_LIMIT
@@ -166,6 +167,8 @@ async def specify_optimization(
     fields = ("threshold", "max_iterations", "min_improvement", "convergence_window", "samples")
     fields += ("oscillation_limit", "minimum_score", "temperature", "max_answer_tokens", "seed")
     parameters: dict[str, Any] = {name: getattr(plan, name) for name in fields}
+    if not plan.revise:
+        parameters["revise"] = False
     for name in ("evaluator", "second_judge", "generator"):
         given: object = getattr(plan, name)
         if given is not None:
@@ -217,6 +220,7 @@ async def do_optimization(
                 evaluator=evaluator,
                 threshold=plan.threshold,
                 max_iterations=plan.max_iterations,
+                revise=plan.revise,
                 min_improvement=plan.min_improvement,
                 convergence_window=plan.convergence_window,
                 oscillation_limit=plan.oscillation_limit,
