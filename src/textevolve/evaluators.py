@@ -11,8 +11,8 @@
     reference                     a probe beside the judge's own answer
 
 `rules` is an option of each but backward, which has none; `reference` one of pairwise, probe and
-checklist; `examples` one of probe and reference. `NAME=VALUE` sets a parameter of the profile (`rounds=1`, `readout=expected`),
-or `comparisons=sorted` of pairwise.
+checklist; `examples` one of probe and reference. `NAME=VALUE` sets a parameter of the profile
+(`rounds=1`, `readout=expected`), or `comparisons=sorted` of pairwise.
 """
 
 from __future__ import annotations

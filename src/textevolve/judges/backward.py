@@ -146,12 +146,17 @@ def read_surprise(response: Response, target: str) -> float:
 
 
 def _result(nothing: float, surprise: float, threshold: float) -> EvaluationResult:
-    # A certainty would make an infinite ratio.
-    odds = math.log(nothing) - math.log(max(surprise, 1e-6))
-    score = nothing / (nothing + max(surprise, 1e-6))
+    left = max(surprise, 1e-6)  # a certainty would make an infinite ratio
+    score = nothing / (nothing + left)
+    told = max(0.0, 1.0 - surprise / nothing)
     return EvaluationResult(
         score=score,
         passed=score >= threshold,
-        feedback=f"the instruction: {surprise:.1f} nats from this response, {nothing:.1f} without",
-        metadata={"log_odds": odds, "surprise": surprise, "surprise_alone": nothing},
+        feedback=f"{told:.0%} of the instruction can be told from the response: it should do all"
+        " that is asked, and nothing else",
+        metadata={
+            "log_odds": math.log(nothing) - math.log(left),
+            "surprise": surprise,
+            "surprise_alone": nothing,
+        },
     )

@@ -108,8 +108,8 @@ async def optimize(
 ) -> Optimization:
     """Make the best text for a task that an evaluator can be made to like.
 
-    `revise`: an attempt is made of the one before and what the judge asked for; False: every attempt
-    is written anew (best of n), and only the threshold or the number of attempts ends the loop.
+    `revise`: an attempt is made of the one before and what the judge asked for; False: each is
+    written anew (best of n), and only the threshold or the number of attempts ends the loop.
     `samples`: how often each attempt is judged, see `sampled`. `second_judge` judges beside, and
     nothing is optimised against it. `seconds`: a limit of time for the whole loop, at which a call
     in flight is given up. What an attempt costs is known of a generator that has a running sum
