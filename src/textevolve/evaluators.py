@@ -11,8 +11,9 @@
     reference                     a probe beside the judge's own answer
 
 `rules` is an option of each but backward, which has none; `reference` one of pairwise, probe and
-checklist; `examples` one of probe and reference. `NAME=VALUE` sets a parameter of the profile
-(`rounds=1`, `readout=expected`), or `comparisons=sorted` of pairwise.
+checklist; `examples` one of probe and reference; `backward` one of probe, reference and checklist.
+`NAME=VALUE` sets a parameter of the profile (`rounds=1`, `readout=expected`), or
+`comparisons=sorted` of pairwise.
 """
 
 from __future__ import annotations
@@ -45,9 +46,9 @@ NAMES = (*DEBATES, *JUDGES)
 OPTIONS: Mapping[str, tuple[str, ...]] = {
     **dict.fromkeys(DEBATES, ("rules",)),
     "pairwise": ("rules", "reference"),
-    "checklist": ("rules", "reference"),
-    "probe": ("rules", "reference", "examples"),
-    "reference": ("rules", "reference", "examples"),
+    "checklist": ("rules", "reference", "backward"),
+    "probe": ("rules", "reference", "examples", "backward"),
+    "reference": ("rules", "reference", "examples", "backward"),
     "backward": (),
 }
 LONE_JUDGE = Agent(
@@ -65,6 +66,7 @@ class EvaluatorSpec:
     rules: bool = False
     reference: bool = False
     examples: bool = False
+    backward: bool = False
     parameters: Mapping[str, str] = field(default_factory=dict[str, str])
     model: str | None = None
 
@@ -99,6 +101,7 @@ def parse_evaluator(text: str) -> EvaluatorSpec:
         rules="rules" in flags,
         reference="reference" in flags or name == "reference",
         examples="examples" in flags,
+        backward="backward" in flags or name == "backward",
         parameters=parameters,
         model=model or None,
     )
@@ -134,6 +137,7 @@ def open_evaluator(
         rules=spec.rules,
         reference=spec.reference,
         examples=spec.examples,
+        backward=spec.backward,
         seed=_whole("seed", parameters.pop("seed", "0")),
         side_by_side=side_by_side,
     )

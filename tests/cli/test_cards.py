@@ -197,7 +197,8 @@ def test_bad_input_is_one_line(home, cli, server, model, options, reason):
 
 
 @pytest.mark.parametrize(
-    "judge", ["pairwise", "probe+rules", "checklist", "reference", "backward", "debate"]
+    "judge",
+    ["pairwise", "probe+rules", "checklist+backward", "reference", "backward", "debate"],
 )
 def test_what_it_may_take_is_said_beforehand(cli, mine, server, model, judge):
     command = ("bench", "card", "--judge", judge, "-m", model, "--cases", mine)

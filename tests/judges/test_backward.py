@@ -215,6 +215,40 @@ async def test_a_candidate_cannot_close_its_fence():
     assert "[[/" + "0" * 12 not in text
 
 
+@pytest.mark.parametrize(("spec", "calls"), [("probe+backward", 16), ("reference+backward", 17)])
+async def test_it_adds_to_a_probe(spec, calls):
+    def script(body, number):
+        if body.get("max_tokens") == 1:
+            return Answer(yes={"Seven.": 0.6, "Tenish.": 0.6}.get(candidate(body), 0.9))
+        return honest(body, number) if "response_format" in body else Answer(text="Two.")
+
+    def candidate(body):
+        return body["messages"][-1]["content"].split("response]]\n")[1].split("\n[[/")[0]
+
+    async with ScriptedServer(script) as server, OpenAIClient(server.url, "scripted") as client:
+        made = await open_evaluator(parse_evaluator(spec), "m", lambda _: client)(CASE)
+        assert server.calls == calls
+    total = [math.log(p / (1 - p)) for p in (0.6, 0.6, 0.9)]
+    total = [
+        odds + math.log(4.0 / NATS[text]) for odds, text in zip(total, CASE.candidates, strict=True)
+    ]
+    assert [r.metadata["log_odds"] for r in made.result] == pytest.approx(total, abs=1e-5)
+    assert "can be told from the response" in made.result[0].feedback
+
+
+async def test_beside_a_probe_either_that_fails_leaves_no_score():
+    def script(body, number):
+        if body.get("max_tokens") == 1:
+            text = body["messages"][-1]["content"]
+            return Answer(text="?") if "Seven." in text else Answer(yes=0.7)
+        return Answer(text="no JSON") if shown(body) == "Eight." else honest(body, number)
+
+    async with ScriptedServer(script) as server, OpenAIClient(server.url, "scripted") as client:
+        judge = open_evaluator(parse_evaluator("probe+backward"), "m", lambda _: client)
+        made = await judge(CASE)
+    assert [isinstance(one, Failure) for one in made.result] == [True, False, True]
+
+
 def test_its_spec():
     spec = parse_evaluator("backward@local/some")
     assert (spec.name, spec.model, spec.is_debate) == ("backward", "local/some", False)

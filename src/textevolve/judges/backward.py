@@ -12,12 +12,13 @@ from __future__ import annotations
 import json
 import math
 import re
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 
 from textevolve.engine.local import gather_bounded
 from textevolve.errors import AnswerError, BudgetError, CapabilityError, FatalModelError, ModelError
 from textevolve.evaluation import Case, EvaluationResult, Failure
 from textevolve.judges.exam import Exam, Judgement, Options, failure_of, prompt
+from textevolve.llm.choices import probability
 from textevolve.llm.fence import draw_nonce, fence
 from textevolve.llm.model import Message, Model, Request, Response
 
@@ -51,30 +52,63 @@ class Backward:
                 tokens before the schema is applied, or without schemas.
         """
         exam = Exam(case, self.model, self.options)
-        target = _shorten(case.input)
+        found = await read_backward(exam)
+        threshold = exam.options.threshold
+        return exam.judgement(
+            [one if isinstance(one, Failure) else _result(one, threshold) for one in found]
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Surprise:
+    """Nats that the instruction surprises by, after the response and after an empty one."""
+
+    left: float
+    alone: float
+
+    @property
+    def log_odds(self) -> float:
+        # A certainty would make an infinite ratio.
+        return math.log(self.alone) - math.log(max(self.left, 1e-6))
+
+    @property
+    def feedback(self) -> str:
+        told = max(0.0, 1.0 - self.left / self.alone)
+        return (
+            f"{told:.0%} of the instruction can be told from the response: it should do all that is"
+            " asked, and nothing else"
+        )
+
+
+async def read_backward(exam: Exam) -> list[Surprise | Failure]:
+    """For each candidate how well it tells the instruction, or why that is not known.
+
+    Raises:
+        FatalModelError, CapabilityError: as `Backward`.
+    """
+    target = _shorten(exam.case.input)
+    try:
+        alone = await _surprise(exam, target, _nothing(exam))
+    except FatalModelError:
+        raise
+    except (ModelError, BudgetError) as error:
+        return [failure_of(error)] * len(exam.responses)
+    if alone < LEAST_SURPRISE:
+        raise CapabilityError(
+            "the endpoint gives log-probabilities that leave out what the answer's schema rules"
+            " out; reading backward needs those before it: use --judge probe"
+        )
+
+    async def read(candidate: int) -> Surprise | Failure:
         try:
-            nothing = await _surprise(exam, target, _nothing(exam))
+            return Surprise(await _surprise(exam, target, exam.responses[candidate]), alone)
         except FatalModelError:
             raise
         except (ModelError, BudgetError) as error:
-            return exam.judgement([failure_of(error)] * len(case.candidates))
-        if nothing < LEAST_SURPRISE:
-            raise CapabilityError(
-                "the endpoint gives log-probabilities that leave out what the answer's schema rules"
-                " out; the judge 'backward' needs those before it: use --judge probe"
-            )
+            return failure_of(error)
 
-        async def judge(candidate: int) -> EvaluationResult | Failure:
-            try:
-                surprise = await _surprise(exam, target, exam.responses[candidate])
-            except FatalModelError:
-                raise
-            except (ModelError, BudgetError) as error:
-                return failure_of(error)
-            return _result(nothing, surprise, exam.options.threshold)
-
-        tasks = [lambda j=j: judge(j) for j in range(len(exam.responses))]
-        return exam.judgement(await gather_bounded(tasks, exam.options.side_by_side))
+    tasks = [lambda j=j: read(j) for j in range(len(exam.responses))]
+    return await gather_bounded(tasks, exam.options.side_by_side)
 
 
 def _shorten(text: str) -> str:
@@ -145,18 +179,11 @@ def read_surprise(response: Response, target: str) -> float:
     return surprise
 
 
-def _result(nothing: float, surprise: float, threshold: float) -> EvaluationResult:
-    left = max(surprise, 1e-6)  # a certainty would make an infinite ratio
-    score = nothing / (nothing + left)
-    told = max(0.0, 1.0 - surprise / nothing)
+def _result(surprise: Surprise, threshold: float) -> EvaluationResult:
+    score = probability(surprise.log_odds)
     return EvaluationResult(
         score=score,
         passed=score >= threshold,
-        feedback=f"{told:.0%} of the instruction can be told from the response: it should do all"
-        " that is asked, and nothing else",
-        metadata={
-            "log_odds": math.log(nothing) - math.log(left),
-            "surprise": surprise,
-            "surprise_alone": nothing,
-        },
+        feedback=surprise.feedback,
+        metadata={"log_odds": surprise.log_odds, "surprise": asdict(surprise)},
     )

@@ -72,13 +72,15 @@ class Options:
     `rules`: explicit rules on following the instruction, precision, and no credit for length.
     `reference`: the judge first answers the input itself, in a call of its own, and sees that
     answer beside what it judges. `examples`: a probe is first shown six answered examples, and
-    asks one question instead of several. `side_by_side`: calls of one case that may be in flight
+    asks one question instead of several. `backward`: what `Backward` reads is added to the
+    log-odds of a probe or a checklist. `side_by_side`: calls of one case that may be in flight
     together. `seed` and `threshold` may also be set by a case's parameters.
     """
 
     rules: bool = False
     reference: bool = False
     examples: bool = False
+    backward: bool = False
     seed: int = 0
     threshold: float = 0.5
     max_answer_tokens: int = 400

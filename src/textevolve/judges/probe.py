@@ -7,14 +7,15 @@ same questions of every case; `Checklist` first has criteria written for the inp
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
-from typing import Annotated
+from dataclasses import asdict, dataclass, field
+from typing import Annotated, Any
 
 from pydantic import BaseModel, ConfigDict, Field
 
 from textevolve.engine.local import gather_bounded
 from textevolve.errors import BudgetError, FatalModelError, ModelError
 from textevolve.evaluation import Case, EvaluationResult, Failure
+from textevolve.judges.backward import Surprise, read_backward
 from textevolve.judges.exam import Exam, Judgement, Options, example_turns, failure_of, prompt
 from textevolve.llm.choices import probability
 from textevolve.llm.model import Message, Model, Request
@@ -55,7 +56,7 @@ class Probe:
         except (ModelError, BudgetError) as error:
             return exam.judgement([failure_of(error)] * len(case.candidates))
         questions = self.questions[:1] if self.options.examples else self.questions
-        return exam.judgement(await _probe_all(exam, questions, reference))
+        return exam.judgement(await _examine(exam, questions, reference))
 
 
 @dataclass(frozen=True)
@@ -79,7 +80,7 @@ class Checklist:
         except (ModelError, BudgetError) as error:
             return exam.judgement([failure_of(error)] * len(case.candidates))
         questions = [f"Is this true of the response: {text}" for text in criteria]
-        outcomes = await _probe_all(exam, questions, reference)
+        outcomes = await _examine(exam, questions, reference)
         return exam.judgement(outcomes, criteria=criteria)
 
 
@@ -103,12 +104,33 @@ async def _write_criteria(exam: Exam) -> tuple[str, ...]:
     return tuple(dict.fromkeys(text.strip() for text in answer.value.criteria))
 
 
-async def _probe_all(
+async def _examine(
     exam: Exam, questions: Sequence[str], reference: str
 ) -> list[EvaluationResult | Failure]:
-    """The questions on one candidate follow each other, so that they share its prefix."""
+    """A result for each candidate: by the questions, and read backward where that is an option."""
+    probed = await _probe_all(exam, questions, reference)
+    read = await read_backward(exam) if exam.options.backward else [None] * len(probed)
+    threshold = exam.options.threshold
 
-    async def judge(candidate: int) -> EvaluationResult | Failure:
+    def conclude(
+        odds: list[float] | Failure, surprise: Surprise | Failure | None
+    ) -> EvaluationResult | Failure:
+        if isinstance(odds, Failure):
+            return odds
+        if isinstance(surprise, Failure):
+            return surprise
+        return _result(questions, odds, surprise, threshold)
+
+    return [conclude(*pair) for pair in zip(probed, read, strict=True)]
+
+
+async def _probe_all(
+    exam: Exam, questions: Sequence[str], reference: str
+) -> list[list[float] | Failure]:
+    """The log-odds of each question on each candidate. The questions on one candidate follow each
+    other, so that they share its prefix."""
+
+    async def judge(candidate: int) -> list[float] | Failure:
         shown = prompt("one").render(
             instruction=exam.instruction, reference=reference, response=exam.responses[candidate]
         )
@@ -122,20 +144,24 @@ async def _probe_all(
             raise
         except (ModelError, BudgetError) as error:
             return failure_of(error)
-        return _result(questions, odds, exam.options.threshold)
+        return odds
 
     return await gather_bounded(
         [lambda j=j: judge(j) for j in range(len(exam.responses))], exam.options.side_by_side
     )
 
 
-def _result(questions: Sequence[str], odds: Sequence[float], threshold: float) -> EvaluationResult:
-    mean = sum(odds) / len(odds)
-    score = probability(mean)
+def _result(
+    questions: Sequence[str], odds: Sequence[float], surprise: Surprise | None, threshold: float
+) -> EvaluationResult:
+    total = sum(odds) / len(odds) + (surprise.log_odds if surprise else 0.0)
+    score = probability(total)
     answers = dict(zip(questions, odds, strict=True))
+    lines = [f"{text} {probability(v):.0%} yes" for text, v in answers.items()]
+    metadata: dict[str, Any] = {"log_odds": total, "answers": answers}
+    if surprise:
+        lines.append(surprise.feedback)
+        metadata["surprise"] = asdict(surprise)
     return EvaluationResult(
-        score=score,
-        passed=score >= threshold,
-        feedback="\n".join(f"{text} {probability(v):.0%} yes" for text, v in answers.items()),
-        metadata={"log_odds": mean, "answers": answers},
+        score=score, passed=score >= threshold, feedback="\n".join(lines), metadata=metadata
     )

@@ -64,7 +64,7 @@ def _prepare(case: Case, spec: EvaluatorSpec, *, longest: bool) -> Iterator[tupl
     """What is asked of an input alone: for each call, the characters of its prompt and the tokens
     of its answer."""
     input, written = len(case.input) + FENCE, _written(longest=longest)
-    if spec.name == "backward":
+    if spec.backward:
         yield len(prompt("backward").render(response="")) + FENCE, _read_back(case)
     if spec.reference:
         yield len(prompt("answer").render(instruction="")) + input, written
@@ -79,9 +79,10 @@ def _ask(case: Case, spec: EvaluatorSpec, *, longest: bool) -> Iterator[tuple[in
     own = _written(longest=longest) * CHARACTERS_A_TOKEN if spec.reference else 0
     shown = _rules(spec) + len(case.input) + FENCE + own
     texts = [len(text) + FENCE for text in case.candidates]
-    if spec.name == "backward":
+    if spec.backward:
         bare = len(prompt("backward").render(response=""))
         yield from ((bare + text, _read_back(case)) for text in texts)
+    if spec.name == "backward":
         return
     if spec.name == "pairwise":
         bare = len(prompt("two").render(instruction="", reference="", first="", second=""))
