@@ -13,7 +13,9 @@ from textevolve.errors import InputError
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
+    from textevolve.debate.profile import Profile
     from textevolve.evaluation import Case
+    from textevolve.evaluators import EvaluatorSpec
     from textevolve.runs.spec import RunSpec
     from textevolve.settings import Settings
 
@@ -34,6 +36,15 @@ def evaluate(
     ] = None,
     profile: Annotated[
         str | None, typer.Option("--profile", "-p", help="A shipped profile, or a YAML file.")
+    ] = None,
+    judge: Annotated[
+        str | None,
+        typer.Option(
+            "--judge",
+            "-j",
+            help="Any judge in place of the profile's debate: probe+backward, pairwise+rules, "
+            "jury:general, ...",
+        ),
     ] = None,
     model: Annotated[
         str | None, typer.Option("--model", "-m", help="Such as openai/gpt-5-mini, local/NAME.")
@@ -99,8 +110,10 @@ def evaluate(
     score; 130 interrupted (the run can be resumed).
     """
     from textevolve.api.evaluation import specify
+    from textevolve.cli import judging
     from textevolve.cli.execution import check_output, execute
     from textevolve.engine import sync
+    from textevolve.evaluators import read_profile
     from textevolve.rows import SUFFIXES
     from textevolve.runs.intake import read_cases
     from textevolve.runs.work import begin
@@ -126,11 +139,24 @@ def evaluate(
         "seed": seed,
         "convergence": convergence,
     }
-    check_output(output)
     limits = Limits(max_cost, max_tokens, max_calls)
     settings, _ = read_settings({"model": model, "store": store, "concurrency": concurrency})
-    spec = sync.run(specify(settings, profile, model, options.given(parameters)))
     batch = len(texts) == 1 and (texts[0] == "-" or Path(texts[0]).suffix.lower() in SUFFIXES)
+    source = texts[0] if batch else "command line"
+    base: str | Profile | None = profile
+    if judge is not None:
+        chosen = _choose_judge(judge, profile)
+        if not chosen.is_debate:
+            own = {"seed": parameters.pop("seed"), "threshold": parameters.pop("threshold")}
+            judging.refuse_debate_options(judge, {**parameters, "resume": resume})
+            judging.check_output(output)
+            cases = read_cases(texts[0]) if batch else [_read_case(texts)]
+            cases = judging.with_parameters(cases, options.given(own))
+            asked = judging.Asked(judge, model, name or "", source, output, as_json, dry_run)
+            raise typer.Exit(judging.evaluate(cases, asked, settings, limits))
+        base, model = read_profile(chosen), chosen.model or model
+    check_output(output)
+    spec = sync.run(specify(settings, base, model, options.given(parameters)))
     cases = read_cases(texts[0]) if batch else [_read_case(texts)]
     if dry_run:
         _show_estimate(spec, cases, settings, as_json)
@@ -141,10 +167,18 @@ def evaluate(
             spec,
             cases,
             name=name or "",
-            source=texts[0] if batch else "command line",
+            source=source,
             resume=resume,
         )
         raise typer.Exit(execute(opened, run, settings, limits, output=output, as_json=as_json))
+
+
+def _choose_judge(judge: str, profile: str | None) -> EvaluatorSpec:
+    from textevolve.evaluators import parse_evaluator
+
+    if profile is not None:
+        raise InputError("--judge and --profile both say who judges: write --judge debate:PROFILE")
+    return parse_evaluator(judge)
 
 
 def _read_case(texts: list[str]) -> Case:

@@ -121,9 +121,7 @@ def open_results(
     The file appears when the block is left without an error.
     """
     chosen = choose_format(path, format)
-    if chosen == "parquet":
-        _import_pyarrow()
-    with open_target(path, binary=chosen == "parquet") as target:
+    with _open_checked(path, chosen) as target:
         if chosen == "jsonl":
             yield lambda result: _write_lines(result, target, turns)
             return
@@ -142,6 +140,30 @@ def open_results(
             rows = (json.loads(line) for line in staged)
             typed = {**columns, **dict.fromkeys(names, float)}
             (_write_csv if chosen == "csv" else _write_parquet)(rows, typed, target)
+
+
+@contextmanager
+def open_rows(path: str | Path, columns: Mapping[str, type]) -> Generator[Callable[[Row], None]]:
+    """As `open_results`, for rows of any kind: yields a function that takes each. `columns` are
+    those of CSV and Parquet; JSONL holds the rows whole."""
+    chosen = choose_format(path)
+    with _open_checked(path, chosen) as target:
+        if chosen == "jsonl":
+            yield lambda row: _write_line(json.dumps(row), target)
+            return
+        with tempfile.TemporaryFile("w+", encoding="utf-8", dir=_folder(path)) as staged:
+            yield lambda row: print(json.dumps(row, ensure_ascii=True), file=staged)
+            staged.seek(0)
+            rows = (json.loads(line) for line in staged)
+            (_write_csv if chosen == "csv" else _write_parquet)(rows, columns, target)
+
+
+@contextmanager
+def _open_checked(path: str | Path, chosen: Format) -> Generator[IO[bytes]]:
+    if chosen == "parquet":
+        _import_pyarrow()
+    with open_target(path, binary=chosen == "parquet") as target:
+        yield target
 
 
 def choose_format(path: str | Path, format: str | None = None) -> Format:
@@ -170,13 +192,13 @@ def case_rows(result: DebateResult) -> Iterator[Row]:
     candidates = result.case.candidates
     case: Row = {
         "index": result.index,
-        "id": _text(result.case.id),
+        "id": write_text(result.case.id),
         "coverage": figures["coverage"],
         "rounds": figures["rounds"],
         "stopped": result.stopped,
         "certainty": figures["certainty"],
         "status": figures["status"],
-        "reason": _text(wording.reason(result)) or None,
+        "reason": write_text(wording.reason(result)) or None,
         "winner_changes": figures["winner_changes"] if result.scored else None,
         "case_calls": figures["calls"],
         "case_tokens": figures["tokens"],
@@ -188,7 +210,7 @@ def case_rows(result: DebateResult) -> Iterator[Row]:
         yield {
             **case,
             "candidate": j + 1,
-            "text": _text(text),
+            "text": write_text(text),
             "score": figures["scores"][j],
             "s_norm": figures["s_norm"][j],
             "probability": figures["probabilities"][j],
@@ -196,7 +218,7 @@ def case_rows(result: DebateResult) -> Iterator[Row]:
             "best": j == result.best if result.scored else None,
             "spread": figures["spread"][j] if figures["spread"] else None,
             "round_one_s_norm": figures["round_one"][j],
-            "feedback": _text(str(result.feedback[j])) or None,
+            "feedback": write_text(str(result.feedback[j])) or None,
             **{COMPONENT + name: value for name, value in components.items()},
         }
     if not candidates:
@@ -212,14 +234,14 @@ def turn_rows(result: DebateResult) -> Iterator[Row]:
 def _rows_of_turn(result: DebateResult, turn: Turn) -> Iterator[Row]:
     whole: Row = {
         "index": result.index,
-        "id": _text(result.case.id),
+        "id": write_text(result.case.id),
         "round": turn.round + 1,
         "agent": result.agents[turn.agent],
-        "model": _text(turn.model),
-        "argument": _text(turn.argument) or None,
+        "model": write_text(turn.model),
+        "argument": write_text(turn.argument) or None,
         "rung": turn.rung,
         "status": turn.failure.kind if turn.failure else "scored",
-        "reason": _text(turn.failure.reason) if turn.failure else None,
+        "reason": write_text(turn.failure.reason) if turn.failure else None,
         "turn_calls": turn.usage.calls,
         "turn_tokens": turn.usage.tokens,
         "turn_cost": turn.usage.cost,
@@ -238,14 +260,14 @@ def _rows_of_turn(result: DebateResult, turn: Turn) -> Iterator[Row]:
             "label": result.labels[j] if result.labels else None,
             "place": turn.order.index(j) + 1 if j in turn.order else None,
             "weighted": weighted[j],
-            "strengths": _text(points.strengths) if points else None,
-            "weaknesses": _text(points.weaknesses) if points else None,
-            "instructions": _text(points.instructions) if points else None,
+            "strengths": write_text(points.strengths) if points else None,
+            "weaknesses": write_text(points.weaknesses) if points else None,
+            "instructions": write_text(points.instructions) if points else None,
             **{COMPONENT + name: s for name, s in zip(result.components, row, strict=False)},
         }
 
 
-def _text(text: str) -> str:
+def write_text(text: str) -> str:
     """Half surrogate pairs, which no file format can hold, are written out."""
     return text.encode("utf-8", "backslashreplace").decode()
 
@@ -253,7 +275,11 @@ def _text(text: str) -> str:
 def _write_lines(result: DebateResult, target: IO[bytes], turns: bool) -> None:
     lines = (json.dumps(row) for row in turn_rows(result)) if turns else (result.to_json(),)
     for line in lines:
-        target.write(line.encode() + b"\n")
+        _write_line(line, target)
+
+
+def _write_line(line: str, target: IO[bytes]) -> None:
+    target.write(line.encode() + b"\n")
 
 
 def _write_csv(rows: Iterable[Row], columns: Mapping[str, type], target: IO[bytes]) -> None:

@@ -130,7 +130,7 @@ def _command(kind: str) -> str:
     """Which command makes runs of this kind that are not debates."""
     if kind == "profile":
         return "profile generate"
-    own = ("optimize", "calibrate", "innovate", "guide", "memory-eval")
+    own = ("evaluate", "optimize", "calibrate", "innovate", "guide", "memory-eval")
     return kind if kind in own else f"bench {kind}"
 
 

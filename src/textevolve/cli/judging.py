@@ -1,0 +1,164 @@
+"""`textevolve evaluate --judge`: cases before a judge that is not a debate.
+
+Debates are drawn and written by `execution.py`.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import ExitStack, closing
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+from textevolve.cli import PARTLY, say
+from textevolve.errors import InputError
+
+if TYPE_CHECKING:
+    from textevolve.cli.display import BatchProgress
+    from textevolve.evaluation import Case
+    from textevolve.judges.judged import Judged
+    from textevolve.settings import Settings
+    from textevolve.store.repository import Store
+    from textevolve.store.runs import RunRecord
+    from textevolve.wiring import Limits
+
+REASONS_SHOWN = 5
+
+
+def refuse_debate_options(judge: str, options: Mapping[str, object]) -> None:
+    """Raises InputError where an option is given that such a judge cannot follow."""
+    given = [name for name, value in options.items() if value is not None]
+    if given:
+        option = "--" + given[0].replace("_", "-")
+        raise InputError(
+            f"{option} is an option of debates, and the judge '{judge}' is none: leave it out; a"
+            " judge's own options stand in its name, such as probe+rules"
+        )
+
+
+def check_output(output: str | None) -> None:
+    """Raises InputError where no judgements can be written under this name's ending."""
+    from textevolve.export.tables import choose_format
+
+    if output is not None and output.lower().endswith(".html"):
+        raise InputError(f"{output}: pages are there for debates; write .jsonl, .csv or .parquet")
+    if output is not None:
+        choose_format(output)
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """What the command line says beside the cases."""
+
+    judge: str
+    model: str | None
+    name: str
+    source: str
+    output: str | None
+    as_json: bool
+    dry_run: bool
+
+
+def with_parameters(cases: Iterable[Case], given: Mapping[str, Any]) -> Iterable[Case]:
+    """The cases with parameters that hold where a case has none of its own."""
+    for case in cases:
+        yield replace(case, parameters={**given, **case.parameters}) if given else case
+
+
+def evaluate(cases: Iterable[Case], asked: Asked, settings: Settings, limits: Limits) -> int:
+    """Judge what is missing, or say what it may take, and return the exit code."""
+    from textevolve.cli import measuring
+    from textevolve.engine import sync
+    from textevolve.runs.work import take_in
+    from textevolve.store.repository import open_store
+
+    spec = sync.run(measuring.specify(settings, "evaluate", [asked.judge], asked.model, {}))
+    if asked.dry_run:
+        measuring.show_estimate(spec, list(cases), settings, as_json=asked.as_json)
+        return 0
+    with open_store(settings.store) as store:
+        run = take_in(store, spec, cases, name=asked.name, source=asked.source)
+        return _execute(store, run, asked, settings, limits)
+
+
+def _execute(store: Store, run: RunRecord, asked: Asked, settings: Settings, limits: Limits) -> int:
+    from textevolve.cli.display import BatchProgress
+    from textevolve.cli.execution import calm_collector, fetch_weights
+    from textevolve.engine import sync
+    from textevolve.export.wording import count
+    from textevolve.runs.judged import do_judging
+    from textevolve.runs.spec import MeasurementSpec
+
+    spec = MeasurementSpec.model_validate(run.spec)
+    calm_collector()
+    fetch_weights(spec, run, settings)
+    quiet = asked.as_json or asked.output == "-"
+    if not quiet:
+        why = f" ({spec.why})" if spec.why else ""
+        cases = count(run.n_cases or 0, "case")
+        say(f"run {run.id}: {cases}, {spec.judges[0]}; {spec.model}{why}")
+    ended = _Ended()
+    try:
+        with ExitStack() as stack:
+            progress = stack.enter_context(BatchProgress(run.n_cases))
+            show = _choose_showing(stack, asked, many=run.n_cases != 1)
+            results = do_judging(store, run, settings, limits, progress)
+            for judged in stack.enter_context(closing(sync.iterate(results))):
+                ended.count(judged, progress)
+                show(judged)
+    except KeyboardInterrupt:
+        from textevolve.cli.measuring import stopped
+
+        return stopped()
+    if not quiet:
+        say(f"kept as run {run.id} in {store.path}; the same command shows it again")
+    return ended.tell(asked.output)
+
+
+def _choose_showing(stack: ExitStack, asked: Asked, *, many: bool) -> Callable[[Judged], None]:
+    from textevolve.export.judged import case_record, open_judged
+
+    if asked.output is not None:
+        return stack.enter_context(open_judged(asked.output))
+    if asked.as_json:
+        return lambda judged: print(json.dumps(case_record(judged)), flush=True)
+    from textevolve.cli.judged_tables import print_case, print_line
+
+    return print_line if many else print_case
+
+
+class _Ended:
+    """How many cases have ended in which way, and why the first that failed have no score."""
+
+    def __init__(self) -> None:
+        self.failed = self.skipped = 0
+        self.reasons: list[str] = []
+
+    def count(self, judged: Judged, progress: BatchProgress) -> None:
+        from textevolve.export.wording import shorten
+
+        failure = judged.failure
+        progress.count(failure.kind if failure else "scored")
+        if failure is None:
+            return
+        if failure.kind == "skipped":
+            self.skipped += 1
+            return
+        self.failed += 1
+        if self.failed <= REASONS_SHOWN:
+            name = shorten(judged.case.id, 40)
+            self.reasons.append(f"case {name} lacks a score: {shorten(failure.reason, 300)}")
+
+    def tell(self, output: str | None) -> int:
+        from textevolve.cli.measuring import go_on
+
+        for line in self.reasons:
+            say(line)
+        if self.failed > len(self.reasons):
+            say(f"{self.failed - len(self.reasons)} more cases lack a score")
+        if output not in (None, "-"):
+            say(f"results written to {output}")
+        if self.skipped:
+            say(f"{self.skipped} cases were not judged within the limits. {go_on()}")
+        return PARTLY if self.failed or self.skipped else 0

@@ -1,0 +1,62 @@
+"""Judging cases by any judge that is not a debate, as a run: kept, resumed, never asked twice.
+
+A debate has more to tell than scores, and runs of its own: `work.py`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator
+
+from textevolve.engine.local import stream
+from textevolve.errors import BudgetError, FatalModelError, InputError, ModelError
+from textevolve.evaluation import Case, Evaluator, Failure
+from textevolve.events import Listener, silence
+from textevolve.judges.judged import Judged
+from textevolve.runs.measurement import cases_in_flight, open_judges
+from textevolve.runs.spec import MeasurementSpec
+from textevolve.settings import Settings
+from textevolve.store.repository import Store
+from textevolve.store.runs import RunRecord
+from textevolve.wiring import Limits
+
+
+async def do_judging(
+    store: Store,
+    run: RunRecord,
+    settings: Settings,
+    limits: Limits = Limits(),
+    listener: Listener = silence,
+) -> AsyncGenerator[Judged]:
+    """The run's cases in order, each as soon as it and those before it are judged. A case that
+    cannot be judged fails alone.
+
+    Raises:
+        FatalModelError: no call can succeed; what was answered is kept.
+        StoreError: the journal cannot be written, or another process works on this run.
+    """
+    spec = MeasurementSpec.model_validate(run.spec)
+    complete = True
+    async with open_judges(store, run, settings, limits, listener) as judges:
+        (judge,) = judges.values()
+        cases = enumerate(store.iterate_cases(run.id))
+        in_flight = cases_in_flight(spec, settings)
+        results = stream(cases, lambda numbered: _judge(judge, *numbered), in_flight, ordered=True)
+        try:
+            async for judged in results:
+                complete = complete and not (judged.failure and judged.failure.kind == "skipped")
+                yield judged
+        finally:
+            await results.aclose()
+        if complete:
+            store.finish_run(run.id, "finished")
+
+
+async def _judge(judge: Evaluator, index: int, case: Case) -> Judged:
+    try:
+        made = await judge(case)
+    except FatalModelError:
+        raise
+    except (ModelError, BudgetError, InputError) as error:
+        failure = Failure("skipped" if isinstance(error, BudgetError) else "failed", str(error))
+        return Judged(case, index, (failure,) * max(1, len(case.candidates)))
+    return Judged(case, index, tuple(made.result), made.usage)

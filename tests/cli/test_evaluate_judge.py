@@ -1,0 +1,175 @@
+"""`textevolve evaluate --judge`: any judge over candidates, on the scripted server."""
+
+import csv
+import json
+import signal
+import time
+
+import pytest
+
+from textevolve.llm.testing import Answer, Fault, ScriptedServer, misbehave
+
+INPUT, GOOD, BAD = "Why are there tides?", "The moon pulls the sea.", "I like cheese."
+CASE = ("evaluate", INPUT, BAD, GOOD)
+
+
+def fair(body, _number=0):
+    said = body["messages"][-1]["content"]
+    return Answer(yes=0.9 if GOOD in said else 0.2) if body.get("max_tokens") == 1 else None
+
+
+@pytest.fixture
+def fairly(server):
+    server.script = fair
+    return server
+
+
+@pytest.fixture
+def cases(home):
+    rows = [
+        {"id": "good", "input": INPUT, "candidates": [BAD, GOOD]},
+        {"id": "tied", "input": INPUT, "candidates": [BAD, BAD + " Yes."]},
+        {"id": "blank", "input": " ", "candidates": [GOOD]},
+    ]
+    (home / "cases.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return "cases.jsonl"
+
+
+def test_a_case_is_judged_shown_and_kept(cli, fairly, model):
+    ended = cli(*CASE, "--judge", "probe", "-m", model)
+    assert ended.code == 0
+    assert "best: B" in ended.out
+    assert "Does the response follow the instruction? 90% yes" in " ".join(ended.out.split())
+    assert "kept as run" in ended.err
+    calls = fairly.calls
+    assert calls == 8
+    again = cli(*CASE, "--judge", "probe", "-m", model)
+    assert again.out == ended.out
+    assert fairly.calls == calls
+
+
+def test_a_batch_is_a_line_a_case_and_one_that_fails_fails_alone(cli, fairly, model, cases):
+    ended = cli("evaluate", cases, "--judge", "probe", "-m", model)
+    assert ended.code == 3
+    good, tied, blank = ended.out.splitlines()
+    assert good.startswith("good  best: B")
+    assert "a tie" in tied
+    assert "not all have a score" in blank
+    assert "case blank lacks a score: the input is blank" in ended.err
+
+
+def test_json_lines_and_csv_say_the_same(home, cli, fairly, model, cases):
+    rows = cli("evaluate", cases, "--judge", "probe", "-m", model, "--json").rows
+    assert [row["best"] for row in rows] == [1, None, None]
+    assert [row["status"] for row in rows] == ["scored", "scored", "failed"]
+    assert rows[0]["usage"]["calls"] == 8
+    assert cli("evaluate", cases, "--judge", "probe", "-m", model, "-o", "a.csv").code == 3
+    with (home / "a.csv").open(newline="") as file:
+        table = list(csv.DictReader(file))
+    assert [row["id"] for row in table] == ["good", "good", "tied", "tied", "blank"]
+    for row, candidate in zip(table, (c for r in rows for c in r["candidates"]), strict=True):
+        assert row["text"] == candidate["text"]
+        assert row["score"] == ("" if candidate["score"] is None else str(candidate["score"]))
+    assert [row["best"] for row in table[:2]] == ["false", "true"]
+    assert table[-1]["reason"] == "the input is blank"
+    assert cli("evaluate", cases, "--judge", "probe", "-m", model, "-o", "a.jsonl").code == 3
+    written = [json.loads(line) for line in (home / "a.jsonl").read_text().splitlines()]
+    assert written == rows
+
+
+def test_a_question_that_gets_no_answer_is_a_reason_and_no_score(cli, server, model):
+    def script(body, number):
+        said = body["messages"][-1]["content"]
+        return misbehave(Fault.EMPTY) if BAD in said else fair(body, number)
+
+    server.script = script
+    ended = cli(*CASE, "--judge", "probe", "-m", model, "--json")
+    (row,) = ended.rows
+    assert ended.code == 3
+    assert [c["score"] is None for c in row["candidates"]] == [True, False]
+    assert row["best"] is None
+    assert "empty" in row["candidates"][0]["reason"]
+
+
+def test_a_judge_that_debates_is_a_debate(cli, model):
+    ended = cli(*CASE, "--judge", "jury:general+readout=stated", "-m", model, "--json")
+    (row,) = ended.rows
+    assert ended.code == 0
+    assert len(row["turns"]) == 3
+    assert {turn["round"] for turn in row["turns"]} == {0}
+
+
+def test_seed_and_threshold_hold_for_a_judge_too(cli, fairly, model):
+    low = cli(*CASE, "--judge", "probe", "-m", model, "--threshold", 0.1, "--json")
+    high = cli(*CASE, "--judge", "probe", "-m", model, "--threshold", 0.95, "--json")
+    passed = [[c["passed"] for c in ended.rows[0]["candidates"]] for ended in (low, high)]
+    assert passed == [[True, True], [False, False]]
+    asked = fairly.calls
+    cli(*CASE, "--judge", "probe", "-m", model, "--seed", 7)
+    assert fairly.calls == 2 * asked
+
+
+@pytest.mark.parametrize(
+    ("options", "reason"),
+    [
+        (("--judge", "prob"), "did you mean 'probe'"),
+        (("--judge", "probe", "--rounds", 2), "--rounds is an option of debates"),
+        (("--judge", "probe", "--history-rounds", 2), "--history-rounds is an option of debates"),
+        (("--judge", "probe", "--resume", "x"), "--resume is an option of debates"),
+        (("--judge", "probe", "--profile", "code"), "write --judge debate:PROFILE"),
+        (("--judge", "probe", "-o", "a.html"), "pages are there for debates"),
+        (("--judge", "probe", "-o", "a.xyz"), "results are written as"),
+        (("--judge", "backward+rules"), "no option 'rules'"),
+        (("--judge", "probe+rounds=2"), "no parameter 'rounds'"),
+    ],
+)
+def test_bad_input_is_one_line(cli, server, model, options, reason):
+    ended = cli(*CASE, "-m", model, *options)
+    assert (ended.code, ended.out, server.calls) == (2, "", 0)
+    assert reason in ended.err
+    assert ended.err.splitlines()[-1].startswith("error: ")
+
+
+def test_what_it_may_take_is_said_beforehand(cli, server, model, cases):
+    said = cli("evaluate", cases, "--judge", "pairwise", "-m", model, "--dry-run")
+    assert (said.code, server.calls) == (0, 0)
+    assert "4 to 4 calls" in said.out
+
+
+def test_a_limit_leaves_the_rest_for_the_next_time(cli, fairly, model, cases):
+    ended = cli("evaluate", cases, "--judge", "probe", "-m", model, "--max-calls", 8)
+    assert ended.code == 3
+    assert "not judged within the limits. Go on with the same command" in ended.err
+    assert fairly.calls == 8
+    cli("evaluate", cases, "--judge", "probe", "-m", model)
+    assert fairly.calls == 16
+
+
+def test_an_interrupt_keeps_every_answer_and_says_how_to_go_on(spawn, home):
+    rows = [{"input": f"Question {n}?", "candidates": [BAD, GOOD]} for n in range(30)]
+    (home / "many.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    with ScriptedServer(fair, latency=0.1) as server:
+        command = ("evaluate", "many.jsonl", "--judge", "probe", "-m", f"{server.url}#x")
+        process = spawn(*command, "--concurrency", 2, "--json")
+        while server.calls < 40:
+            assert process.poll() is None
+            time.sleep(0.01)
+        process.send_signal(signal.SIGINT)
+        _, err = process.communicate()
+        assert process.returncode == 130
+        assert "Traceback" not in err
+        assert "Go on with the same command: textevolve evaluate" in err
+        again = spawn(*command, "--json")
+        out, _ = again.communicate()
+        assert len(out.splitlines()) == 30
+        assert server.stats()["distinct"] == 240
+
+
+def test_runs_say_what_made_them(cli, fairly, model):
+    cli(*CASE, "--judge", "probe", "-m", model)
+    listed = cli("runs", "list")
+    assert "evaluate" in listed.out
+    run = next(word for word in listed.out.split() if word.startswith("20"))
+    shown = cli("runs", "show", run)
+    assert shown.code == 2
+    assert "give its textevolve evaluate command again" in shown.err
