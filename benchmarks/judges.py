@@ -1,7 +1,8 @@
 """Which judge agrees with people on LLMBar, alone and at equal tokens: the table of docs/judges.md.
 
     python benchmarks/judges.py DATA/natural.json DATA/neighbor.json [--half report]
-        [--judges probe pairwise ...] [--limit 40] [--equal-tokens] [--no-ask] [--json FILE]
+        [--judges probe pairwise ...] [--limit 40] [--orders given] [--equal-tokens] [--no-ask]
+        [--json FILE]
 
 Every call is journaled (`--store`), so it can be stopped at any time and started again; hours are
 fine in the background. `--no-ask` prints the figures of what has been asked so far. Judges come one
@@ -26,9 +27,10 @@ from dataclasses import replace
 from itertools import chain, zip_longest
 from pathlib import Path
 
+from textevolve.bench.ablation import first_round
 from textevolve.bench.agreement import AgreementSummary, summarise, to_json
 from textevolve.bench.items import Item, load_items
-from textevolve.bench.verdicts import Verdict
+from textevolve.bench.verdicts import Verdict, View
 from textevolve.runs.agreement import Plan, as_cases, count_samples, measure_agreement
 from textevolve.runs.spec import specify_measurement
 from textevolve.runs.work import take_in
@@ -40,12 +42,16 @@ JUDGES = (
     "probe",
     "probe+examples",
     "probe+rules",
+    "backward",
+    "probe+backward",
     "pairwise",
     "pairwise+rules",
     "reference",
+    "reference+backward",
     "checklist",
+    "checklist+backward",
     "jury:general+readout=alone+argue=false",
-    "single",
+    "single+readout=stated",
     "single+readout=expected",
     "jury:general+readout=probe",
     "escalation:general+readout=probe",
@@ -76,12 +82,18 @@ async def ask(
     model: str,
     limits: Limits,
     samples: int = 1,
+    orders: str = "both",
 ) -> list[Verdict]:
-    """All verdicts of one judge; what the journal holds is not asked again."""
+    """All verdicts of one judge; what the journal holds is not asked again. Of a debate of several
+    rounds, those of its first one too, as of a judge of their own."""
     spec = specify_measurement("agreement", [judge], model, {"samples": samples})
     run = take_in(store, spec, as_cases(items), source="benchmarks/judges.py")
     began = time.monotonic()
-    found = await measure_agreement(store, run, items, Plan(samples=samples), settings, limits)
+    views: dict[str, View] = {}
+    if judge.startswith("debate"):
+        views[f"{judge}, first round"] = (judge, first_round)
+    plan = Plan(orders, samples, views=views)
+    found = await measure_agreement(store, run, items, plan, settings, limits)
     seconds = time.monotonic() - began
     print(f"{judge}: {len(found.verdicts)} verdicts, {seconds:,.0f} s", file=sys.stderr, flush=True)
     return list(found.verdicts)
@@ -119,6 +131,7 @@ async def main() -> tuple[str | None, AgreementSummary | None]:
     parser.add_argument("--judges", nargs="+", default=list(JUDGES))
     parser.add_argument("--model", default="local/qwen2.5-coder-1.5b")
     parser.add_argument("--limit", type=int, help="items of each file")
+    parser.add_argument("--orders", choices=["both", "given"], default="both")
     parser.add_argument("--equal-tokens", action="store_true")
     parser.add_argument("--no-ask", action="store_true", help="figures of what is there")
     parser.add_argument("--store", help="the file that keeps runs")
@@ -135,7 +148,9 @@ async def main() -> tuple[str | None, AgreementSummary | None]:
     summary: AgreementSummary | None = None
     with open_store(settings.store) as store:
         for judge in asked.judges:
-            verdicts += await ask(store, settings, judge, items, asked.model, limits)
+            verdicts += await ask(
+                store, settings, judge, items, asked.model, limits, orders=asked.orders
+            )
             summary = summarise(items, verdicts)
             show("once", summary, {})
         if asked.equal_tokens:
@@ -143,7 +158,9 @@ async def main() -> tuple[str | None, AgreementSummary | None]:
             more: list[Verdict] = []
             for judge in asked.judges:
                 times = samples[judge]
-                more += await ask(store, settings, judge, items, asked.model, limits, times)
+                more += await ask(
+                    store, settings, judge, items, asked.model, limits, times, asked.orders
+                )
             summary = summarise(items, more)
             show("at equal tokens", summary, samples)
     return asked.json, summary
