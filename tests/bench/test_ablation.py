@@ -83,6 +83,25 @@ def test_a_debate_that_changes_nothing_on_few_items_cannot_be_told():
     assert "a difference of 5 points takes about " in say_payoff(found, {})
 
 
+@pytest.mark.parametrize(
+    ("debate", "rival"),
+    [([0], [1]), ([0] * 2, [1] * 2), ([0.5] * 4, [1] * 4), (mixed(9, 1), [1] * 10)],
+)
+def test_a_few_items_without_a_gain_rule_out_none(debate, rival):
+    found = weigh(debate, rival)
+    assert found.answer == "cannot be told"
+    assert found.difference.interval.high > 0.05
+
+
+def test_items_of_one_question_show_nothing_about_others():
+    credits = mixed(100, 100)
+    items = [replace(item, group="one") for item in items_with(200)]
+    verdicts = verdicts_of("debate", credits) + verdicts_of("rival", credits)
+    found = gather_outcomes(items, verdicts)
+    weighed = weigh_debate(items, summarise(items, verdicts), found, "debate", ["rival"])
+    assert weighed.answer == "cannot be told"
+
+
 def test_a_debate_that_is_worse_does_not_pay():
     assert weigh(mixed(10, 30), [1] * 40).answer == "does not pay"
 

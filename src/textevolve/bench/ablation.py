@@ -39,7 +39,8 @@ Answer = Literal["pays", "does not pay", "cannot be told"]
 
 @dataclass(frozen=True, slots=True)
 class Payoff:
-    """A debate beside `rival`, on the `items` that both judged and people labelled.
+    """A debate beside `rival`, on the `items` that both judged and people labelled. `difference`
+    has a wider interval than the comparison where one of the two was never the better one.
 
     It pays where it is better (interval above 0 and p at most 5 %); it does not where a gain of
     `worth` or more is ruled out by the interval. Else it cannot be told, and `items_needed` is how
@@ -98,19 +99,17 @@ def weigh_debate(
     seen = summary.compare(debate, rival)
     if not seen.items:
         return None
+    credits = [vector([o.credit for o in outcomes[n].values()]) for n in (debate, rival)]
+    both = ~np.isnan(credits[0] + credits[1])
+    groups = [question_of(item) for item, kept in zip(items, both, strict=True) if kept]
     low, high = seen.difference.interval.low, seen.difference.interval.high
-    if math.isnan(low):  # no variation: they never differed, or always by as much
-        bound = wilson_interval(seen.better + seen.worse, seen.items)
-        never = seen.better + seen.worse == 0
-        low, high = (-bound.high, bound.high) if never else (seen.difference.value,) * 2
+    if math.isnan(low) or not (seen.better and seen.worse):
+        low, high = _bound_difference((credits[0] - credits[1])[both], len(set(groups)))
     answer: Answer = "cannot be told"
     if low > 0 and seen.permutation <= ALPHA:
         answer = "pays"
     elif high < worth:
         answer = "does not pay"
-    credits = [vector([o.credit for o in outcomes[n].values()]) for n in (debate, rival)]
-    both = ~np.isnan(credits[0] + credits[1])
-    groups = [question_of(item) for item, kept in zip(items, both, strict=True) if kept]
     size = max(abs(seen.difference.value), worth)
     single = once or summary
     spent = [single.judge(name).per_item.tokens for name in (debate, rival)]
@@ -129,6 +128,16 @@ def weigh_debate(
         items_needed=items_needed(*credits, size=size),
         tokens=spent[0] / spent[1] if spent[1] else math.nan,
     )
+
+
+def _bound_difference(difference: Array, questions: int) -> tuple[float, float]:
+    """Ends for the mean where nothing was lost, or nothing gained: drawing such items anew gives
+    no loss (or gain) either, however few they are. Each has Wilson's ends, questions as trials."""
+    gained, lost = (
+        wilson_interval(questions * float(np.maximum(part, 0).mean()), questions)
+        for part in (difference, -difference)
+    )
+    return gained.low - lost.high, gained.high - lost.low
 
 
 def _accuracy(credits: Array, groups: Groups, seed: int) -> Figure:
