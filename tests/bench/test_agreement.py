@@ -401,6 +401,16 @@ async def test_a_judge_without_any_verdict_has_no_figures():
     assert json.loads(json.dumps(data, allow_nan=False)) == data
 
 
+async def test_an_item_that_was_not_asked_about_makes_no_judge_cheaper():
+    def judge(case):
+        return BudgetError("the limit is reached") if case.id == "i1" else [1.0, 0.0]
+
+    found = await measure(pairs(1, 2), judge=judge)
+    assert found.judges[0].per_item.calls == 2
+    found = await measure(pairs(1, 2), judge=lambda case: BudgetError("the limit is reached"))
+    assert found.judges[0].per_item.calls == 0
+
+
 async def test_judges_that_ask_a_model():
     """Each kind takes the seeds of samples, and tells its calls and tokens."""
     names = ("probe", "pairwise", "jury+rounds=1")

@@ -80,6 +80,12 @@ def test_a_debate_without_a_verdict_is_left_out_and_one_decided_at_once_is_not()
     assert math.isnan(point.difference.value)
 
 
+def test_an_item_without_any_verdict_is_in_no_share():
+    debate = (*DEBATE[:5], NAN)
+    (point,) = coverage_risk_curve(CERTAINTY, FIRST, debate, *CALLS, thresholds=(0.8,))
+    assert (point.decided, point.share.value) == (3, 3 / 5)
+
+
 def test_the_curves_own_thresholds_lie_evenly_in_coverage():
     generator = np.random.default_rng(1)
     certainty = 1 - generator.exponential(0.1, 100)

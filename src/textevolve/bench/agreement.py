@@ -213,7 +213,7 @@ class _Measure:
         )
 
     def spending(self, usage: Usage) -> Spending:
-        asked = len({v.item for v in self.verdicts})
+        asked = len({v.item for v in self.verdicts if not v.failure or v.usage.calls}) or 1
         return Spending(
             calls=usage.calls / asked,
             tokens=usage.tokens / asked,

@@ -107,6 +107,7 @@ def coverage_risk_curve(
         raise InputError("certainty, credits and calls must have one entry for each item")
     if thresholds is None:
         thresholds = _quantiles(sure)
+    known = ~(np.isnan(ours) & np.isnan(theirs))
     points: list[Point] = []
     for threshold in sorted(set(map(float, thresholds)), reverse=True):
         at_once = sure >= threshold
@@ -117,9 +118,9 @@ def coverage_risk_curve(
             Point(
                 threshold=threshold,
                 decided=int(at_once.sum()),
-                share=_mean(at_once.astype(np.float64), groups, level, seed),
-                error=_mean(1 - ours[at_once], decided, level, seed),
-                accuracy=_mean(credits, groups, level, seed),
+                share=mean_figure(np.where(known, at_once, np.nan), groups, level, seed),
+                error=mean_figure(1 - ours[at_once], decided, level, seed),
+                accuracy=mean_figure(credits, groups, level, seed),
                 difference=Figure(
                     mean_present(credits - theirs),
                     difference_interval(credits, theirs, groups, level=level, seed=seed),
@@ -260,13 +261,15 @@ def _log_choose(trials: int) -> Array:
     return np.asarray(factorials[-1] - factorials - factorials[::-1])
 
 
-def _mean(values: Array, groups: Groups | None, level: float, seed: int) -> Figure:
+def mean_figure(
+    values: Numbers, groups: Groups | None, level: float = 0.95, seed: int = 0
+) -> Figure:
     """A share; where bootstrap draws do not differ, Wilson's interval with the groups as trials."""
     found = mean_interval(values, groups, level=level, seed=seed)
     value = mean_present(values)
     if np.isnan(found.low) and not np.isnan(value):
-        present = ~np.isnan(values)
-        trials = len(np.unique(group_numbers(groups, values.size)[present]))
+        present = ~np.isnan(vector(values))
+        trials = len(np.unique(group_numbers(groups, present.size)[present]))
         found = wilson_interval(value * trials, trials, level)
     return Figure(value, found)
 

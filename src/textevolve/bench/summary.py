@@ -56,8 +56,8 @@ class Part:
 
 @dataclass(frozen=True, slots=True)
 class Spending:
-    """For an item, on the average, all orders and samples together. `cost` in US dollars, None
-    where it is not known; `seconds` of the models' time."""
+    """For an item that was asked about, on the average, all orders and samples together. `cost` in
+    US dollars, None where it is not known; `seconds` of the models' time."""
 
     calls: float
     tokens: float

@@ -16,9 +16,10 @@ from textevolve.bench.escalation import (
     Point,
     calibrate_threshold,
     coverage_risk_curve,
+    mean_figure,
 )
 from textevolve.bench.items import Item, question_of
-from textevolve.bench.statistics import Figure, mean_interval, mean_present, top_credit
+from textevolve.bench.statistics import Figure, mean_present, top_credit
 from textevolve.debate.result import DebateResult
 from textevolve.engine.local import stream
 from textevolve.errors import BudgetError, FatalModelError, InputError, ModelError
@@ -171,8 +172,8 @@ def escalate(
     gap = [a - b for a, b in zip(first, whole, strict=True)]
     return Escalated(
         debated=tuple(debated),
-        first=Figure(mean_present(first), mean_interval(first, groups)),
-        debate=Figure(mean_present(whole), mean_interval(whole, groups)),
+        first=mean_figure(first, groups),
+        debate=mean_figure(whole, groups),
         difference=Figure(mean_present(gap), difference_interval(first, whole, groups)),
         curve=coverage_risk_curve(sure, first, whole, *calls, groups),
         calibration=calibration,
