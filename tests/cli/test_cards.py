@@ -296,6 +296,15 @@ def test_a_raw_rate_that_the_labels_refute_is_not_to_be_reported(home, cli):
     assert "do not report it as it is" in " ".join(shown.out.split())
 
 
+def test_a_missing_interval_leaves_room_for_what_the_rows_are(home, cli, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "80")
+    large = write_rows(home / "many.jsonl", hide(draw(1, 20, 0.5), "human"))
+    small = write_rows(home / "few.jsonl", [{"judged": True, "human": True}] * 3)
+    shown = cli("bench", "rate", large, small).out
+    assert "corrected (Rogan-Gladen)" in shown
+    assert "The rate cannot be corrected: the labels hold one class only" in " ".join(shown.split())
+
+
 def test_labels_may_leave_the_verdict_to_the_large_file(home, cli):
     rows = draw(3, 300, 0.5)
     large = write_rows(home / "many.jsonl", hide(rows, "human"))
@@ -307,11 +316,12 @@ def test_labels_may_leave_the_verdict_to_the_large_file(home, cli):
     assert (one["texts"], one["labelled"], one["moved"]) == (240, 60, 60)
 
 
-def test_the_results_of_evaluate_are_read_in_every_format(home, cli, model):
+@pytest.mark.parametrize("how", [("--rounds", 1), ("--judge", "probe")])
+def test_the_results_of_evaluate_are_read_in_every_format(home, cli, model, how):
     rows = [{"id": f"c{n}", "input": f"{n}?", "candidates": ["a", "b"]} for n in range(12)]
     write_rows(home / "cases.jsonl", rows)
     for suffix in ("jsonl", "csv", "parquet"):
-        cli("evaluate", "cases.jsonl", "-m", model, "-o", f"r.{suffix}", "--rounds", 1)
+        cli("evaluate", "cases.jsonl", "-m", model, "-o", f"r.{suffix}", *how)
     human = [
         {"id": f"c{n}", "candidate": j, "human": (n + j) % 2} for n in range(6) for j in (1, 2)
     ]

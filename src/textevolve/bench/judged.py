@@ -175,7 +175,20 @@ def _find_field(row: Row) -> str | None:
 
 
 def _is_result(row: Row) -> bool:
+    """Whether the row is a case with all its candidates."""
+    return _is_debate(row) or _is_judgement(row)
+
+
+def _is_debate(row: Row) -> bool:
     return isinstance(row.get("case"), Mapping) and isinstance(row.get("figures"), Mapping)
+
+
+def _is_judgement(row: Row) -> bool:
+    """Of a judge that is no debate, as `export.judged` writes it."""
+    listed: Any = row.get("candidates")
+    return isinstance(listed, list) and all(
+        isinstance(one, Mapping) for one in cast("list[Any]", listed)
+    )
 
 
 def _take(placed: Placed, name: str, *, labelled: bool) -> Iterator[_Text]:
@@ -195,11 +208,15 @@ def _take(placed: Placed, name: str, *, labelled: bool) -> Iterator[_Text]:
         )
     if name not in FIGURES:
         raise InputError(f"{where}: a result has no '{name}'; there are: {', '.join(FIGURES)}")
-    case, figures = cast(Row, row["case"]), cast(Row, row["figures"])
-    verdicts: Any = figures.get(FIGURES[name])
+    if _is_debate(row):
+        id: Any = cast(Row, row["case"]).get("id")
+        verdicts: Any = cast(Row, row["figures"]).get(FIGURES[name])
+    else:
+        id = row.get("id")
+        verdicts = [one.get(name) for one in cast("list[Row]", row["candidates"])]
     if not isinstance(verdicts, list):
         raise InputError(f"{where}: not a result of textevolve evaluate: no '{FIGURES[name]}'")
-    id = str(case.get("id") or row.get("index", ""))
+    id = str(id or row.get("index", ""))
     for number, verdict in enumerate(cast("list[Any]", verdicts), 1):
         yield _Text(where, (id, number), _take_verdict({name: verdict}, name, where))
 

@@ -55,8 +55,8 @@ def _shown(value: float, is_rate: bool) -> str:
 
 
 def _ends(interval: Interval, is_rate: bool) -> str:
-    if math.isnan(interval.low):
-        return f"none: {interval.reason}" if interval.reason else "–"
+    if math.isnan(interval.low):  # why is said below
+        return "–"
     if is_rate:
         return f"{interval.low * 100:.1f} to {interval.high * 100:.1f} %"
     return f"{interval.low:.3f} to {interval.high:.3f}"
