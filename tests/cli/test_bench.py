@@ -114,6 +114,38 @@ def test_a_table_fits_a_hundred_columns(cli, knows, model, items, monkeypatch):
     assert max(map(len, ended.out.splitlines())) <= 100
 
 
+@pytest.mark.parametrize(
+    ("kind", "last"),
+    [
+        (("agreement", "--judge", "probe", "--judge", "pairwise"), "needed"),
+        (("escalation",), "calls"),
+    ],
+)
+def test_no_column_is_lost_in_a_narrow_terminal(cli, knows, model, items, monkeypatch, kind, last):
+    monkeypatch.setenv("COLUMNS", "50")
+    ended = cli("bench", kind[0], items, "-m", model, *kind[1:])
+    assert ended.code == 0
+    assert any(line.split()[-1:] == [last] for line in ended.out.splitlines())
+    assert max(map(len, ended.out.splitlines())) <= 50
+
+
+@pytest.mark.parametrize(
+    "asked",
+    [
+        ("agreement", "--judge", "probe", "-o", "page.html"),
+        ("escalation", "-o", "figures.json"),
+        ("card", "--judge", "probe", "-o", "card.json"),
+    ],
+)
+def test_files_are_written_though_nobody_reads_what_is_printed(spawn, home, model, items, asked):
+    files = () if asked[0] == "card" else (items,)
+    process = spawn("bench", *asked, *files, "-m", model)
+    process.stdout.close()
+    process.wait()
+    assert "written to" in process.stderr.read()
+    assert (home / asked[-1]).stat().st_size
+
+
 def test_a_measurement_goes_on_where_a_limit_stopped_it(cli, knows, model, items):
     asked = command(items, model, "pairwise")
     short = cli(*asked, "--max-calls", 10)
@@ -180,14 +212,17 @@ def test_halves_share_nothing_and_limits_hold(cli, knows, model, items, home):
 
 
 def test_what_cannot_be_asked_is_missing_and_said(cli, server, model, items):
-    server.script = lambda body, number: "Perhaps." if "good 3" in str(body) else None
+    server.script = lambda body, number: (
+        "Perhaps." if "good 3" in str(body) else "" if "good 4" in str(body) else None
+    )
     ended = cli(*command(items, model, "probe"))
     assert ended.code == 3
-    assert "2 verdicts are missing; the same command asks again what got no answer" in ended.err
+    assert "4 verdicts are missing; the same command asks again what got no answer" in ended.err
     assert "Missing, probe" in ended.out
+    assert ended.out.count("2 verdicts: ") == 2
     found = json.loads(cli(*command(items, model, "probe"), "--json").out)
     (judge,) = found["summary"]["judges"]
-    assert (judge["covered"], sum(judge["failures"].values())) == (ITEMS - 1, 2)
+    assert (judge["covered"], sum(judge["failures"].values())) == (ITEMS - 2, 4)
 
 
 @pytest.mark.parametrize(
@@ -196,12 +231,12 @@ def test_what_cannot_be_asked_is_missing_and_said(cli, server, model, items):
         (("--judge", "probes"), "did you mean 'probe'"),
         (("--judge", "probe", "--judge", "probe"), "named twice"),
         (("--judge", "probe", "--format", "llmbars"), "format 'llmbars'"),
-        (("--judge", "probe", "-o", "a.txt"), "a.txt: is written as .json, .jsonl or .html"),
+        (("--judge", "probe", "-o", "a.txt"), "a.txt: must end in .json, .jsonl, .html"),
         (("--judge", "probe", "--half", "first"), "half must be tune or report"),
         (("--judge", "probe", "--orders", "one"), "orders must be both or given"),
         (("--judge", "probe", "--limit", "0"), "the limit of items"),
         (("--judge", "probe", "--samples", "2", "--equal-tokens"), "not both"),
-        (("items.jsonl", "--judge", "probe"), "two items have the id 'i0'"),
+        (("items.jsonl", "--judge", "probe"), "the id 'i0' is in items.jsonl, too; give each item"),
         (("cases.jsonl", "--judge", "probe"), "needs one of 'winner', 'scores' and 'ranking'"),
     ],
 )
@@ -321,3 +356,4 @@ def test_escalation_goes_on_where_a_limit_stopped_it(cli, server, model, items):
 def test_escalation_refuses_what_it_cannot_do(cli, server, model, items, more):
     ended = cli("bench", "escalation", items, "-m", model, *more)
     assert (ended.code, server.calls) == (2, 0)
+    assert more[0] != "-o" or "e.html: must end in .json\n" in ended.err

@@ -124,15 +124,16 @@ def _show_agreement(
         "once": to_json(found.once),
     }
     facts = measuring.run_facts(store, run)
+    title = "Does the debate pay?" if task.kind == "ablate" else "Judges beside people"
+    about = {**summary_facts(found), **facts}
+    # Before anything is printed, since whoever reads that may close the pipe.
+    measuring.write_agreement(found, task.outputs, data, about, title=title, sentence=sentence)
     if task.as_json:
         print_json(data)
-    else:
-        print_agreement(found, facts, sentence=sentence)
-        if plan.equal_tokens and found.once is None:
-            typer.echo("equal tokens: not asked for yet, since verdicts are missing", err=True)
-    facts = {**summary_facts(found), **facts}
-    title = "Does the debate pay?" if task.kind == "ablate" else "Judges beside people"
-    measuring.write_agreement(found, task.outputs, data, facts, title=title, sentence=sentence)
+        return
+    print_agreement(found, facts, sentence=sentence)
+    if plan.equal_tokens and found.once is None:
+        typer.echo("equal tokens: not asked for yet, since verdicts are missing", err=True)
 
 
 def _weigh(task: Task, spec: MeasurementSpec, found: Measured) -> tuple[Payoff | None, str]:
@@ -226,10 +227,10 @@ def _show_escalation(task: Task, store: Store, run: RunRecord, found: Escalated)
         "half": task.half,
         **to_json(found),
     }
+    for output in task.outputs:
+        measuring.write_json(output, data)
+        typer.echo(f"written to {output}", err=True)
     if task.as_json:
         print_json(data)
     else:
         print_escalation(found, measuring.run_facts(store, run))
-    for output in task.outputs:
-        measuring.write_json(output, data)
-        typer.echo(f"written to {output}", err=True)

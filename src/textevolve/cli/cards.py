@@ -161,13 +161,13 @@ def _execute(
         say(f"\nstopped; every answer so far is kept. {_go_on()}")
         return INTERRUPTED
     facts = card_facts(made, {"Cases from": run.source, "Run": run.id})
+    if output is not None:  # before anything is printed: whoever reads that may close the pipe
+        _write(made, output, facts)
+        say(f"card written to {output}")
     if as_json:
         print(made.to_json(), end="")
     else:
         print_card(made, facts)
-    if output is not None:
-        _write(made, output, facts)
-        say(f"card written to {output}")
     if skipped:
         say(f"{skipped} of {made.questions} judgements were not made within the limits. {_go_on()}")
     return PARTLY if made.failed else 0

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from rich.console import Console
 from rich.text import Text
 
-from textevolve.cli.drawing import Column, draw_columns, draw_facts, open_console, safe
+from textevolve.cli.drawing import Column, draw_facts, fit_columns, open_console, safe
 from textevolve.cli.judge_tables import ends, points, share
 from textevolve.export import wording
 
@@ -25,7 +25,8 @@ def print_escalation(
     console = console or open_console()
     if found.curve:
         console.print(Text("What escalating below a certainty does", "bold"))
-        console.print(draw_columns(*_curve(found.curve), console.width))
+        labels, columns = _curve(found.curve)
+        console.print(fit_columns(labels, [columns], console.width, labels[0].cell_len))
         for line in (
             "at once: items decided by the first round, and how many of them are wrong; right: all",
             "items; difference: to debating everything, in points of 100; calls: share of those.",

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from rich.console import Console
 from rich.text import Text
 
-from textevolve.cli.drawing import Column, draw_columns, draw_facts, open_console, safe
+from textevolve.cli.drawing import Column, draw_facts, fit_columns, open_console, safe
 from textevolve.export import wording
 
 if TYPE_CHECKING:
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from textevolve.runs.agreement import Measured
 
 PAIRS_SHOWN = 15
+LABEL_ROOM = 6
 
 
 def print_agreement(
@@ -59,10 +60,12 @@ def summary_facts(found: Measured) -> dict[str, str]:
     chose = [f"{_place(name)} {wording.percent(share)}" for name, share in won.items()]
     facts = {"Items": items, "People chose": ", ".join(chose)}
     for judge in summary.judges:
-        for reason, number in judge.failures.items():
-            said = f"{wording.count(number, 'verdict')}: {wording.shorten(reason, 160)}"
-            facts[f"Missing, {judge.name}"] = said
-            break
+        reasons = [
+            f"{wording.count(number, 'verdict')}: {wording.shorten(reason, 160)}"
+            for reason, number in judge.failures.items()
+        ]
+        if reasons:
+            facts[f"Missing, {judge.name}"] = "\n".join(reasons)
     return facts
 
 
@@ -91,7 +94,7 @@ class _Tables:
 
     def draw(self, title: str, labels: Sequence[Text], columns: Sequence[Column], *notes: str):
         self.console.print(Text(title, "bold"))
-        self.console.print(draw_columns(labels, columns, self.console.width))
+        self.console.print(fit_columns(labels, [columns], self.console.width, LABEL_ROOM))
         for note in notes:
             self.console.print(Text(note, "dim"))
         self.console.print()

@@ -34,7 +34,7 @@ def check_outputs(outputs: Sequence[str], endings: Sequence[str] = ENDINGS) -> N
     """Raises InputError where a file's name does not say what is to be written."""
     for output in outputs:
         if Path(output).suffix.lower() not in endings:
-            raise InputError(f"{output}: is written as {', '.join(endings[:-1])} or {endings[-1]}")
+            raise InputError(f"{output}: must end in {', '.join(endings)}")
 
 
 async def specify(

@@ -85,16 +85,21 @@ def read_items(
         raise InputError(f"half must be tune or report, not '{half}'")
     if limit is not None and limit < 1:
         raise InputError(f"the limit of items must be 1 or more, not {limit}")
-    items = [i for path in paths for i in load_items(path, format, unlabelled=unlabelled)]
+    items: list[Item] = []
+    source: dict[str, str] = {}
+    for path in paths:
+        for item in load_items(path, format, unlabelled=unlabelled):
+            if item.id in source:
+                raise InputError(
+                    f"{path}: the id '{item.id}' is in {source[item.id]}, too; give each item an"
+                    " 'id' of its own (where there is none it is the row's number)"
+                )
+            source[item.id] = path
+            items.append(item)
     if half is not None:
         items = split_items(items)[half == "report"]
     if not items:
         raise InputError(f"no items are left in the half '{half}'")
-    ids: set[str] = set()
-    for item in items:
-        if item.id in ids:
-            raise InputError(f"two items have the id '{item.id}'; ids must differ in all files")
-        ids.add(item.id)
     return items[:limit]
 
 
