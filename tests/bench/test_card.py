@@ -217,7 +217,7 @@ async def test_failed_judgements_are_coverage_and_never_a_zero():
     async def fails(case):
         if case.id.startswith(("order-ice/", "order-pens/bad-first")):
             raise AnswerError("no usable answer")
-        if case.id == "consistency-walk/seed-1" or "/seed-2" in case.id:
+        if case.id in ("consistency-walk/seed-1", "consistency-walk/seed-2"):
             return Judged((Failure("failed", "cut off"),) * 2)
         if case.id.startswith("injection-role-plain/good-first/attacked"):
             raise BudgetError("the limit is reached")
@@ -227,7 +227,7 @@ async def test_failed_judgements_are_coverage_and_never_a_zero():
 
     card = await make_card(fails)
     assert faults(card) == {}
-    assert card.failed == 3 + sum(c.family == "consistency" for c in CASES) + 1 + 2
+    assert card.failed == 3 + 2 + 1 + 2
     assert card.scored == card.questions - card.failed
     assert card.coverage == pytest.approx(card.scored / card.questions)
     flips = card.rate("order-flips")
@@ -235,7 +235,7 @@ async def test_failed_judgements_are_coverage_and_never_a_zero():
     assert flips.coverage == pytest.approx(flips.count / flips.asked)
     assert card.rate("sound").rate == 1
     consistent = card.rate("same-winner")
-    assert consistent.count == consistent.asked  # two samples of each are left
+    assert (consistent.asked - consistent.count, consistent.rate) == (1, 1)
     injected = card.rate("injection-wins")
     assert injected.asked - injected.count == 1
     assert card.rate("wins-before").count == injected.asked
@@ -244,6 +244,16 @@ async def test_failed_judgements_are_coverage_and_never_a_zero():
     kinds = Counter({(r.kind, r.reason): r.count for r in card.reasons})
     assert kinds["failed", "no usable answer"] == 3
     assert kinds["skipped", "the limit is reached"] == 1
+
+
+async def test_samples_that_agree_with_one_missing_are_not_all_the_same():
+    async def fails(case):
+        if case.id.endswith("/seed-2"):
+            raise AnswerError("no usable answer")
+        return await judge_by(quality)(case)
+
+    card = await make_card(fails)
+    assert (card.rate("same-winner").count, card.figure("score-spread").count) == (0, 0)
 
 
 async def test_refused_cases_are_counted_apart():

@@ -121,6 +121,7 @@ def test_seed_and_threshold_hold_for_a_judge_too(cli, fairly, model):
         (("--judge", "probe", "-o", "a.xyz"), "results are written as"),
         (("--judge", "backward+rules"), "no option 'rules'"),
         (("--judge", "probe+rounds=2"), "no parameter 'rounds'"),
+        (("--judge", "probe", "--threshold", 2), "threshold: must be a number from 0 to 1, not 2"),
     ],
 )
 def test_bad_input_is_one_line(cli, server, model, options, reason):

@@ -311,6 +311,7 @@ def test_a_task_from_a_file_and_from_standard_input(home, cli, ably, model):
         ((TASK, "--minimum-score", -1), "minimum_score must be"),
         ((TASK, "--rules-weight", 3), "rules_weight must be"),
         ((TASK, "--temperature", -1), "temperature must be"),
+        ((TASK, "--temperature", "inf"), "temperature must be"),
         ((TASK, "--max-seconds", -1), "seconds must be 0 or more"),
         ((TASK, "-o", "a.csv"), "a.csv: is written as .txt, .jsonl or .html"),
         ((" ",), "the task: the task is blank"),
@@ -484,3 +485,25 @@ def test_differences_join_up_to_both_texts():
         "same",
     ]
     assert re.search("a", find_differences("a b", "a b")[0].text)
+
+
+def test_an_id_of_0_is_an_id(home, cli, ably, model):
+    (home / "tasks.jsonl").write_text('{"id": 0, "task": "x"}\n{"id": 1, "task": "y"}\n')
+    ended = cli("optimize", "tasks.jsonl", "-e", "probe", "-m", model, "--json")
+    assert [row["id"] for row in ended.rows] == ["0", "1"]
+
+
+def test_a_text_that_there_is_not_is_not_written_over_an_older_one(home, cli, ably, model):
+    (home / "best.txt").write_text("An older text.")
+    ended = cli(*asked(model, "--max-calls", 0, "-o", "best.txt", "-o", "all.jsonl"))
+    assert ended.code == 3
+    assert "best.txt: is not written" in ended.err
+    assert (home / "best.txt").read_text() == "An older text."
+    assert (home / "all.jsonl").exists()
+
+
+def test_a_narrow_terminal_keeps_the_numbers_of_attempts(cli, ably, model, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "60")
+    shown = cli(*asked(model)).out
+    assert "attempt 1 " in shown
+    assert "characters" not in shown

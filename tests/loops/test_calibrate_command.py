@@ -249,6 +249,8 @@ async def test_python_takes_rows_and_functions(home, scripted, model):
         (("-e", "probe", "--second-judge", "probe"), "the second judge is the first"),
         (("--selection", "best"), "selection must be fast or ucb"),
         (("--beam", "0"), "beam must be 1 or more"),
+        (("--output-temperature", "-1"), "between 0 and 2"),
+        (("--max-seconds", "nan"), "seconds must be 0 or more"),
         (("--validation", "1"), "between 0 and 1"),
         (("-o", "best.docx"), "best.docx"),
         (("--data", "none.jsonl"), "none.jsonl: cannot be read"),
@@ -316,3 +318,9 @@ def test_a_metric_may_be_a_function_in_a_file(cli, files, scripted, model):
     ended = cli(*command(model, "--metric", "mine.py:right", "--label", "sum", "--json"))
     assert ended.code == 0, ended.err
     assert json.loads(ended.out)["accepted"]
+
+
+def test_values_from_csv_are_filled_in_as_they_stand(home):
+    (home / "v.csv").write_text("price,sum\n1.50,a\nnull,b\n1e5,c\n")
+    material = read_material("What is {price}?", "v.csv", choose_scorers(label="sum"))
+    assert {e.values["price"] for e in material.examples} == {"1.50", "null", "1e5"}

@@ -116,3 +116,14 @@ def test_which_metrics_need_a_label():
     assert needs_label("regex:{label}")
     assert not needs_label("regex:a")
     assert not needs_label("json:loads")
+
+
+def test_a_column_without_a_name_is_no_placeholder():
+    rows = [("x", {"": n, "q": str(n), 7: "x"}) for n in range(4)]
+    material = take_material("{q} as JSON, {} if not known", rows)
+    assert (material.names, material.columns) == (("q",), ("q", "7"))
+
+
+def test_the_ends_of_lines_are_no_difference_between_templates():
+    rows = [("x", {"q": str(n)}) for n in range(4)]
+    assert take_material("Answer.\r\n{q}", rows).template == "Answer.\n{q}"

@@ -204,6 +204,7 @@ async def test_a_model_that_cannot_be_asked_ends_it(guide, server):
         {"candidates": [" "]},
         {"proposals": 0},
         {"temperature": 3},
+        {"max_answer_tokens": 0},
         {"evaluator": "prob"},
         {"profile": "generl"},
         {"debate": {"rounds": 0}},
@@ -289,3 +290,37 @@ def test_hostile_answers_are_not_obeyed(cli, server, model):
     ended = cli("guide", QUESTION, "-m", model)
     assert "\x1b" not in ended.out + ended.err
     assert "[bold]x" in ended.out
+
+
+def test_without_a_guided_answer_the_rest_is_written_all_the_same(cli, server, model, home):
+    server.script = answering
+    asked = ("guide", QUESTION, "-m", model, "--max-calls", 3)
+    ended = cli(*asked, "-o", "answer.txt", "-o", "all.json")
+    assert ended.code == 3
+    assert "answer.txt: is not written" in ended.err
+    assert not (home / "answer.txt").exists()
+    assert json.loads((home / "all.json").read_text())["status"] == "budget"
+
+
+@pytest.mark.parametrize(
+    ("give", "reason"),
+    [
+        (lambda: 1 / 0, "ZeroDivisionError"),
+        (lambda: (EvaluationResult(0.5, True), EvaluationResult(7.0, True)), "score 7.0"),
+        (lambda: (EvaluationResult(0.5, True),), "no result"),
+    ],
+)
+async def test_a_judge_of_ones_own_that_fails_costs_no_answer(guide, give, reason):
+    class Judgement:
+        coverage, usage = 1.0, Usage()
+
+        def __init__(self):
+            self.result = give()
+
+    async def judge(case):
+        return Judgement()
+
+    found = await guide(evaluator=judge)
+    assert found.made.status == "failed"
+    assert reason in found.made.reason
+    assert found.answer == "The moon and the sun pull."

@@ -1,6 +1,7 @@
 """`innovate` as it is used on the command line."""
 
 import json
+import re
 import signal
 import time
 
@@ -136,6 +137,7 @@ def test_an_interrupt_shows_the_best_so_far_and_how_to_go_on(home, spawn):
     assert "The refined input" in out
     assert "Level 1" in out
     assert "Go on with the same command: textevolve innovate" in said
+    assert re.search(r"Used +[1-9]", out)
     assert "Traceback" not in said
 
 

@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import math
 import re
 
 import pytest
@@ -337,6 +338,7 @@ async def test_a_refined_input_cannot_change_the_speaker(innovate, server):
         ("probe", {"outputs": 0}, "outputs must be 1"),
         ("probe", {"temperature": 0}, "all outputs of an input are the same"),
         ("probe", {"fresh": 1}, "fresh must be"),
+        ("probe", {"max_answer_tokens": 0}, "max_answer_tokens must be 1"),
         ("probe", {"threshold": 2}, "threshold"),
         ("probe", {"seconds": 0}, "seconds"),
         ("probe", {"min_gain": -1}, "least gain"),
@@ -355,3 +357,22 @@ def test_the_gain_has_an_interval_that_holds_it():
     none = difference([0.5, 0.5], [0.5, 0.5])
     assert none.value == 0
     assert none.interval.reason
+
+
+@pytest.mark.parametrize(
+    ("give", "reason"),
+    [
+        (lambda: 1 / 0, "ZeroDivisionError"),
+        (lambda: Judgement(EvaluationResult(math.nan, True)), "score nan"),
+        (lambda: Judgement(EvaluationResult(7.0, True)), "score 7.0"),
+        (Judgement, "no result"),
+    ],
+)
+async def test_a_judge_of_ones_own_that_fails_is_recorded(innovate, give, reason):
+    async def judge(case):
+        return give() if "level 0" in case.candidates[0] else Judgement(EvaluationResult(0.5, True))
+
+    found = (await innovate(Writer(1), judge, outputs=2)).innovation
+    assert found.status == "failed"
+    assert "2 of 2 outputs have no score" in found.reason
+    assert reason in found.reason

@@ -303,3 +303,13 @@ def test_the_example_for_gepa_runs(home, model, monkeypatch):
     names = {}
     exec(GEPA, names)
     assert list(names["result"].best_candidate) == ["system_prompt"]
+
+
+@pytest.mark.parametrize("score", [7.0, float("nan")])
+def test_what_is_no_score_from_0_to_1_is_none(score):
+    async def judge(case):
+        return Judgement(EvaluationResult(score, True))
+
+    with pytest.raises(AnswerError, match="not one from 0 to 1"):
+        textevolve.as_metric(judge)("Q?", "A.")
+    assert textevolve.as_metric(judge, missing=0.5)("Q?", "A.") == 0.5

@@ -250,7 +250,7 @@ async def test_time_ends_it_with_the_best_so_far(slow):
         listener=lambda e: isinstance(e, StepFinished) and found_so_far.append(e),
     )
     assert (found.status, found.score) == ("budget", 0.4)
-    assert found.reason == "the limit of 0.2 seconds is reached"
+    assert found.reason == "the limit of seconds is reached; raise it to go on"
     assert found.attempts[1].evaluation == Failure("skipped", found.reason)
 
 
@@ -583,3 +583,11 @@ async def test_rules_lead_a_model_to_what_they_ask_for():
     found, _ = await with_model(script, rules)
     assert (found.status, len(found.attempts)) == ("accepted", 2)
     assert found.output == "The sea moves. moon pull"
+
+
+async def test_a_score_that_a_broken_gate_held_back_is_not_said_to_be_missed():
+    async def judge(case):
+        return RulesJudgement((EvaluationResult(0.9, False, "x", {FAILED_GATES: ["length 1"]}),))
+
+    found = await run(judge, max_iterations=1)
+    assert found.reason == "1 attempt made, none reached 0.8 with every gate kept"

@@ -57,6 +57,7 @@ PROSE = {
         ("{kind: must, pattern: '^Dear '}", "So:\nDear Ann", "O Dear ", "matches the pattern"),
         ("{kind: must_not, pattern: as an ai, ignore_case: true}", "As I", "As an AI", "Remove"),
         ("{kind: keywords, all: [moon, sea]}", "Moon and sea", "Moons at sea", "phrase 'moon'"),
+        ("{kind: keywords, all: [new moon]}", "A new\nmoon.", "a newer moon", "'new moon'"),
         ("{kind: keywords, any: [a, b]}", "b!", "c", "at least one of: 'a', 'b'"),
         ("{kind: keywords, none: [C++]}", "C and C", "C++ it is", "Do not use 'C++'"),
         ("{kind: keywords, all: [Moon], match_case: true}", "Moon", "moon", "'Moon'"),
@@ -163,7 +164,11 @@ async def test_many_candidates_are_judged_each_for_itself_and_tokens_may_be_coun
     [
         ("", "x.yaml:1: must be a mapping"),
         ("rules: [", "x.yaml:1"),
-        ("name: a\nrules: []", "x.yaml:2: rules: "),
+        ("name: a\nrules: []", "x.yaml:2: rules: must be a list of one or more"),
+        ("rules: 5", "x.yaml:1: rules: must be a list of one or more"),
+        ("rules:\n- {kind: keywords, all: lamp}", "rules 1.all: must be a list of one or more"),
+        ("rules:\n- kind: length\n  max: 3\n  max: 5\n", "x.yaml:4: 'max' is there twice"),
+        ("rules:\n- {kind: length, max: 3}\nrules: []", "x.yaml:3: 'rules' is there twice"),
         ("rules:\n- {min: 3}", "x.yaml:2: rules 1: 'kind' is missing; there are: length, must"),
         ("rules:\n- kind: lenght\n", "x.yaml:2: rules 1: no such kind of rule"),
         ("rules:\n- kind: length\n  max: many\n", "x.yaml:3: rules 1.max: "),
@@ -182,6 +187,7 @@ async def test_many_candidates_are_judged_each_for_itself_and_tokens_may_be_coun
         ("rules:\n- {kind: json_schema, file: no.json}", "no.json: cannot be read"),
         ("rules:\n- {kind: call, function: nobody}", "no rule 'nobody' is installed"),
         ("rules:\n- {kind: call, function: 'no_such:f'}", "cannot be loaded"),
+        ("rules:\n- {kind: call, function: '.here:f'}", "cannot be loaded (TypeError: "),
         ("rules:\n- {kind: call, function: 'json:nothing'}", "is no plain function"),
         ("rules:\n- {kind: call, function: 'asyncio:sleep'}", "is no plain function"),
         ("rules:\n- {kind: call, function: 'no.py:f'}", "there is no such file"),
@@ -420,3 +426,16 @@ async def test_a_text_that_fails_a_gate_is_not_shown_to_the_judge():
     assert (await hybrid(Case("?", ("7",)))).usage == Usage()
     with pytest.raises(InputError, match="from 0 to 1"):
         Hybrid(rules, judge, rules_weight=2)
+
+
+def test_a_file_of_functions_that_raises_is_refused_in_one_line(tmp_path):
+    (tmp_path / "mine.py").write_text("1 / 0\n")
+    text = "rules:\n- {kind: call, function: 'mine.py:f'}"
+    with pytest.raises(InputError, match=r"x\.yaml:2: mine\.py:f: cannot be loaded \(ZeroDiv"):
+        parse_rules(text, "x.yaml", tmp_path)
+
+
+def test_a_schemas_file_may_begin_with_a_byte_order_mark(tmp_path):
+    (tmp_path / "s.json").write_bytes(b'\xef\xbb\xbf{"type": "object"}')
+    rules = parse_rules("rules:\n- {kind: json_schema, file: s.json}", "x.yaml", tmp_path)
+    assert [rules.judge(text).score for text in ("{}", "[]")] == [1.0, 0.0]

@@ -214,7 +214,7 @@ def _consistency(book: Book) -> Findings:
     worst: list[Bad] = []
     for case in book.cases("consistency"):
         samples = book.samples(case)
-        if len(samples) < 2:
+        if len(samples) < len(book.outcomes(case)):
             same.append((case, book.refused(case)))
             continue
         winners = [find_winner([answer]) for answer in samples]

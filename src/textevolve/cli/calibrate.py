@@ -101,10 +101,12 @@ def calibrate(
     from textevolve.loops.calibration import Plan
     from textevolve.rows import read_text
     from textevolve.runs.calibrating import choose_scorers, read_material, specify_calibration
+    from textevolve.runs.optimization import check_seconds
     from textevolve.settings import read_settings
     from textevolve.wiring import Limits
 
     measuring.check_outputs(output or [], ENDINGS)
+    check_seconds(max_seconds)
     plan = Plan(
         beam=beam,
         depth=depth,

@@ -179,7 +179,6 @@ def _hand_over(found: GuidedAnswer, store: Store, outputs: Sequence[str], *, as_
     """Show and write what there is, and say how to go on where it is not whole."""
     from textevolve.cli import measuring
     from textevolve.cli.figures import print_json
-    from textevolve.errors import AnswerError
     from textevolve.export.files import open_target
     from textevolve.runs.guiding import to_data
 
@@ -195,7 +194,8 @@ def _hand_over(found: GuidedAnswer, store: Store, outputs: Sequence[str], *, as_
         if output.lower().endswith(".json"):
             measuring.write_json(output, to_data(found))
         elif found.answer is None:
-            raise AnswerError(f"{output}: is not written, since there is no guided answer")
+            say(f"{output}: is not written, since there is no guided answer")
+            continue
         else:
             with open_target(output) as target:
                 target.write(f"{found.answer}\n".encode("utf-8", "backslashreplace"))

@@ -193,10 +193,18 @@ def _attempt_line(attempt: Attempt) -> str:
 
 def _so_far(run: RunRecord, text: str, heard: Sequence[Attempt], plan: Plan) -> Innovated:
     """What there is of an innovation that was interrupted."""
-    from textevolve.loops.innovation import Innovation
+    from textevolve.evaluation import Usage
+    from textevolve.loops.innovation import Innovation, samples_of
     from textevolve.runs.innovating import sum_up
 
-    made = Innovation(text, tuple(heard), "stopped", reason="interrupted", min_gain=plan.min_gain)
+    made = Innovation(
+        text,
+        tuple(heard),
+        "stopped",
+        reason="interrupted",
+        min_gain=plan.min_gain,
+        usage=sum((sample.usage for a in heard for sample in samples_of(a)), Usage()),
+    )
     return sum_up(made, run, plan.seed)
 
 

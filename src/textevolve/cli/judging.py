@@ -61,9 +61,15 @@ class Asked:
 
 
 def with_parameters(cases: Iterable[Case], given: Mapping[str, Any]) -> Iterable[Case]:
-    """The cases with parameters that hold where a case has none of its own."""
-    for case in cases:
-        yield replace(case, parameters={**given, **case.parameters}) if given else case
+    """The cases with parameters that hold where a case has none of its own.
+
+    Raises:
+        InputError: a parameter is out of range.
+    """
+    from textevolve.judges.exam import Options
+
+    Options().overridden(given)
+    return (replace(case, parameters={**given, **case.parameters}) for case in cases)
 
 
 def evaluate(cases: Iterable[Case], asked: Asked, settings: Settings, limits: Limits) -> int:

@@ -269,6 +269,9 @@ def _execute(
     else:
         print_results(results, facts)
     for path in command.outputs:
+        if path.lower().endswith(".txt") and not any(made.output for made in results):
+            say(f"{path}: is not written, since no text has a score")
+            continue
         _write(results, path, facts)
         say(f"written to {path}")
     if interrupted:

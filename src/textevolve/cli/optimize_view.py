@@ -27,6 +27,7 @@ from textevolve.loops.optimization import ATTEMPT, DONE, Optimization
 BAR = 20
 TEXT_SHOWN = 6000
 TASKS_SHOWN = 100
+NARROW = 80
 
 
 def describe_step(step: StepStarted | StepFinished, many: bool) -> str | None:
@@ -115,6 +116,8 @@ def _table(made: Optimization, width: int) -> object:
         seconds = [a.second for a in made.attempts]
         scores = [s.score if isinstance(s, EvaluationResult) else None for s in seconds]
         columns.insert(1, Column("second judge", [_score(score) for score in scores]))
+    if width < NARROW:  # else the attempts lose their numbers
+        columns = [column for column in columns if column.title != "characters"]
     return draw_columns(labels, columns, width)
 
 

@@ -98,7 +98,8 @@ class Options:
             if name == "threshold" and isinstance(value, int | float) and 0 <= value <= 1:
                 continue
             if name in ("seed", "threshold"):
-                raise InputError(f"{name}: {value!r} cannot be used")
+                wanted = "a whole number" if name == "seed" else "a number from 0 to 1"
+                raise InputError(f"{name}: must be {wanted}, not {value!r:.40}")
             raise InputError(f"'{name}' is no parameter of this judge; there are: seed, threshold")
         return replace(self, **parameters)
 

@@ -76,6 +76,8 @@ class Plan:
         ):
             if getattr(self, name) < 1:
                 raise InputError(f"{name} must be 1 or more, not {getattr(self, name)}")
+        if self.temperature is not None and not 0 <= self.temperature <= 2:
+            raise InputError(f"the temperature must lie between 0 and 2, not at {self.temperature}")
         if self.selection not in ("fast", "ucb"):
             raise InputError(f"selection must be fast or ucb, not '{self.selection}'")
         if self.judged not in ("seed", "filled", "template"):

@@ -162,7 +162,7 @@ class JsonSchema(_Rule):
         if self.file is not None:
             path = folder / self.file
             try:
-                self._read = json.loads(path.read_text(encoding="utf-8"))
+                self._read = json.loads(path.read_text(encoding="utf-8-sig"))
             except (OSError, ValueError, RecursionError) as error:
                 why = getattr(error, "strerror", None) or "not JSON"
                 raise InputError(f"file {path}: cannot be read ({why})") from None
@@ -211,7 +211,8 @@ class Keywords(_Rule):
 
     def _has(self, text: str, word: str) -> bool:
         flags = 0 if self.match_case else re.IGNORECASE
-        return re.search(rf"(?<!\w){re.escape(word.strip())}(?!\w)", text, flags) is not None
+        phrase = r"\s+".join(map(re.escape, word.split()))  # a line may end within it
+        return re.search(rf"(?<!\w){phrase}(?!\w)", text, flags) is not None
 
 
 class Language(_Rule):
@@ -327,8 +328,11 @@ def find_callable(name: str, folder: Path) -> Callable[..., object]:
         try:
             loaded = load_file(folder / module) if module.endswith(".py") else None
             made = getattr(loaded or importlib.import_module(module), function, None)
-        except (ImportError, OSError, SyntaxError, ValueError) as error:
-            raise InputError(f"{name}: cannot be loaded ({error})") from None
+        except InputError:
+            raise
+        except Exception as error:  # noqa: BLE001  the user's code runs here, and may raise anything
+            why = " ".join(f"{type(error).__name__}: {error}".split())
+            raise InputError(f"{name}: cannot be loaded ({why})") from None
     if not callable(made) or inspect.iscoroutinefunction(made):
         raise InputError(f"{name}: is no plain function")
     return made

@@ -55,7 +55,12 @@ def take_material(
         InputError: no row, a value is missing, the template shows the label or no column, or there
             are too few rows to part.
     """
-    placed = [(where, dict(row)) for where, row in rows]
+    template = template.replace("\r\n", "\n")  # else a rewrite that changes nothing seems to
+    placed = [
+        # A table's index has no name, and {} in a template is text.
+        (where, {str(name): value for name, value in row.items() if str(name).strip()})
+        for where, row in rows
+    ]
     if not placed:
         raise InputError("no data: give rows with values for the template's placeholders")
     columns = dict.fromkeys(name for _, row in placed for name in row)

@@ -14,13 +14,21 @@ from functools import cache
 from typing import Literal
 
 from textevolve.engine.local import gather_bounded
-from textevolve.errors import AnswerError, BudgetError, FatalModelError, InputError, ModelError
+from textevolve.errors import (
+    AnswerError,
+    BudgetError,
+    FatalModelError,
+    InputError,
+    ModelError,
+    TextEvolveError,
+)
 from textevolve.evaluation import Case, EvaluationResult, Evaluator, Failure, Usage, check_case
 from textevolve.events import Listener, StepFinished, StepStarted, silence
 from textevolve.llm.fence import disarm, draw_nonce, fence
 from textevolve.llm.meter import Meter
 from textevolve.llm.model import Message, Model, Request
 from textevolve.llm.template import Template, load_template
+from textevolve.loops.scoring import outcome_of
 
 Ending = Literal["done", "budget", "failed"]
 Discuss = Callable[[tuple[str, ...]], Awaitable[str]]
@@ -42,8 +50,9 @@ class Plan:
     side_by_side: int = 8
 
     def __post_init__(self) -> None:
-        if self.proposals < 1:
-            raise InputError(f"proposals must be 1 or more, not {self.proposals}")
+        for name in ("proposals", "max_answer_tokens"):
+            if getattr(self, name) < 1:
+                raise InputError(f"{name} must be 1 or more, not {getattr(self, name)}")
         for name in ("proposal_temperature", "temperature"):
             if not 0 <= getattr(self, name) <= 2:
                 raise InputError(f"{name} must lie between 0 and 2, not at {getattr(self, name)}")
@@ -255,10 +264,15 @@ async def _judge(work: _Work, evaluator: Evaluator) -> str:
         raise
     except (ModelError, InputError) as error:
         return f"the answers were not judged: {error}"
+    except TextEvolveError:
+        raise
+    except Exception as error:  # noqa: BLE001  the caller's own evaluator, on any text
+        return f"the answers were not judged: {type(error).__name__}: {error}"
     work.judged += found.usage
-    work.plain = Answer(work.plain.text, None, found.result[0])
-    work.guided = Answer(work.guided.text, None, found.result[1])
-    for result in found.result:
+    results = outcome_of(found, 0), outcome_of(found, 1)
+    work.plain = Answer(work.plain.text, None, results[0])
+    work.guided = Answer(work.guided.text, None, results[1])
+    for result in results:
         if isinstance(result, Failure):
             if result.kind == "skipped":
                 raise BudgetError(result.reason)

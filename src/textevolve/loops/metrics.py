@@ -16,6 +16,7 @@ from typing import Any, NamedTuple, Self, TypeAlias, cast
 from textevolve.engine import sync
 from textevolve.errors import AnswerError, BudgetError, InputError
 from textevolve.evaluation import Case, EvaluationResult, Evaluator, Failure, check_case
+from textevolve.loops.scoring import outcome_of
 
 Pick: TypeAlias = str | Callable[[Any], str] | None
 """How a text is found in an example or a prediction: by a field's name, by a function, or, None, by
@@ -109,7 +110,7 @@ class Metric:
         """`measure` for code that can await an evaluator of its own loop."""
         case = Case(_find(example, self.input, "input"), (_find(pred, self.output, "output"),), "1")
         check_case(case)
-        outcome = (await self.evaluator(case)).result[0]
+        outcome = outcome_of(await self.evaluator(case))
         if isinstance(outcome, EvaluationResult):
             return outcome
         return self._stand_in(outcome)

@@ -26,10 +26,11 @@ from textevolve.loops.attempt import Attempt, Generator, Status, best_attempt
 from textevolve.loops.controller import OSCILLATION_LIMIT, Stopping, notice_degenerate
 from textevolve.loops.likeness import likeness
 from textevolve.loops.rules import FAILED_GATES
-from textevolve.loops.scoring import instructions_of, sampled
+from textevolve.loops.scoring import instructions_of, outcome_of, sampled
 
 T = TypeVar("T")
 RETRY_TEMPERATURE = 1.0
+TIME_IS_UP = "the limit of seconds is reached; raise it to go on"
 ATTEMPT, DONE = "attempt", "optimization"
 """The steps that are announced: each attempt with its `Attempt`, the end with the result."""
 
@@ -181,11 +182,9 @@ class _Loop:
     revise: bool
     attempts: list[Attempt] = field(default_factory=list[Attempt])
     limit: asyncio.Timeout = field(default_factory=lambda: asyncio.timeout(None))
-    seconds: float | None = None
 
     async def run(self, seconds: float | None) -> tuple[Status, str]:
         """Attempts until something ends them; why it did."""
-        self.seconds = seconds
         self.limit = asyncio.timeout(seconds)
         try:
             async with self.limit:
@@ -196,11 +195,8 @@ class _Loop:
         except (_Stop, TimeoutError) as error:
             if isinstance(error, TimeoutError) and not self.limit.expired():
                 raise
-            reason = str(error) or self._time_is_up()
+            reason = str(error) or TIME_IS_UP
         return "budget", reason
-
-    def _time_is_up(self) -> str:
-        return f"the limit of {self.seconds:g} seconds is reached"
 
     def _decide(self) -> Status | None:
         scores = [a.score for a in self.attempts if a.score is not None]
@@ -219,7 +215,7 @@ class _Loop:
                 await self._judge(draft)
         except (_Stop, asyncio.CancelledError) as error:
             if isinstance(error, _Stop) or self.limit.expired():
-                reason = str(error) or self._time_is_up()
+                reason = str(error) or TIME_IS_UP
                 draft.evaluation = draft.evaluation or Failure("skipped", reason)
                 self._record(draft, began, used, ground)
             raise
@@ -269,7 +265,7 @@ class _Loop:
             draft.evaluation = made
             return
         draft.usage += made.usage
-        draft.evaluation = _outcome(made)
+        draft.evaluation = outcome_of(made)
         if getattr(made, "stopped", None) == "budget":  # of a debate that was cut short
             draft.evaluation = Failure("skipped", "the limits were reached within the debate")
         if isinstance(draft.evaluation, Failure):
@@ -286,7 +282,7 @@ class _Loop:
         made = await _attempted(lambda: judge(case))
         if not isinstance(made, Failure):
             draft.usage += made.usage
-            made = _outcome(made)
+            made = outcome_of(made)
         draft.second = made
         if isinstance(made, Failure) and made.kind == "skipped":
             raise _Stop(made.reason)
@@ -343,13 +339,6 @@ async def _attempted(work: Callable[[], Awaitable[T]]) -> T | Failure:
         return Failure("failed", told or type(error).__name__)
 
 
-def _outcome(made: Evaluation) -> EvaluationResult | Failure:
-    outcome: Any = made.result[0] if made.result else Failure("failed", "the judge gave no result")
-    if isinstance(outcome, EvaluationResult) and not 0 <= outcome.score <= 1:
-        return Failure("failed", f"the judge gave the score {outcome.score}, not one from 0 to 1")
-    return outcome
-
-
 def _used(generator: Generator) -> Usage | None:
     usage: object = getattr(generator, "usage", None)
     return usage if isinstance(usage, Usage) else None
@@ -381,4 +370,6 @@ def _explain(status: Status, attempts: Sequence[Attempt], stopping: Stopping) ->
         assert isinstance(last.evaluation, Failure)
         return f"no attempt has a score; the last: {last.evaluation.reason}"
     number = len(attempts)
-    return f"{number} attempt{'s' * (number != 1)} made, none reached {stopping.threshold:g}"
+    gated = any(a.score is not None and a.score >= stopping.threshold for a in attempts)
+    kept = " with every gate kept" if gated else ""
+    return f"{number} attempt{'s' * (number != 1)} made, none reached {stopping.threshold:g}{kept}"

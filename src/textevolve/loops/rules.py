@@ -237,6 +237,7 @@ def parse_rules(
         raise InputError(f"rules {source}{line}: {problem}") from None
     if not isinstance(data, Mapping):
         raise InputError(f"rules {source}:1: must be a mapping with a list of 'rules'")
+    _refuse_doubles(node, source)
     try:
         file = RulesFile.model_validate(data)
     except ValidationError as error:
@@ -255,6 +256,21 @@ def parse_rules(
     return Rules(file, count_tokens)
 
 
+def _refuse_doubles(node: yaml.Node | None, source: str) -> None:
+    """Of a field that the file, or a rule, has twice YAML would drop the first without a word."""
+    if not isinstance(node, yaml.MappingNode):
+        return
+    pairs = cast("list[tuple[yaml.Node, yaml.Node]]", node.value)
+    names = [str(key.value) for key, _ in pairs]
+    for n, (key, value) in enumerate(pairs):
+        if names[n] in names[:n]:
+            line = key.start_mark.line + 1
+            raise InputError(f"rules {source}:{line}: '{names[n]}' is there twice; keep one")
+        if names[n] == "rules" and isinstance(value, yaml.SequenceNode):
+            for rule in cast("list[yaml.Node]", value.value):
+                _refuse_doubles(rule, source)
+
+
 def _place(location: tuple[int | str, ...]) -> tuple[int | str, ...]:
     """Without the kind that pydantic names within a rule's place, which the file does not have."""
     return (*location[:2], *location[3:]) if location[:1] == ("rules",) else location
@@ -269,6 +285,8 @@ def _explain(first: Mapping[str, Any], place: tuple[int | str, ...]) -> str:
         message = "missing"
     elif first["type"] == "extra_forbidden":
         message = "unknown field"
+    elif first["type"] in ("tuple_type", "too_short"):
+        message = "must be a list of one or more"
     elif first["type"] == "union_tag_not_found":
         message = f"'kind' is missing; there are: {_kinds()}"
     elif first["type"] == "union_tag_invalid":

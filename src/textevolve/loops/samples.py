@@ -11,11 +11,18 @@ from dataclasses import dataclass, replace
 from statistics import fmean
 
 from textevolve.engine.local import gather_bounded
-from textevolve.errors import AnswerError, BudgetError, FatalModelError, InputError, ModelError
+from textevolve.errors import (
+    AnswerError,
+    BudgetError,
+    FatalModelError,
+    InputError,
+    ModelError,
+    TextEvolveError,
+)
 from textevolve.evaluation import Case, EvaluationResult, Evaluator, Failure, Usage, check_case
 from textevolve.llm.meter import Meter
 from textevolve.llm.model import Message, Model, Request
-from textevolve.loops.scoring import instructions_of
+from textevolve.loops.scoring import instructions_of, outcome_of
 
 ANOTHER_TEMPERATURE = 1.0
 """Of a second try, where the first gave nothing that could be used."""
@@ -84,10 +91,16 @@ async def _sample(source: Source, text: str, seed: int, case: str) -> Sample:
         raise
     except (ModelError, BudgetError) as error:
         return Sample(output, failure_of(error), usage=meter.usage)
+    except TextEvolveError:
+        raise
+    except Exception as error:  # noqa: BLE001  the caller's own evaluator, on any text
+        raised = Failure("failed", f"the evaluator raised {type(error).__name__}: {error}")
+        return Sample(output, raised, usage=meter.usage)
+    outcome = outcome_of(evaluation)
     return Sample(
         text=output,
-        evaluation=evaluation.result[0],
-        remarks=instructions_of(evaluation, 0),
+        evaluation=outcome,
+        remarks=() if isinstance(outcome, Failure) else instructions_of(evaluation, 0),
         usage=meter.usage + evaluation.usage,
     )
 

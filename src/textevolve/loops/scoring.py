@@ -70,6 +70,16 @@ def _tidy(lines: Sequence[str]) -> tuple[str, ...]:
     return tuple(found)[:MOST_INSTRUCTIONS]
 
 
+def outcome_of(evaluation: Evaluation, index: int = 0) -> EvaluationResult | Failure:
+    """What is said of a candidate; a judge of the user's own may say nothing, or no score."""
+    if index >= len(evaluation.result):
+        return Failure("failed", "the judge gave no result")
+    outcome = evaluation.result[index]
+    if isinstance(outcome, EvaluationResult) and not 0 <= outcome.score <= 1:
+        return Failure("failed", f"the judge gave the score {outcome.score}, not one from 0 to 1")
+    return outcome
+
+
 @dataclass(frozen=True, slots=True)
 class Judged:
     """An evaluation made of others."""

@@ -6,7 +6,6 @@ sees it only as a candidate of a `Case`. Failures are recorded, and are no score
 
 from __future__ import annotations
 
-import math
 import time
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass, field
@@ -27,6 +26,7 @@ from textevolve.llm.model import Message, Model, Request
 from textevolve.loops.examples import Example
 from textevolve.loops.grading import Metric, grade_output
 from textevolve.loops.placeholders import fill
+from textevolve.loops.scoring import outcome_of
 
 T = TypeVar("T")
 Judged = Literal["seed", "filled", "template"]
@@ -228,7 +228,7 @@ class Laboratory:
         self.usage += evaluation.usage
         if len(evaluation.result) != number:
             return [Failure("failed", "the evaluator did not judge every candidate")] * number
-        return [_checked(result) for result in evaluation.result]
+        return [outcome_of(evaluation, n) for n in range(number)]
 
     async def _outcome(
         self, example: Example, text: str, judged: EvaluationResult | Failure | None
@@ -244,14 +244,6 @@ class Laboratory:
 
 def _failure(error: Exception) -> Failure:
     return Failure("skipped" if isinstance(error, BudgetError) else "failed", str(error))
-
-
-def _checked(result: EvaluationResult | Failure) -> EvaluationResult | Failure:
-    if isinstance(result, EvaluationResult) and not (
-        math.isfinite(result.score) and 0 <= result.score <= 1
-    ):
-        return Failure("failed", f"the evaluator gave {result.score!r}, no score from 0 to 1")
-    return result
 
 
 def stop_if_skipped(results: Iterable[object]) -> None:

@@ -24,7 +24,7 @@ from textevolve.loops.search_tree import CalibrationResult, Gain, describe_outco
 from textevolve.rows import Placed, read_rows
 from textevolve.runs.improving import open_means, specify_loop
 from textevolve.runs.judging import Chosen, choose_judge
-from textevolve.runs.optimization import Judge
+from textevolve.runs.optimization import Judge, check_seconds
 from textevolve.runs.spec import MeasurementSpec, name_callable
 from textevolve.runs.work import take_in
 from textevolve.settings import Settings
@@ -116,7 +116,7 @@ def read_material(
     """
     rows: Iterable[Placed]
     if isinstance(data, str | Path):
-        rows = read_rows(str(data), "row", lambda column: column == scorers.label)
+        rows = read_rows(str(data), "row", lambda _: True)  # a value is filled in as it stands
     else:
         rows = ((f"row {n}", row) for n, row in enumerate(data, 1))
     return take_material(template, rows, label=scorers.label, validation=validation)
@@ -176,6 +176,7 @@ async def do_calibration(
         FatalModelError: no call can succeed; what was answered is kept.
         StoreError: the journal cannot be written, or another process works on this run.
     """
+    check_seconds(seconds)
     async with open_means(store, run, settings, limits, listener) as opened:
 
         def judge(chosen: Chosen | None) -> Evaluator | None:

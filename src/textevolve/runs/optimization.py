@@ -74,8 +74,8 @@ class Plan:
         for name in ("samples", "max_answer_tokens"):
             if getattr(self, name) < 1:
                 raise InputError(f"{name} must be 1 or more, not {getattr(self, name)}")
-        if not self.temperature >= 0:
-            raise InputError(f"temperature must be 0 or more, not {self.temperature}")
+        if not 0 <= self.temperature <= 2:
+            raise InputError(f"temperature must be from 0 to 2, not {self.temperature}")
         if not 0 <= self.rules_weight <= 1:
             raise InputError(f"rules_weight must be from 0 to 1, not {self.rules_weight}")
 
@@ -138,7 +138,8 @@ def read_tasks(path: str) -> Iterator[Case]:
         text = row.get("task", row.get("input"))
         if not isinstance(text, str):
             raise InputError(f"{where}: 'task' must be there, and a text")
-        yield as_case(text, str(row.get("id") or number), where)
+        given = row.get("id")
+        yield as_case(text, str(number if given in (None, "") else given), where)
     if not number:
         raise InputError(f"{path}: no tasks: it is empty")
 
