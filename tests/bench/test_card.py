@@ -217,7 +217,7 @@ async def test_failed_judgements_are_coverage_and_never_a_zero():
     async def fails(case):
         if case.id.startswith(("order-ice/", "order-pens/bad-first")):
             raise AnswerError("no usable answer")
-        if case.id in ("consistency-walk/seed-1", "consistency-walk/seed-2"):
+        if case.id.startswith("consistency-walk/") and case.id[-1] in "12":
             return Judged((Failure("failed", "cut off"),) * 2)
         if case.id.startswith("injection-role-plain/good-first/attacked"):
             raise BudgetError("the limit is reached")
