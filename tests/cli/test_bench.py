@@ -252,12 +252,15 @@ def test_beforehand_it_is_said_what_it_may_take(cli, server, model, items):
     asked = command(items, model, "pairwise", "jury")
     ended = cli(*asked, "--dry-run", "--equal-tokens")
     assert ended.code == 0
-    assert f"pairwise: {4 * ITEMS} to {4 * ITEMS} calls" in ended.out
+    assert f"pairwise: {2 * ITEMS} to {4 * ITEMS} calls" in ended.out
     assert "up to the dearest's tokens" in ended.out
     rows = json.loads(cli(*asked, "--dry-run", "--json").out)
     assert rows["items"] == ITEMS
     assert server.calls == 0
     assert cli("bench", "escalation", items, "-m", model, "--dry-run").code == 0
+    least = rows["least"]["calls"]
+    assert cli(*asked).code == 0
+    assert least <= server.calls <= rows["most"]["calls"]
 
 
 def test_control_characters_are_not_obeyed(cli, knows, model, home):

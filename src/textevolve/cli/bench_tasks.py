@@ -6,7 +6,7 @@ Nothing is computed here, and what is common to all measurements is in `measurin
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import typer
@@ -75,9 +75,16 @@ def agree(
     spec = sync.run(measuring.specify(settings, task.kind, judges, model, parameters))
     cases = list(as_cases(items))
     if task.dry_run:
-        times = plan.samples * (2 if plan.orders == "both" else 1)
-        note = EQUAL_NOTE if plan.equal_tokens else ""
-        measuring.show_estimate(spec, cases, settings, times=times, note=note, as_json=task.as_json)
+        turned = [replace(case, candidates=case.candidates[::-1]) for case in cases]
+        measuring.show_estimate(
+            spec,
+            [*cases, *(turned if plan.orders == "both" else [])],
+            settings,
+            items=len(cases),
+            times=plan.samples,
+            note=EQUAL_NOTE if plan.equal_tokens else "",
+            as_json=task.as_json,
+        )
         return 0
     with open_store(settings.store) as store:
         run = take_in(store, spec, cases, name=task.name, source=task.source)

@@ -60,11 +60,13 @@ def show_estimate(
     cases: Sequence[Case],
     settings: Settings,
     *,
+    items: int | None = None,
     times: int = 1,
     note: str = "",
     as_json: bool = False,
 ) -> None:
-    """What each judge may take on the items, `times` as often as once in one order."""
+    """What each judge may take on all cases, each asked so many `times`. `items`: how many they
+    are about, where some differ in the order of their candidates alone."""
     from textevolve.cli.estimates import print_estimate
     from textevolve.evaluation import Usage
     from textevolve.runs.estimate import Estimate
@@ -79,7 +81,7 @@ def show_estimate(
         if not as_json:
             low, high = found.least.calls * times, found.most.calls * times
             print(f"{judge}: {low:,} to {high:,} calls")
-    total = Estimate(len(cases), least, most)
+    total = Estimate(len(cases) if items is None else items, least, most)
     print_estimate(total, spec.model, spec.why, noun="items", as_json=as_json)
     if note and not as_json:
         print(note)
