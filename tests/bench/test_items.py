@@ -293,6 +293,7 @@ def bad(**changes):
             bad(winner=None, scores=[1, float("nan"), 3]),
             "'scores' must hold finite numbers, not nan",
         ),
+        (bad(winner=None, scores=[1, 10**400, 3]), "'scores' must hold finite numbers, not 1000"),
         (bad(winner=None, ranking=[0, 1, 2]), "'ranking' must hold places from 1 to 3"),
         (bad(winner=None, ranking=[1, 2, 4]), "'ranking' must hold places from 1 to 3"),
         (bad(candidates=["x"]), "needs two candidates or more, not 1"),

@@ -6,8 +6,8 @@ Which fields a set has, and what they mean, is in `items.py`.
 from __future__ import annotations
 
 import hashlib
-import math
 import re
+import sys
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any, TypeVar, cast
 
@@ -150,8 +150,8 @@ def _take_numbers(row: Row, name: str, count: int, where: str) -> tuple[float, .
     for number in numbers:
         if isinstance(number, bool) or not isinstance(number, int | float):
             raise InputError(f"{where}: '{name}' must hold numbers, not {_cut(number)}")
-        if not math.isfinite(number):
-            raise InputError(f"{where}: '{name}' must hold finite numbers, not {number}")
+        if not abs(number) <= sys.float_info.max:  # also of an integer that no float can hold
+            raise InputError(f"{where}: '{name}' must hold finite numbers, not {_cut(number)}")
     return tuple(float(number) for number in numbers)
 
 
