@@ -109,8 +109,8 @@ def test_what_lies_outside_is_clipped_and_said():
 @pytest.mark.parametrize(
     ("judged", "labels", "reason"),
     [
-        ([], labelled(5, 1, 1, 5), "no text was judged"),
-        ([NAN], labelled(5, 1, 1, 5), "no text was judged"),
+        ([], labelled(5, 1, 1, 5), "no text without a label was judged"),
+        ([NAN], labelled(5, 1, 1, 5), "no text without a label was judged"),
         ([1, 0], labelled(5, 1, 0, 0), "one class only"),
         ([1, 0], ([], []), "one class only"),
         ([1, 0], labelled(5, 5, 5, 5), "no better than chance"),

@@ -305,6 +305,14 @@ def test_a_missing_interval_leaves_room_for_what_the_rows_are(home, cli, monkeyp
     assert "The rate cannot be corrected: the labels hold one class only" in " ".join(shown.split())
 
 
+def test_a_candidates_number_may_come_out_of_a_table_as_1_0(home, cli):
+    rows = [{"id": "a", "candidate": n, "judged": n > 1} for n in (1, 2)]
+    large = write_rows(home / "many.jsonl", rows)
+    few = [{"id": "a", "candidate": 1.0, "human": True}]
+    (found,) = cli("bench", "rate", large, write_rows(home / "few.jsonl", few), "--json").rows
+    assert (found["texts"], found["moved"]) == (1, 1)
+
+
 def test_labels_may_leave_the_verdict_to_the_large_file(home, cli):
     rows = draw(3, 300, 0.5)
     large = write_rows(home / "many.jsonl", hide(rows, "human"))

@@ -225,6 +225,8 @@ def _take_key(row: Row, where: str) -> Key | None:
     id, candidate = row.get("id"), row.get("candidate")
     if id is None:
         return None
+    if isinstance(candidate, float) and candidate.is_integer():
+        candidate = int(candidate)  # as tables give it where a row of the column is empty
     if candidate is not None and (not isinstance(candidate, int) or isinstance(candidate, bool)):
         raise InputError(f"{where}: 'candidate' must be a number from 1 on, not {candidate!r:.40}")
     return str(id), candidate

@@ -163,7 +163,7 @@ def _verdicts(values: Numbers, *, keep: bool = False) -> Array:
 
 def _no_correction(seen: Array, hits: Array, rejects: Array, youden: float) -> str:
     if not seen.size:
-        return "no text was judged"
+        return "no text without a label was judged"
     if not hits.size or not rejects.size:
         return "the labels hold one class only, so the judge's errors on the other are unknown"
     return "" if youden > TIE else "the judge is no better than chance on the labelled texts"
