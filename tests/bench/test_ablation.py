@@ -91,6 +91,7 @@ def test_a_few_items_without_a_gain_rule_out_none(debate, rival):
     found = weigh(debate, rival)
     assert found.answer == "cannot be told"
     assert found.difference.interval.high > 0.05
+    assert say_payoff(found, {}).startswith("On this one item") == (len(debate) == 1)
 
 
 def test_items_of_one_question_show_nothing_about_others():

@@ -165,7 +165,7 @@ def say_payoff(found: Payoff, names: Mapping[str, str], *, equal_tokens: bool = 
     if not math.isnan(found.tokens):
         each = "one verdict of the debate" if equal_tokens else "the debate"
         said += f", and {each} took {found.tokens:.1f} times the tokens"
-    where = f"On these {found.items:,} items"
+    where = f"On these {found.items:,} items" if found.items > 1 else "On this one item"
     if equal_tokens:
         where += ", at equal tokens,"
     judge, rival = (names.get(name, name) for name in (found.debate, found.rival))

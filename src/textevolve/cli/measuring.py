@@ -102,6 +102,7 @@ def work_on(
     from textevolve.cli.execution import calm_collector, fetch_weights
     from textevolve.engine import sync
     from textevolve.events import StepFinished, StepStarted
+    from textevolve.export.wording import count
     from textevolve.runs.agreement import PASS
     from textevolve.runs.spec import MeasurementSpec
 
@@ -110,7 +111,8 @@ def work_on(
     fetch_weights(spec, run, settings)
     if not quiet:
         why = f" ({spec.why})" if spec.why else ""
-        say(f"run {run.id}: {run.n_cases} items, {', '.join(spec.judges)}; {spec.model}{why}")
+        items = count(run.n_cases or 0, "item")
+        say(f"run {run.id}: {items}, {', '.join(spec.judges)}; {spec.model}{why}")
     with BatchProgress(total) as progress:
 
         def hear(event: Event) -> None:
