@@ -313,7 +313,7 @@ def test_a_task_from_a_file_and_from_standard_input(home, cli, ably, model):
         ((TASK, "--temperature", -1), "temperature must be"),
         ((TASK, "--temperature", "inf"), "temperature must be"),
         ((TASK, "--max-seconds", -1), "seconds must be 0 or more"),
-        ((TASK, "-o", "a.csv"), "a.csv: is written as .txt, .jsonl or .html"),
+        ((TASK, "-o", "a.csv"), "a.csv: must end in .txt, .jsonl, .html"),
         ((" ",), "the task: the task is blank"),
         (("none.jsonl",), "none.jsonl: cannot be read"),
         (("empty.jsonl",), "no tasks"),

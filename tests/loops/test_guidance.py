@@ -272,7 +272,7 @@ def test_the_command_says_what_it_may_take(cli, server, model):
     [
         ((" ",), "blank"),
         ((QUESTION, "-p", "generl"), "general"),
-        ((QUESTION, "-o", "a.html"), "written as .txt or .json"),
+        ((QUESTION, "-o", "a.html"), "must end in .txt, .json"),
         ((QUESTION, "-e", "prob"), "probe"),
     ],
 )

@@ -97,7 +97,7 @@ def test_beforehand_it_is_said_what_it_may_take(asked, server):
     [
         (" ", (), "the input is blank"),
         (TASK, ("-e", "pairwise"), "cannot be compared"),
-        (TASK, ("-o", "new.html"), "is written as .txt or .json"),
+        (TASK, ("-o", "new.html"), "must end in .txt, .json"),
         (TASK, ("--temperature", "0"), "temperature"),
         ("@gone", (), "gone"),
     ],
