@@ -75,6 +75,6 @@ async def test_every_judge_judges(name, rules):
 
 
 @pytest.mark.parametrize("text", ["pairwise+comparisons=some", "probe+rounds=2", "probe+seed=x"])
-def test_parameters_of_judges_are_checked(text):
+def test_parameters_of_judges_are_checked_before_a_run_is_begun(text):
     with pytest.raises(InputError):
-        open_evaluator(parse_evaluator(text), "m", lambda _: None)
+        parse_evaluator(text)

@@ -31,7 +31,7 @@ from textevolve.evaluation import Evaluator
 from textevolve.events import Listener, silence
 from textevolve.judges.backward import Backward
 from textevolve.judges.exam import Options
-from textevolve.judges.pairwise import Pairwise
+from textevolve.judges.pairwise import Comparisons, Pairwise
 from textevolve.judges.probe import Checklist, Probe
 from textevolve.llm.model import Model
 
@@ -78,7 +78,7 @@ class EvaluatorSpec:
 def parse_evaluator(text: str) -> EvaluatorSpec:
     """
     Raises:
-        InputError: no such judge or option; says which there are.
+        InputError: no such judge or option, or a value that cannot be used; says which there are.
     """
     judge, _, model = text.strip().partition("@")
     head, *options = judge.split("+")
@@ -95,7 +95,7 @@ def parse_evaluator(text: str) -> EvaluatorSpec:
             " (or NAME=VALUE)"
         )
     parameters = dict(option.split("=", 1) for option in options if "=" in option)
-    return EvaluatorSpec(
+    spec = EvaluatorSpec(
         name=name,
         profile=profile or None,
         rules="rules" in flags,
@@ -105,6 +105,9 @@ def parse_evaluator(text: str) -> EvaluatorSpec:
         parameters=parameters,
         model=model or None,
     )
+    if not spec.is_debate:
+        _read_options(spec)
+    return spec
 
 
 def open_evaluator(
@@ -132,6 +135,17 @@ def open_evaluator(
             side_by_side=side_by_side,
             today=today or datetime.date.today().isoformat(),
         )
+    options, comparisons = _read_options(spec, side_by_side)
+    judge: Callable[..., Evaluator] = {"checklist": Checklist, "backward": Backward}.get(
+        spec.name, Probe
+    )
+    if spec.name == "pairwise":
+        judge = partial(Pairwise, comparisons=comparisons)
+    return judge(model=model_of(asked), options=options)
+
+
+def _read_options(spec: EvaluatorSpec, side_by_side: int = 64) -> tuple[Options, Comparisons]:
+    """The options of a judge that does not debate, and which pairs `pairwise` compares."""
     parameters = dict(spec.parameters)
     options = Options(
         rules=spec.rules,
@@ -141,17 +155,14 @@ def open_evaluator(
         seed=_whole("seed", parameters.pop("seed", "0")),
         side_by_side=side_by_side,
     )
-    judge: Callable[..., Evaluator] = {"checklist": Checklist, "backward": Backward}.get(
-        spec.name, Probe
-    )
+    comparisons: str = "all"
     if spec.name == "pairwise":
         comparisons = parameters.pop("comparisons", "all")
         if comparisons not in ("all", "sorted"):
             raise InputError(f"comparisons must be all or sorted, not '{comparisons}'")
-        judge = partial(Pairwise, comparisons=comparisons)
     if parameters:
         raise InputError(f"judge {spec.name}: no parameter '{next(iter(parameters))}'")
-    return judge(model=model_of(asked), options=options)
+    return options, comparisons
 
 
 def read_profile(spec: EvaluatorSpec) -> Profile:
