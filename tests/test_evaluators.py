@@ -6,6 +6,7 @@ from textevolve.errors import InputError
 from textevolve.evaluation import Case
 from textevolve.evaluators import (
     NAMES,
+    OPTIONS,
     EvaluatorSpec,
     models_of,
     open_evaluator,
@@ -35,6 +36,7 @@ def test_a_spec_is_read():
         ("probe:general", "takes no profile"),
         ("probe+rule", "did you mean 'rules'"),
         ("debate+reference", "no option 'reference'"),
+        ("backward+rules", "no option 'rules': it has none"),
     ],
 )
 def test_a_spec_that_is_none(text, reason):
@@ -60,8 +62,10 @@ def test_the_models_that_are_asked():
     assert models_of(parse_evaluator("jury@other"), "m") == ("other",)
 
 
-@pytest.mark.parametrize("name", NAMES)
-@pytest.mark.parametrize("rules", ["", "+rules"])
+@pytest.mark.parametrize(
+    ("name", "rules"),
+    [(name, "") for name in NAMES] + [(n, "+rules") for n in NAMES if "rules" in OPTIONS[n]],
+)
 async def test_every_judge_judges(name, rules):
     case = Case("Name a prime.", ("Seven.", "Nine."), "1")
     async with ScriptedServer() as server, OpenAIClient(server.url, "scripted") as client:
