@@ -132,6 +132,14 @@ async def test_a_score_that_is_good_enough_ends_it(innovate):
     assert (found.innovation.status, len(found.innovation.attempts)) == ("accepted", 1)
 
 
+@pytest.mark.parametrize("rounds", [0, 1])
+async def test_a_score_that_the_last_round_makes_good_enough_is_accepted(innovate, rounds):
+    judge = scores([0.9] if rounds == 0 else [0.2, 0.9])
+    found = (await innovate(Writer(1), judge, rounds=rounds, threshold=0.8)).innovation
+    assert (found.status, found.reason) == ("accepted", "the mean score reached 0.8")
+    assert len(found.attempts) == rounds + 1
+
+
 # What goes wrong
 
 

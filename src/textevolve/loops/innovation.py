@@ -229,9 +229,8 @@ async def _search(work: _Work) -> tuple[Status, str]:
         return ("budget" if skipped else "failed"), best.evaluation.reason
     without_gain = 0
     for iteration in range(2, plan.rounds + 2):
-        assert best.score is not None
-        if plan.threshold is not None and best.score >= plan.threshold:
-            return "accepted", f"the mean score reached {plan.threshold:g}"
+        if _is_accepted(best, plan):
+            break
         attempt = await _attempt(work, iteration, best)
         if isinstance(attempt.evaluation, Failure) and attempt.evaluation.kind == "skipped":
             return "budget", attempt.evaluation.reason
@@ -241,7 +240,13 @@ async def _search(work: _Work) -> tuple[Status, str]:
         without_gain += 1
         if without_gain >= plan.patience:
             return "converged", f"no gain of {plan.min_gain:g} in {_rounds(without_gain)}"
+    if _is_accepted(best, plan):
+        return "accepted", f"the mean score reached {plan.threshold:g}"
     return "max_iterations", f"{_rounds(plan.rounds)} used, all there were to be"
+
+
+def _is_accepted(best: Attempt, plan: Plan) -> bool:
+    return plan.threshold is not None and (best.score or 0.0) >= plan.threshold
 
 
 def _rounds(number: int) -> str:
