@@ -283,6 +283,9 @@ async def test_an_evaluator_that_raises_fails_alone():
     result = await search(Scripted(), evaluator=Judge(score))
     assert result.accepted
     assert result.failed > 0
+    gain = result.gain
+    assert gain.items < gain.rows
+    assert f"On {gain.items} of {gain.rows} validation rows" in describe_outcome(result)
 
 
 async def test_a_second_judge_is_asked_about_validation_alone_and_only_reports():

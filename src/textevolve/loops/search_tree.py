@@ -156,9 +156,10 @@ def describe_outcome(result: CalibrationResult) -> str:
 def _compared(leader: int, gain: Gain) -> str:
     if gain.items == 0:
         return "No validation row has a score under both templates."
+    of_all = f" of {gain.rows}" if gain.items < gain.rows else ""
     return (
-        f"On {gain.items} validation rows template {leader} scores {gain.first:.3f}, the original"
-        f" {gain.second:.3f}: a difference of {gain.difference:+.3f}"
+        f"On {gain.items}{of_all} validation rows template {leader} scores {gain.first:.3f}, the"
+        f" original {gain.second:.3f}: a difference of {gain.difference:+.3f}"
         f" ({gain.ends}, p {'< 0.001' if gain.p < 0.001 else f'{gain.p:.3f}'})."
     )
 
