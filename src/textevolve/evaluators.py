@@ -90,7 +90,9 @@ def parse_evaluator(text: str) -> EvaluatorSpec:
     flags = {option for option in options if "=" not in option}
     known = set(OPTIONS[name])
     if unknown := sorted(flags - known):
-        others = f"{suggest(unknown[0], sorted(known))} (or NAME=VALUE)" if known else ": it has none"
+        others = (
+            f"{suggest(unknown[0], sorted(known))} (or NAME=VALUE)" if known else ": it has none"
+        )
         raise InputError(f"judge '{text}': no option '{unknown[0]}'{others}")
     parameters = dict(option.split("=", 1) for option in options if "=" in option)
     spec = EvaluatorSpec(
