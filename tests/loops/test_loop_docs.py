@@ -55,4 +55,4 @@ def test_every_status_and_option_is_described():
         assert f"| `{status}` |" in text
     known = {"task", "as_json", "name", "store", "output", "temperature", "seed", "rules_file"}
     for name in set(inspect.signature(optimize).parameters) - known - {"max_answer_tokens"}:
-        assert f"--{name.replace('_', '-')}" in text, name
+        assert re.search(rf"--(no-)?{name.replace('_', '-')}\b", text), name
