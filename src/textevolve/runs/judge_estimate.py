@@ -13,7 +13,7 @@ from textevolve.errors import InputError
 from textevolve.evaluation import Case, Usage, check_case
 from textevolve.evaluators import EvaluatorSpec, parse_evaluator, read_profile
 from textevolve.judges.backward import LONGEST
-from textevolve.judges.exam import Options, prompt
+from textevolve.judges.exam import Options, example_turns, prompt
 from textevolve.judges.probe import MOST_CRITERIA, QUESTIONS
 from textevolve.runs.estimate import SHORT_ANSWER, Estimate, PriceOf, estimate
 from textevolve.settings import Price
@@ -116,9 +116,13 @@ def _pairs(candidates: int, spec: EvaluatorSpec, *, longest: bool) -> int:
 
 
 def _questions(spec: EvaluatorSpec, *, longest: bool) -> list[int]:
-    """The length of each question on one candidate."""
+    """The length of each question on one candidate, with the examples before it."""
     if spec.name == "checklist":
         return [CRITERION] * (MOST_CRITERIA if longest else 1)
+    if spec.examples:
+        text = QUESTIONS[0]
+        shots = sum(len(turn.text) for turn in example_turns(text))
+        return [shots + len(prompt("question").render(question=text))]
     return [len(prompt("question").render(question=text)) for text in QUESTIONS]
 
 
