@@ -153,8 +153,8 @@ def test_time_and_tokens_are_limits_too(cli, ably, model):
     assert unpriced.code == 2
 
 
-def test_an_interrupt_shows_the_best_so_far_and_says_how_to_go_on(spawn, home):
-    with ScriptedServer(able, latency=0.1) as server:
+def test_an_interrupt_shows_the_best_so_far_and_says_how_to_go_on(spawn, home, stalling):
+    with ScriptedServer(stalling(6, able)) as server:
         process = spawn(*asked(f"{server.url}#x", "--json", "-o", "a.html"))
         while server.calls < 7:
             assert process.poll() is None
@@ -167,6 +167,7 @@ def test_an_interrupt_shows_the_best_so_far_and_says_how_to_go_on(spawn, home):
         row = json.loads(out)
         assert (row["status"], row["best"], len(row["attempts"])) == ("stopped", 1, 1)
         assert "stopped: interrupted" in (home / "a.html").read_text()
+        server.script = able
         again = spawn(*asked(f"{server.url}#x", "--json"))
         out, _ = again.communicate()
         assert json.loads(out)["status"] == "accepted"
@@ -433,6 +434,7 @@ def test_a_debate_that_a_limit_cuts_short_gives_no_score(home, ably, model):
     assert (found.status, found.best) == ("budget", None)
     assert found.attempts[0].output == DRAFTS[0]
     assert found.attempts[0].evaluation.kind == "skipped"
+    assert found.reason == "the limit of 4 calls is reached; raise it to go on"
 
 
 async def test_optimize_with_a_judge_and_a_writer_of_ones_own(home, ably, model):

@@ -254,6 +254,7 @@ def test_the_command_stops_at_a_limit_and_says_how_to_go_on(cli, server, model):
     server.script = answering
     ended = cli("guide", QUESTION, "A.", "B.", "-m", model, "--max-calls", 3)
     assert (ended.code, server.calls) == (3, 3)
+    assert "not finished: the limit of 3 calls is reached; raise it to go on" in ended.err
     assert "Go on with the same command: textevolve guide" in ended.err
     assert "(not come to)" in ended.out
 

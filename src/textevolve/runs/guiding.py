@@ -18,6 +18,7 @@ from textevolve.runs.estimate import SHORT_ANSWER, Estimate, PriceOf, estimate
 from textevolve.runs.improving import count_calls, models_used, open_means, specify_loop
 from textevolve.runs.judge_estimate import CHARACTERS_A_TOKEN, estimate_judge
 from textevolve.runs.judging import choose_judge
+from textevolve.runs.measurement import say_limit
 from textevolve.runs.optimization import Judge
 from textevolve.runs.spec import MeasurementSpec, name_recall
 from textevolve.runs.work import take_in
@@ -118,7 +119,7 @@ async def do_guidance(
             result = await debate(Case(case.input, candidates, "debate"))
             held.append(result)
             if result.stopped == "budget":
-                raise BudgetError("a limit was reached within the debate")
+                raise BudgetError(say_limit(result))
             if not any(turn.argument or turn.points for turn in result.turns):
                 first = next((t.failure for t in result.turns if t.failure), result.failure)
                 raise AnswerError(first.reason if first else "no agent argued")

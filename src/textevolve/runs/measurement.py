@@ -72,10 +72,18 @@ def keep_whole(judge: Evaluator) -> Evaluator:
     async def judge_whole(case: Case, /) -> Evaluation:
         made = await judge(case)
         if isinstance(made, DebateResult) and made.stopped == "budget":
-            raise BudgetError("the limits were reached within the debate")
+            raise BudgetError(say_limit(made))
         return made
 
     return judge_whole
+
+
+def say_limit(result: DebateResult) -> str:
+    """Which limit cut a debate short, in the words of the turn that it forbade."""
+    forbidden = (
+        t.failure.reason for t in result.turns if t.failure and t.failure.kind == "skipped"
+    )
+    return next(forbidden, "a limit was reached within the debate")
 
 
 def cases_in_flight(spec: MeasurementSpec, settings: Settings) -> int:
