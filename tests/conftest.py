@@ -5,21 +5,26 @@ import json
 import os
 import subprocess
 import sys
+import time
+from contextlib import closing
 from dataclasses import dataclass
 from functools import cache
+from http.client import HTTPConnection
+from urllib.parse import urlsplit
 
 import pytest
 import typer.main
-from hypothesis import settings
+from hypothesis import HealthCheck, settings
 
 from textevolve.cli import main
 from textevolve.llm.providers import ADDRESS_KEY, PROVIDERS
-from textevolve.llm.testing import ScriptedServer
+from textevolve.llm.testing import Answer, ScriptedServer
 
 # The same examples in every run, so that what fails is what changed; new ones are looked for with
-# pytest --hypothesis-profile explore
-settings.register_profile("repeatable", derandomize=True)
-settings.register_profile("explore", max_examples=2000, deadline=None)
+# pytest --hypothesis-profile explore. Neither fails because the machine is busy.
+PATIENT = {"deadline": None, "suppress_health_check": [HealthCheck.too_slow]}
+settings.register_profile("repeatable", derandomize=True, **PATIENT)
+settings.register_profile("explore", max_examples=2000, **PATIENT)
 settings.load_profile("repeatable")
 
 
@@ -49,6 +54,39 @@ def server():
 @pytest.fixture
 def model(server):
     return f"{server.url}#scripted"
+
+
+@pytest.fixture
+def stalling():
+    """A script that answers so many calls and none after them: a process that asks it is still at
+    work when its signal comes, however late that is."""
+
+    def make(number, script=None):
+        def answer(body, call):
+            if call > number:
+                return Answer(delay=3600)
+            return None if script is None else script(body, call)
+
+        return answer
+
+    return make
+
+
+@pytest.fixture
+def calls_of():
+    """How often processes that have ended asked a server: it may yet have to read their last."""
+
+    def count(server):
+        until = time.monotonic() + 60
+        with closing(HTTPConnection(urlsplit(server.url).netloc, timeout=60)) as last:
+            last.request("GET", "/stats")  # it is taken in after theirs
+            last.getresponse().read()
+        while server.connections:
+            assert time.monotonic() < until, "a connection stays open"
+            time.sleep(0.005)
+        return server.calls
+
+    return count
 
 
 @dataclass(frozen=True)

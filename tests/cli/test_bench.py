@@ -157,8 +157,8 @@ def test_a_measurement_goes_on_where_a_limit_stopped_it(cli, knows, model, items
     assert knows.stats()["calls"] == knows.stats()["distinct"] == 2 * ITEMS
 
 
-def test_an_interrupt_says_how_to_go_on(spawn, home, items):
-    with ScriptedServer(knowing, latency=0.3) as server:
+def test_an_interrupt_says_how_to_go_on(spawn, home, items, stalling):
+    with ScriptedServer(stalling(1, knowing)) as server:
         asked = command(items, f"{server.url}#x", "pairwise")
         process = spawn(*asked, "--concurrency", 1)
         while server.calls < 2:

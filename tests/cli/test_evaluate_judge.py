@@ -146,10 +146,10 @@ def test_a_limit_leaves_the_rest_for_the_next_time(cli, fairly, model, cases):
     assert fairly.calls == 16
 
 
-def test_an_interrupt_keeps_every_answer_and_says_how_to_go_on(spawn, home):
+def test_an_interrupt_keeps_every_answer_and_says_how_to_go_on(spawn, home, stalling):
     rows = [{"input": f"Question {n}?", "candidates": [BAD, GOOD]} for n in range(30)]
     (home / "many.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
-    with ScriptedServer(fair, latency=0.1) as server:
+    with ScriptedServer(stalling(40, fair)) as server:
         command = ("evaluate", "many.jsonl", "--judge", "probe", "-m", f"{server.url}#x")
         process = spawn(*command, "--concurrency", 2, "--json")
         while server.calls < 40:
@@ -160,6 +160,7 @@ def test_an_interrupt_keeps_every_answer_and_says_how_to_go_on(spawn, home):
         assert process.returncode == 130
         assert "Traceback" not in err
         assert "Go on with the same command: textevolve evaluate" in err
+        server.script = fair
         again = spawn(*command, "--json")
         out, _ = again.communicate()
         assert len(out.splitlines()) == 30

@@ -272,13 +272,20 @@ def test_a_template_without_placeholders_is_refused(cli, files, server, model):
 
 
 def test_an_interrupt_shows_what_there_is(files, server, scripted, model, spawn):
-    scripted.latency = 0.05
+    proposals = []
+
+    def stall(body, number):
+        """No answer to those who ask for instructions in the second round."""
+        proposals.append("Write at most" in body["messages"][-1]["content"])
+        return Answer(delay=3600) if sum(proposals) > 1 else answer(body, number)
+
+    answer, scripted.script = scripted.script, stall
     process = spawn(*command(model, *EXACT, "--concurrency", 2))
     for line in process.stderr:
         if line.startswith("round 1: "):
             break
     process.send_signal(signal.SIGINT)
-    out, err = process.communicate(timeout=20)
+    out, err = process.communicate(timeout=60)
     assert process.returncode == 130
     assert "The search was stopped" in out
     assert "Go on with the same command" in err

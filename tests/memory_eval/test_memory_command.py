@@ -146,14 +146,14 @@ def test_a_malformed_user_is_named_by_its_line_and_the_others_are_measured(cli, 
 
 
 @pytest.mark.parametrize("sign", [signal.SIGINT, signal.SIGKILL])
-def test_what_was_cut_short_goes_on(data, server, model, spawn, cli, sign):
-    server.latency = 0.1
+def test_what_was_cut_short_goes_on(data, server, model, spawn, cli, stalling, calls_of, sign):
+    server.script = stalling(12)
     process = spawn(*command(model, "--concurrency", 2, "-o", "out"))
     while server.calls < 12:
         assert process.poll() is None
         time.sleep(0.01)
     process.send_signal(sign)
-    out, err = process.communicate(timeout=30)
+    out, err = process.communicate(timeout=60)
     if sign == signal.SIGINT:
         assert process.returncode == 130, err
         assert "every answer so far is kept" in err
@@ -161,7 +161,7 @@ def test_what_was_cut_short_goes_on(data, server, model, spawn, cli, sign):
         assert "Traceback" not in err
         assert "coverage" in out
         assert not read_json(data / "out" / "summary.json")["whole"]
-    server.latency, asked = 0.0, server.calls
+    asked, server.script = calls_of(server), None
     ended = cli(*command(model, "--concurrency", 2, "-o", "out"))
     assert ended.code == 0, ended.err
     distinct = server.stats()["distinct"]
