@@ -113,10 +113,12 @@ async def test_a_budget_is_shared_and_begins_at_what_was_spent(
 async def test_a_cancelled_call_gives_back_what_it_claimed(
     server: ScriptedServer, client: OpenAIClient
 ) -> None:
-    server.latency = 0.05
-    server.script = usage_of(10, 90)
+    answer = usage_of(10, 90)
+    server.script = lambda body, n: Answer(delay=3600) if n == 1 else answer(body, n)
     model = Budgeted(client, Budget(tokens=150))
     first, second = asyncio.create_task(model(ask("1"))), asyncio.create_task(model(ask("2")))
+    while not server.calls:  # noqa: ASYNC110
+        await asyncio.sleep(0.001)
     await asyncio.sleep(0.01)
     assert server.calls == 1  # the second waits to see what the first needs
     first.cancel()

@@ -33,10 +33,9 @@ QUICK = Retries(attempts=2, first=0.0)
 
 @pytest.fixture
 async def guarded() -> AsyncIterator[tuple[ScriptedServer, OpenAIClient]]:
-    timeouts = Timeouts(read=0.1)
     async with (
         ScriptedServer(key=KEY) as server,
-        OpenAIClient(server.url, "m", key=SecretStr(KEY), timeouts=timeouts) as client,
+        OpenAIClient(server.url, "m", key=SecretStr(KEY)) as client,
     ):
         yield server, client
 
@@ -99,7 +98,7 @@ async def test_a_200_that_is_no_answer(
 @pytest.mark.parametrize(
     "fault",
     [f for f in Fault if misbehave(f).status >= 400]
-    + [Fault.TIMEOUT, Fault.RESET, Fault.CUT_BODY, Fault.NOT_JSON, Fault.ERROR_IN_200],
+    + [Fault.RESET, Fault.CUT_BODY, Fault.NOT_JSON, Fault.ERROR_IN_200],
 )
 async def test_every_kind_of_failure(
     guarded: tuple[ScriptedServer, OpenAIClient], fault: Fault
@@ -107,6 +106,14 @@ async def test_every_kind_of_failure(
     server, client = guarded
     server.script = lambda _body, _n: fault
     assert KEY not in everything_said(await failure(client))
+
+
+async def test_no_answer_in_time(guarded: tuple[ScriptedServer, OpenAIClient]) -> None:
+    server, _ = guarded
+    server.script = lambda _body, _n: Fault.TIMEOUT
+    timeouts = Timeouts(read=0.1)
+    async with OpenAIClient(server.url, "m", key=SecretStr(KEY), timeouts=timeouts) as hasty:
+        assert KEY not in everything_said(await failure(hasty))
 
 
 async def test_nobody_listens() -> None:

@@ -131,13 +131,21 @@ async def test_capacity_and_key(server: ScriptedServer) -> None:
             with pytest.raises(AccessError):
                 await nobody(ask())
         assert guarded.calls == 0
-    async with ScriptedServer(capacity=2, latency=0.05) as small:
+
+    def script(_body: object, number: int) -> Answer | None:
+        return Answer(delay=3600) if number <= 2 else None
+
+    async with ScriptedServer(script, capacity=2) as small:
         async with OpenAIClient(small.url, "m") as client:
-            done = await asyncio.gather(
-                *(client(ask(str(n))) for n in range(5)), return_exceptions=True
-            )
-        assert sum(isinstance(one, UnavailableError) for one in done) == 3
-        assert small.stats() == {"calls": 5, "distinct": 5, "most_in_flight": 5}
+            asked = [asyncio.create_task(client(ask(str(n)))) for n in range(5)]
+            while sum(call.done() for call in asked) < 3:  # noqa: ASYNC110
+                await asyncio.sleep(0.001)
+            refused = [call for call in asked if call.done()]
+            assert all(isinstance(call.exception(), UnavailableError) for call in refused)
+            for call in asked:
+                call.cancel()
+            await asyncio.gather(*asked, return_exceptions=True)
+        assert small.stats() == {"calls": 5, "distinct": 5, "most_in_flight": 3}
 
 
 def test_from_a_thread_and_from_a_process() -> None:

@@ -103,10 +103,11 @@ async def test_a_wait_past_the_deadline_is_not_begun(
 async def test_waiting_for_a_place_is_not_counted(
     server: ScriptedServer, client: OpenAIClient
 ) -> None:
-    server.latency = 0.06
-    model = Retrying(Limited(client, 1), QUICK, deadline=0.4)
-    answers = await asyncio.gather(*(model(ask(str(n))) for n in range(10)))
-    assert [answer.attempts for answer in answers] == [1] * 10
+    """All of them together take longer than the deadline, each alone a small part of it."""
+    server.latency = 0.05
+    model = Retrying(Limited(client, 1), QUICK, deadline=1.5)
+    answers = await asyncio.gather(*(model(ask(str(n))) for n in range(36)))
+    assert [answer.attempts for answer in answers] == [1] * 36
 
 
 async def test_cancelling_a_wait(server: ScriptedServer, client: OpenAIClient) -> None:
@@ -128,7 +129,7 @@ async def test_cancelling_a_wait(server: ScriptedServer, client: OpenAIClient) -
 async def test_no_more_than_the_limit_are_in_flight(
     server: ScriptedServer, client: OpenAIClient
 ) -> None:
-    server.latency = 0.002
+    server.latency = 0.02
     model = Limited(client, 5)
     await asyncio.gather(*(model(ask(str(n))) for n in range(60)))
     assert (server.most_in_flight, server.calls, model.in_flight) == (5, 60, 0)
@@ -143,7 +144,7 @@ async def test_first_come_first_served(server: ScriptedServer, client: OpenAICli
 async def test_the_limit_grows_to_its_most_and_no_further(
     server: ScriptedServer, client: OpenAIClient
 ) -> None:
-    server.latency = 0.002
+    server.latency = 0.02
     model = Limited(client, 2, most=12)
     await asyncio.gather(*(model(ask(str(n))) for n in range(200)))
     assert model.limit == 12
@@ -182,7 +183,7 @@ async def test_other_failures_leave_the_limit_alone(
 
 async def test_it_settles_near_what_the_server_bears() -> None:
     async with (
-        ScriptedServer(capacity=8, latency=0.004) as server,
+        ScriptedServer(capacity=8, latency=0.02) as server,
         OpenAIClient(server.url, "m") as client,
     ):
         limited = Limited(client, 64)
@@ -201,7 +202,7 @@ async def test_a_cancelled_waiter_gives_its_place_on(
     server.latency = 0.02
     model = Limited(client, 1)
     first, second, third = (asyncio.create_task(model(ask(str(n)))) for n in range(3))
-    await asyncio.sleep(0.005)
+    await asyncio.sleep(0)  # all have begun, and two wait
     second.cancel()
     assert (await third).text
     assert (await first).text
@@ -309,11 +310,12 @@ async def test_a_shared_failure_reaches_all(server: ScriptedServer, client: Open
 async def test_who_waits_asks_when_the_asker_is_cancelled(
     server: ScriptedServer, client: OpenAIClient
 ) -> None:
-    server.latency = 0.03
+    server.script = lambda _body, number: Answer(delay=3600) if number == 1 else None
     journal = Kept()
     model = Journaled(client, journal)
     first, second = asyncio.create_task(model(ask())), asyncio.create_task(model(ask()))
-    await asyncio.sleep(0.01)
+    while not server.calls:  # noqa: ASYNC110
+        await asyncio.sleep(0.001)
     first.cancel()
     assert (await second).text
     assert first.cancelled()
