@@ -232,6 +232,7 @@ def test_what_cannot_be_asked_is_missing_and_said(cli, server, model, items):
         (("--judge", "probe", "--judge", "probe"), "named twice"),
         (("--judge", "probe", "--format", "llmbars"), "format 'llmbars'"),
         (("--judge", "probe", "-o", "a.txt"), "a.txt: must end in .json, .jsonl, .html"),
+        (("--judge", "probe", "-o", "./items.jsonl"), "is read and would be overwritten"),
         (("--judge", "probe", "--half", "first"), "half must be tune or report"),
         (("--judge", "probe", "--orders", "one"), "orders must be both or given"),
         (("--judge", "probe", "--limit", "0"), "the limit of items"),

@@ -131,6 +131,15 @@ def test_bad_input_is_one_line(cli, server, model, options, reason):
     assert ended.err.splitlines()[-1].startswith("error: ")
 
 
+@pytest.mark.parametrize("judge", ["probe", "debate"])
+def test_the_cases_are_not_overwritten(cli, server, model, cases, home, judge):
+    before = (home / cases).read_text()
+    ended = cli("evaluate", cases, "-m", model, "--judge", judge, "-o", f"../{home.name}/{cases}")
+    assert (ended.code, server.calls) == (2, 0)
+    assert "is read and would be overwritten; write to another file" in ended.err
+    assert (home / cases).read_text() == before
+
+
 def test_what_it_may_take_is_said_beforehand(cli, server, model, cases):
     said = cli("evaluate", cases, "--judge", "pairwise", "-m", model, "--dry-run")
     assert (said.code, server.calls) == (0, 0)

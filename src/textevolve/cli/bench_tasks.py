@@ -71,6 +71,7 @@ def agree(
     from textevolve.store.repository import open_store
 
     measuring.check_outputs(task.outputs)
+    measuring.refuse_overwriting(task.outputs, task.files)
     parameters = {"orders": plan.orders, "samples": plan.samples, "equal_tokens": plan.equal_tokens}
     spec = sync.run(measuring.specify(settings, task.kind, judges, model, parameters))
     cases = list(as_cases(items))
@@ -189,6 +190,7 @@ def escalate(
     from textevolve.store.repository import open_store
 
     measuring.check_outputs(task.outputs, (".json",))
+    measuring.refuse_overwriting(task.outputs, task.files)
     spec = sync.run(measuring.specify(settings, task.kind, [judge], model, {}))
     cases = list(as_cases(items))
     if task.dry_run:

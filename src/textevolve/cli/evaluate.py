@@ -112,6 +112,7 @@ def evaluate(
     from textevolve.api.evaluation import specify
     from textevolve.cli import judging
     from textevolve.cli.execution import check_output, execute
+    from textevolve.cli.measuring import refuse_overwriting
     from textevolve.engine import sync
     from textevolve.evaluators import read_profile
     from textevolve.rows import SUFFIXES
@@ -143,6 +144,8 @@ def evaluate(
     settings, _ = read_settings({"model": model, "store": store, "concurrency": concurrency})
     batch = len(texts) == 1 and (texts[0] == "-" or Path(texts[0]).suffix.lower() in SUFFIXES)
     source = texts[0] if batch else "command line"
+    if batch and output is not None:
+        refuse_overwriting([output], texts)
     base: str | Profile | None = profile
     if judge is not None:
         chosen = _choose_judge(judge, profile)
