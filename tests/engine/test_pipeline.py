@@ -149,4 +149,4 @@ async def test_a_stage_that_cancels_itself_is_an_error_and_never_a_wait_without_
         return [r async for r in pipe([1], produce, work, sources_in_flight=1, in_flight=2)]
 
     with pytest.raises(RuntimeError, match="cancelled"):
-        await asyncio.wait_for(read(), 5)
+        await asyncio.wait_for(read(), 60)

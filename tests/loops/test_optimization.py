@@ -246,7 +246,7 @@ async def test_time_ends_it_with_the_best_so_far(slow):
         TASK,
         generator=slowed(writer) if slow == "writer" else writer,
         evaluator=slowed(judge) if slow == "judge" else judge,
-        seconds=0.2,
+        seconds=1.0,
         listener=lambda e: isinstance(e, StepFinished) and found_so_far.append(e),
     )
     assert (found.status, found.score) == ("budget", 0.4)

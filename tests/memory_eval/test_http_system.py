@@ -30,7 +30,8 @@ pytestmark = pytest.mark.usefixtures("home")
 EXAMPLE = Path(__file__).parents[2] / "examples" / "memory_server.py"
 KEY = "memory-key-DoNotShow-0123456789"
 TURNS = [DialogueTurn("user", "I moved to Lyon. I like tea."), DialogueTurn("assistant", "Nice.")]
-QUICK = Settings(retries=Retries(attempts=3, first=0.0), timeouts=Timeouts(read=0.3, total=5))
+QUICK = Settings(retries=Retries(attempts=3, first=0.0))
+HASTY = Settings(retries=QUICK.retries, timeouts=Timeouts(read=1.0))
 
 
 def example():
@@ -67,7 +68,7 @@ class Misbehaving:
                     min(len(outer.requests), len(outer.answers)) - 1
                 ]
                 if status == "hang":
-                    outer.released.wait(10)
+                    outer.released.wait(60)
                 if not isinstance(status, int):
                     self.close_connection = True
                     return
@@ -205,7 +206,7 @@ FAILING = [
 @pytest.mark.parametrize("fault", FAILING, ids=lambda fault: str(fault[0]))
 async def test_what_fails_for_a_while_is_tried_again_as_the_same_request(fault):
     with misbehaving(fault, (200, {"memories": ["m"]})) as (service, url):
-        system = open_system(url, QUICK)
+        system = open_system(url, HASTY if fault[0] == "hang" else QUICK)
         assert await system.add(TURNS, "a") == ("m",)
         await system.aclose()
     (_, first, head), (_, second, again) = service.requests
@@ -216,7 +217,7 @@ async def test_what_fails_for_a_while_is_tried_again_as_the_same_request(fault):
 @pytest.mark.parametrize("fault", FAILING, ids=lambda fault: str(fault[0]))
 async def test_what_goes_on_failing_is_given_up_with_a_line(fault):
     with misbehaving(fault) as (service, url):
-        system = open_system(url, QUICK)
+        system = open_system(url, HASTY if fault[0] == "hang" else QUICK)
         with pytest.raises(UnavailableError, match="no answer after 3 attempts") as caught:
             await system.search("Where?", "a", 3)
         await system.aclose()
