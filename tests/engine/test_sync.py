@@ -1,6 +1,7 @@
 """Waiting for async code from plain code, where a loop runs already, and when it is interrupted."""
 
 import asyncio
+import inspect
 import signal
 import threading
 
@@ -8,9 +9,18 @@ import pytest
 
 from textevolve.engine import sync
 
+before = set()
+
+
+@pytest.fixture(autouse=True)
+def others():
+    """Judges that stay open have threads of the same name, and other tests may have left some."""
+    before.clear()
+    before.update(threading.enumerate())
+
 
 def threads():
-    return [t for t in threading.enumerate() if t.name == "textevolve"]
+    return [t for t in threading.enumerate() if t.name == "textevolve" and t not in before]
 
 
 async def double(number):
@@ -136,6 +146,39 @@ def test_an_interrupt_before_the_work_is_known_here_cancels_it_too(monkeypatch):
         sync.run(coroutine)
     assert ended == ["cleanly"]
     assert threads() == []
+
+
+def test_an_interrupt_before_the_work_is_begun_leaves_nothing_to_await(monkeypatch):
+    begin, coroutine = sync.BackgroundLoop.submit, double(1)
+
+    def submit(loop, asked):
+        if asked is coroutine:
+            raise KeyboardInterrupt
+        return begin(loop, asked)
+
+    monkeypatch.setattr(sync.BackgroundLoop, "submit", submit)
+    with pytest.raises(KeyboardInterrupt):
+        sync.run(coroutine)
+    assert inspect.getcoroutinestate(coroutine) == inspect.CORO_CLOSED
+    assert threads() == []
+
+
+def test_what_the_work_leaves_behind_is_cancelled():
+    ended, left = [], []
+
+    async def stay():
+        try:
+            await asyncio.sleep(60)
+        finally:
+            ended.append("cleanly")
+
+    async def work():
+        left.append(asyncio.create_task(stay()))
+        await asyncio.sleep(0)
+        return 3
+
+    assert sync.run(work()) == 3
+    assert ended == ["cleanly"]
 
 
 def test_an_interrupt_between_items_closes_the_source():

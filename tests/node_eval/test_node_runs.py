@@ -4,6 +4,7 @@ import asyncio
 import subprocess
 import sys
 import threading
+import time
 
 import pytest
 
@@ -146,6 +147,36 @@ def test_a_judge_answers_any_thread_and_loop_until_it_is_closed(model, server, h
     with judge("probe", model=model) as again:
         asyncio.run(again(case))
     assert server.calls == calls
+
+
+def test_who_waits_for_a_judge_that_is_closed_is_told(model, server, home):
+    server.script = lambda *_: Answer(delay=3600)
+    told = []
+    probe = judge("probe", model=model)
+
+    def ask():
+        with pytest.raises(InputError, match="is closed") as caught:
+            asyncio.run(probe(Case("Say hello.", ("Hello!",))))
+        told.append(caught.value)
+
+    asking = threading.Thread(target=ask)
+    asking.start()
+    while not server.calls:
+        time.sleep(0.001)
+    probe.close()
+    asking.join(60)
+    assert len(told) == 1
+
+
+async def test_who_is_cancelled_while_it_waits_for_a_judge_is_cancelled(model, server, home):
+    server.script = lambda *_: Answer(delay=3600)
+    with judge("probe", model=model) as probe:
+        asking = asyncio.create_task(probe(Case("Say hello.", ("Hello!",))))
+        while not server.calls:  # noqa: ASYNC110
+            await asyncio.sleep(0.001)
+        asking.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await asking
 
 
 def test_a_refused_key_is_said_and_harms_no_agent(model, server, home):

@@ -45,7 +45,8 @@ class BackgroundLoop:
     def _settle(self, work: Coroutine[Any, Any, Any]) -> None:
         """Cancel the work, if it is not done, and let it and what it began reach their end.
 
-        Its task is looked up on the loop: an interrupt may have come before `submit` returned.
+        Its task is looked up on the loop: an interrupt may have come before `submit` returned, or
+        before it did anything.
         """
 
         async def settle() -> None:
@@ -53,6 +54,7 @@ class BackgroundLoop:
             if its := next((task for task in others if task.get_coro() is work), None):
                 its.cancel()
                 await asyncio.gather(*others, return_exceptions=True)
+            work.close()
 
         self.submit(settle()).result()
 
@@ -61,6 +63,7 @@ class BackgroundLoop:
             return
 
         async def close() -> None:
+            await cancel_others()
             loop = asyncio.get_running_loop()
             await loop.shutdown_asyncgens()
             await loop.shutdown_default_executor()
@@ -69,6 +72,14 @@ class BackgroundLoop:
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join()
         self._loop.close()
+
+
+async def cancel_others() -> None:
+    """Cancel every other task of this event loop, and wait for their ends."""
+    others = asyncio.all_tasks() - {asyncio.current_task()}
+    for task in others:
+        task.cancel()
+    await asyncio.gather(*others, return_exceptions=True)
 
 
 def run(work: Coroutine[Any, Any, T]) -> T:

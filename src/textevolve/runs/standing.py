@@ -10,12 +10,13 @@ import asyncio
 import atexit
 import secrets
 import threading
+from concurrent.futures import Future
 from contextlib import AsyncExitStack
 from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-from textevolve.engine.sync import BackgroundLoop
+from textevolve.engine.sync import BackgroundLoop, cancel_others
 from textevolve.errors import InputError
 from textevolve.evaluation import Case, Evaluation, Evaluator
 from textevolve.runs.improving import open_means, specify_loop
@@ -54,17 +55,26 @@ class StandingJudge:
     async def __call__(self, case: Case, /) -> Evaluation:
         """
         Raises:
-            InputError: it is closed, or the case cannot be used.
+            InputError: it is closed, also meanwhile, or the case cannot be used.
         """
-        return await asyncio.wrap_future(self._start().submit(self._evaluate(case)))
+        begun = self._begin(case)
+        try:
+            return await asyncio.wrap_future(begun)
+        except asyncio.CancelledError:
+            if not self._closed or _is_cancelled():
+                raise
+            raise self._refusal() from None
 
-    def _start(self) -> BackgroundLoop:
+    def _begin(self, case: Case) -> Future[Evaluation]:
         with self._guard:
             if self._closed:
-                raise InputError(f"the judge '{self.judge}' is closed; make a new one")
+                raise self._refusal()
             if self._loop is None:
                 self._loop = BackgroundLoop().__enter__()
-            return self._loop
+            return self._loop.submit(self._evaluate(case))
+
+    def _refusal(self) -> InputError:
+        return InputError(f"the judge '{self.judge}' is closed; make a new one")
 
     async def _evaluate(self, case: Case) -> Evaluation:
         async with self._opening:
@@ -101,12 +111,22 @@ class StandingJudge:
         self.close()
 
     def close(self) -> None:
-        """Let go of models and store. Twice is once."""
+        """Let go of models and store; what it judges meanwhile is ended. Twice is once."""
         with self._guard:
             loop, self._loop, self._closed = self._loop, None, True
         atexit.unregister(self.close)
         if loop is not None:
             try:
-                loop.wait(self._stack.aclose())
+                loop.wait(self._let_go())
             finally:
                 loop.__exit__(None, None, None)
+
+    async def _let_go(self) -> None:
+        await cancel_others()
+        await self._stack.aclose()
+
+
+def _is_cancelled() -> bool:
+    """Whether it is the caller who is cancelled, and not only what it waits for."""
+    task = asyncio.current_task()
+    return task is not None and task.cancelling() > 0
