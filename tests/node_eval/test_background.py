@@ -1,5 +1,6 @@
 import asyncio
 import atexit
+import inspect
 import logging
 import subprocess
 import sys
@@ -532,9 +533,17 @@ def test_without_an_event_loop_so_have_the_async_ones(monkeypatch):
             raise RuntimeError("can't start new thread")
 
     monkeypatch.setattr("textevolve.node_eval.background.EvaluatorLoop", Refusing)
-    results = judge(SaysLater("later", FINE), Says("quick", FINE))[0]
+    made = []
+
+    async def later():
+        return FINE
+
+    awaited = Says("awaited", lambda _: made.append(later()) or made[0])
+    results = judge(SaysLater("later", FINE), Says("quick", FINE), awaited)[0]
     assert results["quick"] == FINE
-    assert results["later"].reason == "no event loop to run on: can't start new thread"
+    for name in ("later", "awaited"):
+        assert results[name].reason == "no event loop to run on: can't start new thread"
+    assert inspect.getcoroutinestate(made[0]) == inspect.CORO_CLOSED
 
 
 def test_threads_end_when_there_is_nothing_to_do(monkeypatch):

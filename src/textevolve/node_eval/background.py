@@ -208,6 +208,7 @@ class Background:
                     self._loop = EvaluatorLoop(self.side_by_side, self._ask, self._settle)
                 self._loop.put(task)
         except RuntimeError as error:  # the interpreter is ending
+            forget(task.made)
             why = Failure("failed", f"no event loop to run on: {error}")
             self._settle(task, [(task.evaluators[0], why)])
 
