@@ -229,6 +229,19 @@ def test_attempts_may_be_written_anew_and_are_another_run(cli, server, model):
     assert any("earlier answer" in said(body) for body in server.requests)
 
 
+@pytest.mark.parametrize(("first", "later", "told"), [(0.6, 0.4, True), (0.4, 0.6, False)])
+def test_revising_that_gains_nothing_is_said(cli, server, model, first, later, told):
+    def script(body, _number):
+        if is_written(body):
+            return "A second." if "earlier answer" in said(body) else "A first."
+        return Answer(yes=first if "A first." in said(body) else later)
+
+    server.script = script
+    command = ("optimize", TASK, "-m", model, "-e", "probe", "--max-iterations", 2)
+    assert ("no revision scored above" in words(cli(*command).out)) is told
+    assert "no revision" not in words(cli(*command, "--no-revise").out)
+
+
 def test_models_of_their_own_for_writing_and_judging(cli, ably, model):
     with ScriptedServer(able) as other:
         judge = f"{other.url}#judge"

@@ -267,7 +267,8 @@ def _execute(
         for made in results:
             print(to_line(made))
     else:
-        print_results(results, facts)
+        hint = _weigh_revising(results) if command.plan.revise else ""
+        print_results(results, facts | ({"Revising": hint} if hint else {}))
     for path in command.outputs:
         if path.lower().endswith(".txt") and not any(made.output for made in results):
             say(f"{path}: is not written, since no text has a score")
@@ -280,6 +281,14 @@ def _execute(
     if any(made.status == "budget" for made in results):
         say(f"A limit was reached; this is the best so far. {measuring.go_on()}")
     return 0 if all(_is_whole(made) for made in results) else PARTLY
+
+
+def _weigh_revising(results: Sequence[Optimization]) -> str:
+    """A sentence where no revision scored above its first attempt; else empty."""
+    revised = [made for made in results if sum(a.score is not None for a in made.attempts) > 1]
+    if not revised or any(made.best is not made.attempts[0] for made in revised):
+        return ""
+    return "no revision scored above the first attempt; --no-revise writes each attempt anew"
 
 
 def _is_whole(made: Optimization) -> bool:
