@@ -1,5 +1,6 @@
 """What the tests from end to end share: a home of their own, a server, the command line."""
 
+import gc
 import io
 import json
 import os
@@ -123,7 +124,9 @@ def cli(home, monkeypatch, capsys):
             code = end.code or 0
         return Outcome(code, *capsys.readouterr())
 
-    return run
+    found = gc.get_threshold()
+    yield run
+    gc.set_threshold(*found)  # commands raise it for their process, which here goes on
 
 
 @pytest.fixture

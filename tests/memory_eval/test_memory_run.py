@@ -360,7 +360,8 @@ async def test_memory_stays_flat_on_a_user_of_a_million_tokens(home):
     finally:
         tracemalloc.stop()
     dialogue = 4 * 16_000
-    assert long < short + 14 * dialogue  # 32 more of them were fed
+    # 32 more of them were fed. How many are on their way at the peaks differs by up to 13.
+    assert long < short + 22 * dialogue
 
 
 def test_records_come_back_as_they_were(home):
