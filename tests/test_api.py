@@ -195,9 +195,9 @@ def test_an_endpoint_that_refuses_stops_the_batch(model, server):
 
 
 def test_a_batch_that_is_left_early_leaves_nothing_behind_and_can_be_gone_on_with(
-    model, server, home
+    model, server, home, stalling, calls_of
 ):
-    server.latency = 0.005
+    server.script = stalling(8)
     settings = Settings(store=home / "store.db", concurrency=4)
     options = {"model": model, "settings": settings, "profile": SOLO}
     before = set(threading.enumerate())
@@ -205,7 +205,7 @@ def test_a_batch_that_is_left_early_leaves_nothing_behind_and_can_be_gone_on_wit
         assert result.scored
         break
     assert set(threading.enumerate()) <= before
-    asked = server.calls
+    asked, server.script = calls_of(server), None
     assert asked < 40
     run, totals = newest(settings.store)
     assert run.status == "interrupted"
