@@ -353,7 +353,7 @@ async def test_many_evaluations_may_share_a_store_and_a_loop(model, server):
 
 
 async def test_the_same_run_twice_at_once_is_refused(model, server):
-    server.latency = 0.05
+    server.latency = 0.2
     found = await asyncio.gather(
         *(aevaluate(*CASE, model=model) for _ in range(3)), return_exceptions=True
     )

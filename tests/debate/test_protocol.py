@@ -105,7 +105,7 @@ def of_two_minds(agent, _round):
 async def test_an_escalation_ends_after_a_round_that_leaves_no_doubt():
     events = []
     script = judge_by(lambda _agent, _round: CLEAR)
-    async with ScriptedServer(script, latency=0.02) as server:
+    async with ScriptedServer(script, latency=0.3) as server:
         result = await debate(server, protocol="escalation", rounds=3, listener=events.append)
         assert server.calls == server.most_in_flight == 3
         assert [heard(body) for body in turns(server)] == [[], [], []]

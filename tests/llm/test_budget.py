@@ -61,7 +61,7 @@ async def test_tokens_stop_within_one_call(
 async def test_calls_far_from_the_limit_run_side_by_side(
     server: ScriptedServer, client: OpenAIClient
 ) -> None:
-    server.latency = 0.02
+    server.latency = 0.5
     await flood(Budgeted(client, Budget(tokens=1_000_000)), 20, max_tokens=100)
     assert server.most_in_flight == 20
 

@@ -311,7 +311,13 @@ async def test_the_rows_of_validation_are_not_seen_before_the_end():
 async def test_all_calls_of_a_stage_are_in_flight_together():
     numbers = itertools.count()
     script = Scripted(rewrite=lambda text, lines: "\n".join([text, *lines, str(next(numbers))]))
-    server = ScriptedServer(script, latency=0.05)
+
+    def slow(body, number):
+        answered = script(body, number)
+        asked = body["messages"][-1]["content"].startswith("What is")
+        return Answer(text=answered, delay=0.5) if asked else answered
+
+    server = ScriptedServer(slow)
     plan = Plan(beam=4, depth=1, minibatch=5, selection_minibatch=6, final_minibatch=5)
     await search(None, plan, server=server, in_flight=256)
     assert server.most_in_flight == 6 * 6  # the original and five successors, six rows each
@@ -319,7 +325,7 @@ async def test_all_calls_of_a_stage_are_in_flight_together():
 
 async def test_no_more_calls_are_in_flight_than_allowed():
     script = Scripted()
-    server = ScriptedServer(script, latency=0.005)
+    server = ScriptedServer(script, latency=0.02)
     await search(script, server=server, in_flight=4)
     assert server.most_in_flight == 4
 

@@ -308,7 +308,7 @@ def test_without_a_guided_answer_the_rest_is_written_all_the_same(cli, server, m
     [
         (lambda: 1 / 0, "ZeroDivisionError"),
         (lambda: (EvaluationResult(0.5, True), EvaluationResult(7.0, True)), "score 7.0"),
-        (lambda: (EvaluationResult(0.5, True),), "no result"),
+        (lambda: (EvaluationResult(0.5, True),), "gave 1 results for 2 candidates"),
     ],
 )
 async def test_a_judge_of_ones_own_that_fails_costs_no_answer(guide, give, reason):

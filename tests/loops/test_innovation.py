@@ -373,7 +373,7 @@ def test_the_gain_has_an_interval_that_holds_it():
         (lambda: 1 / 0, "ZeroDivisionError"),
         (lambda: Judgement(EvaluationResult(math.nan, True)), "score nan"),
         (lambda: Judgement(EvaluationResult(7.0, True)), "score 7.0"),
-        (Judgement, "no result"),
+        (Judgement, "gave 0 results for 1 candidates"),
     ],
 )
 async def test_a_judge_of_ones_own_that_fails_is_recorded(innovate, give, reason):

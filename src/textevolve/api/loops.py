@@ -10,6 +10,7 @@ from textevolve.api.evaluation import Parameters
 from textevolve.debate.profile import Profile, load_profile, override
 from textevolve.engine import sync
 from textevolve.events import Listener, silence
+from textevolve.loops.callables import as_evaluator
 from textevolve.loops.guidance import Plan as GuidePlan
 from textevolve.loops.innovation import Plan
 from textevolve.loops.metrics import Metric, Pick
@@ -270,7 +271,7 @@ def as_metric(
         InputError: the judge, or a number, cannot be used.
     """
     if not isinstance(evaluator, str):
-        return Metric(evaluator, input, output, threshold, missing)
+        return Metric(as_evaluator(evaluator), input, output, threshold, missing)
     settings = settings or read_settings({"model": model, "store": store})[0]
     judge = StandingJudge(
         evaluator, settings, Path(store or settings.store), model=model, limits=limits

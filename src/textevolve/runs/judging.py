@@ -8,6 +8,7 @@ from typing import Any
 from textevolve.errors import InputError
 from textevolve.evaluation import Evaluator
 from textevolve.evaluators import parse_evaluator
+from textevolve.loops.callables import as_evaluator
 from textevolve.loops.rules import Hybrid, Rules
 from textevolve.runs.improving import Means
 from textevolve.runs.optimization import Judge, choose_judges
@@ -39,7 +40,11 @@ class Chosen:
         return found
 
     def open(self, means: Means) -> Evaluator:
-        judge = means.judges[self.judge] if isinstance(self.judge, str) else self.judge
+        judge = self.judge
+        if isinstance(judge, str):
+            judge = means.judges[judge]
+        elif judge is not None:
+            judge = as_evaluator(judge)
         if self.rules is None:
             assert judge is not None
             return judge

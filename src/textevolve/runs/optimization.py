@@ -6,7 +6,7 @@ The loop itself is in `textevolve.loops.optimization`. The same run again asks o
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -17,6 +17,7 @@ from textevolve.evaluation import Case, Evaluator, Usage, check_case
 from textevolve.evaluators import parse_evaluator
 from textevolve.events import Listener, silence
 from textevolve.loops.attempt import Generator
+from textevolve.loops.callables import as_evaluator, as_generator
 from textevolve.loops.controller import OSCILLATION_LIMIT, Stopping
 from textevolve.loops.generation import MOST_TOKENS, TEMPERATURE, ModelGenerator, write_prompt
 from textevolve.loops.optimization import Optimization, optimize
@@ -33,8 +34,8 @@ from textevolve.store.repository import Store
 from textevolve.store.runs import RunRecord
 from textevolve.wiring import Limits
 
-Judge: TypeAlias = str | Evaluator
-"""A judge's spec, such as `probe+rules`, or an evaluator itself."""
+Judge: TypeAlias = str | Evaluator | Callable[[Case], Any]
+"""A judge's spec, such as `probe+rules`, or an evaluator itself, or what can be made one."""
 
 DEFAULT_JUDGE = "single"
 
@@ -217,7 +218,9 @@ async def do_optimization(
         async def work(case: Case) -> Optimization:
             return await optimize(
                 case.input,
-                generator=plan.generator or _open_generator(plan, means),
+                generator=(
+                    as_generator(plan.generator) if plan.generator else _open_generator(plan, means)
+                ),
                 evaluator=evaluator,
                 threshold=plan.threshold,
                 max_iterations=plan.max_iterations,
@@ -258,7 +261,9 @@ def _open_judge(plan: Plan, means: Means) -> Evaluator:
 
 
 def _pick(judge: Judge | None, means: Means) -> Evaluator | None:
-    return means.judges[judge] if isinstance(judge, str) else judge
+    if judge is None or not isinstance(judge, str):
+        return judge and as_evaluator(judge)
+    return means.judges[judge]
 
 
 def estimate_optimization(

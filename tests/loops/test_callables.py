@@ -1,0 +1,119 @@
+"""Callables of the user's own as evaluators and generators, async or plain."""
+
+import asyncio
+import functools
+import threading
+
+import pytest
+
+import textevolve
+from textevolve.evaluation import Case, EvaluationResult, Failure, Usage
+from textevolve.loops.callables import as_evaluator, as_generator
+from textevolve.loops.rules import RulesJudgement
+
+ONE = Case("Say moon.", ("The moon.",))
+TWO = Case("Say moon.", ("The moon.", "The sun."))
+
+
+def has_moon(case):
+    return float("moon" in case.candidates[0])
+
+
+async def has_moon_soon(case):
+    await asyncio.sleep(0)
+    return has_moon(case)
+
+
+class Judge:
+    async def __call__(self, case):
+        return RulesJudgement(tuple(EvaluationResult(0.7, True) for _ in case.candidates))
+
+
+def each(case):
+    return [0.75 if "moon" in text else Failure("failed", "no moon") for text in case.candidates]
+
+
+@pytest.mark.parametrize(
+    ("given", "case", "scores"),
+    [
+        (has_moon, ONE, [1.0]),
+        (has_moon_soon, ONE, [1.0]),
+        (lambda case: has_moon_soon(case), ONE, [1.0]),
+        (functools.partial(has_moon_soon), ONE, [1.0]),
+        (lambda _: True, ONE, [1.0]),
+        (lambda _: EvaluationResult(0.25, False, "Say more."), ONE, [0.25]),
+        (each, TWO, [0.75, None]),
+        (Judge(), TWO, [0.7, 0.7]),
+    ],
+)
+async def test_what_is_natural_to_write_is_an_evaluator(given, case, scores):
+    made = await as_evaluator(given)(case)
+    assert [getattr(one, "score", None) for one in made.result] == scores
+    assert made.coverage == sum(score is not None for score in scores) / len(scores)
+    assert made.usage == Usage()
+
+
+async def test_a_number_passes_from_a_half_on():
+    passed = [(await as_evaluator(lambda _, s=s: s)(ONE)).result[0].passed for s in (0.49, 0.5)]
+    assert passed == [False, True]
+
+
+@pytest.mark.parametrize(
+    ("gives", "case", "reason"),
+    [
+        (None, ONE, "gave NoneType for a candidate: it must give a number from 0 to 1"),
+        ("good", ONE, "gave str for a candidate"),
+        (0.5, TWO, "gave 1 results for 2 candidates"),
+        ([], ONE, "gave 0 results for 1 candidates"),
+        (RulesJudgement(()), ONE, "gave 0 results"),
+    ],
+)
+async def test_what_is_no_judgement_is_a_failure_that_says_why(gives, case, reason):
+    made = await as_evaluator(lambda _: gives)(case)
+    assert len(made.result) == len(case.candidates)
+    assert all(reason in one.reason for one in made.result)
+    assert made.coverage == 0
+
+
+async def test_a_plain_function_keeps_nothing_else_waiting():
+    free = threading.Event()
+
+    def slow(_case):
+        assert free.wait(30)
+        return 1.0
+
+    judging = asyncio.create_task(as_evaluator(slow)(ONE))
+    await asyncio.sleep(0)  # it begins
+    free.set()  # which would never happen if the loop stood still
+    assert (await judging).result[0].score == 1.0
+
+
+async def test_plain_functions_write_too_and_async_ones_stay_what_they_are():
+    def write(task, *, previous=None, feedback=(), temperature=None):
+        return f"{previous or task} {len(feedback)}"
+
+    assert await as_generator(write)("Say moon.", previous="Moon", feedback=("a",)) == "Moon 1"
+
+    async def later(task, **_):
+        return task
+
+    assert as_generator(later) is later
+
+
+def test_plain_functions_serve_every_loop(home, server, model):
+    drafts = iter(["The sun.", "The moon."])
+    made = textevolve.optimize(
+        "Say moon.", evaluator=has_moon, generator=lambda *_, **__: next(drafts), model=model
+    )
+    assert (made.status, made.output, server.calls) == ("accepted", "The moon.", 0)
+    assert textevolve.as_metric(has_moon)("Say moon.", "The moon.") == 1.0
+    found = textevolve.innovate("Say moon.", evaluator=has_moon, rounds=1, outputs=2, model=model)
+    assert 0 <= found.innovation.attempts[0].score <= 1
+
+
+def test_an_evaluator_that_gives_nothing_costs_no_traceback(home, model):
+    made = textevolve.optimize(
+        "Say moon.", evaluator=lambda _: None, generator=lambda *_, **__: "A text.", model=model
+    )
+    assert made.status == "failed"
+    assert "gave NoneType for a candidate" in made.reason
