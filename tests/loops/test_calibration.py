@@ -13,7 +13,7 @@ from textevolve.errors import InputError
 from textevolve.evaluation import EvaluationResult, Failure, Usage
 from textevolve.llm.budget import Budget, Budgeted
 from textevolve.llm.client import OpenAIClient
-from textevolve.llm.testing import Fault, ScriptedServer
+from textevolve.llm.testing import Answer, Fault, ScriptedServer
 from textevolve.loops.calibration import Means, Plan, search_template
 from textevolve.loops.examples import take_material
 from textevolve.loops.grading import open_metric
