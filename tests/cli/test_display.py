@@ -288,6 +288,15 @@ def test_pace_follows_the_present() -> None:
     assert pace.rate(200.0) == pytest.approx(10.0, rel=0.06)
 
 
+def test_what_is_printed_beside_the_bar_of_a_terminal_goes_where_it_is_to_go(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    with BatchProgress(1, console=(console := a_console(terminal=True))):
+        print("a result")
+    assert capsys.readouterr().out == "a result\n"
+    assert "a result" not in drawn(console)
+
+
 def test_time_left_comes_from_the_pace() -> None:
     now = [0.0]
     progress = BatchProgress(100, console=a_console(), clock=lambda: now[0])

@@ -6,6 +6,7 @@ lines, without control codes.
 
 from __future__ import annotations
 
+import sys
 import time
 from collections import deque
 from collections.abc import Callable, Mapping
@@ -273,6 +274,8 @@ class BatchProgress:
                 console=self.console,
                 transient=True,
                 refresh_per_second=REDRAWN_PER_SECOND,
+                # Results printed above the bar; else into the file or pipe that asked for them.
+                redirect_stdout=sys.stdout.isatty(),
             )
             self._live.start()
         return self
