@@ -34,7 +34,8 @@ def home(tmp_path, monkeypatch):
     """No test that asks for it reads this machine's settings, keys, runs or weights."""
     keys = [p.key_env for p in PROVIDERS.values() if p.key_env]
     ours = [name for name in os.environ if name.startswith("TEXTEVOLVE_")]
-    for name in (*keys, *ours, ADDRESS_KEY):
+    drawing = ("FORCE_COLOR", "NO_COLOR", "TTY_COMPATIBLE", "TTY_INTERACTIVE")
+    for name in (*keys, *ours, *drawing, ADDRESS_KEY):
         monkeypatch.delenv(name, raising=False)
     for name in ("HOME", "XDG_CONFIG_HOME", "XDG_DATA_HOME", "XDG_CACHE_HOME"):
         monkeypatch.setenv(name, str(tmp_path / "home"))
