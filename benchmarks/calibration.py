@@ -58,7 +58,8 @@ class Scripted:
         if "Write at most" in said:
             return json.dumps({"instructions": [f"Point {n}." for n in range(4)]})
         if "You rewrite a prompt template" in said:
-            return TEMPLATE.replace("version 0", f"version {next(self._versions)}")
+            text = TEMPLATE.replace("version 0", f"version {next(self._versions)}")
+            return json.dumps({"template": text})
         version = re.findall(r"version (\d+)", said)[-1]
         if body.get("max_tokens") == 1:
             return Answer(yes=0.1 + 0.8 * int(version) / MOST)

@@ -40,9 +40,9 @@ class Scripted:
         if "Write at most" in said:
             return json.dumps({"instructions": self.instructions})
         if said.startswith("That cannot be used") or "You rewrite a prompt" in said:
-            first = body["messages"][0]["content"]
+            first = body["messages"][2]["content"]  # after the example and its answer
             lines = [line.split(". ", 1)[1] for line in part(first, "instructions").splitlines()]
-            return "\n".join([part(first, "template"), *lines])
+            return json.dumps({"template": "\n".join([part(first, "template"), *lines])})
         if said.startswith("What is"):
             n = int(re.search(r"What is (\d+)", said)[1])
             return str(2 * n) if HELPS in said else f"about {n}"
@@ -167,11 +167,12 @@ class Careless(Scripted):
                 if (len(body["messages"]) > 1)
                 else "no JSON"
             )
-        if rewriting and len(body["messages"]) == 1:
-            return "without a placeholder"
+        if rewriting and len(body["messages"]) == 3:
+            return json.dumps({"template": "without a placeholder"})
         if rewriting:
             self.made += 1
-            return f"What is {{n}} and {{n}} more, in version {self.made}?"
+            text = f"What is {{n}} and {{n}} more, in version {self.made}?"
+            return json.dumps({"template": text})
         if said.startswith("What is") and "version" in said:
             return "1" * int(re.search(r"version (\d+)", said)[1])
         return super().__call__(body, number)

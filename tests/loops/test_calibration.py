@@ -17,6 +17,7 @@ from textevolve.llm.testing import Answer, Fault, ScriptedServer
 from textevolve.loops.calibration import Means, Plan, search_template
 from textevolve.loops.examples import take_material
 from textevolve.loops.grading import open_metric
+from textevolve.loops.rewriting import Rewritten, Rules, append_instructions
 from textevolve.loops.search_tree import Gain, describe_outcome
 
 SEED = 'What is {n} and {n} more? As JSON: {"sum": 0}'
@@ -72,10 +73,10 @@ class Scripted:
             return json.dumps({"instructions": self.instructions})
         if "You rewrite a prompt template" in said or said.startswith("That cannot be used"):
             self.asked["again" if said.startswith("That") else "successor"] += 1
-            first = body["messages"][0]["content"]
+            first = body["messages"][2]["content"]  # after the example and its answer
             listed = part(first, "instructions").splitlines()
             lines = [line.split(". ", 1)[1] for line in listed]
-            return self.rewrite(part(first, "template"), lines)
+            return json.dumps({"template": self.rewrite(part(first, "template"), lines)})
         self.asked["output"] += 1
         n = int(re.search(r"What is (\d+)", said)[1])
         return str(2 * n) if self.helps in said else f"about {n}"
@@ -132,17 +133,34 @@ async def test_the_same_seed_asks_the_same_and_another_one_other_rows():
     assert asked[0] == asked[1] != asked[2]
 
 
-async def test_a_placeholder_that_is_lost_is_asked_for_again_then_dropped():
+async def test_a_rewrite_without_its_placeholder_twice_leaves_the_instructions_below_the_text():
     def stubborn(template, lines):
         return "What is it? " + " ".join(lines)
 
     script = Scripted(rewrite=stubborn)
     result = await search(script)
-    assert script.asked["again"] == script.asked["successor"] == 3
-    dropped = result.nodes[1:]
-    assert len(dropped) == 3
-    assert all("{n} is missing" in node.fault and node.repaired for node in dropped)
-    assert result.template == SEED
+    assert script.asked["again"] == script.asked["successor"]
+    assert result.accepted
+    assert result.template == f"{SEED}\n\nRules:\n- {HELPS}" or HELPS in result.template
+    assert result.template.startswith(f"{SEED}\n\nRules:\n- ")
+    for node in result.nodes[1:]:
+        assert node.fault.startswith("the same text") or not node.fault
+        assert "not rewritten (the placeholder {n} is missing" in node.notes[0]
+
+
+@pytest.mark.parametrize("instruction", ["Fill {m} in.", "Use {{ n }} twice.", "{% if x %}"])
+def test_instructions_below_a_template_bring_no_placeholder(instruction):
+    rules = Rules("What is {n}?", ("n",), ("n", "m"))
+    failed = Rewritten(None, (instruction,), "it is empty", repaired=True)
+    made = append_instructions("What is {n}?", failed, rules)
+    assert made.text.startswith("What is {n}?\n\nRules:\n- ")
+    assert "{" not in made.text.removeprefix("What is {n}?")
+
+
+def test_a_template_that_would_grow_too_long_is_dropped_as_it_was():
+    rules = Rules("What is {n}?", ("n",), ("n",))
+    failed = Rewritten(None, ("x" * 600,) * 4, "it is empty", repaired=True)
+    assert append_instructions("What is {n}?", failed, rules) is failed
 
 
 async def test_a_rewrite_that_is_mended_when_asked_again_competes():

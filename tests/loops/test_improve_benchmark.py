@@ -1,6 +1,7 @@
 """The benchmark of optimize and calibrate: its checks, its rows, its arms on a scripted server."""
 
 import datetime
+import json
 import re
 import sys
 from pathlib import Path
@@ -185,7 +186,8 @@ def answer_rows(body, _number):
         return '{"instructions": ["Name the form YYYY-MM-DD."]}'
     if "You rewrite a prompt template" in said:
         reworded = templates.PARAPHRASE in said
-        return f"{'In digits:' if reworded else 'As YYYY-MM-DD alone:'} {{message}}"
+        text = f"{'In digits:' if reworded else 'As YYYY-MM-DD alone:'} {{message}}"
+        return json.dumps({"template": text})
     message = next(message for message in ROWS if message in said)
     return ROWS[message] if "YYYY-MM-DD" in said else f"It is {ROWS[message]}."
 

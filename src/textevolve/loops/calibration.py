@@ -27,6 +27,7 @@ from textevolve.loops.grading import Metric
 from textevolve.loops.rewriting import (
     Rewritten,
     Rules,
+    append_instructions,
     share_out,
     write_instructions,
     write_successor,
@@ -210,7 +211,8 @@ class _Search:
 
     async def rewrite(self, parent: int, instructions: tuple[str, ...], sample: int) -> Rewritten:
         text = self.nodes[parent].text
-        return await write_successor(self.editor, text, instructions, self.rules, sample)
+        made = await write_successor(self.editor, text, instructions, self.rules, sample)
+        return made if made.text else append_instructions(text, made, self.rules)
 
     def add(
         self, parent: int, number: int, instructions: tuple[str, ...], new: Rewritten | Failure
@@ -225,6 +227,7 @@ class _Search:
         made = Node(
             len(self.nodes), text, parent, number, instructions, fault, repaired=new.repaired
         )
+        made = made.noted(new.note) if new.note else made
         self.nodes.append(made)
         return None if fault else made.number
 

@@ -6,6 +6,7 @@ fences; an instruction is a model's text as well, and is fenced when it is appli
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cache
@@ -14,9 +15,9 @@ from typing import Annotated
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints, create_model
 
 from textevolve.errors import AnswerError
-from textevolve.llm.fence import disarm, draw_nonce, fence
+from textevolve.llm.fence import NONCE_LENGTH, disarm, draw_nonce, fence
 from textevolve.llm.model import Message, Model, Request, Response
-from textevolve.llm.structured import ask_structured
+from textevolve.llm.structured import answer_schema, ask_structured, read_answer
 from textevolve.llm.template import Template, load_template
 from textevolve.loops.placeholders import find_fault
 from textevolve.loops.selection import shuffle
@@ -32,6 +33,16 @@ INSTRUCTIONS_TOKENS = 1000
 EXTRA_TOKENS = 600
 SAMPLING = 0.8
 INSTRUCTION_LENGTH = 600
+APPENDED = "Rules:"
+EXAMPLE = (
+    "What is the mood of this review? {review}",
+    ("Answer with one word: good, bad or mixed.", "Do not repeat the review."),
+    "Read the review below and say what its mood is. Answer with one word, good, bad or mixed, and"
+    " do not repeat the review.\n\nReview: {review}",
+)
+"""A template, instructions, and the template with those applied."""
+
+_NO_BRACES = str.maketrans("{}", "()")
 
 
 @cache
@@ -41,12 +52,14 @@ def prompt(name: str) -> Template:
 
 @dataclass(frozen=True, slots=True)
 class Rewritten:
-    """A new template, or why there is none. `repaired`: it took a second call."""
+    """A new template, or why there is none. `repaired`: it took a second call. `note`: what else is
+    to be known of how it was made."""
 
     text: str | None
     instructions: tuple[str, ...]
     fault: str = ""
     repaired: bool = False
+    note: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,6 +83,12 @@ class Rules:
     @property
     def placeholders(self) -> str:
         return ", ".join(f"{{{name}}}" for name in self.names)
+
+
+class _Template(BaseModel):
+    model_config = ConfigDict(extra="forbid")
+
+    template: str
 
 
 class _Instructions(BaseModel):
@@ -163,31 +182,60 @@ async def write_successor(
     Raises:
         ModelError, BudgetError: as the model raises them.
     """
-    listed = "\n".join(f"{n}. {text}" for n, text in enumerate(instructions, 1))
-    nonce = draw_nonce((template, listed), rules.seed)
-    asked = prompt("calibrate_successor").render(
-        template=_fenced("template", template, nonce),
-        instructions=_fenced("instructions", listed, nonce),
-        placeholders=rules.placeholders,
-    )
+    nonce = draw_nonce((template, *instructions), rules.seed)
     request = Request(
-        messages=(Message("user", (asked,)),),
+        messages=(
+            *example(),
+            Message("user", (_ask_successor(template, instructions, rules.placeholders, nonce),)),
+        ),
         temperature=SAMPLING,
         max_tokens=rules.max_tokens,
+        schema=answer_schema(_Template),
         seed=rules.seed + sample,
         sample=sample,
     )
     applied = tuple(instructions)
     first = await model(request)
-    text = read_template(first.text, nonce, template)
-    fault = _find_fault(first, text, template, rules)
+    text, fault = _read(first, nonce, template, rules)
     if not fault:
         return Rewritten(text, applied)
     again = await model(_ask_again(request, first, fault))
-    text = read_template(again.text, nonce, template)
-    if still := _find_fault(again, text, template, rules):
+    text, still = _read(again, nonce, template, rules)
+    if still:
         return Rewritten(None, applied, still, repaired=True)
     return Rewritten(text, applied, repaired=True)
+
+
+def _ask_successor(
+    template: str, instructions: Sequence[str], placeholders: str, nonce: str
+) -> str:
+    listed = "\n".join(f"{n}. {text}" for n, text in enumerate(instructions, 1))
+    return prompt("calibrate_successor").render(
+        template=_fenced("template", template, nonce),
+        instructions=_fenced("instructions", listed, nonce),
+        placeholders=placeholders,
+    )
+
+
+@cache
+def example() -> tuple[Message, Message]:
+    """A rewrite that was done well, as turns before the question: without one, small models repeat
+    the marks, or give the placeholder alone."""
+    asked = _ask_successor(EXAMPLE[0], EXAMPLE[1], "{review}", "0" * NONCE_LENGTH)
+    answer = json.dumps({"template": EXAMPLE[2]})
+    return Message("user", (asked,)), Message("assistant", (answer,))
+
+
+def append_instructions(template: str, failed: Rewritten, rules: Rules) -> Rewritten:
+    """What takes the place of a rewrite that failed: the template as it is, with the instructions
+    below it. Small models can often say what is wrong, and not put it into a template's words."""
+    plain = [text.translate(_NO_BRACES) for text in failed.instructions]
+    text = "\n".join([template.rstrip(), "", APPENDED, *(f"- {line}" for line in plain)])
+    fault = find_fault(text, rules.seed_template, rules.names, rules.columns)
+    if fault or len(text) > rules.longest:
+        return failed
+    note = f"not rewritten ({failed.fault}): the instructions stand below its parent's text"
+    return Rewritten(text, failed.instructions, note=note)
 
 
 def _ask_again(request: Request, response: Response, fault: str) -> Request:
@@ -214,9 +262,17 @@ def read_template(answer: str, nonce: str, parent: str) -> str:
     return "\n".join(lines).strip()
 
 
-def _find_fault(response: Response, text: str, template: str, rules: Rules) -> str:
-    if response.finish_reason == "length":
-        return "it was cut at the limit of its length, make it shorter"
+def _read(response: Response, nonce: str, template: str, rules: Rules) -> tuple[str, str]:
+    """The template in a response, and what is wrong with it; empty where nothing is."""
+    try:
+        answer, _ = read_answer(response, _Template)
+    except AnswerError as error:
+        return "", str(error)
+    text = read_template(answer.template, nonce, template)
+    return text, _find_fault(text, template, rules)
+
+
+def _find_fault(text: str, template: str, rules: Rules) -> str:
     if not text:
         return "it is empty"
     if len(text) > rules.longest:

@@ -26,6 +26,7 @@ from textevolve.loops.rewriting import (
     INSTRUCTIONS_TOKENS,
     TEXT_SHOWN,
     Rules,
+    example,
 )
 from textevolve.loops.selection import count_pulls
 from textevolve.runs.calibrating import Scorers
@@ -135,7 +136,8 @@ def _use(
     instructed = INSTRUCTIONS_TOKENS if longest else INSTRUCTIONS_TOKENS // 10
     total += calls(times * counts.instructions, shown + examples + again, instructed)
     rewritten = rules.max_tokens if longest else len(template) // 4 + 1
-    total += calls(times * counts.successors, shown + listed + again, rewritten)
+    shots = sum(len(turn.text) for turn in example())
+    total += calls(times * counts.successors, shots + shown + listed + again, rewritten)
     for judge, cases, candidates in _judged(plan, scorers, counts):
         text = "x" * (answer * CHARACTERS_A_TOKEN)
         case = Case("x" * prompt, (text,) * candidates)
