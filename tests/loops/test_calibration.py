@@ -141,7 +141,7 @@ async def test_a_rewrite_without_its_placeholder_twice_leaves_the_instructions_b
     result = await search(script)
     assert script.asked["again"] == script.asked["successor"]
     assert result.accepted
-    assert result.template == f"{SEED}\n\nRules:\n- {HELPS}" or HELPS in result.template
+    assert HELPS in result.template
     assert result.template.startswith(f"{SEED}\n\nRules:\n- ")
     for node in result.nodes[1:]:
         assert node.fault.startswith("the same text") or not node.fault
