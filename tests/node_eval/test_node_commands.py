@@ -331,7 +331,7 @@ def test_spans_are_judged_and_their_types_can_be_named(cli, home):
         (("--latency", "1", "--only", "GENERATES"), "did you mean 'GENERATE'"),
         (("--latency", "1", "--instruction", "x"), "NAME=TYPE"),
         (("--latency", "1", "--instruction", "x=y"), "no instruction type 'y'"),
-        (("--latency", "1", "-o", "x.csv"), ".jsonl or .html"),
+        (("--latency", "1", "-o", "x.csv"), ".jsonl, .html"),
         (("--latency", "1", "--max-calls", "-1"), "0 or more"),
     ],
 )
@@ -350,7 +350,7 @@ def test_what_cannot_be_used_is_refused_before_anything_is_kept(cli, trace, home
         (("show", "nothing"), "is not in this store"),
         (("export", "trace.jsonl", "--weight", "probe=1"), "no such evaluator"),
         (("export", "trace.jsonl", "--weight", "probe"), "NAME=NUMBER"),
-        (("export", "trace.jsonl", "-o", "x.txt"), ".jsonl or .html"),
+        (("export", "trace.jsonl", "-o", "x.txt"), ".jsonl, .html"),
         (("evaluate", "empty.jsonl", "--latency", "1"), "it is empty"),
         (("evaluate", "words.jsonl", "--latency", "1"), "no node can be used: words.jsonl:1"),
     ],
