@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol
 
-from textevolve.errors import InputError
+from textevolve.errors import BudgetError, InputError
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,6 +56,11 @@ class Failure:
 
     kind: Literal["failed", "skipped"]
     reason: str
+
+
+def failure_of(error: Exception) -> Failure:
+    """`skipped` for what a budget kept from being asked, else `failed`."""
+    return Failure("skipped" if isinstance(error, BudgetError) else "failed", str(error))
 
 
 @dataclass(frozen=True, slots=True)

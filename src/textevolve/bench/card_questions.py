@@ -16,7 +16,7 @@ from textevolve.bench.card_cases import CardCase
 from textevolve.bench.statistics import TIE
 from textevolve.engine.local import gather_bounded
 from textevolve.errors import BudgetError, FatalModelError, InputError, ModelError
-from textevolve.evaluation import Case, EvaluationResult, Evaluator, Failure, Usage
+from textevolve.evaluation import Case, EvaluationResult, Evaluator, Failure, Usage, failure_of
 from textevolve.events import Listener, StepFinished
 
 
@@ -122,8 +122,7 @@ async def _ask(judge: Evaluator, case: Case, good_first: bool) -> tuple[Outcome,
     except FatalModelError:
         raise
     except (ModelError, BudgetError) as error:
-        kind = "skipped" if isinstance(error, BudgetError) else "failed"
-        return Failure(kind, str(error)), Usage()
+        return failure_of(error), Usage()
     return _read(evaluation.result, good_first), evaluation.usage
 
 

@@ -18,7 +18,7 @@ from textevolve.bench.statistics import top_credit
 from textevolve.bench.winners import winner_of
 from textevolve.engine.local import stream
 from textevolve.errors import BudgetError, FatalModelError, InputError, ModelError
-from textevolve.evaluation import Case, Evaluation, Evaluator, Failure, Usage
+from textevolve.evaluation import Case, Evaluation, Evaluator, Failure, Usage, failure_of
 from textevolve.events import Listener, StepFinished, StepStarted, silence
 
 Order = Literal["given", "reversed"]
@@ -156,8 +156,7 @@ async def _ask(judge: Evaluator, question: _Question, views: Mapping[str, View])
     except FatalModelError:
         raise
     except (InputError, ModelError, BudgetError) as error:
-        kind = "skipped" if isinstance(error, BudgetError) else "failed"
-        failure = Failure(kind, str(error))
+        failure = failure_of(error)
         nothing: tuple[float | None, ...] = (None,) * len(question.item.candidates)
         passed = time.monotonic() - started
         return [_verdict(name, question, nothing, failure, Usage(), passed) for name in names]

@@ -16,8 +16,8 @@ from dataclasses import asdict, dataclass, field
 
 from textevolve.engine.local import gather_bounded
 from textevolve.errors import AnswerError, BudgetError, CapabilityError, FatalModelError, ModelError
-from textevolve.evaluation import Case, EvaluationResult, Failure
-from textevolve.judges.exam import Exam, Judgement, Options, failure_of, prompt
+from textevolve.evaluation import Case, EvaluationResult, Failure, failure_of
+from textevolve.judges.exam import Exam, Judgement, Options, prompt
 from textevolve.llm.choices import probability
 from textevolve.llm.fence import draw_nonce, fence
 from textevolve.llm.model import Message, Model, Request, Response

@@ -13,7 +13,7 @@ from typing import Any
 
 import yaml
 
-from textevolve.errors import AnswerError, BudgetError, InputError, ModelError
+from textevolve.errors import AnswerError, InputError
 from textevolve.evaluation import Case, EvaluationResult, Failure, Usage, check_case
 from textevolve.llm.choices import TOP_LOGPROBS, read_log_odds
 from textevolve.llm.fence import disarm, draw_nonce, fence
@@ -193,8 +193,3 @@ class Exam:
             coverage=scored / len(outcomes),
             details=details,
         )
-
-
-def failure_of(error: ModelError | BudgetError) -> Failure:
-    """`skipped` for what a budget kept from being asked, else `failed`."""
-    return Failure("skipped" if isinstance(error, BudgetError) else "failed", str(error))

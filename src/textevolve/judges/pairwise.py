@@ -13,8 +13,8 @@ import numpy as np
 
 from textevolve.engine.local import gather_bounded
 from textevolve.errors import BudgetError, FatalModelError, InputError, ModelError
-from textevolve.evaluation import Case, EvaluationResult, Failure
-from textevolve.judges.exam import Exam, Judgement, Options, failure_of, prompt
+from textevolve.evaluation import Case, EvaluationResult, Failure, failure_of
+from textevolve.judges.exam import Exam, Judgement, Options, prompt
 from textevolve.judges.ranking import all_pairs, bradley_terry, mean_wins, sort_candidates
 from textevolve.llm.choices import probability
 from textevolve.llm.model import Model

@@ -14,9 +14,9 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from textevolve.engine.local import gather_bounded
 from textevolve.errors import BudgetError, FatalModelError, ModelError
-from textevolve.evaluation import Case, EvaluationResult, Failure
+from textevolve.evaluation import Case, EvaluationResult, Failure, failure_of
 from textevolve.judges.backward import Surprise, read_backward
-from textevolve.judges.exam import Exam, Judgement, Options, example_turns, failure_of, prompt
+from textevolve.judges.exam import Exam, Judgement, Options, example_turns, prompt
 from textevolve.llm.choices import probability
 from textevolve.llm.model import Message, Model, Request
 from textevolve.llm.structured import ask_structured

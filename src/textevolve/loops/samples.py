@@ -19,7 +19,15 @@ from textevolve.errors import (
     ModelError,
     TextEvolveError,
 )
-from textevolve.evaluation import Case, EvaluationResult, Evaluator, Failure, Usage, check_case
+from textevolve.evaluation import (
+    Case,
+    EvaluationResult,
+    Evaluator,
+    Failure,
+    Usage,
+    check_case,
+    failure_of,
+)
 from textevolve.llm.meter import Meter
 from textevolve.llm.model import Message, Model, Request
 from textevolve.loops.scoring import instructions_of, outcome_of
@@ -162,8 +170,3 @@ def tell_missing(samples: Sequence[Sample]) -> tuple[str, ...]:
     if not failures:
         return ()
     return (f"{len(failures)} of {len(samples)} outputs have no score: {failures[0].reason}",)
-
-
-def failure_of(error: ModelError | BudgetError) -> Failure:
-    """`skipped` for what a budget kept from being asked, else `failed`."""
-    return Failure("skipped" if isinstance(error, BudgetError) else "failed", str(error))

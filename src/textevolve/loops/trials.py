@@ -20,7 +20,7 @@ from textevolve.errors import (
     ModelError,
     TextEvolveError,
 )
-from textevolve.evaluation import Case, EvaluationResult, Evaluator, Failure, Usage
+from textevolve.evaluation import Case, EvaluationResult, Evaluator, Failure, Usage, failure_of
 from textevolve.events import Listener, StepFinished, StepStarted, silence
 from textevolve.llm.model import Message, Model, Request
 from textevolve.loops.examples import Example
@@ -97,7 +97,7 @@ class Laboratory:
             except FatalModelError:
                 raise
             except (ModelError, BudgetError) as error:
-                return _failure(error)
+                return failure_of(error)
 
         return await self.run_batch(name, [partial(ask, piece) for piece in work], **details)
 
@@ -219,7 +219,7 @@ class Laboratory:
         except (InputError, ModelError, BudgetError) as error:
             if isinstance(error, FatalModelError):
                 raise
-            return [_failure(error)] * number
+            return [failure_of(error)] * number
         except TextEvolveError:  # of the store or the settings: it would be the same for all
             raise
         except Exception as error:  # noqa: BLE001  the caller's own evaluator, on any text
@@ -240,10 +240,6 @@ class Laboratory:
             )
         assert judged is not None
         return Outcome(example, text, judged, reasons)
-
-
-def _failure(error: Exception) -> Failure:
-    return Failure("skipped" if isinstance(error, BudgetError) else "failed", str(error))
 
 
 def stop_if_skipped(results: Iterable[object]) -> None:

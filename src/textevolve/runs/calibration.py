@@ -23,7 +23,7 @@ from textevolve.bench.statistics import Figure, mean_present, top_credit
 from textevolve.debate.result import DebateResult
 from textevolve.engine.local import stream
 from textevolve.errors import BudgetError, FatalModelError, InputError, ModelError
-from textevolve.evaluation import Case, EvaluationResult, Evaluator, Failure, Usage
+from textevolve.evaluation import Case, EvaluationResult, Evaluator, Failure, Usage, failure_of
 from textevolve.events import Listener, StepFinished, silence
 from textevolve.runs.measurement import cases_in_flight, open_judges
 from textevolve.runs.spec import MeasurementSpec
@@ -125,8 +125,7 @@ async def _debate(judge: Evaluator, item: Item) -> Debated:
     except FatalModelError:
         raise
     except (InputError, ModelError, BudgetError) as error:
-        kind = "skipped" if isinstance(error, BudgetError) else "failed"
-        return Debated(item.id, failure=Failure(kind, str(error)))
+        return Debated(item.id, failure=failure_of(error))
     assert isinstance(result, DebateResult)
     first = first_round(result)
     failure = next((r for r in result.result if isinstance(r, Failure)), None)

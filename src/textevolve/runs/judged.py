@@ -9,7 +9,7 @@ from collections.abc import AsyncGenerator
 
 from textevolve.engine.local import stream
 from textevolve.errors import BudgetError, FatalModelError, InputError, ModelError
-from textevolve.evaluation import Case, Evaluator, Failure
+from textevolve.evaluation import Case, Evaluator, failure_of
 from textevolve.events import Listener, silence
 from textevolve.judges.judged import Judged
 from textevolve.runs.measurement import cases_in_flight, open_judges
@@ -57,6 +57,5 @@ async def _judge(judge: Evaluator, index: int, case: Case) -> Judged:
     except FatalModelError:
         raise
     except (ModelError, BudgetError, InputError) as error:
-        failure = Failure("skipped" if isinstance(error, BudgetError) else "failed", str(error))
-        return Judged(case, index, (failure,) * max(1, len(case.candidates)))
+        return Judged(case, index, (failure_of(error),) * max(1, len(case.candidates)))
     return Judged(case, index, tuple(made.result), made.usage)
