@@ -121,33 +121,33 @@ def open_results(
     The file appears when the block is left without an error.
     """
     chosen = choose_format(path, format)
-    with _open_checked(path, chosen) as target:
-        if chosen == "jsonl":
+    if chosen == "jsonl":
+        with open_target(path) as target:
             yield lambda result: _write_lines(result, target, turns)
-            return
-        columns, rows_of = (TURN_COLUMNS, turn_rows) if turns else (CASE_COLUMNS, case_rows)
-        # Cases may have components of their own, so the columns are known only at the end.
-        with tempfile.TemporaryFile("w+", encoding="utf-8", dir=_folder(path)) as staged:
-            names: dict[str, None] = {}
+        return
+    known, rows_of = (TURN_COLUMNS, turn_rows) if turns else (CASE_COLUMNS, case_rows)
+    columns = dict(known)
+    with open_rows(path, columns, chosen) as add_row:
 
-            def add(result: DebateResult) -> None:
-                names.update(dict.fromkeys(COMPONENT + name for name in result.components))
-                for row in rows_of(result):
-                    staged.write(json.dumps(row, ensure_ascii=True) + "\n")
+        def add(result: DebateResult) -> None:
+            # Cases may have components of their own, so the columns are known only at the end.
+            columns.update(dict.fromkeys((COMPONENT + name for name in result.components), float))
+            for row in rows_of(result):
+                add_row(row)
 
-            yield add
-            staged.seek(0)
-            rows = (json.loads(line) for line in staged)
-            typed = {**columns, **dict.fromkeys(names, float)}
-            (_write_csv if chosen == "csv" else _write_parquet)(rows, typed, target)
+        yield add
 
 
 @contextmanager
-def open_rows(path: str | Path, columns: Mapping[str, type]) -> Generator[Callable[[Row], None]]:
+def open_rows(
+    path: str | Path, columns: Mapping[str, type], format: str | None = None
+) -> Generator[Callable[[Row], None]]:
     """As `open_results`, for rows of any kind: yields a function that takes each. `columns` are
-    those of CSV and Parquet; JSONL holds the rows whole."""
-    chosen = choose_format(path)
-    with _open_checked(path, chosen) as target:
+    those of CSV and Parquet, and are read when the block is left; JSONL holds the rows whole."""
+    chosen = choose_format(path, format)
+    if chosen == "parquet":
+        _import_pyarrow()
+    with open_target(path, binary=chosen == "parquet") as target:
         if chosen == "jsonl":
             yield lambda row: _write_line(json.dumps(row), target)
             return
@@ -156,14 +156,6 @@ def open_rows(path: str | Path, columns: Mapping[str, type]) -> Generator[Callab
             staged.seek(0)
             rows = (json.loads(line) for line in staged)
             (_write_csv if chosen == "csv" else _write_parquet)(rows, columns, target)
-
-
-@contextmanager
-def _open_checked(path: str | Path, chosen: Format) -> Generator[IO[bytes]]:
-    if chosen == "parquet":
-        _import_pyarrow()
-    with open_target(path, binary=chosen == "parquet") as target:
-        yield target
 
 
 def choose_format(path: str | Path, format: str | None = None) -> Format:

@@ -8,10 +8,9 @@ from typing import Any
 from textevolve.errors import InputError
 from textevolve.evaluation import Evaluator
 from textevolve.evaluators import parse_evaluator
-from textevolve.loops.callables import as_evaluator
-from textevolve.loops.rules import Hybrid, Rules
+from textevolve.loops.rules import Rules
 from textevolve.runs.improving import Means
-from textevolve.runs.optimization import Judge, choose_judges
+from textevolve.runs.optimization import Judge, choose_judges, open_judge
 from textevolve.runs.spec import name_callable
 
 RELATIVE = ("pairwise",)
@@ -40,15 +39,7 @@ class Chosen:
         return found
 
     def open(self, means: Means) -> Evaluator:
-        judge = self.judge
-        if isinstance(judge, str):
-            judge = means.judges[judge]
-        elif judge is not None:
-            judge = as_evaluator(judge)
-        if self.rules is None:
-            assert judge is not None
-            return judge
-        return self.rules if judge is None else Hybrid(self.rules, judge)
+        return open_judge(self.judge, self.rules, means)
 
 
 def choose_judge(evaluator: Judge, *, alone: bool = True) -> Chosen:

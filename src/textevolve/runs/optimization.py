@@ -213,7 +213,8 @@ async def do_optimization(
     check_seconds(seconds)
     end = None if seconds is None else time.monotonic() + seconds
     async with open_means(store, run, settings, limits, listener) as means:
-        evaluator, second = _open_judge(plan, means), _pick(plan.second_judge, means)
+        evaluator = open_judge(plan.evaluator, plan.rules, means, plan.rules_weight)
+        second = _pick(plan.second_judge, means)
 
         async def work(case: Case) -> Optimization:
             return await optimize(
@@ -252,18 +253,21 @@ def _open_generator(plan: Plan, means: Means) -> ModelGenerator:
     )
 
 
-def _open_judge(plan: Plan, means: Means) -> Evaluator:
-    judge = _pick(plan.evaluator, means)
-    if plan.rules is None:
-        assert judge is not None
-        return judge
-    return plan.rules if judge is None else Hybrid(plan.rules, judge, plan.rules_weight)
+def open_judge(
+    judge: Judge | None, rules: Rules | None, means: Means, rules_weight: float = 0.5
+) -> Evaluator:
+    """What judges: a judge, rules, or a judge behind rules. One of them there has to be."""
+    picked = _pick(judge, means)
+    if rules is None:
+        assert picked is not None
+        return picked
+    return rules if picked is None else Hybrid(rules, picked, rules_weight)
 
 
 def _pick(judge: Judge | None, means: Means) -> Evaluator | None:
-    if judge is None or not isinstance(judge, str):
-        return judge and as_evaluator(judge)
-    return means.judges[judge]
+    if judge is None:
+        return None
+    return means.judges[judge] if isinstance(judge, str) else as_evaluator(judge)
 
 
 def estimate_optimization(
