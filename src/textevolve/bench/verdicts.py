@@ -20,6 +20,7 @@ from textevolve.engine.local import stream
 from textevolve.errors import BudgetError, FatalModelError, InputError, ModelError
 from textevolve.evaluation import Case, Evaluation, Evaluator, Failure, Usage, failure_of
 from textevolve.events import Listener, StepFinished, StepStarted, silence
+from textevolve.judges.judged import ranks_of
 
 Order = Literal["given", "reversed"]
 ORDERS: tuple[Order, ...] = get_args(Order)
@@ -193,12 +194,7 @@ def _read_scores(
     if len(results) != candidates:
         reason = f"the judge gave {len(results)} results for {candidates} candidates"
         return nothing, Failure("failed", reason)
-    scored = [r for r in results if not isinstance(r, Failure)]
-    odds = bool(scored) and all(isinstance(r.metadata.get("log_odds"), float) for r in scored)
-    scores = tuple(
-        None if isinstance(r, Failure) else float(r.metadata["log_odds"] if odds else r.score)
-        for r in results
-    )
+    scores = ranks_of(results)
     if any(score is not None and not math.isfinite(score) for score in scores):
         return nothing, Failure("failed", "the judge gave a score that is no number")
     return scores, next((r for r in results if isinstance(r, Failure)), None)

@@ -19,7 +19,7 @@ from textevolve.errors import AnswerError, BudgetError, CapabilityError, FatalMo
 from textevolve.evaluation import Case, EvaluationResult, Failure, failure_of
 from textevolve.judges.exam import Exam, Judgement, Options, prompt
 from textevolve.llm.choices import probability
-from textevolve.llm.fence import draw_nonce, fence
+from textevolve.llm.fence import fence
 from textevolve.llm.model import Message, Model, Request, Response
 
 LONGEST = 600
@@ -88,7 +88,8 @@ async def read_backward(exam: Exam) -> list[Surprise | Failure]:
     """
     target = _shorten(exam.case.input)
     try:
-        alone = await _surprise(exam, target, _nothing(exam))
+        # Under a code of the input alone, so that it is asked once for all.
+        alone = await _surprise(exam, target, fence("response", "", exam.lone_nonce))
     except FatalModelError:
         raise
     except (ModelError, BudgetError) as error:
@@ -115,11 +116,6 @@ def _shorten(text: str) -> str:
     text = text.strip()
     half = LONGEST // 2
     return text if len(text) <= LONGEST else f"{text[:half]} ... {text[-half:]}"
-
-
-def _nothing(exam: Exam) -> str:
-    """An empty response under a code of the input alone, so that it is asked once for all."""
-    return fence("response", "", draw_nonce((exam.case.input,), exam.options.seed))
 
 
 def schema_of(target: str) -> str:

@@ -16,7 +16,7 @@ import yaml
 from textevolve.errors import AnswerError, InputError
 from textevolve.evaluation import Case, EvaluationResult, Failure, Usage, check_case
 from textevolve.llm.choices import TOP_LOGPROBS, read_log_odds
-from textevolve.llm.fence import disarm, draw_nonce, fence
+from textevolve.llm.fence import EXAMPLE_NONCE, disarm, draw_nonce, fence
 from textevolve.llm.meter import Meter
 from textevolve.llm.model import Message, Model, Request, text_hash
 from textevolve.llm.template import Template, load_template
@@ -32,11 +32,6 @@ _VARIABLES = {
 }
 
 
-EXAMPLE_CODE = "0" * 12
-"""The code of the examples' marks: the same in all cases, so that servers keep them in their cache.
-A candidate that uses it is broken up like any other forged mark."""
-
-
 @cache
 def example_turns(question: str) -> tuple[Message, ...]:
     """The examples of `prompts/examples.yaml`, each asked the same question and answered."""
@@ -44,9 +39,9 @@ def example_turns(question: str) -> tuple[Message, ...]:
     turns: list[Message] = []
     for row in yaml.safe_load(file.read_text(encoding="utf-8")):
         shown = prompt("one").render(
-            instruction=fence("instruction", row["instruction"], EXAMPLE_CODE),
+            instruction=fence("instruction", row["instruction"], EXAMPLE_NONCE),
             reference="",
-            response=fence("response", row["response"], EXAMPLE_CODE),
+            response=fence("response", row["response"], EXAMPLE_NONCE),
         )
         asked = prompt("question").render(question=question)
         turns += [Message("user", (shown, asked)), Message("assistant", (row["answer"],))]
@@ -143,8 +138,13 @@ class Exam:
     def lone_instruction(self) -> str:
         """The input under a code of its own, for what is asked without a candidate: whatever the
         candidates are, the same is asked, and answered once."""
-        nonce = draw_nonce((self.case.input,), self.options.seed)
-        return fence("instruction", disarm(self.case.input, nonce)[0], nonce)
+        text, _ = disarm(self.case.input, self.lone_nonce)
+        return fence("instruction", text, self.lone_nonce)
+
+    @cached_property
+    def lone_nonce(self) -> str:
+        """A code that depends on the input and the seed, and not on the candidates."""
+        return draw_nonce((self.case.input,), self.options.seed)
 
     async def own_answer(self) -> str:
         """The judge's own answer to the input, fenced; empty where the option is off.

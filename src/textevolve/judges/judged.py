@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from textevolve.evaluation import Case, EvaluationResult, Failure, Usage
@@ -23,25 +24,24 @@ class Judged:
         return next((one for one in found if one.kind == "skipped"), found[0] if found else None)
 
     @property
-    def ranks(self) -> tuple[float | None, ...]:
-        """What candidates are ranked by: log-odds where all have them, else scores."""
-        odds = [one.metadata.get("log_odds") for one in self.scores]
-        whole = len(odds) == len(self.result) and None not in odds
-        return tuple(
-            None
-            if isinstance(one, Failure)
-            else float(one.metadata["log_odds"] if whole else one.score)
-            for one in self.result
-        )
-
-    @property
     def scores(self) -> list[EvaluationResult]:
         return [one for one in self.result if isinstance(one, EvaluationResult)]
 
     @property
     def best(self) -> int | None:
         """The index of the one best candidate; None where one has no score, or two share it."""
-        ranks = [rank for rank in self.ranks if rank is not None]
+        ranks = [rank for rank in ranks_of(self.result) if rank is not None]
         if not ranks or len(ranks) < len(self.result):
             return None
         return ranks.index(max(ranks)) if ranks.count(max(ranks)) == 1 else None
+
+
+def ranks_of(results: Sequence[EvaluationResult | Failure]) -> tuple[float | None, ...]:
+    """What candidates are ranked by: log-odds where all that have a score have them, for they tell
+    apart what saturates, else scores; None where there is no score."""
+    scored = [one for one in results if isinstance(one, EvaluationResult)]
+    odds = bool(scored) and all(isinstance(r.metadata.get("log_odds"), float) for r in scored)
+    return tuple(
+        None if isinstance(r, Failure) else float(r.metadata["log_odds"] if odds else r.score)
+        for r in results
+    )

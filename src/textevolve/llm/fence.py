@@ -12,6 +12,9 @@ import re
 from collections.abc import Iterable
 
 NONCE_LENGTH = 12
+EXAMPLE_NONCE = "0" * NONCE_LENGTH
+"""The code of marks in examples: the same in all prompts, so that servers keep them in their cache.
+A text that uses it is broken up like any other forged mark."""
 _FORGED = re.compile(
     # A mark like ours, whatever its nonce. In linear time: no part can match where another could.
     r"\[\[\s*(?:/\s*)?[0-9a-fA-F]{6,}\b[^\[\]\n]*\]\]"

@@ -225,9 +225,15 @@ class _Search:
             if text and not fault and not node.fault and node.text.strip() == text.strip():
                 fault = f"the same text as template {node.number}"
         made = Node(
-            len(self.nodes), text, parent, number, instructions, fault, repaired=new.repaired
+            len(self.nodes),
+            text,
+            parent,
+            number,
+            instructions,
+            fault,
+            repaired=new.repaired,
+            notes=(new.note,) if new.note else (),
         )
-        made = made.noted(new.note) if new.note else made
         self.nodes.append(made)
         return None if fault else made.number
 

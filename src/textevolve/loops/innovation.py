@@ -66,10 +66,8 @@ class Plan:
     side_by_side: int = 8
 
     def __post_init__(self) -> None:
-        for name, least in (
-            *(("outputs", 1), ("rounds", 0), ("patience", 1), ("side_by_side", 1)),
-            ("max_answer_tokens", 1),
-        ):
+        ones = ("outputs", "patience", "side_by_side", "max_answer_tokens")
+        for name, least in (("rounds", 0), *((name, 1) for name in ones)):
             if getattr(self, name) < least:
                 raise InputError(f"{name} must be {least} or more, not {getattr(self, name)}")
         if self.fresh != 0 and self.fresh < 2:

@@ -15,7 +15,7 @@ from typing import Annotated
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints, create_model
 
 from textevolve.errors import AnswerError
-from textevolve.llm.fence import NONCE_LENGTH, disarm, draw_nonce, fence
+from textevolve.llm.fence import EXAMPLE_NONCE, disarm, draw_nonce, fence
 from textevolve.llm.model import Message, Model, Request, Response
 from textevolve.llm.structured import answer_schema, ask_structured, read_answer
 from textevolve.llm.template import Template, load_template
@@ -221,7 +221,7 @@ def _ask_successor(
 def example() -> tuple[Message, Message]:
     """A rewrite that was done well, as turns before the question: without one, small models repeat
     the marks, or give the placeholder alone."""
-    asked = _ask_successor(EXAMPLE[0], EXAMPLE[1], "{review}", "0" * NONCE_LENGTH)
+    asked = _ask_successor(EXAMPLE[0], EXAMPLE[1], "{review}", EXAMPLE_NONCE)
     answer = json.dumps({"template": EXAMPLE[2]})
     return Message("user", (asked,)), Message("assistant", (answer,))
 

@@ -40,7 +40,7 @@ async def do_judging(
         (judge,) = judges.values()
         cases = enumerate(store.iterate_cases(run.id))
         in_flight = cases_in_flight(spec, settings)
-        results = stream(cases, lambda numbered: _judge(judge, *numbered), in_flight, ordered=True)
+        results = stream(cases, lambda numbered: _judge(judge, *numbered), in_flight)
         try:
             async for judged in results:
                 complete = complete and not (judged.failure and judged.failure.kind == "skipped")

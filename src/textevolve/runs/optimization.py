@@ -169,7 +169,7 @@ async def specify_optimization(
     fields = ("threshold", "max_iterations", "min_improvement", "convergence_window", "samples")
     fields += ("oscillation_limit", "minimum_score", "temperature", "max_answer_tokens", "seed")
     parameters: dict[str, Any] = {name: getattr(plan, name) for name in fields}
-    if not plan.revise:
+    if not plan.revise:  # named only then: runs kept from before there was a choice stay the same
         parameters["revise"] = False
     for name in ("evaluator", "second_judge", "generator"):
         given: object = getattr(plan, name)
