@@ -168,8 +168,8 @@ def test_one_bad_case_fails_alone(home, cli, server, model):
     assert ended.code == 3
     assert [r["figures"]["status"] for r in ended.rows] == ["scored", "failed", "failed", "scored"]
     assert "2 failed" in ended.err
-    assert "case 2 has no score: candidate 1 is blank" in ended.err
-    assert "case 3 has no score: rounds: " in ended.err
+    assert "case 2 lacks a score: candidate 1 is blank" in ended.err
+    assert "case 3 lacks a score: rounds: " in ended.err
     shown = cli("runs", "show")
     assert "4: 2 scored, 2 failed" in shown.out
     # Doing it again asks nothing, and fails alike.
@@ -182,14 +182,14 @@ def test_a_single_case_that_fails_says_why(home, cli, model):
     path = write_lines(home / "cases.jsonl", [{"input": "?", "candidates": []}])
     ended = cli("evaluate", path, "-m", model)
     assert ended.code == 3
-    assert ended.err == "case 1 has no score: no candidates: give at least one text to be judged\n"
+    assert ended.err == "case 1 lacks a score: no candidates: give at least one text to be judged\n"
 
 
 def test_many_failing_cases_do_not_flood_the_terminal(home, cli, model):
     rows = [{"input": "?", "candidates": []}] * 9
     ended = cli("evaluate", write_lines(home / "cases.jsonl", rows), "-m", model)
-    assert ended.err.count("has no score: ") == 5
-    assert "4 more cases have no score" in ended.err
+    assert ended.err.count("lacks a score: ") == 5
+    assert "4 more cases lack a score" in ended.err
 
 
 def test_an_endpoint_that_gives_nothing_usable_ends_with_3(cli, server, model):
@@ -197,7 +197,7 @@ def test_an_endpoint_that_gives_nothing_usable_ends_with_3(cli, server, model):
     ended = cli("evaluate", *CASE, "-m", model)
     assert ended.code == 3
     assert "no scores: " in ended.out
-    assert "case 1 has no score: unusable answer: the answer was empty" in ended.err
+    assert "case 1 lacks a score: unusable answer: the answer was empty" in ended.err
 
 
 def test_results_go_to_every_kind_of_file(home, cli, model, batch):

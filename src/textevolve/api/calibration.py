@@ -10,7 +10,7 @@ from textevolve.events import Listener, silence
 from textevolve.loops.calibration import Plan
 from textevolve.loops.grading import Metric
 from textevolve.loops.search_tree import CalibrationResult
-from textevolve.loops.trials import Judged
+from textevolve.loops.trials import JudgedInput
 from textevolve.runs.calibrating import (
     VALIDATION,
     Rows,
@@ -37,7 +37,7 @@ class Calibrating(TypedDict, total=False):
     gradient_depth: int
     successors: int
     selection: Literal["fast", "ucb"]
-    judged: Judged
+    judged: JudgedInput
     seed: int
     temperature: float | None
     max_output_tokens: int

@@ -26,7 +26,7 @@ Key: TypeAlias = tuple[str, int | None]
 
 
 @dataclass(frozen=True, slots=True)
-class Judged:
+class JudgedTexts:
     """Verdicts in [0, 1], a yes being 1; NaN where there is none.
 
     `judged`: the judge's, on texts without a label. `labelled_judged` and `labelled_human`: its
@@ -96,7 +96,7 @@ class _Large:
         return self.by_key[keys[0]] if keys and candidate is None else None
 
 
-def read_judged(judged: str, labelled: str, field: str | None = None) -> Judged:
+def read_judged(judged: str, labelled: str, field: str | None = None) -> JudgedTexts:
     """The verdicts of a large file and of a small labelled one.
 
     `field`: where the judge's verdicts stand, `judged` or else `passed` where it is None.
@@ -121,7 +121,7 @@ def read_judged(judged: str, labelled: str, field: str | None = None) -> Judged:
     if not found:
         raise InputError(f"{labelled}: no row has '{HUMAN}', what a person said of the text")
     left = [text.judged for text in large.texts if text.key is None or text.key not in moved]
-    return Judged(
+    return JudgedTexts(
         field=used,
         judged=_numbers(left),
         labelled_judged=_numbers([ours for ours, _ in found]),

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from textevolve.bench.judged import Judged
+from textevolve.bench.judged import JudgedTexts
 from textevolve.bench.rates import UNIT, CorrectedRate, PoweredMean, correct_rate, powered_mean
 from textevolve.bench.statistics import Interval, mean_interval, mean_present, wilson_interval
 from textevolve.errors import SettingsError
@@ -42,7 +42,7 @@ class RateReport:
         return self.corrected is not None
 
 
-def report_rate(found: Judged) -> RateReport:
+def report_rate(found: JudgedTexts) -> RateReport:
     """The raw rate or mean, and what the labels make of it."""
     seen = found.judged[~np.isnan(found.judged)]
     ours, people = found.labelled_judged, found.labelled_human

@@ -116,7 +116,6 @@ def evaluate(
     from textevolve.engine import sync
     from textevolve.evaluators import read_profile
     from textevolve.rows import SUFFIXES
-    from textevolve.runs.intake import read_cases
     from textevolve.runs.work import begin
     from textevolve.settings import read_settings
     from textevolve.store.repository import open_store
@@ -153,14 +152,13 @@ def evaluate(
             own = {"seed": parameters.pop("seed"), "threshold": parameters.pop("threshold")}
             judging.refuse_debate_options(judge, {**parameters, "resume": resume})
             judging.check_output(output)
-            cases = read_cases(texts[0]) if batch else [_read_case(texts)]
-            cases = judging.with_parameters(cases, options.given(own))
+            cases = judging.with_parameters(_read_cases(texts, batch), options.given(own))
             asked = judging.Asked(judge, model, name or "", source, output, as_json, dry_run)
             raise typer.Exit(judging.evaluate(cases, asked, settings, limits))
         base, model = read_profile(chosen), chosen.model or model
     check_output(output)
     spec = sync.run(specify(settings, base, model, options.given(parameters)))
-    cases = read_cases(texts[0]) if batch else [_read_case(texts)]
+    cases = _read_cases(texts, batch)
     if dry_run:
         _show_estimate(spec, cases, settings, as_json)
         return
@@ -182,6 +180,12 @@ def _choose_judge(judge: str, profile: str | None) -> EvaluatorSpec:
     if profile is not None:
         raise InputError("--judge and --profile both say who judges: write --judge debate:PROFILE")
     return parse_evaluator(judge)
+
+
+def _read_cases(texts: list[str], batch: bool) -> Iterable[Case]:
+    from textevolve.runs.intake import read_cases
+
+    return read_cases(texts[0]) if batch else [_read_case(texts)]
 
 
 def _read_case(texts: list[str]) -> Case:

@@ -11,6 +11,7 @@ from textevolve.cli import INTERRUPTED, PARTLY, say
 
 if TYPE_CHECKING:
     from textevolve.debate.result import DebateResult
+    from textevolve.evaluation import Case
     from textevolve.runs.spec import MeasurementSpec, RunSpec
     from textevolve.settings import Settings
     from textevolve.store.repository import Store
@@ -40,11 +41,11 @@ def execute(
     as_json: bool,
 ) -> int:
     """Do what is missing of a run, draw it, write its results, and return the exit code."""
-    ended = _Ended()
+    unscored = Unscored()
     calm_collector()
     try:
         with closing(
-            _draw(store, run, settings, limits, ended, quiet=as_json or output == "-")
+            _draw(store, run, settings, limits, unscored, quiet=as_json or output == "-")
         ) as results:
             if output is not None:
                 write_output(results, output, run, store)
@@ -55,16 +56,15 @@ def execute(
     except KeyboardInterrupt:
         say(f"\nstopped; every answer so far is kept. Go on with: textevolve runs resume {run.id}")
         return INTERRUPTED
-    for line in ended.reasons():
-        say(line)
+    unscored.tell()
     if output not in (None, "-"):
         say(f"results written to {output}")
-    if ended.skipped:
+    if unscored.skipped:
         say(
-            f"{ended.skipped} of {ended.cases} cases were not finished within the limits."
+            f"{unscored.skipped} of {run.n_cases} cases were not finished within the limits."
             f" Go on with: textevolve runs resume {run.id}"
         )
-    return 0 if ended.scored == ended.cases and not ended.skipped else PARTLY
+    return PARTLY if unscored else 0
 
 
 def calm_collector() -> None:
@@ -74,29 +74,32 @@ def calm_collector() -> None:
     gc.set_threshold(20_000, 20, 20)
 
 
-class _Ended:
-    """How many cases have ended in which way, and why the first that failed have no score."""
+class Unscored:
+    """How many cases failed or were skipped, and why the first that failed have no score."""
 
     def __init__(self) -> None:
-        self.cases = self.scored = self.skipped = self.failed = 0
+        self.failed = self.skipped = 0
         self._reasons: list[str] = []
 
-    def count(self, result: DebateResult) -> None:
-        from textevolve.export.wording import reason, shorten
+    def __bool__(self) -> bool:
+        return self.failed + self.skipped > 0
 
-        self.cases += 1
-        self.scored += result.scored
-        if result.stopped == "budget":
+    def add(self, case: Case, kind: str, reason: str) -> None:
+        from textevolve.export.wording import shorten
+
+        if kind == "skipped":
             self.skipped += 1
-        elif not result.scored:
-            self.failed += 1
-            if self.failed <= REASONS_SHOWN:
-                why = shorten(reason(result), 300)
-                self._reasons.append(f"case {shorten(result.case.id, 40)} has no score: {why}")
+            return
+        self.failed += 1
+        if self.failed <= REASONS_SHOWN:
+            why = shorten(reason, 300)
+            self._reasons.append(f"case {shorten(case.id, 40)} lacks a score: {why}")
 
-    def reasons(self) -> list[str]:
-        left = self.failed - len(self._reasons)
-        return self._reasons + ([f"{left} more cases have no score"] if left else [])
+    def tell(self) -> None:
+        for line in self._reasons:
+            say(line)
+        if left := self.failed - len(self._reasons):
+            say(f"{left} more cases lack a score")
 
 
 def _draw(
@@ -104,7 +107,7 @@ def _draw(
     run: RunRecord,
     settings: Settings,
     limits: Limits,
-    ended: _Ended,
+    unscored: Unscored,
     *,
     quiet: bool,
 ) -> Generator[DebateResult]:
@@ -112,6 +115,7 @@ def _draw(
     from textevolve.cli.display import BatchProgress, LiveDebate
     from textevolve.cli.tables import open_console
     from textevolve.engine import sync
+    from textevolve.export import wording
     from textevolve.runs.work import Work, do_run, read_spec
 
     spec = read_spec(run)
@@ -132,7 +136,10 @@ def _draw(
         work = Work(store, settings, limits, listener=listener)
         results = stack.enter_context(closing(sync.iterate(do_run(run, work))))
         for result in results:
-            ended.count(result)
+            if result.stopped == "budget":
+                unscored.add(result.case, "skipped", "")
+            elif not result.scored:
+                unscored.add(result.case, "failed", wording.reason(result))
             if progress is not None:
                 progress.advance(result)
             yield result

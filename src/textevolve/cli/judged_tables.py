@@ -7,10 +7,10 @@ from rich.text import Text
 from textevolve.cli.drawing import Column, draw_columns, open_console, safe
 from textevolve.evaluation import EvaluationResult, Failure
 from textevolve.export import wording
-from textevolve.judges.judged import Judged
+from textevolve.judges.judged import JudgedCase
 
 
-def print_case(judged: Judged) -> None:
+def print_case(judged: JudgedCase) -> None:
     """A row for each candidate, then what the judge says of it."""
     console = open_console()
     labels = [_label(judged, j) for j in range(len(judged.case.candidates))]
@@ -28,7 +28,7 @@ def print_case(judged: Judged) -> None:
     console.print(_verdict(judged))
 
 
-def print_line(judged: Judged) -> None:
+def print_line(judged: JudgedCase) -> None:
     """A case in one line: its best candidate and all scores."""
     scores = ", ".join(
         wording.figure(one.score if isinstance(one, EvaluationResult) else None, 3)
@@ -39,7 +39,7 @@ def print_line(judged: Judged) -> None:
     console.print(head + Text("  ") + _verdict(judged) + Text(f"  [{scores}]", "dim"))
 
 
-def _label(judged: Judged, j: int) -> Text:
+def _label(judged: JudgedCase, j: int) -> Text:
     style = "bold green" if j == judged.best and len(judged.result) > 1 else "bold"
     text = wording.visible(wording.shorten(judged.case.candidates[j], 60))
     return Text.assemble((wording.letter(j), style), "  ", text)
@@ -56,7 +56,7 @@ def _figures(outcome: EvaluationResult | Failure) -> tuple[str, str, str]:
     )
 
 
-def _verdict(judged: Judged) -> Text:
+def _verdict(judged: JudgedCase) -> Text:
     if judged.failure is not None:
         return Text(f"not all have a score ({judged.failure.kind})", "red")
     if len(judged.result) == 1:

@@ -15,15 +15,12 @@ from textevolve.cli import PARTLY, say
 from textevolve.errors import InputError
 
 if TYPE_CHECKING:
-    from textevolve.cli.display import BatchProgress
     from textevolve.evaluation import Case
-    from textevolve.judges.judged import Judged
+    from textevolve.judges.judged import JudgedCase
     from textevolve.settings import Settings
     from textevolve.store.repository import Store
     from textevolve.store.runs import RunRecord
     from textevolve.wiring import Limits
-
-REASONS_SHOWN = 5
 
 
 def refuse_debate_options(judge: str, options: Mapping[str, object]) -> None:
@@ -90,7 +87,8 @@ def evaluate(cases: Iterable[Case], asked: Asked, settings: Settings, limits: Li
 
 def _execute(store: Store, run: RunRecord, asked: Asked, settings: Settings, limits: Limits) -> int:
     from textevolve.cli.display import BatchProgress
-    from textevolve.cli.execution import calm_collector, fetch_weights
+    from textevolve.cli.execution import Unscored, calm_collector, fetch_weights
+    from textevolve.cli.measuring import go_on, stopped
     from textevolve.engine import sync
     from textevolve.export.wording import count
     from textevolve.runs.judged import do_judging
@@ -104,25 +102,31 @@ def _execute(store: Store, run: RunRecord, asked: Asked, settings: Settings, lim
         why = f" ({spec.why})" if spec.why else ""
         cases = count(run.n_cases or 0, "case")
         say(f"run {run.id}: {cases}, {spec.judges[0]}; {spec.model}{why}")
-    ended = _Ended()
+    unscored = Unscored()
     try:
         with ExitStack() as stack:
             progress = stack.enter_context(BatchProgress(run.n_cases))
             show = _choose_showing(stack, asked, many=run.n_cases != 1)
             results = do_judging(store, run, settings, limits, progress)
             for judged in stack.enter_context(closing(sync.iterate(results))):
-                ended.count(judged, progress)
+                failure = judged.failure
+                progress.count(failure.kind if failure else "scored")
+                if failure:
+                    unscored.add(judged.case, failure.kind, failure.reason)
                 show(judged)
     except KeyboardInterrupt:
-        from textevolve.cli.measuring import stopped
-
         return stopped()
     if not quiet:
         say(f"kept as run {run.id} in {store.path}; the same command shows it again")
-    return ended.tell(asked.output)
+    unscored.tell()
+    if asked.output not in (None, "-"):
+        say(f"results written to {asked.output}")
+    if unscored.skipped:
+        say(f"{unscored.skipped} cases were not judged within the limits. {go_on()}")
+    return PARTLY if unscored else 0
 
 
-def _choose_showing(stack: ExitStack, asked: Asked, *, many: bool) -> Callable[[Judged], None]:
+def _choose_showing(stack: ExitStack, asked: Asked, *, many: bool) -> Callable[[JudgedCase], None]:
     from textevolve.export.judged import case_record, open_judged
 
     if asked.output is not None:
@@ -132,39 +136,3 @@ def _choose_showing(stack: ExitStack, asked: Asked, *, many: bool) -> Callable[[
     from textevolve.cli.judged_tables import print_case, print_line
 
     return print_line if many else print_case
-
-
-class _Ended:
-    """How many cases have ended in which way, and why the first that failed have no score."""
-
-    def __init__(self) -> None:
-        self.failed = self.skipped = 0
-        self.reasons: list[str] = []
-
-    def count(self, judged: Judged, progress: BatchProgress) -> None:
-        from textevolve.export.wording import shorten
-
-        failure = judged.failure
-        progress.count(failure.kind if failure else "scored")
-        if failure is None:
-            return
-        if failure.kind == "skipped":
-            self.skipped += 1
-            return
-        self.failed += 1
-        if self.failed <= REASONS_SHOWN:
-            name = shorten(judged.case.id, 40)
-            self.reasons.append(f"case {name} lacks a score: {shorten(failure.reason, 300)}")
-
-    def tell(self, output: str | None) -> int:
-        from textevolve.cli.measuring import go_on
-
-        for line in self.reasons:
-            say(line)
-        if self.failed > len(self.reasons):
-            say(f"{self.failed - len(self.reasons)} more cases lack a score")
-        if output not in (None, "-"):
-            say(f"results written to {output}")
-        if self.skipped:
-            say(f"{self.skipped} cases were not judged within the limits. {go_on()}")
-        return PARTLY if self.failed or self.skipped else 0

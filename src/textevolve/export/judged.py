@@ -13,7 +13,7 @@ from typing import Any
 
 from textevolve.evaluation import EvaluationResult, Failure
 from textevolve.export.tables import Row, choose_format, open_rows, write_text
-from textevolve.judges.judged import Judged
+from textevolve.judges.judged import JudgedCase
 
 COLUMNS: Mapping[str, type] = {
     "index": int,
@@ -34,7 +34,7 @@ COLUMNS: Mapping[str, type] = {
 
 
 @contextmanager
-def open_judged(path: str | Path) -> Generator[Callable[[Judged], None]]:
+def open_judged(path: str | Path) -> Generator[Callable[[JudgedCase], None]]:
     """Yields a function that writes each case; the file appears when the block is left.
 
     Raises:
@@ -44,14 +44,14 @@ def open_judged(path: str | Path) -> Generator[Callable[[Judged], None]]:
     whole = choose_format(path) == "jsonl"
     with open_rows(path, COLUMNS) as add:
 
-        def write(judged: Judged) -> None:
+        def write(judged: JudgedCase) -> None:
             for row in [case_record(judged)] if whole else candidate_rows(judged):
                 add(row)
 
         yield write
 
 
-def case_record(judged: Judged) -> dict[str, Any]:
+def case_record(judged: JudgedCase) -> dict[str, Any]:
     """All of a case as JSON-ready data."""
     usage = judged.usage
     return {
@@ -69,7 +69,7 @@ def case_record(judged: Judged) -> dict[str, Any]:
     }
 
 
-def candidate_rows(judged: Judged) -> Iterator[Row]:
+def candidate_rows(judged: JudgedCase) -> Iterator[Row]:
     """A row for each candidate; one without a candidate for a case that has none."""
     if not judged.case.candidates:
         why = judged.failure.reason if judged.failure else None

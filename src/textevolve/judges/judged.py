@@ -9,7 +9,7 @@ from textevolve.evaluation import Case, EvaluationResult, Failure, Usage
 
 
 @dataclass(frozen=True, slots=True)
-class Judged:
+class JudgedCase:
     """A case and what the judge made of each of its candidates, in their order."""
 
     case: Case

@@ -41,7 +41,7 @@ from textevolve.loops.selection import (
     try_fast,
     try_ucb,
 )
-from textevolve.loops.trials import Judged, Laboratory, Outcome, stop_if_skipped
+from textevolve.loops.trials import JudgedInput, Laboratory, Outcome, stop_if_skipped
 
 SEED = 0
 ROUND: Literal["round"] = "round"
@@ -65,7 +65,7 @@ class Plan:
     gradient_depth: int = 10
     successors: int = 5
     selection: Literal["fast", "ucb"] = "fast"
-    judged: Judged = "seed"
+    judged: JudgedInput = "seed"
     seed: int = 0
     temperature: float | None = 0.0
     max_output_tokens: int = 512

@@ -13,7 +13,7 @@ from typing import Any, cast
 
 from textevolve.evaluation import Case, Evaluation, EvaluationResult, Evaluator, Failure, Usage
 from textevolve.loops.attempt import Generator
-from textevolve.loops.scoring import Judged
+from textevolve.loops.scoring import PlainEvaluation
 
 PASSES = 0.5
 """The score from which a bare number passes."""
@@ -74,12 +74,12 @@ def _read(made: Any, case: Case) -> Evaluation:
     if len(ones) != number:
         gave = f"the evaluator gave {len(ones)} results for {number} candidates"
         failure = Failure("failed", f"{gave}: it must give one for each, in their order")
-        return Judged((failure,) * number, getattr(made, "usage", Usage()), 0.0)
+        return PlainEvaluation((failure,) * number, getattr(made, "usage", Usage()), 0.0)
     if whole and hasattr(made, "usage") and hasattr(made, "coverage"):
         return cast(Evaluation, made)
     results = tuple(_read_one(one) for one in ones)
     scored = sum(isinstance(one, EvaluationResult) for one in results)
-    return Judged(results, getattr(made, "usage", Usage()), scored / len(results))
+    return PlainEvaluation(results, getattr(made, "usage", Usage()), scored / len(results))
 
 
 def _read_one(one: Any) -> EvaluationResult | Failure:

@@ -81,7 +81,7 @@ def outcome_of(evaluation: Evaluation, index: int = 0) -> EvaluationResult | Fai
 
 
 @dataclass(frozen=True, slots=True)
-class Judged:
+class PlainEvaluation:
     """An evaluation made of others."""
 
     result: tuple[EvaluationResult | Failure, ...]
@@ -103,14 +103,14 @@ def sampled(evaluator: Evaluator, samples: int) -> Evaluator:
     if samples == 1:
         return evaluator
 
-    async def judge(case: Case, /) -> Judged:
+    async def judge(case: Case, /) -> PlainEvaluation:
         made = [await evaluator(case)]
         for sample in range(1, samples):
             seed = {**case.parameters, "seed": SAMPLE_SEEDS + sample}
             made.append(await evaluator(replace(case, parameters=seed)))
         results = tuple(_mean(made, index) for index in range(len(case.candidates)))
         usage = sum((one.usage for one in made), Usage())
-        return Judged(results, usage, sum(one.coverage for one in made) / samples)
+        return PlainEvaluation(results, usage, sum(one.coverage for one in made) / samples)
 
     return judge
 
@@ -196,7 +196,7 @@ async def calibrated(
         metadata = {**one.metadata, "raw_score": one.score}
         return replace(one, score=now, passed=now >= threshold, metadata=metadata)
 
-    async def judge(case: Case, /) -> Judged:
+    async def judge(case: Case, /) -> PlainEvaluation:
         made = await evaluator(case)
         told = [
             replace(one, metadata={**one.metadata, "instructions": instructions_of(made, n)})
@@ -204,6 +204,6 @@ async def calibrated(
             else one
             for n, one in enumerate(made.result)
         ]
-        return Judged(tuple(mapped(one) for one in told), made.usage, made.coverage)
+        return PlainEvaluation(tuple(mapped(one) for one in told), made.usage, made.coverage)
 
     return judge

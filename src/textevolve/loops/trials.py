@@ -29,7 +29,7 @@ from textevolve.loops.placeholders import fill
 from textevolve.loops.scoring import outcome_of
 
 T = TypeVar("T")
-Judged = Literal["seed", "filled", "template"]
+JudgedInput = Literal["seed", "filled", "template"]
 """What a judge sees as the input: the original template filled with the row, the candidate template
 filled with it, or the candidate template as it stands, with the outputs of all its rows as the
 candidates of one case."""
@@ -64,7 +64,7 @@ class Laboratory:
     generator: Model
     evaluator: Evaluator | None
     metric: Metric | None
-    judged: Judged = "seed"
+    judged: JudgedInput = "seed"
     temperature: float | None = 0.0
     max_output_tokens: int = 512
     seed: int = 0

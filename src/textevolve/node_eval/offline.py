@@ -37,7 +37,7 @@ JUDGED = "node judged"
 
 
 @dataclass(frozen=True, slots=True)
-class Judged:
+class NodeOutcome:
     """What one evaluator said of one node."""
 
     node: str
@@ -79,7 +79,7 @@ async def evaluate_episode(
             async with bound:
                 seen = seen_from(entries, item, own, counts[item.order], copied=True)
                 outcome = await judge_node(seen, evaluator)
-        listener(StepFinished(episode.id, JUDGED, Judged(item.node, evaluator.name, outcome)))
+        listener(StepFinished(episode.id, JUDGED, NodeOutcome(item.node, evaluator.name, outcome)))
         return outcome
 
     pieces = [

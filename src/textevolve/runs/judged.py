@@ -11,7 +11,7 @@ from textevolve.engine.local import stream
 from textevolve.errors import BudgetError, FatalModelError, InputError, ModelError
 from textevolve.evaluation import Case, Evaluator, failure_of
 from textevolve.events import Listener, silence
-from textevolve.judges.judged import Judged
+from textevolve.judges.judged import JudgedCase
 from textevolve.runs.measurement import cases_in_flight, open_judges
 from textevolve.runs.spec import MeasurementSpec
 from textevolve.settings import Settings
@@ -26,7 +26,7 @@ async def do_judging(
     settings: Settings,
     limits: Limits = Limits(),
     listener: Listener = silence,
-) -> AsyncGenerator[Judged]:
+) -> AsyncGenerator[JudgedCase]:
     """The run's cases in order, each as soon as it and those before it are judged. A case that
     cannot be judged fails alone.
 
@@ -51,11 +51,11 @@ async def do_judging(
             store.finish_run(run.id, "finished")
 
 
-async def _judge(judge: Evaluator, index: int, case: Case) -> Judged:
+async def _judge(judge: Evaluator, index: int, case: Case) -> JudgedCase:
     try:
         made = await judge(case)
     except FatalModelError:
         raise
     except (ModelError, BudgetError, InputError) as error:
-        return Judged(case, index, (failure_of(error),) * max(1, len(case.candidates)))
-    return Judged(case, index, tuple(made.result), made.usage)
+        return JudgedCase(case, index, (failure_of(error),) * max(1, len(case.candidates)))
+    return JudgedCase(case, index, tuple(made.result), made.usage)
