@@ -43,7 +43,9 @@ def cases(home):
 
 def knowing(body, _number=0):
     """A model that knows the good text when it is asked for one token."""
-    shown = re.findall(r"([^\n]+)\n\[\[/\w+ response\]\]", body["messages"][-1]["content"])
+    said = body["messages"][-1]["content"]
+    shown = re.findall(r"([^\n]+)\n\[\[/\w+ response\]\]|\nResponse:\n> ([^\n]+)", said)
+    shown = ["".join(pair) for pair in shown]
     worth = [0.9 if "good" in text else 0.1 for text in shown]
     return Answer(yes=worth[0] if len(worth) == 1 else worth[0] / sum(worth)) if shown else None
 

@@ -215,7 +215,7 @@ async def test_a_candidate_cannot_close_its_fence():
     assert "[[/" + "0" * 12 not in text
 
 
-@pytest.mark.parametrize(("spec", "calls"), [("probe+backward", 16), ("reference+backward", 17)])
+@pytest.mark.parametrize(("spec", "calls"), [("probe+backward", 13), ("reference+backward", 14)])
 async def test_it_adds_to_a_probe(spec, calls):
     def script(body, number):
         if body.get("max_tokens") == 1:
@@ -223,7 +223,7 @@ async def test_it_adds_to_a_probe(spec, calls):
         return honest(body, number) if "response_format" in body else Answer(text="Two.")
 
     def candidate(body):
-        return body["messages"][-1]["content"].split("response]]\n")[1].split("\n[[/")[0]
+        return body["messages"][-1]["content"].split("\nResponse:\n> ")[1].split("\n")[0]
 
     async with ScriptedServer(script) as server, OpenAIClient(server.url, "scripted") as client:
         made = await open_evaluator(parse_evaluator(spec), "m", lambda _: client)(CASE)

@@ -3,7 +3,7 @@ import re
 from hypothesis import given
 from hypothesis import strategies as st
 
-from textevolve.llm.fence import disarm, draw_nonce, fence
+from textevolve.llm.fence import disarm, draw_nonce, fence, quote
 
 
 @given(st.lists(st.text(), min_size=1, max_size=4), st.integers(0, 9))
@@ -49,3 +49,12 @@ def test_forged_marks_and_control_tokens_are_counted_and_broken_up():
 def test_ordinary_text_is_left_as_it_is():
     text = "Use a[[0]] and [[wiki link]] | a <b> c </b>; x << 3; [1, 2]"
     assert disarm(text, "0" * 12) == (text, 0)
+
+
+@given(st.text())
+def test_every_line_of_a_quotation_is_marked_and_nothing_is_lost(text):
+    quoted = quote(text)
+    lines = quoted.splitlines(keepends=True)
+    assert all(line.startswith("> ") for line in lines)
+    assert quoted.endswith("\n")
+    assert "".join(line[2:] for line in lines) in (text, f"{text}\n")

@@ -148,7 +148,7 @@ async def test_the_arms_of_a_task(home, server, model, capsys, monkeypatch):
     assert "2 of 2" in shown  # pairs of which the judge sees the better one
     costs = dict(re.findall(r"^(.+?)  +\d of 1, .*?\) +([\d.]+) ", shown, re.MULTILINE))
     assert costs[improve.ONE] == "1.0"
-    assert costs[improve.BEST] == "15.0"  # three texts, and four questions on each
+    assert costs[improve.BEST] == "12.0"  # three texts, and three questions on each
     assert costs[improve.RULED] == "2.0"
     assert (await improve.main([*asked, "--no-ask"]))[1] == made
     assert server.calls == calls

@@ -105,7 +105,8 @@ def test_nothing_kept_is_judged_without_a_call(home):
 def test_a_judge_by_its_spec_is_kept_too(model, server, judge):
     def script(body, _number):
         if body.get("max_tokens") == 1:
-            return Answer(yes=0.8 if "\nOmission." in body["messages"][-1]["content"] else 0.3)
+            said = body["messages"][-1]["content"]
+            return Answer(yes=0.8 if re.search(r"\n(> )?Omission\.", said) else 0.3)
         return None
 
     server.script = script

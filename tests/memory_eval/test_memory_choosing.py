@@ -168,6 +168,7 @@ async def test_the_judges_of_this_project_judge_memories(spec):
         text = body["messages"][-1]["content"]
         if body.get("max_tokens") == 1:
             shown = re.findall(r"\]\]\n(\w+)\. [^\n]*\n\[\[/", text)
+            shown = shown or re.findall(r"\nResponse:\n> (\w+)\. ", text)
             if len(shown) == 2:
                 return Answer(yes=0.9 if shown[0] == "Omission" else 0.2)
             return Answer(yes=0.9 if shown and shown[0] == "Omission" else 0.1)

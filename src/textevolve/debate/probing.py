@@ -15,6 +15,7 @@ from textevolve.debate.stage import Stage, prompt
 from textevolve.engine.local import gather_bounded
 from textevolve.events import StepStarted
 from textevolve.llm.choices import TOP_LOGPROBS, read_log_odds
+from textevolve.llm.fence import quote
 from textevolve.llm.model import Message, Model, Request
 
 Matrix = tuple[tuple[float, ...], ...]
@@ -50,12 +51,12 @@ async def probe_after(
 async def probe_alone(
     stage: Stage, model: Model, speaker: Agent, round: int, sample: int
 ) -> Matrix:
-    """The log-odds of yes from one candidate alone. All agents share input and candidate as their
-    prefix; persona and question come last."""
+    """The log-odds of yes from one candidate alone, quoted. All agents share input and candidate as
+    their prefix; persona and question come last."""
     system = Message("system", (prompt("alone_rules").render(rules=stage.profile.rules),))
     shown = [
-        prompt("alone").render(input=stage.input, response=stage.fenced_alone(j))
-        for j in range(len(stage.labels))
+        prompt("alone").render(input=quote(stage.input), response=quote(text))
+        for text in stage.candidates
     ]
 
     def messages(candidate: int, component: int) -> tuple[Message, ...]:

@@ -87,7 +87,7 @@ class Debate:
             listener=self.listener,
             side_by_side=self.side_by_side,
             rules=read_rules(profile, readout),
-            input=fence("input", disarm(case.input, nonce)[0], nonce),
+            input=disarm(case.input, nonce)[0],
             candidates=tuple(disarm(text, nonce)[0] for text in case.candidates),
         )
 

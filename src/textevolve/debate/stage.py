@@ -40,7 +40,8 @@ def prompts_version() -> dict[str, str]:
 
 @dataclass(frozen=True)
 class Stage:
-    """What stays the same through one debate. The profile's readout is never `auto` here."""
+    """What stays the same through one debate. The profile's readout is never `auto` here; `input`
+    and `candidates` are disarmed."""
 
     case: Case
     profile: Profile
@@ -59,9 +60,10 @@ class Stage:
     def opening(self, order: tuple[int, ...]) -> str:
         """The input and the candidates, as a turn with this order sees them."""
         if order not in self.shown:
-            responses = [self.fenced(j) for j in order]
             self.shown[order] = prompt("case").render(
-                nonce=self.nonce, input=self.input, responses=responses
+                nonce=self.nonce,
+                input=fence("input", self.input, self.nonce),
+                responses=[self.fenced(j) for j in order],
             )
         return self.shown[order]
 
@@ -72,10 +74,6 @@ class Stage:
     def fenced(self, candidate: int) -> str:
         """One candidate between its marks."""
         return fence(f"response {self.labels[candidate]}", self.candidates[candidate], self.nonce)
-
-    def fenced_alone(self, candidate: int) -> str:
-        """The same without its label, which means nothing where no other is shown."""
-        return fence("response", self.candidates[candidate], self.nonce)
 
 
 def read_rules(profile: Profile, readout: str) -> str:

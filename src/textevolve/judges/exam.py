@@ -16,13 +16,13 @@ import yaml
 from textevolve.errors import AnswerError, InputError
 from textevolve.evaluation import Case, EvaluationResult, Failure, Usage, check_case
 from textevolve.llm.choices import TOP_LOGPROBS, read_log_odds
-from textevolve.llm.fence import EXAMPLE_NONCE, disarm, draw_nonce, fence
+from textevolve.llm.fence import disarm, draw_nonce, fence, quote
 from textevolve.llm.meter import Meter
 from textevolve.llm.model import Message, Model, Request, text_hash
 from textevolve.llm.template import Template, load_template
 
 _VARIABLES = {
-    "rules": ("rules",),
+    "rules": ("rules", "quoted"),
     "one": ("instruction", "reference", "response"),
     "question": ("question",),
     "two": ("instruction", "reference", "first", "second"),
@@ -39,9 +39,7 @@ def example_turns(question: str) -> tuple[Message, ...]:
     turns: list[Message] = []
     for row in yaml.safe_load(file.read_text(encoding="utf-8")):
         shown = prompt("one").render(
-            instruction=fence("instruction", row["instruction"], EXAMPLE_NONCE),
-            reference="",
-            response=fence("response", row["response"], EXAMPLE_NONCE),
+            instruction=quote(row["instruction"]), reference="", response=quote(row["response"])
         )
         asked = prompt("question").render(question=question)
         turns += [Message("user", (shown, asked)), Message("assistant", (row["answer"],))]
@@ -125,10 +123,16 @@ class Exam:
         # Whatever the candidates' order, so that what does not depend on it is asked once.
         self.nonce = draw_nonce((case.input, *sorted(case.candidates)), self.options.seed)
         self.instruction = self.fenced("instruction", case.input)
-        self.system = Message("system", (prompt("rules").render(rules=options.rules),))
 
     def fenced(self, name: str, text: str) -> str:
         return fence(name, disarm(text, self.nonce)[0], self.nonce)
+
+    def quoted(self, text: str) -> str:
+        return quote(disarm(text, self.nonce)[0])
+
+    def system(self, *, quoted: bool = False) -> Message:
+        """The rules, for material between marks or for quoted material."""
+        return Message("system", (prompt("rules").render(rules=self.options.rules, quoted=quoted),))
 
     @cached_property
     def responses(self) -> tuple[str, ...]:
@@ -147,7 +151,7 @@ class Exam:
         return draw_nonce((self.case.input,), self.options.seed)
 
     async def own_answer(self) -> str:
-        """The judge's own answer to the input, fenced; empty where the option is off.
+        """The judge's own answer to the input; empty where the option is off.
 
         Raises:
             AnswerError: it came empty. ModelError: it did not come.
@@ -165,16 +169,13 @@ class Exam:
         )
         if not response.text.strip():
             raise AnswerError("the judge's own answer was empty")
-        return self.fenced("answer", response.text.strip())
+        return response.text.strip()
 
-    async def choose(
-        self, parts: tuple[str, ...], one: str, other: str, shots: tuple[Message, ...] = ()
-    ) -> float:
-        """The log-odds of one word against another as the first token of the answer. `shots`:
-        examples, as turns of the chat before the question."""
+    async def choose(self, messages: tuple[Message, ...], one: str, other: str) -> float:
+        """The log-odds of one word against another as the first token of the answer."""
         response = await self.model(
             Request(
-                messages=(self.system, *shots, Message("user", parts)),
+                messages=messages,
                 temperature=0.0,
                 max_tokens=1,
                 seed=self.options.seed,

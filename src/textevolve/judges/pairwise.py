@@ -17,7 +17,7 @@ from textevolve.evaluation import Case, EvaluationResult, Failure, failure_of
 from textevolve.judges.exam import Exam, Judgement, Options, prompt
 from textevolve.judges.ranking import all_pairs, bradley_terry, mean_wins, sort_candidates
 from textevolve.llm.choices import probability
-from textevolve.llm.model import Model
+from textevolve.llm.model import Message, Model
 
 Comparisons = Literal["all", "sorted"]
 
@@ -46,7 +46,8 @@ class Pairwise:
             raise InputError("a pairwise judge needs at least two candidates")
         table = _Comparisons(exam)
         try:
-            table.reference = await exam.own_answer()
+            own = await exam.own_answer()
+            table.reference = exam.fenced("answer", own) if own else ""
             if self.comparisons == "all":
                 await table.compare_all()
             else:
@@ -100,7 +101,8 @@ class _Comparisons:
             first=self.exam.responses[first],
             second=self.exam.responses[second],
         )
-        return await self.exam.choose((shown,), "A", "B")
+        messages = (self.exam.system(), Message("user", (shown,)))
+        return await self.exam.choose(messages, "A", "B")
 
     def judgement(self) -> Judgement:
         exam = self.exam

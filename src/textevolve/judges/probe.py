@@ -25,7 +25,6 @@ QUESTIONS = (
     "Does the response follow the instruction?",
     "Would the person who wrote the instruction be satisfied with this response?",
     "Does the response do exactly what the instruction asks, correctly and completely?",
-    "Does the response do the task that the instruction sets, and no other?",
 )
 MOST_CRITERIA = 5
 
@@ -95,7 +94,7 @@ class _Criteria(BaseModel):
 async def _write_criteria(exam: Exam) -> tuple[str, ...]:
     asked = prompt("criteria").render(instruction=exam.lone_instruction, most=MOST_CRITERIA)
     request = Request(
-        messages=(exam.system, Message("user", (asked,))),
+        messages=(exam.system(), Message("user", (asked,))),
         temperature=0.0,
         max_tokens=exam.options.max_answer_tokens,
         seed=exam.options.seed,
@@ -130,16 +129,20 @@ async def _probe_all(
     """The log-odds of each question on each candidate. The questions on one candidate follow each
     other, so that they share its prefix."""
 
-    async def judge(candidate: int) -> list[float] | Failure:
-        shown = prompt("one").render(
-            instruction=exam.instruction, reference=reference, response=exam.responses[candidate]
-        )
+    system = exam.system(quoted=True)
+    material = {
+        "instruction": exam.quoted(exam.case.input),
+        "reference": exam.quoted(reference) if reference else "",
+    }
+
+    async def judge(candidate: str) -> list[float] | Failure:
+        shown = prompt("one").render(**material, response=exam.quoted(candidate))
         try:
             odds: list[float] = []
             for text in questions:
                 shots = example_turns(text) if exam.options.examples else ()
-                asked = prompt("question").render(question=text)
-                odds.append(await exam.choose((shown, asked), "yes", "no", shots))
+                asked = Message("user", (shown, prompt("question").render(question=text)))
+                odds.append(await exam.choose((system, *shots, asked), "yes", "no"))
         except FatalModelError:
             raise
         except (ModelError, BudgetError) as error:
@@ -147,7 +150,8 @@ async def _probe_all(
         return odds
 
     return await gather_bounded(
-        [lambda j=j: judge(j) for j in range(len(exam.responses))], exam.options.side_by_side
+        [lambda text=text: judge(text) for text in exam.case.candidates],
+        exam.options.side_by_side,
     )
 
 

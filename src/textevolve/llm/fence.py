@@ -1,6 +1,8 @@
 """Fences around text that is data, so that nothing inside can pass for a rule of the prompt.
 
 A mark carries a nonce that occurs in none of the texts, so a candidate cannot close its own fence.
+A quotation needs no closing: every line of it begins with a sign, and small models read past that
+more easily than past marks (docs/measurements.md).
 Control tokens of chat formats are broken up, since many servers would read them as a change of
 speaker. What tried is counted, and shown with the result.
 """
@@ -58,3 +60,9 @@ def disarm(text: str, nonce: str) -> tuple[str, int]:
 def fence(name: str, text: str, nonce: str) -> str:
     """`text`, already disarmed, between an opening and a closing mark."""
     return f"[[{nonce} {name}]]\n{text}\n[[/{nonce} {name}]]\n"
+
+
+def quote(text: str) -> str:
+    """`text`, already disarmed, with a sign before each of its lines."""
+    quoted = "".join(f"> {line}" for line in text.splitlines(keepends=True) or [""])
+    return quoted if quoted.endswith("\n") else f"{quoted}\n"

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator
+from functools import partial
+from typing import Protocol, TypeAlias
 
 from textevolve.errors import InputError
 from textevolve.evaluation import Case, Usage, check_case
@@ -15,6 +17,7 @@ from textevolve.evaluators import EvaluatorSpec, parse_evaluator, read_profile
 from textevolve.judges.backward import LONGEST
 from textevolve.judges.exam import Options, example_turns, prompt
 from textevolve.judges.probe import MOST_CRITERIA, QUESTIONS
+from textevolve.llm.fence import quote
 from textevolve.runs.estimate import SHORT_ANSWER, Estimate, PriceOf, estimate
 from textevolve.settings import Price
 
@@ -22,12 +25,19 @@ FENCE = 50
 CHARACTERS_A_TOKEN = 4
 CRITERION = 60  # characters of one, as models write them
 
+Calls: TypeAlias = Iterator[tuple[int, int]]
+"""For each call the characters of its prompt and the tokens of its answer."""
+
+
+class Plan(Protocol):
+    def __call__(self, *, longest: bool) -> Calls: ...
+
 
 def estimate_judge(cases: Iterable[Case], judge: str, model: str, price_of: PriceOf) -> Estimate:
     """The range for all cases; those that cannot be judged, such as blank texts, cost nothing.
 
-    Cases that differ in the order of their candidates alone are, but for a debate, the same
-    questions, which the journal answers the second time; the least counts them once.
+    What several cases ask in the same words, as where the order of candidates alone differs, the
+    journal answers the second time; the least counts it once.
 
     Raises:
         InputError: there is no such judge, or a case's own parameters are wrong.
@@ -38,16 +48,14 @@ def estimate_judge(cases: Iterable[Case], judge: str, model: str, price_of: Pric
         return estimate(usable, read_profile(spec), asked, price_of)
     price = price_of(asked)
     number, least, most = 0, Usage(), Usage()
-    seen, unnamed = set[int](), {"seed": Options().seed}
+    seen = set[int]()
     for case in usable:
         number += 1
-        own = hash((case.input, str({**unnamed, **case.parameters})))
-        alike = hash((own, tuple(sorted(case.candidates))))
-        for plan, key in ((_prepare, own), (_ask, alike)):
+        for key, plan in _plans(case, spec):
             if key not in seen:
                 seen.add(key)
-                least += _sum(plan(case, spec, longest=False), price, 5.0)
-            most += _sum(plan(case, spec, longest=True), price, 3.0)
+                least += _sum(plan(longest=False), price, 5.0)
+            most += _sum(plan(longest=True), price, 3.0)
     return Estimate(number, least, most)
 
 
@@ -60,10 +68,24 @@ def _usable(cases: Iterable[Case]) -> Iterator[Case]:
         yield case
 
 
-def _prepare(case: Case, spec: EvaluatorSpec, *, longest: bool) -> Iterator[tuple[int, int]]:
-    """What is asked of an input alone: for each call, the characters of its prompt and the tokens
-    of its answer."""
-    input, written = len(case.input) + FENCE, _written(longest=longest)
+def _plans(case: Case, spec: EvaluatorSpec) -> Iterator[tuple[int, Plan]]:
+    """What is asked for a case, in parts; parts with the same key are the same questions."""
+    own = hash((case.input, case.parameters.get("seed", Options().seed)))
+    together = hash((own, *sorted(case.candidates)))
+    yield own, partial(_prepare, case, spec)
+    if spec.name == "pairwise":
+        yield together, partial(_compare, case, spec)
+        return
+    for text in case.candidates:
+        if spec.backward:
+            yield hash((together, text)), partial(_read, case, text)
+        if spec.name != "backward":
+            yield hash((own, text)), partial(_probe, case, spec, text)
+
+
+def _prepare(case: Case, spec: EvaluatorSpec, *, longest: bool) -> Calls:
+    """What is asked of an input alone."""
+    input, written = _fenced(case.input), _written(longest=longest)
     if spec.backward:
         yield len(prompt("backward").render(response="")) + FENCE, _read_back(case)
     if spec.reference:
@@ -71,33 +93,44 @@ def _prepare(case: Case, spec: EvaluatorSpec, *, longest: bool) -> Iterator[tupl
     if spec.name == "checklist":
         asking = len(prompt("criteria").render(instruction="", most=MOST_CRITERIA))
         for _ in range(2 if longest else 1):
-            yield _rules(spec) + asking + input, written
+            yield _rules(spec, quoted=False) + asking + input, written
 
 
-def _ask(case: Case, spec: EvaluatorSpec, *, longest: bool) -> Iterator[tuple[int, int]]:
-    """What is asked of the candidates, in the same form."""
-    own = _written(longest=longest) * CHARACTERS_A_TOKEN if spec.reference else 0
-    shown = _rules(spec) + len(case.input) + FENCE + own
-    texts = [len(text) + FENCE for text in case.candidates]
-    if spec.backward:
-        bare = len(prompt("backward").render(response=""))
-        yield from ((bare + text, _read_back(case)) for text in texts)
-    if spec.name == "backward":
-        return
-    if spec.name == "pairwise":
-        bare = len(prompt("two").render(instruction="", reference="", first="", second=""))
-        pair = round(2 * sum(texts) / len(texts))
-        for _ in range(2 * _pairs(len(texts), spec, longest=longest)):
-            yield shown + bare + pair, 1
-        return
+def _compare(case: Case, spec: EvaluatorSpec, *, longest: bool) -> Calls:
+    """What is asked of pairs of candidates."""
+    bare = len(prompt("two").render(instruction="", reference="", first="", second=""))
+    shown = bare + _rules(spec, quoted=False) + _fenced(case.input) + _own(spec, longest=longest)
+    texts = [_fenced(text) for text in case.candidates]
+    pair = round(2 * sum(texts) / len(texts))
+    for _ in range(2 * _pairs(len(texts), spec, longest=longest)):
+        yield shown + pair, 1
+
+
+def _read(case: Case, text: str, *, longest: bool) -> Calls:
+    """What is asked of one candidate that is read backward; all of it, however long."""
+    yield len(prompt("backward").render(response="")) + _fenced(text), _read_back(case)
+
+
+def _probe(case: Case, spec: EvaluatorSpec, text: str, *, longest: bool) -> Calls:
+    """What is asked of one candidate alone."""
     bare = len(prompt("one").render(instruction="", reference="", response=""))
-    for text in texts:
-        for question in _questions(spec, longest=longest):
-            yield shown + bare + text + question, 1
+    shown = bare + _rules(spec, quoted=True) + _fenced(case.input) + _fenced(text)
+    for question in _questions(spec, longest=longest):
+        yield shown + _own(spec, longest=longest) + question, 1
 
 
-def _rules(spec: EvaluatorSpec) -> int:
-    return len(prompt("rules").render(rules=spec.rules))
+def _own(spec: EvaluatorSpec, *, longest: bool) -> int:
+    """Characters of the judge's own answer."""
+    return _written(longest=longest) * CHARACTERS_A_TOKEN if spec.reference else 0
+
+
+def _rules(spec: EvaluatorSpec, *, quoted: bool) -> int:
+    return len(prompt("rules").render(rules=spec.rules, quoted=quoted))
+
+
+def _fenced(text: str) -> int:
+    """Characters of a text between marks, or quoted."""
+    return len(quote(text)) + FENCE
 
 
 def _written(*, longest: bool) -> int:
