@@ -13,7 +13,7 @@ demo: $(READY)
 	$(BIN)/textevolve models pull qwen2.5-coder-1.5b
 	$(BIN)/textevolve evaluate @examples/demo/question.txt @examples/demo/first.txt \
 	    @examples/demo/second.txt @examples/demo/third.txt \
-	    --model local/qwen2.5-coder-1.5b --rounds 2 --convergence none
+	    --model local/qwen2.5-coder-1.5b --rounds 2 --convergence none --readout probe
 
 test: $(READY)
 	$(BIN)/pytest -q

@@ -1,4 +1,4 @@
-"""Which judge agrees with people on LLMBar, alone and at equal tokens: the table of docs/judges.md.
+"""How far judges agree with people on LLMBar, alone and at equal tokens (docs/measurements.md).
 
     python benchmarks/judges.py DATA/natural.json DATA/neighbor.json [--half report]
         [--judges probe pairwise ...] [--limit 40] [--orders given] [--equal-tokens] [--no-ask]

@@ -93,11 +93,12 @@ class Debate:
 
 
 def choose_readout(profile: Profile, models: Sequence[str]) -> str:
-    """`auto` is `probe` where all models are local ones, else `stated`: a small model that states
-    scores gives most candidates the same."""
+    """`auto` is `alone` where all models are local ones, else `stated`: a small model that states
+    scores gives most candidates the same, and a rival or an argument in view makes it worse
+    (docs/measurements.md, Judges)."""
     if profile.readout != "auto":
         return profile.readout
-    return "probe" if all(name.startswith("local/") for name in models) else "stated"
+    return "alone" if all(name.startswith("local/") for name in models) else "stated"
 
 
 async def _debate(stage: Stage) -> DebateResult:
