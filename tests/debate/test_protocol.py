@@ -16,6 +16,7 @@ from textevolve.debate.result import DebateResult
 from textevolve.errors import AccessError, CapabilityError, InputError
 from textevolve.evaluation import Case, EvaluationResult, Failure
 from textevolve.events import StepFinished, StepStarted
+from textevolve.export import wording
 from textevolve.llm.client import OpenAIClient
 from textevolve.llm.testing import Answer, Fault, ScriptedServer, instance, misbehave
 from textevolve.memory.recall import Memory
@@ -510,6 +511,9 @@ async def test_alone_a_debate_ends_after_its_first_round_unless_told_otherwise()
         wanted = {"readout": "alone", "argue": False, "rounds": 3}
         result = await debate(server, convergence=0, **wanted)
         assert (len(result.convergence), result.stopped) == (1, "converged")
+        assert wording.ending(result) == "1 round, and a later one would change no score"
+        said = wording.round_text(result.profile, 0, result.convergence[0], None, False)
+        assert said.endswith(": a later round would change no score")
         result = await debate(server, convergence=None, **wanted)
         assert (len(result.convergence), result.stopped) == (3, "rounds")
 

@@ -114,6 +114,7 @@ def _draw(
     """The results of a run as they come in order; one debate is drawn live, many as a bar."""
     from textevolve.cli.display import BatchProgress, LiveDebate
     from textevolve.cli.tables import open_console
+    from textevolve.debate.protocol import choose_readout
     from textevolve.engine import sync
     from textevolve.export import wording
     from textevolve.runs.work import Work, do_run, read_spec
@@ -126,7 +127,10 @@ def _draw(
         progress = None
         if run.n_cases == 1 and not quiet:
             case = next(store.iterate_cases(run.id))
-            live = LiveDebate(case, spec.profile, facts, kept=kept, console=open_console())
+            models = [agent.model or spec.model for agent in spec.profile.agents]
+            readout = choose_readout(spec.profile, models)
+            profile = spec.profile.model_copy(update={"readout": readout})
+            live = LiveDebate(case, profile, facts, kept=kept, console=open_console())
             listener = stack.enter_context(live)
         else:
             if not quiet:

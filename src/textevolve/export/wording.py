@@ -161,7 +161,9 @@ def ending(result: DebateResult) -> str:
     rounds, profile = len(result.convergence), result.profile
     why = {
         "rounds": "all that were planned" if rounds >= profile.rounds else "all that were asked",
-        "converged": "then the agents agreed",
+        "converged": "and a later one would change no score"
+        if profile.readout == "alone"
+        else "then the agents agreed",
         "certain": "then the outcome was certain enough",
         "budget": "then the budget was spent",
         "failed": "then no agent gave an answer",
@@ -182,6 +184,8 @@ def round_text(profile: Profile, r: int, cv: float, certainty: float | None, las
     """What round r, counted from 0, means for the debate; `certainty` is the first round's."""
     if profile.protocol != "escalation" or r > 0 or not math.isfinite(cv):
         limit = None if profile.protocol == "independent" else profile.convergence
+        if profile.readout == "alone" and limit is not None and math.isfinite(cv):
+            return f"CV {cv:.3f}: a later round would change no score"
         return step_text(cv, limit, last)
     if certainty is None:
         said = f"CV {cv:.3f}, no certainty from a single vote"
