@@ -127,8 +127,7 @@ def _draw(
         progress = None
         if run.n_cases == 1 and not quiet:
             case = next(store.iterate_cases(run.id))
-            models = [agent.model or spec.model for agent in spec.profile.agents]
-            readout = choose_readout(spec.profile, models)
+            readout = choose_readout(spec.profile, spec.models)
             profile = spec.profile.model_copy(update={"readout": readout})
             live = LiveDebate(case, profile, facts, kept=kept, console=open_console())
             listener = stack.enter_context(live)

@@ -54,10 +54,8 @@ async def probe_alone(
     """The log-odds of yes from one candidate alone, quoted. All agents share input and candidate as
     their prefix; persona and question come last."""
     system = Message("system", (prompt("alone_rules").render(rules=stage.profile.rules),))
-    shown = [
-        prompt("alone").render(input=quote(stage.input), response=quote(text))
-        for text in stage.candidates
-    ]
+    input = quote(stage.input)
+    shown = [prompt("alone").render(input=input, response=quote(text)) for text in stage.candidates]
 
     def messages(candidate: int, component: int) -> tuple[Message, ...]:
         question = prompt("alone_question").render(

@@ -122,7 +122,6 @@ class Exam:
         self.model = Meter(model)
         # Whatever the candidates' order, so that what does not depend on it is asked once.
         self.nonce = draw_nonce((case.input, *sorted(case.candidates)), self.options.seed)
-        self.instruction = self.fenced("instruction", case.input)
 
     def fenced(self, name: str, text: str) -> str:
         return fence(name, disarm(text, self.nonce)[0], self.nonce)
@@ -133,6 +132,10 @@ class Exam:
     def system(self, *, quoted: bool = False) -> Message:
         """The rules, for material between marks or for quoted material."""
         return Message("system", (prompt("rules").render(rules=self.options.rules, quoted=quoted),))
+
+    @cached_property
+    def instruction(self) -> str:
+        return self.fenced("instruction", self.case.input)
 
     @cached_property
     def responses(self) -> tuple[str, ...]:

@@ -1,8 +1,7 @@
 """Fences around text that is data, so that nothing inside can pass for a rule of the prompt.
 
 A mark carries a nonce that occurs in none of the texts, so a candidate cannot close its own fence.
-A quotation needs no closing: every line of it begins with a sign, and small models read past that
-more easily than past marks (docs/measurements.md).
+A quotation needs no closing: every line of it begins with a sign.
 Control tokens of chat formats are broken up, since many servers would read them as a change of
 speaker. What tried is counted, and shown with the result.
 """

@@ -29,7 +29,7 @@ Calls: TypeAlias = Iterator[tuple[int, int]]
 """For each call the characters of its prompt and the tokens of its answer."""
 
 
-class Plan(Protocol):
+class Part(Protocol):
     def __call__(self, *, longest: bool) -> Calls: ...
 
 
@@ -51,11 +51,11 @@ def estimate_judge(cases: Iterable[Case], judge: str, model: str, price_of: Pric
     seen = set[int]()
     for case in usable:
         number += 1
-        for key, plan in _plans(case, spec):
+        for key, part in _parts(case, spec):
             if key not in seen:
                 seen.add(key)
-                least += _sum(plan(longest=False), price, 5.0)
-            most += _sum(plan(longest=True), price, 3.0)
+                least += _sum(part(longest=False), price, 5.0)
+            most += _sum(part(longest=True), price, 3.0)
     return Estimate(number, least, most)
 
 
@@ -68,7 +68,7 @@ def _usable(cases: Iterable[Case]) -> Iterator[Case]:
         yield case
 
 
-def _plans(case: Case, spec: EvaluatorSpec) -> Iterator[tuple[int, Plan]]:
+def _parts(case: Case, spec: EvaluatorSpec) -> Iterator[tuple[int, Part]]:
     """What is asked for a case, in parts; parts with the same key are the same questions."""
     own = hash((case.input, case.parameters.get("seed", Options().seed)))
     together = hash((own, *sorted(case.candidates)))
