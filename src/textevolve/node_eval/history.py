@@ -27,7 +27,7 @@ class HistoryItem:
     it was `interrupted`. `evaluation_results`: by the evaluator's name. `path`: the graphs that it
     ran in, the outermost first, empty without any. `seconds` it took; `tokens` it used, None where
     unknown. `order`: its place among all in the order in which they ended, from 1 on; 0 where
-    nobody counted.
+    nobody counted. `attributes`: what a recording says of it that is neither input nor output.
     """
 
     timestamp: float
@@ -45,6 +45,7 @@ class HistoryItem:
     error: str | None = None
     interrupted: bool = False
     order: int = field(default=0, compare=False)
+    attributes: dict[str, Any] = field(default_factory=dict[str, Any])
 
     def __post_init__(self) -> None:
         if isinstance(self.timestamp, datetime.datetime):  # pyright: ignore[reportUnnecessaryIsInstance]
@@ -193,7 +194,7 @@ class SeenItem(HistoryItem):
         if name.startswith("__") or name == "_source":
             raise AttributeError(name)
         value = getattr(self._source, name)
-        if name in ("input_state", "output_state"):
+        if name in ("input_state", "output_state", "attributes"):
             value = copy_plain(value)
         elif name == "evaluation_results":
             value = {key: _copy_result(result) for key, result in value.items()}

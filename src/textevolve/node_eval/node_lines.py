@@ -69,6 +69,7 @@ class NodeLine(BaseModel):
     output: Any = None
     error: str | None = None
     interrupted: bool = False
+    attributes: dict[str, Any] = {}
     cut: tuple[tuple[tuple[str | int, ...], int | None], ...] = ()
     results: dict[str, ResultLine | FailureLine] = {}
 
@@ -118,6 +119,7 @@ def as_item(line: NodeLine) -> HistoryItem:
         error=line.error,
         interrupted=line.interrupted,
         order=line.order,
+        attributes=take_snapshot(line.attributes, WHOLE),
     )
 
 
@@ -180,6 +182,7 @@ def describe_node(episode: str, step: int, item: HistoryItem) -> dict[str, Any]:
         **states,
         "error": item.error,
         "interrupted": item.interrupted,
+        **({"attributes": item.attributes} if item.attributes else {}),
         **({"cut": cuts} if cuts else {}),
         "results": {name: describe_result(r) for name, r in item.evaluation_results.items()},
     }

@@ -17,6 +17,7 @@ from textevolve.node_eval.node_lines import WHOLE
 from textevolve.node_eval.otlp import Span, parse_span, raw_spans, read_documents
 from textevolve.node_eval.snapshots import take_snapshot
 from textevolve.node_eval.span_states import (
+    attributes_of,
     error_of,
     input_of,
     kind_of,
@@ -177,4 +178,5 @@ def _as_item(span: Span, path: tuple[str, ...], instructions: Instructions) -> H
         seconds=(span.end - span.start) / 1e9,
         tokens=tokens_of(span.attributes),
         error=error_of(span.attributes, span.events, span.status),
+        attributes=take_snapshot(attributes_of(span.attributes), WHOLE),
     )
