@@ -294,6 +294,12 @@ class Monitor:
             log.warning("node '%s' is not judged: %s", node.name, describe_error(fault))
         return item
 
+    def record(self, item: HistoryItem, run: Run = DEFAULT_RUN, step: Hashable = None) -> None:
+        """Keep a node that ran elsewhere; nobody judges it."""
+        item.run_id, item.thread_id = run.id, run.thread_id
+        with self._background.lock:
+            self._records.place(item, run, step)
+
     def _plan(self, instruction: Instruction | None) -> tuple[tuple[NodeEvaluator, ...], ...]:
         """The quick and the slow ones that judge nodes of this type."""
         fitting = [
