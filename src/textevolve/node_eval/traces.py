@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import IO, Any
 
 from textevolve.errors import InputError
-from textevolve.node_eval.episodes import Episode, Instructions, Reading
+from textevolve.node_eval.episodes import Episode, Instructions, Reading, split_history
 from textevolve.node_eval.history import History, HistoryItem
 from textevolve.node_eval.node_lines import (
     NodeLine,
@@ -141,9 +141,9 @@ def gather_episode(lines: Sequence[NodeLine], instructions: Instructions | None 
     return Episode(lines[0].episode, History([steps[place] for place in sorted(steps)]))
 
 
-def write_history(history: History, path: str | Path, episode: str = "1") -> int:
-    """Keep a history as JSON lines; gives the number of nodes. What stands there is replaced, once
-    all is written.
+def write_history(history: History, path: str | Path, episode: str = "") -> int:
+    """Keep a history as JSON lines, each run as an episode (see `split_history`); gives the number
+    of nodes. What stands there is replaced, once all is written.
 
     Raises:
         InputError: the file cannot be written.
@@ -152,7 +152,7 @@ def write_history(history: History, path: str | Path, episode: str = "1") -> int
     beside = target.with_name(f".{target.name[:100]}.{secrets.token_hex(4)}.part")
     try:
         with beside.open("xb") as file:
-            number = write_episodes([Episode(episode, history)], file)
+            number = write_episodes(split_history(history, episode), file)
             file.flush()
             os.fsync(file.fileno())
         beside.replace(target)
