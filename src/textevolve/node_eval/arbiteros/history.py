@@ -68,6 +68,7 @@ class HistoryItem:
     input_state = _part("input_state")
     output_state = _part("output_state", empty=dict)
     """Empty where the node failed."""
+    attributes = _part("attributes")
 
     @property
     def evaluation_results(self) -> dict[str, EvaluationResult]:
