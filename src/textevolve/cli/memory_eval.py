@@ -349,7 +349,7 @@ def compare(
 def _read_tally(path: str) -> Any:
     import json
 
-    from textevolve.memory_eval.figures import Tally
+    from textevolve.memory_eval.tally import Tally
     from textevolve.runs.memory_records import read_records
 
     folder = Path(path)
