@@ -34,6 +34,7 @@ from textevolve.memory_eval.recorded import RECORDED, Kept, read_recorded
 from textevolve.memory_eval.subjects import Piece, Timed, Unanswered, with_answer
 from textevolve.memory_eval.system import Capabilities, MemorySystem
 from textevolve.memory_eval.systems.finding import open_system
+from textevolve.rows import tell_mended
 from textevolve.runs.improving import Means, models_used, open_means
 from textevolve.runs.spec import MeasurementSpec, specify_measurement
 from textevolve.runs.work import take_in
@@ -80,6 +81,7 @@ class Survey:
     """What there is in a data set, as far as it has been read; points, questions, memories recorded
     as extracted, and updates with what a search returned are those of sessions that are scored."""
 
+    path: str
     users: int = 0
     sessions: int = 0
     points: int = 0
@@ -94,6 +96,8 @@ class Survey:
             self.malformed.append(found)
             return
         self.users += 1
+        if found.mended:
+            tell_mended(f"{self.path}:{found.line}: user {one_line(found.id)}")
         for session in found.sessions:
             self.sessions += 1
             if not session.is_generated_qa:
@@ -167,7 +171,7 @@ def begin_memory_evaluation(
     Raises:
         InputError: the data cannot be used.
     """
-    survey = Survey()
+    survey = Survey(path)
 
     def users() -> Iterator[Case]:
         for found in read_data(path, plan):
