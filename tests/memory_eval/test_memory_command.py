@@ -114,6 +114,19 @@ def test_a_question_type_from_outside_is_only_text(cli, data, model):
     assert "<script" not in (data / "out" / "report.html").read_text(encoding="utf-8")
 
 
+def test_a_user_with_half_a_surrogate_pair_is_kept_and_said_once(cli, data, model, caplog):
+    lines = (data / "data.jsonl").read_text().splitlines()
+    lines[1] = lines[1].replace(
+        '"role": "user", "content": "', '"role": "user", "content": "\\ud800'
+    )
+    (data / "data.jsonl").write_text("\n".join(lines) + "\n")
+    ended = cli(*command(model, "-o", "out", system="context"))
+    assert ended.code == 0, ended.err
+    assert read_json(data / "out" / "summary.json")["users"] == 3
+    (said,) = caplog.messages
+    assert said.startswith("data.jsonl:2: user synth-0-2: half a surrogate pair")
+
+
 def test_the_same_command_again_asks_nothing_and_says_how_to_ask_anew(cli, data, server, model):
     first = cli(*command(model, "-o", "out"))
     before, asked = records(data / "out"), server.calls

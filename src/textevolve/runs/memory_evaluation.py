@@ -17,7 +17,7 @@ from typing import TypeAlias
 
 from textevolve.engine.pipeline import pipe
 from textevolve.errors import BudgetError, FatalModelError, InputError, ModelError
-from textevolve.evaluation import Case, Failure
+from textevolve.evaluation import Case, Failure, failure_of
 from textevolve.events import Listener, silence
 from textevolve.llm.journal import Entry, Journal
 from textevolve.llm.meter import Meter
@@ -289,10 +289,8 @@ def _open_judge(plan: Plan, means: Means) -> Judge:
             if evaluator is not None:
                 return await choose(evaluator, subject)
             return await judge_subject(means.model, subject, seed=plan.seed)
-        except BudgetError as error:
-            return Judgement(subject, Failure("skipped", str(error)))
-        except InputError as error:  # a text that this judge cannot be given
-            return Judgement(subject, Failure("failed", str(error)))
+        except (BudgetError, InputError) as error:  # a limit; a text that it cannot be given
+            return Judgement(subject, failure_of(error))
 
     return judge
 
@@ -324,8 +322,7 @@ async def _answer(piece: Unanswered, model: Model, seed: int) -> str | Failure:
     except FatalModelError:
         raise
     except (ModelError, BudgetError) as error:
-        kind = "skipped" if isinstance(error, BudgetError) else "failed"
-        return Failure(kind, f"no answer to judge: {error}")
+        return replace(failure_of(error), reason=f"no answer to judge: {error}")
     return response.text
 
 
