@@ -29,7 +29,7 @@ def test_it_is_replaced_and_said_once_for_a_file(tmp_path, caplog, name, text):
 
 def test_cases_and_labelled_items_are_kept(tmp_path, caplog):
     path = tmp_path / "cases.jsonl"
-    path.write_text(f'{{"input": "Why?", "candidates": ["a {HALF}", "b"], "winner": 0}}\n')
+    path.write_text(f'{{"input": "Why?", "candidates": ["a {HALF}", "b"], "winner": 1}}\n')
     (case,) = read_cases(str(path))
     assert case.candidates == ("a \ufffd", "b")
     (item,) = load_items(path)
