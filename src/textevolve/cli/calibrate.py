@@ -234,7 +234,7 @@ def _search(
 
 
 def _hand_over(task: _Task, found: CalibrationResult, store: Store, run: RunRecord) -> None:
-    """Show what there is, and write it where it was asked for."""
+    """Write what there is where it was asked for, and show it."""
     from textevolve.bench.summary import to_json
     from textevolve.cli import measuring
     from textevolve.cli.calibration_tables import calibration_facts, print_calibration
@@ -246,11 +246,7 @@ def _hand_over(task: _Task, found: CalibrationResult, store: Store, run: RunReco
 
     facts = calibration_facts(found, run, store)
     data = to_json(to_data(found, run))
-    if task.as_json:
-        print_json(data)
-    else:
-        print_calibration(found, facts)
-    for output in task.outputs:
+    for output in task.outputs:  # before anything is printed: whoever reads may close the pipe
         ending = Path(output).suffix.lower()
         if ending == ".html":
             write_calibration_page(found, output, describe_outcome(found), facts)
@@ -260,3 +256,7 @@ def _hand_over(task: _Task, found: CalibrationResult, store: Store, run: RunReco
             with open_target(output) as target:
                 target.write((found.template.rstrip("\n") + "\n").encode())
         say(f"written to {output}")
+    if task.as_json:
+        print_json(data)
+    else:
+        print_calibration(found, facts)
