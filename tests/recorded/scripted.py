@@ -64,12 +64,13 @@ def quoted(text: str) -> list[str]:
 
 
 def argue(asked: list[dict[str, str]], schema: Mapping[str, Any]) -> str:
-    """A debater's turn: its scores are about what the responses are worth to it. On texts with
-    "plain" all agree, so that the debate ends early."""
+    """A debater's turn: its scores are about what the responses are worth to it, and two more for
+    the one that is shown first. On texts with "plain" all agree, so that the debate ends early."""
     said = asked[1]["content"]
     shown = texts_of(said)
     agent = re.findall(r"^You are (.+?)\. You ", said, re.MULTILINE)[-1]
     round = re.findall(r"This is round (\d+)", said)[-1]
+    first = next(text for name, text in shown.items() if name.startswith("response"))
     made: dict[str, Any] = {"argument": f"The {agent} finds this in round {round}."}
     for label in schema["properties"]:
         if label == "argument":
@@ -80,8 +81,10 @@ def argue(asked: list[dict[str, str]], schema: Mapping[str, Any]) -> str:
             "weaknesses": f"Too few for the {agent}.",
             "instructions": f"Say more, as the {agent} asks.",
         }
+        liked = 2 * (text == first and "plain" not in text)
         if names := components_of(schema):
-            part["scores"] = {name: score(text, agent, round, name) for name in names}
+            scores = {name: score(text, agent, round, name) for name in names}
+            part["scores"] = {name: min(10, value + liked) for name, value in scores.items()}
         made[label] = part
     return break_some(json.dumps(made), shown["input"], agent, round, again=len(asked) > 2)
 
