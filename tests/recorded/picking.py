@@ -122,7 +122,8 @@ def pick_memory(ended: Ended) -> Any:
     data = json.loads(ended.out)
     parts = {"all": data["figures"], **data["by_type"]}
     return {
-        **take(data, "users", "sessions", "labels", "coverage"),
+        **take(data, "users", "sessions", "coverage"),
+        "labels": {task: dict(sorted(found.items())) for task, found in data["labels"].items()},
         "calls": data["usage"]["calls"],
         "figures": {part: _measures(found) for part, found in parts.items()},
     }
