@@ -100,14 +100,14 @@ def name_arithmetic():
 
 
 def find_differences(recorded, found, place="", *, exactly=True):
-    """A line for each value that is not the recorded one."""
+    """A line for each value that is not the recorded one; a figure that is new is none."""
 
     def deeper(one, other, name):
         return find_differences(one, other, place + name, exactly=exactly)
 
     if isinstance(recorded, dict) and isinstance(found, dict):
-        for name in sorted({*recorded, *found}):
-            yield from deeper(recorded.get(name, MISSING), found.get(name, MISSING), f".{name}")
+        for name in recorded:
+            yield from deeper(recorded[name], found.get(name, MISSING), f".{name}")
     elif isinstance(recorded, list) and isinstance(found, list) and len(recorded) == len(found):
         for n, (one, other) in enumerate(zip(recorded, found, strict=True)):
             yield from deeper(one, other, f"[{n}]")
@@ -142,7 +142,6 @@ def test_a_difference_in_the_last_digit_is_found():
     assert list(find_differences(recorded, found)) == [
         "a[0]: recorded 0.1, found 0.10000000000000002",
         "b.c: recorded 1, found '(nothing)'",
-        "b.d: recorded '(nothing)', found 1",
     ]
     assert list(find_differences([0.1], [0.1 + 2**-56], exactly=False)) == []
     assert list(find_differences([0.1], [0.1 + 1e-9], exactly=False)) != []

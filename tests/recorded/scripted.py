@@ -18,8 +18,18 @@ FENCED = re.compile(r"\[\[(\w+) ([^\]\n]+)\]\]\n(.*?)\n?\[\[/\1 \2\]\]", re.DOTA
 HELPS = ("Give the number alone.", "Add carefully.")
 
 
-def answer(body: Mapping[str, Any], _number: int) -> Answer | str | None:
-    """The script of every recording."""
+def answer(body: Mapping[str, Any], _number: int) -> Answer | str:
+    """The script of every recording. A prompt that it cannot read is refused, and not left waiting
+    for an answer."""
+    try:
+        return say(body)
+    except (LookupError, StopIteration) as error:
+        refusal = {"error": {"message": f"the script of the recordings: {error!r}"}}
+        return Answer(status=400, body=json.dumps(refusal).encode())
+
+
+def say(body: Mapping[str, Any]) -> Answer | str:
+    """By what is asked for, the kind of answer."""
     asked = body["messages"]
     last = asked[-1]["content"]
     schema = ((body.get("response_format") or {}).get("json_schema") or {}).get("schema")
