@@ -82,6 +82,16 @@ def coverage(tensor: Array) -> Array:
     return np.asarray((~np.isnan(tensor).any(axis=(-2, -1))).mean(axis=(-2, -1)))
 
 
+def voters(tensor: Array) -> NDArray[np.intp]:
+    """How many agents gave scores in each round, shape (..., r)."""
+    return np.asarray((~np.isnan(tensor).any(axis=(-2, -1))).sum(axis=-1))
+
+
+def is_quorum(voters: int, agents: int) -> bool:
+    """Whether so many voters can speak for all agents: all of them, or two and more than half."""
+    return 0 < voters == agents or (voters >= 2 and 2 * voters > agents)
+
+
 def disagreement(scores: Array, weights: Array, mode: ConvergenceMode = "agents") -> Array:
     """CV of one round's slice (..., i, j, k), shape (...): 0 where all agree; never NaN.
 
