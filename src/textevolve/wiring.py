@@ -13,6 +13,7 @@ from collections.abc import AsyncGenerator, Callable, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from functools import cache
+from math import isfinite
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias
 
@@ -51,8 +52,16 @@ class Limits:
     def __post_init__(self) -> None:
         for name in ("cost", "tokens", "calls"):
             limit = getattr(self, name)
-            if limit is not None and not limit >= 0:
+            if limit is None:
+                continue
+            if not _is_finite(limit):
+                raise InputError(f"the limit of {name} must be a finite number, not {limit!r:.40}")
+            if limit < 0:
                 raise InputError(f"the limit of {name} must be 0 or more, not {limit}")
+
+
+def _is_finite(given: object) -> bool:
+    return isinstance(given, int | float) and not isinstance(given, bool) and isfinite(given)
 
 
 @asynccontextmanager

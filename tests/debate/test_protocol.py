@@ -519,7 +519,7 @@ async def test_alone_a_debate_ends_after_its_first_round_unless_told_otherwise()
 
 
 def only(*heard):
-    """A script in which these agents answer as usual and the others say nothing that can be used."""
+    """A script in which these agents answer as usual, and the others give an empty answer."""
 
     def script(body, _number):
         return None if any(f"You are {agent}." in str(body) for agent in heard) else Fault.EMPTY

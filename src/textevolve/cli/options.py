@@ -9,6 +9,7 @@ from typing import Annotated, Any
 import typer
 
 from textevolve.errors import InputError
+from textevolve.texts.numbers import read_number
 
 MaxCost = Annotated[float | None, typer.Option(help="Stop at this cost, in dollars.")]
 MaxTokens = Annotated[int | None, typer.Option(help="Stop at this many tokens.")]
@@ -27,15 +28,17 @@ def read_weights(text: str | None) -> dict[str, float] | None:
     """`accuracy=1,relevance=0.5` as a mapping.
 
     Raises:
-        InputError: it is not of that form.
+        InputError: it is not of that form, or names a component twice.
     """
     if text is None:
         return None
     weights: dict[str, float] = {}
     for part in text.split(","):
-        name, _, value = part.partition("=")
+        name, _, value = (piece.strip() for piece in part.partition("="))
+        if name in weights:
+            raise InputError(f"--weights: '{name}' is there twice; give each component one weight")
         try:
-            weights[name.strip()] = float(value)
+            weights[name] = read_number(value)
         except ValueError:
             raise InputError(
                 f"--weights: '{part}' is not of the form NAME=NUMBER, such as accuracy=1"

@@ -47,8 +47,8 @@ def end_early(
 
     Nothing has converged where too few agents voted: one that is left agrees with itself. With the
     readout `alone` no argument sways a score, so wherever a debate may converge it has.
-    `certainty` is the first round's, `voters` are the round's own. After the first round of an escalation nothing else decides:
-    agents may well agree that two candidates are equally good.
+    `certainty` is the first round's, `voters` are the round's own. After the first round of an
+    escalation nothing else decides: agents may well agree that two candidates are equally good.
     """
     if profile.protocol == "independent":
         return None

@@ -14,11 +14,20 @@ from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import yaml
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
+from pydantic import (
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    ValidationError,
+    field_validator,
+    model_validator,
+)
 
 from textevolve.debate.order import Order
 from textevolve.debate.tensor import Aggregation, ConvergenceMode
 from textevolve.errors import InputError
+from textevolve.texts.numbers import refuse_odd_number
 
 Protocol = Literal[
     "sequential",
@@ -35,8 +44,13 @@ Name = Annotated[
 ]
 
 
+_Plain = BeforeValidator(refuse_odd_number)
+
+
 class _Frozen(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid", str_strip_whitespace=True)
+    model_config = ConfigDict(
+        frozen=True, extra="forbid", str_strip_whitespace=True, allow_inf_nan=False
+    )
 
 
 class Component(_Frozen):
@@ -45,7 +59,7 @@ class Component(_Frozen):
 
     name: Name
     meaning: str = Field(min_length=1)
-    rubric: dict[Annotated[int, Field(ge=0, le=10)], str] = {}
+    rubric: dict[Annotated[int, _Plain, Field(ge=0, le=10)], str] = {}
     question: str = ""
 
     @property
@@ -122,7 +136,7 @@ class Profile(_Frozen):
     description: str = ""
     agents: tuple[Agent, ...] = Field(min_length=1)
     components: tuple[Component, ...] = Field(default=COMPONENTS, min_length=1)
-    weights: dict[str, Annotated[float, Field(ge=0, le=1)]] = {}
+    weights: dict[str, Annotated[float, _Plain, Field(ge=0, le=1)]] = {}
     rounds: int = Field(default=2, ge=1, le=100)
     convergence: float | None = Field(default=0.05, ge=0, le=1)
     convergence_mode: ConvergenceMode = "agents"
@@ -140,6 +154,15 @@ class Profile(_Frozen):
     max_answer_tokens: int = Field(default=1200, ge=32)
     threshold: float = Field(default=0.5, ge=0, le=1)
     seed: int = 0
+
+    @field_validator(
+        *("rounds", "convergence", "escalate_below", "history_rounds", "temperature"),
+        *("sampling_temperature", "max_answer_tokens", "threshold", "seed"),
+        mode="before",
+    )
+    @classmethod
+    def _plain(cls, value: Any) -> Any:
+        return refuse_odd_number(value)
 
     @field_validator("convergence", "history_rounds", "sampling_temperature", mode="before")
     @classmethod

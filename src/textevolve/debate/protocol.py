@@ -2,8 +2,8 @@
 
 `Debate` is an `Evaluator`. For each round, for each agent in order: recall, render, ask, and put
 the j x k scores into S[r, i]. After a round the agents' disagreement is measured; CV <= c ends the
-debate, if enough of them voted. What a turn sees, and what may run side by side, is the protocol's, here with its calls one
-after another:
+debate, if enough of them voted. What a turn sees, and what may run side by side, is the protocol's,
+here with its calls one after another:
 
     sequential             all earlier turns within the window        r x i
     blind-first            nothing in round 1, then as sequential     1 + (r - 1) x i

@@ -274,7 +274,7 @@ class DebateResult:
 
     @property
     def voters(self) -> tuple[int, ...]:
-        """How many agents gave scores in each round that ran: whose disagreement `convergence` is."""
+        """How many agents gave scores in each round that ran; `convergence` is of these."""
         if not self.tensor.values.size:
             return (0,) * len(self.convergence)
         return tuple(int(n) for n in arithmetic.voters(self.tensor.values))
