@@ -371,3 +371,9 @@ def test_threads_may_evaluate_side_by_side_in_one_store(model, server):
     assert [r.case.input for r in found] == [f"Question {n}?" for n in range(8)]
     assert all(r.scored for r in found)
     assert server.calls == 8
+
+
+def test_fields_of_cases_that_nothing_reads_are_logged_once(model, caplog):
+    rows = [{"input": f"{n}?", "candidates": ["a", "b"], "source": "web"} for n in range(3)]
+    assert len(list(evaluate_batch(rows, model=model, profile=SOLO))) == 3
+    assert caplog.messages == ["nothing reads these fields of the cases: source"]

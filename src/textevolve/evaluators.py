@@ -8,7 +8,7 @@
     escalation:general            a jury; a debate only where it leaves the winner in doubt
     pairwise, probe, checklist    see `textevolve.judges`
     backward                      how well a response tells its instruction
-    reference                     a probe beside the judge's own answer
+    reference                     a probe beside the case's reference, or the judge's own answer
 
 `rules` is an option of each but backward, which has none; `reference` one of pairwise, probe and
 checklist; `examples` one of probe and reference; `backward` one of probe, reference and checklist.

@@ -6,6 +6,7 @@ forms also work where an event loop runs already, such as in a notebook.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import AsyncGenerator, Iterable, Iterator
 from pathlib import Path
 from typing import Any, TypedDict, Unpack
@@ -18,7 +19,7 @@ from textevolve.engine import sync
 from textevolve.evaluation import Case, check_case
 from textevolve.events import Listener, silence
 from textevolve.memory.recall import Recall, nothing
-from textevolve.runs.intake import CaseLike, take_cases
+from textevolve.runs.intake import CaseLike, Columns, take_cases
 from textevolve.runs.spec import RunSpec, name_recall
 from textevolve.runs.work import Work, begin, do_run
 from textevolve.settings import Settings, read_settings
@@ -115,7 +116,10 @@ async def aevaluate_batch(
     settings = settings or read_settings({"model": model, "store": store})[0]
     spec = await specify(settings, profile, model, dict(parameters), recall)
     async with open_store(Path(store or settings.store)) as opened:
-        run = begin(opened, spec, take_cases(cases), name=name, source="Python")
+        columns = Columns()
+        run = begin(opened, spec, take_cases(cases, columns), name=name, source="Python")
+        if unread := columns.warning(reference=False):
+            logging.getLogger("textevolve").warning(unread)
         work = Work(opened, settings, limits, recall, listener, ordered)
         results = do_run(run, work)
         try:

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from textevolve.debate.profile import Profile
     from textevolve.evaluation import Case
     from textevolve.evaluators import EvaluatorSpec
+    from textevolve.runs.intake import Columns
     from textevolve.runs.spec import RunSpec
     from textevolve.settings import Settings
 
@@ -116,6 +117,7 @@ def evaluate(
     from textevolve.engine import sync
     from textevolve.evaluators import read_profile
     from textevolve.rows import SUFFIXES
+    from textevolve.runs.intake import Columns
     from textevolve.runs.work import begin
     from textevolve.settings import read_settings
     from textevolve.store.repository import open_store
@@ -146,21 +148,25 @@ def evaluate(
     if batch and output is not None:
         refuse_overwriting([output], texts)
     base: str | Profile | None = profile
+    columns = Columns()
     if judge is not None:
         chosen = _choose_judge(judge, profile)
         if not chosen.is_debate:
             own = {"seed": parameters.pop("seed"), "threshold": parameters.pop("threshold")}
             judging.refuse_debate_options(judge, {**parameters, "resume": resume})
             judging.check_output(output)
-            cases = judging.with_parameters(_read_cases(texts, batch), options.given(own))
-            asked = judging.Asked(judge, model, name or "", source, output, as_json, dry_run)
+            cases = judging.with_parameters(_read_cases(texts, batch, columns), options.given(own))
+            asked = judging.Asked(
+                judge, model, name or "", source, output, as_json, dry_run, columns
+            )
             raise typer.Exit(judging.evaluate(cases, asked, settings, limits))
         base, model = read_profile(chosen), chosen.model or model
     check_output(output)
     spec = sync.run(specify(settings, base, model, options.given(parameters)))
-    cases = _read_cases(texts, batch)
+    cases = _read_cases(texts, batch, columns)
     if dry_run:
         _show_estimate(spec, cases, settings, as_json)
+        judging.warn_of_unread(columns, reference=False)
         return
     with open_store(settings.store) as opened:
         run = begin(
@@ -171,6 +177,7 @@ def evaluate(
             source=source,
             resume=resume,
         )
+        judging.warn_of_unread(columns, reference=False)
         raise typer.Exit(execute(opened, run, settings, limits, output=output, as_json=as_json))
 
 
@@ -182,10 +189,10 @@ def _choose_judge(judge: str, profile: str | None) -> EvaluatorSpec:
     return parse_evaluator(judge)
 
 
-def _read_cases(texts: list[str], batch: bool) -> Iterable[Case]:
+def _read_cases(texts: list[str], batch: bool, columns: Columns) -> Iterable[Case]:
     from textevolve.runs.intake import read_cases
 
-    return read_cases(texts[0]) if batch else [_read_case(texts)]
+    return read_cases(texts[0], columns) if batch else [_read_case(texts)]
 
 
 def _read_case(texts: list[str]) -> Case:
