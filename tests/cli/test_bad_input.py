@@ -28,6 +28,8 @@ FILES = {
     "object.json": '{"input": "a"}',
     "broken.json": '[{"input": "a"},]',
     "wide.csv": "input,candidate_1\na,b,c\n",
+    "table.csv": "input,candidate_1\na,b\n",
+    "open.csv": 'input,candidate_1\na,b\nc,"d\ne,f\n',
     "none.csv": "question,candidate_1\na,b\n",
     "fake.parquet": "no parquet",
     "nul.txt": "a\0b",
@@ -38,6 +40,13 @@ FILES = {
 CASE = ("Why?", "Because.")
 BAD = {
     "no candidates": (["Why?"], "no candidates: give"),
+    "a file and a rules file": (
+        ["table.csv", "--rules", "rounds.yaml"],
+        "'table.csv' is a file of cases, which stands alone, and 'rounds.yaml' is one argument too",
+    ),
+    "a candidate's file without @": (["Why?", "rounds.yaml"], "write '@rounds.yaml' for the text"),
+    "an input's file without @": (["./rounds.yaml", "x"], "write '@./rounds.yaml' for the text"),
+    "a quote left open": (["open.csv"], r"open.csv:3: a quote opens in this line and is never"),
     "a file of another kind": (["cases.txt"], r"or a file of cases \(.jsonl"),
     "blank candidate": (["Why?", "Because.", " "], "candidate 2 is blank"),
     "blank input": (["", "Because."], "the input is blank"),
@@ -183,6 +192,7 @@ SETTINGS = {
     "broken": ("model = \n", "textevolve.toml: not valid TOML"),
     "unknown": ('modle = "x"\n', "textevolve.toml: modle: "),
     "wrong": ("concurrency = 0\n", "textevolve.toml: concurrency: .*greater than or equal to 1"),
+    "endless": ("[timeouts]\ntotal = inf\n", "textevolve.toml: timeouts.total: .*finite number"),
     "latin": ("# caf\xe9", "textevolve.toml: cannot be read"),
 }
 

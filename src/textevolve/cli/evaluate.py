@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -205,6 +206,11 @@ def _read_case(texts: list[str]) -> Case:
         raise InputError(
             f"no candidates: give the input and one candidate or more, or a file of cases ({kinds})"
             + (f"; '{given[:40]}' is neither" if given else "")
+        )
+    if Path(texts[0]).suffix.lower() in SUFFIXES and os.path.isfile(texts[0]):
+        raise InputError(
+            f"'{texts[0]}' is a file of cases, which stands alone, and '{texts[1][:40]}' is one"
+            " argument too many; a text out of a file is written @FILE"
         )
     if texts.count("-") > 1:
         raise InputError("only one of the texts can come from standard input")

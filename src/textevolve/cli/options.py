@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any
@@ -50,12 +51,14 @@ def read_argument(text: str) -> str:
     """A text as it was given: itself, `@FILE`'s, or with `-` standard input's; `@@` is one @.
 
     Raises:
-        InputError: the file cannot be read.
+        InputError: the file cannot be read; or the text is a file's path, without the @.
     """
     from textevolve.rows import read_text
 
     if text == "-":
         return read_text(text)
     if not text.startswith("@"):
+        if (os.path.splitext(text)[1] or os.sep in text) and os.path.isfile(text):
+            raise InputError(f"'{text}' is a file: write '@{text}' for the text that is in it")
         return text
     return text[1:] if text.startswith("@@") else read_text(text[1:])

@@ -118,6 +118,10 @@ TIMELINESS = Component(
 COMPONENTS = (CONFIDENCE, RELEVANCE, ACCURACY, COMPLETENESS, TIMELINESS)
 
 
+LEAST_WEIGHT = 1e-6
+"""Below it scores are too near to each other, and to 0, to be told apart."""
+
+
 class Profile(_Frozen):
     """A debate's agents, components and parameters; `evaluate.md` symbols in brackets.
 
@@ -198,6 +202,11 @@ class Profile(_Frozen):
                 raise ValueError(f"weights: unknown component '{name}'{suggest(name, known)}")
         if self.weights and not any(self.weights.values()):
             raise ValueError("weights: all are 0; at least one must be above 0")
+        for name, weight in self.weights.items():
+            if 0 < weight < LEAST_WEIGHT:
+                raise ValueError(
+                    f"weights: {name} must be 0 or at least {LEAST_WEIGHT:g}, not {weight:g}"
+                )
         return self
 
     @property
@@ -263,6 +272,8 @@ def load_profile(name: str | Path) -> Profile:
     if str(name) in shipped_profiles():
         resource = resources.files("textevolve.debate") / "profiles" / f"{name}.yaml"
         return parse_profile(resource.read_text(encoding="utf-8"), str(name))
+    if not isinstance(name, str | Path):  # pyright: ignore[reportUnnecessaryIsInstance]
+        raise InputError(f"a profile is a name, a YAML file's path or a Profile, not {name!r:.40}")
     path = Path(name)
     if path.suffix not in (".yaml", ".yml") and not os.path.exists(path):
         raise InputError(

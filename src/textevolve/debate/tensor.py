@@ -125,7 +125,9 @@ def softmax(s_norm: Array, temperature: float = 1.0) -> Array:
     present = ~np.isnan(s_norm)
     highest = np.where(present, s_norm, -np.inf).max(axis=-1, keepdims=True, initial=-np.inf)
     finite = np.where(np.isfinite(highest), highest, 0.0)
-    shifted = np.where(present, (np.where(present, s_norm, 0.0) - finite) / temperature, -np.inf)
+    with np.errstate(over="ignore"):  # so near 0 that all but the highest have no share at all
+        gaps = (np.where(present, s_norm, 0.0) - finite) / temperature
+    shifted = np.where(present, gaps, -np.inf)
     powers = np.exp(shifted)
     total = powers.sum(axis=-1, keepdims=True)
     return np.where(present, _ratio(powers, np.broadcast_to(total, powers.shape)), np.nan)

@@ -81,6 +81,9 @@ def take_case(given: CaseLike, where: str = "case", columns: Columns | None = No
 
 
 def take_cases(given: Iterable[CaseLike], columns: Columns | None = None) -> Iterator[Case]:
+    kind = type(given).__name__
+    if isinstance(given, Mapping) or not isinstance(given, Iterable):  # pyright: ignore[reportUnnecessaryIsInstance]
+        raise InputError(f"cases must be a list or another iterable of them, not {kind}")
     for number, case in enumerate(given, 1):
         taken = take_case(case, f"case {number}", columns)
         yield taken if taken.id else replace(taken, id=str(number))
@@ -103,7 +106,7 @@ def _from_mapping(row: Mapping[str, Any], where: str, columns: Columns) -> Case:
         numbered = sorted((int(m[1]), k) for k in row if (m := _COLUMN.match(str(k).lower())))
         candidates = [row[k] for _, k in numbered if row[k] is not None]
         read |= {k for _, k in numbered}
-    if isinstance(candidates, str) or not isinstance(candidates, Iterable):
+    if isinstance(candidates, str | bytes | Mapping) or not isinstance(candidates, Iterable):
         raise InputError(f"{where}: 'candidates' must be a list of texts")
     texts = tuple(cast(Iterable[Any], candidates))
     if "input" not in row:
