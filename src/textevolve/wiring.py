@@ -161,10 +161,11 @@ async def open_client(
             key=SecretStr(server.api_key),
             timeouts=settings.timeouts,
             price=endpoint.price,
+            largest_answer=settings.largest_answer,
         )
         start = most = server.slots
     else:
-        client = connect(endpoint, settings.timeouts)
+        client = connect(endpoint, settings.timeouts, largest_answer=settings.largest_answer)
         start = max(CALLS_IN_FLIGHT, settings.concurrency or 0)
         most = max(MOST_CALLS_IN_FLIGHT, start)
     return await stack.enter_async_context(client), start, most

@@ -8,6 +8,7 @@ After that there is an `AnswerError`, never an invented value: an answer that wa
 
 from __future__ import annotations
 
+import asyncio
 import json
 from dataclasses import dataclass, replace
 from functools import lru_cache
@@ -22,6 +23,10 @@ from textevolve.llm.template import Template, load_template
 T = TypeVar("T", bound=BaseModel)
 Rung = Literal["strict", "tolerant", "asked-again"]
 SHOWN_AGAIN = 2000
+READ_AT_ONCE = 4096
+"""Characters up to which an answer is read on the event loop; a longer one in a thread."""
+MENDED = 65_536
+"""Characters up to which faults are mended, which takes a second there and grows as the square."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,13 +79,13 @@ async def ask_structured(model: Model, request: Request, answer: type[T]) -> Str
     asked = replace(request, schema=answer_schema(answer))
     first = await model(asked)
     try:
-        value, rung = read_answer(first, answer)
+        value, rung = await _read_aside(first, answer)
         return Structured(value, rung, (first,))
     except AnswerError as error:
         reason = str(error)
     again = await model(_ask_again(asked, first, reason))
     try:
-        value, _ = read_answer(again, answer)
+        value, _ = await _read_aside(again, answer)
     except AnswerError as error:
         message = f"unusable answer: {reason}; asked again: {error}"
         raise UnusableAnswer(message, (first, again)) from None
@@ -95,6 +100,13 @@ def _ask_again(request: Request, response: Response, reason: str) -> Request:
         Message("user", (repair,)),
     )
     return replace(request, messages=messages)
+
+
+async def _read_aside(response: Response, answer: type[T]) -> tuple[T, Rung]:
+    """`read_answer` without keeping the event loop from other calls."""
+    if len(response.text) <= READ_AT_ONCE:
+        return read_answer(response, answer)
+    return await asyncio.to_thread(read_answer, response, answer)
 
 
 def read_answer(response: Response, answer: type[T]) -> tuple[T, Rung]:
@@ -134,6 +146,10 @@ def _parse(text: str) -> tuple[Any, Rung]:
         pass
     if body.count("{") > body.count("}"):
         raise AnswerError("the JSON object is not closed")
+    if len(body) > MENDED:
+        raise AnswerError(
+            f"the answer is not valid JSON, and with {len(body)} characters too long to be mended"
+        )
     from json_repair import loads
 
     try:
