@@ -21,6 +21,7 @@ from textevolve.errors import (
     TooLongError,
     UnavailableError,
 )
+from textevolve.events import silence
 from textevolve.llm import local, machine
 from textevolve.llm.client import OpenAIClient
 from textevolve.llm.gguf import read_header
@@ -67,7 +68,9 @@ def connect(
 ) -> OpenAIClient:
     secret = SecretStr(key or server.api_key)
     name = f"local/{server.name}"
-    return OpenAIClient(server.base_url, server.name, name=name, key=secret, extra=extra)
+    return OpenAIClient(
+        server.base_url, server.name, name=name, key=secret, extra=extra, watched=silence
+    )
 
 
 def ask(text: str, **options: object) -> Request:
@@ -125,6 +128,24 @@ async def test_prefixes_that_alternate_in_one_slot_stay_cached(smollm: Path):
 async def test_calls_share_the_slots(model: OpenAIClient):
     answers = await asyncio.gather(*(model(ask(f"Say {n}.", max_tokens=4)) for n in range(6)))
     assert len(answers) == 6
+
+
+async def test_its_slots_change_as_it_gets_on(smollm: Path):
+    """What time limits follow: a long prompt part by part, an answer token by token."""
+    with serve(smollm, Local(slots=1, context=1024)) as alone:
+        async with connect(alone) as model:
+            idle = await model._look()  # pyright: ignore[reportPrivateUsage]
+            assert json.loads(idle)[0]["is_processing"] is False
+            assert await model._look() == idle  # pyright: ignore[reportPrivateUsage]
+            prompt = " ".join(f"Item {n} is of no importance." for n in range(80))
+            call = asyncio.create_task(model(ask(prompt, max_tokens=40)))
+            seen: set[bytes] = set()
+            while not call.done():
+                seen.add(await model._look())  # pyright: ignore[reportPrivateUsage]
+            assert (await call).usage.prompt_tokens > 2 * local.BATCH
+    read = {json.loads(state)[0].get("n_prompt_tokens_processed", 0) for state in seen}
+    assert len(read) >= 3
+    assert len(seen) >= len(read) + 3
 
 
 # Key and address

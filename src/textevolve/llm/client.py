@@ -25,7 +25,9 @@ from textevolve.errors import (
     SettingsError,
     UnavailableError,
 )
+from textevolve.events import Listener
 from textevolve.llm.model import Request, Response
+from textevolve.llm.patience import Watch
 from textevolve.llm.providers import Endpoint, is_loopback, normalise_url
 from textevolve.llm.refusals import (
     error_object,
@@ -54,6 +56,7 @@ _STATUS = re.compile("[1-5][0-9]{2}")
 MIB = 2**20
 LARGE = MIB
 """Above this size aiohttp wants a body as a stream."""
+CONNECTIONS = 1024
 REAL_KEY = 8
 """Shorter keys are placeholders ("none", "EMPTY"), which an answer may well hold as words."""
 
@@ -83,7 +86,8 @@ class OpenAIClient:
 
     `name` is the spec that names the model everywhere. `extra` are fields added to each chat body,
     such as `{"cache_prompt": True}`. Without a price the cost of a call is unknown, except on
-    loopback without a key, where it is 0.
+    loopback without a key, where it is 0. With `watched` the server is llama.cpp's inside this
+    process: a chat call may take as long as it gets on, and the listener hears if that is long.
 
     Each call raises `UnavailableError` (worth another try), `AccessError`, `CapabilityError`,
     `TooLongError`, `RejectedError`, or `AnswerError` where more than `largest_answer` MiB come.
@@ -101,13 +105,16 @@ class OpenAIClient:
         max_tokens_field: str = "max_tokens",
         extra: Mapping[str, Any] | None = None,
         largest_answer: int = LARGEST_ANSWER,
-        connections: int = 1024,
+        watched: Listener | None = None,
     ) -> None:
         self.base_url = normalise_url(base_url)
         self.model = model
         self._name = name or f"{self.base_url}#{model}"
         limits = timeouts or Timeouts()
-        self._http = Http(self._name, self.base_url, key, limits, connections, largest_answer)
+        self._http = Http(self._name, self.base_url, key, limits, CONNECTIONS, largest_answer)
+        self._watch: Watch | None = None
+        if watched is not None:
+            self._watch = Watch(self._name, self._look, limits.read, watched)
         if price is None and key is None and is_loopback(self.base_url):
             price = Price(input=0, output=0)
         self._price = price
@@ -148,7 +155,7 @@ class OpenAIClient:
         while True:
             body = self._body(request)
             started = perf_counter()
-            status, headers, raw = await self._http.exchange("POST", self._chat_url, encode(body))
+            status, headers, raw = await self._post_chat(encode(body))
             if status == 200:
                 completion = self._read_completion(raw)
                 if not completion.error:
@@ -171,6 +178,18 @@ class OpenAIClient:
             self._refused.add(field)
             if field == "response_format" and request.schema is not None:
                 self._refused_schemas.add(request.schema)
+
+    async def _post_chat(self, body: bytes) -> tuple[int, Mapping[str, str], bytes]:
+        if self._watch is None:
+            return await self._http.exchange("POST", self._chat_url, body)
+        sent = self._http.exchange("POST", self._chat_url, body, unbounded=True)
+        return await self._watch.follow(sent)
+
+    async def _look(self) -> bytes:
+        """What the slots of llama.cpp's server are doing; it changes as they get on."""
+        url = URL(self.base_url.removesuffix("/v1") + "/slots")
+        _, _, raw = await self._http.exchange("GET", url, None)
+        return raw
 
     async def embed(self, texts: Sequence[str]) -> list[list[float]]:
         """One vector for each text, in order.
@@ -270,11 +289,17 @@ class Http:
         url: URL,
         body: bytes | None,
         extra: Mapping[str, str] | None = None,
+        unbounded: bool = False,
     ) -> tuple[int, Mapping[str, str], bytes]:
-        """One HTTP exchange. Errors are raised after the `except`, so that none of ours refers to
-        an error of the transport, which may hold the headers."""
+        """One HTTP exchange; `unbounded`: only connecting has a time limit.
+
+        Errors are raised after the `except`, so that none of ours refers to an error of the
+        transport, which may hold the headers.
+        """
         data = io.BytesIO(body) if body is not None and len(body) > LARGE else body
         session = self._session or self._open()
+        limits = aiohttp.ClientTimeout(sock_connect=self._timeouts.connect)
+        timeout: dict[str, Any] = {"timeout": limits} if unbounded else {}
         try:
             async with session.request(
                 method,
@@ -283,6 +308,7 @@ class Http:
                 headers=extra,
                 proxy=self._proxy,
                 allow_redirects=False,
+                **timeout,
             ) as answer:
                 return answer.status, answer.headers, self._without_key(await self._read(answer))
         except (aiohttp.ClientError, OSError, TimeoutError) as error:
