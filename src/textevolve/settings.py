@@ -7,6 +7,7 @@ settings: see `textevolve.llm.keys`.
 
 from __future__ import annotations
 
+import datetime
 import os
 import tomllib
 from collections.abc import Mapping
@@ -86,6 +87,22 @@ ENVIRONMENT = {
     "TEXTEVOLVE_WEIGHTS": "weights_folder",
     "TEXTEVOLVE_CONCURRENCY": "concurrency",
 }
+
+
+def today() -> str:
+    """The date that prompts name, such as 2025-01-31: of `TEXTEVOLVE_TODAY`, or else this day's.
+
+    Raises:
+        SettingsError: the variable holds no such date.
+    """
+    named = os.environ.get("TEXTEVOLVE_TODAY")
+    try:
+        day = datetime.date.fromisoformat(named) if named else datetime.date.today()
+    except ValueError:
+        raise SettingsError(
+            f"TEXTEVOLVE_TODAY: '{named}' is no date of the form YYYY-MM-DD"
+        ) from None
+    return day.isoformat()
 
 
 def settings_files() -> tuple[Path, ...]:

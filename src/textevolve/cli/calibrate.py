@@ -246,10 +246,7 @@ def _hand_over(task: _Task, found: CalibrationResult, store: Store, run: RunReco
 
     facts = calibration_facts(found, run, store)
     data = to_json(to_data(found, run))
-    if task.as_json:
-        print_json(data)
-    else:
-        print_calibration(found, facts)
+    # Before anything is printed, since whoever reads that may close the pipe.
     for output in task.outputs:
         ending = Path(output).suffix.lower()
         if ending == ".html":
@@ -260,3 +257,7 @@ def _hand_over(task: _Task, found: CalibrationResult, store: Store, run: RunReco
             with open_target(output) as target:
                 target.write((found.template.rstrip("\n") + "\n").encode())
         say(f"written to {output}")
+    if task.as_json:
+        print_json(data)
+    else:
+        print_calibration(found, facts)

@@ -182,14 +182,7 @@ def _hand_over(found: GuidedAnswer, store: Store, outputs: Sequence[str], *, as_
     from textevolve.export.files import open_target
     from textevolve.runs.guiding import to_data
 
-    if as_json:
-        print_json(to_data(found))
-    else:
-        _draw(found, store)
-    if found.made.status == "budget":
-        say(f"not finished: {found.made.reason}. {measuring.go_on()}")
-    elif found.made.status == "failed":
-        say(f"not finished: {found.made.reason}")
+    # Before anything is printed, since whoever reads that may close the pipe.
     for output in outputs:
         if output.lower().endswith(".json"):
             measuring.write_json(output, to_data(found))
@@ -200,6 +193,14 @@ def _hand_over(found: GuidedAnswer, store: Store, outputs: Sequence[str], *, as_
             with open_target(output) as target:
                 target.write(f"{found.answer}\n".encode("utf-8", "backslashreplace"))
         say(f"written to {output}")
+    if as_json:
+        print_json(to_data(found))
+    else:
+        _draw(found, store)
+    if found.made.status == "budget":
+        say(f"not finished: {found.made.reason}. {measuring.go_on()}")
+    elif found.made.status == "failed":
+        say(f"not finished: {found.made.reason}")
 
 
 def _draw(found: GuidedAnswer, store: Store) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import datetime
 import hashlib
 import json
 from collections.abc import Iterator, Mapping, Sequence
@@ -17,6 +16,7 @@ from textevolve.evaluation import Case
 from textevolve.evaluators import models_of, parse_evaluator, read_profile
 from textevolve.judges.exam import prompts_version as judge_prompts
 from textevolve.memory.recall import Recall, nothing
+from textevolve.settings import today as this_day
 
 
 class RunSpec(BaseModel):
@@ -31,7 +31,7 @@ class RunSpec(BaseModel):
     prompts: Mapping[str, str] = Field(default_factory=prompts_version)
     recall: str = ""
     why: str = ""
-    today: str = Field(default_factory=lambda: datetime.date.today().isoformat())
+    today: str = Field(default_factory=this_day)
 
     @property
     def identity(self) -> dict[str, Any]:
@@ -60,7 +60,7 @@ class MeasurementSpec(BaseModel):
     profiles: Mapping[str, Any] = {}
     prompts: Mapping[str, str] = Field(default_factory=lambda: _all_prompts())
     why: str = ""
-    today: str = Field(default_factory=lambda: datetime.date.today().isoformat())
+    today: str = Field(default_factory=this_day)
 
     @property
     def identity(self) -> dict[str, Any]:
