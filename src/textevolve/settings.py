@@ -50,13 +50,17 @@ class Price(_Frozen):
 
 
 class Provider(_Frozen):
-    """An OpenAI-compatible address. `key_env` names the environment variable that holds its key."""
+    """An OpenAI-compatible address. `key_env` names the environment variable that holds its key.
+
+    `reports_cost`: its answers say what they cost, so a limit of cost needs no price.
+    """
 
     base_url: str
     key_env: str | None = None
     default_model: str | None = None
     max_tokens_field: str = "max_tokens"
     keyless: bool = False
+    reports_cost: bool = False
 
 
 class Local(_Frozen):
@@ -68,8 +72,8 @@ class Local(_Frozen):
 
 
 class Settings(_Frozen):
-    model: str | None = None
-    profile: str = "general"
+    model: str | None = Field(default=None, min_length=1)
+    profile: str = Field(default="general", min_length=1)
     store: Path = Field(default_factory=lambda: user_data_path("textevolve") / "textevolve.db")
     weights_folder: Path = Field(default_factory=lambda: user_cache_path("textevolve") / "weights")
     concurrency: int | None = Field(default=None, ge=1, le=4096)

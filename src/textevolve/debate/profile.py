@@ -241,7 +241,7 @@ def load_profile(name: str | Path) -> Profile:
         resource = resources.files("textevolve.debate") / "profiles" / f"{name}.yaml"
         return parse_profile(resource.read_text(encoding="utf-8"), str(name))
     path = Path(name)
-    if path.suffix not in (".yaml", ".yml") and not os.path.exists(path):
+    if path.suffix not in (".yaml", ".yml") and not os.path.exists(name):
         raise InputError(
             f"profile '{name}'{suggest(str(name), list(shipped_profiles()))}"
             " (or give the path of a YAML file)"

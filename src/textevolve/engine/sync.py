@@ -12,11 +12,20 @@ import sys
 import threading
 from collections.abc import AsyncGenerator, Coroutine, Generator
 from concurrent.futures import CancelledError, Future
+from contextlib import contextmanager
 from typing import Any, TypeVar
 
 T = TypeVar("T")
 
 _END: Any = object()
+
+_blocked: list[asyncio.AbstractEventLoop] = []
+"""Event loops whose thread waits here, such as a notebook's."""
+
+
+def is_blocked(loop: asyncio.AbstractEventLoop) -> bool:
+    """Whether nothing goes on in this event loop until some work that is waited for is done."""
+    return loop in _blocked
 
 
 class BackgroundLoop:
@@ -68,6 +77,10 @@ class BackgroundLoop:
         return future
 
     def wait(self, work: Coroutine[Any, Any, T]) -> T:
+        with _block_this():
+            return self._wait(work)
+
+    def _wait(self, work: Coroutine[Any, Any, T]) -> T:
         try:
             return self.submit(work).result()
         except BaseException as error:
@@ -113,6 +126,21 @@ class BackgroundLoop:
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join()
         self._loop.close()
+
+
+@contextmanager
+def _block_this() -> Generator[None]:
+    """Note that the event loop of this thread, if one runs, waits meanwhile."""
+    try:
+        loop = asyncio.get_running_loop()
+    except RuntimeError:
+        yield
+        return
+    _blocked.append(loop)
+    try:
+        yield
+    finally:
+        _blocked.remove(loop)
 
 
 async def cancel_others() -> None:

@@ -36,7 +36,7 @@ async def do_judging(
     """
     spec = MeasurementSpec.model_validate(run.spec)
     complete = True
-    async with open_judges(store, run, settings, limits, listener) as judges:
+    async with open_judges(store, run, settings, limits, listener, ends=False) as judges:
         (judge,) = judges.values()
         cases = enumerate(store.iterate_cases(run.id))
         in_flight = cases_in_flight(spec, settings)

@@ -177,7 +177,7 @@ async def do_nodes(
         store.finish_run(run.id, "finished")
         return
     whole = True
-    async with open_judges(store, run, settings, limits, listener) as judges:
+    async with open_judges(store, run, settings, limits, listener, ends=False) as judges:
         gate = asyncio.Semaphore(cases_in_flight(spec, settings))
         results = _judge_all(read_kept(store, run), open_nodes(judges, spec), gate, listener)
         try:

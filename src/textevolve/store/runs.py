@@ -115,6 +115,8 @@ def get_run(connection: Connection, which: str) -> RunRecord:
     Raises:
         StoreError: there is none, or there are several.
     """
+    if not which:
+        raise StoreError("no run is named; see `textevolve runs list`")
     for query in _queries(which):
         found = connection.execute(query).all()
         if len(found) == 1:
@@ -129,8 +131,6 @@ def _queries(which: str) -> Sequence[Select[Any]]:
     newest = select(runs).order_by(runs.c.created.desc(), runs.c.id)
     if which == "last":
         return [newest.where(runs.c.n_cases.is_not(None)).limit(1)]
-    if not which:
-        return []
     wanted = plain_text(which)
     starting = runs.c.id.startswith(wanted, autoescape=True)
     return [
