@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
 import typer
@@ -32,8 +31,7 @@ class Command(TyperCommand):
 
 
 def _has_empty(value: object) -> bool:
-    several = isinstance(value, Sequence) and not isinstance(value, str)
-    return any(one == "" for one in (value if several else [value]))
+    return value == "" or (isinstance(value, list | tuple) and "" in value)
 
 
 def use_everywhere(app: typer.Typer) -> None:

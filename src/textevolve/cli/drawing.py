@@ -25,7 +25,7 @@ GAP = 3
 
 
 class _Console(Console):
-    """Its own way to end where nobody reads is SystemExit, which would end a thread's event loop."""
+    """Rich ends with SystemExit where nobody reads, which would end a thread's event loop."""
 
     def on_broken_pipe(self) -> None:
         process.lose_reader(sys.stderr if self.stderr else sys.stdout)

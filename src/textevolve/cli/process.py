@@ -11,11 +11,12 @@ import os
 import signal
 import sys
 import threading
-from collections.abc import Generator
+from collections.abc import Generator, Iterable
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from pathlib import Path
 from types import FrameType
-from typing import Any, TextIO
+from typing import TextIO
 
 READER_GONE, TERMINATED = 141, 143
 """As a shell says it of a program that a signal ended: 128 and the number of SIGPIPE, SIGTERM."""
@@ -78,10 +79,10 @@ def _stop(number: int, _frame: FrameType | None) -> None:
     raise KeyboardInterrupt
 
 
-def expect_files(outputs: Any) -> None:
+def expect_files(outputs: str | Path | Iterable[str] | None) -> None:
     """Note what a command was asked to write: file names, `-` for standard output, or nothing."""
-    named = outputs if isinstance(outputs, list | tuple) else [outputs]
-    _state.writes_files = any(str(one) not in ("-", "None") for one in named)
+    named = [outputs] if outputs is None or isinstance(outputs, str | Path) else outputs
+    _state.writes_files = any(one not in ("-", None) for one in named)
 
 
 def lose_reader(stream: TextIO) -> None:

@@ -19,7 +19,7 @@ from textevolve.llm.model import Model
 from textevolve.loops.attempt import prompts_version
 from textevolve.runs.holding import hold
 from textevolve.runs.measurement import keep_whole
-from textevolve.runs.spec import MeasurementSpec, specify_measurement
+from textevolve.runs.spec import MeasurementSpec, read_measurement, specify_measurement
 from textevolve.settings import Price, Settings
 from textevolve.store.repository import Store
 from textevolve.store.runs import RunRecord
@@ -79,7 +79,7 @@ async def open_means(
         InputError: a judge's spec, profile or parameter cannot be used.
         StoreError: another process works on this run.
     """
-    spec = MeasurementSpec.model_validate(run.spec)
+    spec = read_measurement(run)
     local = all(name.startswith("local/") for name in models_used(spec))
     async with hold(store, run.id, ends=ends):
         kept = journal or store.journal(run.id)

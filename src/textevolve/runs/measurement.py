@@ -27,7 +27,7 @@ from textevolve.evaluation import Case, Evaluation, Evaluator
 from textevolve.evaluators import open_evaluator, parse_evaluator
 from textevolve.events import Listener, silence
 from textevolve.runs.holding import hold
-from textevolve.runs.spec import MeasurementSpec
+from textevolve.runs.spec import MeasurementSpec, read_measurement
 from textevolve.settings import Settings
 from textevolve.store.repository import Store
 from textevolve.store.runs import RunRecord
@@ -51,7 +51,7 @@ async def open_judges(
         InputError: a judge's spec, profile or parameter cannot be used.
         StoreError: another process works on this run.
     """
-    spec = MeasurementSpec.model_validate(run.spec)
+    spec = read_measurement(run)
     async with (
         hold(store, run.id, ends=ends),
         open_models(settings, store.journal(run.id), limits, listener) as model_of,
