@@ -210,10 +210,6 @@ DAMAGES = {
     "number": ("UPDATE runs SET n_cases = 'x' WHERE name = 'first'", "run {id} is damaged"),
     "case not JSON": ("UPDATE cases SET body = x'7b'", "run {id}: case 0 is damaged"),
     "case not packed": ("UPDATE cases SET body = x'78'", "run {id}: case 0 is damaged"),
-    "case a number": (
-        """UPDATE cases SET body = CAST('{"input": 1, "candidates": []}' AS BLOB)""",
-        "run {id}: case 0 is damaged",
-    ),
     "answer not JSON": (
         "UPDATE calls SET response = x'7b'",
         r"run {id}: the answer \d+ is dama",

@@ -30,7 +30,8 @@ def main() -> None:
     with process.begin() as state:
         code = _run()
         try:
-            sys.stdout.flush()
+            if sys.stdout:  # None where a program was started without one
+                sys.stdout.flush()
         except OSError as error:
             code = _fail_to_print(error) or code
     sys.exit(state.exit_code(code, INTERRUPTED))
