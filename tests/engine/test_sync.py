@@ -1,6 +1,7 @@
 """Waiting for async code from plain code, where a loop runs already, and when it is interrupted."""
 
 import asyncio
+import gc
 import inspect
 import signal
 import threading
@@ -278,3 +279,5 @@ def test_a_loop_that_is_broken_is_waited_for_no_longer(caplog):
         with pytest.raises(OSError, match="Bad file"):
             loop.wait(double(1))
     assert threads() == []
+    del loop
+    gc.collect()  # asyncio complains of the tasks that were left, here and not in a later test
