@@ -20,14 +20,19 @@ def test_the_day_is_fixed_here_and_in_processes_started_here_which_can_be_interr
     assert said == f"{day} {signal.default_int_handler}\n"
 
 
+def wait():
+    try:
+        threading.Event().wait()
+    finally:
+        threading.Event().wait()
+
+
 def test_a_test_that_waits_without_a_limit_is_ended():
+    """Also where what ends it waits for something."""
     signal.setitimer(signal.ITIMER_REAL, 0.05, 0.05)  # in the place of the limit of each test
     try:
         with pytest.raises(TimeoutError, match=r"test_a_test_that_waits.* has not ended"):
-            try:
-                threading.Event().wait()
-            finally:
-                threading.Event().wait()
+            wait()
     finally:
         signal.setitimer(signal.ITIMER_REAL, 0)
 
