@@ -10,6 +10,7 @@ import textevolve
 from textevolve.cli import (
     bench,
     calibrate,
+    command,
     config,
     doctor,
     evaluate,
@@ -52,6 +53,7 @@ app.add_typer(profiles.app, name="profile", help="Write, list, show and check pr
 app.add_typer(models.app, name="models", help="List, fetch and check local models.")
 app.command("doctor", short_help="Check settings, keys, store and endpoints.")(doctor.doctor)
 app.command("config", short_help="Show the settings and where they come from.")(config.config)
+command.use_everywhere(app)
 
 
 def _show_version(wanted: bool) -> None:
