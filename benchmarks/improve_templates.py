@@ -13,7 +13,7 @@ import re
 import statistics
 import sys
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from random import Random
 from typing import Any
@@ -25,17 +25,17 @@ from textevolve.errors import BudgetError
 from textevolve.evaluation import Case, Failure, Usage
 from textevolve.events import Event
 from textevolve.llm.meter import Meter
+from textevolve.loops.calibration import CalibrationPlan, search_template
 from textevolve.loops.calibration import Means as SearchMeans
-from textevolve.loops.calibration import Plan, search_template
 from textevolve.loops.examples import Example, Material
 from textevolve.loops.rewriting import Rewritten, Rules, write_successor
 from textevolve.loops.selection import choose_best, draw_rows, try_fast
 from textevolve.loops.trials import Laboratory, Outcome, stop_if_skipped
-from textevolve.runs.calibrating import compare_scores
 from textevolve.runs.improving import Means, open_means, specify_loop
 from textevolve.runs.work import take_in
 from textevolve.settings import Settings
 from textevolve.store.repository import Store
+from textevolve.studies.calibrate import compare_scores
 from textevolve.wiring import Limits
 
 TEMPLATE = "Give the date in digits: {message}"
@@ -43,7 +43,7 @@ PARAPHRASE = "Say the same in other words, more clearly for the one who has to d
 TRAINING, HELD_OUT, PARAPHRASES = 24, 40, 6
 MOST_TOKENS = 24
 EMPTY = "the output was empty"
-PLAN = Plan(
+PLAN = CalibrationPlan(
     beam=2,
     depth=2,
     minibatch=4,
@@ -167,7 +167,7 @@ async def compare_templates(material: Material, means: Means, seed: int) -> Comp
     Raises:
         BudgetError: something has not been asked yet.
     """
-    plan = replace(PLAN, seed=seed)
+    plan = PLAN.model_copy(update={"seed": seed})
     search = await search_template(
         material,
         plan,
@@ -216,7 +216,7 @@ def _count(outcome: Outcome) -> float:
 
 
 async def best_paraphrase(
-    material: Material, means: Means, plan: Plan, calls: int
+    material: Material, means: Means, plan: CalibrationPlan, calls: int
 ) -> tuple[str, int]:
     """The best of some rewordings and the original, each on as many of the same training rows as
     the calls are enough for; and how many calls it took."""
@@ -247,7 +247,7 @@ async def best_paraphrase(
     return arms[best[0] if best else 0], used.calls
 
 
-def open_laboratory(means: Means, plan: Plan) -> Laboratory:
+def open_laboratory(means: Means, plan: CalibrationPlan) -> Laboratory:
     return Laboratory(
         seed_template=TEMPLATE,
         generator=means.model,

@@ -22,18 +22,20 @@ import datetime
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any
+from typing import Any, cast
 
 from textevolve.debate.profile import Agent, Profile, load_profile, override, suggest
 from textevolve.debate.protocol import Debate
 from textevolve.errors import InputError
-from textevolve.evaluation import Evaluator
+from textevolve.evaluation import Case, Evaluator
 from textevolve.events import Listener, silence
 from textevolve.judges.backward import Backward
 from textevolve.judges.exam import Options
 from textevolve.judges.pairwise import Comparisons, Pairwise
 from textevolve.judges.probe import Checklist, Probe
 from textevolve.llm.model import Model
+from textevolve.loops.callables import as_evaluator
+from textevolve.loops.rules import Hybrid, load_rules
 
 DEBATES: Mapping[str, Mapping[str, Any]] = {
     "debate": {},
@@ -51,6 +53,8 @@ OPTIONS: Mapping[str, tuple[str, ...]] = {
     "reference": ("rules", "reference", "examples", "backward"),
     "backward": (),
 }
+RELATIVE = ("pairwise",)
+"""Judges whose scores only compare candidates of one case with each other."""
 LONE_JUDGE = Agent(
     name="Judge",
     persona="You judge alone, fairly and exactly, by what each response does for the input.",
@@ -205,3 +209,120 @@ def _whole(name: str, text: str) -> int:
         return int(text)
     except ValueError:
         raise InputError(f"{name} must be a whole number, not '{text}'") from None
+
+
+OWN = "python:"
+"""Begins the name of an object that the user's own program put in."""
+
+
+def name_object(given: object) -> str:
+    """What stands for an object of the user's own in a specification."""
+    named: Any = given if hasattr(given, "__qualname__") else type(given)
+    return f"{OWN}{named.__module__}.{named.__qualname__}"
+
+
+def own_object(name: str, objects: Mapping[str, object]) -> object:
+    """
+    Raises:
+        InputError: it was not put in, as where a run is gone on with from the command line.
+    """
+    if name not in objects:
+        raise InputError(
+            f"{name.removeprefix(OWN)} is an object of the program that began this run: go on with"
+            " it from that program"
+        )
+    return objects[name]
+
+
+@dataclass(frozen=True, slots=True)
+class Judges:
+    """How judges are opened for one run. `objects`: evaluators of the user's own, by the names that
+    stand for them; `model` serves where a judge names none."""
+
+    model: str
+    model_of: Callable[[str], Model]
+    listener: Listener = silence
+    side_by_side: int = 64
+    today: str | None = None
+    objects: Mapping[str, object] = field(default_factory=dict[str, object])
+
+    def open(self, text: str) -> Evaluator:
+        """The judge that a text names: `rules:FILE`, `hybrid:FILE:JUDGE`, one of the user's own, or
+        any that `parse_evaluator` knows.
+
+        Raises:
+            InputError: there is no such judge, file or profile, or an option cannot be used.
+        """
+        if text.startswith(OWN):
+            return as_evaluator(cast("Callable[[Case], Any]", own_object(text, self.objects)))
+        rules, judge = split_rules(text)
+        if rules is not None:
+            found = load_rules(rules)
+            return found if judge is None else Hybrid(found, self.open(judge))
+        return open_evaluator(
+            parse_evaluator(text),
+            self.model,
+            self.model_of,
+            listener=self.listener,
+            side_by_side=self.side_by_side,
+            today=self.today,
+        )
+
+
+def split_rules(text: str) -> tuple[str | None, str | None]:
+    """The rules file and the judge in a judge's text, each None where there is none.
+
+    Raises:
+        InputError: it begins like one with rules, and names no file or no judge.
+    """
+    if text.startswith(OWN):
+        return None, None
+    kind, _, rest = text.partition(":")
+    if kind not in ("rules", "hybrid"):
+        return None, text
+    file, _, judge = (rest, "", None) if kind == "rules" else rest.partition(":")
+    if not file or judge == "":
+        form = "rules:FILE.yaml" if kind == "rules" else "hybrid:FILE.yaml:JUDGE"
+        raise InputError(f"judge '{text}': write {form}")
+    return file, judge
+
+
+def check_absolute(text: str) -> None:
+    """Raises InputError where a judge only compares candidates of one case with each other."""
+    _, judge = split_rules(text)
+    if judge is not None and parse_evaluator(judge).name in RELATIVE:
+        raise InputError(
+            f"judge '{text}' compares candidates of one case with each other, so its scores of two"
+            " cases cannot be compared; take another judge, such as probe+rules"
+        )
+
+
+def with_model(text: str, model: str | None) -> str:
+    """The judge with `model` in its text, where it asks one and names none."""
+    _, judge = split_rules(text)
+    if model is None or judge is None or parse_evaluator(judge).model is not None:
+        return text
+    return f"{text}@{model}"
+
+
+def judge_models(text: str, model: str | None) -> tuple[str | None, ...]:
+    """The models that a judge asks, each once; `model` stands where it names none."""
+    _, judge = split_rules(text)
+    if judge is None:
+        return ()
+    spec = parse_evaluator(judge)
+    if not spec.is_debate:
+        return (spec.model or model,)
+    asked = spec.model or model
+    return tuple(dict.fromkeys(agent.model or asked for agent in read_profile(spec).agents))
+
+
+def describe_judge(text: str) -> Mapping[str, Any]:
+    """What the files behind a judge's text hold, as JSON: they make a run what it is, too."""
+    rules, judge = split_rules(text)
+    found: dict[str, Any] = {}
+    if rules is not None:
+        found["rules"] = load_rules(rules).file.model_dump(mode="json", by_alias=True)
+    if judge is not None and (spec := parse_evaluator(judge)).is_debate:
+        found["profile"] = read_profile(spec).model_dump(mode="json")
+    return found

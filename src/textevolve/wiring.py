@@ -1,4 +1,4 @@
-"""Where the parts are put together: settings in, working models out.
+"""Where the parts are put together: settings in, working models and judges out.
 
 The order around a client, outermost first: journal, budget, retries, limit. A model is opened with
 its first call that the journal cannot answer, so a finished run starts no server and needs no key.
@@ -9,9 +9,10 @@ from __future__ import annotations
 import asyncio
 import logging
 import threading
+import time
 from collections.abc import AsyncGenerator, Callable, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias
@@ -19,6 +20,8 @@ from typing import TYPE_CHECKING, TypeAlias
 from pydantic import SecretStr
 
 from textevolve.errors import BudgetError, InputError, ModelError
+from textevolve.evaluation import Evaluator
+from textevolve.evaluators import Judges
 from textevolve.events import Listener, silence
 from textevolve.llm.budget import Budget, Budgeted
 from textevolve.llm.journal import Journal
@@ -53,6 +56,85 @@ class Limits:
             limit = getattr(self, name)
             if limit is not None and not limit >= 0:
                 raise InputError(f"the limit of {name} must be 0 or more, not {limit}")
+
+
+@dataclass(frozen=True)
+class Workbench:
+    """What a study works with.
+
+    `model`: the study's own. `judge_of`: from a judge's text to an evaluator, which is opened once.
+    `in_flight`: how many pieces of work are worth having under way. `today`: the date that prompts
+    hold, as YYYY-MM-DD. `deadline`: when the time limit is reached, as `time.monotonic` counts;
+    None: never. `objects`: what the user's own code put in, by the names in the specification.
+    """
+
+    settings: Settings
+    model_of: ModelOf
+    default_model: str
+    judge_of: Callable[[str], Evaluator]
+    journal: Journal
+    listener: Listener = silence
+    in_flight: int = CALLS_IN_FLIGHT
+    side_by_side: int = 64
+    today: str = ""
+    deadline: float | None = None
+    objects: Mapping[str, object] = field(default_factory=dict[str, object])
+
+    @property
+    def model(self) -> Model:
+        return self.model_of(self.default_model)
+
+    @property
+    def seconds_left(self) -> float | None:
+        return None if self.deadline is None else max(0.0, self.deadline - time.monotonic())
+
+
+@dataclass(frozen=True)
+class Setting:
+    """What of a run decides how its workbench is made. `models`: all that it may ask."""
+
+    model: str
+    models: tuple[str, ...]
+    today: str
+    objects: Mapping[str, object] = field(default_factory=dict[str, object])
+    time_limit: float | None = None
+
+
+@asynccontextmanager
+async def open_workbench(
+    setting: Setting,
+    settings: Settings,
+    journal: Journal,
+    limits: Limits = Limits(),
+    listener: Listener = silence,
+    *,
+    models: ModelOf | None = None,
+) -> AsyncGenerator[Workbench]:
+    """The models and judges of a run; `models` take the place of those that the settings have."""
+    local = all(name.startswith("local/") for name in setting.models)
+    side_by_side = 1 if local else 64
+    async with AsyncExitStack() as stack:
+        model_of = models
+        if model_of is None:
+            opened = open_models(settings, journal, limits, listener)
+            model_of = await stack.enter_async_context(opened)
+        judges = Judges(
+            setting.model, model_of, listener, side_by_side, setting.today, setting.objects
+        )
+        limit = setting.time_limit
+        yield Workbench(
+            settings=settings,
+            model_of=model_of,
+            default_model=setting.model,
+            judge_of=cache(judges.open),
+            journal=journal,
+            listener=listener,
+            in_flight=settings.concurrency or (settings.local.slots if local else CALLS_IN_FLIGHT),
+            side_by_side=side_by_side,
+            today=setting.today,
+            deadline=None if limit is None else time.monotonic() + limit,
+            objects=setting.objects,
+        )
 
 
 @asynccontextmanager

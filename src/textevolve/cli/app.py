@@ -1,57 +1,105 @@
-"""The commands, gathered."""
+"""The commands, gathered. A command's own module is loaded when the command is called.
+
+The commands of studies are made from their specifications (`study.py`); the others are written out
+in the files that are named here.
+"""
 
 from __future__ import annotations
 
-from typing import Annotated
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cache
+from importlib import import_module
+from typing import Annotated, Any
 
 import typer
+from typer.core import TyperGroup
 
 import textevolve
-from textevolve.cli import (
-    bench,
-    calibrate,
-    config,
-    doctor,
-    evaluate,
-    guide,
-    innovate,
-    memory_eval,
-    models,
-    nodes,
-    optimize,
-    profiles,
-    runs,
-)
+from textevolve.cli.options import PLAIN
+
+
+@dataclass(frozen=True, slots=True)
+class Lazy:
+    """Where a command is: `study:KIND` (none: a file names it), `MODULE:FUNCTION`, or `MODULE` with
+    an `app` of its own."""
+
+    path: str
+    help: str
+
+
+COMMANDS: Mapping[str, Lazy] = {
+    "evaluate": Lazy("evaluate:evaluate", "Judge candidate texts by a debate, or by any judge."),
+    "optimize": Lazy("optimize:optimize", "Write, judge and revise a text; keep the best."),
+    "calibrate": Lazy("study:calibrate", "Search for a better prompt template."),
+    "guide": Lazy("guide:guide", "Answer a question with a debate as reasoning."),
+    "innovate": Lazy("innovate:innovate", "Refine an input by judgements of its outputs."),
+    "run": Lazy("study:", "Run a study of any kind that a YAML file describes."),
+    "init": Lazy("study_files:init", "Write a commented example of such a file."),
+    "schema": Lazy("study_files:schema", "Print the JSON schema of such files."),
+    "runs": Lazy("runs", "List, show, resume, compare, export and delete runs."),
+    "bench": Lazy("bench", "Measure judges before believing them."),
+    "memory-eval": Lazy(
+        "memory_eval",
+        "Measure what a memory system keeps; `memory-eval DATA.jsonl` is `memory-eval run`.",
+    ),
+    "nodes": Lazy("nodes", "Judge the steps of recorded agents."),
+    "profile": Lazy("profiles", "Write, list, show and check profiles."),
+    "models": Lazy("models", "List, fetch and check local models."),
+    "doctor": Lazy("doctor:doctor", "Check settings, keys, store and endpoints."),
+    "config": Lazy("config:config", "Show the settings and where they come from."),
+}
+
+
+class LazyGroup(TyperGroup):
+    """Knows the names of its commands and loads each when it is called."""
+
+    @property
+    def commands(self) -> dict[str, Any]:
+        """All of them, loaded."""
+        return {name: load_command(name) for name in COMMANDS}
+
+    @commands.setter
+    def commands(self, _given: Mapping[str, Any]) -> None:
+        """Only those of `COMMANDS` there are."""
+
+    def list_commands(self, ctx: Any) -> list[str]:
+        return list(COMMANDS)
+
+    def get_command(self, ctx: Any, cmd_name: str) -> Any:
+        return load_command(cmd_name) if cmd_name in COMMANDS else None
+
+    def format_commands(self, ctx: Any, formatter: Any) -> None:
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, lazy.help) for name, lazy in COMMANDS.items()])
+
+
+@cache
+def load_command(name: str) -> Any:
+    """The command with its options."""
+    module, colon, function = COMMANDS[name].path.partition(":")
+    if not colon:
+        return typer.main.get_command(import_module(f"textevolve.cli.{module}").app)
+    single = typer.Typer(**PLAIN)
+    if module == "study":
+        from textevolve.cli.spec_options import GroupedCommand
+        from textevolve.cli.study import make_command, make_file_command
+
+        made = make_command(function) if function else make_file_command()
+        single.command(name, cls=GroupedCommand)(made)
+    else:
+        single.command(name)(getattr(import_module(f"textevolve.cli.{module}"), function))
+    return typer.main.get_command(single)
+
 
 app = typer.Typer(
     name="textevolve",
     help="Measure text with a structured debate of AI agents.",
+    cls=LazyGroup,
     no_args_is_help=True,
     pretty_exceptions_enable=False,
-    add_completion=False,
-    rich_markup_mode=None,  # help in boxes takes twice the time
+    rich_markup_mode=None,
 )
-app.command("evaluate")(evaluate.evaluate)
-app.command("optimize", short_help="Write, judge and revise a text; keep the best.")(
-    optimize.optimize
-)
-app.command("calibrate", short_help="Search for a better prompt template.")(calibrate.calibrate)
-app.command("guide", short_help="Answer a question with a debate as reasoning.")(guide.guide)
-app.command("innovate", short_help="Refine an input by judgements of its outputs.")(
-    innovate.innovate
-)
-app.add_typer(runs.app, name="runs", help="Show, resume, replay, export and remove runs.")
-app.add_typer(bench.app, name="bench", help="Measure judges before believing them.")
-app.add_typer(
-    memory_eval.app,
-    name="memory-eval",
-    help="Measure what a memory system keeps; `memory-eval DATA.jsonl` is `memory-eval run`.",
-)
-app.add_typer(nodes.app, name="nodes", help="Judge the steps of recorded agents.")
-app.add_typer(profiles.app, name="profile", help="Write, list, show and check profiles.")
-app.add_typer(models.app, name="models", help="List, fetch and check local models.")
-app.command("doctor", short_help="Check settings, keys, store and endpoints.")(doctor.doctor)
-app.command("config", short_help="Show the settings and where they come from.")(config.config)
 
 
 def _show_version(wanted: bool) -> None:

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from textevolve.settings import Settings
     from textevolve.wiring import Limits
 
-app = typer.Typer(no_args_is_help=True)
+app = typer.Typer(**options.PLAIN)
 app.command("card")(cards.card)
 app.command("rate")(cards.rate)
 

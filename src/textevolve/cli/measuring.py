@@ -78,7 +78,7 @@ def show_estimate(
     are about, where some differ in the order of their candidates alone."""
     from textevolve.cli.estimates import print_estimate
     from textevolve.evaluation import Usage
-    from textevolve.runs.estimate import Estimate
+    from textevolve.runs.estimate import UsageRange
     from textevolve.runs.judge_estimate import estimate_judge
     from textevolve.wiring import price_of
 
@@ -90,7 +90,7 @@ def show_estimate(
         if not as_json:
             low, high = found.least.calls * times, found.most.calls * times
             print(f"{judge}: {low:,} to {high:,} calls")
-    total = Estimate(len(cases) if items is None else items, least, most)
+    total = UsageRange(len(cases) if items is None else items, least, most)
     print_estimate(total, spec.model, spec.why, noun="items", as_json=as_json)
     if note and not as_json:
         print(note)

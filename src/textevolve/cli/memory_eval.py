@@ -40,7 +40,7 @@ class DefaultGroup(TyperGroup):
         return super().parse_args(ctx, args)
 
 
-app = typer.Typer(no_args_is_help=True, cls=DefaultGroup)
+app = typer.Typer(**options.PLAIN, cls=DefaultGroup)
 
 
 @app.command()

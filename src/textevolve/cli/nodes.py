@@ -14,7 +14,7 @@ from textevolve.errors import InputError
 if TYPE_CHECKING:
     from textevolve.node_eval.episodes import Episode
 
-app = typer.Typer(no_args_is_help=True)
+app = typer.Typer(**options.PLAIN)
 
 ENDINGS = (".jsonl", ".html")
 

@@ -10,6 +10,14 @@ import typer
 
 from textevolve.errors import InputError
 
+PLAIN: Mapping[str, Any] = {
+    "no_args_is_help": True,
+    "pretty_exceptions_enable": False,
+    "add_completion": False,
+    "rich_markup_mode": None,  # help in boxes takes twice the time
+}
+"""How groups of commands behave."""
+
 MaxCost = Annotated[float | None, typer.Option(help="Stop at this cost, in dollars.")]
 MaxTokens = Annotated[int | None, typer.Option(help="Stop at this many tokens.")]
 MaxCalls = Annotated[int | None, typer.Option(help="Stop at this many calls.")]

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from textevolve.store.runs import RunRecord
     from textevolve.wiring import Limits
 
-app = typer.Typer(no_args_is_help=True)
+app = typer.Typer(**options.PLAIN)
 
 Json = Annotated[bool, typer.Option("--json", help="As JSON.")]
 

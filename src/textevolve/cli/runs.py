@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from textevolve.store.repository import Store
     from textevolve.store.runs import RunRecord
 
-app = typer.Typer(no_args_is_help=True)
+app = typer.Typer(**options.PLAIN)
 
 Run = Annotated[str, typer.Argument(help="The run's id, the start of it, its name, or 'last'.")]
 Json = Annotated[bool, typer.Option("--json", help="As JSON lines.")]
@@ -43,13 +43,31 @@ def list_runs(
 
 
 @app.command()
-def show(run: Run = "last", as_json: Json = False, store: options.StoreFile = None) -> None:
-    """Show a run's results, recomputed from the journal without a model call."""
+def show(
+    run: Run = "last",
+    failed: Annotated[
+        bool, typer.Option("--failed", help="Only records that have no score, with the reason.")
+    ] = False,
+    below: Annotated[
+        float | None, typer.Option(help="Only records with a score below this, from 0 to 1.")
+    ] = None,
+    sort: Annotated[
+        str | None, typer.Option(help="By score, the lowest first, or -score, the highest first.")
+    ] = None,
+    as_json: Json = False,
+    store: options.StoreFile = None,
+) -> None:
+    """Show a run's results, without a model call."""
+    from textevolve.cli import kept
     from textevolve.cli.tables import show_run
 
     settings, opened = _open(store)
     with opened:
         record = _get_whole(opened, run)
+        if kept.is_study(record):
+            wanted = kept.Wanted(failed=failed, below=below, sort=sort)
+            kept.show(opened, record, settings, wanted, as_json=as_json)
+            return
         with _read(opened, settings, record) as results:
             show_run(record, opened.run_totals(record.id), results, as_json=as_json)
 
@@ -66,14 +84,20 @@ def resume(
     store: options.StoreFile = None,
 ) -> None:
     """Go on with a run: only what is missing is asked."""
+    from textevolve.cli import kept
     from textevolve.cli.execution import check_output, execute
     from textevolve.wiring import Limits
 
-    check_output(output)
     limits = Limits(max_cost, max_tokens, max_calls)
     settings, opened = _open(store, concurrency=concurrency)
     with opened:
         record = _get_whole(opened, run)
+        if kept.is_study(record):
+            outputs = None if output is None else [output]
+            raise typer.Exit(
+                kept.resume(opened, record, settings, limits, outputs, as_json=as_json)
+            )
+        check_output(output)
         code = execute(opened, record, settings, limits, output=output, as_json=as_json)
     raise typer.Exit(code)
 
@@ -126,11 +150,32 @@ def export(
     store: options.StoreFile = None,
 ) -> None:
     """Write a run's results to a file: a table, or one HTML page that opens from disk."""
+    from textevolve.cli import kept
+
     settings, opened = _open(store)
     with opened:
         record = _get_whole(opened, run)
+        if kept.is_study(record):
+            kept.export(opened, record, settings, output)
+            return
         with _read(opened, settings, record) as results:
             _write(results, output, record, opened, turns=turns)
+
+
+@app.command()
+def compare(
+    first: Annotated[str, typer.Argument(help="A run's id, the start of it, or its name.")],
+    second: Annotated[str, typer.Argument(help="Another run over the same cases.")],
+    as_json: Json = False,
+    store: options.StoreFile = None,
+) -> None:
+    """Compare two runs over the same cases: paired differences of scores, with an interval."""
+    from textevolve.cli import kept
+
+    settings, opened = _open(store)
+    with opened:
+        one, other = _get_whole(opened, first), _get_whole(opened, second)
+        kept.compare(opened, (one, other), settings, as_json=as_json)
 
 
 @app.command()
@@ -146,7 +191,7 @@ def variance(run: Run = "last", as_json: Json = False, store: options.StoreFile 
             print_variance(measure_variance(results), record.id, as_json=as_json)
 
 
-@app.command("rm")
+@app.command("delete")
 def remove(
     run: Run,
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,

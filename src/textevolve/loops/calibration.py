@@ -42,6 +42,7 @@ from textevolve.loops.selection import (
     try_ucb,
 )
 from textevolve.loops.trials import JudgedInput, Laboratory, Outcome, stop_if_skipped
+from textevolve.spec import Frozen, option
 
 SEED = 0
 ROUND: Literal["round"] = "round"
@@ -52,37 +53,45 @@ Compare = Callable[[Sequence[float], Sequence[float]], Gain]
 Handed in, since statistics live above the loops."""
 
 
-@dataclass(frozen=True, slots=True)
-class Plan:
-    """How to search. `minibatch` rows find faults, `selection_minibatch` rows choose the beam, and
-    `final_minibatch` rows of training choose the template that goes into validation."""
+class CalibrationPlan(Frozen):
+    """How to search."""
 
-    beam: int = 4
-    depth: int = 5
-    minibatch: int = 5
-    selection_minibatch: int = 6
-    final_minibatch: int = 20
-    gradient_depth: int = 10
-    successors: int = 5
-    selection: Literal["fast", "ucb"] = "fast"
-    judged: JudgedInput = "seed"
-    seed: int = 0
-    temperature: float | None = 0.0
-    max_output_tokens: int = 512
-
-    def __post_init__(self) -> None:
-        for name in (
-            *("beam", "depth", "minibatch", "selection_minibatch", "final_minibatch"),
-            *("gradient_depth", "successors", "max_output_tokens"),
-        ):
-            if getattr(self, name) < 1:
-                raise InputError(f"{name} must be 1 or more, not {getattr(self, name)}")
-        if self.temperature is not None and not 0 <= self.temperature <= 2:
-            raise InputError(f"the temperature must lie between 0 and 2, not at {self.temperature}")
-        if self.selection not in ("fast", "ucb"):
-            raise InputError(f"selection must be fast or ucb, not '{self.selection}'")
-        if self.judged not in ("seed", "filled", "template"):
-            raise InputError(f"judged must be seed, filled or template, not '{self.judged}'")
+    beam: int = option(4, "Templates that are kept after each round.", group="Search", ge=1)
+    depth: int = option(5, "Rounds at most.", group="Search", ge=1)
+    successors: int = option(
+        5, "New templates that are written for each one kept.", group="Search", ge=1
+    )
+    gradient_depth: int = option(
+        10, "Instructions at most that are written for each template.", group="Search", ge=1
+    )
+    minibatch: int = option(
+        5, "Training rows on which the faults of a template are looked for.", group="Search", ge=1
+    )
+    selection_minibatch: int = option(
+        6, "Training rows on which all templates of a round compete.", group="Search", ge=1
+    )
+    final_minibatch: int = option(
+        20, "Training rows that name the best template of the last beam.", group="Search", ge=1
+    )
+    selection: Literal["fast", "ucb"] = option(
+        "fast",
+        "How the beam is chosen: fast scores all templates on the same rows at once; ucb spends"
+        " half of that on those that look best (bandits).",
+        group="Search",
+    )
+    judged: JudgedInput = option(
+        "seed",
+        "What judges see as the input: the original template (seed), the prompt that was filled in"
+        " (filled), or each template (template).",
+        group="Judging",
+    )
+    temperature: float | None = option(
+        0.0, "Sampling temperature of the outputs.", group="Models", ge=0, le=2
+    )
+    max_output_tokens: int = option(
+        512, "Tokens at most that an output may have.", group="Models", ge=1
+    )
+    seed: int = option(0, "Seed of the rows that are drawn.", group="Search")
 
 
 @dataclass(frozen=True)
@@ -103,7 +112,9 @@ class Means:
     listener: Listener = silence
 
 
-async def search_template(material: Material, plan: Plan, means: Means) -> CalibrationResult:
+async def search_template(
+    material: Material, plan: CalibrationPlan, means: Means
+) -> CalibrationResult:
     """The best template that the search finds, and whether it may replace the original.
 
     Raises:
@@ -126,7 +137,7 @@ class _Search:
     """The tree as it grows. `beam` holds numbers of nodes, the best first."""
 
     material: Material
-    plan: Plan
+    plan: CalibrationPlan
     means: Means
     began: float = field(default_factory=time.monotonic)
     beam: list[int] = field(default_factory=lambda: [SEED])

@@ -26,6 +26,7 @@ from textevolve.evaluation import (
 )
 from textevolve.loops.checks import Call, Finding, JsonSchema, Pattern, Rule, Subject
 from textevolve.loops.scoring import instructions_of
+from textevolve.texts.yaml_lines import line_of, parse_yaml
 
 FAILED_GATES = "failed_gates"
 """The metadata in which a result names the gates that its text failed: such a text is not accepted,
@@ -227,14 +228,7 @@ def parse_rules(
     Raises:
         InputError: as `load_rules`.
     """
-    try:
-        node = yaml.compose(text, Loader=yaml.SafeLoader)
-        data: object = yaml.safe_load(text)
-    except (yaml.YAMLError, ValueError, RecursionError) as error:
-        mark = getattr(error, "problem_mark", None)
-        line = f":{mark.line + 1}" if mark else ""
-        problem = getattr(error, "problem", None) or "not valid YAML"
-        raise InputError(f"rules {source}{line}: {problem}") from None
+    node, data = parse_yaml(text, f"rules {source}")
     if not isinstance(data, Mapping):
         raise InputError(f"rules {source}:1: must be a mapping with a list of 'rules'")
     _refuse_doubles(node, source)
@@ -244,14 +238,14 @@ def parse_rules(
         first = error.errors()[0]
         place = _place(first["loc"])
         raise InputError(
-            f"rules {source}:{_line_of(node, place)}: {_explain(first, place)}"
+            f"rules {source}:{line_of(node, place)}: {_explain(first, place)}"
         ) from None
     for n, rule in enumerate(file.rules):
         if isinstance(rule, JsonSchema | Call):
             try:
                 rule.load(folder or Path())
             except InputError as error:
-                line = _line_of(node, ("rules", n))
+                line = line_of(node, ("rules", n))
                 raise InputError(f"rules {source}:{line}: {error}") from None
     return Rules(file, count_tokens)
 
@@ -298,19 +292,3 @@ def _explain(first: Mapping[str, Any], place: tuple[int | str, ...]) -> str:
 
 def _kinds() -> str:
     return "length, must, must_not, json_schema, keywords, language, readability, call"
-
-
-def _line_of(node: yaml.Node | None, place: tuple[int | str, ...]) -> int:
-    """The line, from 1 on, of the deepest part of `place` that the file has."""
-    line = 1
-    for part in place:
-        if isinstance(node, yaml.MappingNode):
-            pairs = cast("list[tuple[yaml.Node, yaml.Node]]", node.value)
-            found = [(key, value) for key, value in pairs if str(key.value) == str(part)]
-            if not found:
-                break
-            line, node = found[0][0].start_mark.line + 1, found[0][1]
-        elif isinstance(node, yaml.SequenceNode) and isinstance(part, int):
-            node = cast("list[yaml.Node]", node.value)[part]
-            line = node.start_mark.line + 1
-    return line

@@ -14,7 +14,7 @@ from textevolve.evaluation import Case, EvaluationResult, Usage, check_case
 from textevolve.events import Listener, silence
 from textevolve.loops.guidance import Answer, Guided, Plan, guide
 from textevolve.memory.recall import Recall, nothing
-from textevolve.runs.estimate import SHORT_ANSWER, Estimate, PriceOf, estimate
+from textevolve.runs.estimate import SHORT_ANSWER, PriceOf, UsageRange, estimate
 from textevolve.runs.improving import count_calls, models_used, open_means, specify_loop
 from textevolve.runs.judge_estimate import CHARACTERS_A_TOKEN, estimate_judge
 from textevolve.runs.judging import choose_judge
@@ -179,7 +179,7 @@ def _said(result: DebateResult, turn: Turn, order: Sequence[int]) -> str:
 
 def estimate_guidance(
     case: Case, spec: MeasurementSpec, profile: Profile, plan: Plan, price_of: PriceOf
-) -> Estimate:
+) -> UsageRange:
     """What a guided answer may take: candidates where none are given, the debate, two answers, and
     the judgement of both."""
     price = price_of(spec.model)
@@ -201,7 +201,7 @@ def estimate_guidance(
             judged = estimate_judge([both], judge, spec.model, price_of)
             used += judged.most if longest else judged.least
         found.append(used)
-    return Estimate(1, found[0], found[1])
+    return UsageRange(1, found[0], found[1])
 
 
 def to_data(found: GuidedAnswer) -> Mapping[str, Any]:

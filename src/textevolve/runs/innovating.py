@@ -15,7 +15,7 @@ from textevolve.events import Listener, silence
 from textevolve.loops.attempt import Attempt
 from textevolve.loops.innovation import Innovation, Plan, innovate, samples_of
 from textevolve.loops.samples import REMARKS_SHOWN, Sample, scores_of
-from textevolve.runs.estimate import SHORT_ANSWER, Estimate, PriceOf
+from textevolve.runs.estimate import SHORT_ANSWER, PriceOf, UsageRange
 from textevolve.runs.improving import count_calls, open_means, specify_loop
 from textevolve.runs.judge_estimate import CHARACTERS_A_TOKEN, estimate_judge
 from textevolve.runs.judging import choose_judge
@@ -142,7 +142,7 @@ def difference(before: list[float], after: list[float], seed: int = 0) -> Figure
 
 def estimate_innovation(
     input: str, spec: MeasurementSpec, plan: Plan, price_of: PriceOf
-) -> Estimate:
+) -> UsageRange:
     """What an innovation may take. The least: one refinement that gains nothing; the most: all
     rounds, each answer as long as allowed, and asked for again where that may happen."""
     price = price_of(spec.model)
@@ -161,7 +161,7 @@ def estimate_innovation(
     )
     shown = REFINING_CHARACTERS + remarks + 5 * len(input) + refined
     most += count_calls(4 * plan.rounds, shown / 3, refined, price)
-    return Estimate(1, least, most)
+    return UsageRange(1, least, most)
 
 
 def _judged(

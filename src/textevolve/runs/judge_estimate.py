@@ -18,7 +18,7 @@ from textevolve.judges.backward import LONGEST
 from textevolve.judges.exam import Options, example_turns, prompt
 from textevolve.judges.probe import MOST_CRITERIA, QUESTIONS
 from textevolve.llm.fence import quote
-from textevolve.runs.estimate import SHORT_ANSWER, Estimate, PriceOf, estimate
+from textevolve.runs.estimate import SHORT_ANSWER, PriceOf, UsageRange, estimate
 from textevolve.settings import Price
 
 FENCE = 50
@@ -33,7 +33,7 @@ class Part(Protocol):
     def __call__(self, *, longest: bool) -> Calls: ...
 
 
-def estimate_judge(cases: Iterable[Case], judge: str, model: str, price_of: PriceOf) -> Estimate:
+def estimate_judge(cases: Iterable[Case], judge: str, model: str, price_of: PriceOf) -> UsageRange:
     """The range for all cases; those that cannot be judged, such as blank texts, cost nothing.
 
     What several cases ask in the same words, as where the order of candidates alone differs, the
@@ -56,7 +56,7 @@ def estimate_judge(cases: Iterable[Case], judge: str, model: str, price_of: Pric
                 seen.add(key)
                 least += _sum(part(longest=False), price, 5.0)
             most += _sum(part(longest=True), price, 3.0)
-    return Estimate(number, least, most)
+    return UsageRange(number, least, most)
 
 
 def _usable(cases: Iterable[Case]) -> Iterator[Case]:

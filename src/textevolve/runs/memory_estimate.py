@@ -19,7 +19,7 @@ from textevolve.memory_eval.judgement import TASKS, Subject, Task
 from textevolve.memory_eval.judging import OWN, SHARED
 from textevolve.memory_eval.recorded import RECORDED, Kept, read_recorded
 from textevolve.memory_eval.subjects import Timed, Unanswered, write_dialogue
-from textevolve.runs.estimate import Estimate, PriceOf
+from textevolve.runs.estimate import PriceOf, UsageRange
 from textevolve.runs.judge_estimate import FENCE, estimate_judge
 from textevolve.runs.memory_evaluation import Plan, Survey, read_data
 from textevolve.runs.spec import MeasurementSpec
@@ -51,7 +51,7 @@ class _Sizes:
 
 def estimate_memory_evaluation(
     path: str, spec: MeasurementSpec, plan: Plan, price_of: PriceOf
-) -> tuple[Estimate, Survey]:
+) -> tuple[UsageRange, Survey]:
     """The range of what models may take, and what there is in the data, which is read once.
 
     Raises:
@@ -73,7 +73,7 @@ def estimate_memory_evaluation(
         _sum_up(sizes, spec, plan, price_of, price, longest=longest)
         for sizes, longest in ((least, False), (most, True))
     ]
-    return Estimate(survey.users, *used), survey
+    return UsageRange(survey.users, *used), survey
 
 
 def _count_recorded(user: User, sizes: _Sizes) -> None:

@@ -26,7 +26,7 @@ from textevolve.node_eval.judging import JudgeEvaluator
 from textevolve.node_eval.node_lines import NodeLine, describe_node, encode_line, parse_node
 from textevolve.node_eval.offline import evaluate_episode
 from textevolve.node_eval.traces import gather_episode
-from textevolve.runs.estimate import Estimate, PriceOf
+from textevolve.runs.estimate import PriceOf, UsageRange
 from textevolve.runs.judge_estimate import estimate_judge
 from textevolve.runs.judging import choose_judge
 from textevolve.runs.measurement import cases_in_flight, keep_whole, open_judges
@@ -267,7 +267,7 @@ def count_unasked(episode: Episode, judges: Sequence[str]) -> int:
 
 def estimate_nodes(
     episodes: Iterable[Episode], spec: MeasurementSpec, price_of: PriceOf
-) -> Estimate:
+) -> UsageRange:
     """What the judges may take on the nodes; the checks ask no model."""
     asked: dict[str, list[Case]] = {judge: [] for judge in spec.judges}
     evaluators = open_nodes({judge: _Noting(cases) for judge, cases in asked.items()}, spec)
@@ -276,7 +276,7 @@ def estimate_nodes(
         nodes += sum(1 for _ in episode.history.items)
         sync.run(evaluate_episode(episode, evaluators))
     ranges = [estimate_judge(cases, judge, spec.model, price_of) for judge, cases in asked.items()]
-    return Estimate(
+    return UsageRange(
         nodes,
         sum((one.least for one in ranges), Usage()),
         sum((one.most for one in ranges), Usage()),

@@ -24,7 +24,7 @@ from textevolve.loops.optimization import Optimization, optimize
 from textevolve.loops.rules import Hybrid, Rules, load_rules
 from textevolve.loops.scoring import INSTRUCTION_SHOWN, MOST_INSTRUCTIONS
 from textevolve.rows import read_rows
-from textevolve.runs.estimate import SHORT_ANSWER, Estimate, PriceOf
+from textevolve.runs.estimate import SHORT_ANSWER, PriceOf, UsageRange
 from textevolve.runs.improving import Means, open_means, specify_loop
 from textevolve.runs.judge_estimate import CHARACTERS_A_TOKEN, estimate_judge
 from textevolve.runs.spec import MeasurementSpec, name_callable
@@ -272,7 +272,7 @@ def _pick(judge: Judge | None, means: Means) -> Evaluator | None:
 
 def estimate_optimization(
     tasks: Sequence[Case], spec: MeasurementSpec, plan: Plan, price_of: PriceOf
-) -> Estimate:
+) -> UsageRange:
     """The range for all tasks: from one short attempt each to all attempts, each as long as
     allowed and asked for twice. What own callables take is not known, and not counted."""
     least, most = Usage(), Usage()
@@ -293,7 +293,7 @@ def estimate_optimization(
             gated = plan.rules is not None and judge == plan.evaluator
             least += Usage() if gated else sum([one.least] * times, Usage())
             most += sum([whole.most] * times * plan.max_iterations, Usage())
-    return Estimate(len(tasks), least, most)
+    return UsageRange(len(tasks), least, most)
 
 
 def _asked(plan: Plan) -> list[tuple[str, int]]:

@@ -16,9 +16,10 @@ with a metric the judge is asked only about what is explored.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 
 from textevolve.evaluation import Case, Usage
-from textevolve.loops.calibration import Plan
+from textevolve.loops.calibration import CalibrationPlan
 from textevolve.loops.examples import Material
 from textevolve.loops.placeholders import fill
 from textevolve.loops.rewriting import (
@@ -29,11 +30,8 @@ from textevolve.loops.rewriting import (
     example,
 )
 from textevolve.loops.selection import count_pulls
-from textevolve.runs.calibrating import Scorers
-from textevolve.runs.estimate import SHORT_ANSWER, Estimate, PriceOf
+from textevolve.runs.estimate import SHORT_ANSWER, PriceOf, UsageRange
 from textevolve.runs.judge_estimate import CHARACTERS_A_TOKEN, estimate_judge
-from textevolve.runs.judging import Chosen
-from textevolve.runs.spec import MeasurementSpec
 
 PROMPT_CHARACTERS = 1400
 PARTS_SHOWN = 4
@@ -58,7 +56,7 @@ class Counts:
         return self.explored + self.selected + self.finals + self.validated
 
 
-def count_most(plan: Plan, training: int, validation: int) -> Counts:
+def count_most(plan: CalibrationPlan, training: int, validation: int) -> Counts:
     """As many of everything as there can be."""
     m, k = min(plan.minibatch, training), min(plan.selection_minibatch, training)
     beams, explored, selected, instructions, all_arms, templates = 1, 0, 0, 0, 0, 1
@@ -84,7 +82,7 @@ def count_most(plan: Plan, training: int, validation: int) -> Counts:
     )
 
 
-def count_least(plan: Plan, training: int) -> Counts:
+def count_least(plan: CalibrationPlan, training: int) -> Counts:
     """One round in which no template that differs from the others does better."""
     k, arms = min(plan.selection_minibatch, training), 1 + plan.successors
     selected = count_pulls(arms, k) if plan.selection == "ucb" else arms * k
@@ -92,21 +90,41 @@ def count_least(plan: Plan, training: int) -> Counts:
     return Counts(explored, min(selected, arms * training), 0, 0, 1, plan.successors, 0, arms)
 
 
+@dataclass(frozen=True, slots=True)
+class Judging:
+    """Who scores: the judge, also where it only gives reasons, and the second one. `asked`: whether
+    the judge gives the scores, too, for there is no metric. Judges that ask no model are left out.
+    """
+
+    first: str | None
+    second: str | None
+    asked: bool
+
+
 def estimate_calibration(
-    material: Material, spec: MeasurementSpec, plan: Plan, scorers: Scorers, price_of: PriceOf
-) -> Estimate:
+    material: Material, plan: CalibrationPlan, judging: Judging, model: str, price_of: PriceOf
+) -> UsageRange:
     """The range for the whole search. The calls of evaluators of the user's own are not known."""
     rows = len(material.training), len(material.validation)
-    least = _use(material, spec, plan, scorers, price_of, count_least(plan, rows[0]), longest=False)
-    most = _use(material, spec, plan, scorers, price_of, count_most(plan, *rows), longest=True)
-    return Estimate(sum(rows), least, most)
+    use = partial(_use, material, plan, judging, model, price_of)
+    counts = count_most(plan, *rows)
+    least = use(count_least(plan, rows[0]), longest=False)
+    parts = {
+        "rows": f"{rows[0]:,} for training, {rows[1]:,} for validation",
+        "outputs": f"at most {counts.outputs:,}: {counts.explored:,} explored,"
+        f" {counts.selected:,} in selection, {counts.finals:,} in the finals,"
+        f" {counts.validated:,} in validation",
+        "rewriting": f"at most {counts.instructions:,} lists of instructions and"
+        f" {counts.successors:,} new templates",
+    }
+    return UsageRange(sum(rows), least, use(counts, longest=True), parts)
 
 
 def _use(
     material: Material,
-    spec: MeasurementSpec,
-    plan: Plan,
-    scorers: Scorers,
+    plan: CalibrationPlan,
+    judging: Judging,
+    model: str,
     price_of: PriceOf,
     counts: Counts,
     *,
@@ -119,7 +137,7 @@ def _use(
     values = max(filled) if longest else round(sum(filled) / len(filled))
     answer = plan.max_output_tokens if longest else min(SHORT_ANSWER, plan.max_output_tokens)
     prompt = max(1, written + values)
-    price = price_of(spec.model)
+    price = price_of(model)
 
     def calls(number: int, characters: int, tokens: int) -> Usage:
         prompts = number * characters / (3.0 if longest else 5.0)
@@ -138,29 +156,29 @@ def _use(
     rewritten = rules.max_tokens if longest else len(template) // 4 + 1
     shots = sum(len(turn.text) for turn in example())
     total += calls(times * counts.successors, shots + shown + listed + again, rewritten)
-    for judge, cases, candidates in _judged(plan, scorers, counts):
+    for judge, cases, candidates in _judged(plan, judging, counts):
         text = "x" * (answer * CHARACTERS_A_TOKEN)
         case = Case("x" * prompt, (text,) * candidates)
-        found = estimate_judge([case], judge, spec.model, price_of)
+        found = estimate_judge([case], judge, model, price_of)
         total += sum([found.most if longest else found.least] * cases, Usage())
     return total
 
 
-def _judged(plan: Plan, scorers: Scorers, counts: Counts) -> list[tuple[str, int, int]]:
-    """Each judge by its spec, with a number of cases and of candidates in each."""
+def _judged(plan: CalibrationPlan, judging: Judging, counts: Counts) -> list[tuple[str, int, int]]:
+    """Each judge by its text, with a number of cases and of candidates in each."""
     together = plan.judged == "template"
     made: list[tuple[str, int, int]] = []
 
-    def add(judge: Chosen | None, outputs: int, templates: int) -> None:
-        for spec in judge.specs if judge is not None and outputs else ():
+    def add(judge: str | None, outputs: int, templates: int) -> None:
+        if judge is not None and outputs:
             one = -(-outputs // templates) if together else 1
-            made.append((spec, templates if together else outputs, one))
+            made.append((judge, templates if together else outputs, one))
 
-    add(scorers.evaluator, counts.explored, counts.instructions)
-    if scorers.metric is None:
+    add(judging.first, counts.explored, counts.instructions)
+    if judging.asked:
         bandits = plan.selection == "ucb"
-        add(scorers.evaluator, counts.selected, counts.selected if bandits else counts.arms)
-        add(scorers.evaluator, counts.finals, max(1, counts.finalists))
-        add(scorers.evaluator, counts.validated, 2)
-    add(scorers.second_judge, counts.validated, 2)
+        add(judging.first, counts.selected, counts.selected if bandits else counts.arms)
+        add(judging.first, counts.finals, max(1, counts.finalists))
+        add(judging.first, counts.validated, 2)
+    add(judging.second, counts.validated, 2)
     return made

@@ -1,0 +1,74 @@
+"""Where what a study found goes: files by their endings, and JSON on standard output."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from textevolve.bench.summary import to_json
+from textevolve.cli import say
+from textevolve.errors import InputError
+from textevolve.report.data import write_rows
+from textevolve.report.files import open_target
+from textevolve.report.html import write_html
+from textevolve.report.markdown import write_markdown
+from textevolve.store.repository import Store
+from textevolve.store.runs import RunRecord
+from textevolve.studies.driver import Records, make_data, make_report, read_spec, read_stored
+from textevolve.studies.study import AnyStudy
+
+ROWS = (".jsonl", ".csv", ".parquet")
+WHOLE = (".json", ".html", ".md")
+
+
+def ending_of(output: str) -> str:
+    """What says how a file is written; standard output gets JSON lines."""
+    return ".jsonl" if output == "-" else Path(output).suffix.lower()
+
+
+def check_outputs(study: AnyStudy, outputs: Sequence[str]) -> None:
+    """Raises InputError where a file's name does not say what is to be written."""
+    known = (*WHOLE, *ROWS, *study.text_endings)
+    for output in outputs:
+        if ending_of(output) not in known:
+            raise InputError(f"{output}: must end in {', '.join(known)}")
+
+
+def write_outputs(
+    study: AnyStudy, store: Store, run: RunRecord, records: Records, outputs: Sequence[str]
+) -> None:
+    """Write what was found to each file, by its ending."""
+    for output in outputs:
+        ending = ending_of(output)
+        with open_target(output, binary=ending == ".parquet") as target:
+            if ending in ROWS:
+                write_rows(lambda: _flat(study, records), target, ending)
+            elif ending == ".html":
+                write_html(make_report(study, store, run, records), target)
+            elif ending == ".md":
+                write_markdown(make_report(study, store, run, records), target)
+            elif ending == ".json":
+                target.write(_line(make_data(study, run, records)))
+            else:
+                spec = read_spec(study, read_stored(run))
+                texts = study.texts(spec, study.summarise(spec, records()))
+                target.write(texts[ending].encode("utf-8", "backslashreplace"))
+        if output != "-":
+            say(f"written to {output}")
+
+
+def _flat(study: AnyStudy, records: Records) -> Iterator[Mapping[str, Any]]:
+    for record in records():
+        yield from study.flat(record)
+
+
+def print_json(study: AnyStudy, run: RunRecord, records: Records) -> None:
+    """One JSON object; a figure that does not exist is null."""
+    print(_line(make_data(study, run, records)).decode(), end="")
+
+
+def _line(data: Any) -> bytes:
+    text = json.dumps(to_json(data), ensure_ascii=False)
+    return (text + "\n").encode("utf-8", "backslashreplace")

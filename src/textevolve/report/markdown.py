@@ -1,0 +1,2 @@
+def write_markdown(r, t):
+    t.write(b"x")
