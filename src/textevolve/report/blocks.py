@@ -34,23 +34,28 @@ Cell: TypeAlias = str | int | float | bool | Estimate | None
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """`digits`: decimals of numbers. `most`: the top of the scale of a score."""
+    """`digits`: decimals, as the format wants them where None (a number 2, a percentage 1, a score
+    1). `most`: the top of the scale of a score."""
 
     name: str
     format: Format = "text"
-    digits: int = 2
+    digits: int | None = None
     most: float = 1.0
 
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """Rows of cells in the order of the columns. `best`: rows that stand out; `note`: said below."""
+    """Rows of cells in the order of the columns; the first column is the rows' label.
+
+    `best`: rows that stand out. `note`: said below. `links`: for each row the anchor of a section
+    of the same report that it leads to, or an empty text."""
 
     title: str
     columns: Sequence[Column]
     rows: Sequence[Sequence[Cell]]
     best: frozenset[int] = frozenset()
     note: str = ""
+    links: Sequence[str] = ()
 
 
 @dataclass(frozen=True, slots=True)
