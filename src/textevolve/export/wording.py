@@ -1,56 +1,27 @@
-"""How a result is put into words and figures, the same on the terminal and in a report.
+"""How the result of a debate is put into words, the same on the terminal and in a report.
 
-No markup and no colour here: what is returned is plain text that is safe to print or to escape.
+What is not about debates stands in `report.wording`. No markup and no colour here: what is returned
+is plain text that is safe to print or to escape.
 """
 
 from __future__ import annotations
 
 import math
-import re
-from collections.abc import Sequence
 
 from textevolve.debate.order import place_candidates
 from textevolve.debate.profile import Profile
 from textevolve.debate.result import DebateResult, Turn
-from textevolve.evaluation import Failure, Usage
-
-# All control characters but line feed and tab, what turns the direction of writing around, and
-# half surrogate pairs: a terminal may obey them, or be unable to print them.
-_UNSAFE = re.compile(
-    "[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]"
-)
-
-
-def visible(text: str) -> str:
-    """The text with every character that could steer a terminal written out, as in `\\x1b`."""
-    return _UNSAFE.sub(_spell, text.replace("\r\n", "\n")).expandtabs(4)
-
-
-def _spell(match: re.Match[str]) -> str:
-    code = ord(match[0])
-    return f"\\x{code:02x}" if code < 0x100 else f"\\u{code:04x}"
-
-
-def shorten(text: str, length: int) -> str:
-    """The text on one line of at most `length` characters, control characters written out."""
-    line = " ".join(visible(text[: 4 * length + 400]).split())
-    return line if len(line) <= length else line[: max(length - 1, 0)].rstrip() + "…"
-
-
-def letter(candidate: int) -> str:
-    """A candidate's name by its place in the case, from 0 on: A, B, ..., Z, AA, AB, ..."""
-    name = ""
-    number = candidate + 1
-    while number:
-        number, rest = divmod(number - 1, 26)
-        name = chr(ord("A") + rest) + name
-    return name
-
-
-def letters(candidates: Sequence[int]) -> str:
-    """`A`, `A and B`, `A, B and C`."""
-    names = [letter(j) for j in candidates]
-    return " and ".join((", ".join(names[:-1]), names[-1])) if len(names) > 1 else "".join(names)
+from textevolve.evaluation import Failure
+from textevolve.report.wording import count as count
+from textevolve.report.wording import duration as duration
+from textevolve.report.wording import figure as figure
+from textevolve.report.wording import letter as letter
+from textevolve.report.wording import letters as letters
+from textevolve.report.wording import money as money
+from textevolve.report.wording import percent as percent
+from textevolve.report.wording import shorten as shorten
+from textevolve.report.wording import spent as spent
+from textevolve.report.wording import visible as visible
 
 
 def turn_labels(turn: Turn, agents: int, order: str) -> dict[int, int]:
@@ -61,50 +32,6 @@ def turn_labels(turn: Turn, agents: int, order: str) -> dict[int, int]:
     mode = "balanced" if order == "balanced" else "fixed"
     ranks = place_candidates(turn.round * agents + turn.agent, plain, mode)
     return {candidate: rank + 1 for candidate, rank in zip(turn.order, ranks, strict=True)}
-
-
-def figure(value: float | None, digits: int = 2) -> str:
-    """A number, or a dash where there is none."""
-    if value is None or not math.isfinite(value):
-        return "–"
-    return f"{value:.{digits}f}"
-
-
-def percent(share: float | None, digits: int = 0) -> str:
-    return "–" if share is None or not math.isfinite(share) else f"{share * 100:.{digits}f} %"
-
-
-def money(cost: float | None) -> str:
-    """US dollars, with enough digits to tell small sums apart."""
-    if cost is None:
-        return "cost unknown"
-    if cost == 0 or cost >= 1:
-        return f"${cost:,.2f}" if cost else "$0"
-    return f"${cost:.{min(8, max(2, 1 - math.floor(math.log10(cost))))}f}"
-
-
-def duration(seconds: float) -> str:
-    """`4.2 s`, `3 min 20 s`, `2 h 05 min`."""
-    if seconds < 60:
-        return f"{seconds:.1f} s" if seconds < 10 else f"{seconds:.0f} s"
-    minutes, rest = divmod(round(seconds), 60)
-    if minutes < 60:
-        return f"{minutes} min {rest:02d} s"
-    return f"{minutes // 60} h {minutes % 60:02d} min"
-
-
-def count(number: int, noun: str) -> str:
-    """`1 call`, `2,000 calls`."""
-    return f"{number:,} {noun}{'' if number == 1 else 's'}"
-
-
-def spent(usage: Usage) -> str:
-    """Tokens in parts, and cost."""
-    tokens = count(usage.tokens, "token")
-    parts = f"{usage.prompt_tokens:,} prompt"
-    if usage.prompt_tokens and usage.cached_tokens:
-        parts += f", {percent(usage.cached_tokens / usage.prompt_tokens)} of them cached"
-    return f"{tokens} ({parts}; {usage.completion_tokens:,} completion), {money(usage.cost)}"
 
 
 def verdict(result: DebateResult) -> str:
