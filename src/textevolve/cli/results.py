@@ -7,10 +7,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from textevolve.bench.summary import to_json
 from textevolve.cli import say
 from textevolve.errors import InputError
-from textevolve.report.data import write_rows
+from textevolve.report.data import plain, write_rows
 from textevolve.report.files import open_target
 from textevolve.report.html import write_html
 from textevolve.report.markdown import write_markdown
@@ -70,5 +69,5 @@ def print_json(study: AnyStudy, run: RunRecord, records: Records) -> None:
 
 
 def _line(data: Any) -> bytes:
-    text = json.dumps(to_json(data), ensure_ascii=False)
+    text = json.dumps(plain(data), ensure_ascii=False)
     return (text + "\n").encode("utf-8", "backslashreplace")
