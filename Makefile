@@ -27,6 +27,7 @@ lint: $(READY)
 	$(BIN)/ruff format --check .
 	$(BIN)/pyright
 	$(BIN)/lint-imports
+	$(BIN)/python tools/house.py --short
 
 bench: $(READY)
 	$(BIN)/python benchmarks/throughput.py

@@ -9,6 +9,8 @@ from __future__ import annotations
 import csv
 import itertools
 import json
+import logging
+import re
 import sys
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
 from contextlib import contextmanager
@@ -23,6 +25,45 @@ Placed: TypeAlias = tuple[str, Row]
 
 STANDARD_INPUT = "-"
 SUFFIXES = (".jsonl", ".ndjson", ".json", ".csv", ".parquet")
+
+
+# An escape of JSON from its backslash on. Of surrogates only one without its other half is a group.
+_ESCAPE = re.compile(
+    r"\\(?:u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}"
+    r"|(u[dD][89a-fA-F][0-9a-fA-F]{2})|.)",
+    re.DOTALL,
+)
+_SURROGATE = re.compile(r"\\u[dD][89a-fA-F]")
+
+
+def mend_halves(text: str) -> tuple[str, bool]:
+    """JSON in which half a surrogate pair, which JSON may escape and no text can have, is U+FFFD;
+    and whether there was one. This is the rule wherever JSON from outside is read."""
+    if not _SURROGATE.search(text):
+        return text, False
+    mended = _ESCAPE.sub(lambda found: "\\ufffd" if found[1] else found[0], text)
+    return mended, mended != text
+
+
+def tell_mended(where: str) -> None:
+    """Warn that what stands there had half a surrogate pair."""
+    logging.getLogger("textevolve").warning(
+        "%s: half a surrogate pair is no text; each is read as U+FFFD", where
+    )
+
+
+class _Mender:
+    """Mends the texts of one file, and says so once, where the first is."""
+
+    def __init__(self) -> None:
+        self._told = False
+
+    def __call__(self, text: str, where: str) -> str:
+        mended, was_half = mend_halves(text)
+        if was_half and not self._told:
+            self._told = True
+            tell_mended(where)
+        return mended
 
 
 def read_rows(path: str, noun: str, is_text: Callable[[str], bool]) -> Iterator[Placed]:
@@ -54,16 +95,19 @@ def read_rows(path: str, noun: str, is_text: Callable[[str], bool]) -> Iterator[
 
 
 def read_lines(path: str) -> Iterator[tuple[str, str]]:
-    """The lines of a file that are not blank, each with its place; `-` is standard input. Bytes
-    that are not UTF-8 come as lone surrogates, so that they spoil no more than their own line.
+    """The lines of a file of JSON that are not blank, each with its place; `-` is standard input.
+    Bytes that are not UTF-8 come as lone surrogates, so that they spoil no more than their own
+    line.
 
     Raises:
         InputError: the file cannot be read.
     """
+    mend = _Mender()
     with _opened(path, "surrogateescape") as file:
         for number, line in enumerate(file, 1):
             if line.strip():
-                yield f"{_name(path)}:{number}", line
+                where = f"{_name(path)}:{number}"
+                yield where, mend(line, where)
 
 
 def parse_row(text: str, where: str, noun: str) -> Row:
@@ -116,14 +160,15 @@ def _standard_input(errors: str) -> IO[str]:
 
 
 def _jsonl(file: Iterable[str], name: str, noun: str) -> Iterator[Placed]:
+    mend = _Mender()
     for number, line in enumerate(file, 1):
         if line.strip():
             where = f"{name}:{number}"
-            yield where, parse_row(line, where, noun)
+            yield where, parse_row(mend(line, where), where, noun)
 
 
 def _json(file: IO[str], name: str, noun: str) -> Iterator[Placed]:
-    data = _parse(file.read(), name, noun)
+    data = _parse(_Mender()(file.read(), name), name, noun)
     if not isinstance(data, list):
         raise InputError(f"{name}: must be a list of {noun}s")
     for number, row in enumerate(cast(list[Any], data), 1):
@@ -150,23 +195,26 @@ def _mapping(row: Any, where: str, noun: str) -> Row:
 
 def _csv(file: IO[str], name: str, is_text: Callable[[str], bool]) -> Iterator[Placed]:
     csv.field_size_limit(sys.maxsize)
-    reader = csv.DictReader(file)
+    reader, mend = csv.DictReader(file), _Mender()
     try:
         for row in reader:
             where = f"{name}:{reader.line_num}"
             if None in row:
                 raise InputError(f"{where}: more cells than the header has columns")
             filled = {k: v for k, v in row.items() if v not in (None, "")}
-            yield where, {k: v if is_text(k) else _cell(v) for k, v in filled.items()}
+            yield where, {k: v if is_text(k) else _cell(v, where, mend) for k, v in filled.items()}
     except csv.Error as error:
         raise InputError(f"{name}:{reader.line_num}: not valid CSV: {error}") from None
 
 
-def _cell(value: str) -> Any:
+def _cell(value: str, where: str, mend: _Mender) -> Any:
+    """What stands in a cell as JSON; the cell as it stands where that is none."""
     try:
-        return json.loads(value)
+        found = json.loads(value)
     except ValueError:
         return value
+    mended = mend(value, where)
+    return found if mended == value else json.loads(mended)
 
 
 def _parquet(path: str) -> Iterator[Placed]:

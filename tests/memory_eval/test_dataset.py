@@ -61,6 +61,27 @@ def read(tmp_path):
     return run
 
 
+def test_a_question_that_foreign_data_asks_twice_is_asked_twice(read):
+    asked = {"question": "Where does Kim live?", "answer": "Bonn"}
+    (user,) = read(line(sessions=[session(questions=[asked, asked])]))
+    assert len(user.sessions[0].questions) == 2
+
+
+@pytest.mark.parametrize("half", ["\\ud800", "\\uDBFF", "\\udc00", "\\ud83d\\\\ude00"])
+def test_half_a_surrogate_pair_is_replaced_and_the_user_kept(read, half):
+    given = json.dumps(line()).replace("I moved.", f"I \\ud83d\\ude00 {half} moved.")
+    (user,) = read(given)
+    said = half.replace("\\\\", "\\")
+    said = "\ufffd" + said[6:]
+    assert user.sessions[0].dialogue[0].content == f"I \U0001f600 {said} moved."
+    assert user.mended
+    assert user.sha256 == hash_line(given.encode())
+    assert not read(line())[0].mended
+    escaped = json.dumps(line(sessions=[session(start_time="\\ud800")]))
+    (user,) = read(escaped)  # an escaped backslash: a text that only speaks of one
+    assert (user.sessions[0].start, user.mended) == ("\\ud800", False)
+
+
 def first_point(found):
     return found[0].sessions[0].points[0]
 

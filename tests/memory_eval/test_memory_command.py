@@ -72,6 +72,61 @@ def test_figures_are_shown_and_everything_is_written(cli, data, server, model):
     assert "http" not in page.replace(model, "").replace("http-equiv", "")
 
 
+def test_answers_are_shown_by_question_type_and_difficulty(cli, data, server, model):
+    server.script = lambda body, _number: (
+        Answer(text="[]") if "blood group" in str(body) and "reference" in str(body) else None
+    )
+    ended = cli(*command(model, "-o", "out"))
+    assert ended.code == 3, ended.err
+    summary = read_json(data / "out" / "summary.json")
+    kept = [json.loads(line) for line in records(data / "out")]
+    questions = [one for one in kept if one["task"] == "question"]
+    for side in ("question_type", "difficulty"):
+        found = summary[f"by_{side}"]
+        assert set(found) == {one[side] for one in questions} != {""}
+        for name, one in found.items():
+            own = [q for q in questions if q[side] == name]
+            right = [q for q in own if q["verdict"] and q["verdict"]["label"] == "Correct"]
+            usable = [q for q in own if q["verdict"]]
+            correct = one["figures"]["question_correct"]
+            assert correct["all"]["value"] == pytest.approx(len(right) / len(own))
+            assert correct["valid"]["value"] == pytest.approx(len(right) / len(usable))
+            assert one["coverage"]["failed"] == len(own) - len(usable)
+    assert any(one["coverage"]["failed"] for one in summary["by_question_type"].values())
+    page = (data / "out" / "report.html").read_text(encoding="utf-8")
+    assert "Answers by question type and difficulty" in page
+    for shown in ("Dynamic Update", "Memory Boundary", "difficulty hard"):
+        assert shown in ended.out
+        assert f"<th>{shown}</th>" in page
+    cli(*command(model, "-o", "again", "--seed", "1"))
+    told = cli("memory-eval", "compare", "out", "again")
+    assert "Dynamic Update: answers" in told.out
+
+
+def test_a_question_type_from_outside_is_only_text(cli, data, model):
+    user = json.loads((data / "data.jsonl").read_text().splitlines()[0])
+    user["sessions"][0]["questions"][0] |= {"question_type": HOSTILE, "difficulty": None}
+    (data / "data.jsonl").write_text(json.dumps(user) + "\n")
+    ended = cli(*command(model, "-o", "out"))
+    assert ended.code == 0, ended.err
+    assert "\x1b[31m" not in ended.out
+    assert "difficulty not said" in ended.out
+    assert "<script" not in (data / "out" / "report.html").read_text(encoding="utf-8")
+
+
+def test_a_user_with_half_a_surrogate_pair_is_kept_and_said_once(cli, data, model, caplog):
+    lines = (data / "data.jsonl").read_text().splitlines()
+    lines[1] = lines[1].replace(
+        '"role": "user", "content": "', '"role": "user", "content": "\\ud800'
+    )
+    (data / "data.jsonl").write_text("\n".join(lines) + "\n")
+    ended = cli(*command(model, "-o", "out", system="context"))
+    assert ended.code == 0, ended.err
+    assert read_json(data / "out" / "summary.json")["users"] == 3
+    (said,) = caplog.messages
+    assert said.startswith("data.jsonl:2: user synth-0-2: half a surrogate pair")
+
+
 def test_the_same_command_again_asks_nothing_and_says_how_to_ask_anew(cli, data, server, model):
     first = cli(*command(model, "-o", "out"))
     before, asked = records(data / "out"), server.calls

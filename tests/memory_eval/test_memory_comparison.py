@@ -8,8 +8,9 @@ import pytest
 
 from textevolve.evaluation import Failure
 from textevolve.memory_eval.comparison import compare, to_json
-from textevolve.memory_eval.figures import FIGURES, TYPE_FIGURES, Tally, figures_of
+from textevolve.memory_eval.figures import FIGURES, TYPE_FIGURES, figures_of
 from textevolve.memory_eval.judgement import Judgement, Subject, Verdict
+from textevolve.memory_eval.tally import Tally
 
 
 def tally_of(labels):
@@ -47,6 +48,22 @@ def test_differences_and_intervals_are_those_of_drawing_the_same_users_from_both
     chosen = [[users[index] for index in draw] for draw in draws]
     found = [recall(second, some) - recall(first, some) for some in chosen]
     assert [made.low, made.high] == pytest.approx(np.quantile(found, [0.025, 0.975]), abs=1e-9)
+
+
+def test_answers_are_compared_by_question_type_and_difficulty():
+    def told(labels):
+        tally = Tally()
+        for user, label in labels.items():
+            one = Subject("question", user, 0, 1, {}, question_type="Recall", difficulty="easy")
+            tally.add(Judgement(one, Verdict(label, "")))
+        return tally
+
+    before, after = {"a": "Omission", "b": "Correct"}, {"a": "Correct", "b": "Correct"}
+    made = compare(told(before), told(after))
+    for found in (made.by_question_type["Recall"], made.by_difficulty["easy"]):
+        assert list(found) == ["question_correct", "question_hallucination", "question_omission"]
+        one = found["question_correct"].all
+        assert (one.first, one.second, one.difference) == (0.5, 1, 0.5)
 
 
 def test_only_users_in_both_are_compared_and_the_others_are_named():

@@ -116,8 +116,8 @@ def judge(body, number):
         label = "Omission"
         if expected in memories and memories.find(original) < memories.find(expected):
             label = "Correct"
-        elif any(same_matter(expected, memory) for memory in memories.splitlines()):
-            label = "Hallucination"
+        elif any(same_matter(expected, new) for new in memories.splitlines() if new != original):
+            label = "Hallucination"  # the original left as it was is none: nothing was made up
         return json.dumps({"reason": "compared", "evaluation_result": label})
     if "reference answer]]" in said:
         given, reference = part(said, "answer to be checked"), part(said, "reference answer")
@@ -147,6 +147,7 @@ class Expected:
     traps: int = 0
     extracted: int = 0
     updates: int = 0
+    left: int = 0
     questions: int = 0
     right: int = 0
     unknown: int = 0
@@ -173,6 +174,8 @@ def count(users):
                     found.traps += 1
                 elif point.is_update and any(same_matter(point.content, h) for h in held):
                     found.updates += 1
+                    near = {h for h in held if same_matter(point.content, h)}
+                    found.left += near <= set(point.originals)
                 else:  # an update of which nothing is found is judged as a point
                     found.points += 1
                     found.weight += point.importance
@@ -192,7 +195,7 @@ def test_figures_find_exactly_the_faults_that_were_planted(cli, data, server, mo
     found = json.loads(ended.out)
     figures = {name: pair["all"]["value"] for name, pair in found["figures"].items()}
     expected = count(data)
-    assert expected.updates > 3
+    assert expected.updates >= expected.left > 3
     assert 0 < expected.right < expected.questions
     precision, recall = 1.0, expected.kept / expected.points
     assert figures == pytest.approx(
@@ -204,8 +207,10 @@ def test_figures_find_exactly_the_faults_that_were_planted(cli, data, server, mo
             "accuracy": expected.kept / expected.extracted,
             "f1": 2 * precision * recall / (precision + recall),
             "update_correct": 0.0,
-            "update_hallucination": 1.0,
-            "update_omission": 0.0,
+            # It never updates. What it holds is the original as it was, or what a judge
+            # that is shown the original alone cannot tell from something made up.
+            "update_hallucination": 1 - expected.left / expected.updates,
+            "update_omission": expected.left / expected.updates,
             "update_other": 0.0,
             "question_correct": expected.right / expected.questions,
             "question_omission": expected.unknown / expected.questions,

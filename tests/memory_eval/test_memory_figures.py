@@ -14,13 +14,13 @@ from textevolve.memory_eval.dialogues import DialogueTurn, MemoryPoint, Question
 from textevolve.memory_eval.figures import (
     FIGURES,
     TYPE_FIGURES,
-    Tally,
     figures_of,
     to_json,
 )
 from textevolve.memory_eval.judgement import LABELS, Judgement, Subject, Verdict
 from textevolve.memory_eval.recorded import Kept, read_recorded
 from textevolve.memory_eval.subjects import Timed
+from textevolve.memory_eval.tally import Tally
 
 TYPES = ("event", "persona", "relationship")
 SOURCES = ("primary", "secondary", "interference", "system")
@@ -333,6 +333,64 @@ def test_one_user_has_no_interval():
     recall = figures_from(point(2), point(0)).figures["recall"].all
     assert (recall.value, recall.low, recall.high) == (0.5, None, None)
     assert recall.reason == "no interval: one user only"
+
+
+def asked(label, user="a", type="", difficulty=""):
+    outcome = label if isinstance(label, Failure) else Verdict(label, "")
+    return Judgement(subject("question", user, question_type=type, difficulty=difficulty), outcome)
+
+
+def test_answers_are_told_apart_by_question_type_and_difficulty():
+    made = figures_from(
+        asked("Correct", "a", "Recall", "easy"),
+        asked("Omission", "a", "Recall", "hard"),
+        asked("Hallucination", "b", "Boundary", "hard"),
+        asked(LOST, "b", "Boundary", "hard"),
+        asked(Failure("skipped", "a limit"), "b", "Update"),
+        point(2),
+        draws=50,
+    )
+    assert list(made.by_question_type) == ["Boundary", "Recall", "Update"]
+    recall = made.by_question_type["Recall"].figures["question_correct"].all
+    assert (recall.value, recall.of) == (0.5, 2)
+    boundary = made.by_question_type["Boundary"]
+    assert boundary.figures["question_hallucination"].all.value == 0.5
+    assert boundary.figures["question_hallucination"].valid.value == 1
+    assert (boundary.coverage.asked, boundary.coverage.valid) == (2, 1)
+    skipped = made.by_question_type["Update"]
+    for pair in skipped.figures.values():
+        assert pair.all.value is None
+        assert pair.all.reason == "not measured: nothing of question was asked"
+    assert (skipped.coverage.skipped, skipped.coverage.share) == (1, 0)
+    assert list(made.by_difficulty) == ["easy", "hard", ""]  # of one it is not said
+    of = {name: one.coverage.asked for name, one in made.by_difficulty.items()}
+    assert of == {"easy": 1, "hard": 3, "": 0}
+    assert sum(one.coverage.valid for one in made.by_difficulty.values()) == 3
+    written = to_json(made)["by_question_type"]["Update"]
+    assert written["figures"]["question_correct"]["all"]["value"] is None
+    assert written["coverage"] == {"asked": 0, "valid": 0, "skipped": 1, "failed": 0, "share": 0}
+
+
+def test_where_the_data_tells_nothing_apart_there_is_nothing_by_it():
+    made = figures_from(asked("Correct"), point(2))
+    assert made.by_question_type == made.by_difficulty == {}
+    assert made.figures["question_correct"].all.value == 1
+
+
+def test_answers_of_one_type_have_the_intervals_of_a_run_with_that_type_alone():
+    chance = random.Random(3)
+    every = [
+        asked(chance.choice(["Correct", "Omission", LOST]), f"user {n % 9}", f"type {n % 31}")
+        for n in range(900)
+    ]
+    made = figures_from(*every, draws=200).by_question_type
+    assert len(made) == 31  # more than are drawn at once
+    for name in ("type 0", "type 30"):
+        alone = figures_from(
+            *(one for one in every if one.subject.question_type == name), draws=200
+        )
+        wanted = alone.figures["question_correct"]
+        assert made[name].figures["question_correct"] == wanted
 
 
 def test_users_who_are_all_alike_have_no_interval_of_width_zero():

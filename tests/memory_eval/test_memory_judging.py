@@ -5,6 +5,7 @@ import re
 from importlib import resources
 
 import pytest
+import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -20,7 +21,9 @@ from textevolve.memory_eval.judging import (
     OWN,
     SHARED,
     judge_subject,
+    prompt,
     prompts_version,
+    read_verdicts,
     show_texts,
 )
 
@@ -220,6 +223,46 @@ async def test_an_empty_text_is_shown_as_nothing():
         subject_of("update", original=" "), {"reason": "r", "evaluation_result": "Correct"}
     )
     assert "original memory]]\n(nothing)\n" in asked[0]["messages"][-1]["content"]
+
+
+def rule(task, start):
+    """The line of a judge's rules that begins so, and how the verdict is written out for others."""
+    lines = prompt(task).render().splitlines()
+    (line,) = (line for line in lines if line.startswith(f"- {start}:"))
+    return line
+
+
+def verdict(task, label):
+    return yaml.safe_load(read_verdicts())[task][label]
+
+
+def test_a_memory_left_as_it_was_is_an_omission_and_no_hallucination():
+    for said in (rule("update", "Omission"), verdict("update", "Omission")):
+        assert "no new memory" in said or "nothing new" in said
+        assert "as it was" in said
+    for said in (rule("update", "Hallucination"), verdict("update", "Hallucination")):
+        assert "new" in said
+        assert not re.search(r"\bold\b", said)
+
+
+def test_a_key_element_that_is_missing_or_wrong_makes_a_0():
+    said = prompt("integrity").render()
+    assert "Where a key element is missing or wrong, the score is 0" in said
+    assert "key element is missing or wrong" in verdict("integrity", 0)
+    assert "others are missing or wrong, the score is 1" in said
+
+
+def test_the_rules_of_answers_say_what_is_no_hallucination_and_what_counts():
+    said = prompt("question").render()
+    assert "Something irrelevant that is added is no Hallucination" in said
+    for told in (rule("question", "Hallucination"), verdict("question", "Hallucination")):
+        assert "makes something up that changes the conclusion" in told
+    assert "use no other knowledge" in said
+    assert "their values must not differ" in said
+
+
+def test_other_words_support_a_fact():
+    assert "in the same or in other words" in prompt("accuracy").render()
 
 
 def test_every_prompt_has_its_version():

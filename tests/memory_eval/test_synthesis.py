@@ -75,6 +75,14 @@ def test_questions_are_answered_by_their_evidence_or_by_nothing():
                     assert all(value in fact for value, fact in pairs)
 
 
+def test_no_session_asks_a_question_twice():
+    for user in islice(synthesise(30, 30), 30):
+        for session in user.sessions:
+            asked = [question.question for question in session.questions]
+            assert len(set(asked)) == len(asked)
+            assert asked or session.is_generated_qa
+
+
 def test_there_is_some_of_everything():
     points = [point for user in USERS for _, point in all_points(user)]
     assert {p.type for p in points} == {"event", "persona", "relationship"}

@@ -328,7 +328,7 @@ def test_after_closing_nobody_waits_for_a_node_that_was_still_queued(kind):
         run_nodes(monitor)
         monitor.close(0.0)
         feedback = monitor.last_feedback("node 0", timeout=10)
-        assert not monitor._last["node 0"].is_awaited
+        assert monitor.pending == 0
     finally:
         release.set()
     assert feedback.results["next"].kind == "skipped"
@@ -629,7 +629,7 @@ if os.fork() == 0:
     if not monitor.drain_sync(10) or not item.evaluation_results["sure"].passed:
         os._exit(1)
     told = stuck.last_feedback("node", 10).results["stuck"]
-    os._exit(0 if "forked" in told.reason and not stuck._last["node"].is_awaited else 2)
+    os._exit(0 if "forked" in told.reason and not stuck.pending else 2)
 release.set()
 print(os.waitstatus_to_exitcode(os.wait()[1]))
 """

@@ -3,6 +3,7 @@
 import json
 import signal
 import time
+from pathlib import Path
 
 import pytest
 
@@ -372,3 +373,35 @@ def test_a_run_of_another_kind_is_no_run_of_nodes_and_the_other_way_round(cli, m
     cli("nodes", "evaluate", trace(), "--latency", 1)
     ended = cli("runs", "show", "last")
     assert (ended.code, "textevolve nodes show" in ended.err) == (2, True)
+
+
+def test_spans_and_their_logs_are_two_files(cli, trace):
+    """What the older events of OpenTelemetry's instrumentor for OpenAI look like once exported."""
+    recorded = Path(__file__).with_name("fixtures") / "openai-v2-messages.jsonl"
+    spans, logs = (json.loads(line) for line in recorded.read_text().splitlines())
+    paths = trace(spans, name="spans.jsonl"), trace(logs, name="logs.jsonl")
+    judge = ("nodes", "evaluate", paths[0], "--length", "1:", "--json")
+    assert [len(row["results"]["length"]) for row in cli(*judge).rows] == [2] * 4  # no output
+    judged = cli(*judge, "--logs", paths[1])
+    assert judged.code == 0
+    assert [row["output"]["text"][:10] for row in judged.rows] == [
+        *("The moon p", "The moon p", "tide_table", "High water")
+    ]
+    shown = cli("nodes", "show", paths[0], "--logs", paths[1], "--states")
+    assert "spans.jsonl, logs.jsonl" in shown.out
+    refused = cli("nodes", "show", "last", "--logs", paths[1])
+    assert (refused.code, refused.err.count("--logs: a run keeps the messages")) == (2, 1)
+
+
+def test_a_number_that_was_recorded_as_an_attribute_can_be_a_threshold(cli, trace):
+    attributes = [
+        {"key": "gen_ai.operation.name", "value": {"stringValue": "chat"}},
+        {"key": "confidence", "value": {"doubleValue": 0.75}},
+    ]
+    times = {"startTimeUnixNano": "1", "endTimeUnixNano": "2"}
+    span = {"traceId": "t", "spanId": "s", "name": "n", "attributes": attributes, **times}
+    name = trace({"resourceSpans": [{"scopeSpans": [{"spans": [span]}]}]})
+    judged = cli("nodes", "evaluate", name, "--threshold", "confidence=0.7", "--json")
+    (row,) = judged.rows
+    assert (row["results"]["confidence"]["score"], row["output"]) == (0.75, None)
+    assert row["attributes"] == {"confidence": 0.75}

@@ -93,10 +93,10 @@ async def test_a_node_is_judged_with_what_ran_within_it():
         return EvaluationResult(1.0, True)
 
     await evaluate_episode(Episode("1", history), [Custom("look", look)])
-    assert seen["inner"] == [[], ["inner"]]
+    assert seen["inner"] == [["inner"]]
     assert seen["outer"] == [["inner"], ["last"], ["outer"]]
     assert seen["beside"][-1] == ["outer", "beside"]
-    assert seen["after"] == [["outer", "beside"], ["inner"], ["last"], ["after"]]
+    assert seen["after"] == [["inner"], ["last"], ["outer", "beside"], ["after"]]
 
 
 async def test_what_was_recorded_stays_and_targets_limit_who_is_judged():

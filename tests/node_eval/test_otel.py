@@ -5,56 +5,12 @@ import json
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from otlp_lines import chat, document, span
 
 from textevolve.errors import InputError
 from textevolve.node_eval.episodes import Reading
 from textevolve.node_eval.instructions import Instruction
 from textevolve.node_eval.traces import read_episodes
-
-
-def wrap(value):
-    """A value as OTLP writes it."""
-    match value:
-        case bool():
-            return {"boolValue": value}
-        case int():
-            return {"intValue": str(value)}
-        case float():
-            return {"doubleValue": value}
-        case str():
-            return {"stringValue": value}
-        case list():
-            return {"arrayValue": {"values": [wrap(one) for one in value]}}
-        case _:
-            pairs = [{"key": k, "value": wrap(v)} for k, v in value.items()]
-            return {"kvlistValue": {"values": pairs}}
-
-
-def attributes(values):
-    return [{"key": key, "value": wrap(value)} for key, value in values.items()]
-
-
-def span(id, start=0, end=1, *, name="", parent="", trace="t", events=(), status=None, **values):
-    named = {key.replace("__", "."): value for key, value in values.items()}
-    return {
-        "traceId": trace,
-        "spanId": id,
-        "parentSpanId": parent,
-        "name": name or id,
-        "startTimeUnixNano": str(start * 10**9),
-        "endTimeUnixNano": str(end * 10**9),
-        "attributes": attributes(named),
-        "events": [{"name": n, "attributes": attributes(a)} for n, a in events],
-        **({"status": status} if status else {}),
-    }
-
-
-def chat(id, start=0, end=1, **more):
-    return span(id, start, end, gen_ai__operation__name="chat", **more)
-
-
-def document(*spans):
-    return {"resourceSpans": [{"scopeSpans": [{"spans": list(spans)}]}]}
 
 
 @pytest.fixture
@@ -108,7 +64,7 @@ def test_messages_of_the_present_conventions(read):
     assert item.input_state["text"] == "system: Be brief.\n\nuser: Weather?"
     assert item.input_state["messages"][1] == {"role": "user", "content": "Weather?"}
     assert item.output_state["text"] == 'I look.\nlook({"in": "Paris"})'
-    assert item.output_state["confidence"] == 0.75
+    assert item.attributes == {"confidence": 0.75}
     assert (item.tokens, item.timestamp, item.seconds, item.node) == (31, 1.0, 2.0, "chat gpt")
 
 
@@ -337,7 +293,7 @@ def test_names_in_the_form_of_the_protocols_files_and_indented_documents(tmp_pat
     path = tmp_path / "spans.json"
     whole = {"resource_spans": [{"scope_spans": [{"spans": [raw]}]}]}
     path.write_text(json.dumps(whole, indent=2))
-    assert only(list(read_episodes(path))).output_state == {"n": 3}
+    assert only(list(read_episodes(path))).attributes == {"n": 3}
     path.write_text(json.dumps([whole]))
     assert only(list(read_episodes(path))).node == "n"
     path.write_text(json.dumps(whole, indent=2)[:-3])

@@ -18,7 +18,7 @@ from textevolve.node_eval.snapshots import SnapshotLimits, find_loss, take_snaps
 from textevolve.node_eval.traces import read_episodes, write_episodes, write_history
 
 texts = st.text(max_size=20)
-keys = st.text(alphabet='xyz é"\n\ud800', max_size=4)  # none is the name of a secret
+keys = st.text(alphabet='xyz é"\n\ufffd', max_size=4)  # none is the name of a secret
 states = st.recursive(
     st.none()
     | st.booleans()
@@ -61,6 +61,16 @@ def test_what_is_written_comes_back(tmp_path_factory, written):
     reading = Reading()
     assert list(read_episodes(path, reading)) == episodes
     assert (reading.nodes, reading.faults, reading.others) == (number, [], 0)
+
+
+def test_half_a_surrogate_pair_is_read_as_a_replacement_and_said_once(trace, caplog):
+    half = '{"node": "n", "input": {"text": "a \\ud800"}}'
+    reading = Reading()
+    (episode,) = read_episodes(trace('{"node": "n"}', half, half), reading)
+    assert [item.input_state for item in episode.history.items][1:] == [{"text": "a \ufffd"}] * 2
+    assert reading.faults == []
+    (said,) = caplog.messages
+    assert said.endswith("trace.jsonl:2: half a surrogate pair is no text; each is read as U+FFFD")
 
 
 def line(**fields):

@@ -36,12 +36,13 @@ def keep_history(
     history: History,
     *,
     name: str = "",
-    episode: str = "1",
+    episode: str = "",
     store: str | Path | None = None,
     settings: Settings | None = None,
 ) -> str:
-    """Keep the history of a monitor as a run, with what its evaluators have said so far; gives the
-    run's id, for `textevolve nodes show`. Drain the monitor first.
+    """Keep the history of a monitor as a run of the store, with what its evaluators have said so
+    far; gives its id, for `textevolve nodes show`. Each run of the agent is an episode under its
+    own id, or `episode`, in it. Drain the monitor first.
 
     Raises:
         InputError: no node has run. StoreError: it cannot be kept.

@@ -176,21 +176,13 @@ def _describe(event: Event) -> str | None:
 
 
 def _hand_over(found: GuidedAnswer, store: Store, outputs: Sequence[str], *, as_json: bool) -> None:
-    """Show and write what there is, and say how to go on where it is not whole."""
+    """Write and show what there is, and say how to go on where it is not whole."""
     from textevolve.cli import measuring
     from textevolve.cli.figures import print_json
     from textevolve.export.files import open_target
     from textevolve.runs.guiding import to_data
 
-    if as_json:
-        print_json(to_data(found))
-    else:
-        _draw(found, store)
-    if found.made.status == "budget":
-        say(f"not finished: {found.made.reason}. {measuring.go_on()}")
-    elif found.made.status == "failed":
-        say(f"not finished: {found.made.reason}")
-    for output in outputs:
+    for output in outputs:  # before anything is printed: whoever reads that may close the pipe
         if output.lower().endswith(".json"):
             measuring.write_json(output, to_data(found))
         elif found.answer is None:
@@ -200,6 +192,14 @@ def _hand_over(found: GuidedAnswer, store: Store, outputs: Sequence[str], *, as_
             with open_target(output) as target:
                 target.write(f"{found.answer}\n".encode("utf-8", "backslashreplace"))
         say(f"written to {output}")
+    if as_json:
+        print_json(to_data(found))
+    else:
+        _draw(found, store)
+    if found.made.status == "budget":
+        say(f"not finished: {found.made.reason}. {measuring.go_on()}")
+    elif found.made.status == "failed":
+        say(f"not finished: {found.made.reason}")
 
 
 def _draw(found: GuidedAnswer, store: Store) -> None:

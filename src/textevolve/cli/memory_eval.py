@@ -6,12 +6,13 @@ from collections.abc import Sequence
 from contextlib import ExitStack, closing
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from typer.core import TyperGroup
 
 from textevolve.cli import PARTLY, options, say
+from textevolve.cli.memory_files import RECORDS, REPORT, SUMMARY
 from textevolve.errors import InputError
 
 if TYPE_CHECKING:
@@ -25,7 +26,6 @@ if TYPE_CHECKING:
     from textevolve.store.runs import RunRecord
     from textevolve.wiring import Limits
 
-RECORDS, SUMMARY, REPORT, PAGES = "records.jsonl", "summary.json", "report.html", "judgements"
 MALFORMED_SHOWN = 10
 
 
@@ -152,6 +152,7 @@ def _execute(
     task: _Task, spec: MeasurementSpec, system: MemorySystem | None, settings: Settings
 ) -> int:
     """Measure, show and write what was found, and return the exit code."""
+    from textevolve.cli.memory_files import open_records
     from textevolve.runs.memory_evaluation import begin_memory_evaluation
     from textevolve.runs.memory_records import Collection
     from textevolve.store.repository import open_store
@@ -160,7 +161,7 @@ def _execute(
         begun, survey = begin_memory_evaluation(store, spec, task.data, task.plan, name=task.name)
         _tell_malformed(task.data, survey)
         with ExitStack() as stack:
-            collected, interrupted = Collection(_open_records(task.output, stack)), False
+            collected, interrupted = Collection(open_records(task.output, stack)), False
             try:
                 asked = _work(task, store, begun, survey, system, settings, collected)
             except KeyboardInterrupt:
@@ -169,18 +170,6 @@ def _execute(
         _hand_over(task, collected, survey, begun, store, whole=whole)
     code = _end(task, collected, asked=asked, interrupted=interrupted)
     return PARTLY if survey.malformed and not code else code
-
-
-def _open_records(folder: Path | None, stack: ExitStack) -> IO[bytes] | None:
-    from textevolve.export.files import open_target
-
-    if folder is None:
-        return None
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise InputError(f"{folder}: cannot be made ({error.strerror})") from None
-    return stack.enter_context(open_target(folder / RECORDS))
 
 
 def _work(
@@ -247,39 +236,23 @@ def _hand_over(
     *,
     whole: bool,
 ) -> None:
-    """Show what there is, and write it where it was asked for."""
+    """Write what there is where it was asked for, and show it."""
     from textevolve.cli.figures import print_json
-    from textevolve.cli.measuring import write_json
+    from textevolve.cli.memory_files import write_folder
     from textevolve.cli.memory_tables import evaluation_facts, print_evaluation
-    from textevolve.export.memory_page import write_judgement_pages, write_memory_page
-    from textevolve.memory_eval.judgement import TASKS
-    from textevolve.runs.memory_records import read_in_order, summarise
+    from textevolve.runs.memory_records import summarise
 
     figures = collected.figures(task.plan.seed)
     summary = summarise(collected, figures, begun, task.plan, survey, whole=whole)
     facts = evaluation_facts(collected, figures, survey, begun, store)
+    if task.output is not None:  # before anything is printed: whoever reads that may close the pipe
+        write_folder(
+            task.output, f"Memory of {task.plan.system}", collected, figures, summary, facts
+        )
     if task.as_json:
         print_json(summary)
     else:
         print_evaluation(collected, figures, facts)
-    if task.output is None:
-        return
-    write_json(str(task.output / SUMMARY), summary)
-    title = f"Memory of {task.plan.system}"
-    left = collected.judged - sum(len(collected.worst(name)) for name in TASKS)
-    found = read_in_order(task.output / RECORDS) if left else ()
-    pages = write_judgement_pages(found, task.output / PAGES, report=REPORT, title=title)
-    write_memory_page(
-        figures,
-        {name: collected.worst(name) for name in TASKS},
-        task.output / REPORT,
-        title=title,
-        facts=facts,
-        failures=[(f"{name}: {why}", n) for (name, why), n in collected.failures.most_common(20)],
-        whole=whole,
-        pages=pages,
-    )
-    say(f"written to {task.output}: {RECORDS}, {SUMMARY}, {REPORT}")
 
 
 def _end(task: _Task, collected: Collection, *, asked: bool, interrupted: bool) -> int:
@@ -349,7 +322,7 @@ def compare(
 def _read_tally(path: str) -> Any:
     import json
 
-    from textevolve.memory_eval.figures import Tally
+    from textevolve.memory_eval.tally import Tally
     from textevolve.runs.memory_records import read_records
 
     folder = Path(path)

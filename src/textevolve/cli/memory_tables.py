@@ -20,9 +20,12 @@ from textevolve.cli.drawing import (
 from textevolve.export import wording
 from textevolve.export.memory_page import (
     TITLES,
+    AnswersRow,
     Row,
+    answers_rows,
     ends,
     figure_rows,
+    name_part,
     type_rows,
     unmeasured,
     why_no_interval,
@@ -38,6 +41,8 @@ if TYPE_CHECKING:
 
 REASONS_SHOWN = 10
 LABEL_ROOM = 26
+ANSWERS_ROOM = 18
+"""How much of the width titles get at least before columns go below one another."""
 
 
 def print_evaluation(
@@ -53,6 +58,10 @@ def print_evaluation(
         if table:
             console.print(draw_figures(table, console.width, brief=brief))
             console.print()
+    if answers := answers_rows(figures):
+        console.print(Text("Answers by question type and difficulty", "dim"))
+        console.print(_draw_answers(answers, console.width))
+        console.print()
     console.print(_draw_coverage(figures, console.width))
     console.print()
     notes = [(f"Not measured: {names}", safe(why)) for names, why in unmeasured(figures).items()]
@@ -83,6 +92,23 @@ def draw_figures(rows: Sequence[Row], width: int, *, brief: bool = False) -> Any
 
 def _of(figure: Figure) -> str:
     return "" if figure.of is None else f"{round(figure.of, 1):,g}"
+
+
+def _draw_answers(rows: Sequence[AnswersRow], width: int) -> Any:
+    def share(title: str, label: str, kind: str = "all") -> Column:
+        pairs = [row.pair(label) for row in rows]
+        return Column(title, [Text(wording.figure(getattr(p, kind).value, 3)) for p in pairs])
+
+    coverage = [row.answers.coverage for row in rows]
+    correct = [
+        share("correct", "correct"),
+        Column("95 %", [Text(ends(row.pair("correct").all)) for row in rows]),
+        share("valid", "correct", "valid"),
+        Column("of", [Text(f"{one.asked + one.skipped:,}") for one in coverage]),
+        Column("coverage", [Text(wording.percent(one.share, 1)) for one in coverage]),
+    ]
+    wrong = [share("hallucinated", "hallucination"), share("omitting", "omission")]
+    return fit_columns([safe(row.title) for row in rows], [correct, wrong], width, ANSWERS_ROOM)
 
 
 def _draw_coverage(figures: Figures, width: int) -> Any:
@@ -139,6 +165,12 @@ def print_comparison(found: Comparison, facts: Mapping[str, str]) -> None:
         for type, pairs in found.by_type.items()
         for name in pairs
         if name in ("recall", "fmr", "update_correct", "memory_accuracy")
+    ]
+    sides = {"": found.by_question_type, "difficulty ": found.by_difficulty}
+    rows += [
+        (f"{name_part(what, name)}: {TITLES['question_correct']}", pairs["question_correct"])
+        for what, by in sides.items()
+        for name, pairs in by.items()
     ]
     known = [(title, pair) for title, pair in rows if pair.all.difference is not None]
     if known:

@@ -53,20 +53,26 @@ class Source:
 
 
 def open_source(
-    stack: ExitStack, source: str, instruction: Sequence[str] | None, store: Path | None
+    stack: ExitStack,
+    source: str,
+    instruction: Sequence[str] | None,
+    logs: Sequence[str] | None,
+    store: Path | None,
 ) -> Source:
-    """What was named on the command line, with the `--instruction` options.
+    """What was named on the command line, with the `--instruction` and `--logs` options.
 
     Raises:
         InputError: an option cannot be used. StoreError: there is no such run.
     """
-    types = read_types(instruction)
+    types, beside = read_types(instruction), logs or []
     if _is_trace(source):
-        facts = {"Trace": source}
-        once = source == "-"
-        return Source(lambda r: read_episodes(source, r, types), lambda: facts, once=once)
+        facts = {"Trace": ", ".join((source, *beside))}
+        once = "-" in (source, *beside)
+        return Source(lambda r: read_episodes(source, r, types, beside), lambda: facts, once=once)
     if types:
         raise InputError("--instruction: a run keeps the types that its nodes were judged with")
+    if beside:
+        raise InputError("--logs: a run keeps the messages that its nodes were judged with")
     settings, _ = read_settings({"store": store})
     opened = stack.enter_context(open_store(settings.store))
     run = opened.get_run(source)

@@ -41,6 +41,7 @@ def judge_run(
     """Judge what is missing, write what was asked for as it comes, and draw what came of it; the
     exit code."""
     tallies, shown, unasked = Tallies(), list[Episode](), 0
+    closed: BrokenPipeError | None = None
     judges: Sequence[str] = run.spec["judges"]
     pages = [one for one in outputs if one.lower().endswith(".html")]
     with ExitStack() as stack:
@@ -54,10 +55,17 @@ def judge_run(
             unasked += count_unasked(episode, judges)
             for file in files:
                 write_episode(episode, file)
-            if as_json:
-                print_lines([episode])
+            if as_json and closed is None:
+                try:
+                    print_lines([episode])
+                except BrokenPipeError as error:
+                    if not outputs:
+                        raise
+                    closed = error  # nobody reads on, but files were asked for, too
     for page in pages:
         write_nodes_page(shown, tallies, page, describe_run(store, run))
+    if closed is not None:
+        raise closed
     if not as_json:
         print_tallies(tallies, describe_run(store, run))
     for name, tally in tallies.by_evaluator.items():

@@ -33,6 +33,14 @@ Types = Annotated[
         help="What nodes of this name do, such as plan=DECOMPOSE; repeatable.",
     ),
 ]
+Logs = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--logs",
+        metavar="FILE",
+        help="OTLP logs, where messages stand in another file than spans; repeatable.",
+    ),
+]
 
 
 @app.command()
@@ -66,6 +74,7 @@ def evaluate(
         typer.Option(metavar="TYPE", help="Judge nodes of this type only; repeatable."),
     ] = None,
     instruction: Types = None,
+    logs: Logs = None,
     input_key: Annotated[str | None, typer.Option(help="The field of the input to judge.")] = None,
     output_key: Annotated[
         str | None, typer.Option(help="The field of the output to judge.")
@@ -127,7 +136,7 @@ def evaluate(
         )
     )
     with ExitStack() as stack:
-        trace = open_source(stack, source, instruction, store)
+        trace = open_source(stack, source, instruction, logs, store)
         if dry_run:
             show_estimate(trace.read(), spec, settings, as_json=as_json)
             raise typer.Exit(say_faults(trace.reading))
@@ -150,6 +159,7 @@ def show(
     limit: Annotated[int, typer.Option(help="Nodes that are drawn at most.")] = 200,
     as_json: Annotated[bool, typer.Option("--json", help="Each node as a JSON line.")] = False,
     instruction: Types = None,
+    logs: Logs = None,
     store: options.StoreFile = None,
 ) -> None:
     """Show the nodes of a trace or of a run as a tree, without a model call."""
@@ -159,7 +169,7 @@ def show(
 
     tallies = Tallies()
     with ExitStack() as stack:
-        opened = open_source(stack, source, instruction, store)
+        opened = open_source(stack, source, instruction, logs, store)
 
         def counted() -> Iterator[Episode]:
             for episode in opened.read():
@@ -185,6 +195,7 @@ def export(
         typer.Option(metavar="NAME=NUMBER", help="Of an evaluator in a total; repeatable."),
     ] = None,
     instruction: Types = None,
+    logs: Logs = None,
     store: options.StoreFile = None,
 ) -> None:
     """Write a reward for each node and evaluator, for training, or all of it as a page."""
@@ -198,7 +209,7 @@ def export(
         measuring.check_outputs([output], ENDINGS)
     weights = dict(read_number("--weight", one) for one in weight or [])
     with ExitStack() as stack:
-        opened = open_source(stack, source, instruction, store)
+        opened = open_source(stack, source, instruction, logs, store)
         if output.lower().endswith(".html"):
             write_page(opened.read(), output, opened.facts)
             say(f"written to {output}")

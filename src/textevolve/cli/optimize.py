@@ -263,18 +263,18 @@ def _execute(
         "Judges": _name_judges(command.plan),
         "Run": f"{run.id} in {store.path}",
     }
+    for path in command.outputs:  # before anything is printed: whoever reads may close the pipe
+        if path.lower().endswith(".txt") and not any(made.output for made in results):
+            say(f"{path}: is not written, since no text has a score")
+            continue
+        _write(results, path, facts)
+        say(f"written to {path}")
     if command.as_json:
         for made in results:
             print(to_line(made))
     else:
         hint = _weigh_revising(results) if command.plan.revise else ""
         print_results(results, facts | ({"Revising": hint} if hint else {}))
-    for path in command.outputs:
-        if path.lower().endswith(".txt") and not any(made.output for made in results):
-            say(f"{path}: is not written, since no text has a score")
-            continue
-        _write(results, path, facts)
-        say(f"written to {path}")
     if interrupted:
         say(f"stopped; this is the best so far, and every answer is kept. {measuring.go_on()}")
         return INTERRUPTED

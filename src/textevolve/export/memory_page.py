@@ -17,7 +17,7 @@ from textevolve.errors import InputError
 from textevolve.evaluation import Failure
 from textevolve.export.files import open_target
 from textevolve.export.pages import open_template
-from textevolve.memory_eval.figures import FIGURES, Figure, Figures, Pair
+from textevolve.memory_eval.figures import FIGURES, Answers, Figure, Figures, Pair
 from textevolve.memory_eval.judgement import TASKS, Judgement, Subject, Task
 
 TITLES: Mapping[str, str] = {
@@ -73,6 +73,17 @@ class Row:
 
 
 @dataclass(frozen=True, slots=True)
+class AnswersRow:
+    """Answers to questions of one type, or of one difficulty."""
+
+    title: str
+    answers: Answers
+
+    def pair(self, label: str) -> Pair:
+        return self.answers.figures[f"question_{label}"]
+
+
+@dataclass(frozen=True, slots=True)
 class Part:
     """The judgements of a task that are shown, out of all there are."""
 
@@ -117,6 +128,21 @@ def type_rows(figures: Figures) -> list[Row]:
         for name in TYPE_SHOWN
         if _known(pairs[name])
     ]
+
+
+def answers_rows(figures: Figures) -> list[AnswersRow]:
+    """Each question type and each difficulty that the data names, also those without a verdict."""
+    sides = {"": figures.by_question_type, "difficulty ": figures.by_difficulty}
+    return [
+        AnswersRow(name_part(what, name), answers)
+        for what, by in sides.items()
+        for name, answers in by.items()
+    ]
+
+
+def name_part(what: str, name: str) -> str:
+    """The title of a question type or difficulty; an empty name is that of what has none."""
+    return what + (name or "not said")
 
 
 def _known(pair: Pair) -> bool:
@@ -167,6 +193,7 @@ def write_memory_page(
         figures=figures,
         rows=rows,
         type_rows=type_rows(figures),
+        answers_rows=answers_rows(figures),
         unmeasured=unmeasured(figures),
         no_interval=why_no_interval(rows),
         parts=[part for part in parts if part.number],

@@ -5,7 +5,7 @@ Both runs are drawn with the same users, so what makes a user easy or hard cance
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -15,19 +15,16 @@ from textevolve.memory_eval.figures import (
     DRAWS,
     FIGURES,
     KINDS,
-    SUMS,
-    TYPE_FIGURES,
-    Array,
+    SIDE_FIGURES,
     Kind,
-    Tally,
     divide,
-    draw_users,
+    draw_tables,
     interval_of,
     ratios,
     tidy,
-    totals_at,
 )
 from textevolve.memory_eval.judgement import Task
+from textevolve.memory_eval.tally import SUMS, Array, Part, Side, Tally, totals_at
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +55,7 @@ class DifferencePair:
 @dataclass(frozen=True, slots=True)
 class Comparison:
     """`users` are in both runs; only they are compared. Of those who are `uneven`, the runs judged
-    another number of points or questions. `figures` and `by_type` as in `Figures`."""
+    another number of points or questions. The figures are told apart as in `Figures`."""
 
     users: tuple[str, ...]
     uneven: tuple[str, ...]
@@ -66,48 +63,57 @@ class Comparison:
     only_second: tuple[str, ...]
     figures: Mapping[str, DifferencePair]
     by_type: Mapping[str, Mapping[str, DifferencePair]]
+    by_question_type: Mapping[str, Mapping[str, DifferencePair]]
+    by_difficulty: Mapping[str, Mapping[str, DifferencePair]]
 
 
 def compare(first: Tally, second: Tally, *, draws: int = DRAWS, seed: int = 0) -> Comparison:
     """The differences between two runs; without a user in common there is no figure."""
     ours, theirs = set(first.users), set(second.users)
     users = tuple(sorted(ours & theirs))
-    types = tuple(sorted({*first.types, *second.types})) if users else ()
-    sides = [
-        np.concatenate([tally.table(type, users) for type in (None, *types)], axis=1)
-        for tally in (first, second)
-    ]
-    width = sides[0].shape[1]
-    both = np.concatenate(sides, axis=1)
-    drawn = draw_users(both, draws, seed) if len(users) > 1 else None
-    measured = [_measures_integrity(side) for side in sides]
+    found: dict[Part | None, dict[str, DifferencePair]] = {}
+    if users:
+        parts = (None, *dict.fromkeys((*first.parts, *second.parts)))
+        tables = [[tally.table(part, users) for tally in (first, second)] for part in parts]
+        measured = [_measures_integrity(side) for side in tables[0]]
+        drawn = draw_tables([np.concatenate(both, axis=1) for both in tables], draws, seed)
+        for part, both, then in zip(parts, tables, drawn, strict=True):
+            names = FIGURES if part is None else SIDE_FIGURES[part[0]]
+            found[part] = _compare_tables(both, then, names, measured)
 
-    def compared(place: int, names: Mapping[str, Task]) -> dict[str, DifferencePair]:
-        columns = [
-            slice(side * width + place * len(SUMS), side * width + (place + 1) * len(SUMS))
-            for side in (0, 1)
-        ]
-        whole = both.sum(axis=0)
-        found: dict[Kind, dict[str, Difference]] = {}
-        for kind in KINDS:
-            now = [_values(whole[own], kind) for own in columns]
-            for values in (now[side] for side in (0, 1) if not measured[side]):
-                values |= {n: np.array(np.nan) for n, task in names.items() if task == "integrity"}
-            then = [] if drawn is None else [_values(drawn[:, own], kind) for own in columns]
-            found[kind] = {
-                name: _difference([one[name] for one in now], [one[name] for one in then])
-                for name in names
-            }
-        return {name: DifferencePair(found["all"][name], found["valid"][name]) for name in names}
+    def by(side: Side) -> dict[str, dict[str, DifferencePair]]:
+        names = sorted(part[1] for part in filter(None, found) if part[0] == side)
+        return {name: found[side, name] for name in names}
 
     return Comparison(
         users=users,
-        uneven=_uneven(users, *(side[:, : len(SUMS)] for side in sides)),
+        uneven=_uneven(users, first.table(None, users), second.table(None, users)),
         only_first=tuple(sorted(ours - theirs)),
         only_second=tuple(sorted(theirs - ours)),
-        figures=compared(0, FIGURES) if users else {},
-        by_type={type: compared(1 + n, TYPE_FIGURES) for n, type in enumerate(types)},
+        figures=found.get(None, {}),
+        by_type=by("type"),
+        by_question_type=by("question_type"),
+        by_difficulty=by("difficulty"),
     )
+
+
+def _compare_tables(
+    both: Sequence[Array], drawn: Array | None, names: Mapping[str, Task], measured: Sequence[bool]
+) -> dict[str, DifferencePair]:
+    """`both`: the sums of the two runs; `drawn`: those of the drawn users, side by side;
+    `measured`: whether each run measures integrity."""
+    drawn_sides = () if drawn is None else np.split(drawn, 2, axis=1)
+    found: dict[Kind, dict[str, Difference]] = {}
+    for kind in KINDS:
+        now = [_values(table.sum(axis=0), kind) for table in both]
+        for values in (now[side] for side in (0, 1) if not measured[side]):
+            values |= {n: np.array(np.nan) for n, task in names.items() if task == "integrity"}
+        then = [_values(sums, kind) for sums in drawn_sides]
+        found[kind] = {
+            name: _difference([one[name] for one in now], [one[name] for one in then])
+            for name in names
+        }
+    return {name: DifferencePair(found["all"][name], found["valid"][name]) for name in names}
 
 
 def _uneven(users: tuple[str, ...], first: Array, second: Array) -> tuple[str, ...]:

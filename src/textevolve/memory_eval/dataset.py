@@ -10,7 +10,7 @@ import hashlib
 import json
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Annotated, Any, Self, cast
 
 from pydantic import (
@@ -33,6 +33,7 @@ from textevolve.memory_eval.dialogues import (
     Source,
     User,
 )
+from textevolve.rows import mend_halves
 
 _ID = re.compile(rb'"uuid"\s*:\s*"?([^",}]{1,200})')
 _TEXT_FIELDS = ("memory_content", "memory", "content", "text")
@@ -96,15 +97,17 @@ def hash_line(line: bytes) -> str:
 
 
 def _read_line(line: bytes, number: int) -> User | Malformed:
+    mended, was_half = mend_halves(line.decode("latin-1"))  # so that no byte is refused or changed
     try:
-        return _user(_User.model_validate_json(line), number, hash_line(line))
+        found = _User.model_validate_json(mended.encode("latin-1"))
+        return replace(_user(found, number, hash_line(line)), mended=was_half)
     except ValidationError as error:
         wrong = error.errors(include_url=False, include_context=False, include_input=False)[0]
         place = "".join(f"[{p}]" if isinstance(p, int) else f".{p}" for p in wrong["loc"])
         said = wrong["msg"].removeprefix("Value error, ")
         reason = one_line(f"{place.lstrip('.')}: {said}" if place else said)
-    found = _ID.search(line)
-    return Malformed(number, one_line(found[1].decode("utf-8", "replace")) if found else "", reason)
+    id = _ID.search(line)
+    return Malformed(number, one_line(id[1].decode("utf-8", "replace")) if id else "", reason)
 
 
 # The shape of a line.

@@ -75,10 +75,12 @@ class Session:
 
 @dataclass(frozen=True, slots=True)
 class User:
-    """One line of a data set; `line` is its number from 1, `sha256` the hash of its text."""
+    """One line of a data set; `line` is its number from 1, `sha256` the hash of its text. `mended`:
+    it had half a surrogate pair, which was replaced."""
 
     id: str
     sessions: tuple[Session, ...]
     persona: str = ""
     line: int = 0
     sha256: str = ""
+    mended: bool = False

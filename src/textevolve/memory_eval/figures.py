@@ -1,7 +1,6 @@
 """The benchmark's figures out of judgements, each with an interval over users. Pure arithmetic.
 
-Every figure is made of sums, which are kept for each user and memory type; texts are not. So a
-tally stays small however long the dialogues are, and a bootstrap draw is a product of matrices.
+Every figure is made of sums, which are collected in `tally.py`.
 
 `all` divides by all that was asked, so that what failed counts as not reached; `valid` leaves out
 what failed. What was skipped (not asked: a limit) is in neither; it lowers coverage.
@@ -10,24 +9,21 @@ what failed. What was skipped (not asked: a limit) is in neither; it lowers cove
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import asdict, dataclass, field
-from typing import Any, Literal, TypeAlias
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any, Literal
 
 import numpy as np
-from numpy.typing import NDArray
 
-from textevolve.evaluation import Failure
-from textevolve.memory_eval.judgement import TASKS, Judgement, Subject, Task, Verdict
+from textevolve.memory_eval.judgement import TASKS, Task
+from textevolve.memory_eval.tally import OUTCOMES, Array, Side, Sums, Tally, totals_at
 from textevolve.resampling import draw_weights
 
-Array: TypeAlias = NDArray[np.float64]
 Kind = Literal["all", "valid"]
-Sums: TypeAlias = Callable[[str], Array]
-"""From the name of a sum to its values."""
 
 KINDS: tuple[Kind, ...] = ("all", "valid")
 DRAWS = 2000
+TABLES_AT_ONCE = 20
 LEVEL = 0.95
 MOST_UNDEFINED = 0.05  # share of draws without a value above which no interval is given
 SAME = 1e-9
@@ -60,16 +56,14 @@ integrity and update, as their denominator: `kept` is the share with score 2 (an
 that was kept counts too, as published), `updated` that of correct updates, `memory_accuracy` both.
 """
 
-_OUTCOMES = ("asked", "valid", "skipped")
-SUMS: tuple[str, ...] = (
-    *(f"{task}_{outcome}" for task in TASKS for outcome in _OUTCOMES),
-    *("points", "points_valid", "full"),
-    *("weight", "weight_valid", "weighted"),
-    *("traps", "traps_valid", "refused", "trapped"),
-    *("score", "included", "included_score"),
-    *(name for name in FIGURES if name.startswith(("update_", "question_"))),
-)
-_PLACE = {name: place for place, name in enumerate(SUMS)}
+QUESTION_FIGURES: Mapping[str, Task] = {n: t for n, t in FIGURES.items() if t == "question"}
+"""What there is for each question type and difficulty."""
+
+SIDE_FIGURES: Mapping[Side, Mapping[str, Task]] = {
+    "type": TYPE_FIGURES,
+    "question_type": QUESTION_FIGURES,
+    "difficulty": QUESTION_FIGURES,
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,104 +124,27 @@ class Minutes:
 
 
 @dataclass(frozen=True, slots=True)
+class Answers:
+    """How questions of one kind were answered: `figures` by the names in `QUESTION_FIGURES`."""
+
+    figures: Mapping[str, Pair]
+    coverage: Coverage
+
+
+@dataclass(frozen=True, slots=True)
 class Figures:
     """`figures` by the names in `FIGURES`; `by_type` by memory type, then those in `TYPE_FIGURES`;
-    a type of which there is no point has no entry."""
+    a type of which there is no point has no entry. The other two are by what the data says of its
+    questions, an empty name being that of those of which it says nothing; where it says nothing of
+    any, there is no entry."""
 
     users: int
     figures: Mapping[str, Pair]
     by_type: Mapping[str, Mapping[str, Pair]]
+    by_question_type: Mapping[str, Answers]
+    by_difficulty: Mapping[str, Answers]
     coverage: Mapping[Task, Coverage]
     minutes: Minutes
-
-
-@dataclass(slots=True)
-class Tally:
-    """What has been judged, as sums by user and memory type. Judgements may come in any order."""
-
-    sums: dict[str, dict[str, Array]] = field(default_factory=dict[str, dict[str, Array]])
-    seconds: dict[str, float] = field(default_factory=dict[str, float])
-
-    @property
-    def users(self) -> tuple[str, ...]:
-        return tuple(sorted(self.sums))  # whatever their order was, the same draws are made
-
-    @property
-    def types(self) -> tuple[str, ...]:
-        return tuple(sorted({type for row in self.sums.values() for type in row if type}))
-
-    def add(self, judgement: Judgement) -> None:
-        subject = judgement.subject
-        row = self.sums.setdefault(subject.user, {})
-        sums = row.setdefault(subject.type, np.zeros(len(SUMS)))
-        for name, amount in _contributions(subject, judgement.outcome):
-            sums[_PLACE[name]] += amount
-
-    def add_time(
-        self,
-        user: str,
-        *,
-        adding: float | None = None,
-        searching: float | None = None,
-        answering: float | None = None,
-    ) -> None:
-        """Seconds that a system took for one operation of a user; None where it is not known."""
-        self.sums.setdefault(user, {})
-        times = {"adding": adding, "searching": searching, "answering": answering}
-        for name, seconds in times.items():
-            if seconds is not None:
-                self.seconds[name] = self.seconds.get(name, 0.0) + seconds
-
-    def table(self, type: str | None = None, users: tuple[str, ...] | None = None) -> Array:
-        """The sums, (users, sums), of one memory type or of all; in the order of `users`."""
-        rows = [self.sums.get(user, {}) for user in (self.users if users is None else users)]
-        made = np.zeros((len(rows), len(SUMS)))
-        for place, row in enumerate(rows):
-            for name, sums in row.items():
-                if type is None or name == type:
-                    made[place] += sums
-        return made
-
-
-def _contributions(subject: Subject, outcome: Verdict | Failure) -> Iterator[tuple[str, float]]:
-    """What one judgement adds to which sums."""
-    task = subject.task
-    if isinstance(outcome, Failure) and outcome.kind == "skipped":
-        yield f"{task}_skipped", 1
-        return
-    verdict = outcome if isinstance(outcome, Verdict) else None
-    yield f"{task}_asked", 1
-    if verdict is not None:
-        yield f"{task}_valid", 1
-    if task == "integrity":
-        yield from _integrity(subject, verdict)
-    elif verdict is None:
-        return
-    elif task == "accuracy":
-        score = 0.5 * float(verdict.label)
-        yield "score", score
-        if verdict.included:
-            yield "included", 1
-            yield "included_score", score
-    else:
-        yield f"{task}_{str(verdict.label).lower()}", 1
-
-
-def _integrity(subject: Subject, verdict: Verdict | None) -> Iterator[tuple[str, float]]:
-    label = None if verdict is None else verdict.label
-    if subject.source == "interference":
-        yield "traps", 1
-        yield "traps_valid", label is not None
-        yield "refused", label == 0
-        yield "trapped", label == 2
-        return
-    yield "points", 1
-    yield "points_valid", label is not None
-    yield "full", label == 2
-    yield "weight", subject.importance
-    if label is not None:
-        yield "weight_valid", subject.importance
-        yield "weighted", 0.5 * float(label) * subject.importance
 
 
 def figures_of(
@@ -240,33 +157,30 @@ def figures_of(
     """All figures. `not_measured`: why a task was not asked about at all, as far as it is known,
     such as "the system does not say what it extracts"."""
     reasons = not_measured or {}
-    whole = tally.table()
-    parts = {type: tally.table(type) for type in tally.types}
-    tables = [whole, *parts.values()]
-    drawn = draw_users(np.concatenate(tables, axis=1), draws, seed) if len(whole) > 1 else None
-
-    def measured(place: int, names: Mapping[str, Task]) -> dict[str, Pair]:
-        own = slice(place * len(SUMS), (place + 1) * len(SUMS))
-        found = None if drawn is None else drawn[:, own]
-        return _pairs(tables[place], found, names, reasons)
-
-    totals = totals_at(whole.sum(axis=0))
+    parts = tally.parts
+    tables = [tally.table(), *(tally.table(part) for part in parts)]
+    drawn = draw_tables(tables, draws, seed)
+    whole = _pairs(tables[0], next(drawn), FIGURES, reasons)
+    pairs: dict[Side, dict[str, dict[str, Pair]]] = {side: {} for side in SIDE_FIGURES}
+    answers: dict[Side, dict[str, Answers]] = {side: {} for side in SIDE_FIGURES}
+    for (side, name), table, found in zip(parts, tables[1:], drawn, strict=True):
+        pairs[side][name] = _pairs(table, found, SIDE_FIGURES[side], reasons)
+        answers[side][name] = Answers(pairs[side][name], _coverage(table, "question"))
     seconds = {name: round(spent / 60, 9) for name, spent in tally.seconds.items()}
     return Figures(
-        users=len(whole),
-        figures=measured(0, FIGURES),
-        by_type={type: measured(1 + n, TYPE_FIGURES) for n, type in enumerate(parts)},
-        coverage={
-            task: Coverage(*(round(float(totals(f"{task}_{o}"))) for o in _OUTCOMES))
-            for task in TASKS
-        },
+        users=len(tables[0]),
+        figures=whole,
+        by_type=pairs["type"],
+        by_question_type=answers["question_type"],
+        by_difficulty=answers["difficulty"],
+        coverage={task: _coverage(tables[0], task) for task in TASKS},
         minutes=Minutes(**seconds),
     )
 
 
-def totals_at(values: Array) -> Sums:
-    """The sums in an array (..., sums), by name."""
-    return lambda name: values[..., _PLACE[name]]
+def _coverage(table: Array, task: Task) -> Coverage:
+    totals = totals_at(table.sum(axis=0))
+    return Coverage(*(round(float(totals(f"{task}_{outcome}"))) for outcome in OUTCOMES))
 
 
 def ratios(at: Sums, kind: Kind) -> dict[str, tuple[Array, Array]]:
@@ -351,9 +265,19 @@ def _why_missing(name: str, task: Task, at: Sums, reasons: Mapping[Task, str]) -
     return f"not measured: {what.get(name, 'there is no point to count')}"
 
 
-def draw_users(table: Array, draws: int, seed: int) -> Array:
-    """Sums (draws, sums) of so many users drawn with replacement."""
-    return np.concatenate([weights @ table for weights in draw_weights(len(table), draws, seed)])
+def draw_tables(tables: Sequence[Array], draws: int, seed: int) -> Iterator[Array | None]:
+    """For each table, all of one shape, the sums (draws, sums) of so many users drawn with
+    replacement, the same ones for every table; None where there is no second user. A few tables at
+    a time, since data may name any number of question types."""
+    for start in range(0, len(tables), TABLES_AT_ONCE):
+        few = tables[start : start + TABLES_AT_ONCE]
+        if len(few[0]) < 2:
+            yield from (None for _ in few)
+            continue
+        together = np.concatenate(few, axis=1)
+        weighed = draw_weights(len(together), draws, seed)
+        found = np.concatenate([weights @ together for weights in weighed])
+        yield from np.split(found, len(few), axis=1)
 
 
 def interval_of(found: Array) -> tuple[float | None, float | None, str]:
@@ -377,6 +301,10 @@ def to_json(figures: Figures) -> dict[str, Any]:
     """Plain data; what is not measured is null, and says why."""
     made = asdict(figures)
     for task, one in figures.coverage.items():
-        made["coverage"][task].update(failed=one.failed, share=one.share)
+        made["coverage"][task] |= {"failed": one.failed, "share": one.share}
+    for side in ("by_question_type", "by_difficulty"):
+        for name, answers in getattr(figures, side).items():
+            one = answers.coverage
+            made[side][name]["coverage"] |= {"failed": one.failed, "share": one.share}
     made["minutes"]["total"] = figures.minutes.total
     return made

@@ -32,7 +32,8 @@ class Subject:
     `by_rule`: the label is known without asking (a session from which nothing was extracted).
     `failure`: the system failed where its outcome was to be judged, so there is nothing to judge.
     `user` is the data set's id; `item` counts within session and task. `type`, `source` and
-    `importance` are the memory point's; an accuracy or question subject has none.
+    `importance` are the memory point's; an accuracy or question subject has none. `question_type`
+    and `difficulty` are what the data says of a question, empty where it says nothing.
     """
 
     task: Task
@@ -43,6 +44,8 @@ class Subject:
     type: str = ""
     source: str = ""
     importance: float = 0.0
+    question_type: str = ""
+    difficulty: str = ""
     by_rule: Label | None = None
     failure: Failure | None = None
 

@@ -108,7 +108,15 @@ def judge_answer(
         "reference": question.answer,
         "evidence": "\n".join(question.evidence),
     }
-    subject = Subject("question", user, session.index, place, texts)
+    subject = Subject(
+        "question",
+        user,
+        session.index,
+        place,
+        texts,
+        question_type=question.type.strip(),
+        difficulty=question.difficulty.strip(),
+    )
     if isinstance(answer, Failure):
         return replace(subject, failure=answer)
     return subject if answer is None else with_answer(subject, answer)

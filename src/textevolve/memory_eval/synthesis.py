@@ -325,9 +325,12 @@ def _ask(life: _Life, index: int) -> Iterator[Question]:
     """Questions about what holds after the session."""
     rng, name = life.rng, life.name
     places = list(life.known)
-    yield _question(life, rng.choice(places))
-    if life.updated:
-        yield _question(life, rng.choice(sorted(life.updated)), "Dynamic Update")
+    plain = rng.choice(places)
+    changed = rng.choice(sorted(life.updated)) if life.updated else None
+    if plain != changed:  # else it would be asked twice
+        yield _question(life, plain)
+    if changed is not None:
+        yield _question(life, changed, "Dynamic Update")
     apart = [
         (a, b) for a in places for b in places if life.known[a].session < life.known[b].session
     ]

@@ -68,7 +68,8 @@ if TYPE_CHECKING:
         Social,
     )
     from textevolve.node_eval.judging import JudgeEvaluator, NodeJudge
-    from textevolve.node_eval.monitor import Feedback, Monitor, OpenNode
+    from textevolve.node_eval.monitor import Monitor
+    from textevolve.node_eval.open_nodes import Feedback, OpenNode
     from textevolve.node_eval.snapshots import SnapshotLimits
 
 _HOMES = {
@@ -139,9 +140,9 @@ _HOMES = {
         "JudgeEvaluator",
         "NodeJudge",
     ),
-    "textevolve.node_eval.monitor": (
+    "textevolve.node_eval.monitor": ("Monitor",),
+    "textevolve.node_eval.open_nodes": (
         "Feedback",
-        "Monitor",
         "OpenNode",
     ),
     "textevolve.node_eval.snapshots": ("SnapshotLimits",),

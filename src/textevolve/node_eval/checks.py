@@ -17,7 +17,7 @@ from textevolve.errors import InputError
 from textevolve.evaluation import Case, EvaluationResult, Evaluator, Failure
 from textevolve.node_eval.evaluators import NodeEvaluator, Outcome, Targets, is_state
 from textevolve.node_eval.fields import FieldError, Keys, as_text, check_keys, read_text, read_value
-from textevolve.node_eval.history import History, HistoryItem
+from textevolve.node_eval.history import History, HistoryItem, strip_number
 from textevolve.node_eval.snapshots import CutText
 from textevolve.texts.prose import split_words
 from textevolve.texts.schema_check import check_schema, find_faults
@@ -205,13 +205,18 @@ class ConsistencyEvaluator(NodeEvaluator):
         for step in (own, *reversed(history.entries[-LOOK_BACK - 1 : -1])):
             for other in reversed(step):
                 if self.of_same == "node":
-                    same = (other.node, other.path) == (item.node, item.path)
+                    same = other.node == item.node and _alike(other.path, item.path)
                 else:
                     same = other.instruction == item.instruction
                 if self.same_input and other.input_state != item.input_state:
                     same = False
                 if same and other.error is None:
                     yield other
+
+
+def _alike(one: tuple[str, ...], other: tuple[str, ...]) -> bool:
+    """Whether nodes ran in the same graphs, whichever instances of them."""
+    return one == other or [strip_number(n) for n in one] == [strip_number(n) for n in other]
 
 
 def likeness(one: Any, other: Any) -> float:

@@ -11,6 +11,7 @@ from typing import TypeAlias
 
 from textevolve.node_eval.history import History, HistoryItem
 from textevolve.node_eval.instructions import Instruction
+from textevolve.node_eval.run_records import DEFAULT_RUN
 
 Instructions: TypeAlias = Mapping[str, Instruction]
 """What a node does, by its name (or, in OpenTelemetry traces, its operation or kind)."""
@@ -31,6 +32,15 @@ class Episode:
         for step, items in enumerate(self.history.entries):
             for item in items:
                 yield step, item
+
+
+def split_history(history: History, name: str = "") -> list[Episode]:
+    """An episode for each run in a history, under the run's id; under `name` where it is given, and
+    under `name/id` where it is given and there are several runs."""
+    runs = [(run_id or DEFAULT_RUN.id, run) for run_id, run in history.runs.items()]
+    if name and len(runs) > 1:
+        return [Episode(f"{name}/{run_id}", run) for run_id, run in runs]
+    return [Episode(name or run_id, run) for run_id, run in runs]
 
 
 @dataclass(slots=True)

@@ -54,7 +54,8 @@ class NodeEvaluator(ABC):
 
 
 class ThresholdEvaluator(NodeEvaluator):
-    """score = `output_state[key]`, 0.0 where it is absent; passed = it is `threshold` or more."""
+    """score = `output_state[key]`, or the recorded attribute of that name, 0.0 where neither is
+    there; passed = it is `threshold` or more."""
 
     reads_only = True
 
@@ -68,8 +69,10 @@ class ThresholdEvaluator(NodeEvaluator):
         self.threshold = threshold
 
     def evaluate(self, history: History) -> EvaluationResult:
-        state: Any = history.entries[-1][-1].output_state
-        value: Any = cast("dict[Any, Any]", state).get(self.key, 0.0) if is_state(state) else 0.0
+        item = history.entries[-1][-1]
+        value: Any = item.attributes.get(self.key, 0.0)
+        if is_state(item.output_state):
+            value = cast("dict[Any, Any]", item.output_state).get(self.key, value)
         metadata = {"key": self.key, "threshold": self.threshold, "value": value}
         if not is_number(value):
             said = f"{self.key} is not a number but {_show(value)}: failed"

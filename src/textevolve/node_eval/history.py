@@ -6,28 +6,33 @@
 from __future__ import annotations
 
 import datetime
+import re
 from collections.abc import Iterator, Sequence
 from dataclasses import KW_ONLY, dataclass, field, replace
 from html import escape
-from typing import Any, cast, overload
+from typing import Any, TypeAlias, cast, overload
 
+from textevolve.errors import InputError
 from textevolve.evaluation import EvaluationResult, Failure
 from textevolve.node_eval.instructions import Instruction
 from textevolve.node_eval.snapshots import copy_plain
 
 FEEDBACK_SHOWN = 100
+_NUMBER = re.compile(r"(\[\d+\])?(\(\d+\))?$")
 
 
 @dataclass(slots=True)
 class HistoryItem:
     """One node that ran. It grows while its evaluators finish, and by nothing else.
 
-    `timestamp`: Unix time when it began; a `datetime` is turned into it. States are snapshots;
-    `output_state` is None where the node failed, and `error` says how, or what it waits for where
-    it was `interrupted`. `evaluation_results`: by the evaluator's name. `path`: the graphs that it
-    ran in, the outermost first, empty without any. `seconds` it took; `tokens` it used, None where
-    unknown. `order`: its place among all in the order in which they ended, from 1 on; 0 where
-    nobody counted.
+    `timestamp`: Unix time when it began; a `datetime`, or a text of ISO 8601, is turned into it.
+    States are snapshots; `output_state` is None where the node failed, and `error` says how, or
+    what it waits for where it was `interrupted`. `evaluation_results`: by the evaluator's name.
+    `path`: the graphs that it ran in, the outermost first, empty without any. `seconds` it took;
+    `tokens` it used, None where unknown. `run_id`: the run of the agent, empty where nobody said;
+    `thread_id`: the conversation that the run is part of. `order`: its place among all in the order
+    in which they ended, from 1 on; 0 where nobody counted. `attributes`: what a recording says
+    of it that is neither input nor output.
     """
 
     timestamp: float
@@ -44,17 +49,35 @@ class HistoryItem:
     tokens: int | None = None
     error: str | None = None
     interrupted: bool = False
+    run_id: str = ""
+    thread_id: str | None = None
     order: int = field(default=0, compare=False)
+    attributes: dict[str, Any] = field(default_factory=dict[str, Any])
 
     def __post_init__(self) -> None:
-        if isinstance(self.timestamp, datetime.datetime):  # pyright: ignore[reportUnnecessaryIsInstance]
-            self.timestamp = self.timestamp.timestamp()
+        self.timestamp = read_time(self.timestamp)
+
+
+def read_time(given: Any) -> Any:
+    """Unix time of a `datetime` or a text of ISO 8601; without a zone it is local. What else is
+    given stays.
+
+    Raises:
+        InputError: a text that is no time.
+    """
+    if isinstance(given, str):
+        try:
+            given = datetime.datetime.fromisoformat(given)
+        except ValueError:
+            raise InputError(f"'{one_line(given, 40)}' is no time of ISO 8601") from None
+    return given.timestamp() if isinstance(given, datetime.datetime) else given
 
 
 @dataclass(slots=True)
 class History:
-    """`entries`: a list of supersteps, each a list of items; the node that ran last is
-    `entries[-1][-1]`."""
+    """`entries`: a list of supersteps, each a list of items; the node that ended last is
+    `entries[-1][-1]`. A superstep is of one run of the agent, and stands where the last of its
+    nodes ended."""
 
     entries: list[list[HistoryItem]] = field(default_factory=list[list[HistoryItem]])
 
@@ -63,23 +86,26 @@ class History:
         """Every node in order, whatever superstep it stands in."""
         return (item for step in self.entries for item in step)
 
+    @property
+    def runs(self) -> dict[str, History]:
+        """The history of each run by its id, in the order in which they stand here."""
+        found: dict[str, History] = {}
+        for step in list(self.entries):
+            for run_id in dict.fromkeys(item.run_id for item in step):
+                part = [item for item in step if item.run_id == run_id]
+                found.setdefault(run_id, History()).entries.append(part)
+        return found
+
     def __str__(self) -> str:
-        """The history as a tree: supersteps, in each its nodes, in each its results."""
+        """The history as a tree: supersteps, in each its nodes, in each its results; where there
+        are several runs, each is a tree."""
+        runs = self.runs
         number = sum(len(step) for step in self.entries)
-        lines = [f"{_count(len(self.entries), 'superstep')}, {_count(number, 'node')}"]
-        for n, step in enumerate(self.entries, 1):
-            last_step = n == len(self.entries)
-            lines.append(f"{'└── ' if last_step else '├── '}superstep {n}")
-            margin = "    " if last_step else "│   "
-            for k, item in enumerate(step, 1):
-                last = k == len(step)
-                lines.append(f"{margin}{'└── ' if last else '├── '}{_describe_node(item)}")
-                below = margin + ("    " if last else "│   ")
-                results = list(item.evaluation_results.items())
-                for r, (name, result) in enumerate(results, 1):
-                    branch = "└── " if r == len(results) else "├── "
-                    lines.append(f"{below}{branch}{_describe_result(name, result)}")
-        return "\n".join(lines)
+        counted = f"{_count(len(self.entries), 'superstep')}, {_count(number, 'node')}"
+        if len(runs) < 2:
+            return "\n".join([counted, *_draw(_branches(self.entries))])
+        named = [(_describe_run(one), _branches(one.entries)) for one in runs.values()]
+        return "\n".join([f"{_count(len(runs), 'run')}, {counted}", *_draw(named)])
 
     def _repr_html_(self) -> str:
         """What a notebook shows: the same tree; whatever stands in it is text, never markup."""
@@ -88,6 +114,31 @@ class History:
 
 def _count(number: int, noun: str) -> str:
     return f"{number:,} {noun}{'' if number == 1 else 's'}"
+
+
+_Branch: TypeAlias = "tuple[str, list[_Branch]]"
+
+
+def _draw(branches: list[_Branch]) -> Iterator[str]:
+    for n, (line, inner) in enumerate(branches, 1):
+        last = n == len(branches)
+        yield f"{'└── ' if last else '├── '}{line}"
+        yield from (("    " if last else "│   ") + one for one in _draw(inner))
+
+
+def _branches(entries: list[list[HistoryItem]]) -> list[_Branch]:
+    def describe(item: HistoryItem) -> _Branch:
+        results = item.evaluation_results.items()
+        return _describe_node(item), [(_describe_result(*one), []) for one in results]
+
+    steps = [[describe(item) for item in step] for step in entries]
+    return [(f"superstep {n}", nodes) for n, nodes in enumerate(steps, 1)]
+
+
+def _describe_run(run: History) -> str:
+    item = next(run.items)
+    thread = f"  thread {one_line(item.thread_id)}" if item.thread_id is not None else ""
+    return f"run {one_line(item.run_id) or '(no id)'}{thread}"
 
 
 def _describe_node(item: HistoryItem) -> str:
@@ -116,6 +167,11 @@ def one_line(text: str, most: int = FEEDBACK_SHOWN) -> str:
     """A text as a terminal or a log may show it: without control characters, cut at `most`."""
     line = " ".join("".join(c if c.isprintable() else " " for c in text[:1000]).split())
     return line if len(line) <= most else line[: most - 1] + "…"
+
+
+def strip_number(name: str) -> str:
+    """A name in a path without the number that tells instances of one graph apart."""
+    return _NUMBER.sub("", name)
 
 
 def seen_from(
@@ -193,7 +249,7 @@ class SeenItem(HistoryItem):
         if name.startswith("__") or name == "_source":
             raise AttributeError(name)
         value = getattr(self._source, name)
-        if name in ("input_state", "output_state"):
+        if name in ("input_state", "output_state", "attributes"):
             value = copy_plain(value)
         elif name == "evaluation_results":
             value = {key: _copy_result(result) for key, result in value.items()}

@@ -38,12 +38,11 @@ OUTCOMES = (EvaluationResult, Failure)
 
 @dataclass(slots=True, eq=False)
 class Job:
-    """A node that ended, as its evaluators are to see it. `missing`: those that it has no outcome
-    of yet, by their id: names may change."""
+    """A node that ended, as its evaluators are to see it: in the last of the first `count`
+    supersteps. `missing`: those that it has no outcome of yet, by their id: names may change."""
 
     item: HistoryItem
     entries: list[list[HistoryItem]]
-    own: int
     count: int
     missing: dict[int, NodeEvaluator] = field(default_factory=dict[int, NodeEvaluator])
     shared: History | None = None
@@ -56,10 +55,14 @@ class Job:
     def history_for(self, evaluator: NodeEvaluator) -> History:
         """A copy of its own; for one that only reads, the same as for others of that kind."""
         if "reads_only" not in type(evaluator).__dict__ or not evaluator.reads_only:
-            return seen_from(self.entries, self.item, self.own, self.count, copied=True)
+            return self.see(copied=True)
         if self.shared is None:
-            self.shared = seen_from(self.entries, self.item, self.own, self.count, copied=False)
+            self.shared = self.see(copied=False)
         return self.shared
+
+    def see(self, *, copied: bool) -> History:
+        """The history when the node had just ended."""
+        return seen_from(self.entries, self.item, self.count - 1, self.count, copied=copied)
 
 
 @dataclass(slots=True, eq=False)

@@ -8,19 +8,23 @@ from __future__ import annotations
 
 from asyncio import CancelledError
 from collections.abc import Mapping
+from dataclasses import dataclass
 from threading import Lock
-from typing import Any, TypeVar, cast
+from typing import Any, TypeAlias, TypeVar, cast
 from uuid import UUID
 from weakref import WeakKeyDictionary
 
 from textevolve.errors import InputError, SettingsError
 from textevolve.node_eval.instructions import Instruction, read_instruction
-from textevolve.node_eval.monitor import Monitor, OpenNode
+from textevolve.node_eval.monitor import Monitor
+from textevolve.node_eval.open_nodes import OpenNode
+from textevolve.node_eval.run_records import Run
 
 try:
     from langchain_core.callbacks import BaseCallbackHandler
     from langchain_core.messages import BaseMessage
     from langchain_core.outputs import LLMResult
+    from langgraph.config import get_config
     from langgraph.errors import GraphBubbleUp, GraphInterrupt, ParentCommand
     from langgraph.pregel import Pregel
     from langgraph.types import Command
@@ -33,22 +37,40 @@ except ModuleNotFoundError as error:
 Graph = TypeVar("Graph", bound=Pregel[Any, Any, Any, Any])
 BETWEEN = "|"  # what LangGraph itself writes between a node and the node of the graph inside it
 START_NODE = "__start__"
+SENT = "__pregel_push"
 
 
-def attach(monitor: Monitor, graph: Graph, instructions: Mapping[str, Instruction | str]) -> Graph:
+def attach(
+    monitor: Monitor, graph: Graph, instructions: Mapping[str, Instruction | str] | None = None
+) -> Graph:
     """A copy of `graph` of which every run is told to `monitor`; `graph` itself stays as it is.
 
-    `instructions`: the type of each node by its name; `"outer|inner"` names a node of a graph
+    `instructions`: the types of nodes by their names; `"outer|inner"` names a node of a graph
     inside a node. A node that is not named is recorded without a type.
 
     Raises InputError for a graph that is not compiled and for a name that no node has.
     """
-    if not isinstance(graph, Pregel):  # pyright: ignore[reportUnnecessaryIsInstance]
+    _check_graph(graph)
+    _check_names(graph, instructions or {})
+    return graph.with_config(callbacks=[LangGraphHandler(monitor, instructions)])
+
+
+def follow(monitor: Monitor, graph: Pregel[Any, Any, Any, Any]) -> None:
+    """Let the code of the nodes of `graph` itself know where it stands (`monitor.find_outer`),
+    without a record of the nodes.
+
+    Raises InputError for a graph that is not compiled.
+    """
+    _check_graph(graph)
+    handler = LangGraphHandler(monitor, records=False)
+    graph.config = graph.with_config(callbacks=[handler]).config
+
+
+def _check_graph(graph: object) -> None:
+    if not isinstance(graph, Pregel):
         raise InputError(
             f"a {type(graph).__name__} cannot be watched: attach the graph that .compile() returns"
         )
-    _check_names(graph, instructions)
-    return graph.with_config(callbacks=[LangGraphHandler(monitor, instructions)])
 
 
 def _check_names(graph: Pregel[Any, Any, Any, Any], names: Mapping[str, Any]) -> None:
@@ -77,20 +99,48 @@ def _read_instruction(node: str, given: Instruction | str | None) -> Instruction
         raise InputError(f"node {node!r}: {error}") from None
 
 
+@dataclass(slots=True, eq=False)
+class _Place:
+    """A node that runs: `key` is the number of its LangChain run, `label` its name in the paths of
+    what runs in it."""
+
+    key: int
+    label: str
+    node: OpenNode
+
+
+_Space: TypeAlias = tuple[str, str]
+"""The id of an agent's run, and LangGraph's namespace in it."""
+
+
 class _Runs:
     """What runs now, for all handlers of one monitor: a node told by two of them counts once.
 
-    Runs are known by the number of their id, which Python hashes in a fraction of the time.
+    LangChain's runs are known by the number of their id, which Python hashes in a fraction of the
+    time. An agent's run has the id of the outermost of them that we are told of.
     """
 
     def __init__(self) -> None:
-        self.nodes: dict[int, tuple[OpenNode, str]] = {}
-        self.spaces: dict[str, int] = {}
-        """The run of each node's namespace."""
-        self.models: dict[int, str] = {}
+        self.runs: dict[int, Run] = {}
+        """The agent's run that each of LangChain's is part of."""
+        self.nodes: dict[int, tuple[OpenNode, _Space]] = {}
+        self.spaces: dict[_Space, _Place] = {}
+        self.models: dict[int, _Space] = {}
         """The namespaces that they are asked in."""
-        self.tokens: dict[str, int] = {}
+        self.tokens: dict[_Space, int] = {}
         self.lock = Lock()
+
+    def find_node(self) -> OpenNode | None:
+        """The node whose code asks."""
+        try:
+            config = get_config()
+        except RuntimeError:  # no graph runs here
+            return None
+        parent: UUID | None = getattr(config.get("callbacks"), "parent_run_id", None)
+        run = self.runs.get(parent.int) if parent else None
+        space = config.get("metadata", {}).get("langgraph_checkpoint_ns", "")
+        place = self.spaces.get((run.id, space)) if run else None
+        return place.node if place else None
 
 
 _runs_of: WeakKeyDictionary[Monitor, _Runs] = WeakKeyDictionary()
@@ -103,17 +153,28 @@ class LangGraphHandler(BaseCallbackHandler):
     node that is tried again are nodes of their own, in one superstep. The `tokens` of a node are
     those that its chat models report, with those of the graphs inside it.
 
+    Each call of a graph is a run of its own, of the id of LangChain's outermost run; one that goes
+    on after an interrupt is the same run as before. Without `records` nodes are followed, but not
+    told to the monitor.
+
     Raises InputError for an unknown instruction type.
     """
 
     run_inline = True  # in the order of events, and without a thread for each
 
-    def __init__(self, monitor: Monitor, instructions: Mapping[str, Instruction | str]) -> None:
-        self._monitor = monitor
+    def __init__(
+        self,
+        monitor: Monitor,
+        instructions: Mapping[str, Instruction | str] | None = None,
+        *,
+        records: bool = True,
+    ) -> None:
+        self._monitor, self._records = monitor, records
         self._instructions = {
-            name: _read_instruction(name, given) for name, given in instructions.items()
+            name: _read_instruction(name, given) for name, given in (instructions or {}).items()
         }
         self._runs = _runs_of.setdefault(monitor, _Runs())
+        monitor.find_outer = self._runs.find_node
 
     def on_chain_start(
         self,
@@ -127,10 +188,12 @@ class LangGraphHandler(BaseCallbackHandler):
         name: str | None = None,
         **kwargs: Any,
     ) -> None:
+        runs, key = self._runs, run_id.int
+        run = self._enter(run_id, parent_run_id, inputs, metadata or {})
         if not metadata or name != metadata.get("langgraph_node") or name in (None, START_NODE):
             return
-        runs, key = self._runs, run_id.int
-        space, step = metadata["langgraph_checkpoint_ns"], metadata["langgraph_step"]
+        namespace, step = metadata["langgraph_checkpoint_ns"], metadata["langgraph_step"]
+        space = run.id, namespace
         # A function of a conditional edge and a graph inside a node may bear the node's name: they
         # run within its namespace. The tag tells a new attempt while the last one still dies away.
         if key in runs.nodes:
@@ -138,20 +201,38 @@ class LangGraphHandler(BaseCallbackHandler):
         if space in runs.spaces and f"graph:step:{step}" not in (tags or ()):
             return
         path, instruction = (), self._instructions.get(name)
-        if BETWEEN in space:
-            path = _read_path(space)
-            instruction = self._instructions.get(BETWEEN.join((*path, name)), instruction)
+        if BETWEEN in namespace:
+            path, names = self._read_path(space), (*_read_names(namespace), name)
+            instruction = self._instructions.get(BETWEEN.join(names), instruction)
         superstep = (parent_run_id and parent_run_id.int, step)
-        node = self._monitor.begin(name, instruction, inputs, step=superstep, path=path)
+        node = self._monitor.begin(name, instruction, inputs, step=superstep, path=path, run=run)
+        node.ignored = node.ignored or not self._records
         runs.nodes[key] = node, space
-        runs.spaces[space] = key
+        runs.spaces[space] = _Place(key, name + _read_number(metadata), node)
+
+    def _enter(
+        self, run_id: UUID, parent_run_id: UUID | None, inputs: Any, metadata: dict[str, Any]
+    ) -> Run:
+        """The agent's run that one of LangChain's belongs to, which begins."""
+        runs = self._runs.runs
+        run = runs.get(parent_run_id.int) if parent_run_id else None
+        if run is None and (run := runs.get(run_id.int)) is None:
+            thread = metadata.get("thread_id")
+            thread = None if thread is None else str(thread)
+            if thread is not None and _goes_on(inputs):
+                run = self._monitor.find_thread(thread)
+            run = run or Run(str(run_id), thread)
+        runs[run_id.int] = run
+        return run
 
     def on_chain_end(self, outputs: Any, *, run_id: UUID, **kwargs: Any) -> None:
+        self._runs.runs.pop(run_id.int, None)
         if found := self._runs.nodes.pop(run_id.int, None):
             tokens = self._leave(found[1], run_id.int)
             self._monitor.end(found[0], _read_output(outputs), tokens=tokens)
 
     def on_chain_error(self, error: BaseException, *, run_id: UUID, **kwargs: Any) -> None:
+        self._runs.runs.pop(run_id.int, None)
         if (found := self._runs.nodes.pop(run_id.int, None)) is None:
             return
         node, tokens = found[0], self._leave(found[1], run_id.int)
@@ -164,12 +245,45 @@ class LangGraphHandler(BaseCallbackHandler):
         else:
             self._monitor.fail(node, error, tokens=tokens)
 
-    def _leave(self, space: str, key: int) -> int | None:
+    def _leave(self, space: _Space, key: int) -> int | None:
         """The tokens that were used in a namespace, which ends with its run."""
         runs = self._runs
-        if runs.spaces.get(space) == key:
+        place = runs.spaces.get(space)
+        if place is not None and place.key == key:
             del runs.spaces[space]
         return runs.tokens.pop(space, None)
+
+    def _read_path(self, space: _Space) -> tuple[str, ...]:
+        """The nodes around this one in `outer:id|1|inner:id`, each with its number where it is one
+        of several; a bare number counts the graphs that the node before it has run already."""
+        path, around = list[str](), ""
+        for part in space[1].split(BETWEEN)[:-1]:
+            around = f"{around}{BETWEEN}{part}" if around else part
+            if part.isdigit():
+                path[-1:] = [f"{path[-1] if path else ''}({int(part) + 1})"]
+            else:
+                place = self._runs.spaces.get((space[0], around))
+                path.append(place.label if place else part.partition(":")[0])
+        return tuple(path)
+
+    def on_tool_start(
+        self,
+        serialized: dict[str, Any] | None,
+        input_str: str,
+        *,
+        run_id: UUID,
+        parent_run_id: UUID | None = None,
+        metadata: dict[str, Any] | None = None,
+        **kwargs: Any,
+    ) -> None:
+        """A tool may run a graph."""
+        self._enter(run_id, parent_run_id, input_str, metadata or {})
+
+    def on_tool_end(self, output: Any, *, run_id: UUID, **kwargs: Any) -> None:
+        self._runs.runs.pop(run_id.int, None)
+
+    def on_tool_error(self, error: BaseException, *, run_id: UUID, **kwargs: Any) -> None:
+        self._runs.runs.pop(run_id.int, None)
 
     def on_chat_model_start(
         self,
@@ -177,11 +291,13 @@ class LangGraphHandler(BaseCallbackHandler):
         messages: list[list[BaseMessage]],
         *,
         run_id: UUID,
+        parent_run_id: UUID | None = None,
         metadata: dict[str, Any] | None = None,
         **kwargs: Any,
     ) -> None:
-        if metadata and (space := metadata.get("langgraph_checkpoint_ns")):
-            self._runs.models[run_id.int] = space
+        run = self._runs.runs.get(parent_run_id.int) if parent_run_id else None
+        if run and metadata and (space := metadata.get("langgraph_checkpoint_ns")):
+            self._runs.models[run_id.int] = run.id, space
 
     def on_llm_start(
         self,
@@ -189,28 +305,45 @@ class LangGraphHandler(BaseCallbackHandler):
         prompts: list[str],
         *,
         run_id: UUID,
+        parent_run_id: UUID | None = None,
         metadata: dict[str, Any] | None = None,
         **kwargs: Any,
     ) -> None:
-        self.on_chat_model_start(serialized, [], run_id=run_id, metadata=metadata)
+        self.on_chat_model_start(
+            serialized, [], run_id=run_id, parent_run_id=parent_run_id, metadata=metadata
+        )
 
     def on_llm_end(self, response: LLMResult, *, run_id: UUID, **kwargs: Any) -> None:
         runs = self._runs
-        space, tokens = runs.models.pop(run_id.int, ""), _count_tokens(response)
+        (run, space), tokens = runs.models.pop(run_id.int, ("", "")), _count_tokens(response)
         while space and tokens is not None:
             with runs.lock:
-                if space in runs.spaces:
-                    runs.tokens[space] = runs.tokens.get(space, 0) + tokens
+                if (run, space) in runs.spaces:
+                    runs.tokens[run, space] = runs.tokens.get((run, space), 0) + tokens
             space = space.rpartition(BETWEEN)[0]
 
     def on_llm_error(self, error: BaseException, *, run_id: UUID, **kwargs: Any) -> None:
         self._runs.models.pop(run_id.int, None)
 
 
-def _read_path(space: str) -> tuple[str, ...]:
-    """The names of the nodes around this one in `outer:id|inner:id`; a bare number is no node."""
-    around = space.split(BETWEEN)[:-1]
+def _read_names(namespace: str) -> tuple[str, ...]:
+    """The names of the nodes around the one of a namespace; a bare number is no node."""
+    around = namespace.split(BETWEEN)[:-1]
     return tuple(part.partition(":")[0] for part in around if not part.isdigit())
+
+
+def _read_number(metadata: Mapping[str, Any]) -> str:
+    """Of a node that was sent to, or called as a task: which one it is in its superstep, from 1."""
+    path = metadata.get("langgraph_path") or ("",)
+    indices = [part for part in path[1:] if type(part) is int]
+    return f"[{indices[-1] + 1}]" if path[0] == SENT and indices else ""
+
+
+def _goes_on(inputs: Any) -> bool:
+    """Whether a graph is called to go on where it was interrupted."""
+    if isinstance(inputs, Command):
+        return cast("Command[Any]", inputs).resume is not None
+    return inputs is None
 
 
 def _read_output(output: Any) -> Any:

@@ -11,16 +11,15 @@ Nothing here changes what a node gets, returns or raises. Evaluators run elsewhe
 from __future__ import annotations
 
 import logging
-from collections.abc import Generator, Hashable, Iterable, Mapping
+from collections.abc import Callable, Generator, Hashable, Iterable, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
-from dataclasses import dataclass
 from time import perf_counter, time
 from typing import TYPE_CHECKING, Any, Literal, TypeVar, cast
+from uuid import uuid4
 from weakref import finalize
 
 from textevolve.errors import InputError
-from textevolve.evaluation import EvaluationResult, Failure
 from textevolve.node_eval.background import Background, is_slow
 from textevolve.node_eval.evaluators import (
     ERROR_KEPT,
@@ -34,6 +33,8 @@ from textevolve.node_eval.evaluators import (
 from textevolve.node_eval.history import History, HistoryItem
 from textevolve.node_eval.instructions import Instruction, read_instruction
 from textevolve.node_eval.lanes import Job, evaluating
+from textevolve.node_eval.open_nodes import Feedback, OpenNode
+from textevolve.node_eval.run_records import DEFAULT_RUN, Records, Run, entered
 from textevolve.node_eval.scopes import NodeScope
 from textevolve.node_eval.snapshots import SnapshotLimits, take_snapshot
 
@@ -43,49 +44,6 @@ if TYPE_CHECKING:
 Graph = TypeVar("Graph")
 log = logging.getLogger("textevolve.node_eval")
 _superstep: ContextVar[object | None] = ContextVar("superstep", default=None)
-
-
-@dataclass(slots=True, eq=False)
-class OpenNode:
-    """A node that has begun. `item` is there once it has ended."""
-
-    name: str
-    instruction: Instruction | None
-    input_state: Any
-    step: Hashable | None
-    path: tuple[str, ...]
-    timestamp: float
-    ignored: bool
-    began: float
-    item: HistoryItem | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Feedback:
-    """What the evaluators said of a node. `results`: by the evaluator's name, those that are there
-    by now. `error`: how the node itself failed."""
-
-    node: str
-    results: Mapping[str, EvaluationResult | Failure]
-    error: str | None = None
-
-    @property
-    def passed(self) -> bool | None:
-        """Whether every score passed; None where there is no score."""
-        scored = [one.passed for one in self.results.values() if isinstance(one, EvaluationResult)]
-        return all(scored) if scored else None
-
-    @property
-    def text(self) -> str:
-        """A line for each evaluator that the node did not pass, to be shown to whoever tries again;
-        empty where there is none."""
-        lines = [f"{self.node}: {self.error}"] if self.error else []
-        lines += [
-            f"{name}: {one.feedback or 'not passed'}"
-            for name, one in self.results.items()
-            if isinstance(one, EvaluationResult) and not one.passed
-        ]
-        return "\n".join(lines)
 
 
 class Monitor:
@@ -118,11 +76,11 @@ class Monitor:
             raise InputError(f"the timeout must be seconds above 0, not {timeout!r}")
         if limits is not None and not isinstance(limits, SnapshotLimits):  # pyright: ignore[reportUnnecessaryIsInstance]
             raise InputError("limits must be SnapshotLimits(...)")
-        self.history = History()
         self.limits = limits = limits or SnapshotLimits()
-        self._steps: dict[Hashable, int] = {}
-        self._last: dict[str, Job] = {}
-        self._order = 0
+        self._records = Records()
+        self._key = object()
+        self.find_outer: Callable[[], OpenNode | None] = lambda: None
+        """The node of a graph whose code runs here; set by what watches graphs."""
         self._evaluators: tuple[NodeEvaluator, ...] = ()
         self._plans: dict[Instruction | None, tuple[tuple[NodeEvaluator, ...], ...]] = {}
         self.faults = 0
@@ -153,9 +111,11 @@ class Monitor:
         self._background.set_shortest(self._evaluators)
         self._plans = {}
 
-    def attach(self, graph: Graph, instructions: Mapping[str, Instruction | str]) -> Graph:
+    def attach(
+        self, graph: Graph, instructions: Mapping[str, Instruction | str] | None = None
+    ) -> Graph:
         """A copy of a compiled LangGraph graph of which every run is watched; the graph itself
-        stays as it is. `instructions`: the type of each node, by its name.
+        stays as it is. `instructions`: the types of nodes, by their names.
 
         Raises:
             InputError: the graph cannot be watched, or has no such node.
@@ -164,7 +124,9 @@ class Monitor:
 
         return attach(self, cast(Any, graph), instructions)
 
-    def langgraph(self, instructions: Mapping[str, Instruction | str]) -> LangGraphHandler:
+    def langgraph(
+        self, instructions: Mapping[str, Instruction | str] | None = None
+    ) -> LangGraphHandler:
         """What watches a LangGraph run when it is given to it: `config={"callbacks": [handler]}`.
 
         Raises:
@@ -200,6 +162,47 @@ class Monitor:
         finally:
             _superstep.reset(token)
 
+    @property
+    def history(self) -> History:
+        """Every node of every run; `history.runs` has each run alone, by its id."""
+        return self._records.history
+
+    @contextmanager
+    def run(self, id: str | None = None, *, thread_id: str | None = None) -> Generator[str]:
+        """Nodes that begin inside, in this task or thread and in those started from it with its
+        context, are of the run of this id, or of a new one; graphs that are run inside, too. The
+        id is what `as` gives. A run that was left can be gone on with.
+
+        Raises:
+            InputError: the id is no text, or empty.
+        """
+        if id is not None and not (isinstance(id, str) and id):  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise InputError(f"the id of a run must be a text that is not empty, not {id!r}")
+        run = Run(uuid4().hex if id is None else id, thread_id)
+        token = entered.set({**entered.get(), self._key: run})
+        try:
+            yield run.id
+        finally:
+            entered.reset(token)
+
+    @property
+    def current_run(self) -> str | None:
+        """The id of the run that this code runs in: that of `run()`, or of the graph of which it
+        is a node; None outside of both."""
+        run = self._find_run()
+        return run.id if run else None
+
+    def _find_run(self) -> Run | None:
+        if run := entered.get().get(self._key):
+            return run
+        outer = self.find_outer()
+        return outer.run if outer else None
+
+    def find_thread(self, thread_id: str) -> Run | None:
+        """The last run of a conversation that has a node here."""
+        with self._background.lock:
+            return self._records.find_thread(thread_id)
+
     def begin(
         self,
         name: str,
@@ -208,16 +211,23 @@ class Monitor:
         *,
         step: Hashable | None = None,
         path: tuple[str, ...] = (),
+        run: Run | None = None,
         timestamp: float | None = None,
     ) -> OpenNode:
-        """A node begins. Nodes whose `step` is equal, and not None, stand in one superstep. Raises
-        nothing, as `end`, `fail` and `interrupt`."""
+        """A node begins. Nodes of one run whose `step` is equal, and not None, stand in one
+        superstep. `run` counts where none was entered by `run()`. Raises nothing, as `end`, `fail`
+        and `interrupt`."""
+        if run is None:
+            run = self._find_run() or DEFAULT_RUN
+        elif outer := entered.get().get(self._key):
+            run = Run(outer.id, outer.thread_id or run.thread_id)
         return OpenNode(
             name,
             instruction,
             take_snapshot(input_state, self.limits),
             _superstep.get() if step is None else step,
             path,
+            run,
             time() if timestamp is None else timestamp,
             evaluating.get(),
             perf_counter(),
@@ -262,6 +272,8 @@ class Monitor:
             output,
             node=node.name,
             path=node.path,
+            run_id=node.run.id,
+            thread_id=node.run.thread_id,
             seconds=seconds,
             tokens=tokens,
             error=error,
@@ -271,7 +283,7 @@ class Monitor:
             return item
         try:
             with self._background.lock:
-                job = self._place(item, node.step)
+                job = node.job = self._records.place(item, node.run, node.step)
             quick, slow = self._plans.get(node.instruction) or self._plan(node.instruction)
             if (why := skip_broken(item)) is not None:
                 item.evaluation_results = {one.name: why for one in (*quick, *slow)}
@@ -282,21 +294,11 @@ class Monitor:
             log.warning("node '%s' is not judged: %s", node.name, describe_error(fault))
         return item
 
-    def _place(self, item: HistoryItem, step: Hashable | None) -> Job:
-        """With the lock held: into its superstep, which is there from its first node's end on."""
-        self._order += 1
-        item.order = self._order
-        entries = self.history.entries
-        own = None if step is None else self._steps.get(step)
-        if own is None:
-            own = len(entries)
-            entries.append([item])
-            if step is not None:
-                self._steps[step] = own
-        else:
-            entries[own].append(item)
-        job = self._last[item.node] = Job(item, entries, own, len(entries))
-        return job
+    def record(self, item: HistoryItem, run: Run = DEFAULT_RUN, step: Hashable = None) -> None:
+        """Keep a node that ran elsewhere; nobody judges it."""
+        item.run_id, item.thread_id = run.id, run.thread_id
+        with self._background.lock:
+            self._records.place(item, run, step)
 
     def _plan(self, instruction: Instruction | None) -> tuple[tuple[NodeEvaluator, ...], ...]:
         """The quick and the slow ones that judge nodes of this type."""
@@ -327,25 +329,35 @@ class Monitor:
         """How many nodes still wait for the outcome of an evaluator."""
         return len(self._background.unfinished)
 
-    def last_feedback(self, node: str, timeout: float | None = None) -> Feedback | None:
+    def last_feedback(
+        self, node: str, timeout: float | None = None, *, run: str | None = None
+    ) -> Feedback | None:
         """What evaluators said of the node of this name that ended last; None where none has.
 
-        Those that are not in the background are waited for, up to the seconds given. In async code,
-        or where those in the background count as well, `drain` before.
+        Of the nodes of one run: that of the id given, else that in which this is asked (see
+        `current_run`), else of all. Evaluators that are not in the background are waited for, up to
+        the seconds given. In async code, or where those in the background count as well, `drain`
+        before.
         """
-        job = self._last.get(node)
-        if job is None:
-            return None
-        self._background.wait(lambda: not job.is_awaited, timeout)
-        return Feedback(node, job.item.evaluation_results, job.item.error)
-
-    def take_history(self) -> History:
-        """The history so far, for keeping; a new one begins, as for the next episode. Evaluations
-        that are unfinished still arrive in the one that is returned."""
+        within = self.current_run if run is None else run
         with self._background.lock:
-            taken, self.history = self.history, History()
-            self._steps, self._last = {}, {}
-        return taken
+            job = self._records.find_last(node, within)
+        return None if job is None else self._feedback(job, timeout)
+
+    def feedback(self, node: OpenNode, timeout: float | None = None) -> Feedback | None:
+        """As `last_feedback`, of this very node; None where it has not ended."""
+        return None if node.job is None else self._feedback(node.job, timeout)
+
+    def _feedback(self, job: Job, timeout: float | None) -> Feedback:
+        self._background.wait(lambda: not job.is_awaited, timeout)
+        item = job.item
+        return Feedback(item.node, item.evaluation_results, item.error, item.run_id)
+
+    def take_history(self, run: str | None = None) -> History:
+        """The history so far, of one run or of all, for keeping; it is gone here, and a new one
+        begins. Evaluations that are unfinished still arrive in the one that is returned."""
+        with self._background.lock:
+            return self._records.take(run)
 
     async def drain(self, timeout: float | None = None) -> bool:
         """Wait until every evaluation has its outcome; False where the seconds ended before."""

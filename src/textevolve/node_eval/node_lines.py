@@ -12,7 +12,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_valida
 
 from textevolve.errors import InputError
 from textevolve.evaluation import EvaluationResult, Failure
-from textevolve.node_eval.history import HistoryItem
+from textevolve.node_eval.history import HistoryItem, read_time
 from textevolve.node_eval.instructions import Instruction
 from textevolve.node_eval.snapshots import (
     CutText,
@@ -57,6 +57,8 @@ class NodeLine(BaseModel):
     model_config = ConfigDict(extra="ignore")
 
     episode: str = "1"
+    run_id: str = ""
+    thread_id: str | None = None
     step: Annotated[int, Field(ge=0)] | None = None
     order: Annotated[int, Field(ge=0)] = 0
     node: str = ""
@@ -69,10 +71,19 @@ class NodeLine(BaseModel):
     output: Any = None
     error: str | None = None
     interrupted: bool = False
+    attributes: dict[str, Any] = {}
     cut: tuple[tuple[tuple[str | int, ...], int | None], ...] = ()
     results: dict[str, ResultLine | FailureLine] = {}
 
-    @field_validator("episode", mode="before")
+    @field_validator("timestamp", mode="before")
+    @classmethod
+    def _time(cls, given: object) -> object:
+        try:
+            return read_time(given)
+        except InputError:  # it is said below what else is wrong with it
+            return given
+
+    @field_validator("episode", "run_id", "thread_id", mode="before")
     @classmethod
     def _number(cls, given: object) -> object:
         return str(given) if isinstance(given, int) else given
@@ -117,7 +128,10 @@ def as_item(line: NodeLine) -> HistoryItem:
         tokens=line.tokens,
         error=line.error,
         interrupted=line.interrupted,
+        run_id=line.run_id,
+        thread_id=line.thread_id,
         order=line.order,
+        attributes=take_snapshot(line.attributes, WHOLE),
     )
 
 
@@ -169,6 +183,7 @@ def describe_node(episode: str, step: int, item: HistoryItem) -> dict[str, Any]:
         cuts = []
     return {
         "episode": episode,
+        **describe_run(item),
         "step": step,
         "order": item.order,
         "node": item.node,
@@ -180,9 +195,15 @@ def describe_node(episode: str, step: int, item: HistoryItem) -> dict[str, Any]:
         **states,
         "error": item.error,
         "interrupted": item.interrupted,
+        **({"attributes": item.attributes} if item.attributes else {}),
         **({"cut": cuts} if cuts else {}),
         "results": {name: describe_result(r) for name, r in item.evaluation_results.items()},
     }
+
+
+def describe_run(item: HistoryItem) -> dict[str, Any]:
+    """Nothing where nobody said which run it is: then the episode is the run."""
+    return {"run_id": item.run_id, "thread_id": item.thread_id} if item.run_id else {}
 
 
 def describe_result(result: EvaluationResult | Failure) -> dict[str, Any]:

@@ -27,8 +27,10 @@ from textevolve.node_eval.evaluators import (
     read_targets,
     skip_broken,
 )
-from textevolve.node_eval.history import History, HistoryItem, seen_from
+from textevolve.node_eval.history import History, HistoryItem
+from textevolve.node_eval.lanes import Job
 from textevolve.node_eval.node_lines import WHOLE
+from textevolve.node_eval.run_records import RunRecord
 
 IN_FLIGHT = 256
 
@@ -66,45 +68,40 @@ async def evaluate_episode(
         FatalModelError: no call to a model can succeed. StoreError: answers cannot be kept.
     """
     targets = [(evaluator, read_targets(evaluator)) for evaluator in evaluators]
-    entries = episode.history.entries
     if any(item.order == 0 for item in episode.history.items):  # a history made by hand
         for order, item in enumerate(episode.history.items, 1):
             item.order = order
-    counts = _count_steps(episode)
+    jobs = _replay(episode)
     bound: AbstractAsyncContextManager[Any] = gate or nullcontext()
 
-    async def judge(item: HistoryItem, own: int, evaluator: NodeEvaluator) -> Outcome:
+    async def judge(item: HistoryItem, evaluator: NodeEvaluator) -> Outcome:
         outcome: Outcome | None = skip_broken(item)
         if outcome is None:
             async with bound:
-                seen = seen_from(entries, item, own, counts[item.order], copied=True)
-                outcome = await judge_node(seen, evaluator)
+                outcome = await judge_node(jobs[id(item)].see(copied=True), evaluator)
         listener(StepFinished(episode.id, JUDGED, NodeOutcome(item.node, evaluator.name, outcome)))
         return outcome
 
     pieces = [
-        (item, own, evaluator)
-        for own, step in enumerate(entries)
-        for item in step
+        (item, evaluator)
+        for item in episode.history.items
         for evaluator, wanted in targets
         if wanted is None or item.instruction in wanted
     ]
     outcomes = await gather_bounded([partial(judge, *piece) for piece in pieces], IN_FLIGHT)
     # Only now: an evaluator sees what was recorded, not what the others happen to have said.
-    for (item, _, evaluator), outcome in zip(pieces, outcomes, strict=True):
+    for (item, evaluator), outcome in zip(pieces, outcomes, strict=True):
         item.evaluation_results = {**item.evaluation_results, evaluator.name: outcome}
     return episode
 
 
-def _count_steps(episode: Episode) -> dict[int, int]:
-    """How many supersteps there were when the node of an order had ended: a graph within a node has
-    later ones."""
-    counts: dict[int, int] = {}
-    most = 0
+def _replay(episode: Episode) -> dict[int, Job]:
+    """By the node's `id()`, what there was when it had just ended, as while the agent ran."""
+    record, jobs = RunRecord(), dict[int, Job]()
     for step, item in sorted(episode.nodes, key=lambda one: one[1].order):
-        most = max(most, step + 1)
-        counts[item.order] = most
-    return counts
+        record.place(item, step)
+        jobs[id(item)] = Job(item, record.entries, len(record.entries))
+    return jobs
 
 
 async def judge_node(history: History, evaluator: NodeEvaluator) -> Outcome:

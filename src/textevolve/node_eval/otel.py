@@ -1,7 +1,8 @@
 """OpenTelemetry's spans as the nodes of an agent: which are nodes, of what type, in which order.
 
 Operations follow OpenTelemetry's conventions for generative AI, kinds of spans OpenInference.
-Nothing of OpenTelemetry is imported; `otlp.py` decodes, `span_states.py` reads the attributes.
+Nothing of OpenTelemetry is imported; `otlp.py` decodes, `span_traces.py` gathers, `span_states.py`
+reads the attributes.
 """
 
 from __future__ import annotations
@@ -14,9 +15,10 @@ from textevolve.node_eval.episodes import Episode, Instructions, Reading
 from textevolve.node_eval.history import History, HistoryItem
 from textevolve.node_eval.instructions import Instruction
 from textevolve.node_eval.node_lines import WHOLE
-from textevolve.node_eval.otlp import Span, parse_span, raw_spans, read_documents
+from textevolve.node_eval.otlp import Span
 from textevolve.node_eval.snapshots import take_snapshot
 from textevolve.node_eval.span_states import (
+    attributes_of,
     error_of,
     input_of,
     kind_of,
@@ -25,6 +27,7 @@ from textevolve.node_eval.span_states import (
     output_of,
     tokens_of,
 )
+from textevolve.node_eval.span_traces import read_traces
 
 OPERATIONS: Mapping[str, Instruction] = {
     "chat": Instruction.GENERATE,
@@ -60,35 +63,27 @@ KINDS: Mapping[str, Instruction] = {
 
 
 def read_spans(
-    lines: Iterable[tuple[str, str]], source: str, reading: Reading, instructions: Instructions
+    lines: Iterable[tuple[str, str]],
+    source: str,
+    reading: Reading,
+    instructions: Instructions,
+    logs: Sequence[str] = (),
 ) -> Iterator[Episode]:
-    """An episode for each trace, in the order in which they began.
-
-    Spans of a trace may be spread over a whole file, so all of it is read first.
+    """An episode for each trace, in the order in which they began. `logs`: further files, with the
+    logs that belong to the spans.
 
     Raises:
-        InputError: it holds no spans, or none that is a step of an agent.
+        InputError: they hold no spans, or none that is a step of an agent.
     """
-    traces: dict[str, dict[str, Span]] = {}
-    for where, document in read_documents(lines, source, reading):
-        for place, raw in raw_spans(where, document, reading):
-            try:
-                span = parse_span(place, raw)
-            except InputError as error:
-                reading.report(str(error))
-                continue
-            known = traces.setdefault(span.trace, {})
-            # An exporter that is not sure whether a batch arrived sends it again.
-            if known.setdefault(span.id, span) != span:
-                reading.report(f"{place}: another span has the id {span.id} too")
-    ordered = sorted(traces.items(), key=lambda one: min(s.start for s in one[1].values()))
-    for trace, spans in ordered:
+    whole = False
+    for trace, spans in read_traces(lines, source, logs, reading):
+        whole = True
         nodes = {id: span for id, span in spans.items() if _is_node(span, instructions)}
         reading.nodes += len(nodes)
         reading.others += len(spans) - len(nodes)
         if nodes:
             yield Episode(trace, History(_build(spans, nodes, instructions)))
-    if traces and not reading.nodes:
+    if whole and not reading.nodes:
         raise InputError(
             f"{source}: none of its {reading.others} spans is a step of an agent: none has"
             " gen_ai.operation.name or openinference.span.kind; name spans with --instruction"
@@ -177,4 +172,5 @@ def _as_item(span: Span, path: tuple[str, ...], instructions: Instructions) -> H
         seconds=(span.end - span.start) / 1e9,
         tokens=tokens_of(span.attributes),
         error=error_of(span.attributes, span.events, span.status),
+        attributes=take_snapshot(attributes_of(span.attributes), WHOLE),
     )

@@ -1,18 +1,22 @@
-"""OTLP's JSON: spans as an exporter or a collector writes them, decoded one by one.
+"""OTLP's JSON: spans and logs as an exporter or a collector writes them, decoded one by one.
 
-One document, or one on each line; names in the form of JSON or of the protocol's files. What a span
-means is the business of `otel.py`.
+One document, or one on each line; names in the form of JSON or of the protocol's files. Which log
+belongs to which span is the business of `span_traces.py`, what a span means that of `otel.py`.
 """
 
 from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any, cast
 
 from textevolve.errors import InputError
 from textevolve.node_eval.episodes import Reading
+
+SIGNALS = ("resourceSpans", "resourceLogs", "resourceMetrics")
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,16 +34,34 @@ class Span:
     status: str | None
 
 
-def holds_spans(data: object) -> bool:
-    return isinstance(data, dict) and ("resourceSpans" in data or "resource_spans" in data)
+@dataclass(frozen=True, slots=True)
+class Log:
+    """`trace` and `span` are empty where it was written in none; `time` is 0 where it has none.
+    `fields`: its attributes, and those of its body."""
+
+    trace: str
+    span: str
+    name: str
+    time: int
+    fields: Mapping[str, Any]
+
+
+def is_otlp(data: object) -> bool:
+    return any(_get(data, signal) is not None for signal in SIGNALS)
 
 
 def read_documents(
     lines: Iterable[tuple[str, str]], source: str, reading: Reading
 ) -> Iterator[tuple[str, object]]:
-    """Each line by itself where the first is one whole document; else the file is one."""
+    """Each line by itself where the first is one whole document; else the file is one.
+
+    Raises:
+        InputError: it is empty, or no JSON.
+    """
     rest = iter(lines)
-    where, first = next(rest)
+    where, first = next(rest, (source, ""))
+    if not first:
+        raise InputError(f"{source}: no spans and no logs: it is empty")
     try:
         yield where, json.loads(first)
     except (ValueError, RecursionError):
@@ -60,18 +82,36 @@ def read_documents(
             reading.report(f"{where}: nested too deeply")
 
 
-def raw_spans(where: str, document: object, reading: Reading) -> Iterator[tuple[str, object]]:
+def raw_records(
+    where: str, document: object, reading: Reading
+) -> Iterator[tuple[str, object, bool]]:
+    """Each span and each log of a document: its place, what it holds, whether it is a span."""
     documents = cast(list[object], document) if isinstance(document, list) else [document]
-    number = 0
+    spans = logs = 0
     for one in documents:
-        if not holds_spans(one):
+        if _get(one, "resourceSpans") is None and _get(one, "resourceLogs") is None:
             reading.report(f"{where}: no OTLP trace: it has no resourceSpans")
             continue
-        for resource in _items(one, "resourceSpans", "resource_spans"):
-            for scope in _items(resource, "scopeSpans", "scope_spans"):
-                for span in _items(scope, "spans"):
-                    number += 1
-                    yield f"{where}: span {number}", span
+        for span in _nested(one, "resourceSpans", "scopeSpans", "spans"):
+            spans += 1
+            yield f"{where}: span {spans}", span, True
+        for log in _nested(one, "resourceLogs", "scopeLogs", "logRecords"):
+            logs += 1
+            yield f"{where}: log {logs}", log, False
+
+
+def trace_of(raw: object) -> str:
+    """The trace of a span or of a log; empty where it names none."""
+    return _text(_get(raw, "traceId"))
+
+
+def start_of(where: str, raw: object) -> int:
+    """When a span began.
+
+    Raises:
+        InputError: it does not say.
+    """
+    return _nanoseconds(where, raw, "startTimeUnixNano")
 
 
 def parse_span(where: str, raw: object) -> Span:
@@ -79,22 +119,19 @@ def parse_span(where: str, raw: object) -> Span:
     Raises:
         InputError: it lacks an id or a time, or is no object.
     """
-    trace, id = (_get(raw, *names) for names in (("traceId", "trace_id"), ("spanId", "span_id")))
-    if not isinstance(trace, str) or not isinstance(id, str) or not trace or not id:
+    trace, id = trace_of(raw), _text(_get(raw, "spanId"))
+    if not trace or not id:
         raise InputError(f"{where}: has no traceId or no spanId")
-    start = _nanoseconds(where, raw, "startTimeUnixNano", "start_time_unix_nano")
-    end = _nanoseconds(where, raw, "endTimeUnixNano", "end_time_unix_nano")
+    start, end = start_of(where, raw), _nanoseconds(where, raw, "endTimeUnixNano")
     if end < start:
         raise InputError(f"{where}: ends before it starts")
     attributes = _attributes(raw)
-    events = [
-        (str(_get(event, "name") or ""), _attributes(event)) for event in _items(raw, "events")
-    ]
+    events = [(_text(_get(event, "name")), _attributes(event)) for event in _items(raw, "events")]
     return Span(
         trace=trace,
         id=id,
-        parent=str(_get(raw, "parentSpanId", "parent_span_id") or ""),
-        name=str(_get(raw, "name") or ""),
+        parent=_text(_get(raw, "parentSpanId")),
+        name=_text(_get(raw, "name")),
         start=start,
         end=end,
         attributes=attributes,
@@ -103,24 +140,49 @@ def parse_span(where: str, raw: object) -> Span:
     )
 
 
+def parse_log(where: str, raw: object) -> Log:
+    """
+    Raises:
+        InputError: it is no object.
+    """
+    if not isinstance(raw, dict):
+        raise InputError(f"{where}: is no log record")
+    record: object = cast(object, raw)
+    body = _value(_get(record, "body"), 0)
+    if isinstance(body, str) and body.lstrip().startswith("{"):
+        with suppress(ValueError, RecursionError):
+            body = json.loads(body)
+    if not isinstance(body, dict):
+        body = {} if body is None else {"content": body}
+    fields = {**_attributes(record), **cast(dict[str, Any], body)}
+    times = (_get(record, name) for name in ("timeUnixNano", "observedTimeUnixNano"))
+    return Log(
+        trace=trace_of(record),
+        span=_text(_get(record, "spanId")),
+        name=_text(_get(record, "eventName")) or _text(fields.get("event.name")),
+        time=next((int(time) for one in times if (time := _number(one, whole=True))), 0),
+        fields=fields,
+    )
+
+
 def _status(raw: object) -> str | None:
     """What is said of a span that failed; None where it did not."""
     status = _get(raw, "status")
     if _get(status, "code") not in (2, "2", "STATUS_CODE_ERROR"):
         return None
-    return str(_get(status, "message") or "")
+    return _text(_get(status, "message"))
 
 
-def _nanoseconds(where: str, raw: object, *names: str) -> int:
-    value = _get(raw, *names)
+def _nanoseconds(where: str, raw: object, name: str) -> int:
+    value = _get(raw, name)
     if isinstance(value, bool) or not isinstance(value, int | str):
-        raise InputError(f"{where}: has no {names[0]}")
+        raise InputError(f"{where}: has no {name}")
     try:
         number = int(value)
     except ValueError:
         number = -1
     if not 0 <= number < 2**64:
-        raise InputError(f"{where}: {names[0]} is no number of nanoseconds")
+        raise InputError(f"{where}: {name} is no number of nanoseconds")
     return number
 
 
@@ -135,7 +197,9 @@ def _value(raw: object, depth: int) -> Any:
         return None
     for name, value in cast(dict[str, Any], raw).items():
         match name:
-            case "stringValue" | "string_value" | "boolValue" | "bool_value" | "bytesValue":
+            case "stringValue" | "string_value" | "boolValue" | "bool_value":
+                return value
+            case "bytesValue" | "bytes_value":
                 return value
             case "intValue" | "int_value" | "doubleValue" | "double_value":
                 return _number(value, whole=name.startswith("int"))
@@ -156,13 +220,31 @@ def _number(value: object, *, whole: bool) -> int | float | None:
         return None
 
 
-def _get(raw: object, *names: str) -> object:
+def _text(value: object) -> str:
+    return value if isinstance(value, str) else ""
+
+
+def _nested(raw: object, name: str, *below: str) -> Iterator[object]:
+    for one in _items(raw, name):
+        if below:
+            yield from _nested(one, *below)
+        else:
+            yield one
+
+
+def _get(raw: object, name: str) -> object:
+    """A field by its name in JSON, or by that in the protocol's files."""
     if not isinstance(raw, dict):
         return None
     found = cast(dict[str, object], raw)
-    return next((found[name] for name in names if name in found), None)
+    return found[name] if name in found else found.get(_snake(name))
 
 
-def _items(raw: object, *names: str) -> list[object]:
-    value = _get(raw, *names)
+@lru_cache
+def _snake(name: str) -> str:
+    return "".join(f"_{letter.lower()}" if letter.isupper() else letter for letter in name)
+
+
+def _items(raw: object, name: str) -> list[object]:
+    value = _get(raw, name)
     return cast(list[object], value) if isinstance(value, list) else []

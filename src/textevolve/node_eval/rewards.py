@@ -13,7 +13,7 @@ from textevolve.errors import InputError
 from textevolve.evaluation import EvaluationResult, Failure
 from textevolve.node_eval.episodes import Episode
 from textevolve.node_eval.history import HistoryItem
-from textevolve.node_eval.node_lines import encode_line
+from textevolve.node_eval.node_lines import describe_run, encode_line
 
 
 def collect_names(episodes: Iterable[Episode]) -> tuple[str, ...]:
@@ -71,6 +71,7 @@ def describe_reward(
     """A node as its line of rewards has it."""
     line: dict[str, Any] = {
         "episode": episode,
+        **describe_run(item),
         "step": step,
         "node": item.node,
         "path": list(item.path),

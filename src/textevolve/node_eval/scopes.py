@@ -19,7 +19,8 @@ from textevolve.node_eval.instructions import Instruction
 from textevolve.node_eval.snapshots import PYDANTIC, Description, take_snapshot
 
 if TYPE_CHECKING:
-    from textevolve.node_eval.monitor import Monitor, OpenNode
+    from textevolve.node_eval.monitor import Monitor
+    from textevolve.node_eval.open_nodes import OpenNode
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -67,15 +68,7 @@ class NodeScope:
             state = read_input(args, kwargs)
             return self._monitor.begin(name, self._instruction, state, step=self._step)
 
-        called = function if inspect.isroutine(function) else function.__call__
-        for is_kind, wrap in (
-            (inspect.isasyncgenfunction, _wrap_async_generator),
-            (inspect.isgeneratorfunction, _wrap_generator),
-            (inspect.iscoroutinefunction, _wrap_async),
-        ):
-            if is_kind(function) or is_kind(called):
-                return cast(F, wrap(self._monitor, begin, function))
-        return cast(F, _wrap_plain(self._monitor, begin, function))
+        return watch(self._monitor, begin, function)
 
     def __enter__(self) -> LiveNode:
         name = self._name
@@ -101,6 +94,19 @@ class NodeScope:
 
 
 Begin = Callable[[tuple[Any, ...], dict[str, Any]], "OpenNode"]
+
+
+def watch(monitor: Monitor, begin: Begin, function: F) -> F:
+    """A function of any kind as a node of which `begin` tells the monitor."""
+    called = function if inspect.isroutine(function) else function.__call__
+    for is_kind, wrap in (
+        (inspect.isasyncgenfunction, _wrap_async_generator),
+        (inspect.isgeneratorfunction, _wrap_generator),
+        (inspect.iscoroutinefunction, _wrap_async),
+    ):
+        if is_kind(function) or is_kind(called):
+            return cast(F, wrap(monitor, begin, function))
+    return cast(F, _wrap_plain(monitor, begin, function))
 
 
 def _tell(

@@ -1,18 +1,25 @@
 """What a span's attributes and events say of a node: its name, what went in and came out, tokens.
 
-The names are those of OpenTelemetry's conventions for generative AI, new and old, of OpenInference
-and of OpenLLMetry; the first that is there is taken.
+The names are those of OpenTelemetry's conventions for generative AI, new and old, of OpenInference,
+of OpenLLMetry and of Pydantic AI; the first that is there is taken. What none of them calls an
+input or an output is none: it is an attribute. How a message is read is in `span_messages.py`.
 """
 
 from __future__ import annotations
 
-import json
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, TypeAlias, cast
 
-from textevolve.node_eval.node_lines import WHOLE
-from textevolve.node_eval.snapshots import mask_json, take_snapshot
+from textevolve.node_eval.span_messages import (
+    Message,
+    flatten,
+    join_texts,
+    parse_json,
+    read_message,
+    read_messages,
+    read_numbered,
+)
 
 Attributes: TypeAlias = Mapping[str, Any]
 Events: TypeAlias = Sequence[tuple[str, Attributes]]
@@ -24,6 +31,8 @@ INPUTS = (
     "gen_ai.memory.query.text",
     "input.value",
     "traceloop.entity.input",
+    "tool_arguments",
+    "reranker.query",
 )
 OUTPUTS = (
     "gen_ai.tool.call.result",
@@ -31,7 +40,10 @@ OUTPUTS = (
     "gen_ai.memory.records",
     "output.value",
     "traceloop.entity.output",
+    "tool_response",
+    "final_result",
 )
+DOCUMENTS = ("retrieval.documents.", "reranker.output_documents.")
 NAMES = ("gen_ai.tool.name", "gen_ai.agent.name", "gen_ai.workflow.name", "tool.name", "agent.name")
 
 CONVENTIONS = (
@@ -45,12 +57,16 @@ CONVENTIONS = (
     "error.",
     "embedding.",
     "retrieval.",
+    "reranker.",
     "traceloop.",
     "server.",
     "session.",
     "user.",
+    "logfire.",
+    "pydantic_ai.",
+    "model_request_parameters",
 )
-"""Whatever begins otherwise is the user's own attribute, and stands in the output state."""
+"""Whatever begins otherwise, and is no input or output, is kept as an attribute of the node."""
 
 INPUT_EVENTS = {
     "gen_ai.system.message": "system",
@@ -58,6 +74,7 @@ INPUT_EVENTS = {
     "gen_ai.assistant.message": "assistant",
     "gen_ai.tool.message": "tool",
 }
+EXCEPTIONS = ("exception", "gen_ai.client.operation.exception")
 
 
 def operation_of(attributes: Attributes) -> str:
@@ -81,39 +98,35 @@ def name_of(attributes: Attributes, span: str) -> str:
 
 def input_of(attributes: Attributes, events: Events) -> State:
     """`text`, with `messages` where there were any; or the object that a tool was given."""
-    system = _parse(attributes.get("gen_ai.system_instructions"))
-    for found in (
-        _messages(attributes.get("gen_ai.input.messages"), "user"),
-        _event_messages(events, "gen_ai.input.messages", "user"),
-        _told(events),
-        _event_messages(events, "gen_ai.prompt", "user"),
-        _numbered(attributes, "gen_ai.prompt.", "", "user"),
-        _messages(attributes.get("gen_ai.prompt"), "user"),
-        _numbered(attributes, "llm.input_messages.", "message.", "user"),
-    ):
-        if found:
-            first = [{"role": "system", "content": _flatten(system)}] if system else []
-            return _conversation([*first, *found])
-    return _first(attributes, INPUTS)
+    found = _pick(_heard(attributes, events))
+    if not any(message.content for message in found):
+        state = _first(attributes, INPUTS)
+        if state is not None or not found:
+            return state
+    system = flatten(parse_json(_instructions(attributes, events)))
+    return _conversation([Message("system", system), *found] if system else found)
 
 
 def output_of(attributes: Attributes, events: Events) -> State:
-    """As `input_of`, with the attributes that are the user's own beside."""
-    own = {k: v for k, v in attributes.items() if not k.startswith(CONVENTIONS)}
-    for found in (
-        _messages(attributes.get("gen_ai.output.messages"), "assistant"),
-        _event_messages(events, "gen_ai.output.messages", "assistant"),
-        _choices(events),
-        _event_messages(events, "gen_ai.completion", "assistant"),
-        _numbered(attributes, "gen_ai.completion.", "", "assistant"),
-        _messages(attributes.get("gen_ai.completion"), "assistant"),
-        _numbered(attributes, "llm.output_messages.", "message.", "assistant"),
-    ):
-        if found:
-            text = "\n".join(message["content"] for message in found)
-            return {**own, "text": text, "messages": found}
-    state = _first(attributes, OUTPUTS)
-    return {**own, **state} if state is not None else own or None
+    """As `input_of`; or what a tool, a retriever or an agent gave."""
+    found = _pick(_said(attributes, events))
+    if not any(message.content for message in found):
+        state = _first(attributes, OUTPUTS)
+        state = _documents(attributes) if state is None else state
+        if state is not None or not found:
+            return state
+    return {"text": join_texts(found), "messages": _as_dicts(found)}
+
+
+def attributes_of(attributes: Attributes) -> dict[str, Any]:
+    """What is neither a state nor an instrumentation's account of the call, such as a measurement
+    of the user's own."""
+    known = {*INPUTS, *OUTPUTS}
+    return {
+        key: value
+        for key, value in attributes.items()
+        if key not in known and not key.startswith(CONVENTIONS)
+    }
 
 
 def tokens_of(attributes: Attributes) -> int | None:
@@ -124,6 +137,7 @@ def tokens_of(attributes: Attributes) -> int | None:
     for parts in (
         ("gen_ai.usage.input_tokens", "gen_ai.usage.output_tokens"),
         ("gen_ai.usage.prompt_tokens", "gen_ai.usage.completion_tokens"),
+        ("gen_ai.aggregated_usage.input_tokens", "gen_ai.aggregated_usage.output_tokens"),
         ("llm.token_count.prompt", "llm.token_count.completion"),
     ):
         known = [n for key in parts if (n := _count(attributes.get(key))) is not None]
@@ -140,12 +154,69 @@ def error_of(attributes: Attributes, events: Events, status: str | None) -> str 
     said = [
         ": ".join(part for part in (_text(a.get(f"exception.{k}")) for k in KEYS) if part)
         for name, a in events
-        if name == "exception"
+        if name in EXCEPTIONS
     ]
     return status or next(filter(None, said), "") or kind or "failed, without saying why"
 
 
 KEYS = ("type", "message")
+
+
+def _heard(attributes: Attributes, events: Events) -> Iterator[list[Message]]:
+    """What a model or an agent was told, by each of the conventions."""
+    yield read_messages(attributes.get("gen_ai.input.messages"), "user")
+    yield _event_messages(events, "gen_ai.input.messages", "user")
+    yield [
+        Message(INPUT_EVENTS[name], read_message(_body(a), "").content)
+        for name, a in events
+        if name in INPUT_EVENTS
+    ]
+    yield _event_messages(events, "gen_ai.prompt", "user")
+    yield read_messages(read_numbered(attributes, "gen_ai.prompt."), "user")
+    yield read_messages(attributes.get("gen_ai.prompt"), "user")
+    yield read_messages(read_numbered(attributes, "llm.input_messages."), "user")
+    yield read_messages(read_numbered(attributes, "llm.prompts."), "user")
+    yield _before_the_run(attributes)
+
+
+def _said(attributes: Attributes, events: Events) -> Iterator[list[Message]]:
+    yield read_messages(attributes.get("gen_ai.output.messages"), "assistant")
+    yield _event_messages(events, "gen_ai.output.messages", "assistant")
+    yield [read_message(_body(a), "assistant") for name, a in events if name == "gen_ai.choice"]
+    yield _event_messages(events, "gen_ai.completion", "assistant")
+    yield read_messages(read_numbered(attributes, "gen_ai.completion."), "assistant")
+    yield read_messages(attributes.get("gen_ai.completion"), "assistant")
+    yield read_messages(read_numbered(attributes, "llm.output_messages."), "assistant")
+    yield read_messages(read_numbered(attributes, "llm.choices."), "assistant")
+
+
+def _pick(candidates: Iterable[list[Message]]) -> list[Message]:
+    """The first of which anything can be read; else the first that says that nothing was said."""
+    empty: list[Message] = []
+    for found in candidates:
+        if any(message.content for message in found):
+            return found
+        if not empty and any(message.content is not None for message in found):
+            empty = found
+    return empty
+
+
+def _before_the_run(attributes: Attributes) -> list[Message]:
+    """Of all messages of a run of Pydantic AI's, those before the agent's own first one."""
+    found = read_messages(attributes.get("pydantic_ai.all_messages"), "user")
+    first = _count(attributes.get("pydantic_ai.new_message_index")) or 0
+    own = (n for n, one in enumerate(found) if n >= first and one.role == "assistant")
+    return found[: next(own, len(found))]
+
+
+def _instructions(attributes: Attributes, events: Events) -> object:
+    key = "gen_ai.system_instructions"
+    return next((a[key] for a in (attributes, *(e for _, e in events)) if a.get(key)), None)
+
+
+def _documents(attributes: Attributes) -> State:
+    found = (read_numbered(attributes, prefix) for prefix in DOCUMENTS)
+    return next((_as_state(documents) for documents in found if documents), None)
 
 
 def _first(attributes: Attributes, keys: Sequence[str]) -> State:
@@ -157,123 +228,37 @@ def _first(attributes: Attributes, keys: Sequence[str]) -> State:
 
 def _as_state(value: object) -> dict[str, Any]:
     """An object as it is; anything else under `text`, and what it was as `value`."""
-    parsed = _parse(value)
+    parsed = parse_json(value)
     if isinstance(parsed, dict):
         return cast(dict[str, Any], parsed)
     if isinstance(parsed, str):
         return {"text": parsed}
-    return {"text": _flatten(parsed), "value": parsed}
+    return {"text": flatten(parsed), "value": parsed}
 
 
-def _parse(value: object) -> object:
-    """JSON out of a text that is some; else the value itself."""
-    if not isinstance(value, str) or value.strip()[:1] not in ("{", "["):
-        return value
-    try:
-        return json.loads(value)
-    except (ValueError, RecursionError):
-        return value
-
-
-def _conversation(messages: list[dict[str, str]]) -> dict[str, Any]:
+def _conversation(messages: list[Message]) -> dict[str, Any]:
     if len(messages) == 1:
-        text = messages[0]["content"]
+        text = messages[0].content or ""
     else:
-        text = "\n\n".join(f"{one['role']}: {one['content']}" for one in messages)
-    return {"text": text, "messages": messages}
+        text = "\n\n".join(f"{one.role}: {one.content or ''}" for one in messages)
+    return {"text": text, "messages": _as_dicts(messages)}
 
 
-def _messages(value: object, role: str) -> list[dict[str, str]]:
-    """Messages out of JSON or a list; a mere text is one message of `role`."""
-    parsed = _parse(value)
-    if isinstance(parsed, dict):
-        return [_message(cast(object, parsed), role)]
-    if isinstance(parsed, str) and parsed:
-        return [{"role": role, "content": parsed}]
-    if not isinstance(parsed, list):
-        return []
-    return [_message(one, role) for one in cast(list[object], parsed)]
+def _as_dicts(messages: Iterable[Message]) -> list[dict[str, str]]:
+    return [{"role": one.role, "content": one.content or ""} for one in messages]
 
 
-def _message(raw: object, role: str) -> dict[str, str]:
-    if not isinstance(raw, dict):
-        return {"role": role, "content": _flatten(raw)}
-    fields = cast(dict[str, Any], raw)
-    fields = cast(dict[str, Any], fields["message"]) if _is_wrapped(fields) else fields
-    parts = [fields[key] for key in ("parts", "content", "tool_calls") if fields.get(key)]
-    said = "\n".join(text for part in parts if (text := _flatten(part)))
-    return {"role": _text(fields.get("role")) or role, "content": said}
-
-
-def _is_wrapped(fields: Mapping[str, Any]) -> bool:
-    return isinstance(fields.get("message"), dict) and "content" not in fields
-
-
-def _flatten(value: object, depth: int = 0) -> str:
-    """The text of a content: of a part, of parts, or whatever else was recorded."""
-    if value is None:
-        return ""
-    if isinstance(value, str):
-        return value
-    if isinstance(value, list) and depth < 10:
-        pieces = (_flatten(part, depth + 1) for part in cast(list[object], value))
-        return "\n".join(piece for piece in pieces if piece)
-    if isinstance(value, dict):
-        part = cast(dict[str, Any], value)
-        for key in ("content", "text"):
-            if isinstance(part.get(key), str):
-                return part[key]
-        call = cast(object, part.get("function", part))
-        if isinstance(call, dict) and "name" in call and "arguments" in call:
-            named = cast(dict[str, Any], call)
-            return f"{named['name']}({_json(named['arguments'])})"
-        for key in ("response", "result"):
-            if key in part:
-                return _json(part[key])
-    return _json(cast(object, value))
-
-
-def _json(value: object) -> str:
-    """As a text, in which no secret stands that would be masked outside of it."""
-    if isinstance(value, str):
-        return mask_json(value, WHOLE)
-    return json.dumps(take_snapshot(value, WHOLE), ensure_ascii=False)
-
-
-def _numbered(attributes: Attributes, prefix: str, inner: str, role: str) -> list[dict[str, str]]:
-    """Messages that are flattened into keys such as `gen_ai.prompt.0.content`."""
-    found: dict[int, dict[str, str]] = {}
-    for key, value in attributes.items():
-        if not key.startswith(prefix):
-            continue
-        number, _, rest = key.removeprefix(prefix).partition(".")
-        if not number.isdecimal() or rest not in (f"{inner}role", f"{inner}content"):
-            continue
-        message = found.setdefault(int(number), {"role": role, "content": ""})
-        message[rest.removeprefix(inner)] = _flatten(value)
-    return [found[number] for number in sorted(found)]
-
-
-def _event_messages(events: Events, key: str, role: str) -> list[dict[str, str]]:
-    return [m for _, attributes in events for m in _messages(attributes.get(key), role)]
-
-
-def _told(events: Events) -> list[dict[str, str]]:
-    """Messages of the kind that was one event each."""
-    return [
-        {**_message(_body(attributes), INPUT_EVENTS[name]), "role": INPUT_EVENTS[name]}
-        for name, attributes in events
-        if name in INPUT_EVENTS
-    ]
-
-
-def _choices(events: Events) -> list[dict[str, str]]:
-    return [_message(_body(a), "assistant") for name, a in events if name == "gen_ai.choice"]
+def _event_messages(events: Events, key: str, role: str) -> list[Message]:
+    return [m for _, attributes in events for m in read_messages(attributes.get(key), role)]
 
 
 def _body(attributes: Attributes) -> dict[str, Any]:
-    parse: Callable[[object], object] = _parse
-    return {key.removeprefix("gen_ai.event."): parse(v) for key, v in attributes.items()}
+    """The fields of a message that is an event of its own, as Python's older events name them too.
+
+    What was said stays as it is: it may be JSON itself.
+    """
+    named = {key.removeprefix("gen_ai.event."): value for key, value in attributes.items()}
+    return {key: v if key == "content" else parse_json(v) for key, v in named.items()}
 
 
 def _text(value: object) -> str:

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import IO, Any
 
 from textevolve.errors import InputError
-from textevolve.node_eval.episodes import Episode, Instructions, Reading
+from textevolve.node_eval.episodes import Episode, Instructions, Reading, split_history
 from textevolve.node_eval.history import History, HistoryItem
 from textevolve.node_eval.node_lines import (
     NodeLine,
@@ -27,22 +27,27 @@ from textevolve.node_eval.node_lines import (
     parse_node,
 )
 from textevolve.node_eval.otel import read_spans
-from textevolve.node_eval.otlp import holds_spans
+from textevolve.node_eval.otlp import is_otlp
 from textevolve.rows import parse_row, read_lines
 
 FORMAT, VERSION = "textevolve-nodes", 1
 HEADER = {"format": FORMAT, "version": VERSION}
 
+OTLP = re.compile('"resource(Spans|Logs|Metrics|_spans|_logs|_metrics)"')
 NOT_UTF8 = re.compile("[\udc80-\udcff]")
 
 
 def read_episodes(
-    path: str | Path, reading: Reading | None = None, instructions: Instructions | None = None
+    path: str | Path,
+    reading: Reading | None = None,
+    instructions: Instructions | None = None,
+    logs: Sequence[str | Path] = (),
 ) -> Iterator[Episode]:
     """The runs in a trace, one by one: our own JSON lines, or OpenTelemetry spans as OTLP JSON.
 
     A line or span that cannot be used is reported to `reading`, and the rest is read. `-` is
-    standard input. `instructions` say what nodes of these names do, whatever the file says.
+    standard input. `instructions` say what nodes of these names do, whatever the file says. `logs`:
+    files of OTLP logs, where what was said stands apart from the spans.
 
     Raises:
         InputError: the file cannot be read, or nothing in it can be used.
@@ -54,7 +59,10 @@ def read_episodes(
         raise InputError(f"{source}: no nodes: it is empty")
     lines = itertools.chain([first], lines)
     if _looks_like_spans(first[1]):
-        episodes = read_spans(lines, source, found, instructions or {})
+        beside = [str(one) for one in logs]
+        episodes = read_spans(lines, source, found, instructions or {}, beside)
+    elif logs:
+        raise InputError(f"{source}: is no OTLP; logs belong to OpenTelemetry's spans alone")
     else:
         episodes = _read_own(lines, found, instructions or {})
     yield from episodes
@@ -68,8 +76,8 @@ def _looks_like_spans(line: str) -> bool:
     try:
         data: object = json.loads(line)
     except (ValueError, RecursionError):
-        return line.strip() in ("{", "[", "[{") or bool(re.search('"resource_?[sS]pans"', line))
-    return isinstance(data, list) or holds_spans(data)
+        return line.strip() in ("{", "[", "[{") or bool(OTLP.search(line))
+    return isinstance(data, list) or is_otlp(data)
 
 
 def _read_own(
@@ -133,9 +141,9 @@ def gather_episode(lines: Sequence[NodeLine], instructions: Instructions | None 
     return Episode(lines[0].episode, History([steps[place] for place in sorted(steps)]))
 
 
-def write_history(history: History, path: str | Path, episode: str = "1") -> int:
-    """Keep a history as JSON lines; gives the number of nodes. What stands there is replaced, once
-    all is written.
+def write_history(history: History, path: str | Path, episode: str = "") -> int:
+    """Keep a history as JSON lines, each run as an episode (see `split_history`); gives the number
+    of nodes. What stands there is replaced, once all is written.
 
     Raises:
         InputError: the file cannot be written.
@@ -144,7 +152,7 @@ def write_history(history: History, path: str | Path, episode: str = "1") -> int
     beside = target.with_name(f".{target.name[:100]}.{secrets.token_hex(4)}.part")
     try:
         with beside.open("xb") as file:
-            number = write_episodes([Episode(episode, history)], file)
+            number = write_episodes(split_history(history, episode), file)
             file.flush()
             os.fsync(file.fileno())
         beside.replace(target)

@@ -57,7 +57,7 @@ def estimate_memory_evaluation(
     Raises:
         InputError: the data or the judge cannot be used.
     """
-    survey, least, most = Survey(), _Sizes(), _Sizes()
+    survey, least, most = Survey(path), _Sizes(), _Sizes()
     for found in read_data(path, plan):
         survey.note(found)
         if isinstance(found, User):

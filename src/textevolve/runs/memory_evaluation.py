@@ -17,7 +17,7 @@ from typing import TypeAlias
 
 from textevolve.engine.pipeline import pipe
 from textevolve.errors import BudgetError, FatalModelError, InputError, ModelError
-from textevolve.evaluation import Case, Failure
+from textevolve.evaluation import Case, Failure, failure_of
 from textevolve.events import Listener, silence
 from textevolve.llm.journal import Entry, Journal
 from textevolve.llm.meter import Meter
@@ -34,6 +34,7 @@ from textevolve.memory_eval.recorded import RECORDED, Kept, read_recorded
 from textevolve.memory_eval.subjects import Piece, Timed, Unanswered, with_answer
 from textevolve.memory_eval.system import Capabilities, MemorySystem
 from textevolve.memory_eval.systems.finding import open_system
+from textevolve.rows import tell_mended
 from textevolve.runs.improving import Means, models_used, open_means
 from textevolve.runs.spec import MeasurementSpec, specify_measurement
 from textevolve.runs.work import take_in
@@ -80,6 +81,7 @@ class Survey:
     """What there is in a data set, as far as it has been read; points, questions, memories recorded
     as extracted, and updates with what a search returned are those of sessions that are scored."""
 
+    path: str
     users: int = 0
     sessions: int = 0
     points: int = 0
@@ -94,6 +96,8 @@ class Survey:
             self.malformed.append(found)
             return
         self.users += 1
+        if found.mended:
+            tell_mended(f"{self.path}:{found.line}: user {one_line(found.id)}")
         for session in found.sessions:
             self.sessions += 1
             if not session.is_generated_qa:
@@ -167,7 +171,7 @@ def begin_memory_evaluation(
     Raises:
         InputError: the data cannot be used.
     """
-    survey = Survey()
+    survey = Survey(path)
 
     def users() -> Iterator[Case]:
         for found in read_data(path, plan):
@@ -285,10 +289,8 @@ def _open_judge(plan: Plan, means: Means) -> Judge:
             if evaluator is not None:
                 return await choose(evaluator, subject)
             return await judge_subject(means.model, subject, seed=plan.seed)
-        except BudgetError as error:
-            return Judgement(subject, Failure("skipped", str(error)))
-        except InputError as error:  # a text that this judge cannot be given
-            return Judgement(subject, Failure("failed", str(error)))
+        except (BudgetError, InputError) as error:  # a limit; a text that it cannot be given
+            return Judgement(subject, failure_of(error))
 
     return judge
 
@@ -320,8 +322,7 @@ async def _answer(piece: Unanswered, model: Model, seed: int) -> str | Failure:
     except FatalModelError:
         raise
     except (ModelError, BudgetError) as error:
-        kind = "skipped" if isinstance(error, BudgetError) else "failed"
-        return Failure(kind, f"no answer to judge: {error}")
+        return replace(failure_of(error), reason=f"no answer to judge: {error}")
     return response.text
 
 

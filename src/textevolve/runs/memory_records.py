@@ -18,7 +18,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 
 from textevolve.errors import InputError
 from textevolve.evaluation import Failure, Usage
-from textevolve.memory_eval.figures import Figures, Tally, figures_of
+from textevolve.memory_eval.figures import Figures, figures_of
 from textevolve.memory_eval.figures import to_json as figures_to_json
 from textevolve.memory_eval.judgement import (
     LABELS,
@@ -30,6 +30,7 @@ from textevolve.memory_eval.judgement import (
     Verdict,
 )
 from textevolve.memory_eval.subjects import Timed
+from textevolve.memory_eval.tally import Tally
 from textevolve.rows import read_rows
 from textevolve.runs.memory_evaluation import NotMeasured, Plan, Survey
 from textevolve.store.runs import RunRecord
@@ -147,6 +148,8 @@ def to_line(judgement: Judgement) -> bytes:
         "type": subject.type,
         "source": subject.source,
         "importance": subject.importance,
+        "question_type": subject.question_type,
+        "difficulty": subject.difficulty,
         "by_rule": subject.by_rule is not None,
         "verdict": verdict,
         "failure": asdict(outcome) if isinstance(outcome, Failure) else None,
@@ -166,6 +169,8 @@ class _Record(BaseModel):
     type: str = ""
     source: str = ""
     importance: float = 0.0
+    question_type: str = ""
+    difficulty: str = ""
     texts: dict[str, str] = {}
     verdict: Verdict | None = None
     failure: Failure | None = None
@@ -218,6 +223,8 @@ def _to_judgement(where: str, row: object) -> Judgement:
         found.type,
         found.source,
         found.importance,
+        found.question_type,
+        found.difficulty,
     )
     return Judgement(subject, outcome)
 

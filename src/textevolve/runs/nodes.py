@@ -18,7 +18,7 @@ from textevolve.errors import BudgetError, InputError, MismatchError
 from textevolve.evaluation import Case, Evaluation, Evaluator, Failure, Usage
 from textevolve.evaluators import open_evaluator, parse_evaluator
 from textevolve.events import Listener, silence
-from textevolve.node_eval.episodes import Episode
+from textevolve.node_eval.episodes import Episode, split_history
 from textevolve.node_eval.evaluators import NodeEvaluator
 from textevolve.node_eval.history import History
 from textevolve.node_eval.instructions import Instruction
@@ -120,16 +120,16 @@ def _as_cases(episodes: Iterable[Episode]) -> Iterator[Case]:
 
 
 def keep_history(
-    store: Store, history: History, name: str = "", *, episode: str = "1", source: str = "Python"
+    store: Store, history: History, name: str = "", *, episode: str = "", source: str = "Python"
 ) -> RunRecord:
-    """Keep what a monitor has watched, with what its evaluators said so far, as a run. The same
-    history again is the same run.
+    """Keep what a monitor has watched, with what its evaluators said so far, as a run of the store;
+    each run of the agent is an episode in it. The same history again is the same run.
 
     Raises:
         InputError: it has no node.
     """
     spec = specify_measurement(KIND, (), "", prompts={})
-    run = begin_nodes(store, spec, [Episode(episode, history)], name=name, source=source)
+    run = begin_nodes(store, spec, split_history(history, episode), name=name, source=source)
     store.finish_run(run.id, "finished")
     return run
 

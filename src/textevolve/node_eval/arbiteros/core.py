@@ -1,0 +1,207 @@
+"""`ArbiterOSAlpha` over a `Monitor`: what it decorates is recorded and judged, nothing is stopped.
+
+As published, a node's evaluators are waited for before the node returns; those in the background
+are not.
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+from collections.abc import Awaitable, Callable, Generator
+from contextlib import contextmanager, suppress
+from typing import Any, Literal, TypeVar, cast
+
+from textevolve.errors import InputError
+from textevolve.node_eval import history as ours
+from textevolve.node_eval.arbiteros.history import History
+from textevolve.node_eval.arbiteros.policy import refuse
+from textevolve.node_eval.evaluators import NodeEvaluator, Outcome, check_evaluator
+from textevolve.node_eval.instructions import Instruction, read_instruction
+from textevolve.node_eval.monitor import Monitor
+from textevolve.node_eval.open_nodes import OpenNode
+from textevolve.node_eval.run_records import Run
+from textevolve.node_eval.scopes import watch
+
+F = TypeVar("F", bound=Callable[..., Any])
+BACKENDS = ("langgraph", "native", "vanilla")
+
+
+class KindError(InputError, TypeError):
+    """No instruction type; a TypeError as in ArbiterOS."""
+
+
+class RolloutError(InputError, RuntimeError):
+    """A rollout within a rollout; a RuntimeError as in ArbiterOS."""
+
+
+class _Patient(Monitor):
+    """Waits for evaluators before a node returns."""
+
+    def end(
+        self, node: OpenNode, output_state: Any, *, tokens: int | None = None
+    ) -> ours.HistoryItem:
+        item = super().end(node, output_state, tokens=tokens)
+        self.feedback(node)
+        return item
+
+
+class _Asked(NodeEvaluator):
+    """An evaluator, asked about a history of the published shape."""
+
+    def __init__(self, evaluator: NodeEvaluator) -> None:
+        self.evaluator = evaluator
+        self.background = getattr(evaluator, "background", False)
+        self.timeout = getattr(evaluator, "timeout", None)
+        super().__init__(evaluator.name, evaluator.target_instructions)
+
+    def evaluate(self, history: ours.History) -> Outcome | Awaitable[Outcome]:
+        return self.evaluator.evaluate(cast(Any, History(seen=history)))
+
+
+def _read_kind(given: object) -> Instruction:
+    with suppress(InputError):
+        if not isinstance(given, str) and (kind := read_instruction(given)) is not None:
+            return kind
+    raise KindError(
+        "the instruction must be an instance of one of the Core enums, such as"
+        f" CognitiveCore.GENERATE, not {str(given)[:40]!r}"
+    )
+
+
+class ArbiterOSAlpha:
+    """`backend`: "langgraph", where a graph that is registered says which nodes stand side by side,
+    or "native" (also "vanilla"), where each node is a superstep unless one was entered for it.
+
+    `monitor` is what does the work. Raises InputError for another backend.
+    """
+
+    def __init__(self, backend: Literal["langgraph", "native", "vanilla"] = "langgraph") -> None:
+        if backend not in BACKENDS:
+            raise InputError(f"the backend must be langgraph or native, not {backend!r}")
+        self.backend = "native" if backend == "vanilla" else backend
+        self.monitor: Monitor = _Patient()
+        self.evaluators: list[NodeEvaluator] = []
+        self.policy_checkers: list[Any] = []
+        self.policy_routers: list[Any] = []
+        self._last = History(self.monitor)
+        self._rollouts: dict[str, History] = {}
+
+    @property
+    def history(self) -> History:
+        """That of the rollout that this code runs in, else of the last one that began; all nodes
+        where there was none."""
+        return self._rollouts.get(self.monitor.current_run or "", self._last)
+
+    def add_evaluator(self, evaluator: NodeEvaluator) -> None:
+        """
+        Raises:
+            InputError: it cannot be used, or another has its name.
+        """
+        check_evaluator(evaluator)
+        self.monitor.add(_Asked(evaluator))
+        self.evaluators.append(evaluator)
+
+    def add_policy_checker(self, checker: object) -> None:
+        """
+        Raises:
+            InputError: always; there are no policies here.
+        """
+        refuse("PolicyChecker")
+
+    def add_policy_router(self, router: object) -> None:
+        """
+        Raises:
+            InputError: always; there are no policies here.
+        """
+        refuse("PolicyRouter")
+
+    def instruction(self, instruction_type: Instruction) -> Callable[[F], F]:
+        """A decorator of functions of every kind: each call is a node of this type.
+
+        Raises:
+            KindError: there is no such type.
+        """
+        kind = _read_kind(instruction_type)
+
+        def decorate(function: F) -> F:
+            name = getattr(function, "__name__", type(function).__name__)
+            signature = inspect.signature(function)
+
+            def begin(args: tuple[Any, ...], kwargs: dict[str, Any]) -> OpenNode:
+                state = self._read_input(signature, args, kwargs)
+                outer, history = self.monitor.find_outer(), self.history
+                return self.monitor.begin(
+                    name,
+                    kind,
+                    state,
+                    step=outer.step if outer else history.take_place(),
+                    path=outer.path if outer else (),
+                    run=Run(history.run_id) if history.run_id else outer.run if outer else None,
+                )
+
+            return watch(self.monitor, begin, function)
+
+        return decorate
+
+    def _read_input(
+        self, signature: inspect.Signature, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> Any:
+        """The state that LangGraph gives; in plain Python all arguments by their names."""
+        if self.backend == "langgraph":
+            return args[0] if args else None
+        try:
+            bound = signature.bind(*args, **kwargs)
+        except TypeError:  # the call itself says so
+            return None
+        bound.apply_defaults()
+        return dict(bound.arguments)
+
+    def register_compiled_graph(self, compiled_graph: Any) -> None:
+        """Let the nodes of this graph know their superstep and their run, when it runs.
+
+        Raises:
+            InputError: it is not compiled. SettingsError: LangGraph is not installed.
+        """
+        from textevolve.node_eval.langgraph import follow
+
+        follow(self.monitor, compiled_graph)
+
+    def rollout(self) -> Callable[[F], F]:
+        """A decorator: each call is a run of its own, and begins an empty history. Calls that run
+        at once are not mixed. A call within a call raises a RolloutError."""
+
+        def decorate(function: F) -> F:
+            if inspect.iscoroutinefunction(function):
+
+                @functools.wraps(function)
+                async def awaited(*args: Any, **kwargs: Any) -> Any:
+                    with self._roll_out():
+                        return await function(*args, **kwargs)
+
+                return cast(F, awaited)
+
+            @functools.wraps(function)
+            def called(*args: Any, **kwargs: Any) -> Any:
+                with self._roll_out():
+                    return function(*args, **kwargs)
+
+            return cast(F, called)
+
+        return decorate
+
+    @contextmanager
+    def _roll_out(self) -> Generator[None]:
+        if (self.monitor.current_run or "") in self._rollouts:
+            raise RolloutError("Nested rollouts are not allowed: end one before the next begins")
+        with self.monitor.run() as run_id:
+            before, self._last = self._last, History(self.monitor, run_id)
+            mine = self._rollouts[run_id] = self._last
+            if before.run_id not in self._rollouts:
+                before.forget()
+            try:
+                yield
+            finally:
+                del self._rollouts[run_id]
+                if self._last is not mine:
+                    mine.forget()

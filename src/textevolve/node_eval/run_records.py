@@ -1,0 +1,105 @@
+"""The runs of an agent: which one a node belongs to, and how the supersteps of each grow.
+
+What a node is and who judges it is the business of `monitor.py`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Mapping
+from contextvars import ContextVar
+from dataclasses import dataclass
+from types import MappingProxyType
+
+from textevolve.node_eval.history import History, HistoryItem
+from textevolve.node_eval.lanes import Job
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """`thread_id`: the conversation that it belongs to, as LangGraph calls it; None without one."""
+
+    id: str
+    thread_id: str | None = None
+
+
+DEFAULT_RUN = Run("1")
+"""That of nodes outside of any other."""
+
+entered: ContextVar[Mapping[object, Run]] = ContextVar("entered", default=MappingProxyType({}))
+"""The run that was entered by hand, by the key of its monitor."""
+
+
+class RunRecord:
+    """The supersteps of one run. A superstep stands where the last of its nodes ended, so that a
+    graph around other graphs stands after them, and the node that ended last is the last."""
+
+    def __init__(self, run: Run = DEFAULT_RUN) -> None:
+        self.run = run
+        self.entries: list[list[HistoryItem]] = []
+        self.last: dict[str, Job] = {}
+        self._steps: dict[Hashable, list[HistoryItem]] = {}
+
+    def place(self, item: HistoryItem, step: Hashable | None) -> list[HistoryItem]:
+        """The superstep of a node that has just ended; a new one where `step` is None."""
+        own = None if step is None else self._steps.get(step)
+        if own is None:
+            own = [item]
+            self.entries.append(own)
+            if step is not None:
+                self._steps[step] = own
+            return own
+        own.append(item)
+        if self.entries[-1] is not own:
+            # A new list, since evaluators of earlier nodes count their places in the old one.
+            self.entries = [*(one for one in self.entries if one is not own), own]
+        return own
+
+
+class Records:
+    """The runs that a monitor has seen; `history` holds the supersteps of all of them. Whoever
+    changes something holds the monitor's lock."""
+
+    def __init__(self) -> None:
+        self.history = History()
+        self.by_id: dict[str, RunRecord] = {}
+        self._order = 0
+
+    def place(self, item: HistoryItem, run: Run, step: Hashable | None) -> Job:
+        self._order += 1
+        item.order = self._order
+        record = self.by_id.get(run.id)
+        if record is None:
+            record = self.by_id[run.id] = RunRecord(run)
+        own, entries = record.place(item, step), self.history.entries
+        if len(own) > 1 and entries[-1] is not own:
+            place = next(n for n in range(len(entries) - 1, -1, -1) if entries[n] is own)
+            entries[place:] = [*entries[place + 1 :], own]
+        elif len(own) == 1:
+            entries.append(own)
+        job = record.last[item.node] = Job(item, record.entries, len(record.entries))
+        return job
+
+    def find_last(self, node: str, run_id: str | None) -> Job | None:
+        """Of the nodes of this name the one that ended last, in one run or in all."""
+        if run_id is not None:
+            record = self.by_id.get(run_id)
+            return record.last.get(node) if record else None
+        found = [r.last[node] for r in list(self.by_id.values()) if node in r.last]
+        return max(found, key=lambda job: job.item.order, default=None)
+
+    def find_thread(self, thread_id: str) -> Run | None:
+        """The last run of a conversation."""
+        records = reversed(self.by_id.values())
+        return next((one.run for one in records if one.run.thread_id == thread_id), None)
+
+    def take(self, run_id: str | None) -> History:
+        """The history of one run, or of all, which is forgotten here."""
+        if run_id is None:
+            taken, self.history, self.by_id = self.history, History(), {}
+            return taken
+        record = self.by_id.pop(run_id, None)
+        if record is None:
+            return History()
+        gone = {id(step) for step in record.entries}
+        self.history = History([one for one in self.history.entries if id(one) not in gone])
+        return History(record.entries)

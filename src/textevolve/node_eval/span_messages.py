@@ -1,0 +1,183 @@
+"""Messages to and from models as instrumentations record them, read as texts.
+
+A message comes as JSON, as a list, or flattened into numbered attributes; its content as a text, as
+parts, or as calls of tools. Which attribute holds which is the business of `span_states.py`.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any, cast
+
+from textevolve.node_eval.node_lines import WHOLE
+from textevolve.node_eval.snapshots import mask_json, take_snapshot
+
+CONTENTS = (
+    *("parts", "content", "contents", "refusal", "function_call", "tool_calls"),
+    *("prompt", "completion"),
+)
+"""Where a message's content may stand; it may have several of them."""
+
+WRAPPERS = ("message_content", "tool_call", "function", "document")
+"""OpenInference puts each thing into another of this name, OpenAI what it calls."""
+
+ARGUMENTS = ("arguments", "args", "input")
+CALLS = ("tool_call", "tool_use", "function", "function_call")
+
+MEDIA = {
+    **dict.fromkeys(("image", "image_url", "image-url", "input_image"), "image"),
+    **dict.fromkeys(("audio", "audio-url", "input_audio"), "audio"),
+    **dict.fromkeys(("video", "video-url"), "video"),
+    **dict.fromkeys(("file", "input_file", "document-url", "blob", "uri", "binary"), "file"),
+}
+"""Types of parts that are no text, and what they are called in one."""
+
+ADDRESSES = ("url", "uri", "image_url", "image", "audio", "video", "file", "file_id")
+MOST_LEVELS = 12
+
+
+@dataclass(frozen=True, slots=True)
+class Message:
+    """`content` is None where nothing of it was recorded, or nothing can be read."""
+
+    role: str
+    content: str | None
+
+
+def read_messages(value: object, role: str) -> list[Message]:
+    """Messages out of JSON or a list; a mere text is one message of `role`, which is also that of
+    messages that name none."""
+    parsed = parse_json(value)
+    if isinstance(parsed, dict):
+        return [read_message(cast(object, parsed), role)]
+    if isinstance(parsed, str) and parsed:
+        return [Message(role, parsed)]
+    if not isinstance(parsed, list):
+        return []
+    return [read_message(one, role) for one in cast(list[object], parsed)]
+
+
+def read_message(raw: object, role: str) -> Message:
+    if not isinstance(raw, dict):
+        return Message(role, flatten(raw))
+    fields = cast(dict[str, Any], raw)
+    inner = fields.get("message")
+    if isinstance(inner, dict):  # what stands beside it counts where it says nothing itself
+        said = {k: one for k, one in cast(dict[str, Any], inner).items() if one is not None}
+        fields = {**fields, **said}
+    if "function_call_name" in fields:
+        arguments = fields.get("function_call_arguments_json")
+        fields["tool_calls"] = [{"name": fields["function_call_name"], "arguments": arguments}]
+    parts = [_parse_parts(fields[key]) for key in CONTENTS if fields.get(key) not in (None, [])]
+    said = "\n".join(text for part in parts if (text := flatten(part)))
+    named = fields.get("role")
+    return Message(named if isinstance(named, str) and named else role, said if parts else None)
+
+
+def read_numbered(attributes: Mapping[str, Any], prefix: str) -> list[Any]:
+    """What was flattened into keys such as `gen_ai.prompt.0.content`, put together again."""
+    root: dict[str, Any] = {}
+    for key, value in attributes.items():
+        path = key.removeprefix(prefix).split(".")
+        if not key.startswith(prefix) or len(path) > MOST_LEVELS or not _is_number(path[0]):
+            continue
+        place: dict[str, Any] = root
+        for part in path[:-1]:
+            below: object = place.setdefault(part, {})
+            # What has a value of its own has no parts.
+            place = cast(dict[str, Any], below) if isinstance(below, dict) else {}
+        place.setdefault(path[-1], value)
+    return _as_lists(root) if root else []
+
+
+def _is_number(text: str) -> bool:
+    return text.isdecimal() and len(text) < 10
+
+
+def _as_lists(tree: Any) -> Any:
+    if not isinstance(tree, dict):
+        return tree
+    made = {key: _as_lists(one) for key, one in cast(dict[str, Any], tree).items()}
+    if made and all(map(_is_number, made)):
+        return [made[key] for key in sorted(made, key=int)]
+    return made
+
+
+def parse_json(value: object) -> object:
+    """JSON out of a text that is some; else the value itself."""
+    if not isinstance(value, str) or value.strip()[:1] not in ("{", "["):
+        return value
+    try:
+        return json.loads(value)
+    except (ValueError, RecursionError):
+        return value
+
+
+def _parse_parts(value: object) -> object:
+    """Parts that were written as a text; any other text is what was said, JSON or not."""
+    parsed = parse_json(value)
+    if isinstance(value, str) and isinstance(parsed, list) and parsed:
+        parts = cast(list[object], parsed)
+        if all(isinstance(one, dict) and "type" in one for one in parts):
+            return parts
+    return value
+
+
+def flatten(value: object, depth: int = 0) -> str:
+    """The text of a content: of a part, of parts, or whatever else was recorded."""
+    if value is None:
+        return ""
+    if isinstance(value, str):
+        return value
+    if depth < MOST_LEVELS and isinstance(value, list):
+        pieces = (flatten(part, depth + 1) for part in cast(list[object], value))
+        return "\n".join(piece for piece in pieces if piece)
+    if depth < MOST_LEVELS and isinstance(value, dict):
+        return _flatten_part(cast(dict[str, Any], value), depth)
+    return write_json(value)
+
+
+def _flatten_part(part: dict[str, Any], depth: int) -> str:
+    kind = part.get("type")
+    if isinstance(kind, str) and kind in MEDIA:
+        return _describe_media(part, kind)
+    for key in WRAPPERS:
+        if isinstance(part.get(key), dict):
+            return flatten({"type": key, **part[key]}, depth + 1)
+    if "name" in part and (kind in CALLS or any(key in part for key in ARGUMENTS)):
+        given = next((part[key] for key in ARGUMENTS if part.get(key) is not None), None)
+        # Arguments that were not recorded are no empty ones.
+        return f"{part['name']}({'…' if given is None else write_json(given)})"
+    for key in ("content", "text"):
+        if isinstance(part.get(key), str | list):
+            return flatten(part[key], depth + 1)
+    for key in ("response", "result"):
+        if key in part:
+            return write_json(part[key])
+    return write_json(part)
+
+
+def _describe_media(part: dict[str, Any], kind: str) -> str:
+    """`<image: https://...>`; what is not an address, but the picture itself, stays out."""
+    given = part.get("modality")
+    called = given if isinstance(given, str) and given else MEDIA[kind]
+    address: Any = part
+    while isinstance(address, dict):
+        inner = cast(dict[str, Any], address)
+        address = next((inner[key] for key in ADDRESSES if inner.get(key)), None)
+    if not isinstance(address, str) or address.startswith("data:"):
+        return f"<{called}>"
+    return f"<{called}: {address}>"
+
+
+def write_json(value: object) -> str:
+    """As a text, in which no secret stands that would be masked outside of it."""
+    if isinstance(value, str):
+        return mask_json(value, WHOLE)
+    return json.dumps(take_snapshot(value, WHOLE), ensure_ascii=False)
+
+
+def join_texts(messages: Iterable[Message]) -> str:
+    return "\n".join(one.content or "" for one in messages)

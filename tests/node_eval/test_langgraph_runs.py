@@ -1,0 +1,391 @@
+"""Graphs that run at the same time: no run sees, or is told, anything of another."""
+
+import asyncio
+import operator
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from typing import Annotated, TypedDict
+
+import pytest
+from langchain_core.messages import AIMessage
+from langchain_core.tools import tool
+from langgraph.checkpoint.memory import InMemorySaver
+from langgraph.func import entrypoint, task
+from langgraph.graph import START, MessagesState, StateGraph
+from langgraph.prebuilt import ToolNode
+from langgraph.types import Command, Send, interrupt
+
+from textevolve.evaluation import EvaluationResult
+from textevolve.node_eval import ConsistencyEvaluator, Monitor, NodeEvaluator
+
+SIZE = 8
+
+
+class State(TypedDict, total=False):
+    n: Annotated[int, lambda old, new: new]
+    told: Annotated[list, operator.add]
+
+
+class Says(NodeEvaluator):
+    """Says whose output it saw, and notes whom it saw around."""
+
+    def __init__(self, name="says"):
+        super().__init__(name)
+        self.seen = []
+
+    def evaluate(self, history):
+        item = history.entries[-1][-1]
+        found = {one.run_id for one in history.items}
+        self.seen.append(found == {item.run_id})
+        return EvaluationResult(0.0, False, f"n={(item.output_state or {}).get('n')}")
+
+
+def talking(monitor, size=SIZE):
+    """`write`, then `read`, which asks what was said of `write`; all runs are in step."""
+    barrier = threading.Barrier(size)
+
+    def write(state):
+        barrier.wait(20)
+        return {"n": state["n"]}
+
+    def read(state):
+        barrier.wait(20)
+        return {"told": [monitor.last_feedback("write", 20).text]}
+
+    graph = StateGraph(State)
+    graph.add_node("write", write)
+    graph.add_node("read", read)
+    graph.add_edge(START, "write")
+    graph.add_edge("write", "read")
+    return graph
+
+
+def chain(*nodes):
+    graph = StateGraph(State)
+    for before, node in zip((START, *(n.__name__ for n in nodes)), nodes, strict=False):
+        graph.add_node(node.__name__, node)
+        graph.add_edge(before, node.__name__)
+    return graph
+
+
+def told_of(number):
+    return [f"says: n={number}"]
+
+
+def test_each_run_of_a_batch_hears_what_was_said_of_itself():
+    with Monitor([says := Says()]) as monitor:
+        watched = monitor.attach(talking(monitor).compile())
+        inputs = [{"n": n} for n in range(SIZE)]
+        given = watched.batch(inputs, {"max_concurrency": SIZE})
+        monitor.drain_sync()
+    assert [one["told"] for one in given] == [told_of(n) for n in range(SIZE)]
+    assert says.seen == [True] * 2 * SIZE
+    runs = monitor.history.runs
+    assert len(runs) == SIZE
+    for run in runs.values():
+        assert [[item.node for item in step] for step in run.entries] == [["write"], ["read"]]
+        assert len({item.output_state.get("n", item.input_state["n"]) for item in run.items}) == 1
+
+
+async def test_so_does_each_of_those_that_are_awaited_together():
+    async def write(state):
+        await asyncio.sleep(0.001 * (state["n"] % 3))
+        return {"n": state["n"]}
+
+    async def read(state):
+        feedback = await asyncio.to_thread(monitor.last_feedback, "write", 20)
+        return {"told": [feedback.text]}
+
+    with Monitor([says := Says()]) as monitor:
+        watched = monitor.attach(chain(write, read).compile())
+        given = await asyncio.gather(*(watched.ainvoke({"n": n}) for n in range(SIZE)))
+        await monitor.drain()
+    assert [one["told"] for one in given] == [told_of(n) for n in range(SIZE)]
+    assert all(says.seen)
+    assert len(monitor.history.runs) == SIZE
+
+
+def test_a_run_that_has_no_such_node_hears_nothing():
+    def first(state):
+        return {"told": [monitor.last_feedback("elsewhere")]}
+
+    with Monitor([Says()]) as monitor:
+        with monitor.node(name="elsewhere") as node:
+            node.output = {"n": 1}
+        given = monitor.attach(chain(first).compile()).invoke({"n": 1})
+        assert given["told"] == [None]
+        assert monitor.last_feedback("elsewhere").run_id == "1"
+        (_, run_id) = monitor.history.runs
+        assert monitor.last_feedback("first").run_id == run_id
+        assert monitor.last_feedback("elsewhere", run=run_id) is None
+
+
+def test_nodes_know_their_run_and_their_thread():
+    def write(state):
+        seen.append(monitor.current_run)
+        return {"n": state["n"]}
+
+    seen = []
+    with Monitor() as monitor:
+        watched = monitor.attach(chain(write).compile(checkpointer=InMemorySaver()))
+        configs = [{"configurable": {"thread_id": name}} for name in ("a", "b")]
+        watched.batch([{"n": 1}, {"n": 2}], configs)
+        watched.invoke({"n": 3}, configs[0])
+    threads = {item.output_state["n"]: item.thread_id for item in monitor.history.items}
+    assert threads == {1: "a", 2: "b", 3: "a"}
+    assert sorted(seen) == sorted(monitor.history.runs)
+    assert len(set(seen)) == 3
+    assert monitor.current_run is None
+    assert str(monitor.history).startswith("3 runs, 3 supersteps, 3 nodes\n├── run ")
+
+
+def test_the_id_is_that_of_langchain():
+    import uuid
+
+    def inner(state):
+        return {"n": 1}
+
+    given = uuid.uuid4()
+    with Monitor() as monitor:
+        compiled = chain(inner).compile()
+
+        def outer(state):
+            return compiled.invoke(state)
+
+        monitor.attach(chain(outer).compile()).invoke({}, {"run_id": given})
+    assert {item.node: item.run_id for item in monitor.history.items} == {
+        "inner": str(given),
+        "outer": str(given),
+    }
+
+
+def test_a_graph_that_a_tool_runs_is_of_the_same_run():
+    def inner(state):
+        return {"n": 1}
+
+    compiled = chain(inner).compile()
+
+    @tool
+    def ask(n: int) -> str:
+        """Asks."""
+        return str(compiled.invoke({"n": n}))
+
+    graph = StateGraph(MessagesState)
+    graph.add_node("tools", ToolNode([ask]))
+    graph.add_edge(START, "tools")
+    call = {"name": "ask", "args": {"n": 1}, "id": "1"}
+    with Monitor() as monitor:
+        watched = monitor.attach(graph.compile())
+        watched.invoke({"messages": [AIMessage("", tool_calls=[call])]})
+    assert [item.node for item in monitor.history.items] == ["inner", "tools"]
+    assert len(monitor.history.runs) == 1
+
+
+@pytest.mark.parametrize("answer", [Command(resume="red"), None])
+def test_what_goes_on_after_an_interrupt_is_the_same_run(answer):
+    def write(state):
+        return {"n": 7}
+
+    def ask(state):
+        if answer is not None:
+            interrupt("which colour?")
+        return {"told": [monitor.last_feedback("write", 20).text]}
+
+    stop = None if answer else ["ask"]
+    with Monitor([Says()]) as monitor:
+        graph = chain(write, ask).compile(checkpointer=InMemorySaver(), interrupt_before=stop)
+        watched = monitor.attach(graph)
+        config = {"configurable": {"thread_id": "t"}}
+        watched.invoke({"n": 1}, config)
+        assert watched.invoke(answer, config)["told"] == told_of(7)
+        watched.invoke({"n": 2}, {"configurable": {"thread_id": "other"}})
+    runs = [{item.thread_id for item in run.items} for run in monitor.history.runs.values()]
+    assert runs == [{"t"}, {"other"}]
+
+
+def test_a_run_entered_by_hand_holds_the_graphs_that_run_in_it():
+    def inside(state):
+        with monitor.node(name="plain"):
+            return {"n": 1}
+
+    with Monitor() as monitor:
+        watched = monitor.attach(chain(inside).compile())
+        with monitor.run("question 7") as run_id:
+            with monitor.node(name="before"):
+                pass
+            watched.invoke({}, {"configurable": {"thread_id": "t"}})
+        watched.invoke({})
+    (first, second) = monitor.history.runs.values()
+    assert run_id == "question 7"
+    assert [item.node for item in first.items] == ["before", "plain", "inside"]
+    assert {item.run_id for item in first.items} == {"question 7"}
+    # A plain node of a graph is of the graph's run, and the graph's own knows its thread.
+    assert [item.node for item in second.items] == ["plain", "inside"]
+    assert [item.thread_id for item in first.items] == [None, None, "t"]
+
+
+def test_nothing_of_a_run_is_kept_once_it_has_ended():
+    def write(state):
+        if state["n"] < 0:
+            raise ValueError("no")
+        return {"n": 1}
+
+    with Monitor() as monitor:
+        handler = monitor.langgraph()
+        watched = chain(write).compile()
+        watched.invoke({"n": 1}, {"callbacks": [handler]})
+        with pytest.raises(ValueError, match="no"):
+            watched.invoke({"n": -1}, {"callbacks": [handler]})
+    runs = handler._runs
+    assert not any((runs.runs, runs.nodes, runs.spaces, runs.models, runs.tokens))
+
+
+# Graphs within graphs.
+
+
+def subgraph(monitor=None):
+    """Two steps; `wait` holds back the run of n=2 until that of n=1 is over."""
+
+    def start(state):
+        return {"n": state["n"]}
+
+    def end(state):
+        if state["n"] == 2:
+            assert first_done.wait(20)
+        return {"told": [f"end {state['n']}"]}
+
+    first_done = threading.Event()
+    return chain(start, end).compile(), first_done
+
+
+def places(history):
+    """The superstep of each node by its path and name."""
+    return {
+        (*item.path, item.node, item.input_state.get("n")): number
+        for number, step in enumerate(history.entries)
+        for item in step
+    }
+
+
+def fan_out(inner, done, *, send):
+    def after(state):
+        return {}
+
+    def sub(state):
+        try:
+            return inner.invoke({"n": state["n"], "told": []})
+        finally:
+            if state["n"] == 1:
+                done.set()
+
+    graph = StateGraph(State)
+    graph.add_node("after", after)
+    if send:
+        graph.add_node("sub", sub)
+        graph.add_conditional_edges(START, lambda s: [Send("sub", {"n": n}) for n in (1, 2)])
+        graph.add_edge("sub", "after")
+    else:
+        for number, name in ((1, "left"), (2, "right")):
+            graph.add_node(name, lambda state, n=number: sub({"n": n}))
+            graph.add_edge(START, name)
+        graph.add_edge(["left", "right"], "after")
+    return graph.compile()
+
+
+@pytest.mark.parametrize("send", [False, True])
+def test_no_inner_node_stands_after_the_node_around_it(send):
+    inner, done = subgraph()
+    seen = {}
+
+    class Look(NodeEvaluator):
+        def evaluate(self, history):
+            item = history.entries[-1][-1]
+            seen[item.path, item.node] = [[i.node for i in step] for step in history.entries]
+            return EvaluationResult(1.0, True)
+
+    with Monitor([Look("look")]) as monitor:
+        monitor.attach(fan_out(inner, done, send=send)).invoke({"n": 0, "told": []})
+        monitor.drain_sync()
+    steps = [[item.node for item in step] for step in monitor.history.entries]
+    outer = ["sub", "sub"] if send else ["left", "right"]
+    assert steps[-2:] == [outer, ["after"]]
+    assert sorted(node for (node,) in steps[:-2]) == ["end", "end", "start", "start"]
+    # As it was when each had just ended: nothing empty, and its own node last.
+    assert all(shape[-1] and all(shape) for shape in seen.values())
+    assert seen[(), "after"] == steps
+    (run,) = monitor.history.runs.values()
+    assert [[i.node for i in step] for step in run.entries] == steps
+
+
+def test_instances_of_one_graph_have_paths_of_their_own():
+    inner, done = subgraph()
+    with Monitor() as monitor:
+        monitor.attach(fan_out(inner, done, send=True), {"sub|end": "VERIFY"}).invoke({"n": 0})
+    found = [i for i in monitor.history.items if i.node == "end"]
+    assert {i.input_state["n"]: i.path for i in found} == {1: ("sub[1]",), 2: ("sub[2]",)}
+    assert {i.instruction.name for i in found} == {"VERIFY"}
+
+
+def test_graphs_that_one_node_runs_in_its_code_do_too():
+    def i(state):
+        return {}
+
+    inner = chain(i).compile()
+
+    async def call(state):
+        await asyncio.gather(inner.ainvoke({}), inner.ainvoke({}), inner.ainvoke({}))
+        return {}
+
+    with Monitor() as monitor:
+        asyncio.run(monitor.attach(chain(call).compile()).ainvoke({}))
+    paths = sorted(item.path for item in monitor.history.items if item.node == "i")
+    assert paths == [("call",), ("call(2)",), ("call(3)",)]
+
+
+def test_tasks_that_run_graphs_do_too():
+    def i(state):
+        return {"told": ["the same words"]}
+
+    inner = chain(i).compile()
+
+    @task
+    def work(n):
+        return inner.invoke({})
+
+    @entrypoint()
+    def flow(given):
+        return [one.result() for one in (work(1), work(2))]
+
+    with Monitor([ConsistencyEvaluator("same", "told")]) as monitor:
+        monitor.attach(flow).invoke(1)
+        monitor.drain_sync()
+    found = [item for item in monitor.history.items if item.node == "i"]
+    assert sorted(item.path for item in found) == [("flow", "work[1]"), ("flow", "work[2]")]
+    results = [item.evaluation_results["same"] for item in found]
+    assert sum(isinstance(one, EvaluationResult) for one in results) == 1  # it has an earlier one
+
+
+def test_a_graph_in_a_loop_has_one_path_so_that_its_nodes_compare():
+    def i(state):
+        return {"told": ["the same words"]}
+
+    inner = chain(i).compile()
+    graph = StateGraph(State)
+    graph.add_node("sub", inner)
+    graph.add_node("count", lambda state: {"n": state["n"] + 1})
+    graph.add_edge(START, "sub")
+    graph.add_edge("sub", "count")
+    graph.add_conditional_edges("count", lambda s: "sub" if s["n"] < 2 else "__end__")
+    with Monitor([ConsistencyEvaluator("same", "told")]) as monitor:
+        monitor.attach(graph.compile()).invoke({"n": 0, "told": []})
+        monitor.drain_sync()
+    found = [item for item in monitor.history.items if item.node == "i"]
+    assert [item.path for item in found] == [("sub",), ("sub",)]
+    assert isinstance(found[1].evaluation_results["same"], EvaluationResult)
+
+
+def test_threads_of_the_program_run_graphs_side_by_side():
+    with Monitor([Says()]) as monitor, ThreadPoolExecutor(4) as pool:
+        watched = monitor.attach(talking(monitor, 4).compile())
+        given = list(pool.map(lambda n: watched.invoke({"n": n}), range(4)))
+    assert [one["told"] for one in given] == [told_of(n) for n in range(4)]

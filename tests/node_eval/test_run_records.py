@@ -1,0 +1,243 @@
+"""Every node belongs to a run: history, feedback, evaluators and exports go by it."""
+
+import asyncio
+import json
+from concurrent.futures import ThreadPoolExecutor
+from io import BytesIO
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from textevolve.errors import InputError
+from textevolve.evaluation import EvaluationResult
+from textevolve.node_eval import GENERATE, Monitor, NodeEvaluator, ThresholdEvaluator
+from textevolve.node_eval.episodes import split_history
+from textevolve.node_eval.history import History, HistoryItem
+from textevolve.node_eval.rewards import collect_names, write_rewards
+from textevolve.node_eval.run_records import Records, Run
+from textevolve.node_eval.traces import read_episodes, write_history
+
+
+class Counts(NodeEvaluator):
+    """How many nodes it saw, all of one run."""
+
+    def evaluate(self, history):
+        items = list(history.items)
+        assert len({item.run_id for item in items}) == 1
+        return EvaluationResult(0.0, False, f"{len(items)} nodes")
+
+
+@pytest.fixture
+def monitor():
+    with Monitor([Counts("counts")]) as opened:
+        yield opened
+
+
+def record(monitor, name="answer", **output):
+    with monitor.node(GENERATE, name=name) as node:
+        node.output = output
+    return node.item
+
+
+def test_nodes_outside_of_any_run_are_of_the_default_one(monitor):
+    assert record(monitor).run_id == record(monitor).run_id == "1"
+    assert monitor.last_feedback("answer").text == "counts: 2 nodes"
+    assert monitor.current_run is None
+
+
+def test_a_run_has_its_own_history_and_feedback(monitor):
+    record(monitor)
+    with monitor.run("a", thread_id="t") as run_id:
+        item = record(monitor)
+        assert (run_id, monitor.current_run) == ("a", "a")
+        assert monitor.last_feedback("answer").text == "counts: 1 nodes"
+        assert monitor.last_feedback("answer", run="1").run_id == "1"
+        with monitor.run() as inner:
+            assert monitor.last_feedback("answer") is None
+    assert (item.run_id, item.thread_id) == ("a", "t")
+    assert inner not in monitor.history.runs
+    record(monitor)
+    with monitor.run("a"):  # gone on with
+        record(monitor)
+        assert monitor.last_feedback("answer").text == "counts: 2 nodes"
+    assert {key: len(list(run.items)) for key, run in monitor.history.runs.items()} == {
+        "1": 2,
+        "a": 2,
+    }
+    assert monitor.last_feedback("answer").run_id == "a"  # of all: the last to end
+    assert monitor.last_feedback("answer", run="1").run_id == "1"
+    assert monitor.last_feedback("answer", run="nobody") is None
+
+
+async def test_tasks_and_threads_with_runs_of_their_own_are_not_mixed(monitor):
+    @monitor.node(GENERATE)
+    async def answer(n):
+        await asyncio.sleep(0)
+        return n
+
+    async def agent(n):
+        with monitor.run(f"run {n}"):
+            for _ in range(n):
+                await answer(n)
+            return await asyncio.to_thread(monitor.last_feedback, "answer", 20)
+
+    found = await asyncio.gather(*map(agent, range(1, 5)))
+    assert [one.text for one in found] == [f"counts: {n} nodes" for n in range(1, 5)]
+
+    def plain(n):
+        with monitor.run() as run_id:
+            record(monitor, n=n)
+            return run_id
+
+    with ThreadPoolExecutor(4) as pool:
+        ids = list(pool.map(plain, range(8)))
+    runs = monitor.history.runs
+    assert [next(runs[one].items).output_state for one in ids] == [{"n": n} for n in range(8)]
+
+
+def test_runs_of_two_monitors_have_nothing_to_do_with_each_other(monitor):
+    other = Monitor()
+    with monitor.run("a"), other.run("b"):
+        assert (record(monitor).run_id, record(other).run_id) == ("a", "b")
+    with monitor.run("a"):
+        assert record(other).run_id == "1"
+
+
+def test_nodes_of_one_step_of_two_runs_stand_apart(monitor):
+    for run in ("a", "b"):
+        with monitor.run(run):
+            for _ in range(2):
+                monitor.end(monitor.begin("node", None, {}, step=1), {})
+    assert [[i.run_id for i in step] for step in monitor.history.entries] == [["a"] * 2, ["b"] * 2]
+
+
+@pytest.mark.parametrize("id", ["", 5, b"a"])
+def test_an_id_that_is_none_is_refused(monitor, id):
+    with pytest.raises(InputError, match="the id of a run"), monitor.run(id):
+        pass
+
+
+def test_the_history_of_one_run_can_be_taken(monitor):
+    for run in ("a", "b"):
+        with monitor.run(run):
+            record(monitor)
+    taken = monitor.take_history("a")
+    assert [item.run_id for item in taken.items] == ["a"]
+    assert list(monitor.history.runs) == ["b"]
+    assert monitor.last_feedback("answer").run_id == "b"
+    assert monitor.take_history("a").entries == []
+    with monitor.run("a"):
+        record(monitor)
+        assert monitor.last_feedback("answer").text == "counts: 1 nodes"
+    assert list(monitor.take_history().runs) == ["b", "a"]
+    assert monitor.history.runs == {}
+
+
+def test_what_is_said_of_a_very_node(monitor):
+    with monitor.superstep():
+        first, second = monitor.begin("a", None, {}), monitor.begin("a", None, {})
+    assert monitor.feedback(first) is None
+    monitor.end(first, {})
+    monitor.end(second, {})
+    assert monitor.feedback(first).text == "counts: 1 nodes"
+    assert monitor.feedback(second).text == "counts: 2 nodes"
+
+
+def test_a_superstep_stands_where_its_last_node_ended():
+    """And what evaluators were given before stays in its order."""
+    records, run = Records(), Run("a")
+
+    def place(name, step):
+        return records.place(HistoryItem(1.0, node=name, run_id="a"), run, step)
+
+    jobs = [place(*one) for one in (("b", 1), ("in a", None), ("a", 1), ("c", 2))]
+    assert [[i.node for i in step] for step in records.history.entries] == [
+        ["in a"],
+        ["b", "a"],
+        ["c"],
+    ]
+    views = [[[i.node for i in s] for s in job.see(copied=True).entries] for job in jobs]
+    assert views == [
+        [["b"]],
+        [["b"], ["in a"]],
+        [["in a"], ["b", "a"]],
+        [["in a"], ["b", "a"], ["c"]],
+    ]
+
+
+@given(st.lists(st.tuples(st.sampled_from("ab"), st.sampled_from([None, 1, 2, 3])), max_size=12))
+def test_whatever_ends_when_evaluators_see_their_own_run_with_their_node_last(ends):
+    records, jobs = Records(), []
+    for number, (run, step) in enumerate(ends):
+        item = HistoryItem(1.0, node=str(number), run_id=run)
+        jobs.append(records.place(item, Run(run), step))
+    for number, job in enumerate(jobs):
+        seen = job.see(copied=True).entries
+        before = {str(n) for n in range(number + 1) if ends[n][0] == ends[number][0]}
+        assert {i.node for step in seen for i in step} == before
+        assert seen[-1][-1].node == str(number)
+        assert all(list(step) for step in seen)
+    assert sum(len(step) for step in records.history.entries) == len(ends)
+    for run in {run for run, _ in ends}:
+        last = [step[-1].order for step in records.by_id[run].entries]
+        assert last == sorted(last)
+
+
+# Exports.
+
+
+def watched():
+    monitor = Monitor([ThresholdEvaluator("sure", "sure", 0.5)])
+    record(monitor, sure=1.0)
+    for run in ("a", "b"):
+        with monitor.run(run, thread_id=f"thread of {run}"):
+            record(monitor, sure=0.25)
+            record(monitor, "again", sure=0.75)
+    monitor.drain_sync()
+    return monitor.history
+
+
+def test_a_file_has_an_episode_for_each_run(tmp_path):
+    history = watched()
+    assert write_history(history, tmp_path / "trace.jsonl") == 5
+    lines = [json.loads(line) for line in (tmp_path / "trace.jsonl").read_text().splitlines()][1:]
+    assert [(one["episode"], one["run_id"], one["thread_id"], one["step"]) for one in lines] == [
+        ("1", "1", None, 0),
+        *[("a", "a", "thread of a", step) for step in (0, 1)],
+        *[("b", "b", "thread of b", step) for step in (0, 1)],
+    ]
+    episodes = list(read_episodes(tmp_path / "trace.jsonl"))
+    assert {one.id: one.history for one in episodes} == history.runs
+
+
+def test_episodes_can_be_named():
+    history = watched()
+    assert [one.id for one in split_history(history, "night")] == ["night/1", "night/a", "night/b"]
+    alone = History([[HistoryItem(1.0, node="a")]])
+    assert [one.id for one in split_history(alone)] == ["1"]
+    assert [one.id for one in split_history(alone, "night")] == ["night"]
+
+
+def test_rewards_name_the_run_where_it_is_known():
+    episodes = split_history(watched())
+    file = BytesIO()
+    write_rewards(episodes, collect_names(episodes), file)
+    lines = [json.loads(line) for line in file.getvalue().splitlines()]
+    assert [(one["episode"], one["run_id"], one["rewards"]["sure"]) for one in lines] == [
+        ("1", "1", 1.0),
+        *[("a", "a", 0.25), ("a", "a", 0.75)],
+        *[("b", "b", 0.25), ("b", "b", 0.75)],
+    ]
+    file = BytesIO()
+    write_rewards(split_history(History([[HistoryItem(1.0, node="a")]])), (), file)
+    assert "run_id" not in json.loads(file.getvalue())
+
+
+def test_several_runs_print_as_trees_of_their_own():
+    shown = str(watched()).splitlines()
+    assert shown[0] == "3 runs, 5 supersteps, 5 nodes"
+    assert shown[1] == "├── run 1"
+    assert "└── run b  thread thread of b" in shown
+    (first, *_) = watched().runs.values()
+    assert str(first).splitlines()[:2] == ["1 superstep, 1 node", "└── superstep 1"]

@@ -1,0 +1,141 @@
+"""Spans and the logs that belong to them: in one file or two, in any order, a trace at a time."""
+
+import json
+
+import pytest
+from otlp_lines import chat, document, log, logs
+
+from textevolve.errors import InputError
+from textevolve.node_eval import span_traces
+from textevolve.node_eval.episodes import Reading
+from textevolve.node_eval.traces import read_episodes
+
+
+@pytest.fixture
+def write(tmp_path):
+    def write(*documents, name="spans.jsonl"):
+        path = tmp_path / name
+        path.write_text("".join(json.dumps(one) + "\n" for one in documents))
+        return path
+
+    return write
+
+
+def talk(id, trace="t", asked="Q", said="A", time=5):
+    return [
+        log("gen_ai.user.message", id, {"content": asked}, trace=trace, time=time),
+        log("gen_ai.choice", id, {"message": {"content": said}}, trace=trace, time=time + 1),
+    ]
+
+
+def texts(episodes):
+    return [
+        (item.node, (item.input_state or {}).get("text"), (item.output_state or {}).get("text"))
+        for episode in episodes
+        for _, item in episode.nodes
+    ]
+
+
+SPANS = document(chat("a", 0, 1), chat("b", 1, 2))
+LOGS = logs(*talk("a"), *talk("b", asked="R", said="B"))
+
+
+@pytest.mark.parametrize("lines", [[SPANS, LOGS], [LOGS, SPANS], [{**SPANS, **LOGS}]])
+def test_logs_are_joined_to_their_spans_wherever_they_stand(write, lines):
+    reading = Reading()
+    assert texts(read_episodes(write(*lines), reading)) == [("a", "Q", "A"), ("b", "R", "B")]
+    assert reading.faults == []
+
+
+def test_spans_and_logs_may_be_two_files_or_an_array(write):
+    reading = Reading()
+    spans, beside = write(SPANS), write(LOGS, name="logs.jsonl")
+    assert texts(read_episodes(spans, reading, logs=[beside])) == [("a", "Q", "A"), ("b", "R", "B")]
+    assert texts(read_episodes(write([SPANS, LOGS]))) == [("a", "Q", "A"), ("b", "R", "B")]
+    assert reading.faults == []
+
+
+def test_older_logs_name_their_event_in_an_attribute_and_may_have_json_as_body(write):
+    old = logs(
+        log("gen_ai.user.message", "a", json.dumps({"content": "Q"}), event_name=False),
+        log("gen_ai.choice", "a", {"content": "A"}, event_name=False),
+        log("gen_ai.tool.message", "a", "{cut"),
+    )
+    (said,) = texts(read_episodes(write(document(chat("a")), old)))
+    assert said == ("a", "user: Q\n\ntool: {cut", "A")
+
+
+def test_messages_are_in_the_order_of_their_times_and_come_once(write):
+    later = log("gen_ai.tool.message", "a", {"content": "three"}, time=3)
+    first = log("gen_ai.user.message", "a", {"content": "one"}, time=1)
+    path = write(document(chat("a")), logs(later, first), logs(later, first))
+    ((_, told, _),) = texts(read_episodes(path))
+    assert told == "user: one\n\ntool: three"
+
+
+def test_logs_that_belong_to_no_span_are_counted_and_those_of_an_application_are_not(write):
+    reading = Reading()
+    more = [
+        *talk("c"),
+        *talk("a", trace="other"),
+        log("gen_ai.choice", "", {"content": "?"}),
+        log("", "c", "GET / 200"),
+        "no log",
+    ]
+    assert len(list(read_episodes(write(SPANS, logs(*more)), reading))) == 1
+    assert reading.faults == [
+        f"{write()}:2: log 7: is no log record",
+        f"{write()}: 5 logs of messages belong to none of its spans",
+    ]
+
+
+def test_logs_alone_and_logs_of_our_own_lines_are_refused(write):
+    with pytest.raises(InputError, match="4 logs of messages belong to none of its spans"):
+        list(read_episodes(write(LOGS)))
+    with pytest.raises(InputError, match="logs belong to OpenTelemetry's spans alone"):
+        list(read_episodes(write({"node": "n"}), logs=[write(LOGS, name="logs.jsonl")]))
+    with pytest.raises(InputError, match=r"logs\.jsonl: no spans and no logs: it is empty"):
+        list(read_episodes(write(SPANS), logs=[write(name="logs.jsonl")]))
+
+
+def test_a_trace_is_given_as_soon_as_nothing_of_it_or_before_it_is_to_come(write, monkeypatch):
+    """No more is held than the traces that overlap, in the order in which they began."""
+    read = []
+    whole = span_traces.raw_records
+
+    def watched(where, document, reading):
+        read.append(where.rpartition(":")[2])
+        return whole(where, document, reading)
+
+    monkeypatch.setattr(span_traces, "raw_records", watched)
+    path = write(
+        document(chat("a", 5, 6, trace="second")),
+        document(chat("b", 1, 2, trace="first")),
+        logs(*talk("a", trace="second")),
+        document(chat("c", 7, 8, trace="third")),
+        document(chat("d", 8, 9, trace="fourth")),
+        document(chat("e", 7, 9, trace="third", parent="c")),
+    )
+    given = [(episode.id, read[6:]) for episode in read_episodes(path)]
+    lines = ["1", "2", "3", "4", "5", "6"]
+    assert given == [
+        ("first", lines[:2]),
+        ("second", lines[:3]),
+        ("third", lines),
+        ("fourth", lines),
+    ]
+
+
+def test_what_is_added_while_a_file_is_read_is_named(write):
+    path = write(document(chat("a", trace="one")), document(chat("b", 1, 2, trace="two")))
+    reading = Reading()
+    episodes = read_episodes(path, reading)
+    found = [next(episodes).id]
+    with path.open("a") as file:
+        for line in (document(chat("c", trace="one")), document(chat("d", trace="new"))):
+            file.write(json.dumps(line) + "\n")
+    found += [episode.id for episode in episodes]
+    assert found == ["one", "two"]
+    assert [fault.rpartition(": ")[2] for fault in reading.faults] == [
+        "was written while the file was read; read it again"
+    ] * 2

@@ -1,0 +1,251 @@
+"""How the figures are picked out of what a command printed: one function for each kind of output.
+
+If the layout of an output changes, the function of its kind is adapted, and the recorded figures
+stay as they are. Ids of runs, times, paths and seconds are never among them.
+"""
+
+import json
+import re
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, Protocol
+
+UNSTABLE = frozenset({"run", "source", "seconds", "minutes", "created", "timestamp"})
+WORDS = frozenset({"reason", "sentence", "sentences", "meaning", "title", "note", "said"})
+
+
+class Ended(Protocol):
+    """How a command ended, as `cli` of the tests' conftest gives it."""
+
+    out: str
+
+    @property
+    def rows(self) -> list[Any]: ...
+
+
+def without(data: Any, names: Iterable[str] = UNSTABLE | WORDS) -> Any:
+    """The data without the fields of these names, however deep they are."""
+    if isinstance(data, dict):
+        return {key: without(value, names) for key, value in data.items() if key not in names}
+    return [without(value, names) for value in data] if isinstance(data, list) else data
+
+
+def take(data: Mapping[str, Any], *names: str) -> dict[str, Any]:
+    return {name: data[name] for name in names}
+
+
+def pick_debates(ended: Ended) -> Any:
+    """`evaluate --json` with a debate: a line a case."""
+    return [
+        {
+            "case": row["case"]["id"],
+            **take(row, "convergence", "stopped", "labels"),
+            **without(row["figures"]),
+            "turns": [_turn(turn) for turn in row["turns"]],
+        }
+        for row in ended.rows
+    ]
+
+
+def _turn(turn: Mapping[str, Any]) -> list[Any]:
+    used = turn["usage"]
+    return [turn["order"], turn["rung"], used["calls"], used["prompt_tokens"], turn["scores"]]
+
+
+def pick_judged(ended: Ended) -> Any:
+    """`evaluate --json` with another judge: a line a case."""
+    return [
+        {
+            **take(row, "id", "best", "status", "usage"),
+            "scores": [one["score"] for one in row["candidates"]],
+            "log_odds": [one.get("log_odds") for one in row["candidates"]],
+            "passed": [one.get("passed") for one in row["candidates"]],
+        }
+        for row in ended.rows
+    ]
+
+
+def pick_variance(ended: Ended) -> Any:
+    return without(ended.rows)
+
+
+def pick_agreement(ended: Ended) -> Any:
+    """`bench agreement --json`: all of its summary."""
+    return without(take(json.loads(ended.out), "half", "orders", "samples", "summary"))
+
+
+def pick_payoff(ended: Ended) -> Any:
+    """`bench ablate --json`: whether the debate pays, and each judge's accuracy and kappa."""
+    data = json.loads(ended.out)
+    names = ("name", "accuracy", "kappa", "per_item")
+    judges = {part: [take(j, *names) for j in data[part]["judges"]] for part in ("summary", "once")}
+    return without({**take(data, "samples", "payoff"), **judges})
+
+
+def pick_escalation(ended: Ended) -> Any:
+    """`bench escalation --json`: each item's certainty and outcomes, the curve, the threshold."""
+    data = json.loads(ended.out)
+    names = ("item", "certainty", "first", "debate", "first_calls", "debate_calls")
+    items = [[item[name] for name in names] for item in data["debated"]]
+    parts = ("first", "debate", "difference", "curve", "calibration", "chosen", "usage")
+    return without({"items": items, **take(data, *parts)})
+
+
+def pick_card(ended: Ended) -> Any:
+    """`bench card --json`: each rate as its counts and its interval, each mean with its own."""
+    data = json.loads(ended.out)
+    counts = ("hits", "count", "asked", "refused", "rate", "interval", "coverage")
+    return {
+        **take(data, "questions", "scored", "failed", "refused", "coverage", "usage"),
+        "checks": {
+            check["family"]: {
+                **{
+                    f"{rate['name']} {rate['kind']}".strip(): [rate[name] for name in counts]
+                    for rate in check["rates"] + check["kinds"]
+                },
+                **{f["name"]: [f["value"], f["interval"], f["count"]] for f in check["figures"]},
+            }
+            for check in data["checks"]
+        },
+    }
+
+
+def pick_rate(ended: Ended) -> Any:
+    """`bench rate --json`, but for what needs an extra that may not be installed."""
+    return without(json.loads(ended.out), UNSTABLE | WORDS | {"powered", "powered_note"})
+
+
+def pick_memory(ended: Ended) -> Any:
+    """`memory-eval --json`: each measure as its value, the ends of its interval, and of how many.
+
+    What judging used is not among it but for the calls, since the prompts are being reworded.
+    """
+    data = json.loads(ended.out)
+    parts = {"all": data["figures"], **data["by_type"]}
+    return {
+        **take(data, "users", "sessions", "coverage"),
+        "labels": {task: dict(sorted(found.items())) for task, found in data["labels"].items()},
+        "calls": data["usage"]["calls"],
+        "figures": {part: _measures(found) for part, found in parts.items()},
+    }
+
+
+def _measures(found: Mapping[str, Any]) -> dict[str, Any]:
+    made: dict[str, Any] = {}
+    for name, measure in found.items():
+        over = {
+            kind: [measure[kind][n] for n in ("value", "low", "high", "of")] for kind in measure
+        }
+        made[name] = over["all"] if over["all"] == over["valid"] else over
+    return made
+
+
+def pick_nodes(ended: Ended) -> Any:
+    """`nodes evaluate --json` and `nodes show --json`: a line a node."""
+    return [
+        {
+            **take(row, "episode", "step", "node"),
+            "results": {name: _result(found) for name, found in row["results"].items()},
+        }
+        for row in ended.rows
+    ]
+
+
+def _result(found: Mapping[str, Any]) -> Any:
+    if "failure" in found:
+        return found["failure"]
+    about = found.get("metadata", {})
+    more = [about[name] for name in ("log_odds", "usage", "likeness") if name in about]
+    return [found["score"], found["passed"], *more]
+
+
+def pick_tallies(ended: Ended) -> Any:
+    """`nodes show`: the table has a row of numbers for each evaluator."""
+    rows = re.findall(r"^ *(\S+(?: \S+)*?) {2,}([\d.]+(?: +\d+)+) *$", ended.out, re.MULTILINE)
+    return {name: numbers.split() for name, numbers in rows}
+
+
+def pick_rewards(ended: Ended) -> Any:
+    """`nodes export`: a line a node."""
+    return [
+        {**take(row, "episode", "step", "node", "rewards"), "total": row.get("total")}
+        for row in ended.rows
+    ]
+
+
+def pick_calibration(ended: Ended) -> Any:
+    """`calibrate --json`: the tree of templates, what was chosen, and what it gained."""
+    data = json.loads(ended.out)
+    names = ("accepted", "template", "beam", "leader", "stopped", "rounds", "rows", "tried")
+    return {
+        **take(data, *names, "failed", "gain", "second", "usage"),
+        "nodes": [
+            {
+                **take(node, "number", "parent", "round", "text"),
+                "placings": [
+                    [place[name] for name in ("stage", "round", "mean", "scored", "asked", "kept")]
+                    for place in node["placings"]
+                ],
+            }
+            for node in data["nodes"]
+        ],
+    }
+
+
+def pick_optimized(ended: Ended) -> Any:
+    """`optimize --json`: a line a task, with its attempts."""
+    return [
+        {
+            **take(row, "id", "status", "score", "best", "output", "calls", "tokens", "cost"),
+            "attempts": [
+                {
+                    **take(attempt, "iteration", "output", "similarity", "calls", "tokens", "cost"),
+                    "score": attempt["evaluation"]["score"],
+                    "passed": attempt["evaluation"]["passed"],
+                    "second": (attempt["second"] or {}).get("score"),
+                }
+                for attempt in row["attempts"]
+            ],
+        }
+        for row in ended.rows
+    ]
+
+
+def pick_innovated(ended: Ended) -> Any:
+    """`innovate --json`: the scores of each input, and what came of the refined one."""
+    data = json.loads(ended.out)
+    return {
+        **take(data, "status", "improved", "refined", "usage", "repeated"),
+        "gain": without(data["gain"]),
+        **{name: _drawn(data[name], "value") for name in ("before", "after")},
+        "attempts": [
+            {**take(one, "iteration", "input", "similarity"), **_drawn(one, "score")}
+            for one in data["attempts"]
+        ],
+    }
+
+
+def _drawn(found: Mapping[str, Any], mean: str) -> dict[str, Any]:
+    return {
+        mean: found[mean],
+        "interval": without(found.get("interval")),
+        "samples": [one["score"] for one in found["samples"]],
+    }
+
+
+def pick_guided(ended: Ended) -> Any:
+    """`guide --json`: the scores of the two answers."""
+    data = json.loads(ended.out)
+    answers = {name: data[name]["score"] for name in ("plain", "guided")}
+    return {**take(data, "status", "usage"), **answers}
+
+
+def pick_nothing(ended: Ended) -> Any:
+    """A command that makes what the next one reads."""
+    return None
+
+
+PICKERS: Mapping[str, Callable[[Ended], Any]] = {
+    name.removeprefix("pick_"): value
+    for name, value in globals().items()
+    if name.startswith("pick_")
+}

@@ -1,0 +1,179 @@
+"""`tools/house.py` on a made-up package in which each fault is planted, and on our own."""
+
+import subprocess
+import sys
+from pathlib import Path
+from textwrap import dedent
+
+import pytest
+
+TOOLS = Path(__file__).parent.parent / "tools"
+
+FILES = {
+    "__init__.py": '"""The front."""\n\nfrom pack.cli.app import go\n',
+    "cli/__init__.py": "",
+    "cli/app.py": """\
+        '''The command line.
+
+        Two lines of it.'''
+
+        # A comment.
+        from typing import TYPE_CHECKING
+
+        from pack.low import Thing
+
+        if TYPE_CHECKING:
+            from pack.high import Other
+        else:
+            from pack import fallback
+
+        text = '''A string is code,
+
+        # whatever it holds.
+        '''
+        '''A remark on it.'''
+
+
+        def go(one):
+            '''A docstring.'''
+            import json
+
+            class Inner:
+                from pack.high import Other
+
+            return json, Inner
+    """,
+    "low.py": """\
+        from . import high
+
+        Table = dict[str, int]
+        NUMBER = 3
+
+
+        class Thing:
+            def fits(self, a, b, c, d, *e, f, g, **h):
+                pass
+
+            @classmethod
+            def is_too_wide(cls, a, b, c, d, e, f, g, h, /, i):
+                pass
+
+            def fits_too(self):
+                pass
+
+
+        def unbound(self, a, b, c, d, e, f, g, h):
+            pass
+
+
+        def _private():
+            pass
+    """,
+    "high.py": """\
+        import pack.fallback
+
+
+        class Other:
+            def go(self):
+                from .low import Thing
+
+                return Thing
+
+
+        def fits_too():
+            pass
+
+
+        def _private():
+            pass
+    """,
+    "fallback.py": """\
+        from pack.high import Other as Thing
+
+        Table = dict[str, str] | None
+
+
+        async def go():
+            pass
+    """,
+    "long.py": "def long():\n" + "    pass\n" * 60 + "\n" * 340,
+}
+
+
+@pytest.fixture
+def house(monkeypatch):
+    monkeypatch.syspath_prepend(TOOLS)
+    import house
+
+    return house
+
+
+@pytest.fixture
+def package(tmp_path):
+    for name, text in FILES.items():
+        path = tmp_path / "pack" / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(dedent(text))
+    return tmp_path / "pack"
+
+
+def run(*arguments):
+    command = [sys.executable, TOOLS / "house.py", *arguments]
+    ended = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert ended.stderr == ""
+    return ended.returncode, ended.stdout
+
+
+def test_every_planted_fault_is_counted(house, package):
+    assert house.measure(house.read_house(package)) == {
+        "lines in all": 3 + 29 + 24 + 16 + 7 + 401,
+        "lines of cli": 29,
+        "files above 400 lines": 1,
+        "functions above 60 lines": 1,
+        "lines of the longest function": 61,
+        "functions with more than 8 parameters": 2,
+        "imports inside functions": 3,
+        "modules in circles of imports": 2,
+        "modules in circles with hidden imports": 3,
+        "public names used twice": 2,
+    }
+
+
+def test_blank_lines_comments_and_docstrings_are_no_code(house, package):
+    rows = {name: counts for name, *counts in house.say_rooms(house.read_house(package))}
+    assert rows["cli"] == [2, 29, 15]  # files, lines, lines of code
+
+
+def test_what_is_counted_is_listed_and_a_broken_limit_ends_with_1(package):
+    code, said = run(package, "--goals")
+    assert code == 1
+    for line in (
+        "     401  pack.long",
+        "      61  pack.long:1 long",
+        "       9  pack.low:12 Thing.is_too_wide",
+        "       9  pack.low:19 unbound",
+        "       2  pack.cli.app",
+        "       2  pack.fallback pack.high",
+        "       3  pack.fallback pack.high pack.low",
+        "       2  Table: pack.fallback pack.low",
+        "       2  go: pack.cli.app pack.fallback",
+        "broken: files above 400 lines: 1, allowed are 0",
+        "broken: public names used twice: 2, allowed are 0",
+    ):
+        assert line in said.splitlines()
+    assert "broken: lines" not in said.replace("broken: lines of the longest", "")
+
+
+def test_what_stays_within_the_limits_ends_with_0(tmp_path):
+    (tmp_path / "low.py").write_text("A = 1\n")
+    code, said = run(tmp_path, "--goals")
+    assert code == 0
+    assert "broken" not in said
+
+
+def test_our_own_package_is_within_its_limits(house):
+    code, said = run("--short")
+    assert code == 0, said
+    assert len(said.splitlines()) == 2 + len(house.LIMITS)
+    assert all(limit.goal <= limit.most for limit in house.LIMITS.values())
+    assert "33,000  lines in all" in run("--limits")[1]

@@ -1,0 +1,400 @@
+"""How the package is built: its lines, functions, imports and names, beside the limits set to them.
+
+    python tools/house.py             everything; ends with 1 where a limit is broken
+    python tools/house.py --short     the figures beside their limits, without what they count
+    python tools/house.py --limits    the limits and the goals alone
+    python tools/house.py --goals     held against the goals in place of the limits
+
+Only the standard library is used and nothing of the package is imported, so that it runs anywhere.
+What a module means, and which room may import which, is not looked at here: import-linter does.
+"""
+
+from __future__ import annotations
+
+import argparse
+import ast
+import re
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import NamedTuple
+
+FILE_LINES = 400
+FUNCTION_LINES = 60
+PARAMETERS = 8
+LONGEST_SHOWN = 10
+
+
+class Limit(NamedTuple):
+    """`most` is what is allowed now, `goal` what it is to come down to."""
+
+    most: int
+    goal: int
+
+
+LIMITS: Mapping[str, Limit] = {
+    "lines in all": Limit(42_268, 33_000),
+    "lines of cli": Limit(6_729, 3_000),
+    f"files above {FILE_LINES} lines": Limit(0, 0),
+    f"functions above {FUNCTION_LINES} lines": Limit(9, 0),
+    "lines of the longest function": Limit(152, FUNCTION_LINES),
+    f"functions with more than {PARAMETERS} parameters": Limit(34, 0),
+    "imports inside functions": Limit(391, 20),
+    "modules in circles of imports": Limit(0, 0),
+    "modules in circles with hidden imports": Limit(23, 0),
+    "public names used twice": Limit(91, 0),
+}
+"""Tighten `most` to the figure whenever it falls; never raise it."""
+
+_ALIAS = re.compile(r"[A-Z]\w*[a-z]\w*")
+Function = ast.FunctionDef | ast.AsyncFunctionDef
+
+
+@dataclass(frozen=True)
+class FoundFunction:
+    module: str
+    name: str
+    line: int
+    lines: int
+    parameters: int
+
+    @property
+    def place(self) -> str:
+        return f"{self.module}:{self.line} {self.name}"
+
+
+@dataclass
+class Module:
+    """What is read of one file. `imports`: the modules named at its top, `hidden` those named
+    inside functions; what only a type checker reads is in neither."""
+
+    name: str
+    package: str
+    lines: int = 0
+    code: int = 0
+    functions: list[FoundFunction] = field(default_factory=list[FoundFunction])
+    imports: list[tuple[str, str]] = field(default_factory=list[tuple[str, str]])
+    hidden: list[tuple[str, str]] = field(default_factory=list[tuple[str, str]])
+    hidden_statements: int = 0
+    public: list[str] = field(default_factory=list[str])
+
+
+@dataclass(frozen=True)
+class House:
+    """All modules of a package, and what they make together."""
+
+    modules: Sequence[Module]
+
+    def room(self, module: Module) -> str:
+        """The folder below the package that a module lies in; the package's own files share one."""
+        parts = module.package.split(".")
+        return parts[1] if len(parts) > 1 else "(top)"
+
+    def rooms(self) -> dict[str, list[Module]]:
+        found: dict[str, list[Module]] = defaultdict(list)
+        for module in self.modules:
+            found[self.room(module)].append(module)
+        return dict(sorted(found.items()))
+
+    def functions(self) -> list[FoundFunction]:
+        """The longest first."""
+        found = [one for module in self.modules for one in module.functions]
+        return sorted(found, key=lambda one: (-one.lines, one.place))
+
+    def circles(self, hidden: bool) -> list[list[str]]:
+        known = {module.name for module in self.modules}
+        arrows: dict[str, list[str]] = {}
+        for module in self.modules:
+            named = module.imports + (module.hidden if hidden else [])
+            aims = {aim for one in named if (aim := aim_of(one, known))}
+            arrows[module.name] = sorted(aims - {module.name})
+        return find_circles(arrows)
+
+    def twice(self) -> dict[str, list[str]]:
+        """Public names that are defined in more than one module, with these modules."""
+        found: dict[str, list[str]] = defaultdict(list)
+        for module in self.modules:
+            for name in dict.fromkeys(module.public):
+                found[name].append(module.name)
+        return {name: where for name, where in sorted(found.items()) if len(where) > 1}
+
+
+def read_house(folder: Path) -> House:
+    """Every module of the package whose folder this is."""
+    paths = sorted(folder.rglob("*.py"))
+    return House([read_module(path, folder) for path in paths])
+
+
+def read_module(path: Path, folder: Path) -> Module:
+    parts = [folder.name, *path.relative_to(folder).with_suffix("").parts]
+    package = ".".join(parts[:-1])
+    name = package if parts[-1] == "__init__" else ".".join(parts)
+    text = path.read_text(encoding="utf-8")
+    tree = ast.parse(text, str(path))
+    lines = text.splitlines()
+    module = Module(name, package, lines=len(lines), public=list(find_public(tree)))
+    strings: list[ast.expr] = []
+    remarks: list[ast.Constant] = []
+    _Reader(module, strings, remarks).visit(tree)
+    module.code = count_code(lines, strings, remarks)
+    return module
+
+
+class _Reader(ast.NodeVisitor):
+    """Walks once through a file and writes down what it comes across."""
+
+    def __init__(
+        self, module: Module, strings: list[ast.expr], remarks: list[ast.Constant]
+    ) -> None:
+        self.module = module
+        self.strings = strings
+        self.remarks = remarks
+        self.around: list[Function | ast.ClassDef] = []
+
+    def visit_FunctionDef(self, node: Function) -> None:
+        of_class = bool(self.around) and isinstance(self.around[-1], ast.ClassDef)
+        found = FoundFunction(
+            module=self.module.name,
+            name=".".join([*(one.name for one in self.around), node.name]),
+            line=node.lineno,
+            lines=(node.end_lineno or node.lineno) - node.lineno + 1,
+            parameters=count_parameters(node, of_class),
+        )
+        self.module.functions.append(found)
+        self._enter(node)
+
+    visit_AsyncFunctionDef = visit_FunctionDef
+
+    def visit_ClassDef(self, node: ast.ClassDef) -> None:
+        self._enter(node)
+
+    def _enter(self, node: Function | ast.ClassDef) -> None:
+        self.around.append(node)
+        self.generic_visit(node)
+        self.around.pop()
+
+    def visit_If(self, node: ast.If) -> None:
+        named = node.test.attr if isinstance(node.test, ast.Attribute) else node.test
+        if "TYPE_CHECKING" in (named, getattr(named, "id", None)):
+            for other in node.orelse:
+                self.visit(other)
+        else:
+            self.generic_visit(node)
+
+    def visit_Import(self, node: ast.Import) -> None:
+        self._imported([(alias.name, "") for alias in node.names])
+
+    def visit_ImportFrom(self, node: ast.ImportFrom) -> None:
+        above = self.module.package.split(".")[: -(node.level - 1) or None] if node.level else []
+        start = ".".join([*above, *([node.module] if node.module else [])])
+        self._imported([(start, alias.name) for alias in node.names])
+
+    def _imported(self, found: list[tuple[str, str]]) -> None:
+        if any(isinstance(one, Function) for one in self.around):
+            self.module.hidden += found
+            self.module.hidden_statements += 1
+        else:
+            self.module.imports += found
+
+    def visit_Expr(self, node: ast.Expr) -> None:
+        if isinstance(node.value, ast.Constant) and isinstance(node.value.value, str):
+            self.remarks.append(node.value)
+        else:
+            self.generic_visit(node)
+
+    def visit_Constant(self, node: ast.Constant) -> None:
+        if isinstance(node.value, str | bytes):
+            self.strings.append(node)
+
+    def visit_JoinedStr(self, node: ast.JoinedStr) -> None:
+        self.strings.append(node)
+        self.generic_visit(node)
+
+
+def count_parameters(node: Function, of_class: bool) -> int:
+    """All of a function's parameters but the self or cls of a method."""
+    given = node.args
+    named = [*given.posonlyargs, *given.args]
+    bound = of_class and bool(named) and named[0].arg in ("self", "cls")
+    starred = (given.vararg is not None) + (given.kwarg is not None)
+    return len(named) + len(given.kwonlyargs) + starred - bound
+
+
+def count_code(
+    lines: Sequence[str], strings: Iterable[ast.expr], remarks: Iterable[ast.Constant]
+) -> int:
+    """Lines that are neither blank, nor comment, nor docstring. A string in the code that goes over
+    several lines is code, whatever its lines look like."""
+    inside = {n for one in strings for n in range(one.lineno, (one.end_lineno or 0) + 1)}
+    said = {n for one in remarks for n in range(one.lineno, (one.end_lineno or 0) + 1)}
+    return sum(
+        n in inside or (n not in said and bool(bare := line.strip()) and not bare.startswith("#"))
+        for n, line in enumerate(lines, 1)
+    )
+
+
+def find_public(tree: ast.Module) -> Iterator[str]:
+    """Public names of the classes, functions and type aliases at the top of a file."""
+    for node in tree.body:
+        if isinstance(node, ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
+            name = node.name
+        elif type(node).__name__ == "TypeAlias":  # `type X = ...`, from Python 3.12 on
+            name = str(getattr(node, "name").id)  # noqa: B009
+        elif isinstance(node, ast.AnnAssign) and "TypeAlias" in ast.unparse(node.annotation):
+            name = ast.unparse(node.target)
+        elif isinstance(node, ast.Assign) and len(node.targets) == 1 and is_alias(node):
+            name = ast.unparse(node.targets[0])
+        else:
+            continue
+        if not name.startswith("_"):
+            yield name
+
+
+def is_alias(node: ast.Assign) -> bool:
+    """Whether `Name = dict[str, int]` or `Name = A | B` stands there, by its capital letter."""
+    target, value = node.targets[0], node.value
+    union = isinstance(value, ast.BinOp) and isinstance(value.op, ast.BitOr)
+    named = isinstance(target, ast.Name) and _ALIAS.fullmatch(target.id) is not None
+    return named and (union or isinstance(value, ast.Subscript))
+
+
+def aim_of(imported: tuple[str, str], known: set[str]) -> str | None:
+    """The module of the package that an import names: `from a import b` may mean a.b or a's b.
+
+    The packages around it are loaded too, but they are not what is asked for: a package whose front
+    gathers its own files would else be a circle with each of them.
+    """
+    start, name = imported
+    whole = f"{start}.{name}" if name else start
+    return whole if whole in known else start if start in known else None
+
+
+def find_circles(arrows: Mapping[str, Sequence[str]]) -> list[list[str]]:
+    """Sets of two or more modules that all reach one another (Tarjan), the largest first."""
+    number: dict[str, int] = {}
+    low: dict[str, int] = {}
+    waiting: list[str] = []
+    found: list[list[str]] = []
+
+    def reach(name: str) -> None:
+        number[name] = low[name] = len(number)
+        waiting.append(name)
+        for aim in arrows[name]:
+            if aim not in number:
+                reach(aim)
+                low[name] = min(low[name], low[aim])
+            elif aim in waiting:
+                low[name] = min(low[name], number[aim])
+        if low[name] == number[name]:
+            at = waiting.index(name)
+            if len(waiting) - at > 1:
+                found.append(sorted(waiting[at:]))
+            del waiting[at:]
+
+    for name in arrows:
+        if name not in number:
+            reach(name)
+    return sorted(found, key=lambda circle: (-len(circle), circle))
+
+
+def measure(house: House) -> dict[str, int]:
+    """The figure that belongs to each limit."""
+    functions = house.functions()
+    figures = (
+        sum(module.lines for module in house.modules),
+        sum(module.lines for module in house.modules if house.room(module) == "cli"),
+        sum(module.lines > FILE_LINES for module in house.modules),
+        sum(one.lines > FUNCTION_LINES for one in functions),
+        max((one.lines for one in functions), default=0),
+        sum(one.parameters > PARAMETERS for one in functions),
+        sum(module.hidden_statements for module in house.modules),
+        sum(map(len, house.circles(hidden=False))),
+        sum(map(len, house.circles(hidden=True))),
+        len(house.twice()),
+    )
+    return dict(zip(LIMITS, figures, strict=True))
+
+
+def say_house(house: House) -> Iterator[str]:
+    """The lines that are printed above the table of limits."""
+    yield from table("room", ("files", "lines", "code"), say_rooms(house))
+    large = [(m.name, m.lines) for m in house.modules if m.lines > FILE_LINES]
+    yield from table(f"files above {FILE_LINES} lines", ("lines",), large)
+    functions = house.functions()
+    number = max(LONGEST_SHOWN, sum(one.lines > FUNCTION_LINES for one in functions))
+    longest = [(one.place, one.lines) for one in functions[:number]]
+    yield from table("longest functions", ("lines",), longest)
+    many = Counter({f.place: f.parameters for f in functions if f.parameters > PARAMETERS})
+    title = f"functions with more than {PARAMETERS} parameters"
+    yield from table(title, ("count",), many.most_common())
+    hidden = Counter({m.name: m.hidden_statements for m in house.modules if m.hidden_statements})
+    yield from table("imports inside functions", ("count",), hidden.most_common())
+    for title, also in (("", False), (", with the imports inside functions", True)):
+        circles = [(" ".join(circle), len(circle)) for circle in house.circles(also)]
+        yield from table(f"circles of imports{title}", ("modules",), circles)
+    twice = [(f"{name}: {' '.join(where)}", len(where)) for name, where in house.twice().items()]
+    yield from table("public names used twice", ("modules",), twice)
+
+
+def say_rooms(house: House) -> Iterator[tuple[str, int, int, int]]:
+    for room, modules in [*house.rooms().items(), ("in all", house.modules)]:
+        lines, code = sum(m.lines for m in modules), sum(m.code for m in modules)
+        yield room, len(modules), lines, code
+
+
+def say_limits(figures: Mapping[str, int] | None) -> Iterator[str]:
+    """The table of limits, with the figures where there are any."""
+    now = {} if figures is None else {what: (figure,) for what, figure in figures.items()}
+    rows = [(what, *now.get(what, ()), *limit) for what, limit in LIMITS.items()]
+    yield from table("limits", ("now", "most", "goal")[not now :], rows)
+
+
+def table(
+    title: str, heads: Sequence[str], rows: Iterable[tuple[str, *tuple[int, ...]]]
+) -> Iterator[str]:
+    """Numbers come first, since names are of any length. Nothing where there are no rows."""
+    rows = list(rows)
+    if not rows:
+        return
+    yield "".join(f"{head:>8}" for head in heads) + f"  {title}".rstrip()
+    for name, *numbers in rows:
+        yield "".join(f"{number:>8,}" for number in numbers) + f"  {name}"
+    yield ""
+
+
+def find_broken(figures: Mapping[str, int], most: Mapping[str, int]) -> list[str]:
+    """A line for each figure that is above what is allowed."""
+    return [
+        f"broken: {what}: {figures[what]:,}, allowed are {allowed:,}"
+        for what, allowed in most.items()
+        if figures[what] > allowed
+    ]
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(description="Lines, functions, imports, names: with limits.")
+    default = Path(__file__).resolve().parent.parent / "src" / "textevolve"
+    parser.add_argument("package", nargs="?", type=Path, default=default, help="its folder")
+    parser.add_argument("--short", action="store_true", help="print no lists of what is counted")
+    parser.add_argument("--limits", action="store_true", help="print the limits and goals alone")
+    parser.add_argument("--goals", action="store_true", help="hold it against the goals")
+    given = parser.parse_args(arguments)
+    if given.limits:
+        print("\n".join(say_limits(None)))
+        return 0
+    house = read_house(given.package)
+    if not house.modules:
+        parser.error(f"{given.package}: no Python files")
+    figures = measure(house)
+    broken = find_broken(
+        figures, {what: one.goal if given.goals else one.most for what, one in LIMITS.items()}
+    )
+    if not given.short:
+        print("\n".join(say_house(house)))
+    print("\n".join([*say_limits(figures), *broken]))
+    return 1 if broken else 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())
