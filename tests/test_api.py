@@ -371,3 +371,58 @@ def test_threads_may_evaluate_side_by_side_in_one_store(model, server):
     assert [r.case.input for r in found] == [f"Question {n}?" for n in range(8)]
     assert all(r.scored for r in found)
     assert server.calls == 8
+
+
+def test_fields_of_cases_that_nothing_reads_are_logged_once(model, caplog):
+    rows = [{"input": f"{n}?", "candidates": ["a", "b"], "source": "web"} for n in range(3)]
+    assert len(list(evaluate_batch(rows, model=model, profile=SOLO))) == 3
+    assert caplog.messages == ["nothing reads these fields of the cases: source"]
+
+
+@pytest.mark.parametrize(
+    ("given", "reason"),
+    [
+        ({"candidates": 5}, "candidates must be a list of texts, or one text, not int"),
+        ({"candidates": None}, "candidates must be a list of texts, or one text, not NoneType"),
+        ({"candidates": {"a": "x", "b": "y"}}, "candidates must be a list of texts.*not dict"),
+        ({"candidates": b"x"}, "candidates must be a list of texts, or one text, not bytes"),
+        ({"candidates": [5]}, "candidate 1 is not a text but int"),
+        ({"input": 5}, "the input is not a text but int"),
+        ({"profile": 3}, "a profile is a name, a YAML file's path or a Profile, not 3"),
+        ({"limits": 3}, "limits must be a Limits or None, not int"),
+        ({"limits": {"calls": 3}}, "limits must be a Limits or None, not dict"),
+        ({"temperature": float("inf")}, "temperature: .*finite number"),
+        ({"temperature": -1}, "temperature: .*greater than 0"),
+        ({"temperature": True}, "temperature: must be a valid number"),
+        ({"threshold": float("nan")}, "threshold: "),
+        ({"sampling_temperature": float("inf")}, "sampling_temperature: "),
+        ({"weights": {"accuracy": 1e-320}}, "weights: accuracy must be 0 or at least 1e-06"),
+        ({"rounds": "1_0"}, "rounds: must be a valid number"),
+    ],
+)
+def test_what_cannot_be_used_is_our_error_before_anything_is_asked(server, model, given, reason):
+    whole = {"input": CASE[0], "candidates": CASE[1], "model": model} | given
+    with pytest.raises(InputError, match=reason):
+        evaluate(**whole)
+    assert server.calls == 0
+
+
+@pytest.mark.parametrize("cases", [5, None, {"input": "a", "candidates": ["b"]}])
+def test_what_are_no_cases_is_our_error(model, cases):
+    with pytest.raises(InputError, match="cases must be a list or another iterable"):
+        list(evaluate_batch(cases, model=model))
+
+
+def test_a_mapping_of_candidates_in_a_case_is_refused(model):
+    with pytest.raises(InputError, match="case 1: 'candidates' must be a list of texts"):
+        list(evaluate_batch([("a", {"x": "y"})], model=model))
+
+
+def test_no_limits_may_be_said(model):
+    assert evaluate(*CASE, model=model, profile=SOLO, limits=None).scored
+
+
+@pytest.mark.parametrize("limit", ["5", float("inf"), float("nan"), True])
+def test_a_limit_is_a_finite_number(limit):
+    with pytest.raises(InputError, match="the limit of calls must be a finite number, not"):
+        Limits(calls=limit)

@@ -18,12 +18,14 @@ class Case:
     """One input and the candidate texts to be judged against it.
 
     `parameters` are this case's own settings (`rounds`, `weights`, ...), which win over the run's.
+    `reference`: a gold answer, which a judge with a reference sees in place of one of its own.
     """
 
     input: str
     candidates: tuple[str, ...]
     id: str = ""
     parameters: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    reference: str | None = None
 
 
 def check_case(case: Case) -> None:
@@ -32,6 +34,8 @@ def check_case(case: Case) -> None:
         raise InputError("no candidates: give at least one text to be judged")
     named = [("the input", case.input)]
     named += [(f"candidate {n}", text) for n, text in enumerate(case.candidates, 1)]
+    if case.reference is not None:
+        named.append(("the reference", case.reference))
     for name, text in named:
         if not isinstance(text, str):  # pyright: ignore[reportUnnecessaryIsInstance]
             raise InputError(f"{name} is not a text but {type(text).__name__}")

@@ -8,7 +8,7 @@
     escalation:general            a jury; a debate only where it leaves the winner in doubt
     pairwise, probe, checklist    see `textevolve.judges`
     backward                      how well a response tells its instruction
-    reference                     a probe beside the judge's own answer
+    reference                     a probe beside the case's reference, or the judge's own answer
 
 `rules` is an option of each but backward, which has none; `reference` one of pairwise, probe and
 checklist; `examples` one of probe and reference; `backward` one of probe, reference and checklist.
@@ -19,6 +19,7 @@ checklist; `examples` one of probe and reference; `backward` one of probe, refer
 from __future__ import annotations
 
 import datetime
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
@@ -99,6 +100,8 @@ def parse_evaluator(text: str) -> EvaluatorSpec:
         )
         raise InputError(f"judge '{text}': no option '{unknown[0]}'{others}")
     parameters = dict(option.split("=", 1) for option in options if "=" in option)
+    if len(parameters) < sum("=" in option for option in options):
+        raise InputError(f"judge '{text}': a parameter is set twice")
     spec = EvaluatorSpec(
         name=name,
         profile=profile or None,
@@ -181,7 +184,7 @@ def read_profile(spec: EvaluatorSpec) -> Profile:
         fixed["agents"] = (LONE_JUDGE,)
     if spec.rules:
         fixed["rules"] = True
-    return override(profile, {**fixed, **{k: _value(v) for k, v in spec.parameters.items()}})
+    return override(profile, {**fixed, **spec.parameters})
 
 
 def models_of(spec: EvaluatorSpec, model: str) -> tuple[str, ...]:
@@ -192,23 +195,10 @@ def models_of(spec: EvaluatorSpec, model: str) -> tuple[str, ...]:
     return tuple(dict.fromkeys(agent.model or asked for agent in read_profile(spec).agents))
 
 
-def _value(text: str) -> str | int | float | bool:
-    """A parameter as it was meant: numbers and truth values out of text, the rest as it is."""
-    if text.lower() in ("true", "false"):
-        return text.lower() == "true"
-    for kind in (int, float):
-        try:
-            return kind(text)
-        except ValueError:
-            continue
-    return text
-
-
 def _whole(name: str, text: str) -> int:
-    try:
-        return int(text)
-    except ValueError:
-        raise InputError(f"{name} must be a whole number, not '{text}'") from None
+    if not re.fullmatch(r"[+-]?[0-9]{1,18}", text):
+        raise InputError(f"{name} must be a whole number, not '{text}'")
+    return int(text)
 
 
 OWN = "python:"

@@ -195,9 +195,22 @@ def _mapping(row: Any, where: str, noun: str) -> Row:
 
 def _csv(file: IO[str], name: str, is_text: Callable[[str], bool]) -> Iterator[Placed]:
     csv.field_size_limit(sys.maxsize)
-    reader, mend = csv.DictReader(file), _Mender()
+    lines: list[str] = []  # of the row that is being read; "" where it asks for more than there is
+
+    def watch() -> Iterator[str]:
+        for line in file:
+            lines.append(line)
+            yield line
+        lines.append("")
+
+    reader, mend = csv.DictReader(watch()), _Mender()
     try:
+        columns = list(reader.fieldnames or ())
+        _refuse_open_quote(lines, name, reader.line_num)
+        if double := [one for one in columns if one.strip() and columns.count(one) > 1]:
+            raise InputError(f"{name}:1: two columns have the name '{double[0]}'; rename one")
         for row in reader:
+            _refuse_open_quote(lines, name, reader.line_num)
             where = f"{name}:{reader.line_num}"
             if None in row:
                 raise InputError(f"{where}: more cells than the header has columns")
@@ -207,11 +220,31 @@ def _csv(file: IO[str], name: str, is_text: Callable[[str], bool]) -> Iterator[P
         raise InputError(f"{name}:{reader.line_num}: not valid CSV: {error}") from None
 
 
+def _refuse_open_quote(lines: list[str], name: str, last: int) -> None:
+    """Forget the lines of a row that is complete; `last` is the number of its last one.
+
+    Raises:
+        InputError: the file ended within quotes; names the line in which they opened.
+    """
+    text = "".join(lines)
+    if lines and not lines[-1] and text:
+        opened = [m.start() for m in _QUOTED.finditer(text) if not m[1]]
+        line = last - text.rstrip("\n").count("\n") + text.count("\n", 0, max(opened, default=0))
+        raise InputError(
+            f"{name}:{line}: a quote opens in this line and is never closed; close it, or double it"
+            " where it is part of a text"
+        )
+    lines.clear()
+
+
+_QUOTED = re.compile(r"""(?:^|(?<=[,\r\n]))"(?:[^"]|"")*("|\Z)""")
+
+
 def _cell(value: str, where: str, mend: _Mender) -> Any:
     """What stands in a cell as JSON; the cell as it stands where that is none."""
     try:
         found = json.loads(value)
-    except ValueError:
+    except (ValueError, RecursionError):
         return value
     mended = mend(value, where)
     return found if mended == value else json.loads(mended)

@@ -20,7 +20,7 @@ from textevolve.errors import SettingsError
 
 
 class _Frozen(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
 
 class Timeouts(_Frozen):

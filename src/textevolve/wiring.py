@@ -14,6 +14,7 @@ from collections.abc import AsyncGenerator, Callable, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
 from functools import cache
+from math import isfinite
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias
 
@@ -54,8 +55,27 @@ class Limits:
     def __post_init__(self) -> None:
         for name in ("cost", "tokens", "calls"):
             limit = getattr(self, name)
-            if limit is not None and not limit >= 0:
+            if limit is None:
+                continue
+            if not _is_finite(limit):
+                raise InputError(f"the limit of {name} must be a finite number, not {limit!r:.40}")
+            if limit < 0:
                 raise InputError(f"the limit of {name} must be 0 or more, not {limit}")
+
+
+def take_limits(limits: Limits | None) -> Limits:
+    """The limits, or none.
+
+    Raises:
+        InputError: it is something else.
+    """
+    if limits is not None and not isinstance(limits, Limits):  # pyright: ignore[reportUnnecessaryIsInstance]
+        raise InputError(f"limits must be a Limits or None, not {type(limits).__name__}")
+    return limits or Limits()
+
+
+def _is_finite(given: object) -> bool:
+    return isinstance(given, int | float) and not isinstance(given, bool) and isfinite(given)
 
 
 @dataclass(frozen=True)
@@ -139,9 +159,13 @@ async def open_workbench(
 
 @asynccontextmanager
 async def open_models(
-    settings: Settings, journal: Journal, limits: Limits = Limits(), listener: Listener = silence
+    settings: Settings,
+    journal: Journal,
+    limits: Limits | None = None,
+    listener: Listener = silence,
 ) -> AsyncGenerator[ModelOf]:
     """Gives a function from a model's spec to the model; all of them share one budget."""
+    limits = take_limits(limits)
     budget = Budget(cost=limits.cost, tokens=limits.tokens, calls=limits.calls)
     limited = any(limit is not None for limit in (limits.cost, limits.tokens, limits.calls))
     models: dict[str, Model] = {}

@@ -90,7 +90,9 @@ def play(result: DebateResult, console: Console) -> str:
             if turn.agent == len(result.agents) - 1:
                 if result.profile.protocol == "escalation" and turn.round == 0:
                     live(StepFinished("case 1", "certainty", result.certainty))
-                live(StepFinished("case 1", "round", (turn.round, result.convergence[turn.round])))
+                r = turn.round
+                value = (r, result.convergence[r], result.voters[r])
+                live(StepFinished("case 1", "round", value))
         live(StepFinished("case 1", "debate", result))
     return drawn(console)
 
@@ -135,13 +137,23 @@ def test_an_escalation_says_how_certain_its_first_round_was() -> None:
         text = " ".join(play(result, a_console(160)).split())
         assert "Round 1 CV 0.300, certainty 1.000 ≥ 0.9: no debate is needed" in text
         assert f"1 round, {why} (certainty 1.000 ≥ 0.9 after round 1)" in text
-    assert wording.round_text(profile, 0, 0.3, 0.7, last=False) == (
+    assert wording.round_text(profile, 0, 0.3, 0.7, last=False, voters=3) == (
         "CV 0.300, certainty 0.700 < 0.9: the debate goes on"
     )
-    assert wording.round_text(profile, 0, 0.3, None, last=True) == (
+    assert wording.round_text(profile, 0, 0.3, None, last=True, voters=3) == (
         "CV 0.300, no certainty from a single vote"
     )
-    assert "CV 0.200 > 0.05" in wording.round_text(profile, 1, 0.2, 0.7, last=True)
+    assert "CV 0.200 > 0.05" in wording.round_text(profile, 1, 0.2, 0.7, last=True, voters=3)
+
+
+def test_what_a_round_of_few_voters_means_is_said() -> None:
+    profile = load_profile("general")
+    assert wording.round_text(profile, 0, 0.0, None, last=False, voters=1) == (
+        "1 of 3 agents voted, too few to agree: the debate goes on"
+    )
+    assert wording.round_text(profile, 1, 0.0, None, last=True, voters=2) == (
+        "2 of 3 agents voted; CV 0.000 ≤ 0.05: the agents agree"
+    )
 
 
 @pytest.mark.parametrize("width", [60, 80, 100, 160])

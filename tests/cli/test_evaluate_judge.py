@@ -48,6 +48,32 @@ def test_a_case_is_judged_shown_and_kept(cli, fairly, model):
     assert fairly.calls == calls
 
 
+def test_a_reference_in_the_data_is_used_and_its_absence_made_up_for(cli, fairly, model, home):
+    rows = [
+        {"input": INPUT, "candidates": [BAD, GOOD], "reference": "Of gravity.", "source": "web"},
+        {"input": "Why is it so?", "candidates": [BAD, GOOD]},
+    ]
+    (home / "gold.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    planned = cli("evaluate", "gold.jsonl", "-j", "reference", "-m", model, "--dry-run", "--json")
+    ended = cli("evaluate", "gold.jsonl", "-j", "reference", "-m", model)
+    assert ended.code == 0
+    own = [b for b in fairly.requests if "Answer it yourself" in b["messages"][-1]["content"]]
+    assert len(own) == 1
+    planned = json.loads(planned.out)
+    assert planned["least"]["calls"] == planned["most"]["calls"] == 13
+    assert fairly.calls == 13
+    assert ended.err.count("warning: nothing reads these fields of the cases: source\n") == 1
+
+
+@pytest.mark.parametrize("how", [["-j", "probe"], ["--rounds", "1"]])
+def test_a_reference_that_a_judge_does_not_look_at_is_named(cli, server, model, home, how):
+    row = {"input": INPUT, "candidates": [BAD, GOOD], "answer": "Of gravity."}
+    (home / "gold.jsonl").write_text(json.dumps(row))
+    for more in ([], ["--dry-run"]):
+        ended = cli("evaluate", "gold.jsonl", *how, "-m", model, *more)
+        assert "warning: only judges with a reference, such as --judge reference, read" in ended.err
+
+
 def test_a_batch_is_a_line_a_case_and_one_that_fails_fails_alone(cli, fairly, model, cases):
     ended = cli("evaluate", cases, "--judge", "probe", "-m", model)
     assert ended.code == 3

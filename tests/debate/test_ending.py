@@ -27,7 +27,35 @@ def profile_of(**parameters):
     ],
 )
 def test_what_ends_a_debate(parameters, r, cv, certainty, ended):
-    assert end_early(profile_of(**parameters), r, cv, certainty) == ended
+    assert end_early(profile_of(**parameters), r, cv, certainty, voters=3) == ended
+
+
+@pytest.mark.parametrize(
+    ("agents", "voters", "ended"),
+    [
+        (1, 1, True),
+        (2, 1, False),
+        (2, 2, True),
+        (3, 0, False),
+        (3, 1, False),
+        (3, 2, True),
+        (4, 2, False),
+        (5, 3, True),
+    ],
+)
+@pytest.mark.parametrize("readout", ["stated", "alone"])
+def test_only_enough_voters_converge(agents, voters, ended, readout):
+    names = [{"name": f"Agent {n}", "persona": "You judge."} for n in range(agents)]
+    profile = profile_of(agents=names, readout=readout)
+    assert (end_early(profile, 0, 0.0, None, voters) == "converged") == ended
+
+
+def test_one_voter_of_three_makes_no_certainty():
+    scores = np.full((3, 2, 5), np.nan)
+    scores[0] = [[9] * 5, [1] * 5]
+    assert measure_certainty(scores, profile_of(), "nonce") is None
+    scores[1] = scores[0]
+    assert measure_certainty(scores, profile_of(), "nonce") == 1
 
 
 def test_a_single_candidate_is_certain_where_it_is_clear_of_the_threshold():

@@ -435,7 +435,7 @@ async def test_what_happens_is_announced_in_order():
     turn = [(StepStarted, "turn"), (StepFinished, "turn")]
     assert steps == turn * 3 + [(StepFinished, "round"), (StepFinished, "debate")]
     assert events[-1].value == result
-    assert events[-2].value == (0, result.convergence[0])
+    assert events[-2].value == (0, result.convergence[0], 3)
 
 
 async def test_one_agent_and_one_candidate():
@@ -512,10 +512,52 @@ async def test_alone_a_debate_ends_after_its_first_round_unless_told_otherwise()
         result = await debate(server, convergence=0, **wanted)
         assert (len(result.convergence), result.stopped) == (1, "converged")
         assert wording.ending(result) == "1 round, and a later one would change no score"
-        said = wording.round_text(result.profile, 0, result.convergence[0], None, False)
+        said = wording.round_text(result.profile, 0, result.convergence[0], None, False, 3)
         assert said.endswith(": a later round would change no score")
         result = await debate(server, convergence=None, **wanted)
         assert (len(result.convergence), result.stopped) == (3, "rounds")
+
+
+def only(*heard):
+    """A script in which these agents answer as usual, and the others give an empty answer."""
+
+    def script(body, _number):
+        return None if any(f"You are {agent}." in str(body) for agent in heard) else Fault.EMPTY
+
+    return script
+
+
+async def test_one_surviving_voter_is_no_consensus():
+    events = []
+    async with ScriptedServer(only("Critic")) as server:
+        result = await debate(server, convergence=0.05, rounds=3, listener=events.append)
+    assert (result.stopped, len(result.convergence)) == ("rounds", 3)
+    assert result.voters == (1, 1, 1)
+    assert json.loads(result.to_json())["figures"]["voters"] == [1, 1, 1]
+    heard = [e.value for e in events if isinstance(e, StepFinished) and e.step == "round"]
+    assert [voters for _r, _cv, voters in heard] == [1, 1, 1]
+    again = result.rescore(convergence=1)
+    assert (again.stopped, len(again.convergence)) == ("rounds", 3)
+
+
+async def test_two_of_three_voters_may_agree_and_the_result_says_how_many_they_were():
+    async with ScriptedServer(only("Critic", "Supporter")) as server:
+        result = await debate(server, convergence=1, rounds=3)
+    assert (result.stopped, result.voters) == ("converged", (2,))
+    assert wording.ending(result) == "1 round, then the agents agreed (2 of 3 voted)"
+
+
+async def test_one_surviving_voter_makes_no_escalation_certain():
+    async with ScriptedServer(only("Critic")) as server:
+        result = await debate(server, protocol="escalation", escalate_below=0, rounds=2)
+    assert (result.stopped, result.certainty) == ("rounds", None)
+
+
+async def test_a_round_scored_alone_by_one_agent_is_asked_again_of_the_others():
+    async with ScriptedServer(only("Critic")) as server:
+        wanted = {"readout": "alone", "argue": False, "convergence": 0.05, "rounds": 2}
+        result = await debate(server, **wanted)
+    assert (result.stopped, result.voters) == ("rounds", (1, 1))
 
 
 async def test_alone_nothing_is_gained_by_swapping():

@@ -47,6 +47,38 @@ def test_a_score_that_is_none_is_refused(score):
 
 
 @pytest.mark.parametrize(
+    "score",
+    [
+        "1_0",
+        "8 9",
+        "~8",
+        "8%",
+        "nan",
+        "inf",
+        "８",
+        "٨",
+        "1e1",
+        "+8",
+        "8.",
+        ".5",
+        "08",
+        "8/5",
+        "8/100",
+    ],
+)
+def test_a_text_that_is_no_plain_number_is_no_score(score):
+    for readout in ("stated", "expected"):
+        with pytest.raises(AnswerError, match=r"accuracy.*plain number"):
+            answer([(score, 2), (3, 4)], readout)
+
+
+def test_a_plain_number_in_quotes_is_a_score():
+    made = answer([("8", "8.5"), ("8/10", " 7.5 / 10 ")])
+    assert read_stated(made, (1, 2)) == ((8.0, 8.5), (8.0, 7.5))
+    assert read_stated(answer([("8", "8/10"), (3, 4)], "expected"), (1, 2)) == ((8, 8), (3, 4))
+
+
+@pytest.mark.parametrize(
     ("change", "reason"),
     [
         (lambda d: d.pop("Response 2"), "Response 2 is missing"),
@@ -97,6 +129,31 @@ def test_ten_in_one_token_and_in_two():
 def test_numbers_above_ten_and_words_have_no_part():
     made = expected_response(number("4", _4=0.5, _11=0.3, four=0.2))
     assert read_one(made) == pytest.approx(4)
+
+
+@pytest.mark.parametrize(
+    "before",
+    [
+        '<think>"Response 1": {"scores": {"accuracy": 2}}</think>',
+        '<think>{"Response 1": {"scores": {"accuracy": 2}}}</think>',
+        'Of "Response 1" I say: ',
+    ],
+)
+def test_what_stands_before_the_answer_is_not_read_for_it(before):
+    two = '{"argument": "", "Response 2": {"scores": {"accuracy": 5}}, '
+    one = [
+        *tokens_of('"Response 1": {"scores": {"accuracy": '),
+        number("7", _7=1.0),
+        *tokens_of("}}}"),
+    ]
+    made = response(tokens=[*tokens_of(before + two), *one])
+    assert read_expected(made, (1,), (1,), ("accuracy",)) == ((7.0,),)
+
+
+def test_a_number_of_another_form_is_not_read_in_part():
+    made = expected_response(number("1", _1=1.0), *tokens_of("e1"))
+    with pytest.raises(AnswerError, match="no number for accuracy"):
+        read_one(made)
 
 
 def test_without_log_probabilities_the_readouts_say_so():

@@ -265,3 +265,8 @@ def test_a_missing_turn_leaves_the_certainty_to_the_others(case):
     for j in range(scores.shape[1]):
         alone, among = (t.certainty(s, weights, (j,), 4, draws=50) for s in (scores, absent))
         assert among == pytest.approx(alone, nan_ok=True)
+
+
+def test_a_temperature_near_zero_gives_all_to_the_highest_without_a_warning():
+    assert t.softmax(np.array([5.0, 6.0, np.nan]), 1e-320)[:2].tolist() == [0.0, 1.0]
+    assert t.softmax(np.array([5.0, 5.0]), 5e-324).tolist() == [0.5, 0.5]

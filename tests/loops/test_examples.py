@@ -89,7 +89,7 @@ def test_metrics_grade_an_output(metric, output, label, score):
     assert grade(open_metric(metric), output, label).score == score
 
 
-@pytest.mark.parametrize("given", [2.0, -1, float("nan"), "much", None])
+@pytest.mark.parametrize("given", [2.0, -1, float("nan"), "much", "0_1", "0.5", None])
 def test_what_is_no_score_has_failed(given):
     outcome = grade(lambda output, label: given, "x", "y")
     assert isinstance(outcome, Failure)

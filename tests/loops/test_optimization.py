@@ -158,6 +158,8 @@ async def test_a_gate_that_fails_keeps_a_high_score_from_being_accepted_or_best(
         ({"max_iterations": 0}, "max_iterations must be 1 or more"),
         ({"convergence_window": 0}, "convergence_window must be 1 or more"),
         ({"oscillation_limit": -1.0}, "oscillation_limit must be 0 or more"),
+        ({"oscillation_limit": float("inf")}, "oscillation_limit must be 0 or more"),
+        ({"seconds": float("inf")}, "seconds must be 0 or more, and finite"),
         ({"minimum_score": 2.0}, "minimum_score must be from 0 to 1"),
         ({"samples": 0}, "samples must be 1 or more"),
         ({"seconds": -1.0}, "seconds must be 0 or more"),

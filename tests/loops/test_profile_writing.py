@@ -122,6 +122,15 @@ def unweighted():
     return made
 
 
+@pytest.mark.parametrize("weight", ["0_1", True, "1 %", "nan"])
+async def test_a_weight_that_is_no_plain_number_is_asked_again(asked, server, weight):
+    bad = draft()
+    bad["components"][0]["weight"] = weight
+    found = await asked(bad, draft())
+    assert found.profile.weights == {"safe": 1.0, "clear": 0.6}
+    assert "weight" in server.requests[-1]["messages"][-1]["content"]
+
+
 @pytest.mark.parametrize(
     ("bad", "reason"),
     [

@@ -351,6 +351,8 @@ def test_what_cannot_be_used_is_refused_before_anything_is_kept(cli, trace, home
         (("show", "nothing"), "is not in this store"),
         (("export", "trace.jsonl", "--weight", "probe=1"), "no such evaluator"),
         (("export", "trace.jsonl", "--weight", "probe"), "NAME=NUMBER"),
+        (("export", "trace.jsonl", "--weight", "probe=inf"), "NAME=NUMBER"),
+        (("export", "trace.jsonl", "--weight", "a=1", "--weight", "a=2"), "'a' is there twice"),
         (("export", "trace.jsonl", "-o", "x.txt"), ".jsonl, .html"),
         (("evaluate", "empty.jsonl", "--latency", "1"), "it is empty"),
         (("evaluate", "words.jsonl", "--latency", "1"), "no node can be used: words.jsonl:1"),

@@ -6,24 +6,26 @@ forms also work where an event loop runs already, such as in a notebook.
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Iterable, Iterator
+import logging
+from collections.abc import AsyncGenerator, Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import Any, TypedDict, Unpack
+from typing import Any, TypedDict, Unpack, cast
 
 from textevolve.debate.order import Order
 from textevolve.debate.profile import Profile, Protocol, Readout, Selection, load_profile, override
 from textevolve.debate.result import DebateResult
 from textevolve.debate.tensor import Aggregation, ConvergenceMode
 from textevolve.engine import sync
+from textevolve.errors import InputError
 from textevolve.evaluation import Case, check_case
 from textevolve.events import Listener, silence
 from textevolve.memory.recall import Recall, nothing
-from textevolve.runs.intake import CaseLike, take_cases
+from textevolve.runs.intake import CaseLike, Columns, take_cases
 from textevolve.runs.spec import RunSpec, name_recall
 from textevolve.runs.work import Work, begin, do_run
 from textevolve.settings import Settings, read_settings
 from textevolve.store.repository import open_store
-from textevolve.wiring import Limits, choose_model
+from textevolve.wiring import Limits, choose_model, take_limits
 
 
 class Parameters(TypedDict, total=False):
@@ -58,7 +60,7 @@ async def aevaluate(
     recall: Recall = nothing,
     listener: Listener = silence,
     store: str | Path | None = None,
-    limits: Limits = Limits(),
+    limits: Limits | None = None,
     settings: Settings | None = None,
     **parameters: Unpack[Parameters],
 ) -> DebateResult:
@@ -69,7 +71,7 @@ async def aevaluate(
         SettingsError: no model can be had as asked.
         FatalModelError: the model's endpoint refuses every call.
     """
-    case = Case(input, (candidates,) if isinstance(candidates, str) else tuple(candidates), "1")
+    case = Case(input, _take_candidates(candidates), "1")
     check_case(case)
     results = aevaluate_batch(
         [case],
@@ -89,6 +91,15 @@ async def aevaluate(
         await results.aclose()
 
 
+def _take_candidates(given: object) -> tuple[str, ...]:
+    if isinstance(given, str):
+        return (given,)
+    if isinstance(given, Iterable) and not isinstance(given, Mapping | bytes):
+        return tuple(cast("Iterable[str]", given))
+    kind: str = type(cast(object, given)).__name__
+    raise InputError(f"candidates must be a list of texts, or one text, not {kind}")
+
+
 async def aevaluate_batch(
     cases: Iterable[CaseLike],
     *,
@@ -97,7 +108,7 @@ async def aevaluate_batch(
     recall: Recall = nothing,
     listener: Listener = silence,
     store: str | Path | None = None,
-    limits: Limits = Limits(),
+    limits: Limits | None = None,
     settings: Settings | None = None,
     ordered: bool = False,
     name: str = "",
@@ -112,10 +123,14 @@ async def aevaluate_batch(
         InputError: profile or a parameter cannot be used, or something given is no case.
         SettingsError, FatalModelError: as in `aevaluate`.
     """
+    limits = take_limits(limits)
     settings = settings or read_settings({"model": model, "store": store})[0]
     spec = await specify(settings, profile, model, dict(parameters), recall)
     async with open_store(Path(store or settings.store)) as opened:
-        run = begin(opened, spec, take_cases(cases), name=name, source="Python")
+        columns = Columns()
+        run = begin(opened, spec, take_cases(cases, columns), name=name, source="Python")
+        if unread := columns.warning(reference=False):
+            logging.getLogger("textevolve").warning(unread)
         work = Work(opened, settings, limits, recall, listener, ordered)
         results = do_run(run, work)
         try:
@@ -153,7 +168,7 @@ def evaluate(
     recall: Recall = nothing,
     listener: Listener = silence,
     store: str | Path | None = None,
-    limits: Limits = Limits(),
+    limits: Limits | None = None,
     settings: Settings | None = None,
     **parameters: Unpack[Parameters],
 ) -> DebateResult:
@@ -182,7 +197,7 @@ def evaluate_batch(
     recall: Recall = nothing,
     listener: Listener = silence,
     store: str | Path | None = None,
-    limits: Limits = Limits(),
+    limits: Limits | None = None,
     settings: Settings | None = None,
     ordered: bool = False,
     name: str = "",

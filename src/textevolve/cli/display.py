@@ -120,8 +120,8 @@ class LiveDebate:
                 self.console.print(self._turn(turn))
             case StepFinished(step="certainty"):
                 self._certainty = event.value
-            case StepFinished(step="round", value=(r, cv)):
-                self._end_round(int(r), float(cv))
+            case StepFinished(step="round", value=(r, cv, voters)):
+                self._end_round(int(r), float(cv), int(voters))
             case StepFinished(step="debate", value=DebateResult() as result):
                 self._finish(result)
             case StepFinished():
@@ -209,10 +209,10 @@ class LiveDebate:
             border_style="red" if turn.failure else style,
         )
 
-    def _end_round(self, r: int, cv: float) -> None:
+    def _end_round(self, r: int, cv: float, voters: int) -> None:
         profile, last = self.profile, r + 1 == self.profile.rounds
-        said = wording.round_text(profile, r, cv, self._certainty, last)
-        ended = end_early(profile, r, cv, self._certainty) is not None
+        said = wording.round_text(profile, r, cv, self._certainty, last, voters)
+        ended = end_early(profile, r, cv, self._certainty, voters) is not None
         title = Text.assemble((f"Round {r + 1}", "bold"), f"  {said}")
         title.stylize("green" if ended else "")
         self.console.print(Rule(title, style="dim"))

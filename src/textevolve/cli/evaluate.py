@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
     from textevolve.debate.profile import Profile
     from textevolve.evaluation import Case
     from textevolve.evaluators import EvaluatorSpec
+    from textevolve.runs.intake import Columns
     from textevolve.runs.spec import RunSpec
     from textevolve.settings import Settings
 
@@ -116,6 +118,7 @@ def evaluate(
     from textevolve.engine import sync
     from textevolve.evaluators import read_profile
     from textevolve.rows import SUFFIXES
+    from textevolve.runs.intake import Columns
     from textevolve.runs.work import begin
     from textevolve.settings import read_settings
     from textevolve.store.repository import open_store
@@ -146,21 +149,25 @@ def evaluate(
     if batch and output is not None:
         refuse_overwriting([output], texts)
     base: str | Profile | None = profile
+    columns = Columns()
     if judge is not None:
         chosen = _choose_judge(judge, profile)
         if not chosen.is_debate:
             own = {"seed": parameters.pop("seed"), "threshold": parameters.pop("threshold")}
             judging.refuse_debate_options(judge, {**parameters, "resume": resume})
             judging.check_output(output)
-            cases = judging.with_parameters(_read_cases(texts, batch), options.given(own))
-            asked = judging.Asked(judge, model, name or "", source, output, as_json, dry_run)
+            cases = judging.with_parameters(_read_cases(texts, batch, columns), options.given(own))
+            asked = judging.Asked(
+                judge, model, name or "", source, output, as_json, dry_run, columns
+            )
             raise typer.Exit(judging.evaluate(cases, asked, settings, limits))
         base, model = read_profile(chosen), chosen.model or model
     check_output(output)
     spec = sync.run(specify(settings, base, model, options.given(parameters)))
-    cases = _read_cases(texts, batch)
+    cases = _read_cases(texts, batch, columns)
     if dry_run:
         _show_estimate(spec, cases, settings, as_json)
+        judging.warn_of_unread(columns, reference=False)
         return
     with open_store(settings.store) as opened:
         run = begin(
@@ -171,6 +178,7 @@ def evaluate(
             source=source,
             resume=resume,
         )
+        judging.warn_of_unread(columns, reference=False)
         raise typer.Exit(execute(opened, run, settings, limits, output=output, as_json=as_json))
 
 
@@ -182,10 +190,10 @@ def _choose_judge(judge: str, profile: str | None) -> EvaluatorSpec:
     return parse_evaluator(judge)
 
 
-def _read_cases(texts: list[str], batch: bool) -> Iterable[Case]:
+def _read_cases(texts: list[str], batch: bool, columns: Columns) -> Iterable[Case]:
     from textevolve.runs.intake import read_cases
 
-    return read_cases(texts[0]) if batch else [_read_case(texts)]
+    return read_cases(texts[0], columns) if batch else [_read_case(texts)]
 
 
 def _read_case(texts: list[str]) -> Case:
@@ -198,6 +206,11 @@ def _read_case(texts: list[str]) -> Case:
         raise InputError(
             f"no candidates: give the input and one candidate or more, or a file of cases ({kinds})"
             + (f"; '{given[:40]}' is neither" if given else "")
+        )
+    if Path(texts[0]).suffix.lower() in SUFFIXES and os.path.isfile(texts[0]):
+        raise InputError(
+            f"'{texts[0]}' is a file of cases, which stands alone, and '{texts[1][:40]}' is one"
+            " argument too many; a text out of a file is written @FILE"
         )
     if texts.count("-") > 1:
         raise InputError("only one of the texts can come from standard input")

@@ -17,6 +17,7 @@ from textevolve.errors import InputError
 if TYPE_CHECKING:
     from textevolve.evaluation import Case
     from textevolve.judges.judged import JudgedCase
+    from textevolve.runs.intake import Columns
     from textevolve.settings import Settings
     from textevolve.store.repository import Store
     from textevolve.store.runs import RunRecord
@@ -55,6 +56,7 @@ class Asked:
     output: str | None
     as_json: bool
     dry_run: bool
+    columns: Columns
 
 
 def with_parameters(cases: Iterable[Case], given: Mapping[str, Any]) -> Iterable[Case]:
@@ -69,19 +71,29 @@ def with_parameters(cases: Iterable[Case], given: Mapping[str, Any]) -> Iterable
     return (replace(case, parameters={**given, **case.parameters}) for case in cases)
 
 
+def warn_of_unread(columns: Columns, *, reference: bool) -> None:
+    """Say once, after the cases were read, which of their fields nothing looks at."""
+    if unread := columns.warning(reference=reference):
+        say(f"warning: {unread}")
+
+
 def evaluate(cases: Iterable[Case], asked: Asked, settings: Settings, limits: Limits) -> int:
     """Judge what is missing, or say what it may take, and return the exit code."""
     from textevolve.cli import measuring
     from textevolve.engine import sync
+    from textevolve.evaluators import parse_evaluator
     from textevolve.runs.work import take_in
     from textevolve.store.repository import open_store
 
     spec = sync.run(measuring.specify(settings, "evaluate", [asked.judge], asked.model, {}))
+    reference = parse_evaluator(asked.judge).reference
     if asked.dry_run:
         measuring.show_estimate(spec, list(cases), settings, as_json=asked.as_json)
+        warn_of_unread(asked.columns, reference=reference)
         return 0
     with open_store(settings.store) as store:
         run = take_in(store, spec, cases, name=asked.name, source=asked.source)
+        warn_of_unread(asked.columns, reference=reference)
         return _execute(store, run, asked, settings, limits)
 
 

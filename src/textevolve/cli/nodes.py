@@ -102,7 +102,7 @@ def evaluate(
     not be used; 130 interrupted.
     """
     from textevolve.cli import measuring
-    from textevolve.cli.node_options import read_length, read_number, read_type
+    from textevolve.cli.node_options import read_length, read_pair, read_type
     from textevolve.cli.node_sources import open_source, say_faults
     from textevolve.cli.node_work import judge_run, show_estimate
     from textevolve.engine import sync
@@ -116,7 +116,7 @@ def evaluate(
     wanted = [read_type("--only", one) for one in only or []]
     checks = choose_checks(
         rules=rules,
-        thresholds=[read_number("--threshold", one) for one in least or []],
+        thresholds=[read_pair("--threshold", one) for one in least or []],
         length=read_length(length),
         schema=schema,
         latency=latency,
@@ -200,14 +200,14 @@ def export(
 ) -> None:
     """Write a reward for each node and evaluator, for training, or all of it as a page."""
     from textevolve.cli import measuring
-    from textevolve.cli.node_options import read_number
+    from textevolve.cli.node_options import read_weights
     from textevolve.cli.node_sources import open_source, say_faults, write_page
     from textevolve.export.files import open_target
     from textevolve.node_eval.rewards import check_weights, collect_names, write_rewards
 
     if output != "-":
         measuring.check_outputs([output], ENDINGS)
-    weights = dict(read_number("--weight", one) for one in weight or [])
+    weights = read_weights("--weight", weight)
     with ExitStack() as stack:
         opened = open_source(stack, source, instruction, logs, store)
         if output.lower().endswith(".html"):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any
@@ -9,6 +10,7 @@ from typing import Annotated, Any
 import typer
 
 from textevolve.errors import InputError
+from textevolve.texts.numbers import read_number
 
 PLAIN: Mapping[str, Any] = {
     "no_args_is_help": True,
@@ -35,15 +37,17 @@ def read_weights(text: str | None) -> dict[str, float] | None:
     """`accuracy=1,relevance=0.5` as a mapping.
 
     Raises:
-        InputError: it is not of that form.
+        InputError: it is not of that form, or names a component twice.
     """
     if text is None:
         return None
     weights: dict[str, float] = {}
     for part in text.split(","):
-        name, _, value = part.partition("=")
+        name, _, value = (piece.strip() for piece in part.partition("="))
+        if name in weights:
+            raise InputError(f"--weights: '{name}' is there twice; give each component one weight")
         try:
-            weights[name.strip()] = float(value)
+            weights[name] = read_number(value)
         except ValueError:
             raise InputError(
                 f"--weights: '{part}' is not of the form NAME=NUMBER, such as accuracy=1"
@@ -55,12 +59,14 @@ def read_argument(text: str) -> str:
     """A text as it was given: itself, `@FILE`'s, or with `-` standard input's; `@@` is one @.
 
     Raises:
-        InputError: the file cannot be read.
+        InputError: the file cannot be read; or the text is a file's path, without the @.
     """
     from textevolve.rows import read_text
 
     if text == "-":
         return read_text(text)
     if not text.startswith("@"):
+        if (os.path.splitext(text)[1] or os.sep in text) and os.path.isfile(text):
+            raise InputError(f"'{text}' is a file: write '@{text}' for the text that is in it")
         return text
     return text[1:] if text.startswith("@@") else read_text(text[1:])

@@ -22,8 +22,10 @@ def measure_certainty(scores: Array, profile: Profile, nonce: str) -> float | No
     """The certainty of one round's scores (agents, candidates, components); see `DebateResult`.
 
     The same scores, seed and nonce give the same number. A single candidate competes with a text
-    that has the passing threshold everywhere.
+    that has the passing threshold everywhere. None where too few agents voted to speak for all.
     """
+    if not arithmetic.is_quorum(int(arithmetic.voters(scores)), len(profile.agents)):
+        return None
     weights = np.array(profile.weight_list)
     if scores.shape[-2] == 1:
         bar = np.full_like(scores, profile.threshold * arithmetic.TOP_SCORE)
@@ -38,17 +40,20 @@ def measure_certainty(scores: Array, profile: Profile, nonce: str) -> float | No
     return None if np.isnan(found) else found
 
 
-def end_early(profile: Profile, r: int, cv: float, certainty: float | None) -> Stop | None:
+def end_early(
+    profile: Profile, r: int, cv: float, certainty: float | None, voters: int
+) -> Stop | None:
     """Why a debate is over after round r, counted from 0, before all have run; None: it goes on.
 
-    With the readout `alone` no argument sways a score, so wherever a debate may converge it has.
-    `certainty` is the first round's. After the first round of an escalation nothing else decides:
-    agents may well agree that two candidates are equally good.
+    Nothing has converged where too few agents voted: one that is left agrees with itself. With the
+    readout `alone` no argument sways a score, so wherever a debate may converge it has.
+    `certainty` is the first round's, `voters` are the round's own. After the first round of an
+    escalation nothing else decides: agents may well agree that two candidates are equally good.
     """
     if profile.protocol == "independent":
         return None
     if profile.protocol == "escalation" and r == 0:
         return "certain" if certainty is not None and certainty >= profile.escalate_below else None
-    if profile.convergence is None:
+    if profile.convergence is None or not arithmetic.is_quorum(voters, len(profile.agents)):
         return None
     return "converged" if cv <= profile.convergence or profile.readout == "alone" else None

@@ -13,11 +13,20 @@ from importlib import resources
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
+from pydantic import (
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    ValidationError,
+    field_validator,
+    model_validator,
+)
 
 from textevolve.debate.order import Order
 from textevolve.debate.tensor import Aggregation, ConvergenceMode
 from textevolve.errors import InputError
+from textevolve.texts.numbers import refuse_odd_number
 from textevolve.texts.yaml_lines import line_of, parse_yaml
 
 Protocol = Literal[
@@ -35,8 +44,13 @@ Name = Annotated[
 ]
 
 
+_Plain = BeforeValidator(refuse_odd_number)
+
+
 class _Frozen(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid", str_strip_whitespace=True)
+    model_config = ConfigDict(
+        frozen=True, extra="forbid", str_strip_whitespace=True, allow_inf_nan=False
+    )
 
 
 class Component(_Frozen):
@@ -45,7 +59,7 @@ class Component(_Frozen):
 
     name: Name
     meaning: str = Field(min_length=1)
-    rubric: dict[Annotated[int, Field(ge=0, le=10)], str] = {}
+    rubric: dict[Annotated[int, _Plain, Field(ge=0, le=10)], str] = {}
     question: str = ""
 
     @property
@@ -104,6 +118,10 @@ TIMELINESS = Component(
 COMPONENTS = (CONFIDENCE, RELEVANCE, ACCURACY, COMPLETENESS, TIMELINESS)
 
 
+LEAST_WEIGHT = 1e-6
+"""Below it scores are too near to each other, and to 0, to be told apart."""
+
+
 class Profile(_Frozen):
     """A debate's agents, components and parameters; `evaluate.md` symbols in brackets.
 
@@ -122,7 +140,7 @@ class Profile(_Frozen):
     description: str = ""
     agents: tuple[Agent, ...] = Field(min_length=1)
     components: tuple[Component, ...] = Field(default=COMPONENTS, min_length=1)
-    weights: dict[str, Annotated[float, Field(ge=0, le=1)]] = {}
+    weights: dict[str, Annotated[float, _Plain, Field(ge=0, le=1)]] = {}
     rounds: int = Field(default=2, ge=1, le=100)
     convergence: float | None = Field(default=0.05, ge=0, le=1)
     convergence_mode: ConvergenceMode = "agents"
@@ -140,6 +158,15 @@ class Profile(_Frozen):
     max_answer_tokens: int = Field(default=1200, ge=32)
     threshold: float = Field(default=0.5, ge=0, le=1)
     seed: int = 0
+
+    @field_validator(
+        *("rounds", "convergence", "escalate_below", "history_rounds", "temperature"),
+        *("sampling_temperature", "max_answer_tokens", "threshold", "seed"),
+        mode="before",
+    )
+    @classmethod
+    def _plain(cls, value: Any) -> Any:
+        return refuse_odd_number(value)
 
     @field_validator("convergence", "history_rounds", "sampling_temperature", mode="before")
     @classmethod
@@ -175,6 +202,11 @@ class Profile(_Frozen):
                 raise ValueError(f"weights: unknown component '{name}'{suggest(name, known)}")
         if self.weights and not any(self.weights.values()):
             raise ValueError("weights: all are 0; at least one must be above 0")
+        for name, weight in self.weights.items():
+            if 0 < weight < LEAST_WEIGHT:
+                raise ValueError(
+                    f"weights: {name} must be 0 or at least {LEAST_WEIGHT:g}, not {weight:g}"
+                )
         return self
 
     @property
@@ -240,6 +272,8 @@ def load_profile(name: str | Path) -> Profile:
     if str(name) in shipped_profiles():
         resource = resources.files("textevolve.debate") / "profiles" / f"{name}.yaml"
         return parse_profile(resource.read_text(encoding="utf-8"), str(name))
+    if not isinstance(name, str | Path):  # pyright: ignore[reportUnnecessaryIsInstance]
+        raise InputError(f"a profile is a name, a YAML file's path or a Profile, not {name!r:.40}")
     path = Path(name)
     if path.suffix not in (".yaml", ".yml") and not os.path.exists(path):
         raise InputError(

@@ -2,8 +2,8 @@
 
 `Debate` is an `Evaluator`. For each round, for each agent in order: recall, render, ask, and put
 the j x k scores into S[r, i]. After a round the agents' disagreement is measured; CV <= c ends the
-debate. What a turn sees, and what may run side by side, is the protocol's, here with its calls one
-after another:
+debate, if enough of them voted. What a turn sees, and what may run side by side, is the protocol's,
+here with its calls one after another:
 
     sequential             all earlier turns within the window        r x i
     blind-first            nothing in round 1, then as sequential     1 + (r - 1) x i
@@ -118,9 +118,10 @@ async def _debate(stage: Stage) -> DebateResult:
             if profile.protocol == "escalation" and r == 0:
                 certainty = measure_certainty(table.scores(r), profile, stage.nonce)
                 stage.listener(StepFinished(stage.case.id, "certainty", certainty))
-            stage.listener(StepFinished(stage.case.id, "round", (r, cvs[-1])))
+            voters = table.voters(r)
+            stage.listener(StepFinished(stage.case.id, "round", (r, cvs[-1], voters)))
             broken = table.broken(range(r, r + 1))
-            if ended := broken or end_early(profile, r, cvs[-1], certainty):
+            if ended := broken or end_early(profile, r, cvs[-1], certainty, voters):
                 stopped = ended
                 break
     return DebateResult(
@@ -214,6 +215,9 @@ class _Table:
         profile = self.stage.profile
         weights = np.array(profile.weight_list)
         return float(arithmetic.disagreement(self.scores(r), weights, profile.convergence_mode))
+
+    def voters(self, r: int) -> int:
+        return int(arithmetic.voters(self.scores(r)))
 
     def broken(self, rounds: range) -> Stop | None:
         """Why the debate cannot go on: the budget is spent, or nobody in these rounds answered."""

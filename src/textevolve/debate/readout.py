@@ -19,21 +19,23 @@ from textevolve.debate.result import Points
 from textevolve.errors import AnswerError, CapabilityError
 from textevolve.llm.choices import probability
 from textevolve.llm.model import Response, TokenLogprobs
+from textevolve.llm.structured import find_object
+from textevolve.texts.numbers import take_decimal
 
 HIGHEST = 10
 
 
-def _no_boolean(value: object) -> object:
-    if isinstance(value, bool):
-        raise ValueError("a truth value is no score")
-    return value
+def _plain_number(value: object) -> object:
+    """A number, or a text that is one plain number, also of ten (8, 8.5, 8/10)."""
+    return take_decimal(_OF_TEN.sub("", value) if isinstance(value, str) else value)
 
 
+_OF_TEN = re.compile(rf"\s*/\s*{HIGHEST}\s*$", re.ASCII)
 _Score = Annotated[
-    float, Field(ge=0, le=HIGHEST, allow_inf_nan=False), BeforeValidator(_no_boolean)
+    float, Field(ge=0, le=HIGHEST, allow_inf_nan=False), BeforeValidator(_plain_number)
 ]
-_WholeScore = Annotated[int, Field(ge=0, le=HIGHEST), BeforeValidator(_no_boolean)]
-_NUMBER = re.compile(r"\d+(?:\.\d+)?")
+_WholeScore = Annotated[int, Field(ge=0, le=HIGHEST), BeforeValidator(_plain_number)]
+_NUMBER = r'\s*:\s*"?([0-9]+(?:\.[0-9]+)?)(?![\w.])'
 
 
 class _Answer(BaseModel):
@@ -105,9 +107,10 @@ def read_expected(
         starts.append(len(text))
         text += token.token
     found: dict[int, tuple[float, ...]] = {}
+    start = find_object(text) or 0  # a label may also stand in thoughts and prose before it
     for n in shown:
-        place = text.find(f'"Response {n}"')
-        begin = text.find('"scores"', place) if place >= 0 else -1
+        place = re.compile(rf'"Response {n}"\s*:').search(text, start)
+        begin = text.find('"scores"', place.end()) if place else -1
         end = text.find("}", begin)
         if begin < 0 or end < 0:
             raise AnswerError(f"the scores of Response {n} are not found among the tokens")
@@ -128,11 +131,11 @@ def _expected_number(
 ) -> float:
     import json
 
-    key = text.find(json.dumps(name, ensure_ascii=False), begin, end)
-    match = _NUMBER.search(text, key + len(name) + 2, end) if key >= 0 else None
+    key = re.escape(json.dumps(name, ensure_ascii=False))
+    match = re.compile(key + _NUMBER).search(text, begin, end)
     if match is None:
         raise AnswerError(f"no number for {name} is found among the tokens")
-    first = max(i for i, start in enumerate(starts) if start <= match.start())
+    first = max(i for i, start in enumerate(starts) if start <= match.start(1))
     numbers = _alternatives(tokens[first])
     if "1" in numbers and tokens[first].token.strip().strip('":') == "1":
         follows = tokens[first + 1] if first + 1 < len(tokens) else None

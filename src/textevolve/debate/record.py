@@ -86,6 +86,7 @@ def result_figures(result: DebateResult) -> dict[str, Any]:
         "round_one": finite(result.round_one.tolist()),
         "coverage": result.coverage,
         "rounds": len(result.convergence),
+        "voters": list(result.voters),
         "certainty": result.certainty,
         "winner_changes": sum(s.changed for s in result.swings),
         "failures": [

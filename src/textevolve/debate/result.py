@@ -252,7 +252,7 @@ class DebateResult:
     @cached_property
     def certainty(self) -> float | None:
         """Probability in [0, 1], from the first round, that its winner is the best; of a single
-        candidate that it rightly passes or fails. None where too little was scored, or where the
+        candidate that it rightly passes or fails. None where too few agents voted, or where the
         agents of that round heard each other.
         """
         if self.profile.protocol == "sequential" or not self.tensor.values.size:
@@ -271,6 +271,13 @@ class DebateResult:
                 first, last = (t[0] if len(t) == 1 else None for t in tops)
                 found.append(Swing(name, first, last))
         return tuple(found)
+
+    @property
+    def voters(self) -> tuple[int, ...]:
+        """How many agents gave scores in each round that ran; `convergence` is of these."""
+        if not self.tensor.values.size:
+            return (0,) * len(self.convergence)
+        return tuple(int(n) for n in arithmetic.voters(self.tensor.values))
 
     @property
     def coverage(self) -> float:
@@ -341,7 +348,7 @@ class DebateResult:
         kept, stopped = len(cvs), broken or "rounds"
         whole = replace(self, profile=profile)
         for r in range(len(cvs) - (broken is not None)):
-            if ended := end_early(profile, r, float(cvs[r]), whole.certainty):
+            if ended := end_early(profile, r, float(cvs[r]), whole.certainty, self.voters[r]):
                 kept, stopped = r + 1, ended
                 break
         return replace(

@@ -82,6 +82,16 @@ def coverage(tensor: Array) -> Array:
     return np.asarray((~np.isnan(tensor).any(axis=(-2, -1))).mean(axis=(-2, -1)))
 
 
+def voters(tensor: Array) -> NDArray[np.intp]:
+    """How many agents gave scores in each round, shape (..., r)."""
+    return np.asarray((~np.isnan(tensor).any(axis=(-2, -1))).sum(axis=-1))
+
+
+def is_quorum(voters: int, agents: int) -> bool:
+    """Whether so many voters can speak for all agents: all of them, or two and more than half."""
+    return 0 < voters == agents or (voters >= 2 and 2 * voters > agents)
+
+
 def disagreement(scores: Array, weights: Array, mode: ConvergenceMode = "agents") -> Array:
     """CV of one round's slice (..., i, j, k), shape (...): 0 where all agree; never NaN.
 
@@ -115,7 +125,9 @@ def softmax(s_norm: Array, temperature: float = 1.0) -> Array:
     present = ~np.isnan(s_norm)
     highest = np.where(present, s_norm, -np.inf).max(axis=-1, keepdims=True, initial=-np.inf)
     finite = np.where(np.isfinite(highest), highest, 0.0)
-    shifted = np.where(present, (np.where(present, s_norm, 0.0) - finite) / temperature, -np.inf)
+    with np.errstate(over="ignore"):  # so near 0 that all but the highest have no share at all
+        gaps = (np.where(present, s_norm, 0.0) - finite) / temperature
+    shifted = np.where(present, gaps, -np.inf)
     powers = np.exp(shifted)
     total = powers.sum(axis=-1, keepdims=True)
     return np.where(present, _ratio(powers, np.broadcast_to(total, powers.shape)), np.nan)

@@ -233,7 +233,7 @@ def _round(result: DebateResult, r: int) -> Round:
     cv = result.convergence[r]
     return Round(
         number=r + 1,
-        said=wording.round_text(result.profile, r, cv, result.certainty, last),
+        said=wording.round_text(result.profile, r, cv, result.certainty, last, result.voters[r]),
         summary=result.summaries[r] if r < len(result.summaries) else "",
         speeches=tuple(_speech(result, t) for t in result.turns if t.round == r),
     )

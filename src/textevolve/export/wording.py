@@ -11,6 +11,7 @@ import math
 from textevolve.debate.order import place_candidates
 from textevolve.debate.profile import Profile
 from textevolve.debate.result import DebateResult, Turn
+from textevolve.debate.tensor import is_quorum
 from textevolve.evaluation import Failure
 from textevolve.report.wording import count as count
 from textevolve.report.wording import duration as duration
@@ -86,11 +87,13 @@ def _side(winner: int | None) -> str:
 def ending(result: DebateResult) -> str:
     """How many rounds ran, and what ended them."""
     rounds, profile = len(result.convergence), result.profile
+    voters = result.voters[-1] if rounds else 0
+    partly = "" if voters == len(result.agents) else f" ({voters} of {len(result.agents)} voted)"
     why = {
         "rounds": "all that were planned" if rounds >= profile.rounds else "all that were asked",
         "converged": "and a later one would change no score"
         if profile.readout == "alone"
-        else "then the agents agreed",
+        else f"then the agents agreed{partly}",
         "certain": "then the outcome was certain enough",
         "budget": "then the budget was spent",
         "failed": "then no agent gave an answer",
@@ -107,8 +110,21 @@ def certainty_text(certainty: float, escalate_below: float) -> str:
     return f"certainty {certainty:.3f} {sign} {escalate_below:g}"
 
 
-def round_text(profile: Profile, r: int, cv: float, certainty: float | None, last: bool) -> str:
-    """What round r, counted from 0, means for the debate; `certainty` is the first round's."""
+def round_text(
+    profile: Profile, r: int, cv: float, certainty: float | None, last: bool, voters: int
+) -> str:
+    """What round r, counted from 0, means for the debate; `certainty` is the first round's.
+    `voters`: how many agents gave scores in round r."""
+    agents = len(profile.agents)
+    if voters == agents or not math.isfinite(cv):
+        return _cv_text(profile, r, cv, certainty, last)
+    said = f"{voters} of {agents} agents voted"
+    if is_quorum(voters, agents):
+        return f"{said}; {_cv_text(profile, r, cv, certainty, last)}"
+    return f"{said}, too few to agree" + ("" if last else ": the debate goes on")
+
+
+def _cv_text(profile: Profile, r: int, cv: float, certainty: float | None, last: bool) -> str:
     if profile.protocol != "escalation" or r > 0 or not math.isfinite(cv):
         limit = None if profile.protocol == "independent" else profile.convergence
         if profile.readout == "alone" and limit is not None and math.isfinite(cv):

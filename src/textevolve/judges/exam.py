@@ -63,11 +63,11 @@ class Options:
     """What can be chosen for every judge.
 
     `rules`: explicit rules on following the instruction, precision, and no credit for length.
-    `reference`: the judge first answers the input itself, in a call of its own, and sees that
-    answer beside what it judges. `examples`: a probe is first shown six answered examples, and
-    asks one question instead of several. `backward`: what `Backward` reads is added to the
-    log-odds of a probe or a checklist. `side_by_side`: calls of one case that may be in flight
-    together. `seed` and `threshold` may also be set by a case's parameters.
+    `reference`: the judge sees the case's reference answer beside what it judges; where there is
+    none it first answers the input itself, in a call of its own. `examples`: a probe is first shown
+    six answered examples, and asks one question instead of several. `backward`: what `Backward`
+    reads is added to the log-odds of a probe or a checklist. `side_by_side`: calls of one case that
+    may be in flight together. `seed` and `threshold` may also be set by a case's parameters.
     """
 
     rules: bool = False
@@ -153,14 +153,16 @@ class Exam:
         """A code that depends on the input and the seed, and not on the candidates."""
         return draw_nonce((self.case.input,), self.options.seed)
 
-    async def own_answer(self) -> str:
-        """The judge's own answer to the input; empty where the option is off.
+    async def reference(self) -> str:
+        """The case's reference, or else the judge's own answer; empty where the option is off.
 
         Raises:
             AnswerError: it came empty. ModelError: it did not come.
         """
         if not self.options.reference:
             return ""
+        if self.case.reference is not None:
+            return self.case.reference.strip()
         asked = prompt("answer").render(instruction=self.lone_instruction)
         response = await self.model(
             Request(

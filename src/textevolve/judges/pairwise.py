@@ -46,8 +46,8 @@ class Pairwise:
             raise InputError("a pairwise judge needs at least two candidates")
         table = _Comparisons(exam)
         try:
-            own = await exam.own_answer()
-            table.reference = exam.fenced("answer", own) if own else ""
+            reference = await exam.reference()
+            table.reference = exam.fenced("answer", reference) if reference else ""
             if self.comparisons == "all":
                 await table.compare_all()
             else:

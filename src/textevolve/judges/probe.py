@@ -49,7 +49,7 @@ class Probe:
         """
         exam = Exam(case, self.model, self.options)
         try:
-            reference = await exam.own_answer()
+            reference = await exam.reference()
         except FatalModelError:
             raise
         except (ModelError, BudgetError) as error:
@@ -73,7 +73,7 @@ class Checklist:
         exam = Exam(case, self.model, self.options)
         try:
             criteria = await _write_criteria(exam)
-            reference = await exam.own_answer()
+            reference = await exam.reference()
         except FatalModelError:
             raise
         except (ModelError, BudgetError) as error:

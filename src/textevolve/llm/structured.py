@@ -4,11 +4,19 @@
 2. A text with prose, fences or small faults around a closed object is read tolerantly (`tolerant`).
 3. The model is asked once more with the error named (`asked-again`).
 After that there is an `AnswerError`, never an invented value: an answer that was cut is not mended.
+
+What is ambiguous is asked again, too, and no rung chooses: a key that stands twice in one object,
+at any level; two objects, such as a draft and a final one, unless the second repeats the first as
+it is; a number that has to be guessed, such as `8 9`, `~8` or `8%`. Thoughts between tags that an
+answer begins with (`<think>`) are no part of it, so a draft in them does no harm.
 """
 
 from __future__ import annotations
 
 import json
+import re
+from collections import Counter
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any, Generic, Literal, TypeVar, cast
@@ -22,6 +30,12 @@ from textevolve.llm.template import Template, load_template
 T = TypeVar("T", bound=BaseModel)
 Rung = Literal["strict", "tolerant", "asked-again"]
 SHOWN_AGAIN = 2000
+
+_THOUGHTS = re.compile(r"\s*<(think|thinking)>.*?</\1>", re.DOTALL)
+_OPENING = re.compile(r"""\{\s*(?:["'“‘]|\w+\s*:)""")
+"""Where an object begins; braces in prose, as around {x}, begin none."""
+_BARE = r"(-?(?:0|[1-9][0-9]{0,99})(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?|[tT]rue|[fF]alse)"
+_AFTER = r"""\s*(?=[,}\]"'“”]|//|/\*|\#)"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,10 +123,7 @@ def read_answer(response: Response, answer: type[T]) -> tuple[T, Rung]:
     if not text:
         reason = response.finish_reason
         raise AnswerError("the answer was empty" + ("" if reason == "stop" else f" ({reason})"))
-    try:
-        return answer.model_validate_json(text), "strict"
-    except ValidationError:  # read again, with more patience and a reason that can be told
-        data, rung = _parse(text)
+    data, rung = _parse(text)
     try:
         return answer.model_validate(data), rung
     except ValidationError as error:
@@ -121,28 +132,95 @@ def read_answer(response: Response, answer: type[T]) -> tuple[T, Rung]:
 
 def _parse(text: str) -> tuple[Any, Rung]:
     try:
-        return json.loads(text), "strict"
+        return json.loads(text, object_pairs_hook=_unique), "strict"
     except (ValueError, RecursionError):
         pass
-    start, end = text.find("{"), text.rfind("}")
-    if start < 0 or end < start:
+    start, end = find_object(text), text.rfind("}")
+    if start is None or end < start:
         raise AnswerError("the answer holds no closed JSON object")
-    body = text[start : end + 1]
     try:
-        return json.loads(body), "tolerant"
+        data, end = _DECODER.raw_decode(text, start)
     except (ValueError, RecursionError):
-        pass
+        return _mend(text[start : end + 1]), "tolerant"
+    for opening in _OPENING.finditer(text, end):
+        if opening.start() >= end:
+            end = _pass_copy(text, opening.start(), data)
+    return data, "tolerant"
+
+
+def find_object(text: str) -> int | None:
+    """Where the first object of an answer begins, after the thoughts; None where there is none."""
+    thoughts = _THOUGHTS.match(text)
+    opening = _OPENING.search(text, thoughts.end() if thoughts else 0)
+    return opening.start() if opening else None
+
+
+def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        (twice, _), *_ = Counter(key for key, _ in pairs).most_common(1)
+        raise AnswerError(f"the key '{twice[:60]}' is there more than once")
+    return found
+
+
+_DECODER = json.JSONDecoder(object_pairs_hook=_unique)
+
+
+def _pass_copy(text: str, start: int, data: Any) -> int:
+    """Where a repetition of `data` ends that begins here; another object cannot be passed."""
+    try:
+        other, end = _DECODER.raw_decode(text, start)
+    except (ValueError, RecursionError):
+        other, end = None, start
+    if other != data:
+        raise AnswerError("the answer holds more than one JSON object; give a single one")
+    return end
+
+
+def _mend(body: str) -> Any:
+    """The object in a text with small faults; what the mending dropped or guessed is refused."""
     if body.count("{") > body.count("}"):
         raise AnswerError("the JSON object is not closed")
     from json_repair import loads
 
     try:
-        data = loads(body, skip_json_loads=True)
+        data = cast(object, loads(body, skip_json_loads=True))
     except (ValueError, RecursionError):
         data = None
     if not isinstance(data, dict):
         raise AnswerError("the answer is not valid JSON")
-    return data, "tolerant"  # pyright: ignore[reportUnknownVariableType]
+    mended = json.dumps(data, ensure_ascii=False)
+    leaves = list(_leaves(cast(dict[str, Any], data)))
+    for key in dict.fromkeys(key for key, _ in leaves):
+        named = _named(key)
+        if len(re.findall(named, body)) > len(re.findall(named, mended)):
+            raise AnswerError(f"the key '{key[:60]}' is there more than once, or in two objects")
+    bare = Counter((k, str(v).lower()) for k, v in leaves if isinstance(v, int | float))
+    for key in dict.fromkeys(key for key, _ in bare):
+        written = Counter(
+            (key, str(json.loads(value.lower())).lower())
+            for value in re.findall(_named(key) + r"\s*" + _BARE + _AFTER, body)
+        )
+        if any(bare[pair] > written[pair] for pair in bare if pair[0] == key):
+            raise AnswerError(f"the value of '{key[:60]}' is not a plain number or truth value")
+    return cast(Any, data)
+
+
+def _named(key: str) -> str:
+    """A pattern for a key before its colon, in whatever quotes."""
+    return rf"""(?<!\w){re.escape(key)}\\?["'“”’]?\s*:"""
+
+
+def _leaves(data: Any, key: str = "") -> Iterator[tuple[str, Any]]:
+    """Every key with its value, and those of a list's elements under the list's key."""
+    if isinstance(data, dict):
+        for name, value in cast(dict[str, Any], data).items():
+            yield name, value
+            yield from _leaves(value, name)
+    elif isinstance(data, list):
+        for value in cast(list[Any], data):
+            yield key, value
+            yield from _leaves(value, key)
 
 
 def _describe(error: ValidationError) -> str:

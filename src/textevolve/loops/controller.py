@@ -5,6 +5,7 @@ Nothing is asked here, and no attempt is made.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -51,7 +52,7 @@ class Stopping:
         for name in ("max_iterations", "convergence_window"):
             if getattr(self, name) < 1:
                 raise InputError(f"{name} must be 1 or more, not {getattr(self, name)}")
-        if self.oscillation_limit is not None and not self.oscillation_limit >= 0:
+        if self.oscillation_limit is not None and not 0 <= self.oscillation_limit < math.inf:
             raise InputError(f"oscillation_limit must be 0 or more, not {self.oscillation_limit}")
 
     def decide(

@@ -64,7 +64,7 @@ def grade(metric: Metric, output: str, label: Any) -> EvaluationResult | Failure
     """The metric's score. A metric that raises, or gives no number in [0, 1], has failed."""
     try:
         given = metric(output, label)
-        score = float(given)
+        score = math.nan if isinstance(given, str) else float(given)
     except Exception as error:  # noqa: BLE001  the user's code, on a text that may be anything
         return Failure("failed", f"the metric raised {type(error).__name__}: {error}")
     if not math.isfinite(score) or not 0 <= score <= 1:

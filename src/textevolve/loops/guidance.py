@@ -7,6 +7,7 @@ answered without it, so that what it was worth can be seen side by side.
 from __future__ import annotations
 
 import asyncio
+import math
 import time
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
@@ -56,8 +57,8 @@ class Plan:
         for name in ("proposal_temperature", "temperature"):
             if not 0 <= getattr(self, name) <= 2:
                 raise InputError(f"{name} must lie between 0 and 2, not at {getattr(self, name)}")
-        if self.seconds is not None and not self.seconds > 0:
-            raise InputError(f"the limit of seconds must be above 0, not {self.seconds}")
+        if self.seconds is not None and not 0 < self.seconds < math.inf:
+            raise InputError(f"seconds must be finite and above 0, not {self.seconds}")
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,6 +8,7 @@ it was tuned on; whether it really gained is told by outputs drawn anew for both
 from __future__ import annotations
 
 import asyncio
+import math
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -81,8 +82,8 @@ class Plan:
             raise InputError(f"the least gain must be 0 or more and below 1, not {self.min_gain}")
         if self.threshold is not None and not 0 <= self.threshold <= 1:
             raise InputError(f"the threshold must lie between 0 and 1, not at {self.threshold}")
-        if self.seconds is not None and not self.seconds > 0:
-            raise InputError(f"the limit of seconds must be above 0, not {self.seconds}")
+        if self.seconds is not None and not 0 < self.seconds < math.inf:
+            raise InputError(f"seconds must be finite and above 0, not {self.seconds}")
 
 
 @dataclass(frozen=True, slots=True)

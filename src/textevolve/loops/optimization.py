@@ -8,6 +8,7 @@ does.
 from __future__ import annotations
 
 import asyncio
+import math
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field, replace
 from time import perf_counter
@@ -124,8 +125,8 @@ async def optimize(
         raise InputError("the task is blank")
     if minimum_score is not None and not 0 <= minimum_score <= 1:
         raise InputError(f"minimum_score must be from 0 to 1, not {minimum_score}")
-    if seconds is not None and not seconds >= 0:
-        raise InputError(f"the limit of seconds must be 0 or more, not {seconds}")
+    if seconds is not None and not 0 <= seconds < math.inf:
+        raise InputError(f"the limit of seconds must be 0 or more, and finite, not {seconds}")
     stopping = Stopping(
         threshold, max_iterations, min_improvement, convergence_window, oscillation_limit
     )

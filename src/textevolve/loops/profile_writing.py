@@ -13,7 +13,7 @@ from itertools import combinations
 from typing import Annotated, Any
 
 import yaml
-from pydantic import BaseModel, ConfigDict, Field, create_model
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, create_model
 
 from textevolve.errors import AnswerError, InputError
 from textevolve.evaluation import Usage
@@ -24,6 +24,7 @@ from textevolve.llm.model import Message, Model, Request
 from textevolve.llm.structured import Structured, ask_structured
 from textevolve.llm.template import Template, load_template
 from textevolve.loops.likeness import likeness
+from textevolve.texts.numbers import take_decimal
 
 MOST_ALIKE = 0.75
 """The likeness of two personas above which they count as the same one."""
@@ -51,7 +52,7 @@ class DraftedComponent(_Strict):
     middle: Sentence
     high: Sentence
     question: Sentence
-    weight: float = Field(ge=0, le=1)
+    weight: Annotated[float, BeforeValidator(take_decimal)] = Field(ge=0, le=1)
     reason: Sentence
 
 

@@ -34,6 +34,7 @@ from textevolve.memory_eval.dialogues import (
     User,
 )
 from textevolve.rows import mend_halves
+from textevolve.texts.numbers import refuse_odd_number
 
 _ID = re.compile(rb'"uuid"\s*:\s*"?([^",}]{1,200})')
 _TEXT_FIELDS = ("memory_content", "memory", "content", "text")
@@ -167,7 +168,8 @@ Text = Annotated[str, BeforeValidator(_nothing_for_null)]
 Texts = Annotated[tuple[str, ...], BeforeValidator(_as_texts)]
 RecordedTexts = Annotated[tuple[str, ...] | None, BeforeValidator(_as_recorded_texts)]
 Truth = Annotated[bool, BeforeValidator(_as_truth)]
-Milliseconds = Annotated[float | None, Field(ge=0, allow_inf_nan=False)]
+_Plain = BeforeValidator(refuse_odd_number)
+Milliseconds = Annotated[float | None, Field(ge=0, allow_inf_nan=False), _Plain]
 
 
 class _Shape(BaseModel):
@@ -181,11 +183,11 @@ class _Turn(_Shape):
 
 
 class _Point(_Shape):
-    index: int | None = None
+    index: Annotated[int | None, _Plain] = None
     memory_content: str = Field(min_length=1)
     memory_type: Annotated[MemoryType, BeforeValidator(_as_type)]
     memory_source: Annotated[Source, BeforeValidator(_as_source)]
-    importance: Annotated[float, Field(ge=0, le=1, allow_inf_nan=False)] | None = None
+    importance: Annotated[float | None, Field(ge=0, le=1, allow_inf_nan=False), _Plain] = None
     is_update: Truth = False
     original_memories: Texts = ()
     timestamp: Text = ""

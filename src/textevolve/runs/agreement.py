@@ -105,7 +105,7 @@ def read_items(
 
 def as_cases(items: Iterable[Item]) -> Iterable[Case]:
     """The items as a run keeps them, without their labels: those may be mended later."""
-    return (Case(item.input, item.candidates, item.id) for item in items)
+    return (Case(item.input, item.candidates, item.id, reference=item.reference) for item in items)
 
 
 async def measure_agreement(

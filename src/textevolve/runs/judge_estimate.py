@@ -70,7 +70,8 @@ def _usable(cases: Iterable[Case]) -> Iterator[Case]:
 
 def _parts(case: Case, spec: EvaluatorSpec) -> Iterator[tuple[int, Part]]:
     """What is asked for a case, in parts; parts with the same key are the same questions."""
-    own = hash((case.input, case.parameters.get("seed", Options().seed)))
+    gold = case.reference if spec.reference else None
+    own = hash((case.input, case.parameters.get("seed", Options().seed), gold))
     together = hash((own, *sorted(case.candidates)))
     yield own, partial(_prepare, case, spec)
     if spec.name == "pairwise":
@@ -88,7 +89,7 @@ def _prepare(case: Case, spec: EvaluatorSpec, *, longest: bool) -> Calls:
     input, written = _fenced(case.input), _written(longest=longest)
     if spec.backward:
         yield len(prompt("backward").render(response="")) + FENCE, _read_back(case)
-    if spec.reference:
+    if spec.reference and case.reference is None:
         yield len(prompt("answer").render(instruction="")) + input, written
     if spec.name == "checklist":
         asking = len(prompt("criteria").render(instruction="", most=MOST_CRITERIA))
@@ -99,7 +100,8 @@ def _prepare(case: Case, spec: EvaluatorSpec, *, longest: bool) -> Calls:
 def _compare(case: Case, spec: EvaluatorSpec, *, longest: bool) -> Calls:
     """What is asked of pairs of candidates."""
     bare = len(prompt("two").render(instruction="", reference="", first="", second=""))
-    shown = bare + _rules(spec, quoted=False) + _fenced(case.input) + _own(spec, longest=longest)
+    shown = bare + _rules(spec, quoted=False) + _fenced(case.input)
+    shown += _reference(case, spec, longest=longest)
     texts = [_fenced(text) for text in case.candidates]
     pair = round(2 * sum(texts) / len(texts))
     for _ in range(2 * _pairs(len(texts), spec, longest=longest)):
@@ -116,12 +118,16 @@ def _probe(case: Case, spec: EvaluatorSpec, text: str, *, longest: bool) -> Call
     bare = len(prompt("one").render(instruction="", reference="", response=""))
     shown = bare + _rules(spec, quoted=True) + _fenced(case.input) + _fenced(text)
     for question in _questions(spec, longest=longest):
-        yield shown + _own(spec, longest=longest) + question, 1
+        yield shown + _reference(case, spec, longest=longest) + question, 1
 
 
-def _own(spec: EvaluatorSpec, *, longest: bool) -> int:
-    """Characters of the judge's own answer."""
-    return _written(longest=longest) * CHARACTERS_A_TOKEN if spec.reference else 0
+def _reference(case: Case, spec: EvaluatorSpec, *, longest: bool) -> int:
+    """Characters of the case's reference, or of the judge's own answer."""
+    if not spec.reference:
+        return 0
+    if case.reference is not None:
+        return _fenced(case.reference)
+    return _written(longest=longest) * CHARACTERS_A_TOKEN
 
 
 def _rules(spec: EvaluatorSpec, *, quoted: bool) -> int:

@@ -5,6 +5,7 @@ The loop itself is in `textevolve.loops.optimization`. The same run again asks o
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -190,8 +191,8 @@ def begin_optimization(
 
 def check_seconds(seconds: float | None) -> None:
     """Raises InputError where it is no limit of time."""
-    if seconds is not None and not seconds >= 0:
-        raise InputError(f"the limit of seconds must be 0 or more, not {seconds}")
+    if seconds is not None and not 0 <= seconds < math.inf:
+        raise InputError(f"the limit of seconds must be 0 or more, and finite, not {seconds}")
 
 
 async def do_optimization(

@@ -114,6 +114,8 @@ class Fingerprint:
 
     def add(self, case: Case) -> None:
         row = [case.id, case.input, case.candidates, dict(case.parameters)]
+        if case.reference is not None:
+            row.append(case.reference)
         self._digest.update(b"\n" + _canonical(row))
 
     def hexdigest(self) -> str:

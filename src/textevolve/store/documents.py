@@ -162,10 +162,17 @@ def dump_case(case: Case) -> bytes:
     document: dict[str, Any] = {"input": case.input, "candidates": case.candidates}
     if case.parameters:
         document["parameters"] = dict(case.parameters)
+    if case.reference is not None:
+        document["reference"] = case.reference
     return pack_json(document, f"case {case.id!r}")
 
 
 def load_case(id: bytes, body: bytes) -> Case:
     stored = unpack_json(body)
-    candidates = tuple(stored["candidates"])
-    return Case(stored["input"], candidates, bytes_to_text(id), stored.get("parameters", {}))
+    return Case(
+        stored["input"],
+        tuple(stored["candidates"]),
+        bytes_to_text(id),
+        stored.get("parameters", {}),
+        stored.get("reference"),
+    )

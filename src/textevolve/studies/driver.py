@@ -140,7 +140,7 @@ def register_run(
 
     def noted() -> Iterator[Case]:
         for case in cases:
-            row = [case.id, case.input, case.candidates, dict(case.parameters)]
+            row = [case.id, case.input, case.candidates, dict(case.parameters), case.reference]
             digest.update(b"\n" + _canonical(row))
             yield case
 

@@ -13,6 +13,7 @@ from __future__ import annotations
 import difflib
 import importlib
 import inspect
+import re
 from collections.abc import Mapping
 from importlib.metadata import entry_points
 from pathlib import Path
@@ -73,7 +74,7 @@ def open_system(spec: str, settings: Settings | None = None) -> MemorySystem:
 
 def _read_last(spec: str, rest: str) -> int:
     key, _, number = rest.partition("=")
-    if key != "last" or not number.isdecimal() or int(number) < 1:
+    if key != "last" or not re.fullmatch("[0-9]+", number) or int(number) < 1:
         raise InputError(f"system '{spec}': give context, or context:last=N with N of 1 or more")
     return int(number)
 
