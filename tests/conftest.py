@@ -4,6 +4,7 @@ import gc
 import io
 import json
 import os
+import shutil
 import subprocess
 import sys
 import time
@@ -11,6 +12,7 @@ from contextlib import closing
 from dataclasses import dataclass
 from functools import cache
 from http.client import HTTPConnection
+from pathlib import Path
 from urllib.parse import urlsplit
 
 import pytest
@@ -27,6 +29,14 @@ PATIENT = {"deadline": None, "suppress_health_check": [HealthCheck.too_slow]}
 settings.register_profile("repeatable", derandomize=True, **PATIENT)
 settings.register_profile("explore", max_examples=2000, **PATIENT)
 settings.load_profile("repeatable")
+
+
+def pytest_configure():
+    """Keeps the tests' files in memory where there is room: a store waits for its disk at every
+    commit, and they open thousands."""
+    memory = Path("/dev/shm")
+    if os.access(memory, os.W_OK) and shutil.disk_usage(memory).free > 2**31:
+        os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", str(memory))
 
 
 @pytest.fixture

@@ -6,6 +6,7 @@ import runpy
 import shlex
 import sys
 import tomllib
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -74,9 +75,14 @@ COMMANDS = [
 ]
 
 
+@cache
+def program():
+    return typer.main.get_command(app)  # 0.1 s, which a hundred command lines share
+
+
 def parse_command(words):
     """The parameters of a command line, as the program itself reads them."""
-    command, rest = typer.main.get_command(app), list(words)
+    command, rest = program(), list(words)
     while hasattr(command, "commands"):
         default = getattr(command, "default", None)
         named = default is None or rest[0] in command.commands
@@ -104,7 +110,7 @@ def test_commands_are_found():
 
 def test_every_command_is_shown():
     shown = {" ".join(param.values[0][:2]) for param in COMMANDS}
-    group = typer.main.get_command(app)
+    group = program()
     for name, command in group.commands.items():
         default = getattr(command, "default", None)
         for below in getattr(command, "commands", None) or [""]:
@@ -114,7 +120,7 @@ def test_every_command_is_shown():
 
 def test_every_option_of_evaluate_is_described():
     everything = "\n".join(TEXTS.values())
-    command = typer.main.get_command(app).commands["evaluate"]
+    command = program().commands["evaluate"]
     for parameter in command.params:
         for option in [o for o in parameter.opts if o.startswith("--") and o != "--help"]:
             name = option.removeprefix("--").replace("-", "_")

@@ -7,7 +7,7 @@ import pytest
 from textevolve import Agent, FatalModelError, Profile, Settings, evaluate
 from textevolve.events import CallFinished
 from textevolve.llm.weights import fetch
-from textevolve.settings import read_settings
+from textevolve.settings import Local, read_settings
 
 DEMO = Path(__file__).parent.parent / "examples" / "demo"
 PROFILE = Profile(
@@ -37,8 +37,10 @@ def have(name, settings: Settings):
 
 
 def test_the_smallest_model_debates_and_is_probed(settings):
-    """It can hold a debate, hardly more: now and then it talks until its answer is cut."""
+    """It can hold a debate, hardly more: now and then it talks until its answer is cut. With one
+    thread, for two on two cores that another test shares wait for each other."""
     model = have("smollm2-135m", settings)
+    settings = settings.model_copy(update={"local": Local(threads=1)})
 
     def debate(seed, **options):
         texts = "What is the capital of France?", ["Paris.", "Bananas."]

@@ -35,6 +35,22 @@ class CallRetried:
 
 
 @dataclass(frozen=True, slots=True)
+class CallSlow:
+    """A call of a local model is under way for `waited` seconds; said again while it goes on.
+
+    The model has answered `answered` calls so far, in `each` seconds in the mean. `load`: threads
+    that want to run for each core of this machine, about 1 where the model has it for itself; None
+    where the system does not say.
+    """
+
+    model: str
+    waited: float
+    answered: int
+    each: float | None
+    load: float | None
+
+
+@dataclass(frozen=True, slots=True)
 class StepStarted:
     """A piece of a case begins: `step` names it ("turn", "summary"), `details` say which."""
 
@@ -52,7 +68,7 @@ class StepFinished:
     value: Any
 
 
-Event = CallFinished | CallRetried | StepStarted | StepFinished
+Event = CallFinished | CallRetried | CallSlow | StepStarted | StepFinished
 Listener = Callable[[Event], None]
 
 

@@ -18,13 +18,20 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from textevolve.errors import SettingsError
 
+LARGEST_ANSWER = 16
+"""MiB of one answer's body, unpacked: 5000 tokens with 20 alternatives each fit."""
+
 
 class _Frozen(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
 
 class Timeouts(_Frozen):
-    """Seconds. `total` bounds one attempt, `deadline` a call with all its attempts and waits."""
+    """Seconds. `total` bounds one attempt, `deadline` a call with all its attempts and waits.
+
+    With a local model, `read` bounds the time without progress, and time with progress counts for
+    neither of the others.
+    """
 
     connect: float = Field(default=10.0, gt=0)
     read: float = Field(default=180.0, gt=0)
@@ -72,6 +79,7 @@ class Settings(_Frozen):
     store: Path = Field(default_factory=lambda: user_data_path("textevolve") / "textevolve.db")
     weights_folder: Path = Field(default_factory=lambda: user_cache_path("textevolve") / "weights")
     concurrency: int | None = Field(default=None, ge=1, le=4096)
+    largest_answer: int = Field(default=LARGEST_ANSWER, ge=1, le=1024)
     timeouts: Timeouts = Timeouts()
     retries: Retries = Retries()
     local: Local = Local()

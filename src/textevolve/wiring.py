@@ -237,14 +237,16 @@ class _Opening:
         return await self._model(request)
 
     async def _open(self) -> Model:
-        client, start, most = await open_client(self.name, self._settings, self._stack)
+        client, start, most = await open_client(
+            self.name, self._settings, self._stack, self._listener
+        )
         limited = Limited(client, start, most=most)
         settings = self._settings
         return Retrying(limited, settings.retries, settings.timeouts.deadline, self._listener)
 
 
 async def open_client(
-    spec: str, settings: Settings, stack: AsyncExitStack
+    spec: str, settings: Settings, stack: AsyncExitStack, listener: Listener = silence
 ) -> tuple[OpenAIClient, int, int]:
     """A client for the endpoint that a spec names, and how many calls it may start with and reach.
 
@@ -267,10 +269,12 @@ async def open_client(
             key=SecretStr(server.api_key),
             timeouts=settings.timeouts,
             price=endpoint.price,
+            largest_answer=settings.largest_answer,
+            watched=listener,
         )
         start = most = server.slots
     else:
-        client = connect(endpoint, settings.timeouts)
+        client = connect(endpoint, settings.timeouts, largest_answer=settings.largest_answer)
         start = max(CALLS_IN_FLIGHT, settings.concurrency or 0)
         most = max(MOST_CALLS_IN_FLIGHT, start)
     return await stack.enter_async_context(client), start, most

@@ -16,7 +16,7 @@ from textevolve.debate.order import draw_labels, place_candidates
 from textevolve.debate.profile import Agent, Profile, load_profile, override
 from textevolve.debate.result import DebateResult, Points, Turn
 from textevolve.evaluation import Case, Failure, Usage
-from textevolve.events import CallFinished, CallRetried, StepFinished, StepStarted
+from textevolve.events import CallFinished, CallRetried, CallSlow, StepFinished, StepStarted
 from textevolve.export import wording
 from textevolve.store.runs import RunRecord, RunTotals
 
@@ -213,6 +213,54 @@ def test_a_retry_is_one_line() -> None:
     with LiveDebate(a_result().case, load_profile("general"), console=console) as live:
         live(CallRetried("local/m", "429: too many\nrequests", 1, 1.5))
     assert "local/m: 429: too many requests; attempt 2 in 1.5 s" in drawn(console)
+
+
+@pytest.mark.parametrize("load", [4.0, 1.0, None])
+def test_what_keeps_a_local_model_is_said(load: float | None) -> None:
+    console, now = a_console(100, terminal=True), [100.0]
+    clock, case = (lambda: now[0]), a_result().case
+    with LiveDebate(case, load_profile("general"), console=console, clock=clock) as live:
+        live(CallSlow("local/m", 12.0, 0, None, load))
+        first = a_console(100)
+        first.print(live._moving())  # pyright: ignore[reportPrivateUsage]
+        live(StepStarted("1", "turn", {"round": 0, "agent": "Critic", "model": "m"}))
+        live(StepStarted("1", "probe", {"round": 0, "agent": "Critic", "done": 3, "total": 45}))
+        live(CallSlow("local/m", 12.0, 4, 12.0, load))
+        then = a_console(100)
+        then.print(live._moving())  # pyright: ignore[reportPrivateUsage]
+        now[0] += 60  # nothing was said of it since
+        at_last = a_console(100)
+        at_last.print(live._moving())  # pyright: ignore[reportPrivateUsage]
+    what = "the machine is busy" if load == 4.0 else "the local model takes its time"
+    assert f"{what}: the first answer is 12 s under way" in drawn(first)
+    assert f"{what}: 3 of 45 answers, 12 s each" in drawn(then)
+    assert what not in drawn(at_last)
+
+
+def test_what_keeps_a_local_model_is_a_line_now_and_then_without_a_terminal() -> None:
+    console, now = a_console(100), [100.0]
+    clock, case = (lambda: now[0]), a_result().case
+    with LiveDebate(case, load_profile("general"), console=console, clock=clock) as live:
+        for _ in range(26):
+            live(CallSlow("local/m", 12.0, 2, 12.0, 4.0))
+            now[0] += 5
+    assert drawn(console).count("the machine is busy: 2 answers so far, 12 s each") == 3
+
+
+def test_a_batch_says_what_keeps_its_local_model() -> None:
+    now, console = [0.0], a_console(200)
+    with BatchProgress(10, console=console, clock=lambda: now[0], every=10) as progress:
+        for _ in range(4):
+            now[0] += 5
+            progress(CallSlow("local/m", 12.0, 2, 12.0, 4.0))
+    lines = drawn(console).splitlines()
+    assert [
+        line.endswith("the machine is busy: 2 answers so far, 12 s each") for line in lines
+    ] == [
+        True,
+        True,
+        False,
+    ]
 
 
 def test_turns_side_by_side_are_all_in_the_live_part() -> None:

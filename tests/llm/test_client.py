@@ -1,4 +1,5 @@
 import asyncio
+import gzip
 import json
 from collections.abc import Callable
 from typing import Any
@@ -16,7 +17,7 @@ from textevolve.errors import (
     TooLongError,
     UnavailableError,
 )
-from textevolve.llm.client import OpenAIClient, connect
+from textevolve.llm.client import MIB, OpenAIClient, connect
 from textevolve.llm.model import Message, Request
 from textevolve.llm.providers import resolve
 from textevolve.llm.testing import Answer, Fault, ScriptedServer, misbehave
@@ -325,6 +326,160 @@ async def test_an_embedding_too_few_is_an_error(server: ScriptedServer) -> None:
     async with OpenAIClient(server.url, "m") as client:
         with pytest.raises(AnswerError, match="1 vectors came for 2"):
             await client.embed(["a", "b"])
+
+
+# An answer's size
+
+
+@pytest.mark.parametrize("limit", [1, 2])
+async def test_an_answer_without_an_end_is_read_up_to_the_limit(
+    server: ScriptedServer, limit: int
+) -> None:
+    server.script = always(Fault.ENDLESS)
+    async with OpenAIClient(server.url, "m", largest_answer=limit) as client:
+        with pytest.raises(AnswerError, match=f"larger than {limit} MiB; raise `largest_answer`"):
+            await client(ask())
+    await until(lambda: not server.connections)  # it is not left to pour
+
+
+async def test_what_is_counted_is_unpacked(server: ScriptedServer) -> None:
+    bomb = gzip.compress(b" " * 64 * MIB)
+    server.script = always(Answer(body=bomb, headers={"Content-Encoding": "gzip"}))
+    assert len(bomb) < MIB
+    async with OpenAIClient(server.url, "m", largest_answer=1) as client:
+        with pytest.raises(AnswerError, match="larger than 1 MiB"):
+            await client(ask())
+
+
+async def test_a_large_answer_within_the_limit_is_read(server: ScriptedServer) -> None:
+    text = "x" * (3 * MIB)
+    server.script = always(text)
+    async with OpenAIClient(server.url, "m", largest_answer=4) as client:
+        assert (await client(ask())).text == text
+
+
+async def test_a_refusal_without_an_end_is_read_by_its_status(server: ScriptedServer) -> None:
+    said = b'{"error": {"message": "busy"}}'
+    server.script = always(Answer(status=503, body=said, transport="endless"))
+    async with OpenAIClient(server.url, "m", largest_answer=1) as client:
+        with pytest.raises(UnavailableError, match="503: busy"):
+            await client(ask())
+
+
+async def test_an_answer_is_not_read_past_its_time(server: ScriptedServer) -> None:
+    server.script = always(Fault.ENDLESS)
+    hasty = Timeouts(total=0.2)
+    async with OpenAIClient(server.url, "m", timeouts=hasty, largest_answer=1024) as client:
+        with pytest.raises(UnavailableError, match=r"in time .*total 0\.2 s"):
+            await client(ask())
+
+
+# What an answer can do without
+
+
+GOOD = {"message": {"content": "fine"}, "finish_reason": "stop"}
+USED = {"prompt_tokens": 100, "completion_tokens": 10}
+
+
+@pytest.mark.parametrize("value", ["many", 1.5, -1, 10**30, [3], {"n": 3}, True, None])
+@pytest.mark.parametrize("field", USED)
+async def test_a_count_that_cannot_be_read_is_unknown(
+    server: ScriptedServer, field: str, value: object
+) -> None:
+    made = {"choices": [GOOD], "usage": USED | {field: value}}
+    server.script = always(Answer(body=json.dumps(made).encode()))
+    async with OpenAIClient(server.url, "m", price=Price(input=1, output=2)) as client:
+        response = await client(ask())
+    assert response.text == "fine"
+    assert response.usage.cost is None
+    other = next(name for name in USED if name != field)
+    assert (getattr(response.usage, field), getattr(response.usage, other)) == (0, USED[other])
+
+
+@pytest.mark.parametrize(
+    "field",
+    [
+        {"usage": "none"},
+        {"usage": [1]},
+        {"usage": USED | {"cost": "free"}},
+        {"usage": USED | {"cost": -1}},
+        {"usage": USED | {"prompt_tokens_details": "none"}},
+        {"usage": USED | {"prompt_tokens_details": {"cached_tokens": "all"}}},
+        {"usage": USED | {"prompt_tokens_details": {"cached_tokens": 101}}},
+        {"usage": USED | {"prompt_cache_hit_tokens": []}},
+        {"usage": USED, "timings": "quick"},
+        {"usage": USED, "timings": {"cache_n": 0.5}},
+        {"id": 7, "model": [], "system_fingerprint": {}, "created": "now", "object": 1},
+        {"choices": [GOOD | {"finish_reason": 7}]},
+        {"choices": [GOOD | {"logprobs": "none"}]},
+        {"choices": [GOOD | {"logprobs": {"content": [{"token": 1}]}}]},
+        {"choices": [{"message": {"content": "fine", "refusal": False}}]},
+        {"choices": [{"message": {"content": [{"text": "fine"}, {"text": None}]}}]},
+        {"choices": [GOOD, {"message": None}]},
+        {"error": ""},
+        {"error": {}},
+    ],
+)
+async def test_a_good_text_stays_whatever_else_is_wrong(
+    server: ScriptedServer, field: dict[str, object]
+) -> None:
+    server.script = always(Answer(body=json.dumps({"choices": [GOOD]} | field).encode()))
+    async with OpenAIClient(server.url, "m", price=Price(input=1, output=1)) as client:
+        response = await client(ask())
+    assert (response.text, response.finish_reason) == ("fine", "stop")
+    assert response.usage.cached_tokens == 0
+    assert response.usage.cost == (0.00011 if isinstance(field.get("usage"), dict) else None)
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        {"choices": None},
+        {"choices": []},
+        {"choices": ["fine"]},
+        {"choices": [{"message": {"content": 7}}]},
+        {"choices": [{"text": "fine"}]},
+        {"choices": [GOOD | {"logprobs": {"content": [{"logprob": -1}]}}]},
+    ],
+)
+async def test_what_is_asked_for_is_not_done_without(
+    server: ScriptedServer, client: OpenAIClient, body: dict[str, object]
+) -> None:
+    server.script = always(Answer(body=json.dumps(body).encode()))
+    with pytest.raises(UnavailableError):
+        await client(ask(top_logprobs=2))
+
+
+async def test_a_log_probability_that_is_no_number_is_left_out(
+    server: ScriptedServer, client: OpenAIClient
+) -> None:
+    top = [{"token": "Yes", "logprob": -0.1}, {"token": "No", "logprob": "NaN"}]
+    content = [{"token": "Yes", "logprob": -0.1, "top_logprobs": top}]
+    made = {"choices": [GOOD | {"logprobs": {"content": content}}]}
+    server.script = always(Answer(body=json.dumps(made).encode()))
+    assert (await client(ask(top_logprobs=2))).logprobs[0].top == (("Yes", -0.1),)
+
+
+async def test_no_cost_where_all_is_free(server: ScriptedServer) -> None:
+    server.script = always(Answer(body=json.dumps({"choices": [GOOD]}).encode()))
+    async with OpenAIClient(server.url, "m") as client:
+        assert (await client(ask())).usage.cost == 0.0
+
+
+@pytest.mark.parametrize("body", [b"[" * 200_000, b'{"error": ' + b"[" * 200_000])
+async def test_a_refusal_nested_without_an_end(
+    server: ScriptedServer, client: OpenAIClient, body: bytes
+) -> None:
+    server.script = always(Answer(status=400, body=body))
+    with pytest.raises(RejectedError):
+        await client(ask())
+
+
+async def test_a_code_of_many_digits(server: ScriptedServer, client: OpenAIClient) -> None:
+    error = {"error": {"message": "no", "code": "9" * 5000}}
+    server.script = always(Answer(body=json.dumps(error).encode()))
+    with pytest.raises(UnavailableError, match="502: no"):
+        await client(ask())
 
 
 async def test_nobody_answers() -> None:

@@ -21,6 +21,7 @@ from textevolve.errors import (
     TooLongError,
     UnavailableError,
 )
+from textevolve.events import silence
 from textevolve.llm import local, machine
 from textevolve.llm.client import OpenAIClient
 from textevolve.llm.gguf import read_header
@@ -29,7 +30,10 @@ from textevolve.llm.model import Message, Request
 from textevolve.llm.weights import fetch
 from textevolve.settings import Local, read_settings
 
-SMALL = Local(slots=2, context=1024)
+# One thread where much is computed: two on two cores that another test shares wait for each other,
+# which was measured to take six times as long.
+SMALL = Local(slots=2, context=1024, threads=1)
+ALONE = Local(slots=1, context=1024, threads=1)
 SCHEMA = json.dumps(
     {
         "type": "object",
@@ -67,7 +71,9 @@ def connect(
 ) -> OpenAIClient:
     secret = SecretStr(key or server.api_key)
     name = f"local/{server.name}"
-    return OpenAIClient(server.base_url, server.name, name=name, key=secret, extra=extra)
+    return OpenAIClient(
+        server.base_url, server.name, name=name, key=secret, extra=extra, watched=silence
+    )
 
 
 def ask(text: str, **options: object) -> Request:
@@ -105,15 +111,15 @@ async def test_a_prompt_that_is_too_long_is_refused(model: OpenAIClient):
 
 
 async def test_a_shared_prefix_is_not_computed_twice(model: OpenAIClient):
-    prefix = " ".join(f"Item {number} is of no importance." for number in range(40))
+    prefix = " ".join(f"Item {number} is of no importance." for number in range(15))
     first = await model(ask(f"{prefix} Say one."))
     second = await model(ask(f"{prefix} Say two."))
     assert second.usage.cached_tokens > 0.9 * first.usage.prompt_tokens
 
 
 async def test_prefixes_that_alternate_in_one_slot_stay_cached(smollm: Path):
-    prefixes = [" ".join(f"{word} {n} is of no importance." for n in range(30)) for word in "ABC"]
-    with serve(smollm, Local(slots=1, context=1024)) as alone:
+    prefixes = [" ".join(f"{word} {n} is of no importance." for n in range(12)) for word in "ABC"]
+    with serve(smollm, ALONE) as alone:
         async with connect(alone) as model:
             for prefix in prefixes:
                 await model(ask(f"{prefix} Say one.", max_tokens=2))
@@ -125,6 +131,25 @@ async def test_prefixes_that_alternate_in_one_slot_stay_cached(smollm: Path):
 async def test_calls_share_the_slots(model: OpenAIClient):
     answers = await asyncio.gather(*(model(ask(f"Say {n}.", max_tokens=4)) for n in range(6)))
     assert len(answers) == 6
+
+
+async def test_its_slots_change_as_it_gets_on(smollm: Path):
+    """What time limits follow: a long prompt part by part, an answer token by token."""
+    with serve(smollm, ALONE) as alone:
+        async with connect(alone) as model:
+            idle = await model._look()  # pyright: ignore[reportPrivateUsage]
+            assert json.loads(idle)[0]["is_processing"] is False
+            assert await model._look() == idle  # pyright: ignore[reportPrivateUsage]
+            prompt = " ".join(f"Item {n} is of no importance." for n in range(35))
+            call = asyncio.create_task(model(ask(prompt, max_tokens=8)))
+            seen: set[bytes] = set()
+            while not call.done():
+                seen.add(await model._look())  # pyright: ignore[reportPrivateUsage]
+                await asyncio.sleep(0.005)
+            assert (await call).usage.prompt_tokens > local.BATCH
+    slots = [json.loads(state)[0] for state in seen]
+    assert len({slot.get("n_prompt_tokens_processed", 0) for slot in slots}) >= 2
+    assert len({slot["next_token"][0]["n_decoded"] for slot in slots if "next_token" in slot}) >= 2
 
 
 # Key and address
@@ -173,7 +198,7 @@ def test_stopping_at_once_and_often_does_not_hang(smollm: Path):
 
 
 async def test_stopping_cuts_a_call_in_flight(smollm: Path):
-    server = serve(smollm, Local(slots=1, context=4096))
+    server = serve(smollm, Local(slots=1, context=4096, threads=1))
     async with connect(server, extra={"ignore_eos": True}) as model:
         call = asyncio.create_task(model(ask("Count to a thousand.", max_tokens=3500)))
         await asyncio.sleep(0.3)
@@ -187,7 +212,7 @@ import sys, threading, time, urllib.request
 from textevolve.llm.local import serve
 from textevolve.settings import Local
 
-server = serve(sys.argv[1], Local(slots=1, context=4096))
+server = serve(sys.argv[1], Local(slots=1, context=4096, threads=1))
 
 def ask():
     body = b'{"messages": [{"role": "user", "content": "Go on."}], "ignore_eos": true}'

@@ -23,7 +23,7 @@ from rich.spinner import Spinner
 from rich.text import Text
 
 from textevolve.cli.drawing import agent_style, draw_facts, open_console, safe
-from textevolve.cli.pace import Pace, Spent
+from textevolve.cli.pace import Pace, Slowness, Spent
 from textevolve.cli.tables import print_result, turn_scores
 from textevolve.debate.ending import end_early
 from textevolve.debate.profile import Profile, override
@@ -31,7 +31,14 @@ from textevolve.debate.record import result_figures
 from textevolve.debate.result import DebateResult, Turn
 from textevolve.errors import InputError
 from textevolve.evaluation import Case
-from textevolve.events import CallFinished, CallRetried, Event, StepFinished, StepStarted
+from textevolve.events import (
+    CallFinished,
+    CallRetried,
+    CallSlow,
+    Event,
+    StepFinished,
+    StepStarted,
+)
 from textevolve.export import wording
 
 Clock = Callable[[], float]
@@ -78,6 +85,7 @@ class LiveDebate:
         self.spent = Spent()
         self.began = clock()
         self._certainty: float | None = None
+        self._slow = Slowness()
         self._steps: dict[tuple[int, str], _Step] = {}
         self._live: Live | None = None
 
@@ -113,6 +121,10 @@ class LiveDebate:
             case CallRetried():
                 self.spent.retries += 1
                 self.console.print(retry_line(event))
+            case CallSlow():
+                now = self.clock()
+                if self._slow.note(event, now) and self._live is None:
+                    self.console.print(self._slow_text(now))
             case StepStarted():
                 self._begin(event.step, event.details)
             case StepFinished(step="turn", value=Turn() as turn):
@@ -126,6 +138,11 @@ class LiveDebate:
                 self._finish(result)
             case StepFinished():
                 pass
+
+    def _slow_text(self, now: float) -> Text:
+        steps = list(self._steps.values())
+        done, total = sum(step.done for step in steps), sum(step.total for step in steps)
+        return safe(self._slow.text(now, done, total), "dim")
 
     def _header(self) -> RenderableType:
         facts = [("Input", safe(wording.shorten(self.case.input, INPUT_SHOWN), "bold"))]
@@ -174,6 +191,8 @@ class LiveDebate:
             line.append(f"  {wording.duration(now - step.began)}", "dim")
             step.spinner.update(text=line)
             lines.append(step.spinner)
+        if slow := self._slow_text(now):
+            lines.append(Padding(slow, (0, 0, 0, 2)))
         calls = self.spent.usage.calls + self.spent.replayed
         state = (
             f"  {wording.count(calls, 'call')}, {wording.count(self.spent.usage.tokens, 'token')}, "
@@ -265,6 +284,7 @@ class BatchProgress:
         self.began = self._printed = clock()
         self._cases, self._calls, self._tokens = (Pace(self.began) for _ in range(3))
         self._notes: deque[tuple[float, str]] = deque(maxlen=1)
+        self._slow = Slowness()
         self._live: Live | None = None
 
     def __enter__(self) -> Self:
@@ -302,6 +322,9 @@ class BatchProgress:
         elif isinstance(event, CallRetried):
             self.spent.retries += 1
             self._notes.append((now, wording.shorten(event.reason, 160)))
+        elif isinstance(event, CallSlow):
+            self._slow.note(event, now)
+            self._print_line(now)
 
     def advance(self, result: DebateResult) -> None:
         """Count one more case."""
@@ -346,8 +369,8 @@ class BatchProgress:
             parts.append(wording.duration(now - self.began))
         elif left is not None:
             parts.append(f"{wording.duration(left)} left")
-        if self.doing and not final:
-            parts.append(self.doing)
+        if not final:
+            parts += [said for said in (self.doing, self._slow.text(now)) if said]
         return ", ".join(parts)
 
     def _of_total(self) -> str:

@@ -14,8 +14,8 @@ from rich.status import Status
 
 from textevolve.cli.display import retry_line
 from textevolve.cli.drawing import open_console, safe
-from textevolve.cli.pace import Spent
-from textevolve.events import CallFinished, CallRetried, Event, StepFinished, StepStarted
+from textevolve.cli.pace import Slowness, Spent
+from textevolve.events import CallFinished, CallRetried, CallSlow, Event, StepFinished, StepStarted
 from textevolve.export import wording
 
 Describe = Callable[[StepStarted | StepFinished], str | None]
@@ -31,6 +31,7 @@ class LoopStatus:
         self._describe = describe
         self._quiet = quiet
         self._text = ""
+        self._slow = Slowness()
         self._began = time.monotonic()
         self._status: Status | None = None
 
@@ -55,6 +56,10 @@ class LoopStatus:
                 self.spent.add(event)
             case CallRetried():
                 self.console.print(retry_line(event))
+            case CallSlow():
+                now = time.monotonic()
+                if self._slow.note(event, now) and self._status is None and not self._quiet:
+                    self.console.print(safe(self._slow.text(now), "dim"))
             case StepStarted():
                 self._text = self._describe(event) or self._text
             case StepFinished():
@@ -68,4 +73,6 @@ class LoopStatus:
             calls = self.spent.usage.calls + self.spent.replayed
             took = wording.duration(time.monotonic() - self._began)
             state = f"{wording.count(calls, 'call')}, {self.spent.cost}, {took}"
+            if slow := self._slow.text(time.monotonic()):
+                state += f"; {slow}"
             self._status.update(safe(f"{self._text}  {state}", "dim"))

@@ -6,7 +6,7 @@ import math
 from dataclasses import dataclass, field
 
 from textevolve.evaluation import Usage
-from textevolve.events import CallFinished
+from textevolve.events import CallFinished, CallSlow
 from textevolve.export import wording
 
 
@@ -34,6 +34,45 @@ class Spent:
         if self.usage.cost is None and self.known_cost:
             return f"at least {wording.money(self.known_cost)}"
         return wording.money(self.usage.cost)
+
+
+BUSY = 1.5
+"""Threads that want to run for each core, above which a machine has more to do than its model."""
+SLOW_SHOWN, SLOW_LINE_EVERY = 15.0, 60.0
+"""Seconds for which a slow call is shown after it was announced, and between two lines about it."""
+
+
+def slow_text(event: CallSlow, done: int = 0, total: int = 0) -> str:
+    """Why nothing seems to happen; `done` and `total`: answers of the step, where that is known."""
+    busy = event.load is not None and event.load > BUSY
+    what = "the machine is busy" if busy else "the local model takes its time"
+    if total:
+        what += f": {done} of {total} answers"
+    elif event.answered:
+        what += f": {wording.count(event.answered, 'answer')} so far"
+    else:
+        return f"{what}: the first answer is {wording.duration(event.waited)} under way"
+    return what if event.each is None else f"{what}, {wording.duration(event.each)} each"
+
+
+class Slowness:
+    """What there is to say about slow calls: for a while after each was announced."""
+
+    def __init__(self) -> None:
+        self._event: CallSlow | None = None
+        self._heard = self._printed = -math.inf
+
+    def note(self, event: CallSlow, now: float) -> bool:
+        """Whether a line is due where nothing is drawn anew."""
+        self._event, self._heard = event, now
+        due = now - self._printed >= SLOW_LINE_EVERY
+        self._printed = now if due else self._printed
+        return due
+
+    def text(self, now: float, done: int = 0, total: int = 0) -> str:
+        if self._event is None or now - self._heard > SLOW_SHOWN:
+            return ""
+        return slow_text(self._event, done, total)
 
 
 class Pace:

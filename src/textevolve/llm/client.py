@@ -7,6 +7,7 @@ only place that opens HTTP connections, so the only place where a key is written
 from __future__ import annotations
 
 import io
+import re
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from time import perf_counter
@@ -24,7 +25,9 @@ from textevolve.errors import (
     SettingsError,
     UnavailableError,
 )
+from textevolve.events import Listener
 from textevolve.llm.model import Request, Response
+from textevolve.llm.patience import Watch
 from textevolve.llm.providers import Endpoint, is_loopback, normalise_url
 from textevolve.llm.refusals import (
     error_object,
@@ -36,6 +39,7 @@ from textevolve.llm.refusals import (
     without_logprobs,
 )
 from textevolve.llm.wire import (
+    UNREADABLE,
     Completion,
     Embeddings,
     ModelList,
@@ -44,18 +48,24 @@ from textevolve.llm.wire import (
     encode,
     read_completion,
 )
-from textevolve.settings import Price, Timeouts
+from textevolve.settings import LARGEST_ANSWER, Price, Timeouts
 
 Shape = TypeVar("Shape", bound=BaseModel)
 
-LARGE = 2**20
+_STATUS = re.compile("[1-5][0-9]{2}")
+MIB = 2**20
+LARGE = MIB
 """Above this size aiohttp wants a body as a stream."""
+CONNECTIONS = 1024
 REAL_KEY = 8
 """Shorter keys are placeholders ("none", "EMPTY"), which an answer may well hold as words."""
 
 
 def connect(
-    endpoint: Endpoint, timeouts: Timeouts, extra: Mapping[str, Any] | None = None
+    endpoint: Endpoint,
+    timeouts: Timeouts,
+    extra: Mapping[str, Any] | None = None,
+    largest_answer: int = LARGEST_ANSWER,
 ) -> OpenAIClient:
     """The client of a resolved endpoint; nothing is sent yet."""
     return OpenAIClient(
@@ -67,6 +77,7 @@ def connect(
         price=endpoint.price,
         max_tokens_field=endpoint.max_tokens_field,
         extra=extra,
+        largest_answer=largest_answer,
     )
 
 
@@ -75,10 +86,11 @@ class OpenAIClient:
 
     `name` is the spec that names the model everywhere. `extra` are fields added to each chat body,
     such as `{"cache_prompt": True}`. Without a price the cost of a call is unknown, except on
-    loopback without a key, where it is 0.
+    loopback without a key, where it is 0. With `watched` the server is llama.cpp's inside this
+    process: a chat call may take as long as it gets on, and the listener hears if that is long.
 
     Each call raises `UnavailableError` (worth another try), `AccessError`, `CapabilityError`,
-    `TooLongError` or `RejectedError`.
+    `TooLongError`, `RejectedError`, or `AnswerError` where more than `largest_answer` MiB come.
     """
 
     def __init__(
@@ -92,12 +104,17 @@ class OpenAIClient:
         price: Price | None = None,
         max_tokens_field: str = "max_tokens",
         extra: Mapping[str, Any] | None = None,
-        connections: int = 1024,
+        largest_answer: int = LARGEST_ANSWER,
+        watched: Listener | None = None,
     ) -> None:
         self.base_url = normalise_url(base_url)
         self.model = model
         self._name = name or f"{self.base_url}#{model}"
-        self._http = Http(self._name, self.base_url, key, timeouts or Timeouts(), connections)
+        limits = timeouts or Timeouts()
+        self._http = Http(self._name, self.base_url, key, limits, CONNECTIONS, largest_answer)
+        self._watch: Watch | None = None
+        if watched is not None:
+            self._watch = Watch(self._name, self._look, limits.read, watched)
         if price is None and key is None and is_loopback(self.base_url):
             price = Price(input=0, output=0)
         self._price = price
@@ -138,13 +155,13 @@ class OpenAIClient:
         while True:
             body = self._body(request)
             started = perf_counter()
-            status, headers, raw = await self._http.exchange("POST", self._chat_url, encode(body))
+            status, headers, raw = await self._post_chat(encode(body))
             if status == 200:
                 completion = self._read_completion(raw)
-                if completion.error is None:
+                if not completion.error:
                     return self._response(completion, request, perf_counter() - started)
                 refusal = error_object(completion.error)
-                status = next((int(c) for c in refusal.code.split() if c.isdecimal()), 502)
+                status = next((int(c) for c in refusal.code.split() if _STATUS.fullmatch(c)), 502)
             else:
                 refusal = read_refusal(raw)
             field = refused_field(status, refusal, body.keys())
@@ -161,6 +178,18 @@ class OpenAIClient:
             self._refused.add(field)
             if field == "response_format" and request.schema is not None:
                 self._refused_schemas.add(request.schema)
+
+    async def _post_chat(self, body: bytes) -> tuple[int, Mapping[str, str], bytes]:
+        if self._watch is None:
+            return await self._http.exchange("POST", self._chat_url, body)
+        sent = self._http.exchange("POST", self._chat_url, body, unbounded=True)
+        return await self._watch.follow(sent)
+
+    async def _look(self) -> bytes:
+        """What the slots of llama.cpp's server are doing; it changes as they get on."""
+        url = URL(self.base_url.removesuffix("/v1") + "/slots")
+        _, _, raw = await self._http.exchange("GET", url, None)
+        return raw
 
     async def embed(self, texts: Sequence[str]) -> list[list[float]]:
         """One vector for each text, in order.
@@ -194,13 +223,15 @@ class OpenAIClient:
         completion = None
         with suppress(ValueError, RecursionError):
             completion = read_completion(raw)
-        if completion is None or (completion.error is None and not completion.choices):
+        if completion is None or not (completion.error or completion.choices):
             raise UnavailableError(
                 f"{self._name}: a 200 without a chat completion: {self._http.say(raw)}"
             )
         return completion
 
     def _response(self, completion: Completion, request: Request, seconds: float) -> Response:
+        if request.top_logprobs and completion.choices[0].logprobs is UNREADABLE:
+            raise UnavailableError(f"{self._name}: log-probabilities came that cannot be read")
         response = as_response(completion, seconds, self._price)
         if request.top_logprobs and response.text and not response.logprobs:
             raise without_logprobs(self._name, "asked for, and left out of the answer")
@@ -235,12 +266,14 @@ class Http:
         key: SecretStr | None,
         timeouts: Timeouts,
         connections: int,
+        largest_answer: int = LARGEST_ANSWER,
     ) -> None:
         self.name = name
         self.secrets = _secrets(name, key)
         self._key = key
         self._timeouts = timeouts
         self._connections = connections
+        self._largest = largest_answer * MIB
         self._base = URL(base_url)
         self._proxy = _proxy(self._base)
         self._session: aiohttp.ClientSession | None = None
@@ -256,11 +289,17 @@ class Http:
         url: URL,
         body: bytes | None,
         extra: Mapping[str, str] | None = None,
+        unbounded: bool = False,
     ) -> tuple[int, Mapping[str, str], bytes]:
-        """One HTTP exchange. Errors are raised after the `except`, so that none of ours refers to
-        an error of the transport, which may hold the headers."""
+        """One HTTP exchange; `unbounded`: only connecting has a time limit.
+
+        Errors are raised after the `except`, so that none of ours refers to an error of the
+        transport, which may hold the headers.
+        """
         data = io.BytesIO(body) if body is not None and len(body) > LARGE else body
         session = self._session or self._open()
+        limits = aiohttp.ClientTimeout(sock_connect=self._timeouts.connect)
+        timeout: dict[str, Any] = {"timeout": limits} if unbounded else {}
         try:
             async with session.request(
                 method,
@@ -269,11 +308,27 @@ class Http:
                 headers=extra,
                 proxy=self._proxy,
                 allow_redirects=False,
+                **timeout,
             ) as answer:
-                return answer.status, answer.headers, self._without_key(await answer.read())
+                return answer.status, answer.headers, self._without_key(await self._read(answer))
         except (aiohttp.ClientError, OSError, TimeoutError) as error:
             failed = self._unreachable(error)
         raise failed
+
+    async def _read(self, answer: aiohttp.ClientResponse) -> bytes:
+        """The body, counted as it is unpacked. Of a refusal that is too large its beginning."""
+        whole = bytearray()
+        async for part in answer.content.iter_any():
+            whole += part
+            if len(whole) > self._largest:
+                answer.close()  # else the rest of it would be waited for
+                if answer.status >= 300:
+                    break
+                raise AnswerError(
+                    f"{self.name}: the answer is larger than {self._largest // MIB} MiB; raise"
+                    " `largest_answer` in the settings if it should be"
+                )
+        return bytes(whole[: self._largest])
 
     def _open(self) -> aiohttp.ClientSession:
         headers = {"Content-Type": "application/json", "User-Agent": "textevolve"}

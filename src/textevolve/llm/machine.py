@@ -1,4 +1,5 @@
-"""What this machine can give to a local model: memory and cores, container limits respected."""
+"""What this machine can give to a local model: memory and cores, container limits respected; and
+how much else it has to do."""
 
 from __future__ import annotations
 
@@ -58,3 +59,12 @@ def physical_cores() -> int:
     if len(quota) == 2 and quota[0].isdigit() and quota[1].isdigit():
         return max(1, min(len(cores), int(quota[0]) // int(quota[1])))
     return max(1, len(cores))
+
+
+def load_per_core() -> float | None:
+    """Threads of all processes that want to run, for each core of the machine; the mean of the last
+    minute. None where the system does not say."""
+    try:
+        return os.getloadavg()[0] / (os.cpu_count() or 1)
+    except (AttributeError, OSError):
+        return None

@@ -65,7 +65,7 @@ def read_refusal(body: bytes) -> Refusal:
     text = body.decode("utf-8", "replace")
     try:
         found: Any = json.loads(text)
-    except ValueError:
+    except (ValueError, RecursionError):
         return Refusal(text)
     if isinstance(found, list) and found:
         found = cast("list[Any]", found)[0]

@@ -17,7 +17,7 @@ from textevolve.errors import AccessError, ModelError, RejectedError, Unavailabl
 from textevolve.llm.client import Http
 from textevolve.llm.refusals import Refusal, one_line, read_refusal, retry_after
 from textevolve.llm.wire import encode
-from textevolve.settings import Timeouts
+from textevolve.settings import LARGEST_ANSWER, Timeouts
 
 
 class JsonService:
@@ -34,11 +34,13 @@ class JsonService:
         name: str,
         key: SecretStr | None = None,
         timeouts: Timeouts | None = None,
+        largest_answer: int = LARGEST_ANSWER,
         connections: int = 128,
     ) -> None:
         self.base_url = base_url.rstrip("/")
         self.name = name
-        self._http = Http(name, self.base_url, key, timeouts or Timeouts(), connections)
+        limits = timeouts or Timeouts()
+        self._http = Http(name, self.base_url, key, limits, connections, largest_answer)
         self._reached = False
 
     def __repr__(self) -> str:
@@ -62,6 +64,7 @@ class JsonService:
             UnavailableError: worth another try, also an answer that is no JSON.
             AccessError: the key or the address is wrong.
             RejectedError: the service refuses this one request.
+            AnswerError: more than `largest_answer` MiB came.
         """
         url = URL(self.base_url + path)
         status, said, raw = await self._http.exchange("POST", url, encode(body), headers)

@@ -13,6 +13,7 @@ answer begins with (`<think>`) are no part of it, so a draft in them does no har
 
 from __future__ import annotations
 
+import asyncio
 import json
 import re
 from collections import Counter
@@ -30,6 +31,10 @@ from textevolve.llm.template import Template, load_template
 T = TypeVar("T", bound=BaseModel)
 Rung = Literal["strict", "tolerant", "asked-again"]
 SHOWN_AGAIN = 2000
+READ_AT_ONCE = 4096
+"""Characters up to which an answer is read on the event loop; a longer one in a thread."""
+MENDED = 65_536
+"""Characters up to which faults are mended, which takes a second there and grows as the square."""
 
 _THOUGHTS = re.compile(r"\s*<(think|thinking)>.*?</\1>", re.DOTALL)
 _OPENING = re.compile(r"""\{\s*(?:["'“‘]|\w+\s*:)""")
@@ -88,13 +93,13 @@ async def ask_structured(model: Model, request: Request, answer: type[T]) -> Str
     asked = replace(request, schema=answer_schema(answer))
     first = await model(asked)
     try:
-        value, rung = read_answer(first, answer)
+        value, rung = await _read_aside(first, answer)
         return Structured(value, rung, (first,))
     except AnswerError as error:
         reason = str(error)
     again = await model(_ask_again(asked, first, reason))
     try:
-        value, _ = read_answer(again, answer)
+        value, _ = await _read_aside(again, answer)
     except AnswerError as error:
         message = f"unusable answer: {reason}; asked again: {error}"
         raise UnusableAnswer(message, (first, again)) from None
@@ -109,6 +114,13 @@ def _ask_again(request: Request, response: Response, reason: str) -> Request:
         Message("user", (repair,)),
     )
     return replace(request, messages=messages)
+
+
+async def _read_aside(response: Response, answer: type[T]) -> tuple[T, Rung]:
+    """`read_answer` without keeping the event loop from other calls."""
+    if len(response.text) <= READ_AT_ONCE:
+        return read_answer(response, answer)
+    return await asyncio.to_thread(read_answer, response, answer)
 
 
 def read_answer(response: Response, answer: type[T]) -> tuple[T, Rung]:
@@ -181,6 +193,10 @@ def _mend(body: str) -> Any:
     """The object in a text with small faults; what the mending dropped or guessed is refused."""
     if body.count("{") > body.count("}"):
         raise AnswerError("the JSON object is not closed")
+    if len(body) > MENDED:
+        raise AnswerError(
+            f"the answer is not valid JSON, and with {len(body)} characters too long to be mended"
+        )
     from json_repair import loads
 
     try:

@@ -9,9 +9,16 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from functools import lru_cache
-from typing import Any
+from typing import Annotated, Any, cast
 
-from pydantic import BaseModel, ValidationError
+from pydantic import (
+    BaseModel,
+    BeforeValidator,
+    Field,
+    ValidationError,
+    ValidatorFunctionWrapHandler,
+    WrapValidator,
+)
 from pydantic_core import PydanticSerializationError, to_json
 
 from textevolve.evaluation import Usage
@@ -53,18 +60,45 @@ def encode(body: Mapping[str, Any]) -> bytes:
         return json.dumps(body).encode("ascii")
 
 
+def _known(value: object, read: ValidatorFunctionWrapHandler) -> Any:
+    """None where a field that an answer can do without cannot be read: a good text stays."""
+    try:
+        return None if isinstance(value, bool) else read(value)
+    except ValidationError:
+        return None
+
+
+def _readable(value: object, read: ValidatorFunctionWrapHandler) -> Any:
+    """Log-probabilities that are there but cannot be read are told from those left out."""
+    try:
+        return read(value)
+    except ValidationError:
+        return UNREADABLE
+
+
+def _first(value: object) -> object:
+    """Only the first choice is used, so what is wrong with others does not matter."""
+    return cast("list[object]", value)[:1] if isinstance(value, list) else value or []
+
+
+_Text = Annotated[str | None, WrapValidator(_known)]
+_Count = Annotated[Annotated[int, Field(ge=0, lt=2**53)] | None, WrapValidator(_known)]
+_Cost = Annotated[Annotated[float, Field(ge=0, allow_inf_nan=False)] | None, WrapValidator(_known)]
+_Logprob = Annotated[Annotated[float, Field(allow_inf_nan=False)] | None, WrapValidator(_known)]
+
+
 class _Part(BaseModel):
-    text: str = ""
+    text: _Text = None
 
 
 class _Message(BaseModel):
     content: str | list[_Part] | None = None
-    refusal: str | None = None
+    refusal: _Text = None
 
 
 class _Alternative(BaseModel):
     token: str
-    logprob: float | None = None
+    logprob: _Logprob = None
 
 
 class _Token(_Alternative):
@@ -75,34 +109,37 @@ class _Logprobs(BaseModel):
     content: list[_Token] | None = None
 
 
+UNREADABLE = _Logprobs()
+
+
 class _Choice(BaseModel):
     message: _Message
-    finish_reason: str | None = None
-    logprobs: _Logprobs | None = None
+    finish_reason: _Text = None
+    logprobs: Annotated[_Logprobs | None, WrapValidator(_readable)] = None
 
 
 class _CacheFigures(BaseModel):
-    cached_tokens: int | None = None
+    cached_tokens: _Count = None
 
 
 class _Usage(BaseModel):
-    prompt_tokens: int | None = None
-    completion_tokens: int | None = None
-    prompt_tokens_details: _CacheFigures | None = None
-    prompt_cache_hit_tokens: int | None = None
-    cost: float | None = None
+    prompt_tokens: _Count = None
+    completion_tokens: _Count = None
+    prompt_tokens_details: Annotated[_CacheFigures | None, WrapValidator(_known)] = None
+    prompt_cache_hit_tokens: _Count = None
+    cost: _Cost = None
 
 
 class _Timings(BaseModel):
-    cache_n: int | None = None
+    cache_n: _Count = None
 
 
 class Completion(BaseModel):
     """A chat completion as far as it is read here. `error`: some endpoints send one with a 200."""
 
-    choices: list[_Choice] = []
-    usage: _Usage | None = None
-    timings: _Timings | None = None
+    choices: Annotated[list[_Choice], BeforeValidator(_first)] = []
+    usage: Annotated[_Usage | None, WrapValidator(_known)] = None
+    timings: Annotated[_Timings | None, WrapValidator(_known)] = None
     error: Any = None
 
 
@@ -142,13 +179,14 @@ def as_response(completion: Completion, seconds: float, price: Price | None) -> 
     """
     choice = completion.choices[0]
     content = choice.message.content
-    text = "".join(part.text for part in content) if isinstance(content, list) else content or ""
+    if isinstance(content, list):
+        content = "".join(part.text or "" for part in content)
     finish_reason = choice.finish_reason or "stop"
-    if choice.message.refusal and not text:
+    if choice.message.refusal and not content:
         finish_reason = "refusal"
     tokens = choice.logprobs.content if choice.logprobs and choice.logprobs.content else ()
     return Response(
-        text=text,
+        text=content or "",
         finish_reason=finish_reason,
         usage=_usage(completion, price),
         logprobs=tuple(_token(token) for token in tokens),
@@ -163,16 +201,21 @@ def _token(token: _Token) -> TokenLogprobs:
 
 
 def _usage(completion: Completion, price: Price | None) -> Usage:
+    """A cost is known only where the endpoint says it, or all that it is made of."""
     said = completion.usage or _Usage()
     details, timings = said.prompt_tokens_details, completion.timings
     cached = details.cached_tokens if details else None
     if cached is None:
         cached = timings.cache_n if timings else said.prompt_cache_hit_tokens
-    prompt, cached, answered = said.prompt_tokens or 0, cached or 0, said.completion_tokens or 0
+    prompt, answered = said.prompt_tokens, said.completion_tokens
+    if cached is None or cached > (prompt or 0):  # it is a part of the prompt
+        cached = 0
     cost = said.cost
-    if cost is None and price is not None and completion.usage is not None:
-        cost = cost_of(price, prompt, cached, answered)
-    return Usage(1, prompt, cached, answered, cost)
+    if cost is None and price is not None:
+        free = not (price.input or price.output or price.cached_input)
+        if free or (prompt is not None and answered is not None):
+            cost = cost_of(price, prompt or 0, cached, answered or 0)
+    return Usage(1, prompt or 0, cached, answered or 0, cost)
 
 
 def cost_of(price: Price, prompt: int, cached: int, answered: int) -> float:

@@ -24,6 +24,14 @@ from textevolve.settings import Retries
 _deadline: ContextVar[asyncio.Timeout | None] = ContextVar("deadline", default=None)
 
 
+def put_off_deadline(seconds: float) -> None:
+    """The deadline around this call comes so much later: what passed is not held against it."""
+    limit = _deadline.get()
+    due = limit.when() if limit is not None and not limit.expired() else None
+    if limit is not None and due is not None:
+        limit.reschedule(due + seconds)
+
+
 def backoff(retries: Retries, attempt: int, asked: float | None, rng: Random) -> float:
     """Seconds to wait after the failed `attempt` (from 1): full jitter, on top of what was asked.
 

@@ -27,7 +27,8 @@ class Answer:
     answer, P(yes), or that of the first of the two words that the question ends with ("..., A or
     B."). `body`: sent word for word in place of a chat completion, with `status`.
     `delay`: seconds on top of the server's latency. `transport`: `hang` never answers, `reset`
-    breaks the connection in the middle of the answer, `cut` ends it early in an orderly way.
+    breaks the connection in the middle of the answer, `cut` ends it early in an orderly way,
+    `endless` sends spaces after it for as long as they are taken.
     """
 
     text: str | None = None
@@ -40,7 +41,7 @@ class Answer:
     body: bytes | None = None
     headers: Mapping[str, str] = field(default_factory=dict[str, str])
     delay: float = 0.0
-    transport: Literal["whole", "hang", "reset", "cut"] = "whole"
+    transport: Literal["whole", "hang", "reset", "cut", "endless"] = "whole"
 
 
 OBLIGING = Answer()

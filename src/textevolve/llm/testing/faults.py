@@ -23,6 +23,7 @@ class Fault(StrEnum):
     TIMEOUT = "never answers"
     RESET = "connection reset in the middle of the answer"
     CUT_BODY = "body shorter than its Content-Length"
+    ENDLESS = "an answer that does not end"
     NOT_JSON = "200 with a page of HTML"
     ERROR_IN_200 = "200 with an error object"
     BROKEN_JSON = "JSON with its punctuation damaged"
@@ -117,6 +118,7 @@ _WHOLE: Mapping[Fault, Answer] = {
     Fault.TIMEOUT: Answer(transport="hang"),
     Fault.RESET: Answer(transport="reset"),
     Fault.CUT_BODY: Answer(transport="cut"),
+    Fault.ENDLESS: Answer(transport="endless"),
     Fault.NOT_JSON: Answer(body=b"<html><body>Bad gateway</body></html>"),
     Fault.ERROR_IN_200: Answer(body=b'{"error":{"message":"Upstream failed","code":502}}'),
     Fault.UNAUTHORISED: _refusal(401, "Incorrect API key", "invalid_request_error", "invalid_key"),

@@ -27,6 +27,7 @@ Script = Callable[[Mapping[str, Any], int], Answer | Fault | str | None]
 """From the request's body and its number (from 1) to what is answered; None: obliging."""
 
 DIMENSIONS = 32
+FILLING = b" " * 65_536
 _REASONS = {status.value: status.phrase for status in HTTPStatus}
 
 
@@ -193,6 +194,7 @@ class _Connection(asyncio.Protocol):
         self._server = server
         self._buffer = bytearray()
         self._busy = False
+        self._full = False
         self._counted = False
         self._timer: asyncio.TimerHandle | None = None
         self._transport: asyncio.Transport | None = None
@@ -253,16 +255,36 @@ class _Connection(asyncio.Protocol):
             self._counted = False
             self._server.in_flight -= 1
 
+    def pause_writing(self) -> None:
+        self._full = True
+
+    def resume_writing(self) -> None:
+        self._full = False
+
+    def _pour(self) -> None:
+        """More of an answer that does not end, while the other side takes it."""
+        if self._transport is None or self._transport.is_closing():
+            return
+        if not self._full:
+            self._transport.write(FILLING)
+        self._timer = asyncio.get_running_loop().call_later(0.001, self._pour)
+
     def _send(self, answer: Answer) -> None:
         transport, body = self._transport, answer.body or b""
         if transport is None or transport.is_closing() or answer.transport == "hang":
             return  # a connection that hangs stays counted until the other side closes it
         self._leave()
         more = "".join(f"{name}: {value}\r\n" for name, value in answer.headers.items())
+        endless = answer.transport == "endless"
+        length = "Connection: close" if endless else f"Content-Length: {len(body)}"
         head = (
             f"HTTP/1.1 {answer.status} {_REASONS.get(answer.status, '')}\r\n"
-            f"Content-Type: application/json\r\nContent-Length: {len(body)}\r\n{more}\r\n"
+            f"Content-Type: application/json\r\n{length}\r\n{more}\r\n"
         ).encode()
+        if endless:
+            transport.write(head + body)
+            self._pour()
+            return
         if answer.transport == "whole":
             transport.write(head + body)
             self._busy = False

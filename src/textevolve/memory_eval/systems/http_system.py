@@ -50,6 +50,7 @@ def open_http(address: str, settings: Settings) -> HttpSystem:
         name=f"http:{base}",
         key=key.secret if key else None,
         timeouts=settings.timeouts,
+        largest_answer=settings.largest_answer,
     )
     most = settings.concurrency or IN_FLIGHT
     model = Limited(_Posting(service), min(most, IN_FLIGHT), most=most)

@@ -1,0 +1,137 @@
+"""A call of a local model takes as long as its server gets on, and no longer."""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Mapping
+from dataclasses import replace
+from itertools import count
+
+import pytest
+
+from textevolve.errors import UnavailableError
+from textevolve.events import CallSlow, Event
+from textevolve.llm.client import OpenAIClient
+from textevolve.llm.model import Message, Request
+from textevolve.llm.testing import Answer, Fault, ScriptedServer, misbehave
+from textevolve.llm.wrappers import Retrying
+from textevolve.settings import Retries, Timeouts
+
+SHORT = Timeouts(read=0.4, total=0.5)
+LONG = 1.5
+"""Seconds of an answer, past all of them."""
+
+
+def ask(text: str = "?") -> Request:
+    return Request(messages=(Message("user", (text,)),), max_tokens=5, seed=1, top_logprobs=2)
+
+
+def with_slots(server: ScriptedServer, slots: Callable[[], Answer]) -> None:
+    """The scripted server, which says what its slots do, as llama.cpp's does."""
+    plain = server.answer
+
+    def answer(method: str, path: str, headers: Mapping[str, str], body: bytes) -> Answer:
+        return slots() if path == "/slots" else plain(method, path, headers, body)
+
+    server.answer = answer
+
+
+@pytest.fixture
+def heard() -> list[Event]:
+    return []
+
+
+@pytest.fixture
+async def local(server: ScriptedServer, heard: list[Event]) -> AsyncIterator[OpenAIClient]:
+    async with OpenAIClient(server.url, "scripted", timeouts=SHORT, watched=heard.append) as opened:
+        yield opened
+
+
+@pytest.fixture
+def working(server: ScriptedServer) -> ScriptedServer:
+    steps = count()
+    with_slots(server, lambda: Answer(body=f'[{{"n_decoded": {next(steps)}}}]'.encode()))
+    return server
+
+
+async def test_it_may_take_as_long_as_it_gets_on(
+    working: ScriptedServer, local: OpenAIClient
+) -> None:
+    working.script = lambda _body, _number: Answer(text="done", delay=LONG)
+    patient = Retrying(local, Retries(attempts=1), deadline=0.5)
+    response = await patient(ask())
+    assert (response.text, response.attempts, working.calls) == ("done", 1, 1)
+
+
+async def test_others_have_time_limits_still(working: ScriptedServer) -> None:
+    working.script = lambda _body, _number: Answer(text="done", delay=3600)
+    async with OpenAIClient(working.url, "m", timeouts=SHORT) as client:
+        with pytest.raises(UnavailableError, match="no whole answer in time"):
+            await client(ask())
+
+
+@pytest.mark.parametrize(
+    "slots",
+    [Answer(body=b"[]"), misbehave(Fault.TIMEOUT), Answer(status=500, body=b"{}")],
+    ids=["the same", "no answer", "an error"],
+)
+async def test_a_standstill_is_an_error(
+    server: ScriptedServer, local: OpenAIClient, slots: Answer
+) -> None:
+    with_slots(server, lambda: slots)
+    server.script = lambda _body, _number: Fault.TIMEOUT
+    with pytest.raises(UnavailableError, match=r"no progress for 0\.4 s"):
+        await local(ask())
+    server.script = None
+    assert (await local(ask())).text  # and the next call starts with its whole patience
+
+
+async def test_calls_after_each_other_are_progress(
+    server: ScriptedServer, local: OpenAIClient
+) -> None:
+    """The last waits longer than the patience, while the server answers those before it."""
+    with_slots(server, lambda: Answer(body=b"[]"))
+    server.script = lambda _body, number: Answer(delay=0.25 * number)
+    answers = await asyncio.gather(*(local(ask(str(n))) for n in range(6)))
+    assert len(answers) == 6
+
+
+async def test_a_deadline_holds_without_progress(
+    server: ScriptedServer, local: OpenAIClient
+) -> None:
+    with_slots(server, lambda: Answer(body=b"[]"))
+    server.script = lambda _body, _number: Fault.TIMEOUT
+    with pytest.raises(UnavailableError, match="deadline of 1 s"):
+        await Retrying(local, Retries(attempts=99, first=0.0), deadline=1.0)(ask())
+
+
+async def test_slow_calls_are_announced(
+    working: ScriptedServer, local: OpenAIClient, heard: list[Event]
+) -> None:
+    working.script = lambda _body, number: Answer(delay=0 if number == 1 else LONG)
+    await local(ask())
+    assert not heard
+    await local(ask())
+    slow = [event for event in heard if isinstance(event, CallSlow)]
+    assert slow
+    assert {(event.model, event.answered) for event in slow} == {(local.name, 1)}
+    assert all(event.waited > 0 and event.each is not None for event in slow)
+
+
+async def test_it_asks_and_answers_as_without(
+    working: ScriptedServer, local: OpenAIClient, client: OpenAIClient
+) -> None:
+    plain, watched = await client(ask()), await local(ask())
+    assert working.requests[0] == working.requests[1]
+    assert replace(plain, seconds=0) == replace(watched, seconds=0)
+
+
+async def test_a_cancelled_call_is_given_up(working: ScriptedServer, local: OpenAIClient) -> None:
+    working.script = lambda _body, _number: Fault.TIMEOUT
+    call = asyncio.create_task(local(ask()))
+    async with asyncio.timeout(60):
+        while not working.in_flight:  # noqa: ASYNC110
+            await asyncio.sleep(0.001)
+        call.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await call
+        while working.in_flight:  # noqa: ASYNC110
+            await asyncio.sleep(0.001)
