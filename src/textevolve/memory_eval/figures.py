@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from textevolve.evaluation import Failure
 from textevolve.memory_eval.judgement import TASKS, Judgement, Subject, Task, Verdict
-from textevolve.resampling import draw_weights
+from textevolve.statistics.resampling import draw_weights
 
 Array: TypeAlias = NDArray[np.float64]
 Kind = Literal["all", "valid"]

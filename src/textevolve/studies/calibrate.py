@@ -13,7 +13,6 @@ from typing import Any, ClassVar, cast
 
 from pydantic import model_validator
 
-from textevolve.bench.comparisons import difference_interval, sign_flip_test
 from textevolve.engine.local import follow
 from textevolve.errors import InputError
 from textevolve.evaluation import Case
@@ -41,6 +40,7 @@ from textevolve.report.blocks import (
 from textevolve.rows import Placed, read_rows
 from textevolve.runs.estimate import PriceOf, UsageRange
 from textevolve.spec import option
+from textevolve.statistics.comparisons import difference_interval, sign_flip_test
 from textevolve.studies.calibration_budget import Judging, estimate_calibration
 from textevolve.studies.study import Asks, Row, Study, StudySpec, json_codec
 from textevolve.wiring import Workbench
