@@ -27,8 +27,6 @@ from typing import Any
 from improve_tasks import TASKS, Task
 from improve_templates import measure_templates
 from sitting import InTurn, Spent, judge_in_turn, tell_machine
-from textevolve.bench.comparisons import difference_interval, mcnemar_test
-from textevolve.bench.statistics import wilson_interval
 from textevolve.engine.local import gather_bounded
 from textevolve.errors import AnswerError, BudgetError, UnavailableError
 from textevolve.evaluation import Case, EvaluationResult, Evaluator, Failure, Usage
@@ -42,6 +40,8 @@ from textevolve.runs.improving import Means, open_means, specify_loop
 from textevolve.runs.optimization import DEFAULT_JUDGE
 from textevolve.runs.work import take_in
 from textevolve.settings import Settings, read_settings
+from textevolve.statistics.comparisons import difference_interval, mcnemar_test
+from textevolve.statistics.intervals import wilson_interval
 from textevolve.store.repository import Store, open_store
 from textevolve.wiring import Limits
 

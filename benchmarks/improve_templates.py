@@ -19,8 +19,6 @@ from random import Random
 from typing import Any
 
 from sitting import tell_usage
-from textevolve.bench.comparisons import difference_interval
-from textevolve.bench.statistics import wilson_interval
 from textevolve.errors import BudgetError
 from textevolve.evaluation import Case, Failure, Usage
 from textevolve.events import Event
@@ -34,6 +32,8 @@ from textevolve.loops.trials import Laboratory, Outcome, stop_if_skipped
 from textevolve.runs.improving import Means, open_means, specify_loop
 from textevolve.runs.work import take_in
 from textevolve.settings import Settings
+from textevolve.statistics.comparisons import difference_interval
+from textevolve.statistics.intervals import wilson_interval
 from textevolve.store.repository import Store
 from textevolve.studies.calibrate import compare_scores
 from textevolve.wiring import Limits

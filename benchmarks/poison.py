@@ -33,7 +33,6 @@ from typing import Any
 import yaml
 
 from sitting import InTurn, Spent, judge_in_turn, tell_machine
-from textevolve.bench.statistics import wilson_interval
 from textevolve.engine.local import gather_bounded
 from textevolve.errors import AnswerError, BudgetError, UnavailableError
 from textevolve.evaluation import Case, EvaluationResult, Evaluator, Failure
@@ -45,6 +44,7 @@ from textevolve.runs.improving import open_means, specify_loop
 from textevolve.runs.optimization import DEFAULT_JUDGE
 from textevolve.runs.work import take_in
 from textevolve.settings import Settings, read_settings
+from textevolve.statistics.intervals import wilson_interval
 from textevolve.store.repository import Store, open_store
 from textevolve.wiring import Limits
 

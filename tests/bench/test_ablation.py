@@ -9,10 +9,10 @@ from hypothesis import strategies as st
 
 from textevolve.bench.ablation import first_round, say_payoff, weigh_debate
 from textevolve.bench.agreement import summarise
+from textevolve.bench.credit import TIED
 from textevolve.bench.disagreements import find_disagreements
 from textevolve.bench.items import Item, load_items
 from textevolve.bench.verdicts import Verdict, gather_outcomes, judge_items
-from textevolve.bench.winners import TIED
 from textevolve.errors import InputError
 from textevolve.evaluation import Case, EvaluationResult, Failure, Usage
 from textevolve.evaluators import open_evaluator, parse_evaluator

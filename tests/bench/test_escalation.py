@@ -13,7 +13,7 @@ from textevolve.bench.escalation import (
     binomial_tail,
     calibrate_threshold,
     coverage_risk_curve,
-    items_needed,
+    fewest_items,
     upper_bound,
 )
 from textevolve.errors import InputError
@@ -44,7 +44,7 @@ def test_a_bound_of_what_cannot_be_is_refused():
 
 @pytest.mark.parametrize(("errors", "risk", "items"), [(0, 0.1, 22), (0, 0.05, 45), (2, 0.2, 25)])
 def test_the_fewest_items_that_could_show_a_risk(errors, risk, items):
-    assert items_needed(errors, risk, 0.1) == items
+    assert fewest_items(errors, risk, 0.1) == items
     assert upper_bound(errors, items, 0.1) <= risk < upper_bound(errors, items - 1, 0.1)
 
 

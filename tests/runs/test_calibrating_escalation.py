@@ -2,7 +2,7 @@
 
 import pytest
 
-from textevolve.bench.fields import draw_side
+from textevolve.bench.item_fields import draw_side
 from textevolve.bench.items import Item, question_of
 from textevolve.bench.verdicts import Verdict
 from textevolve.cli.escalation_tables import explain_calibration

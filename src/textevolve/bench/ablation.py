@@ -13,9 +13,14 @@ from typing import Literal
 
 import numpy as np
 
-from textevolve.bench.comparisons import items_needed
 from textevolve.bench.items import Item, question_of
-from textevolve.bench.statistics import (
+from textevolve.bench.summary import AgreementSummary
+from textevolve.bench.verdicts import Outcome
+from textevolve.debate.result import DebateResult
+from textevolve.errors import InputError
+from textevolve.evaluation import Evaluation, Usage
+from textevolve.statistics.comparisons import items_needed
+from textevolve.statistics.intervals import (
     Array,
     Figure,
     Groups,
@@ -25,11 +30,6 @@ from textevolve.bench.statistics import (
     vector,
     wilson_interval,
 )
-from textevolve.bench.summary import AgreementSummary
-from textevolve.bench.verdicts import Outcome
-from textevolve.debate.result import DebateResult
-from textevolve.errors import InputError
-from textevolve.evaluation import Evaluation, Usage
 
 WORTH = 0.05
 ALPHA = 0.05

@@ -28,8 +28,8 @@ from textevolve.bench.card_figures import (
     ends_of,
 )
 from textevolve.bench.card_questions import Answer, Answers, Outcome, Question, Refusal, find_winner
-from textevolve.bench.comparisons import regression_slope
 from textevolve.evaluation import Failure
+from textevolve.statistics.comparisons import regression_slope
 
 EXAMPLES = 5
 PER_CHARACTERS = 100

@@ -14,7 +14,7 @@ import numpy as np
 
 from textevolve.bench.card_cases import CardCase, Family
 from textevolve.bench.card_questions import Refusal
-from textevolve.bench.statistics import Interval, mean_interval, wilson_interval
+from textevolve.statistics.intervals import Interval, mean_interval, wilson_interval
 
 Wanted: TypeAlias = Literal["low", "high"]
 Verdict: TypeAlias = bool | Refusal | None

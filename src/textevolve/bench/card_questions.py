@@ -13,11 +13,11 @@ from dataclasses import dataclass
 from typing import TypeAlias
 
 from textevolve.bench.card_cases import CardCase
-from textevolve.bench.statistics import TIE
 from textevolve.engine.local import gather_bounded
 from textevolve.errors import BudgetError, FatalModelError, InputError, ModelError
 from textevolve.evaluation import Case, EvaluationResult, Evaluator, Failure, Usage, failure_of
 from textevolve.events import Listener, StepFinished
+from textevolve.statistics.intervals import TIE
 
 
 @dataclass(frozen=True, slots=True)

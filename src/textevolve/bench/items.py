@@ -1,6 +1,6 @@
 """Labelled items: inputs with candidates and what people said of them; the sets' formats.
 
-Nothing is fetched here: a set is a file, or a folder, of the user's. `fields.py` takes single
+Nothing is fetched here: a set is a file, or a folder, of the user's. `item_fields.py` takes single
 fields out of a row, `textevolve.rows` reads files. What judges make of items is `agreement.py`.
 """
 
@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from itertools import chain, islice
 from pathlib import Path
 
-from textevolve.bench.fields import (
+from textevolve.bench.item_fields import (
     FIRST,
     LABELS,
     SECOND,

@@ -13,8 +13,8 @@ import numpy as np
 
 from textevolve.bench.judged import JudgedTexts
 from textevolve.bench.rates import UNIT, CorrectedRate, PoweredMean, correct_rate, powered_mean
-from textevolve.bench.statistics import Interval, mean_interval, mean_present, wilson_interval
 from textevolve.errors import SettingsError
+from textevolve.statistics.intervals import Interval, mean_interval, mean_present, wilson_interval
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,9 +13,8 @@ from dataclasses import dataclass, field
 from statistics import fmean
 from typing import Literal, get_args
 
+from textevolve.bench.credit import top_credit, winner_of
 from textevolve.bench.items import Item
-from textevolve.bench.statistics import top_credit
-from textevolve.bench.winners import winner_of
 from textevolve.engine.local import stream
 from textevolve.errors import BudgetError, FatalModelError, InputError, ModelError
 from textevolve.evaluation import Case, Evaluation, Evaluator, Failure, Usage, failure_of

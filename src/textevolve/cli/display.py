@@ -36,6 +36,7 @@ from textevolve.events import (
     CallRetried,
     CallSlow,
     Event,
+    RecordsExpected,
     StepFinished,
     StepStarted,
 )
@@ -136,7 +137,7 @@ class LiveDebate:
                 self._end_round(int(r), float(cv), int(voters))
             case StepFinished(step="debate", value=DebateResult() as result):
                 self._finish(result)
-            case StepFinished():
+            case StepFinished() | RecordsExpected():
                 pass
 
     def _slow_text(self, now: float) -> Text:
@@ -325,6 +326,8 @@ class BatchProgress:
         elif isinstance(event, CallSlow):
             self._slow.note(event, now)
             self._print_line(now)
+        elif isinstance(event, RecordsExpected):
+            self.total = event.number
 
     def advance(self, result: DebateResult) -> None:
         """Count one more case."""

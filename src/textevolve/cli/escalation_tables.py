@@ -14,8 +14,8 @@ from textevolve.export import wording
 
 if TYPE_CHECKING:
     from textevolve.bench.escalation import Calibration, Point
-    from textevolve.bench.statistics import Figure
     from textevolve.runs.calibration import Escalated
+    from textevolve.statistics.intervals import Figure
 
 
 def print_escalation(

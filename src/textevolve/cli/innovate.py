@@ -11,13 +11,13 @@ import typer
 from textevolve.cli import INTERRUPTED, PARTLY, options, say
 
 if TYPE_CHECKING:
-    from textevolve.bench.statistics import Figure
     from textevolve.events import Event
     from textevolve.loops.attempt import Attempt
     from textevolve.loops.innovation import Plan
     from textevolve.runs.innovating import Innovated
     from textevolve.runs.spec import MeasurementSpec
     from textevolve.settings import Settings
+    from textevolve.statistics.intervals import Figure
     from textevolve.store.repository import Store
     from textevolve.store.runs import RunRecord
     from textevolve.wiring import Limits

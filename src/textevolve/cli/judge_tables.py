@@ -17,9 +17,9 @@ from textevolve.cli.drawing import Column, draw_facts, fit_columns, open_console
 from textevolve.export import wording
 
 if TYPE_CHECKING:
-    from textevolve.bench.statistics import Interval
     from textevolve.bench.summary import AgreementSummary, Comparison, JudgeSummary
     from textevolve.runs.agreement import Measured
+    from textevolve.statistics.intervals import Interval
 
 PAIRS_SHOWN = 15
 LABEL_ROOM = 6

@@ -8,10 +8,10 @@ from dataclasses import asdict
 from rich.text import Text
 
 from textevolve.bench.rate_report import RateReport, explain_rate
-from textevolve.bench.statistics import Interval
 from textevolve.cli.drawing import Column, draw_columns, open_console, safe
 from textevolve.cli.figures import print_json
 from textevolve.export import wording
+from textevolve.statistics.intervals import Interval
 
 
 def print_rate(report: RateReport, *, as_json: bool = False) -> None:

@@ -18,9 +18,9 @@ from textevolve.export.pages import open_template
 
 if TYPE_CHECKING:
     from textevolve.bench.disagreements import Disagreements
-    from textevolve.bench.statistics import Interval
     from textevolve.bench.summary import AgreementSummary, JudgeSummary
     from textevolve.bench.verdicts import Outcome
+    from textevolve.statistics.intervals import Interval
 
 TEXT_SHOWN = 4000
 

@@ -17,7 +17,7 @@ import numpy as np
 
 from textevolve.memory_eval.judgement import TASKS, Task
 from textevolve.memory_eval.tally import OUTCOMES, Array, Side, Sums, Tally, totals_at
-from textevolve.resampling import draw_weights
+from textevolve.statistics.resampling import draw_weights
 
 Kind = Literal["all", "valid"]
 

@@ -88,13 +88,15 @@ def _cell(value: Any) -> Any:
 
 def _find_columns(rows: Rows) -> dict[str, type]:
     """Every column in the order of its first cell, with the type that holds all of its cells."""
-    found: dict[str, type] = {}
+    found: dict[str, type | None] = {}
     for row in rows():
         for name in _names(row):
-            found.setdefault(name, type(None))
+            found.setdefault(name, None)
         for name, cell in _flat(row):
-            found[name] = _wider(found.get(name, type(None)), type(cell))
-    return {name: str if kind is type(None) else kind for name, kind in found.items()}
+            kind = cast("type[Any]", type(cell))
+            known = found[name]
+            found[name] = kind if known in (None, kind) else _wider(known, kind)
+    return {name: kind or str for name, kind in found.items()}
 
 
 def _names(row: Row, prefix: str = "") -> Iterator[str]:
@@ -105,9 +107,7 @@ def _names(row: Row, prefix: str = "") -> Iterator[str]:
             yield f"{prefix}{name}"
 
 
-def _wider(one: type, other: type) -> type:
-    if one is type(None) or one is other:
-        return other
+def _wider(one: type | None, other: type) -> type:
     return float if {one, other} == {int, float} else str
 
 

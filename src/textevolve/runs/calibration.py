@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from textevolve.bench.ablation import first_round
-from textevolve.bench.comparisons import difference_interval
+from textevolve.bench.credit import top_credit
 from textevolve.bench.escalation import (
     Calibration,
     Point,
@@ -19,7 +19,6 @@ from textevolve.bench.escalation import (
     mean_figure,
 )
 from textevolve.bench.items import Item, question_of
-from textevolve.bench.statistics import Figure, mean_present, top_credit
 from textevolve.debate.result import DebateResult
 from textevolve.engine.local import stream
 from textevolve.errors import BudgetError, FatalModelError, InputError, ModelError
@@ -28,6 +27,8 @@ from textevolve.events import Listener, StepFinished, silence
 from textevolve.runs.measurement import cases_in_flight, open_judges
 from textevolve.runs.spec import MeasurementSpec
 from textevolve.settings import Settings
+from textevolve.statistics.comparisons import difference_interval
+from textevolve.statistics.intervals import Figure, mean_present
 from textevolve.store.repository import Store
 from textevolve.store.runs import RunRecord
 from textevolve.wiring import Limits

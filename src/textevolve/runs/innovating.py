@@ -9,7 +9,6 @@ from typing import Any
 
 import numpy as np
 
-from textevolve.bench.statistics import Array, Figure, bootstrap_interval, mean_interval, ratio
 from textevolve.evaluation import Case, Usage, check_case
 from textevolve.events import Listener, silence
 from textevolve.loops.attempt import Attempt
@@ -23,6 +22,7 @@ from textevolve.runs.optimization import Judge
 from textevolve.runs.spec import MeasurementSpec
 from textevolve.runs.work import take_in
 from textevolve.settings import Settings
+from textevolve.statistics.intervals import Array, Figure, bootstrap_interval, mean_interval, ratio
 from textevolve.store.repository import Store
 from textevolve.store.runs import RunRecord
 from textevolve.wiring import Limits

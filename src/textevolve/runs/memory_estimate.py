@@ -73,7 +73,7 @@ def estimate_memory_evaluation(
         _sum_up(sizes, spec, plan, price_of, price, longest=longest)
         for sizes, longest in ((least, False), (most, True))
     ]
-    return UsageRange(survey.users, *used), survey
+    return UsageRange(survey.users, used[0], used[1]), survey
 
 
 def _count_recorded(user: User, sizes: _Sizes) -> None:

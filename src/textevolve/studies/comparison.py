@@ -6,10 +6,10 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from statistics import fmean
 
-from textevolve.bench.comparisons import difference_interval, sign_flip_test
 from textevolve.errors import InputError
 from textevolve.report import wording
 from textevolve.report.blocks import Column, Estimate, Report, Table
+from textevolve.statistics.comparisons import difference_interval, sign_flip_test
 from textevolve.studies.study import Row
 
 ALPHA = 0.05

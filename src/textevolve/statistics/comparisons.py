@@ -1,7 +1,7 @@
 """Whether one judge is better than another on the same items, and how many items it would take.
 
 Every test is paired: both judges saw the same items, an item that either lacks is left out. The
-figures compared are credits in [0, 1] (see `statistics.pair_credits`) or any other number an item.
+figures compared are credits in [0, 1] or any other number an item.
 Also here: how much a choice follows a difference in length.
 """
 
@@ -15,7 +15,7 @@ from statistics import NormalDist
 import numpy as np
 from numpy.typing import NDArray
 
-from textevolve.bench.statistics import (
+from textevolve.statistics.intervals import (
     DRAWS,
     TIE,
     Array,
@@ -25,8 +25,8 @@ from textevolve.bench.statistics import (
     group_numbers,
     mean_interval,
     mean_present,
+    paired,
     quantile,
-    side_by_side,
     sum_groups,
     vector,
 )
@@ -101,7 +101,7 @@ def sign_flip_test(
     after Phipson and Smyth (2010), "Permutation p-values should never be zero". p is 1 where
     nothing differs and NaN where there is no item.
     """
-    ours, theirs = side_by_side(first, second)
+    ours, theirs = paired(first, second)
     difference = ours - theirs
     present = ~np.isnan(difference)
     numbers = group_numbers(groups, difference.size)
@@ -145,7 +145,7 @@ def difference_interval(
     seed: int = 0,
 ) -> Interval:
     """Bootstrap interval of the mean of first minus second, item by item, clustered by group."""
-    ours, theirs = side_by_side(first, second)
+    ours, theirs = paired(first, second)
     return mean_interval(ours - theirs, groups, level=level, draws=draws, seed=seed)
 
 
@@ -187,7 +187,7 @@ def regression_slope(
     to unequal spread: HC1 of MacKinnon and White (1985), or with `groups` the cluster-robust one
     of Liang and Zeger (1986) with the correction G/(G-1) (n-1)/(n-2); the interval is normal.
     """
-    ours, theirs = side_by_side(choices, quantity)
+    ours, theirs = paired(choices, quantity)
     numbers = group_numbers(groups, ours.size)
     present = ~(np.isnan(ours) | np.isnan(theirs))
     y, x, numbers = ours[present], theirs[present], numbers[present]
@@ -222,7 +222,7 @@ def _slope_error(
 
 
 def _differences(first: Numbers, second: Numbers) -> Array:
-    ours, theirs = side_by_side(first, second)
+    ours, theirs = paired(first, second)
     difference = ours - theirs
     return difference[~np.isnan(difference)]
 

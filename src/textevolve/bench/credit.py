@@ -1,4 +1,4 @@
-"""Who wins among an item's candidates, and how alike a judge's and people's winners are.
+"""Who wins among an item's candidates, and what credit a judge gets beside people's winners.
 
 Arithmetic on the scores of single items; figures over many are in `agreement.py`.
 """
@@ -9,7 +9,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from textevolve.bench.statistics import TIE, Array, Numbers, mean_present, top_credit
+from textevolve.statistics.intervals import TIE, Array, Numbers, mean_present, paired
 
 TIED = -1
 
@@ -19,6 +19,20 @@ def winner_of(scores: Sequence[float]) -> int:
     highest = max(scores)
     best = [index for index, score in enumerate(scores) if score >= highest - TIE]
     return best[0] if len(best) == 1 else TIED
+
+
+def top_credit(scores: Numbers, human: Numbers) -> float:
+    """Credit in [0, 1] of one item with any number of candidates: shared winners by most winners.
+
+    With W the judge's candidates of highest score and H the people's: |W & H| / max(|W|, |H|). Of a
+    pair: 1 where both have the same winner or both tie, 0.5 where one of them ties, else 0. NaN
+    where a score is missing.
+    """
+    ours, theirs = paired(scores, human)
+    if not ours.size or np.isnan(ours).any() or np.isnan(theirs).any():
+        return float("nan")
+    best, wanted = (s >= s.max() - TIE for s in (ours, theirs))
+    return float((best & wanted).sum() / max(best.sum(), wanted.sum()))
 
 
 def credit_place(place: int, human: Sequence[float]) -> float:
@@ -33,7 +47,7 @@ def share_winners(scores: Sequence[float], human: Sequence[float], places: int) 
 
     A tie is shared among its places, so that no class of ties is needed, which one tie would bring
     into being for all items. Of the ways to share, the one that agrees most: the diagonal sums to
-    `statistics.top_credit`, so agreement in the table is accuracy.
+    `top_credit`, so agreement in the table is accuracy.
     """
     ours, theirs = (np.zeros(places), np.zeros(places))
     for side, values in ((ours, scores), (theirs, human)):
