@@ -41,7 +41,8 @@ def option(
     short: str = "",
     group: str = "",
     argument: bool = False,
-    text: Literal["", "argument", "file"] = "",
+    text: Literal["", "argument", "file", "named-file"] = "",
+    flag: str = "",
     identity: bool = True,
     reads: bool = False,
     **checks: Any,
@@ -50,12 +51,14 @@ def option(
 
     `short`: the option's letter on the command line. `group`: the heading it stands under in the
     help. `argument`: it is given without a name there. `text`: a whole text; what is given there is
-    the text itself, or @FILE (`argument`), or always the name of a file that holds it (`file`).
+    the text itself, or @FILE (`argument`), or the name of a file that holds it (`file`), which may
+    be kept with it (`named-file`). `flag`: the option's name, where it is not the field's.
     `identity`: a change of it makes another run; not so for what only says where cases come from,
     since the cases themselves count. `reads`: it names files that are read, which no output may
     overwrite. `checks`: ranges, as pydantic's `Field` takes them.
     """
     noted: dict[str, Any] = {"short": short, "group": group, "argument": argument, "text": text}
+    noted["flag"] = flag
     noted |= {"aside": not identity, "reads": reads}
     extra: dict[str, Any] = {name: value for name, value in noted.items() if value}
     return Field(default=default, description=description, json_schema_extra=extra, **checks)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Mapping
+from pathlib import Path
 from types import NoneType
 from typing import Annotated, Any, Literal, get_args, get_origin
 
@@ -42,7 +43,8 @@ def _parameter(name: str, field: FieldInfo) -> inspect.Parameter:
         info: Any = typer.Argument(**told)
     else:
         dashed = name.replace("_", "-")
-        names = [f"--{dashed}/--no-{dashed}" if flag else f"--{dashed}"]
+        named = noted.get("flag", f"--{dashed}")
+        names = [f"--{dashed}/--no-{dashed}" if flag else named]
         names += [noted["short"]] if "short" in noted else []
         panel = noted.get("group", "Options")
         info = typer.Option(*names, **told, rich_help_panel=panel)
@@ -110,7 +112,15 @@ def _as_given(value: Any) -> Any:
     return value
 
 
-_READERS: Mapping[str, Callable[[str], str]] = {"file": read_text, "argument": read_argument}
+def _read_named(path: str) -> dict[str, str]:
+    return {"name": "standard input" if path == "-" else Path(path).stem, "text": read_text(path)}
+
+
+_READERS: Mapping[str, Callable[[str], Any]] = {
+    "file": read_text,
+    "named-file": _read_named,
+    "argument": read_argument,
+}
 
 
 class GroupedCommand(TyperCommand):

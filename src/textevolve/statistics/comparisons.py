@@ -250,3 +250,40 @@ def _count_as_far(sums: Array, patterns: Iterator[Array]) -> int:
 
 def _share_as_far(sums: Array, patterns: Iterator[Array]) -> float:
     return _count_as_far(sums, patterns) / (1 << sums.size)
+
+
+@dataclass(frozen=True, slots=True)
+class PairedDifference:
+    """The means of two lists of scores over the same `items`, and the first less the second with
+    the ends of its 95 % bootstrap interval, None where all differences are the same; `p`: of a
+    sign-flip test. `needed`: items for a test with 80 % power to find such a difference, None where
+    none was seen."""
+
+    items: int
+    first: float
+    second: float
+    low: float | None
+    high: float | None
+    p: float
+    needed: int | None
+
+    @property
+    def difference(self) -> float:
+        return self.first - self.second
+
+
+def compare_paired(first: Numbers, second: Numbers, *, seed: int = 0) -> PairedDifference:
+    """Two lists of scores of the same items, in the same order, none of them missing."""
+    ours, theirs = paired(first, second)
+    interval = difference_interval(ours, theirs, seed=seed)
+    needed = items_needed(ours, theirs)
+    low, high = (end if math.isfinite(end) else None for end in (interval.low, interval.high))
+    return PairedDifference(
+        len(ours),
+        float(ours.mean()),
+        float(theirs.mean()),
+        low,
+        high,
+        sign_flip_test(ours, theirs, seed=seed).p,
+        math.ceil(needed) if math.isfinite(needed) else None,
+    )

@@ -9,7 +9,7 @@ from statistics import fmean
 from textevolve.errors import InputError
 from textevolve.report import wording
 from textevolve.report.blocks import Column, Estimate, Report, Table
-from textevolve.statistics.comparisons import difference_interval, sign_flip_test
+from textevolve.statistics.comparisons import PairedDifference, compare_paired
 from textevolve.studies.study import Row
 
 ALPHA = 0.05
@@ -19,16 +19,11 @@ MOST_SHOWN = 20
 
 @dataclass(frozen=True, slots=True)
 class RunComparison:
-    """`first` and `second`: the mean scores over the cases that both runs scored. `difference`: of
-    the second run from the first, with its 95 % bootstrap interval; `p`: of a sign-flip test.
+    """`scores`: of the second run (`first` in it) beside the first run, over the cases that both
+    scored. `cases`: each case's two scores, the first run's first. `left_out`: cases that only one
+    of the runs scored."""
 
-    `cases`: each case's two scores. `left_out`: cases that only one of the runs scored.
-    """
-
-    first: float
-    second: float
-    difference: Estimate
-    p: float
+    scores: PairedDifference
     cases: Mapping[str, tuple[float, float]]
     left_out: int
 
@@ -44,15 +39,8 @@ def compare_runs(first: Iterable[Row], second: Iterable[Row], seed: int = 0) -> 
     if not shared:
         raise InputError("the runs share no case with a score, so there is nothing to compare")
     before, after = zip(*shared.values(), strict=True)
-    interval = difference_interval(after, before, seed=seed)
-    return RunComparison(
-        first=fmean(before),
-        second=fmean(after),
-        difference=Estimate(fmean(after) - fmean(before), interval.low, interval.high),
-        p=sign_flip_test(after, before, seed=seed).p,
-        cases=shared,
-        left_out=len(set(ours) ^ set(theirs)),
-    )
+    left_out = len(set(ours) ^ set(theirs))
+    return RunComparison(compare_paired(after, before, seed=seed), shared, left_out)
 
 
 def _scores(rows: Iterable[Row]) -> dict[str, float]:
@@ -74,8 +62,9 @@ def report_comparison(found: RunComparison, names: tuple[str, str]) -> Report:
         Column("difference", "number", 3),
         Column("p", "p_value"),
     )
-    number = len(found.cases)
-    row = ("mean score", number, found.first, found.second, found.difference, found.p)
+    one = found.scores
+    estimate = Estimate(one.difference, one.low, one.high)
+    row = ("mean score", one.items, one.second, one.first, estimate, one.p)
     by_size = sorted(found.cases.items(), key=lambda item: -abs(item[1][1] - item[1][0]))
     most = [
         (case, before, after, after - before)
@@ -96,11 +85,13 @@ def _note(found: RunComparison) -> str:
 
 
 def _sentence(found: RunComparison, names: tuple[str, str]) -> str:
-    estimate = found.difference
-    size = f"{abs(estimate.value or 0):.3f}"
-    if found.p > ALPHA:
-        number = wording.count(len(found.cases), "case")
-        return f"On {number} the runs cannot be told apart (difference {size}, p {found.p:.3f})."
-    better, worse = names[::-1] if (estimate.value or 0) > 0 else names
-    ends = f"{estimate.low:+.3f} to {estimate.high:+.3f}"
-    return f"{better} scores {size} higher than {worse} (95 % {ends}, p {found.p:.3f})."
+    one = found.scores
+    size = f"{abs(one.difference):.3f}"
+    if one.p > ALPHA:
+        number = wording.count(one.items, "case")
+        return f"On {number} the runs cannot be told apart (difference {size}, p {one.p:.3f})."
+    better, worse = names[::-1] if one.difference > 0 else names
+    ends = (
+        "" if one.low is None or one.high is None else f"95 % {one.low:+.3f} to {one.high:+.3f}, "
+    )
+    return f"{better} scores {size} higher than {worse} ({ends}p {one.p:.3f})."

@@ -109,7 +109,8 @@ async def specify(study: Study[S, R, T], spec: S, settings: Settings) -> StoredS
     own = next((model for model in named if model), None)
     wanted = asks.writes or None in named
     model, why = "", ""
-    if wanted or own or asks.models:
+    own = own or next(iter(asks.models), None)
+    if wanted or own:
         model, why = await choose_model(settings, spec.model or (None if wanted else own))
     return StoredSpec(
         kind=study.kind,
