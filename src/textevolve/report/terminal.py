@@ -6,7 +6,7 @@ neither markup nor escape sequences in it are obeyed.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 from rich.console import Console, RenderableType
