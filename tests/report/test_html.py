@@ -62,7 +62,7 @@ class Page(HTMLParser):
 def test_every_block_is_on_the_page_and_missing_figures_are_dashes() -> None:
     page = Page(as_html(report_of(make_blocks("words here"), "title")))
     text = " ".join(" ".join(page.texts).split())
-    for said in ("71.0 % [62.0, 80.0]".split(" [")[0], "[62.0, 80.0]", "7.2", "< 0.001", "12,000"):
+    for said in ("71.0 %", "[62.0, 80.0]", "7.2", "< 0.001", "12,000"):
         assert said in text
     for said in ("$0.020", "1 min 01 s", "words here", "other words here", "No rows."):
         assert said in text
@@ -94,7 +94,9 @@ def test_no_text_gets_out_of_its_place(one: str, two: str) -> None:
         *(("div", ("class", "tabindex")), ("div", ("class", "id")), ("div", ("id", "class"))),
         ("polyline", ("class", "points")),
     }
-    assert not re.search("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069\ud800-\udfff]", page)
+    assert not re.search(
+        "[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069\ud800-\udfff]", page
+    )
 
 
 @given(hostile)
@@ -160,5 +162,7 @@ def test_a_fragment_counts_what_it_leaves_out() -> None:
 @pytest.mark.parametrize("bad", [float("nan"), float("inf"), -float("inf"), None])
 def test_figures_that_are_none_are_dashes(bad: float | None) -> None:
     columns = [Column(""), Column("n", "number"), Column("d", "duration"), Column("m", "money")]
-    page = " ".join(Page(as_html(Report("", "", [Table("", columns, [["a", bad, bad, bad]])]))).texts)
+    page = " ".join(
+        Page(as_html(Report("", "", [Table("", columns, [["a", bad, bad, bad]])]))).texts
+    )
     assert page.count("–") == 3
