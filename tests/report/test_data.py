@@ -139,9 +139,13 @@ def test_what_is_not_a_number_is_missing_and_half_surrogates_are_written_out() -
         plain_data(object())
 
 
-def test_a_spreadsheet_takes_no_text_for_a_formula() -> None:
-    rows = [{"=1+1": "=cmd()", "n": -1.5}]
-    assert written(rows, ".csv").decode().splitlines() == ["'=1+1,n", "'=cmd(),-1.5"]
+@pytest.mark.parametrize("start", ["=", "+", "-", "@", "\t", "\r", "\n"])
+def test_a_spreadsheet_takes_no_text_for_a_formula(start: str) -> None:
+    data = written([{f"{start}name": f"{start}cmd()", "n": -1.5}], ".csv").decode()
+    assert list(csv.reader(io.StringIO(data, newline=""))) == [
+        [f"'{start}name", "n"],
+        [f"'{start}cmd()", "-1.5"],
+    ]
 
 
 def test_no_rows_are_an_empty_file_of_their_format() -> None:
