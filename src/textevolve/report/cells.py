@@ -75,7 +75,7 @@ def shade(value: float | None, low: float, high: float) -> int | None:
     if value is None or not math.isfinite(value):
         return None
     share = (value - low) / (high - low) if high > low else 0.0
-    return min(SHADES, max(0, math.floor(share * SHADES + 0.5)))
+    return math.floor(min(1.0, max(0.0, share)) * SHADES + 0.5)
 
 
 def score_of(cell: Cell) -> float | None:

@@ -48,7 +48,7 @@ def find_ends(values: Iterable[float | None]) -> tuple[float, float]:
     return (low, high) if high > low else (low - (abs(low) or 1.0), high + (abs(high) or 1.0))
 
 
-def find_ticks(low: float, high: float, number: int = 5) -> list[float]:
+def find_ticks(low: float, high: float, number: int = 4) -> list[float]:
     """Round values between two ends, about so many."""
     if not high > low or not math.isfinite(high - low):
         return []
@@ -60,8 +60,8 @@ def find_ticks(low: float, high: float, number: int = 5) -> list[float]:
     return [round(n * step, 12) for n in range(first, last + 1)]
 
 
-def draw_ticks(low: float, high: float, format: str = "number", number: int = 5) -> list[Tick]:
-    values = find_ticks(low, high, number)
+def draw_ticks(low: float, high: float, format: str = "number") -> list[Tick]:
+    values = find_ticks(low, high)
     return [Tick(place(v, low, high) or 0.0, _tick(v, format)) for v in values]
 
 

@@ -1,4 +1,10 @@
-"""A report, and the rows of a run, for programs: JSON, JSON lines, CSV, Parquet."""
+"""A report as data, and the rows of a run as tables for other programs.
+
+Rows are mappings of scalars, lists and mappings. JSON holds them as they are; in CSV and Parquet a
+mapping becomes columns of its own (`usage.tokens`), and a list is its JSON. What is missing is an
+empty cell or a null, never 0. Rows are read one by one, and twice where their columns have to be
+known first, so memory stays flat.
+"""
 
 from __future__ import annotations
 
@@ -6,159 +12,256 @@ import csv
 import io
 import json
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence, Set
+from contextlib import contextmanager
 from dataclasses import fields, is_dataclass
 from importlib import import_module
 from itertools import islice
-from typing import IO, Any, TypeAlias, cast
+from numbers import Integral, Real
+from typing import IO, Any, cast
 
 from textevolve.errors import InputError, SettingsError
+from textevolve.report.blocks import Report, Section
 
-Row: TypeAlias = Mapping[str, Any]
-Rows: TypeAlias = Callable[[], Iterable[Row]]
-"""Gives the rows anew each time: columns are found in a first pass."""
+Row = Mapping[str, Any]
+Scalar = str | int | float | bool | None
 
-FORMULA = ("=", "+", "-", "@", "\t", "\r")
-"""With one of these a spreadsheet takes a text for a formula."""
+ROWS_AT_ONCE = 2000
+FORMULA = ("=", "+", "-", "@", "\t", "\r", "\n")
+EXACT = 2**53
+"""Whole numbers up to this one are exact as floats."""
 
-ROWS_AT_ONCE = 1000
+
+def report_data(report: Report) -> dict[str, Any]:
+    """The report as JSON holds it: each block with its `kind` and its fields."""
+    return {
+        "title": plain(report.title),
+        "sentence": plain(report.sentence),
+        "facts": plain(report.facts),
+        "blocks": [_block_data(block) for block in report.blocks],
+    }
+
+
+def _block_data(block: Any) -> dict[str, Any]:
+    found: dict[str, Any] = {"kind": _snake(type(block).__name__)}
+    for field in fields(block):
+        value = getattr(block, field.name)
+        if isinstance(block, Section) and field.name == "blocks":
+            found["blocks"] = [_block_data(inner) for inner in block.blocks]
+        else:
+            found[field.name] = plain(value)
+    return found
+
+
+def _snake(name: str) -> str:
+    return "".join(f"_{c.lower()}" if c.isupper() else c for c in name).lstrip("_")
 
 
 def plain(value: Any) -> Any:
-    """JSON-ready data: dataclasses as objects, and what is no finite number as null."""
-    if is_dataclass(value) and not isinstance(value, type):
-        return {one.name: plain(getattr(value, one.name)) for one in fields(value)}
-    if isinstance(value, Mapping):
-        return {str(k): plain(v) for k, v in cast("Mapping[Any, Any]", value).items()}
-    if isinstance(value, str | bool | int) or value is None:
-        return value
-    if isinstance(value, float):
-        return float(value) if math.isfinite(value) else None
-    if isinstance(value, Iterable):
-        return [plain(one) for one in cast("Iterable[Any]", value)]
-    return str(value)
-
-
-def write_rows(rows: Rows, target: IO[bytes], suffix: str) -> None:
-    """Write rows, which may nest, in the format of the suffix. In CSV and Parquet a nested value
-    becomes the column `a.b`, and a list is JSON; what is missing stays missing.
+    """A value as JSON holds it. Half surrogate pairs, which no file can hold, are written out; a
+    number that is not finite is null.
 
     Raises:
-        InputError: there is no such format. SettingsError: Parquet needs a package.
+        TypeError: it is nothing that JSON holds.
     """
-    if suffix == ".jsonl":
-        for row in rows():
-            target.write(_line(row))
-    elif suffix == ".json":
-        target.write(b"[")
-        for n, row in enumerate(rows()):
-            target.write((b",\n" if n else b"\n") + _line(row).rstrip(b"\n"))
-        target.write(b"\n]\n")
-    elif suffix == ".csv":
-        _write_csv(rows, target)
-    elif suffix == ".parquet":
-        _write_parquet(rows, target)
-    else:
-        raise InputError(f"rows are written as .jsonl, .json, .csv or .parquet, not '{suffix}'")
+    if value is None or isinstance(value, bool):
+        return value
+    if isinstance(value, str):
+        return value.encode("utf-8", "backslashreplace").decode()
+    if isinstance(value, Integral):
+        return int(value)
+    if isinstance(value, Real):
+        return float(value) if math.isfinite(value) else None
+    if isinstance(value, Mapping):
+        items = cast(Mapping[Any, Any], value).items()
+        return {str(plain(str(name))): plain(inner) for name, inner in items}
+    if is_dataclass(value) and not isinstance(value, type):
+        return {field.name: plain(getattr(value, field.name)) for field in fields(value)}
+    if isinstance(value, Set):
+        return sorted(plain(inner) for inner in cast(Set[Any], value))
+    if isinstance(value, Sequence) and not isinstance(value, bytes | bytearray):
+        return [plain(inner) for inner in cast(Sequence[Any], value)]
+    raise TypeError(f"a value of the type {type(value).__name__} cannot be written as data")
 
 
-def _line(row: Row) -> bytes:
-    text = json.dumps(plain(row), ensure_ascii=False)
-    return (text + "\n").encode("utf-8", "backslashreplace")
+def write_rows(rows: Callable[[], Iterable[Row]], target: IO[bytes], suffix: str) -> int:
+    """Write rows in the format of a file's suffix, and say how many there were. `rows` gives them
+    anew each time it is called.
+
+    Raises:
+        InputError: the format is not known, or the rows are not the same the second time.
+        SettingsError: Parquet is wanted and pyarrow is not installed.
+    """
+    return choose_writer(suffix)(rows, target)
 
 
-def _flat(row: Row, prefix: str = "") -> Iterator[tuple[str, Any]]:
-    """The cells of a row, each with the name of its column; those without a value are left out."""
-    for name, value in row.items():
-        column = f"{prefix}{name}"
-        if isinstance(value, Mapping):
-            yield from _flat(cast(Row, value), f"{column}.")
-        elif (cell := _cell(value)) is not None:
-            yield column, cell
+def choose_writer(suffix: str) -> Callable[[Callable[[], Iterable[Row]], IO[bytes]], int]:
+    """What writes the format of a suffix, found before the work whose rows it will write.
+
+    Raises:
+        InputError: the format is not known; names those that are.
+        SettingsError: Parquet is wanted and pyarrow is not installed.
+    """
+    writer = WRITERS.get(suffix.lower())
+    if writer is None:
+        known = ", ".join(WRITERS)
+        raise InputError(f"'{suffix}': rows are written as one of {known}")
+    if writer is _write_parquet:
+        _import_pyarrow()
+    return writer
 
 
-def _cell(value: Any) -> Any:
-    ready = plain(value)
-    if isinstance(ready, list):
-        ready = json.dumps(ready, ensure_ascii=False)
-    if isinstance(ready, str):  # half a surrogate pair, which no format can hold, is written out
-        return ready.encode("utf-8", "backslashreplace").decode()
-    return ready
-
-
-def _find_columns(rows: Rows) -> dict[str, type]:
-    """Every column in the order of its first cell, with the type that holds all of its cells."""
-    found: dict[str, type | None] = {}
+def _write_lines(rows: Callable[[], Iterable[Row]], target: IO[bytes]) -> int:
+    number = 0
     for row in rows():
-        for name in _names(row):
-            found.setdefault(name, None)
-        for name, cell in _flat(row):
-            kind = cast("type[Any]", type(cell))
-            known = found[name]
-            found[name] = kind if known in (None, kind) else _wider(known, kind)
-    return {name: kind or str for name, kind in found.items()}
+        # ASCII: some readers take U+2028 and its like for the end of a line.
+        target.write(json.dumps(plain(row)).encode() + b"\n")
+        number += 1
+    return number
 
 
-def _names(row: Row, prefix: str = "") -> Iterator[str]:
+def _write_json(rows: Callable[[], Iterable[Row]], target: IO[bytes]) -> int:
+    number = 0
+    for row in rows():
+        target.write(b",\n" if number else b"[\n")
+        target.write(json.dumps(plain(row)).encode())
+        number += 1
+    target.write(b"\n]\n" if number else b"[]\n")
+    return number
+
+
+def flatten(row: Row) -> dict[str, Scalar]:
+    """One cell for each scalar and list: those of a mapping named after it, lists as JSON.
+
+    Raises:
+        InputError: two cells would have the same name.
+    """
+    found: dict[str, Scalar] = {}
+    for name, value in _flat(plain(row), ""):
+        if name in found:
+            raise InputError(f"two values of a row are named '{name}'; write the rows as .jsonl")
+        found[name] = value
+    return found
+
+
+def _flat(row: Row, before: str) -> Iterator[tuple[str, Scalar]]:
     for name, value in row.items():
-        if isinstance(value, Mapping):
-            yield from _names(cast(Row, value), f"{prefix}{name}.")
+        if isinstance(value, dict):
+            yield from _flat(cast(Row, value), f"{before}{name}.")
         else:
-            yield f"{prefix}{name}"
+            is_list = isinstance(value, list)
+            yield before + name, json.dumps(value, ensure_ascii=False) if is_list else value
 
 
-def _wider(one: type | None, other: type) -> type:
-    return float if {one, other} == {int, float} else str
+Columns = dict[str, type]
 
 
-def _write_csv(rows: Rows, target: IO[bytes]) -> None:
-    columns = _find_columns(rows)
+def find_columns(rows: Iterable[Row]) -> Columns:
+    """The columns of all rows in the order in which they come up, and what each can hold: `int`,
+    `float`, `bool` or `str`, which is also for a column of several kinds, or of none."""
+    kinds: dict[str, set[type]] = {}
+    for row in rows:
+        for name, value in flatten(row).items():
+            kinds.setdefault(name, set()).add(_kind(value))
+    return {name: _common(found - {type(None)}) for name, found in kinds.items()}
+
+
+def _kind(value: Scalar) -> type:
+    if type(value) is int and abs(value) > EXACT:
+        # In Parquet it is a text where the column has floats, or where 64 bits cannot hold it.
+        return _BigInt if -(2**63) <= value < 2**63 else str
+    return type(value)
+
+
+class _BigInt:
+    """The kind of a whole number that a column of floats could not hold exactly."""
+
+
+def _common(kinds: set[type]) -> type:
+    if len(kinds) == 1 and _BigInt not in kinds:
+        return next(iter(kinds))
+    if kinds and kinds <= {int, _BigInt}:
+        return int
+    return float if kinds == {int, float} else str
+
+
+def _cells(row: Row, columns: Columns) -> dict[str, Scalar]:
+    found = flatten(row)
+    if not found.keys() <= columns.keys():
+        raise InputError("the rows changed while they were written; try again")
+    return {name: found.get(name) for name in columns}
+
+
+def _write_csv(rows: Callable[[], Iterable[Row]], target: IO[bytes]) -> int:
+    columns = find_columns(rows())
+    number = 0
+    with _text(target) as text:
+        writer = csv.writer(text)
+        if columns:
+            writer.writerow([_csv_cell(name) for name in columns])
+        for row in rows():
+            writer.writerow([_csv_cell(cell) for cell in _cells(row, columns).values()])
+            number += 1
+    return number
+
+
+@contextmanager
+def _text(target: IO[bytes]) -> Generator[IO[str]]:
     text = io.TextIOWrapper(target, encoding="utf-8", newline="", write_through=True)
     try:
-        writer = csv.writer(text)
-        writer.writerow(columns)
-        for row in rows():
-            cells = dict(_flat(row))
-            writer.writerow([_csv_cell(cells.get(name)) for name in columns])
+        yield text
     finally:
         text.detach()
 
 
-def _csv_cell(value: Any) -> Any:
+def _csv_cell(value: Scalar) -> Scalar:
     """A spreadsheet must not take a text for a formula; numbers stay what they are."""
     if isinstance(value, bool):
         return "true" if value else "false"
     return f"'{value}" if isinstance(value, str) and value.startswith(FORMULA) else value
 
 
-def _write_parquet(rows: Rows, target: IO[bytes]) -> None:
-    pa, parquet = _import_pyarrow()
-    columns = _find_columns(rows)
-    kinds: dict[type, Any] = {
-        int: pa.int64(),
-        float: pa.float64(),
-        bool: pa.bool_(),
-        str: pa.string(),
-    }
-    schema = pa.schema([(name, kinds[kind]) for name, kind in columns.items()])
-    left = iter(rows())
-    with parquet.ParquetWriter(target, schema, compression="zstd") as writer:
-        while batch := list(islice(left, ROWS_AT_ONCE)):
-            cells = [_typed(dict(_flat(row)), columns) for row in batch]
-            writer.write_table(pa.Table.from_pylist(cells, schema=schema))
-
-
-def _typed(cells: Mapping[str, Any], columns: Mapping[str, type]) -> dict[str, Any]:
-    return {
-        name: None if cells.get(name) is None else kind(cells[name])
-        for name, kind in columns.items()
-    }
-
-
-def _import_pyarrow() -> Sequence[Any]:
+def _import_pyarrow() -> tuple[Any, Any]:
     try:
         return import_module("pyarrow"), import_module("pyarrow.parquet")
     except ImportError:
         raise SettingsError(
             'Parquet files need pyarrow: pip install "textevolve[parquet]"'
         ) from None
+
+
+def _write_parquet(rows: Callable[[], Iterable[Row]], target: IO[bytes]) -> int:
+    pa, parquet = _import_pyarrow()
+    columns = find_columns(rows())
+    kinds = {int: pa.int64(), float: pa.float64(), bool: pa.bool_(), str: pa.string()}
+    schema = pa.schema([(name, kinds[kind]) for name, kind in columns.items()])
+    number, found = 0, iter(rows())
+    with parquet.ParquetWriter(target, schema, compression="zstd") as writer:
+        while batch := [_typed(row, columns) for row in islice(found, ROWS_AT_ONCE)]:
+            writer.write_table(pa.Table.from_pylist(batch, schema=schema))
+            number += len(batch)
+    return number
+
+
+def _typed(row: Row, columns: Columns) -> dict[str, Scalar]:
+    """In a column of texts what is no text stands as its JSON."""
+    cells = _cells(row, columns)
+    for name, value in cells.items():
+        if columns[name] is str and value is not None and not isinstance(value, str):
+            cells[name] = json.dumps(value)
+        elif columns[name] is not str and not _fits(value, columns[name]):
+            raise InputError("the rows changed while they were written; try again")
+    return cells
+
+
+def _fits(value: Scalar, kind: type) -> bool:
+    return value is None or type(value) is kind or (kind is float and type(value) is int)
+
+
+WRITERS: Mapping[str, Callable[[Callable[[], Iterable[Row]], IO[bytes]], int]] = {
+    ".jsonl": _write_lines,
+    ".ndjson": _write_lines,
+    ".json": _write_json,
+    ".csv": _write_csv,
+    ".parquet": _write_parquet,
+}

@@ -82,19 +82,20 @@ def find_changed_lines(before: str, after: str) -> tuple[Line, ...]:
     done = 0
     # Lines that stand in a text over and over are no anchors, else the time grows quadratically.
     for group in SequenceMatcher(None, old, new, autojunk=True).get_grouped_opcodes(CONTEXT):
-        found += _gap(group[0][1] - done)
+        found += _gap(old[done : group[0][1]])
         for kind, a, b, c, d in group:
             if kind == "equal":
                 found += [Line("same", (Piece("same", line),)) for line in old[a:b]]
             else:
                 found += _changed(old[a:b], new[c:d])
         done = group[-1][2]
-    return (*found, *_gap(len(old) - done))
+    return (*found, *_gap(old[done:]))
 
 
-def _gap(skipped: int) -> list[Line]:
-    said = wording.count(skipped, "unchanged line")
-    return [Line("gap", (Piece("same", said),))] if skipped else []
+def _gap(skipped: Sequence[str]) -> list[Line]:
+    if len(skipped) < 2:
+        return [Line("same", (Piece("same", line),)) for line in skipped]
+    return [Line("gap", (Piece("same", wording.count(len(skipped), "unchanged line")),))]
 
 
 def _changed(old: Sequence[str], new: Sequence[str]) -> Iterator[Line]:

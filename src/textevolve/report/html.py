@@ -143,6 +143,7 @@ def _environment() -> Environment:
     environment = Environment(
         loader=PackageLoader("textevolve.report", "templates"),
         autoescape=True,
+        auto_reload=False,
         undefined=StrictUndefined,
         finalize=_finalize,
         trim_blocks=True,

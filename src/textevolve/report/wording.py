@@ -41,7 +41,7 @@ def clip(text: str, most: int) -> str:
     """A very long text cut for reading, with how much is left out."""
     if len(text) <= most:
         return text
-    return f"{text[:most]}… ({len(text) - most:,} more characters)"
+    return f"{text[:most]}… ({count(len(text) - most, 'more character')})"
 
 
 def letter(candidate: int) -> str:
