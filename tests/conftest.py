@@ -5,6 +5,7 @@ import io
 import json
 import os
 import shutil
+import signal
 import subprocess
 import sys
 import time
@@ -30,6 +31,35 @@ settings.register_profile("repeatable", derandomize=True, **PATIENT)
 settings.register_profile("explore", max_examples=2000, **PATIENT)
 settings.load_profile("repeatable")
 
+# Prompts name the date, and the scripted server draws its answers from the prompt.
+os.environ.setdefault("TEXTEVOLVE_TODAY", "2026-01-15")
+
+# Under nohup and in many CI runners SIGINT is ignored, which processes started here would inherit.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+
+LONGEST = 300
+"""Seconds after which a test fails that waits for something."""
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_protocol(item):
+    """No test waits without a limit: what it waits for is interrupted."""
+
+    def end(_number, _frame):
+        raise TimeoutError(f"{item.nodeid} has not ended after {LONGEST} s")
+
+    if not hasattr(signal, "SIGALRM") or item.get_closest_marker("slow"):
+        return (yield)
+    before = signal.signal(signal.SIGALRM, end)
+    # Again and again: what a test does to end may wait for something too.
+    signal.setitimer(signal.ITIMER_REAL, LONGEST, 10)
+    try:
+        return (yield)
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
+
 
 def pytest_configure():
     """Keeps the tests' files in memory where there is room: a store waits for its disk at every
@@ -43,7 +73,7 @@ def pytest_configure():
 def home(tmp_path, monkeypatch):
     """No test that asks for it reads this machine's settings, keys, runs or weights."""
     keys = [p.key_env for p in PROVIDERS.values() if p.key_env]
-    ours = [name for name in os.environ if name.startswith("TEXTEVOLVE_")]
+    ours = {name for name in os.environ if name.startswith("TEXTEVOLVE_")} - {"TEXTEVOLVE_TODAY"}
     drawing = ("FORCE_COLOR", "NO_COLOR", "TTY_COMPATIBLE", "TTY_INTERACTIVE")
     for name in (*keys, *ours, *drawing, ADDRESS_KEY):
         monkeypatch.delenv(name, raising=False)

@@ -18,7 +18,6 @@ checklist; `examples` one of probe and reference; `backward` one of probe, refer
 
 from __future__ import annotations
 
-import datetime
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -38,6 +37,7 @@ from textevolve.judges.probe import Checklist, Probe
 from textevolve.llm.model import Model
 from textevolve.loops.callables import as_evaluator
 from textevolve.loops.rules import Hybrid, load_rules
+from textevolve.settings import today as this_day
 
 DEBATES: Mapping[str, Mapping[str, Any]] = {
     "debate": {},
@@ -141,7 +141,7 @@ def open_evaluator(
             model_of=lambda agent: model_of(agent.model or asked),
             listener=listener,
             side_by_side=side_by_side,
-            today=today or datetime.date.today().isoformat(),
+            today=today or this_day(),
         )
     options, comparisons = _read_options(spec, side_by_side)
     judge: Callable[..., Evaluator] = {"checklist": Checklist, "backward": Backward}.get(

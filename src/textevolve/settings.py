@@ -7,6 +7,7 @@ settings: see `textevolve.llm.keys`.
 
 from __future__ import annotations
 
+import datetime
 import os
 import tomllib
 from collections.abc import Mapping
@@ -56,13 +57,17 @@ class Price(_Frozen):
 
 
 class Provider(_Frozen):
-    """An OpenAI-compatible address. `key_env` names the environment variable that holds its key."""
+    """An OpenAI-compatible address. `key_env` names the environment variable that holds its key.
+
+    `reports_cost`: its answers say what they cost, so a limit of cost needs no price.
+    """
 
     base_url: str
     key_env: str | None = None
     default_model: str | None = None
     max_tokens_field: str = "max_tokens"
     keyless: bool = False
+    reports_cost: bool = False
 
 
 class Local(_Frozen):
@@ -74,8 +79,8 @@ class Local(_Frozen):
 
 
 class Settings(_Frozen):
-    model: str | None = None
-    profile: str = "general"
+    model: str | None = Field(default=None, min_length=1)
+    profile: str = Field(default="general", min_length=1)
     store: Path = Field(default_factory=lambda: user_data_path("textevolve") / "textevolve.db")
     weights_folder: Path = Field(default_factory=lambda: user_cache_path("textevolve") / "weights")
     concurrency: int | None = Field(default=None, ge=1, le=4096)
@@ -94,6 +99,22 @@ ENVIRONMENT = {
     "TEXTEVOLVE_WEIGHTS": "weights_folder",
     "TEXTEVOLVE_CONCURRENCY": "concurrency",
 }
+
+
+def today() -> str:
+    """The date that prompts name, such as 2025-01-31: of `TEXTEVOLVE_TODAY`, or else this day's.
+
+    Raises:
+        SettingsError: the variable holds no such date.
+    """
+    named = os.environ.get("TEXTEVOLVE_TODAY")
+    try:
+        day = datetime.date.fromisoformat(named) if named else datetime.date.today()
+    except ValueError:
+        raise SettingsError(
+            f"TEXTEVOLVE_TODAY: '{named}' is no date of the form YYYY-MM-DD"
+        ) from None
+    return day.isoformat()
 
 
 def settings_files() -> tuple[Path, ...]:

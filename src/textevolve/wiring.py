@@ -20,11 +20,11 @@ from typing import TYPE_CHECKING, TypeAlias
 
 from pydantic import SecretStr
 
-from textevolve.errors import BudgetError, InputError, ModelError
+from textevolve.errors import BudgetError, InputError, ModelError, SettingsError
 from textevolve.evaluation import Evaluator
 from textevolve.evaluators import Judges, keep_whole
 from textevolve.events import Listener, silence
-from textevolve.llm.budget import Budget, Budgeted
+from textevolve.llm.budget import Budget, Budgeted, refuse_unpriced
 from textevolve.llm.journal import Journal
 from textevolve.llm.model import Model, Request, Response, request_key
 from textevolve.llm.wrappers import Journaled, Limited, Retrying
@@ -179,7 +179,10 @@ async def open_models(
             if spec not in models:
                 model: Model = _Opening(spec, settings, stack, listener)
                 if limited:
-                    model = Budgeted(model, budget, price_of(spec, settings))
+                    price = price_of(spec, settings)
+                    if limits.cost is not None and price is None and not _reports(spec, settings):
+                        model = _Unpriced(spec)
+                    model = Budgeted(model, budget, price)
                 models[spec] = Journaled(model, journal, listener)
             return models[spec]
 
@@ -199,6 +202,24 @@ def price_of(spec: str, settings: Settings) -> Price | None:
     endpoint = resolve(spec, settings)
     own = endpoint.key is None and endpoint.base_url and is_loopback(endpoint.base_url)
     return Price(input=0, output=0) if endpoint.price is None and own else endpoint.price
+
+
+def _reports(spec: str, settings: Settings) -> bool:
+    """Whether a model's answers say what they cost."""
+    from textevolve.llm.providers import resolve
+
+    return resolve(spec, settings).reports_cost
+
+
+class _Unpriced:
+    """Stands where a model was of which a limit of cost could only be kept after a call too many.
+    What the journal has is still found."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+
+    async def __call__(self, request: Request, /) -> Response:
+        raise refuse_unpriced(self.name)
 
 
 class _Replayed:
@@ -309,8 +330,10 @@ async def choose_model(settings: Settings, model: str | None) -> tuple[str, str]
     """
     from textevolve.llm.catalogue import locate
     from textevolve.llm.discovery import choose_model as find_model
-    from textevolve.llm.providers import resolve
+    from textevolve.llm.providers import FORMS, resolve
 
+    if model is not None and not model.strip():
+        raise SettingsError(f"the model's name is empty; write {FORMS}, or name none")
     named = model or settings.model
     if named:
         endpoint = resolve(named, settings)

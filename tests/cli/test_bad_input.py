@@ -4,7 +4,9 @@ import json
 import re
 
 import pytest
+import typer.main
 
+from textevolve.cli.app import app
 from textevolve.llm.testing import Answer, Fault, ScriptedServer, misbehave
 
 AGENTS = "agents:\n  - {name: A, persona: You judge.}\n"
@@ -188,7 +190,48 @@ def test_misuse_of_the_command_line_ends_with_2(cli, arguments):
     assert "Traceback" not in ended.err
 
 
+def options_of(command, path=()):
+    """Each command with those of its options that take a text or a file."""
+    for name, below in getattr(command, "commands", {}).items():
+        yield from options_of(below, (*path, name))
+    if not hasattr(command, "commands"):
+        options = [p for p in command.params if p.param_type_name == "option" and not p.is_flag]
+        yield path, [p.opts[-1] for p in options]
+
+
+OPTIONS = dict(options_of(typer.main.get_command(app)))
+
+
+@pytest.mark.parametrize("command", [c for c in OPTIONS if OPTIONS[c]], ids=" ".join)
+def test_an_option_that_is_empty_is_refused_at_once(home, cli, monkeypatch, command):
+    """What is left out is chosen, by trying models for one; an empty name is a mistake."""
+    for option in OPTIONS[command]:
+        ended = cli(*command, option, "")
+        assert re.fullmatch(r"error: --?[\w-]+: is empty; [^\n]+\n", ended.err), option
+        assert ended.code == 2
+    assert not (home / "store.db").exists()
+
+
+@pytest.mark.parametrize("name", ["TEXTEVOLVE_MODEL", "TEXTEVOLVE_PROFILE", "TEXTEVOLVE_STORE"])
+def test_a_variable_that_is_empty_is_not_set(home, cli, model, monkeypatch, name):
+    (home / "textevolve.toml").write_text(f'model = "{model}"\nstore = "other.db"\n')
+    monkeypatch.delenv("TEXTEVOLVE_STORE")
+    monkeypatch.setenv(name, "")
+    assert cli("evaluate", *CASE).code == 0
+    assert (home / "other.db").exists()
+
+
+@pytest.mark.parametrize("command", ["show", "resume", "export", "rm"])
+def test_a_run_without_a_name_is_refused(cli, command):
+    ended = cli("runs", command, "", *(["x.csv"] if command == "export" else []))
+    assert (ended.code, ended.err) == (
+        1,
+        "error: no run is named; see `textevolve runs list`\n",
+    )
+
+
 SETTINGS = {
+    "empty": ('model = ""\n', "textevolve.toml: model: .*at least 1 character"),
     "broken": ("model = \n", "textevolve.toml: not valid TOML"),
     "unknown": ('modle = "x"\n', "textevolve.toml: modle: "),
     "wrong": ("concurrency = 0\n", "textevolve.toml: concurrency: .*greater than or equal to 1"),

@@ -17,7 +17,7 @@ from pyarrow import parquet
 import textevolve
 from textevolve import DebateResult
 from textevolve.cli.app import app
-from textevolve.llm.testing import Fault, ScriptedServer
+from textevolve.llm.testing import Answer, Fault, ScriptedServer
 
 CASE = ("Is 7 prime?", "Yes, it is.", "No, it is 1 x 7.")
 ROWS = [
@@ -309,12 +309,55 @@ def test_a_limit_stops_the_run_cleanly_and_it_can_be_gone_on_with(home, cli, ser
     assert cli("runs", "list", "--json").rows[0]["status"] == "finished"
 
 
-def test_a_limit_of_cost_needs_a_price(cli, monkeypatch, home):
+COSTED = {
+    "evaluate": ("evaluate", *CASE),
+    "another judge": ("evaluate", *CASE, "--judge", "probe"),
+    "optimize": ("optimize", "Say hello."),
+    "guide": ("guide", "Is 7 prime?"),
+    "profile": ("profile", "generate", "Jokes for children"),
+}
+
+
+@pytest.mark.parametrize("name", COSTED)
+def test_a_limit_of_cost_needs_a_price_before_anything_is_asked(cli, monkeypatch, name):
     with ScriptedServer(key="sk-some-key-of-mine") as server:
         monkeypatch.setenv("TEXTEVOLVE_API_KEY", "sk-some-key-of-mine")
-        ended = cli("evaluate", *CASE, "-m", f"{server.url}#m", "--max-cost", "1")
+        model = f"{server.url}#m"
+        ended = cli(*COSTED[name], "-m", model, "--max-cost", "1")
+        assert server.calls == 0
     assert ended.code == 2
-    assert re.match(r"error: the cost is limited, but what .* under \[prices", ended.err)
+    last = ended.err.splitlines()[-1]
+    assert re.match(r"error: the cost is limited, but what .* under \[prices", last)
+    assert f'[prices."{model}"]' in last
+
+
+USED = {"prompt_tokens": 10, "completion_tokens": 90, "cost": 0.001}
+
+
+@pytest.mark.parametrize("reported", [True, False])
+def test_a_limit_of_cost_needs_no_price_where_answers_tell_their_cost(
+    cli, home, monkeypatch, reported
+):
+    monkeypatch.setenv("MINE_KEY", "sk-some-key-of-mine")
+    with ScriptedServer(key="sk-some-key-of-mine") as server:
+        (home / "textevolve.toml").write_text(
+            f'[providers.mine]\nbase_url = "{server.url}"\nkey_env = "MINE_KEY"\n'
+            "reports_cost = true\n"
+        )
+        server.script = lambda _body, _n: Answer(usage=USED) if reported else None
+        ended = cli("evaluate", *CASE, "-m", "mine/m", "--max-cost", "1")
+    assert ended.code == (0 if reported else 2)
+    if not reported:
+        assert "what mine/m costs is not known" in ended.err
+        assert server.calls == 1
+
+
+def test_a_run_that_is_finished_needs_no_price_for_its_limit(cli, monkeypatch):
+    with ScriptedServer(key="sk-some-key-of-mine") as server:
+        monkeypatch.setenv("TEXTEVOLVE_API_KEY", "sk-some-key-of-mine")
+        command = ("evaluate", *CASE, "-m", f"{server.url}#m")
+        assert cli(*command).code == 0
+        assert cli(*command, "--max-cost", "1").code == 0
 
 
 def test_why_a_model_was_taken_is_said(cli, model, monkeypatch):

@@ -82,19 +82,24 @@ async def test_work_is_begun_before_a_source_ends_and_never_above_the_limit():
     assert most == 8
 
 
+class End(BaseException):
+    """No Exception, as what ends a command."""
+
+
+@pytest.mark.parametrize("kind", [ValueError, End])
 @pytest.mark.parametrize("where", ["source", "work"])
-async def test_an_error_ends_everything_after_the_results_before_it(where):
+async def test_an_error_ends_everything_after_the_results_before_it(where, kind):
     source = Source()
 
     async def produce(tens):
         async for piece in source(tens):
             if where == "source" and piece == 3:
-                raise ValueError("no more")
+                raise kind("no more")
             yield piece
 
     async def work(number):
         if where == "work" and number == 3:
-            raise ValueError("no more")
+            raise kind("no more")
         return number
 
     found = []
@@ -103,7 +108,7 @@ async def test_an_error_ends_everything_after_the_results_before_it(where):
         async for result in pipe([0], produce, work, sources_in_flight=1, in_flight=1):
             found.append(result)
 
-    with pytest.raises(ValueError, match="no more"):
+    with pytest.raises(kind, match="no more"):
         await read()
     assert found == ([0, 1, 2] if where == "work" else [0, 1, 2][: len(found)])
     assert source.open == 0

@@ -1,6 +1,7 @@
 """Waiting for async code from plain code, where a loop runs already, and when it is interrupted."""
 
 import asyncio
+import gc
 import inspect
 import signal
 import threading
@@ -199,3 +200,84 @@ def test_an_interrupt_between_items_closes_the_source():
     thread.join()
     assert ended == ["cleanly"]
     assert threads() == []
+
+
+class End(BaseException):
+    """No Exception, as what some libraries raise."""
+
+
+ENDINGS = [SystemExit(3), KeyboardInterrupt(), End()]
+
+
+@pytest.mark.parametrize("ending", ENDINGS, ids=repr)
+def test_what_ends_the_loop_is_raised_where_the_work_is_waited_for(ending):
+    closed = []
+
+    async def end():
+        raise ending
+
+    async def work():
+        try:
+            await asyncio.gather(end(), asyncio.sleep(60))
+        finally:
+            await asyncio.sleep(0.01)
+            closed.append("cleanly")
+
+    async def source():
+        try:
+            yield 1
+            await work()
+        finally:
+            await asyncio.sleep(0.01)
+            closed.append("the source too")
+
+    with pytest.raises(type(ending)):
+        sync.run(work())
+    with pytest.raises(type(ending)):
+        list(sync.iterate(source()))
+    assert closed == ["cleanly", "cleanly", "the source too"]
+    assert threads() == []
+
+
+def test_a_task_that_nobody_awaits_does_not_take_the_loop_with_it_in_silence():
+    closed = []
+
+    async def end():
+        raise SystemExit(3)
+
+    async def work():
+        task = asyncio.create_task(end())
+        try:
+            await asyncio.sleep(60)
+        finally:
+            await asyncio.sleep(0.01)
+            closed.append(task)
+
+    with pytest.raises(SystemExit):
+        sync.run(work())
+    assert len(closed) == 1
+    assert closed[0].exception().code == 3
+    assert threads() == []
+
+
+@pytest.mark.filterwarnings("ignore:coroutine")
+def test_a_loop_that_is_broken_is_waited_for_no_longer(caplog):
+    """Its selector cannot be asked any more, so nothing can be closed either."""
+
+    async def work():
+        def fail(_timeout):
+            raise OSError("Bad file descriptor")
+
+        asyncio.get_running_loop()._selector.select = fail
+        await asyncio.sleep(60)
+
+    with pytest.raises(OSError, match="Bad file"):
+        sync.run(work())
+    with sync.BackgroundLoop() as loop:
+        with pytest.raises(OSError, match="Bad file"):
+            loop.wait(work())
+        with pytest.raises(OSError, match="Bad file"):
+            loop.wait(double(1))
+    assert threads() == []
+    del loop
+    gc.collect()  # asyncio complains of the tasks that were left, here and not in a later test

@@ -104,8 +104,9 @@ async def test_reading_a_run_under_other_parameters_is_a_new_run_under_them(
         "temperature": 3.0,
         "aggregation": "trimmed",
         "threshold": 0.9,
-        "convergence": 0.2,
     }
+    early = sorted(min(r.convergence[:-1]) for r in await again(settings, **changed))
+    changed["convergence"] = early[1]  # under which some of the debates end before the last round
     reread = await again(settings, **changed)
     assert server.calls == calls
     fresh = await judge(model, settings, rounds=3, **changed)
@@ -121,10 +122,11 @@ async def test_an_escalation_is_told_again_and_shares_the_answers_of_a_full_deba
     calls = server.calls
     options = {"protocol": "escalation", "convergence": None}
     full = await judge(model, settings, escalate_below=1, **options)
-    reread = await again(settings, escalate_below=0.7)
-    fresh = await judge(model, settings, escalate_below=0.7, **options)
+    least = max(r.certainty for r in full)  # with which some debates end after round 1, not all
+    reread = await again(settings, escalate_below=least)
+    fresh = await judge(model, settings, escalate_below=least, **options)
     assert reread == fresh == await again(settings)
-    assert {r.stopped for r in full} == {"rounds"}
+    assert {r.stopped for r in full if r.certainty < 1} == {"rounds"}
     assert {r.stopped for r in fresh} == {"rounds", "certain"}
     assert {len(r.turns) for r in fresh if r.stopped == "certain"} == {3}
     assert server.calls == calls

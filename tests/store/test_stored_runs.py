@@ -55,9 +55,11 @@ def test_an_ambiguous_name_is_refused_with_the_ids(store: Store, new_run: NewRun
     assert two.id in str(caught.value)
     with pytest.raises(StoreError, match="there are several"):
         store.get_run(one.id[:4])
-    for missing in ("", "%", "nobody"):
+    for missing in ("%", "nobody"):
         with pytest.raises(StoreError, match="is not in this store"):
             store.get_run(missing)
+    with pytest.raises(StoreError, match="no run is named"):
+        store.get_run("")
 
 
 def test_the_same_run_is_not_made_twice(store: Store, new_run: NewRun) -> None:
@@ -73,6 +75,20 @@ def test_settling_gives_the_fingerprint_or_the_earlier_run(store: Store, new_run
     assert store.settle_run(first.id, "settled").id == first.id
     assert store.settle_run(first.id, "settled").fingerprint == "settled"
     assert store.settle_run(second.id, "settled").id == first.id
+
+
+def test_settling_gives_an_earlier_run_the_cases_that_it_lacks(
+    store: Store, new_run: NewRun
+) -> None:
+    """As one that was saved from a damaged store."""
+    first, second = new_run(), new_run()
+    store.settle_run(first.id, "settled")
+    cases = [Case(f"{n}", ("y",)) for n in range(3)]
+    store.add_cases(second.id, cases)
+    settled = store.settle_run(second.id, "settled")
+    assert (settled.id, settled.n_cases) == (first.id, 3)
+    assert list(store.iterate_cases(first.id)) == cases
+    assert [run.id for run in store.list_runs()] == [first.id]
     assert [run.id for run in store.list_runs()] == [first.id]
     assert store.count_cases(second.id) == 0
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import AsyncGenerator, Iterable, Iterator, Mapping
+from contextlib import aclosing
 from pathlib import Path
 from typing import Any, TypedDict, Unpack, cast
 
@@ -64,7 +65,8 @@ async def aevaluate(
     settings: Settings | None = None,
     **parameters: Unpack[Parameters],
 ) -> DebateResult:
-    """A debate over the candidates. The same call again is answered from the store.
+    """A debate over the candidates. The same call again is answered from the store; at the same
+    time in this process, once the first has ended.
 
     Raises:
         InputError: input, candidates, profile or a parameter cannot be used.
@@ -73,22 +75,15 @@ async def aevaluate(
     """
     case = Case(input, _take_candidates(candidates), "1")
     check_case(case)
-    results = aevaluate_batch(
-        [case],
-        profile=profile,
-        model=model,
-        recall=recall,
-        listener=listener,
-        store=store,
-        limits=limits,
-        settings=settings,
-        **parameters,
-    )
-    try:
-        (result,) = [result async for result in results]  # to its end, so that the run is finished
-        return result
-    finally:
-        await results.aclose()
+    settings = settings or read_settings({"model": model, "store": store})[0]
+    spec = await specify(settings, profile, model, dict(parameters), recall)
+    async with open_store(Path(store or settings.store)) as opened:
+        run = begin(opened, spec, take_cases([case]), source="Python")
+        work = Work(opened, settings, take_limits(limits), recall, listener, ends=True)
+        async with aclosing(do_run(run, work)) as results:
+            # To its end, so that the run is finished.
+            (result,) = [result async for result in results]
+    return result
 
 
 def _take_candidates(given: object) -> tuple[str, ...]:
@@ -148,7 +143,8 @@ async def specify(
     recall: Recall = nothing,
 ) -> RunSpec:
     """A run's specification: the profile with parameters, and the model named or found."""
-    base = profile if isinstance(profile, Profile) else load_profile(profile or settings.profile)
+    named = settings.profile if profile is None else profile
+    base = named if isinstance(named, Profile) else load_profile(named)
     complete = override(base, parameters)
     if all(agent.model for agent in complete.agents):
         model = model or complete.agents[0].model

@@ -144,7 +144,8 @@ async def aguide(
         seed=seed,
     )
     settings = settings or read_settings({"model": model, "store": store})[0]
-    base = profile if isinstance(profile, Profile) else load_profile(profile or settings.profile)
+    named = settings.profile if profile is None else profile
+    base = named if isinstance(named, Profile) else load_profile(named)
     whole = override(base, dict(debate or {}))
     spec = await specify_guidance(settings, whole, evaluator, plan, model, recall)
     async with open_store(Path(store or settings.store)) as opened:

@@ -97,7 +97,7 @@ async def arun(
     """
     study = find_study(spec.kind)
     latest: dict[str, Any] = {}
-    async with aclosing(astream(spec, cases=cases, objects=objects, **keywords)) as records:
+    async with aclosing(_stream(spec, cases, objects, keywords, ends=True)) as records:
         async for record in records:
             latest[study.row(record).key] = record
     found = sorted(latest.values(), key=lambda record: study.row(record).position)
@@ -112,6 +112,19 @@ async def astream(
     **keywords: Unpack[RunKeywords],
 ) -> AsyncGenerator[Any]:
     """The records of a study as they come."""
+    async with aclosing(_stream(spec, cases, objects, keywords, ends=False)) as records:
+        async for record in records:
+            yield record
+
+
+async def _stream(
+    spec: StudySpec,
+    cases: Iterable[Case] | None,
+    objects: Objects | None,
+    keywords: RunKeywords,
+    *,
+    ends: bool,
+) -> AsyncGenerator[Any]:
     from textevolve.store.repository import open_store
 
     study = find_study(spec.kind)
@@ -127,6 +140,7 @@ async def astream(
         time_limit=keywords.get("time_limit"),
         listener=keywords.get("listener", silence),
         objects=objects.found if objects else {},
+        ends=ends,
     )
     stored = await driver.specify(study, spec, settings)
     async with open_store(Path(store or settings.store)) as opened:

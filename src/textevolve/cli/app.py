@@ -15,6 +15,7 @@ import typer
 from typer.core import TyperGroup
 
 import textevolve
+from textevolve.cli.command import Command, use_everywhere
 from textevolve.cli.options import PLAIN
 
 
@@ -107,7 +108,9 @@ def load_command(name: str, lazy: Lazy) -> Any:
         )
     module, colon, function = lazy.path.partition(":")
     if not colon:
-        return typer.main.get_command(import_module(f"textevolve.cli.{module}").app)
+        group = import_module(f"textevolve.cli.{module}").app
+        use_everywhere(group)
+        return typer.main.get_command(group)
     single = typer.Typer(**PLAIN)
     if module == "study":
         from textevolve.cli.spec_options import GroupedCommand
@@ -116,7 +119,9 @@ def load_command(name: str, lazy: Lazy) -> Any:
         made = make_command(function) if function else make_file_command()
         single.command(name, cls=GroupedCommand)(made)
     else:
-        single.command(name)(getattr(import_module(f"textevolve.cli.{module}"), function))
+        single.command(name, cls=Command)(
+            getattr(import_module(f"textevolve.cli.{module}"), function)
+        )
     return typer.main.get_command(single)
 
 

@@ -183,9 +183,9 @@ def _make(
     from textevolve.engine import sync
     from textevolve.events import StepFinished
     from textevolve.runs.measurement import cases_in_flight, open_judges
-    from textevolve.runs.spec import MeasurementSpec
+    from textevolve.runs.spec import read_measurement
 
-    spec = MeasurementSpec.model_validate(run.spec)
+    spec = read_measurement(run)
     calm_collector()
     fetch_weights(spec, run, settings)
     (judge,) = spec.judges

@@ -17,10 +17,18 @@ from rich.console import Console, Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from textevolve.cli import process
 from textevolve.export import wording
 
 AGENT_STYLES = ("cyan", "magenta", "blue", "yellow", "green", "red")
 GAP = 3
+
+
+class _Console(Console):
+    """Rich ends with SystemExit where nobody reads, which would end a thread's event loop."""
+
+    def on_broken_pipe(self) -> None:
+        process.lose_reader(sys.stderr if self.stderr else sys.stdout)
 
 
 def open_console(*, stderr: bool = False) -> Console:
@@ -29,7 +37,7 @@ def open_console(*, stderr: bool = False) -> Console:
     reconfigure = getattr(stream, "reconfigure", None)
     if reconfigure is not None:
         reconfigure(errors="backslashreplace")
-    return Console(stderr=stderr, highlight=False, emoji=False, markup=False, soft_wrap=False)
+    return _Console(stderr=stderr, highlight=False, emoji=False, markup=False, soft_wrap=False)
 
 
 def safe(text: str, style: str = "") -> Text:

@@ -143,9 +143,9 @@ def _do(
     from textevolve.cli.loop_status import LoopStatus
     from textevolve.engine import sync
     from textevolve.runs.guiding import do_guidance, models_guided
-    from textevolve.runs.spec import MeasurementSpec
+    from textevolve.runs.spec import read_measurement
 
-    spec = MeasurementSpec.model_validate(run.spec)
+    spec = read_measurement(run)
     calm_collector()
     fetch_models(models_guided(spec, profile), run, settings)
     if not quiet:

@@ -148,9 +148,9 @@ def _do(
     from textevolve.loops.innovation import ATTEMPT
     from textevolve.runs.improving import models_used
     from textevolve.runs.innovating import do_innovation
-    from textevolve.runs.spec import MeasurementSpec
+    from textevolve.runs.spec import read_measurement
 
-    spec = MeasurementSpec.model_validate(run.spec)
+    spec = read_measurement(run)
     calm_collector()
     fetch_models(models_used(spec), run, settings)
     if not quiet:

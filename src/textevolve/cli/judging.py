@@ -104,9 +104,9 @@ def _execute(store: Store, run: RunRecord, asked: Asked, settings: Settings, lim
     from textevolve.engine import sync
     from textevolve.export.wording import count
     from textevolve.runs.judged import do_judging
-    from textevolve.runs.spec import MeasurementSpec
+    from textevolve.runs.spec import read_measurement
 
-    spec = MeasurementSpec.model_validate(run.spec)
+    spec = read_measurement(run)
     calm_collector()
     fetch_weights(spec, run, settings)
     quiet = asked.as_json or asked.output == "-"

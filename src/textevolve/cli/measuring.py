@@ -105,9 +105,9 @@ def work_on(
     from textevolve.events import StepFinished, StepStarted
     from textevolve.export.wording import count
     from textevolve.runs.agreement import PASS
-    from textevolve.runs.spec import MeasurementSpec
+    from textevolve.runs.spec import read_measurement
 
-    spec = MeasurementSpec.model_validate(run.spec)
+    spec = read_measurement(run)
     calm_collector()
     fetch_weights(spec, run, settings)
     if not quiet:

@@ -191,9 +191,9 @@ def _work(
     from textevolve.memory_eval.feeding import FEEDING
     from textevolve.memory_eval.judgement import Judgement
     from textevolve.runs.memory_evaluation import do_memory_evaluation, models_asked
-    from textevolve.runs.spec import MeasurementSpec
+    from textevolve.runs.spec import read_measurement
 
-    spec, plan = MeasurementSpec.model_validate(begun.spec), task.plan
+    spec, plan = read_measurement(begun), task.plan
     calm_collector()
     fetch_models(models_asked(spec), begun, settings)
     if not task.as_json:

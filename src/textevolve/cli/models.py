@@ -96,7 +96,6 @@ def _as_json(row: WeightsRow) -> dict[str, Any]:
 @contextmanager
 def draw_transfer() -> Generator[Report]:
     """A listener for `fetch` that draws bytes, speed, source and time left; notes stay in view."""
-    from rich.console import Console
     from rich.progress import (
         BarColumn,
         DownloadColumn,
@@ -106,7 +105,9 @@ def draw_transfer() -> Generator[Report]:
     )
     from rich.progress import Progress as Bar
 
-    console = Console(stderr=True)
+    from textevolve.cli.drawing import open_console
+
+    console = open_console(stderr=True)
     bar = Bar(
         TextColumn("{task.description}", markup=False),
         BarColumn(bar_width=12),

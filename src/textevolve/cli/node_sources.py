@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Callable, Generator, Iterable, Sequence
 from contextlib import ExitStack, closing
 from pathlib import Path
 
-from textevolve.cli import PARTLY, say
+from textevolve.cli import PARTLY, process, say
 from textevolve.cli.node_options import read_types
 from textevolve.engine import sync
 from textevolve.errors import InputError
@@ -112,9 +113,12 @@ def write_page(
 
 
 def print_lines(episodes: Iterable[Episode]) -> None:
-    with open_target("-") as target:
-        for episode in episodes:
-            write_episode(episode, target)
+    try:
+        with open_target("-") as target:
+            for episode in episodes:
+                write_episode(episode, target)
+    except BrokenPipeError:
+        process.lose_reader(sys.stdout)
 
 
 def say_faults(reading: Reading) -> int:

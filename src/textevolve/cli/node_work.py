@@ -22,7 +22,7 @@ from textevolve.node_eval.offline import JUDGED
 from textevolve.node_eval.tallies import Tallies
 from textevolve.node_eval.traces import write_episode, write_header
 from textevolve.runs.nodes import count_unasked, do_nodes, estimate_nodes
-from textevolve.runs.spec import MeasurementSpec
+from textevolve.runs.spec import MeasurementSpec, read_measurement
 from textevolve.settings import Settings
 from textevolve.store.repository import Store
 from textevolve.store.runs import RunRecord
@@ -91,7 +91,7 @@ def _judge(
     quiet: bool,
 ) -> Iterable[Episode]:
     """The judged episodes as they come; a bar shows how far it is where models are asked."""
-    spec = MeasurementSpec.model_validate(run.spec)
+    spec = read_measurement(run)
     listener = silence
     if spec.judges:
         calm_collector()

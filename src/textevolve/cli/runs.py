@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Generator, Iterable, Mapping
 from contextlib import closing
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from textevolve.cli import options
+from textevolve.cli import PARTLY, options, say
 from textevolve.errors import InputError
 
 if TYPE_CHECKING:
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
     from textevolve.settings import Settings
     from textevolve.store.repository import Store
     from textevolve.store.runs import RunRecord
+    from textevolve.store.salvage import Findings
 
 app = typer.Typer(**options.PLAIN)
 
@@ -191,6 +193,51 @@ def variance(run: Run = "last", as_json: Json = False, store: options.StoreFile 
             print_variance(measure_variance(results), record.id, as_json=as_json)
 
 
+@app.command()
+def check(
+    salvage: Annotated[
+        Path | None, typer.Option(help="A new file, into which what is whole is copied.")
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="As one JSON object.")] = False,
+    store: options.StoreFile = None,
+) -> None:
+    """Tell what of the store is whole, and save that into a new one where it is damaged.
+
+    Exit codes: 0 all is whole; 1 the store cannot be read, or the new one not be written; 3 the
+    store is damaged.
+    """
+    from textevolve.cli.figures import print_json
+    from textevolve.settings import read_settings
+    from textevolve.store.salvage import check_store
+
+    settings, _ = read_settings({"store": store})
+    found = check_store(settings.store, salvage)
+    if as_json:
+        print_json({"store": str(settings.store), **asdict(found), "damaged": found.damaged})
+    else:
+        _print_findings(found, settings.store)
+    if salvage is not None:
+        say(f"what is whole is in {salvage}; use it with --store, or put it in place of the other")
+    raise typer.Exit(PARTLY if found.damaged else 0)
+
+
+def _print_findings(found: Findings, path: Path) -> None:
+    from textevolve.export.wording import count
+
+    whole = ", ".join(f"{number:,} {kind}" for kind, number in found.whole.items())
+    typer.echo(f"{path}: {'is damaged' if found.damaged else 'all is whole'}\nwhole: {whole}")
+    for run, kinds in found.lost.items():
+        if "runs" in kinds:
+            typer.echo(f"run {run}: is lost; answers that are whole are found by its command again")
+        lost = ", ".join(f"{number:,} {kind}" for kind, number in kinds.items() if kind != "runs")
+        if lost:
+            typer.echo(f"run {run}: lost {lost}; its command again takes in and asks what is lost")
+    if found.unread:
+        typer.echo(f"{count(found.unread, 'place')} where something stood that cannot be read")
+    if found.complaint:
+        typer.echo(f"SQLite says: {found.complaint}")
+
+
 @app.command("delete")
 def remove(
     run: Run,
@@ -220,7 +267,7 @@ def _get_whole(store: Store, which: str) -> RunRecord:
     run = store.get_run(which)
     if run.n_cases is None:
         raise InputError(
-            f"run {run.id}: its cases were not taken in whole; remove it and start again"
+            f"run {run.id}: its cases were not taken in whole; give its command again, or remove it"
         )
     return run
 

@@ -14,8 +14,8 @@ from typing import Annotated, Any, Literal, get_args, get_origin
 import typer
 from pydantic.fields import FieldInfo
 from pydantic_core import PydanticUndefined
-from typer.core import TyperCommand
 
+from textevolve.cli.command import Command
 from textevolve.cli.options import read_argument
 from textevolve.rows import read_text
 from textevolve.spec import Frozen, noted_of
@@ -123,7 +123,7 @@ _READERS: Mapping[str, Callable[[str], Any]] = {
 }
 
 
-class GroupedCommand(TyperCommand):
+class GroupedCommand(Command):
     """Shows options in the help under the headings of their groups."""
 
     def format_options(self, ctx: Any, formatter: Any) -> None:

@@ -275,7 +275,7 @@ def load_profile(name: str | Path) -> Profile:
     if not isinstance(name, str | Path):  # pyright: ignore[reportUnnecessaryIsInstance]
         raise InputError(f"a profile is a name, a YAML file's path or a Profile, not {name!r:.40}")
     path = Path(name)
-    if path.suffix not in (".yaml", ".yml") and not os.path.exists(path):
+    if path.suffix not in (".yaml", ".yml") and not os.path.exists(name):
         raise InputError(
             f"profile '{name}'{suggest(str(name), list(shipped_profiles()))}"
             " (or give the path of a YAML file)"

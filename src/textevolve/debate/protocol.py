@@ -17,7 +17,6 @@ An escalation goes on after round 1 only where that round leaves the winner in d
 
 from __future__ import annotations
 
-import datetime
 import random
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -38,6 +37,7 @@ from textevolve.events import Listener, StepFinished, silence
 from textevolve.llm.fence import disarm, draw_nonce, fence
 from textevolve.llm.model import Model
 from textevolve.memory.recall import Recall, nothing
+from textevolve.settings import today as this_day
 
 
 @dataclass(frozen=True)
@@ -54,7 +54,7 @@ class Debate:
     recall: Recall = nothing
     listener: Listener = silence
     side_by_side: int = 64
-    today: str = field(default_factory=lambda: datetime.date.today().isoformat())
+    today: str = field(default_factory=this_day)
 
     async def __call__(self, case: Case, /) -> DebateResult:
         """The debate over one case.

@@ -20,7 +20,7 @@ R = TypeVar("R")
 
 @dataclass(frozen=True, slots=True)
 class _End:
-    error: Exception | None = None
+    error: BaseException | None = None
 
 
 async def pipe(
@@ -66,7 +66,7 @@ async def pipe(
             if running.cancelling():
                 raise
             end = _End(RuntimeError("a stage was cancelled, and not from here"))
-        except Exception as error:  # noqa: BLE001  raised where the results are read
+        except BaseException as error:  # noqa: BLE001  raised where the results are read
             end = _End(error)
         finally:
             await cancel(stages)

@@ -20,6 +20,14 @@ UNSEEN_ANSWER = 4096
 """Tokens an answer is taken to need at most while nothing bounds it and none was seen."""
 
 
+def refuse_unpriced(model: str) -> SettingsError:
+    """What there is to say of a limit of cost where the cost of a model is not known."""
+    return SettingsError(
+        f"the cost is limited, but what {model} costs is not known; give its price in the settings"
+        f' under [prices."{model}"], or limit tokens instead'
+    )
+
+
 @dataclass(frozen=True, slots=True)
 class Claim:
     """What one call will need, at most and at least. An unknown cost is infinite at most."""
@@ -97,10 +105,7 @@ class Budget:
         if math.isinf(self.cost):
             return
         if self._unpriced:
-            raise SettingsError(
-                f"the cost is limited, but what {self._unpriced} costs is not known; give its "
-                'price in the settings under [prices."MODEL"], or limit tokens instead'
-            )
+            raise refuse_unpriced(self._unpriced)
         spent = self.spent.cost or 0.0
         if spent + claim.least_cost > self.cost or spent >= self.cost:
             raise BudgetError(

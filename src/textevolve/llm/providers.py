@@ -51,7 +51,9 @@ PROVIDERS: Mapping[str, Provider] = {
         default_model="deepseek-chat",
     ),
     "groq": Provider(base_url="https://api.groq.com/openai/v1", key_env="GROQ_API_KEY"),
-    "openrouter": Provider(base_url="https://openrouter.ai/api/v1", key_env="OPENROUTER_API_KEY"),
+    "openrouter": Provider(
+        base_url="https://openrouter.ai/api/v1", key_env="OPENROUTER_API_KEY", reports_cost=True
+    ),
     "together": Provider(base_url="https://api.together.ai/v1", key_env="TOGETHER_API_KEY"),
     "fireworks": Provider(
         base_url="https://api.fireworks.ai/inference/v1", key_env="FIREWORKS_API_KEY"
@@ -83,6 +85,7 @@ class Endpoint:
     key_source: str = ""
     price: Price | None = None
     max_tokens_field: str = "max_tokens"
+    reports_cost: bool = False
 
     @property
     def is_local(self) -> bool:
@@ -124,6 +127,7 @@ def resolve(spec: str, settings: Settings) -> Endpoint:
         key_source=key.source if key else "",
         price=_price(full, model, settings, free=name == LOCAL),
         max_tokens_field=provider.max_tokens_field,
+        reports_cost=provider.reports_cost,
     )
 
 

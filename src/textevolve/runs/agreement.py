@@ -15,7 +15,7 @@ from textevolve.errors import InputError
 from textevolve.evaluation import Case, Evaluator, Usage
 from textevolve.events import Listener, StepStarted, silence
 from textevolve.runs.measurement import cases_in_flight, open_judges
-from textevolve.runs.spec import MeasurementSpec
+from textevolve.runs.spec import read_measurement
 from textevolve.settings import Settings
 from textevolve.store.repository import Store
 from textevolve.store.runs import RunRecord
@@ -123,7 +123,7 @@ async def measure_agreement(
         FatalModelError: no call can succeed; what was answered is kept.
         StoreError: the journal cannot be written, or another process works on this run.
     """
-    spec = MeasurementSpec.model_validate(run.spec)
+    spec = read_measurement(run)
     in_flight = cases_in_flight(spec, settings)
     async with open_judges(store, run, settings, limits, listener) as judges:
         samples = dict.fromkeys(judges, plan.samples)

@@ -25,7 +25,7 @@ from textevolve.errors import BudgetError, FatalModelError, InputError, ModelErr
 from textevolve.evaluation import Case, EvaluationResult, Evaluator, Failure, Usage, failure_of
 from textevolve.events import Listener, StepFinished, silence
 from textevolve.runs.measurement import cases_in_flight, open_judges
-from textevolve.runs.spec import MeasurementSpec
+from textevolve.runs.spec import read_measurement
 from textevolve.settings import Settings
 from textevolve.statistics.comparisons import difference_interval
 from textevolve.statistics.intervals import Figure, mean_present
@@ -100,7 +100,7 @@ async def measure_escalation(
         StoreError: the journal cannot be written, or another process works on this run.
     """
     check_wanted(agreement, confidence)
-    spec = MeasurementSpec.model_validate(run.spec)
+    spec = read_measurement(run)
     async with open_judges(store, run, settings, limits, listener) as judges:
         (judge,) = judges.values()
 

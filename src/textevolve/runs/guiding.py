@@ -20,7 +20,7 @@ from textevolve.runs.improving import count_calls, models_used, open_means, spec
 from textevolve.runs.judge_estimate import CHARACTERS_A_TOKEN, estimate_judge
 from textevolve.runs.judging import choose_judge
 from textevolve.runs.optimization import Judge
-from textevolve.runs.spec import MeasurementSpec, name_recall
+from textevolve.runs.spec import MeasurementSpec, name_recall, read_measurement
 from textevolve.runs.work import take_in
 from textevolve.settings import Settings
 from textevolve.store.repository import Store
@@ -102,7 +102,7 @@ async def do_guidance(
         StoreError: the journal cannot be written, or another process works on this run.
     """
     (case,) = store.iterate_cases(run.id)
-    spec = MeasurementSpec.model_validate(run.spec)
+    spec = read_measurement(run)
     profile = Profile.model_validate(spec.parameters["profile"])
     held: list[DebateResult] = []
     async with open_means(store, run, settings, limits, listener) as means:

@@ -17,7 +17,8 @@ from textevolve.events import Listener, silence
 from textevolve.llm.journal import Journal
 from textevolve.llm.model import Model
 from textevolve.loops.attempt import prompts_version
-from textevolve.runs.spec import MeasurementSpec, specify_measurement
+from textevolve.runs.holding import hold
+from textevolve.runs.spec import MeasurementSpec, read_measurement, specify_measurement
 from textevolve.settings import Price, Settings
 from textevolve.store.repository import Store
 from textevolve.store.runs import RunRecord
@@ -67,17 +68,19 @@ async def open_means(
     limits: Limits = Limits(),
     listener: Listener = silence,
     journal: Journal | None = None,
+    *,
+    ends: bool = True,
 ) -> AsyncGenerator[Means]:
-    """The models and judges of a loop, working on its run, which is leased meanwhile; `journal`
-    stands in the place of the run's own.
+    """The models and judges of a loop, working on its run, which is held meanwhile; `journal`
+    stands in the place of the run's own. `ends`: see `hold`.
 
     Raises:
         InputError: a judge's spec, profile or parameter cannot be used.
         StoreError: another process works on this run.
     """
-    spec = MeasurementSpec.model_validate(run.spec)
+    spec = read_measurement(run)
     local = all(name.startswith("local/") for name in models_used(spec))
-    with store.lease(run.id):
+    async with hold(store, run.id, ends=ends):
         kept = journal or store.journal(run.id)
         async with open_models(settings, kept, limits, listener) as model_of:
             judges = {

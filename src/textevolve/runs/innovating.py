@@ -19,7 +19,7 @@ from textevolve.runs.improving import count_calls, open_means, specify_loop
 from textevolve.runs.judge_estimate import CHARACTERS_A_TOKEN, estimate_judge
 from textevolve.runs.judging import choose_judge
 from textevolve.runs.optimization import Judge
-from textevolve.runs.spec import MeasurementSpec
+from textevolve.runs.spec import MeasurementSpec, read_measurement
 from textevolve.runs.work import take_in
 from textevolve.settings import Settings
 from textevolve.statistics.intervals import Array, Figure, bootstrap_interval, mean_interval, ratio
@@ -106,7 +106,7 @@ async def do_innovation(
 
 def sum_up(made: Innovation, run: RunRecord, seed: int = 0) -> Innovated:
     """The figures of an innovation."""
-    spec = MeasurementSpec.model_validate(run.spec)
+    spec = read_measurement(run)
     tuned = {s.text for s in samples_of(made.best)} if made.best is not None else set[str | None]()
     return Innovated(
         innovation=made,

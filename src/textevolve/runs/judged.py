@@ -13,7 +13,7 @@ from textevolve.evaluation import Case, Evaluator, failure_of
 from textevolve.events import Listener, silence
 from textevolve.judges.judged import JudgedCase
 from textevolve.runs.measurement import cases_in_flight, open_judges
-from textevolve.runs.spec import MeasurementSpec
+from textevolve.runs.spec import read_measurement
 from textevolve.settings import Settings
 from textevolve.store.repository import Store
 from textevolve.store.runs import RunRecord
@@ -34,9 +34,9 @@ async def do_judging(
         FatalModelError: no call can succeed; what was answered is kept.
         StoreError: the journal cannot be written, or another process works on this run.
     """
-    spec = MeasurementSpec.model_validate(run.spec)
+    spec = read_measurement(run)
     complete = True
-    async with open_judges(store, run, settings, limits, listener) as judges:
+    async with open_judges(store, run, settings, limits, listener, ends=False) as judges:
         (judge,) = judges.values()
         cases = enumerate(store.iterate_cases(run.id))
         in_flight = cases_in_flight(spec, settings)

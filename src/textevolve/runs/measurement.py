@@ -26,7 +26,8 @@ from textevolve.errors import InputError
 from textevolve.evaluation import Evaluator
 from textevolve.evaluators import keep_whole, open_evaluator, parse_evaluator
 from textevolve.events import Listener, silence
-from textevolve.runs.spec import MeasurementSpec
+from textevolve.runs.holding import hold
+from textevolve.runs.spec import MeasurementSpec, read_measurement
 from textevolve.settings import Settings
 from textevolve.store.repository import Store
 from textevolve.store.runs import RunRecord
@@ -40,29 +41,34 @@ async def open_judges(
     settings: Settings,
     limits: Limits = Limits(),
     listener: Listener = silence,
+    *,
+    ends: bool = True,
 ) -> AsyncGenerator[dict[str, Evaluator]]:
-    """The judges of a measurement by their specs, working on its run, which is leased meanwhile.
+    """The judges of a measurement by their specs, working on its run, which is held meanwhile.
+    `ends`: see `hold`.
 
     Raises:
         InputError: a judge's spec, profile or parameter cannot be used.
         StoreError: another process works on this run.
     """
-    spec = MeasurementSpec.model_validate(run.spec)
-    with store.lease(run.id):
-        async with open_models(settings, store.journal(run.id), limits, listener) as model_of:
-            yield {
-                text: keep_whole(
-                    open_evaluator(
-                        parse_evaluator(text),
-                        spec.model,
-                        model_of,
-                        listener=listener,
-                        side_by_side=1 if _all_local(spec.models) else 64,
-                        today=spec.today,
-                    )
+    spec = read_measurement(run)
+    async with (
+        hold(store, run.id, ends=ends),
+        open_models(settings, store.journal(run.id), limits, listener) as model_of,
+    ):
+        yield {
+            text: keep_whole(
+                open_evaluator(
+                    parse_evaluator(text),
+                    spec.model,
+                    model_of,
+                    listener=listener,
+                    side_by_side=1 if _all_local(spec.models) else 64,
+                    today=spec.today,
                 )
-                for text in spec.judges
-            }
+            )
+            for text in spec.judges
+        }
 
 
 def cases_in_flight(spec: MeasurementSpec, settings: Settings) -> int:

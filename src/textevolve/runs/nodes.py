@@ -31,7 +31,7 @@ from textevolve.runs.judge_estimate import estimate_judge
 from textevolve.runs.judging import choose_judge
 from textevolve.runs.measurement import cases_in_flight, open_judges
 from textevolve.runs.node_checks import NO_INPUT, NO_OUTPUT, TextFirst
-from textevolve.runs.spec import MeasurementSpec, specify_measurement
+from textevolve.runs.spec import MeasurementSpec, read_measurement, specify_measurement
 from textevolve.runs.work import take_in
 from textevolve.settings import Settings
 from textevolve.store.repository import Store
@@ -170,14 +170,14 @@ async def do_nodes(
         FatalModelError: no call can succeed; what was answered is kept.
         StoreError: the journal cannot be written, or another process works on this run.
     """
-    spec = MeasurementSpec.model_validate(run.spec)
+    spec = read_measurement(run)
     if not spec.judges:
         for episode in read_kept(store, run):
             yield episode
         store.finish_run(run.id, "finished")
         return
     whole = True
-    async with open_judges(store, run, settings, limits, listener) as judges:
+    async with open_judges(store, run, settings, limits, listener, ends=False) as judges:
         gate = asyncio.Semaphore(cases_in_flight(spec, settings))
         results = _judge_all(read_kept(store, run), open_nodes(judges, spec), gate, listener)
         try:
@@ -198,7 +198,7 @@ async def read_nodes(store: Store, run: RunRecord) -> AsyncGenerator[Episode]:
     """
     if run.spec.get("kind") != KIND:
         raise MismatchError(f"run {run.id}: holds no nodes of agents; see textevolve runs list")
-    spec = MeasurementSpec.model_validate(run.spec)
+    spec = read_measurement(run)
     _refuse_other_prompts(run, spec)
     journal = store.journal(run.id)
     model_of = replay_models(journal, journal.errors)

@@ -2,21 +2,22 @@
 
 from __future__ import annotations
 
-import datetime
 import hashlib
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, cast
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from textevolve.debate.profile import Profile
+from textevolve.debate.profile import Profile, explain
 from textevolve.debate.stage import prompts_version
 from textevolve.errors import InputError, MismatchError
 from textevolve.evaluation import Case
 from textevolve.evaluators import models_of, parse_evaluator, read_profile
 from textevolve.judges.exam import prompts_version as judge_prompts
 from textevolve.memory.recall import Recall, nothing
+from textevolve.settings import today as this_day
+from textevolve.store.runs import RunRecord
 
 
 class RunSpec(BaseModel):
@@ -31,7 +32,7 @@ class RunSpec(BaseModel):
     prompts: Mapping[str, str] = Field(default_factory=prompts_version)
     recall: str = ""
     why: str = ""
-    today: str = Field(default_factory=lambda: datetime.date.today().isoformat())
+    today: str = Field(default_factory=this_day)
 
     @property
     def identity(self) -> dict[str, Any]:
@@ -60,7 +61,7 @@ class MeasurementSpec(BaseModel):
     profiles: Mapping[str, Any] = {}
     prompts: Mapping[str, str] = Field(default_factory=lambda: _all_prompts())
     why: str = ""
-    today: str = Field(default_factory=lambda: datetime.date.today().isoformat())
+    today: str = Field(default_factory=this_day)
 
     @property
     def identity(self) -> dict[str, Any]:
@@ -71,6 +72,21 @@ class MeasurementSpec(BaseModel):
         """Every model that is asked, each once."""
         named = [m for text in self.judges for m in models_of(parse_evaluator(text), self.model)]
         return tuple(dict.fromkeys(named))
+
+
+def read_measurement(run: RunRecord) -> MeasurementSpec:
+    """The specification that a measurement was begun with.
+
+    Raises:
+        MismatchError: it is not one that this version wrote.
+    """
+    try:
+        return MeasurementSpec.model_validate(run.spec)
+    except ValidationError as error:
+        raise MismatchError(
+            f"run {run.id}: was made by another version of TextEvolve ({explain(error)});"
+            " start a new run instead"
+        ) from None
 
 
 def specify_measurement(

@@ -93,7 +93,7 @@ class StandingJudge:
             store = stack.enter_context(open_store(self._store))
             run = take_in(store, spec, [Case(self.judge, (), "1")], source="Python")
             means = await stack.enter_async_context(
-                open_means(store, run, self._settings, self._limits)
+                open_means(store, run, self._settings, self._limits, ends=False)
             )
             stack.callback(store.finish_run, run.id, "finished")
             self._stack = stack.pop_all()

@@ -22,6 +22,7 @@ from textevolve.errors import InputError, MismatchError
 from textevolve.evaluation import Case, Failure
 from textevolve.events import Listener, silence
 from textevolve.memory.recall import Recall, nothing
+from textevolve.runs.holding import hold
 from textevolve.runs.spec import (
     Fingerprint,
     MeasurementSpec,
@@ -138,7 +139,8 @@ def _command(kind: str) -> str:
 class Work:
     """What it takes to do a run. `ordered`: results in the cases' order, else as they finish.
 
-    `offline`: no model is called; what the journal lacks is skipped.
+    `offline`: no model is called; what the journal lacks is skipped. `ends`: all results are read
+    without delay, so that others who want the same run wait for it.
     """
 
     store: Store
@@ -148,6 +150,7 @@ class Work:
     listener: Listener = silence
     ordered: bool = True
     offline: bool = False
+    ends: bool = False
     parameters: dict[str, Any] = field(default_factory=dict[str, Any])
 
 
@@ -159,7 +162,7 @@ async def do_run(run: RunRecord, work: Work) -> AsyncGenerator[DebateResult]:
         StoreError: the journal cannot be written, or another process works on this run.
     """
     spec = read_spec(run)
-    with work.store.lease(run.id):
+    async with hold(work.store, run.id, ends=work.ends):
         refuse_mismatch(run.id, spec, _present(spec, work))
         complete = True
         results = _judge_all(run, spec, work)

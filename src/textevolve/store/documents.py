@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import json
 import zlib
-from collections.abc import Sequence
+from collections.abc import Generator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -21,6 +22,14 @@ from textevolve.llm.model import Message, Request, Response, TokenLogprobs, text
 PACK_FROM = 16_384
 """Bytes from which compressing pays: it halves them for about 0.2 ms (measured with zlib 1)."""
 
+DAMAGES = (
+    *(ValueError, TypeError, LookupError, AttributeError, ArithmeticError),
+    *(RecursionError, MemoryError, zlib.error),
+)
+"""What goes wrong where bytes are read that are not those that were kept."""
+
+CHECK = "`textevolve runs check` says what is whole, and saves it with --salvage FILE"
+
 _encode = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
 
 
@@ -31,6 +40,16 @@ class StoredRequest:
     document: bytes
     parts: bytes
     texts: tuple[str, ...]
+
+
+@contextmanager
+def whole(what: str) -> Generator[None]:
+    """Raises StoreError, naming `what`, where what is kept of it cannot be read any more."""
+    try:
+        yield
+    except DAMAGES as error:
+        said = " ".join(f"{type(error).__name__}: {error}".split())[:200]
+        raise StoreError(f"{what} is damaged in the store ({said}); {CHECK}") from error
 
 
 def text_to_bytes(text: str) -> bytes:
@@ -64,6 +83,13 @@ def _dump(document: dict[str, Any]) -> bytes:
 
 def load_json(data: bytes) -> Any:
     return json.loads(bytes_to_text(data))
+
+
+def require(value: object, *kinds: type | None) -> None:
+    """Raises TypeError where a value is of none of these kinds; True is no number."""
+    known = tuple(type(None) if kind is None else kind for kind in kinds)
+    if not isinstance(value, known) or isinstance(value, bool):
+        raise TypeError(f"not of the kind that was kept: {type(value).__name__}")
 
 
 def pack(data: bytes) -> bytes:
@@ -144,6 +170,13 @@ def load_response(
 ) -> Response:
     """The response as it was kept, marked as replayed."""
     stored = unpack_json(data)
+    for name in ("text", "finish_reason"):
+        require(stored[name], str)
+    for number in (stored["calls"], stored["attempts"], prompt_tokens, cached_tokens):
+        require(number, int)
+    require(completion_tokens, int)
+    require(stored["seconds"], int, float)
+    require(cost, int, float, None)
     return Response(
         text=stored["text"],
         finish_reason=stored["finish_reason"],

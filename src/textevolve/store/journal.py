@@ -20,13 +20,16 @@ from textevolve.evaluation import Usage
 from textevolve.llm.journal import Entry
 from textevolve.llm.model import Request, Response
 from textevolve.store.documents import (
+    CHECK,
     bytes_to_text,
     dump_response,
     load_response,
+    require,
     restore_request,
     store_request,
     text_to_bytes,
     unpack,
+    whole,
 )
 from textevolve.store.writer import Writer
 
@@ -103,7 +106,8 @@ class StoreJournal:
         _, id, prompt_tokens, cached_tokens, completion_tokens, cost, response, ours = row
         if not ours:
             self._writer.submit_reuse(self._run_id, id)
-        return load_response(response, prompt_tokens, cached_tokens, completion_tokens, cost)
+        with whole(f"run {self._run_id}: the answer {id}"):
+            return load_response(response, prompt_tokens, cached_tokens, completion_tokens, cost)
 
     def _find_wanted(self) -> None:
         """Look up together what was wanted in one turn of the loop: a query gives up the
@@ -128,7 +132,8 @@ class StoreJournal:
         A key may have an answer all the same, from another try.
         """
         rows = self._read(lambda c: tuple(c.exec_driver_sql(_ERRORS, (self._run_id,)).all()))
-        return {key: bytes_to_text(error) for key, error in rows}
+        with whole(f"run {self._run_id}: a failure"):
+            return {key: bytes_to_text(error) for key, error in rows}
 
     async def append(self, entry: Entry) -> None:
         """Keep `entry`; returns once it is durable. Raises StoreError where it cannot be kept."""
@@ -171,10 +176,22 @@ def read_page(reader: Connection, run_id: str, after: int) -> list[StoredCall]:
     """The next calls that a run asked or found, oldest first; empty at the end."""
     values = {"run": run_id, "after": after, "n": PAGE}
     rows = reader.exec_driver_sql(_PAGE, values).all()
-    return [_row_to_call(row, run_id) for row in rows]
+    calls: list[StoredCall] = []
+    for row in rows:
+        with whole(f"run {run_id}: call {row.id}"):
+            calls.append(_row_to_call(row, run_id))
+            if row.id <= after:  # the next page would be this one again
+                raise ValueError("out of its order")
+            after = row.id
+    return calls
 
 
 def _row_to_call(row: Row[Any], run_id: str) -> StoredCall:
+    for text in (row.key, row.model, row.run_id):
+        require(text, str)
+    for number in (row.started, row.seconds):
+        require(number, int, float)
+    require(row.attempts, int)
     tokens = (row.prompt_tokens, row.cached_tokens, row.completion_tokens, row.cost)
     response = None if row.response is None else load_response(row.response, *tokens)
     return StoredCall(
@@ -199,13 +216,16 @@ def read_request(reader: Connection, call: StoredCall) -> Request:
     wanted = tuple(set(hashes))
     marks = ", ".join("?" * len(wanted))
     query = f"SELECT hash, size, body FROM texts WHERE hash IN ({marks})"
-    found = {
-        hash: bytes_to_text(unpack(body, size))
-        for hash, size, body in reader.exec_driver_sql(query, wanted).all()
-    }
+    with whole(f"call {call.id}: a text"):
+        found = {
+            hash: bytes_to_text(unpack(body, size))
+            for hash, size, body in reader.exec_driver_sql(query, wanted).all()
+        }
     if len(found) < len(wanted):
-        raise StoreError(f"call {call.id}: {len(wanted) - len(found)} of its texts are missing")
-    return restore_request(call.document, [found[hash] for hash in hashes])
+        missing = len(wanted) - len(found)
+        raise StoreError(f"call {call.id}: {missing} of its texts are missing; {CHECK}")
+    with whole(f"call {call.id}"):
+        return restore_request(call.document, [found[hash] for hash in hashes])
 
 
 def _split(parts: bytes) -> Iterator[bytes]:

@@ -10,17 +10,19 @@ import sqlite3
 import threading
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from functools import partial
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self, TypeVar
 
 from sqlalchemy.engine import Connection
-from sqlalchemy.exc import DBAPIError
+from sqlalchemy.exc import SQLAlchemyError
 
 from textevolve.errors import StoreError
 from textevolve.evaluation import Case
 from textevolve.llm.model import Request
 from textevolve.store import journal, lease, records, removal, runs
+from textevolve.store.documents import CHECK, DAMAGES
 from textevolve.store.journal import StoredCall, StoreJournal
 from textevolve.store.records import Found, Kept, Order
 from textevolve.store.runs import Freed, RunRecord, RunTotals, Status
@@ -85,12 +87,14 @@ class Store:
 
     def journal(self, run_id: str) -> StoreJournal:
         """The journal that keeps calls as those of this run."""
-        return StoreJournal(run_id, self._writer, self._read)
+        return StoreJournal(run_id, self._writer, partial(self._read, run_id=run_id))
 
     def calls(self, run_id: str) -> Iterator[StoredCall]:
         """The calls that a run asked or found, failed ones too, oldest first."""
         after = 0
-        while page := self._read(lambda c, after=after: journal.read_page(c, run_id, after)):
+        while page := self._read(
+            lambda c, after=after: journal.read_page(c, run_id, after), run_id
+        ):
             yield from page
             after = page[-1].id
 
@@ -129,7 +133,7 @@ class Store:
         self._writer.run(lambda c: runs.finish_run(c, run_id, status))
 
     def run_totals(self, run_id: str) -> RunTotals:
-        return self._read(lambda c: runs.run_totals(c, run_id))
+        return self._read(lambda c: runs.run_totals(c, run_id), run_id)
 
     def delete_run(self, run_id: str) -> Freed:
         """Remove a run with the calls and texts that no other run uses."""
@@ -171,13 +175,16 @@ class Store:
 
     def iterate_cases(self, run_id: str, start: int = 0) -> Iterator[Case]:
         """The cases of a run in their order, from the index `start` on."""
-        while page := self._read(lambda c, start=start: runs.read_cases(c, run_id, start)):
-            yield from (case for _, case in page)
-            start = page[-1][0] + 1
+        while page := self._read(lambda c, start=start: runs.read_cases(c, run_id, start), run_id):
+            for index, case in page:
+                if index < start:  # an index that is damaged
+                    raise StoreError(f"run {run_id}: case {index} is out of its order; {CHECK}")
+                start = index + 1
+                yield case
 
     def count_cases(self, run_id: str) -> int:
         """How many cases are in so far."""
-        return self._read(lambda c: runs.count_cases(c, run_id))
+        return self._read(lambda c: runs.count_cases(c, run_id), run_id)
 
     # Records
 
@@ -196,20 +203,21 @@ class Store:
         """The records of a run that are wanted, in the order that is asked for."""
         start = 0
         while page := self._read(
-            lambda c, start=start: records.read_page(c, run_id, wanted or Found(), order, start)
+            lambda c, start=start: records.read_page(c, run_id, wanted or Found(), order, start),
+            run_id,
         ):
             yield from page
             start += len(page)
 
     def count_records(self, run_id: str) -> Mapping[str, int]:
         """How many records a run has, by their status."""
-        return self._read(lambda c: records.count_records(c, run_id))
+        return self._read(lambda c: records.count_records(c, run_id), run_id)
 
-    def _read(self, query: Callable[[Connection], T]) -> T:
+    def _read(self, query: Callable[[Connection], T], run_id: str = "") -> T:
         with self._lock:
             if self._reader.closed:
                 raise StoreError(f"store {self.path}: is closed")
             try:
                 return query(self._reader)
-            except (DBAPIError, sqlite3.Error) as error:
-                raise explain(error, self.path) from error
+            except (SQLAlchemyError, sqlite3.Error, *DAMAGES) as error:
+                raise explain(error, self.path, run_id) from error

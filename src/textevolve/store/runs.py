@@ -9,7 +9,7 @@ import secrets
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 from sqlalchemy import Select, delete, func, insert, select, update
 from sqlalchemy.engine import Connection, Row
@@ -17,7 +17,15 @@ from sqlalchemy.engine import Connection, Row
 from textevolve.errors import StoreError
 from textevolve.evaluation import Case, Usage
 from textevolve.store import lease
-from textevolve.store.documents import dump_case, dump_json, load_case, load_json, plain_text
+from textevolve.store.documents import (
+    dump_case,
+    dump_json,
+    load_case,
+    load_json,
+    plain_text,
+    require,
+    whole,
+)
 from textevolve.store.documents import text_to_bytes as to_bytes
 from textevolve.store.tables import cases, runs
 
@@ -115,6 +123,8 @@ def get_run(connection: Connection, which: str) -> RunRecord:
     Raises:
         StoreError: there is none, or there are several.
     """
+    if not which:
+        raise StoreError("no run is named; see `textevolve runs list`")
     for query in _queries(which):
         found = connection.execute(query).all()
         if len(found) == 1:
@@ -129,8 +139,6 @@ def _queries(which: str) -> Sequence[Select[Any]]:
     newest = select(runs).order_by(runs.c.created.desc(), runs.c.id)
     if which == "last":
         return [newest.where(runs.c.n_cases.is_not(None)).limit(1)]
-    if not which:
-        return []
     wanted = plain_text(which)
     starting = runs.c.id.startswith(wanted, autoescape=True)
     return [
@@ -144,7 +152,34 @@ def list_runs(connection: Connection, limit: int) -> list[RunRecord]:
     return [_row_to_record(row) for row in connection.execute(query)]
 
 
+def check_fields(values: Mapping[str, Any]) -> dict[str, Any]:
+    """The description of a run, whose row these values are.
+
+    Raises:
+        one of DAMAGES: they are not such as are kept.
+    """
+    for name in ("id", "name", "fingerprint", "source"):
+        require(values[name], str)
+    require(values["n_cases"], int, None)
+    for name in ("created", "updated"):
+        time.localtime(values[name])
+    if values["status"] not in get_args(Status):
+        raise ValueError(f"no state of a run: {values['status']!r}")
+    for name, kind in (("host", str), ("pid", int), ("process", str)):
+        require(values[f"lease_{name}"], kind, None)
+    require(values["lease_heartbeat"], int, float, None)
+    spec = load_json(values["spec"])
+    require(spec, dict)
+    return spec
+
+
 def _row_to_record(row: Row[Any]) -> RunRecord:
+    with whole(f"run {row.id}"):
+        return _read_record(row)
+
+
+def _read_record(row: Row[Any]) -> RunRecord:
+    spec = check_fields(row._asdict())  # pyright: ignore[reportPrivateUsage]  it is public
     status: Status = row.status
     if status == "running" and not lease.is_held(
         row.lease_host, row.lease_pid, row.lease_process, row.lease_heartbeat
@@ -159,7 +194,7 @@ def _row_to_record(row: Row[Any]) -> RunRecord:
         status=status,
         source=row.source,
         n_cases=row.n_cases,
-        spec=load_json(row.spec),
+        spec=spec,
     )
 
 
@@ -172,8 +207,7 @@ def finish_run(connection: Connection, run_id: str, status: Status) -> None:
 def settle_run(connection: Connection, run_id: str, fingerprint: str) -> RunRecord:
     """Give a new run its fingerprint; where another run has it, that one, and the new one goes.
 
-    Raises:
-        StoreError: the other run never got all its cases.
+    One that lacks cases, since its store was damaged, gets those of the new one.
     """
     taken = find_run(connection, fingerprint)
     if taken is None or taken.id == run_id:
@@ -181,10 +215,14 @@ def settle_run(connection: Connection, run_id: str, fingerprint: str) -> RunReco
         connection.execute(change)
         return get_run(connection, run_id)
     if taken.n_cases is None:
-        raise StoreError(f"run {taken.id}: its cases were cut short; remove it and start again")
+        number = get_run(connection, run_id).n_cases
+        connection.execute(delete(cases).where(cases.c.run_id == taken.id))
+        moved = update(cases).where(cases.c.run_id == run_id).values(run_id=taken.id)
+        connection.execute(moved)
+        connection.execute(update(runs).where(runs.c.id == taken.id).values(n_cases=number))
     connection.execute(delete(cases).where(cases.c.run_id == run_id))
     connection.execute(delete(runs).where(runs.c.id == run_id))
-    return taken
+    return get_run(connection, taken.id)
 
 
 def start_cases(connection: Connection, run_id: str) -> None:
@@ -227,7 +265,13 @@ def read_cases(connection: Connection, run_id: str, start: int) -> list[tuple[in
         .order_by(cases.c.index)
         .limit(PAGE)
     )
-    return [(index, load_case(id, body)) for index, id, body in connection.execute(query)]
+    return [_read_case(run_id, *row) for row in connection.execute(query)]
+
+
+def _read_case(run_id: str, index: int, id: bytes, body: bytes) -> tuple[int, Case]:
+    with whole(f"run {run_id}: case {index!r}"):
+        require(index, int)
+        return index, load_case(id, body)
 
 
 def count_cases(connection: Connection, run_id: str) -> int:

@@ -6,6 +6,7 @@ A store that is current is opened without importing alembic.
 from __future__ import annotations
 
 import os
+import re
 import sqlite3
 import time
 from contextlib import closing
@@ -13,11 +14,12 @@ from pathlib import Path
 
 from sqlalchemy import create_engine, event
 from sqlalchemy.engine import Connection
-from sqlalchemy.exc import DBAPIError
+from sqlalchemy.exc import DBAPIError, SQLAlchemyError
 from sqlalchemy.pool import NullPool
 
 from textevolve.errors import StoreError
 from textevolve.store import tables
+from textevolve.store.documents import CHECK, DAMAGES
 
 BUSY_SECONDS = 30.0
 """How long a connection waits while another process writes."""
@@ -33,19 +35,26 @@ _ADVICE = {
     "SQLITE_BUSY": "another process keeps it locked; end that process and try again",
     "SQLITE_READONLY": "it may not be written; check the rights of the file and its folder",
     "SQLITE_CANTOPEN": "it cannot be opened; check that its folder exists and may be written",
-    "SQLITE_NOTADB": "it is not a database; choose another file with --store",
-    "SQLITE_CORRUPT": "the file is damaged; restore a copy, or choose another file with --store",
+    "SQLITE_NOTADB": f"it is not a database; choose another file with --store ({CHECK})",
+    "SQLITE_CORRUPT": f"the file is damaged; {CHECK}",
 }
 
 
-def explain(error: Exception, path: Path) -> StoreError:
-    """What an error of the database means for the user, and what to do."""
+def explain(error: Exception, path: Path, run_id: str = "") -> StoreError:
+    """What an error of the database means for the user, and what to do; `run_id`: whose data were
+    read."""
+    store = f"run {run_id}: store {path}" if run_id else f"store {path}"
     cause = error.orig if isinstance(error, DBAPIError) else error
     name = str(getattr(cause, "sqlite_errorname", ""))
     for known, advice in _ADVICE.items():
         if name.startswith(known):
-            return StoreError(f"store {path}: {advice} ({cause})")
-    return StoreError(f"store {path}: cannot be used: {type(cause).__name__}: {cause}")
+            return StoreError(f"{store}: {advice} ({_line(cause)})")
+    said = f"{type(cause).__name__}: {_line(cause)}"
+    return StoreError(f"{store}: cannot be used ({said}); {CHECK}")
+
+
+def _line(error: BaseException | None) -> str:
+    return " ".join(str(error).split())[:300]
 
 
 def connect(path: Path, *, writing: bool) -> Connection:
@@ -90,7 +99,7 @@ def prepare(path: Path) -> None:
             _switch_to_wal(raw, path)
         with closing(connect(path, writing=True)) as connection, connection.begin():
             _bring_up_to_date(connection, path)
-    except (DBAPIError, sqlite3.Error) as error:
+    except (SQLAlchemyError, sqlite3.Error, *DAMAGES) as error:
         raise explain(error, path) from error
 
 
@@ -159,10 +168,14 @@ def _read_revision(connection: Connection, path: Path) -> str | None:
     found = connection.exec_driver_sql("PRAGMA application_id").scalar_one()
     if found == tables.APPLICATION_ID:
         query = "SELECT version_num FROM alembic_version"
-        return str(connection.exec_driver_sql(query).scalar_one())
+        revision = str(connection.exec_driver_sql(query).scalar_one())
+        if re.fullmatch(r"[0-9]{4}", revision) is None:
+            raise ValueError(f"there is no schema {revision!r}")
+        return revision
     if connection.exec_driver_sql("SELECT count(*) FROM sqlite_master").scalar_one():
         raise StoreError(
-            f"store {path}: is a database of another program; choose another file with --store"
+            f"store {path}: is a database of another program, or damaged; choose another file with"
+            f" --store ({CHECK})"
         )
     return None
 

@@ -22,11 +22,11 @@ from pathlib import Path
 from typing import Any, TypeVar, cast
 
 from sqlalchemy.engine import Connection
-from sqlalchemy.exc import DBAPIError
+from sqlalchemy.exc import DBAPIError, SQLAlchemyError
 
 from textevolve.errors import StoreError
 from textevolve.store import lease
-from textevolve.store.documents import hash_bytes, pack, text_to_bytes
+from textevolve.store.documents import DAMAGES, hash_bytes, pack, text_to_bytes
 from textevolve.store.schema import connect, explain
 
 GROUP_SIZE = 512
@@ -187,6 +187,9 @@ class Writer:
                 failure = self._failure = explain(error, self._path)
             except Exception as error:  # noqa: BLE001  a bad row must not take others with it
                 self._known.clear()
+                if type(error) is sqlite3.DatabaseError:  # no row is bad, but the file
+                    _wake(calls, explain(error, self._path))
+                    return
                 if len(calls) > 1:
                     for call in calls:
                         self._write_group([call], ())
@@ -222,7 +225,7 @@ class Writer:
         try:
             with self._connection.begin():
                 result = job.change(self._connection)
-        except DBAPIError as error:
+        except (SQLAlchemyError, *DAMAGES) as error:
             job.done.set_exception(explain(error, self._path))
         except Exception as error:  # noqa: BLE001  it belongs to the thread that asked
             job.done.set_exception(error)

@@ -8,7 +8,6 @@ kind of study by name.
 from __future__ import annotations
 
 import asyncio
-import datetime
 import hashlib
 import json
 import secrets
@@ -20,12 +19,13 @@ from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
-from textevolve.errors import InputError, MismatchError
+from textevolve.errors import InputError, MismatchError, StoreError
 from textevolve.evaluation import Case
 from textevolve.evaluators import describe_judge, judge_models
 from textevolve.events import Listener, silence
 from textevolve.report import wording
-from textevolve.settings import Settings
+from textevolve.runs.holding import hold
+from textevolve.settings import Settings, today
 from textevolve.spec import identity_of
 from textevolve.studies.kinds import find_study
 from textevolve.studies.study import AnyStudy, Asks, Study, StudySpec
@@ -77,7 +77,8 @@ class StoredSpec(BaseModel):
 @dataclass(frozen=True, slots=True)
 class Launch:
     """How a study is run, as opposed to what it is. `time_limit` in seconds. `objects`: what the
-    user's own code puts in, by the names that the specification has for them."""
+    user's own code puts in, by the names that the specification has for them. `ends`: its records
+    are all taken without a pause, so that an equal call at the same time may wait for that."""
 
     name: str = ""
     source: str = ""
@@ -85,6 +86,7 @@ class Launch:
     time_limit: float | None = None
     listener: Listener = silence
     objects: Mapping[str, object] = field(default_factory=dict[str, object])
+    ends: bool = False
 
     def heard_by(self, listener: Listener) -> Launch:
         return replace(self, listener=listener)
@@ -117,7 +119,7 @@ async def specify(study: Study[S, R, T], spec: S, settings: Settings) -> StoredS
         spec=spec.model_dump(mode="json", exclude_defaults=True),
         model=model,
         why=why,
-        today=datetime.date.today().isoformat(),
+        today=today(),
         judges={judge: found for judge in judges if (found := describe_judge(judge))},
         prompts=asks.prompts,
     )
@@ -197,7 +199,7 @@ async def perform(
     """
     stored = read_stored(run)
     study = find_study(stored.kind)
-    with store.lease(run.id):
+    async with hold(store, run.id, ends=launch.ends):
         keeper = _Keeper(study, store, run.id)
         try:
             async with aclosing(_work(study, stored, store, run, settings, launch)) as found:
@@ -296,9 +298,18 @@ def read_records(
 ) -> Records:
     """The records of a run that the store holds, or those that are wanted of them."""
     study = find_study(read_stored(run).kind)
-    return lambda: (
-        study.decode(kept.body) for kept in store.iterate_records(run.id, wanted, order)
-    )
+
+    def read() -> Iterator[Any]:
+        for kept in store.iterate_records(run.id, wanted, order):
+            try:
+                yield study.decode(kept.body)
+            except ValueError:
+                raise StoreError(
+                    f"run {run.id}: its record '{kept.key}' cannot be read: it is damaged, or of"
+                    " another version; `textevolve runs check` tells which"
+                ) from None
+
+    return read
 
 
 async def restore_records(store: Store, run: RunRecord, settings: Settings) -> None:

@@ -1,0 +1,109 @@
+"""How a command's process ends from outside: by a signal, or because nobody reads what it prints.
+
+SIGTERM does what Ctrl-C does: it interrupts the command, which lets go of what it holds and says
+how to go on. A second signal ends the process at once. Where the reader of what is printed has
+gone, as `head` does, the command ends in silence; one that is to write files goes on in silence.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import threading
+from collections.abc import Generator, Iterable
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from types import FrameType
+from typing import TextIO
+
+READER_GONE, TERMINATED = 141, 143
+"""As a shell says it of a program that a signal ended: 128 and the number of SIGPIPE, SIGTERM."""
+
+SHOW_CURSOR = b"\x1b[?25h"
+
+
+class ReaderGone(BaseException):
+    """Nobody reads what is printed. No Exception, so that no evaluator's failure is made of it."""
+
+
+@dataclass
+class State:
+    """What has happened to this process, and whether files are asked of the command."""
+
+    reader_gone: bool = False
+    terminated: bool = False
+    writes_files: bool = False
+
+    def exit_code(self, code: int | str | None, interrupted: int) -> int | str | None:
+        if self.terminated and code == interrupted:
+            return TERMINATED
+        return READER_GONE if self.reader_gone else code
+
+
+_state = State()
+
+
+@contextmanager
+def begin() -> Generator[State]:
+    """A command's own state, and the signals that end it, as they were again afterwards."""
+    global _state
+    _state = State()
+    before = {
+        sign: signal.signal(sign, _stop)
+        for sign, usual in (
+            (signal.SIGINT, signal.default_int_handler),
+            (signal.SIGTERM, signal.SIG_DFL),
+        )
+        # Who started it may want it to be ignored; and only the main thread may ask.
+        if signal.getsignal(sign) is usual and threading.current_thread() is threading.main_thread()
+    }
+    try:
+        yield _state
+    finally:
+        for sign, handler in before.items():
+            signal.signal(sign, handler)
+
+
+def _stop(number: int, _frame: FrameType | None) -> None:
+    """Interrupt what is done. Another signal ends the process: no ending can hold it up."""
+    for sign in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(sign, signal.SIG_DFL)
+    _state.terminated = number == signal.SIGTERM
+    for stream in (sys.stdout, sys.stderr):
+        # A display that is still moving has hidden it, and may not come to show it again.
+        with suppress(OSError, ValueError):
+            if stream.isatty():
+                os.write(stream.fileno(), SHOW_CURSOR)
+    raise KeyboardInterrupt
+
+
+def expect_files(outputs: str | Path | Iterable[str] | None) -> None:
+    """Note what a command was asked to write: file names, `-` for standard output, or nothing."""
+    named = [outputs] if outputs is None or isinstance(outputs, str | Path) else outputs
+    _state.writes_files = any(one not in ("-", None) for one in named)
+
+
+def lose_reader(stream: TextIO) -> None:
+    """Called where the reader of a stream has gone.
+
+    Raises:
+        ReaderGone: unless files are to be written, for which the command goes on.
+    """
+    note_reader_gone()
+    silence(stream)
+    if not _state.writes_files:
+        raise ReaderGone
+
+
+def note_reader_gone() -> None:
+    _state.reader_gone = True
+
+
+def silence(stream: TextIO) -> None:
+    """From now on what is written to the stream goes nowhere."""
+    with suppress(OSError, ValueError):
+        nowhere = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(nowhere, stream.fileno())
+        os.close(nowhere)

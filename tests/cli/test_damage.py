@@ -1,0 +1,296 @@
+"""A damaged store: what reads it says so in one line, and what is whole gets into a new one."""
+
+import json
+import random
+import re
+import sqlite3
+from contextlib import closing
+
+import pytest
+
+from textevolve.llm.testing import ScriptedServer
+from textevolve.store.salvage import check_store
+
+CASES = 40
+CALLS = CASES * 6
+RUNS = ("first", "second")
+PAGE, BRANCH, LEAVES = 4096, 5, (2, 10, 13)
+KINDS = ("texts", "calls", "runs", "cases", "reuses")
+
+
+@pytest.fixture(scope="module")
+def sound():
+    """A server of its own, and the bytes of the store below once it was made."""
+    with ScriptedServer() as server:
+        yield {"server": server, "model": f"{server.url}#m"}
+
+
+@pytest.fixture
+def store(home, cli, sound):
+    """A store with two runs; the second found answers of the first, and a third was removed."""
+    path = home / "store.db"
+    rows = [
+        {"input": f"Which is {n}?", "candidates": [f"It is {n}. " + "Why? " * (n % 7 * 300), "No."]}
+        for n in range(CASES)
+    ]
+    rows += [{**row, "input": f"And {row['input']}"} for row in rows[:3]]
+    (home / "cases.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows[:CASES]))
+    (home / "more.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows[38:]))
+    if "bytes" not in sound:
+        options = ("-m", sound["model"], "--convergence", "none", "--readout", "stated")
+        assert cli("evaluate", "cases.jsonl", "--name", "removed", *options, "--seed", 7).code == 0
+        assert cli("evaluate", "cases.jsonl", "--name", "first", *options).code == 0
+        assert cli("runs", "rm", "removed", "-y").code == 0
+        assert (
+            cli(
+                "evaluate", "more.jsonl", "--name", "second", *options, "--weights", "accuracy=1"
+            ).code
+            == 0
+        )
+        sound["bytes"] = path.read_bytes()
+    path.write_bytes(sound["bytes"])
+    return path
+
+
+def rows_of(path):
+    """All rows by kind, as SQLite gives them."""
+    with closing(sqlite3.connect(path)) as raw:
+        columns = {"runs": "id, name, fingerprint, source, spec"}
+        return {
+            kind: set(raw.execute(f"SELECT {columns.get(kind, '*')} FROM {kind}")) for kind in KINDS
+        }
+
+
+def flip(path, sound, place, length=1):
+    """Other bytes in one place."""
+    data = bytearray(sound["bytes"])
+    for n in range(place, min(place + length, len(data))):
+        data[n] ^= random.Random(n).randrange(1, 256)
+    path.write_bytes(data)
+    for ending in ("-wal", "-shm"):
+        path.with_name(path.name + ending).unlink(missing_ok=True)
+
+
+def test_a_store_that_is_whole_is_said_to_be(store, cli, home):
+    ended = cli("runs", "check")
+    assert (ended.code, ended.err) == (0, "")
+    assert "all is whole" in ended.out
+    (found,) = cli("runs", "check", "--json").rows
+    kept = rows_of(store)
+    assert found["whole"] == {kind: len(rows) for kind, rows in kept.items()}
+    assert (found["damaged"], found["lost"], found["unread"]) == (False, {}, 0)
+    assert len(kept["reuses"]) > 0
+    copied = cli("runs", "check", "--salvage", "copy.db")
+    assert copied.code == 0
+    assert rows_of(home / "copy.db") == kept
+    assert cli("runs", "show", "first", "--json", "--store", "copy.db").out == (
+        cli("runs", "show", "first", "--json").out
+    )
+
+
+def test_what_stands_in_the_log_of_a_store_that_was_killed_is_read_too(home, store, sound):
+    with closing(sqlite3.connect(store)) as raw:
+        raw.execute("PRAGMA wal_autocheckpoint = 0")
+        with raw:
+            raw.execute("UPDATE runs SET name = 'renamed' WHERE name = 'first'")
+        with raw:
+            raw.execute("DELETE FROM cases WHERE run_id = (SELECT id FROM runs LIMIT 1)")
+        left = store.with_name("left.db")
+        left.write_bytes(store.read_bytes())
+        log = store.with_name("store.db-wal").read_bytes()
+        left.with_name("left.db-wal").write_bytes(log)
+        kept = rows_of(store)
+    check_store(left, home / "copy.db")
+    assert rows_of(home / "copy.db")["runs"] == kept["runs"]
+    assert rows_of(home / "copy.db")["cases"] == kept["cases"]
+
+
+def places(size, number, seed):
+    """Places all over a file, with those that every reader needs."""
+    rng = random.Random(seed)
+    first = [0, 5, 16, 17, 18, 20, 28, 32, 36, 44, 56, 68, 100, 103, 105, 4095]
+    return first + [rng.randrange(size) for _ in range(number)]
+
+
+READING = (
+    ("runs", "list", "--json"),
+    ("runs", "show", "first", "--json"),
+    ("runs", "show", "second"),
+    ("runs", "replay", "second", "--temperature", "2", "--json"),
+    ("runs", "export", "second", "out.html"),
+    ("runs", "variance", "second", "--json"),
+    ("nodes", "show", "second"),
+    ("runs", "check"),
+    ("runs", "rm", "second", "-y"),
+)
+
+
+def check_reading(cli, command):
+    ended = cli(*command)
+    said = [line for line in ended.err.splitlines() if line.startswith("error:")]
+    assert ended.code in (0, 1, 2, 3), (command, ended)
+    assert "Traceback" not in ended.err
+    assert len(said) <= 1
+    if ended.code == 1:
+        assert said, (command, ended)
+    return ended
+
+
+def test_no_command_that_reads_fails_without_a_line_that_says_why(store, cli, sound):
+    """cli() lets through whatever is not ours."""
+    named = 0
+    for turn, place in enumerate(places(len(sound["bytes"]), 30, 1)):
+        flip(store, sound, place, length=1 if turn % 2 else 24)
+        command = READING[turn % len(READING)]
+        ended = check_reading(cli, command)
+        named += bool(re.search(r"error: run \S+: .*damaged", ended.err))
+    assert named
+
+
+@pytest.mark.parametrize("share", [0.0, 0.001, 0.1, 0.5, 0.999])
+def test_a_store_that_is_cut_off_is_read_as_far_as_it_goes(store, cli, sound, share, home):
+    size = int(len(sound["bytes"]) * share)
+    for command in READING[:2] + READING[-2:]:
+        store.write_bytes(sound["bytes"][:size])
+        check_reading(cli, command)
+    store.write_bytes(sound["bytes"][:size])
+    found = check_store(store, home / "copy.db")
+    assert sum(found.whole.values()) == sum(
+        len(rows) for rows in rows_of(home / "copy.db").values()
+    )
+
+
+def most_lost(data, place):
+    """How many rows stand on a page: as many as its cells, or a part of one that is long."""
+    page = place // PAGE * PAGE
+    if page == 0 or data[page] == BRANCH:
+        return 0
+    return int.from_bytes(data[page + 3 : page + 5]) if data[page] in LEAVES else 1
+
+
+def test_every_row_that_is_whole_is_saved(store, home, sound):
+    """What is spoilt on one page costs at most the rows that stand there, wherever that is."""
+    before, data = rows_of(store), sound["bytes"]
+    for turn, place in enumerate(places(len(data), 24, 2)):
+        length = 1 if turn % 2 else 24
+        flip(store, sound, min(place, place // PAGE * PAGE + PAGE - length), length)
+        target = home / f"copy{turn}.db"
+        found = check_store(store, target)
+        after = rows_of(target)
+        lost = {kind: len(before[kind] - after[kind]) for kind in KINDS}
+        assert sum(lost.values()) <= most_lost(data, place), (place, lost)
+        made = {kind: len(after[kind] - before[kind]) for kind in KINDS}
+        # A letter of an answer may be another one; nothing else is made up or comes back.
+        assert sum(made.values()) <= 1, (place, made)
+        if any(len(after[kind]) < len(before[kind]) for kind in KINDS):
+            assert found.damaged, (place, lost)
+        target.unlink()
+
+
+def damage(path, statement, *values):
+    with closing(sqlite3.connect(path)) as raw, raw:
+        assert raw.execute(statement, values).rowcount > 0
+
+
+DAMAGES = {
+    "spec not JSON": ("UPDATE runs SET spec = x'7b22' WHERE name = 'first'", "run {id} is damaged"),
+    "spec not UTF-8": ("UPDATE runs SET spec = x'ff' WHERE name = 'first'", "run {id} is damaged"),
+    "spec a list": ("UPDATE runs SET spec = '[]' WHERE name = 'first'", "run {id} is damaged"),
+    "spec another": (
+        "UPDATE runs SET spec = x'7b7d' WHERE name = 'first'",
+        "run {id}: was made",
+    ),
+    "state": ("UPDATE runs SET status = 'done' WHERE name = 'first'", "run {id} is damaged"),
+    "time": ("UPDATE runs SET created = 1e300 WHERE name = 'first'", "run {id} is damaged"),
+    "holder": (
+        "UPDATE runs SET status = 'running', lease_host = 'a', lease_pid = 'b' || char(0)"
+        " WHERE name = 'first'",
+        "run {id} is damaged",
+    ),
+    "number": ("UPDATE runs SET n_cases = 'x' WHERE name = 'first'", "run {id} is damaged"),
+    "case not JSON": ("UPDATE cases SET body = x'7b'", "run {id}: case 0 is damaged"),
+    "case not packed": ("UPDATE cases SET body = x'78'", "run {id}: case 0 is damaged"),
+    "answer not JSON": (
+        "UPDATE calls SET response = x'7b'",
+        r"run {id}: the answer \d+ is dama",
+    ),
+    "answer not packed": ("UPDATE calls SET response = x'78'", r"run {id}: the answer \d+ is dama"),
+    "answer of text": ("UPDATE calls SET prompt_tokens = 'x'", r"run {id}: the answer \d+ is dama"),
+}
+
+
+@pytest.mark.parametrize("kind", DAMAGES)
+def test_what_is_damaged_is_named_with_its_run(store, cli, kind):
+    run = next(r["id"] for r in cli("runs", "list", "--json").rows if r["name"] == "first")
+    statement, reason = DAMAGES[kind]
+    damage(store, statement)
+    for command in (("show", run, "--json"), ("resume", run), ("export", run, "x.csv")):
+        ended = cli("runs", *command)
+        last = ended.err.splitlines()[-1]
+        assert re.match(f"error: {reason.format(id=run)}", last), (command, ended.err)
+        assert ended.code in (1, 2)
+        if kind != "spec another":
+            assert "`textevolve runs check`" in last
+    checked = cli("runs", "check")
+    assert checked.code == (0 if kind == "spec another" else 3)
+
+
+def test_a_page_that_is_damaged_is_said_with_the_run_that_was_read(store, cli, sound):
+    run = next(r["id"] for r in cli("runs", "list", "--json").rows if r["name"] == "first")
+    with closing(sqlite3.connect(store)) as raw:
+        query = "SELECT rootpage FROM sqlite_master WHERE name = 'cases_in_order'"
+        (page,) = raw.execute(query).fetchone()
+    flip(store, sound, (page - 1) * 4096, length=8)
+    ended = cli("runs", "show", run)
+    assert ended.code == 1
+    assert re.match(f"error: run {run}: store .*: the file is damaged; `textevolve", ended.err)
+    checked = cli("runs", "check", "--salvage", "copy.db")
+    assert checked.code == 3
+    assert "SQLite says: " in checked.out
+    assert cli("runs", "show", run, "--store", "copy.db").code == 0
+
+
+def test_what_a_run_has_lost_is_told_and_its_command_makes_it_whole_again(store, home, cli, sound):
+    first, second = (
+        next(r["id"] for r in cli("runs", "list", "--json").rows if r["name"] == name)
+        for name in RUNS
+    )
+    whole = cli("runs", "show", first, "--json").rows
+    damage(store, "UPDATE cases SET body = x'00' WHERE run_id = ? AND [index] < 3", first)
+    damage(
+        store,
+        "UPDATE calls SET response = x'00' WHERE id IN"
+        " (SELECT id FROM calls WHERE run_id = ? ORDER BY id LIMIT 7)",
+        first,
+    )
+    damage(store, "UPDATE runs SET spec = x'00' WHERE id = ?", second)
+    (found,) = cli("runs", "check", "--json").rows
+    assert found["lost"][first] == {"cases": 3, "calls": 7}
+    assert found["lost"][second]["runs"] == 1
+    said = cli("runs", "check", "--salvage", "copy.db")
+    assert said.code == 3
+    assert f"run {first}: lost 3 cases, 7 calls; its command again" in said.out
+    assert f"run {second}: is lost; answers that are whole are found" in said.out
+    assert "what is whole is in copy.db" in said.err
+    assert cli("runs", "list", "--json", "--store", "copy.db").rows[0]["status"] == "interrupted"
+    refused = cli("runs", "resume", first, "--store", "copy.db")
+    assert refused.code == 2
+    assert "its cases were not taken in whole; give its command again" in refused.err
+    options = ("-m", sound["model"], "--convergence", "none", "--readout", "stated")
+    calls = sound["server"].calls
+    ended = cli("evaluate", "cases.jsonl", *options, "--json", "--store", "copy.db")
+    assert ended.code == 0, ended.err
+    assert sound["server"].calls == calls + 7
+    assert [r["id"] for r in cli("runs", "list", "--json", "--store", "copy.db").rows] == [first]
+    assert [row["case"] for row in ended.rows] == [row["case"] for row in whole]
+
+
+def test_a_new_store_is_never_written_over_another_file(store, cli, home):
+    (home / "there.db").write_text("mine")
+    ended = cli("runs", "check", "--salvage", "there.db")
+    assert ended.code == 1
+    assert re.fullmatch(r"error: store .*there.db: is there already; [^\n]+\n", ended.err)
+    assert (home / "there.db").read_text() == "mine"
+    gone = cli("runs", "check", "--store", "nothing.db")
+    assert (gone.code, "there is no such file" in gone.err) == (1, True)
+    assert not (home / "nothing.db").exists()

@@ -1,0 +1,216 @@
+"""How a command's process ends from outside: nobody reads what it prints, or a signal stops it."""
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+
+from textevolve.llm.testing import ScriptedServer
+from textevolve.memory_eval.dataset import user_to_line
+from textevolve.memory_eval.synthesis import synthesise
+
+CASE = ("Is 7 prime?", "Yes, it is.", "No, it is 1 x 7.")
+LIMIT = 60
+"""Seconds after which a process that has not ended hangs."""
+
+ASKING = {
+    "one case": ("evaluate", *CASE),
+    "one case as JSON": ("evaluate", *CASE, "--json"),
+    "one case by a judge": ("evaluate", *CASE, "--judge", "probe"),
+    "a batch as JSON": ("evaluate", "cases.jsonl", "--json"),
+    "optimize": ("optimize", "Say hello.", "--max-iterations", "1"),
+    "guide": ("guide", "Is 7 prime?"),
+    "memory": ("memory-eval", "users.jsonl", "--system", "context"),
+    "bench": ("bench", "agreement", "items.jsonl", "--judge", "single"),
+}
+BATCH = ("evaluate", "cases.jsonl")
+"""It says how far it is on standard error, and prints nothing else."""
+
+READING = {
+    "runs list": ("runs", "list"),
+    "runs list as JSON": ("runs", "list", "--json"),
+    "runs show": ("runs", "show"),
+    "runs export": ("runs", "export", "last", "-"),
+    "models list": ("models", "list"),
+    "config": ("config",),
+    "help": ("--help",),
+}
+
+
+def write_lines(path, rows):
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+
+
+@pytest.fixture
+def files(home):
+    rows = [{"input": f"Which is {n}?", "candidates": [f"{n}", "no"]} for n in range(3)]
+    write_lines(home / "cases.jsonl", rows)
+    write_lines(home / "items.jsonl", [{"id": r["input"], "winner": 1, **r} for r in rows])
+    (home / "users.jsonl").write_text("".join(user_to_line(u) + "\n" for u in synthesise(1, 1)))
+    return home
+
+
+@pytest.fixture
+def unread(files):
+    """Starts a command with standard output in a pipe that nobody reads, to its end."""
+
+    def run(*arguments, errors_too=False):
+        reader, writer = os.pipe()
+        os.close(reader)
+        try:
+            return subprocess.run(
+                [sys.executable, "-m", "textevolve", *arguments],
+                stdin=subprocess.DEVNULL,
+                stdout=writer,
+                stderr=writer if errors_too else subprocess.PIPE,
+                text=True,
+                timeout=LIMIT,
+            )
+        finally:
+            os.close(writer)
+
+    return run
+
+
+@pytest.mark.parametrize("name", ASKING)
+def test_a_command_whose_output_nobody_reads_ends_in_silence(unread, cli, model, name):
+    ended = unread(*ASKING[name], "-m", model)
+    assert ended.returncode == 141
+    assert not re.search("error|Traceback|stopped|Broken", ended.stderr), ended.stderr
+    again = cli(*ASKING[name], "-m", model)
+    assert again.code in (0, 3), again.err
+    assert again.out
+
+
+@pytest.mark.parametrize("name", READING)
+def test_what_is_only_shown_ends_in_silence_too(unread, cli, model, name):
+    cli("evaluate", *CASE, "-m", model)
+    ended = unread(*READING[name])
+    assert (ended.returncode, ended.stderr) == (141, "")
+
+
+@pytest.mark.parametrize("command", [BATCH, ASKING["memory"], ASKING["optimize"]], ids=str)
+def test_progress_that_nobody_reads_ends_a_command_too(unread, server, model, command):
+    """As with `2>&1 | head`."""
+    assert unread(*command, "-m", model, errors_too=True).returncode == 141
+    assert server.calls == 0
+
+
+def test_a_reader_that_leaves_after_some_lines(files, spawn, server, model, cli):
+    process = spawn("evaluate", *CASE, "-m", model, "--rounds", 6, "--convergence", "none")
+    assert process.stdout.readline()
+    process.stdout.close()
+    assert process.wait(LIMIT) == 141
+    assert process.stderr.read() == ""
+    assert server.calls < 18
+    assert cli("runs", "list", "--json").rows[0]["status"] == "interrupted"
+    assert cli("runs", "resume").code == 0
+    assert server.calls <= 18 + 1
+
+
+WRITING = {
+    "one case": (ASKING["one case"], "out.jsonl", False),
+    "a batch": (BATCH, "out.jsonl", True),
+    "optimize": (ASKING["optimize"], "out.txt", False),
+    "optimize as JSON": ((*ASKING["optimize"], "--json"), "out.txt", True),
+    "guide": (ASKING["guide"], "out.json", False),
+    "bench": (ASKING["bench"], "out.json", True),
+}
+
+
+@pytest.mark.parametrize("name", WRITING)
+def test_files_that_are_asked_for_are_written_all_the_same(unread, files, model, name):
+    command, path, errors_too = WRITING[name]
+    assert unread(*command, "-m", model, "-o", path, errors_too=errors_too).returncode == 141
+    assert (files / path).stat().st_size
+
+
+def wait_for(condition, process):
+    until = time.monotonic() + LIMIT
+    while not condition():
+        assert process.poll() is None, process.communicate()
+        assert time.monotonic() < until
+        time.sleep(0.005)
+
+
+STOPPED = {
+    "one case": "textevolve runs resume ",
+    "a batch as JSON": "textevolve runs resume ",
+    "one case by a judge": "the same command: textevolve evaluate ",
+    "optimize": "the same command: textevolve optimize ",
+    "guide": "the same command: textevolve guide ",
+    "memory": "the same command: textevolve memory-eval ",
+    "bench": "the same command: textevolve bench ",
+}
+
+
+@pytest.mark.parametrize("name", STOPPED)
+def test_to_be_terminated_is_to_be_interrupted(files, spawn, cli, stalling, name):
+    with ScriptedServer(stalling(0)) as server:
+        process = spawn(*ASKING[name], "-m", f"{server.url}#m")
+        wait_for(lambda: server.calls, process)
+        process.send_signal(signal.SIGTERM)
+        _, said = process.communicate(timeout=LIMIT)
+        assert process.returncode == 143
+        assert "Traceback" not in said
+        assert STOPPED[name] in said
+        assert cli("runs", "list", "--json").rows[0]["status"] == "interrupted"
+        server.script = None
+        assert cli(*ASKING[name], "-m", f"{server.url}#m").code in (0, 3)
+
+
+@pytest.mark.parametrize("sign", [signal.SIGINT, signal.SIGTERM])
+def test_a_command_that_waits_for_its_input_says_that_it_was_stopped(home, spawn, model, sign):
+    process = spawn("evaluate", "-", "-m", model)
+    process.stdin.write('{"input": "a", "candidates": ["b"]}\n' * 10_000)
+    process.stdin.flush()  # more than a pipe holds: when it is written, most of it has been read
+    process.send_signal(sign)
+    _, said = process.communicate(timeout=LIMIT)
+    assert (process.returncode, said) == (128 + sign, "stopped\n")
+
+
+STUCK = """
+import sys, time
+from textevolve.cli import main, say
+from textevolve.runs import work
+from textevolve.store.repository import Store
+
+def close(store):
+    say("closing")
+    time.sleep(3600)
+
+Store.close = close
+sys.argv[0] = "textevolve"
+main()
+"""
+
+
+@pytest.mark.parametrize("second", [signal.SIGINT, signal.SIGTERM])
+def test_a_second_signal_ends_a_process_that_does_not_come_to_its_end(
+    home, spawn, stalling, second
+):
+    with ScriptedServer(stalling(0)) as server:
+        process = spawn("evaluate", *CASE, "-m", f"{server.url}#m", "--json", script=STUCK)
+        wait_for(lambda: server.calls, process)
+        process.send_signal(signal.SIGTERM)
+        assert any("closing" in line for line in iter(process.stderr.readline, ""))
+        process.send_signal(second)
+        assert process.wait(LIMIT) == -second
+
+
+def test_signals_that_are_to_be_ignored_stay_so(home, spawn, stalling):
+    """Such as those of `nohup` and of a shell's background."""
+    ignore = "import signal; signal.signal(signal.SIGINT, signal.SIG_IGN)\n"
+    with ScriptedServer(stalling(0)) as server:
+        script = ignore + "from textevolve.cli import main; main()"
+        process = spawn("evaluate", *CASE, "-m", f"{server.url}#m", script=script)
+        wait_for(lambda: server.calls, process)
+        process.send_signal(signal.SIGINT)
+        process.send_signal(signal.SIGTERM)
+        process.communicate(timeout=LIMIT)
+    assert process.returncode == 143
