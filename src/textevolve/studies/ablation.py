@@ -54,7 +54,11 @@ class AblationSpec(OneProfileSpec, OrdersSpec):
     kind: ClassVar[str] = "ablation"
 
     minimum_effect: float = option(
-        MINIMUM_EFFECT, "The smallest gain in accuracy that would matter to you.", gt=0, lt=1
+        MINIMUM_EFFECT,
+        "The smallest gain in accuracy that would matter to you, from 0 to 1.",
+        group="Figures",
+        gt=0,
+        lt=1,
     )
 
 

@@ -49,11 +49,14 @@ class AgreementSpec(OrdersSpec):
     judge: Several = option(
         description="A judge, such as debate:general, jury or pairwise+rules. Repeatable.",
         short="-j",
+        group="Judging",
         min_length=1,
     )
-    samples: int = option(1, "How often each judge is asked the same.", ge=1)
+    samples: int = option(1, "How often each judge is asked the same.", group="Judging", ge=1)
     first_round: bool = option(
-        False, "Show each debate as it stood after its first round, too, which costs nothing."
+        False,
+        "Show each debate as it stood after its first round, too, which costs nothing.",
+        group="Figures",
     )
 
     @model_validator(mode="after")

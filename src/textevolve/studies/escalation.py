@@ -39,10 +39,18 @@ class EscalationSpec(OneProfileSpec):
     kind: ClassVar[str] = "escalation"
 
     agreement: float = option(
-        0.9, "How often a first round that may stand is to agree with people.", gt=0, lt=1
+        0.9,
+        "How often a first round that may stand is to agree with people, from 0 to 1.",
+        group="Figures",
+        gt=0,
+        lt=1,
     )
     confidence: float = option(
-        0.9, "The probability with which that is to hold for new items.", gt=0, lt=1
+        0.9,
+        "The probability with which that is to hold for new items, from 0 to 1.",
+        group="Figures",
+        gt=0,
+        lt=1,
     )
 
 

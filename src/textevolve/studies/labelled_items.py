@@ -36,10 +36,17 @@ class LabelledItemsSpec(StudySpec):
     )
     format: Literal[
         "auto", "plain", "llmbar", "faireval", "mt-bench", "judgebench", "rewardbench"
-    ] = option("auto", "The format of the files, where it is not recognised.", identity=False)
-    limit: int | None = option(None, "Take only the first so many items.", identity=False, ge=1)
+    ] = option(
+        "auto", "The files' format, where it is not recognised.", group="Items", identity=False
+    )
+    limit: int | None = option(
+        None, "Take only the first so many items.", group="Items", identity=False, ge=1
+    )
     half: Literal["tune", "report"] | None = option(
-        None, "Take only one half of the items: the one to choose on, or the one to report on."
+        None,
+        "Take only one half of the items: the one to choose on, or the one to report on.",
+        group="Items",
+        identity=False,
     )
 
 
@@ -47,12 +54,13 @@ class OneProfileSpec(LabelledItemsSpec):
     """One profile whose agents are asked in several ways."""
 
     profile: str = option(
-        "general", "Who debates: a profile that is shipped, or a YAML file.", short="-p"
+        "general", "Who debates: a shipped profile, or a YAML file.", short="-p", group="Judging"
     )
     judge_option: Several = option(
         (),
         "An option that every judge gets: rules, or a parameter of the profile such as"
         " readout=stated. Repeatable.",
+        group="Judging",
     )
 
 
@@ -60,12 +68,16 @@ class OrdersSpec(LabelledItemsSpec):
     """How often judges are asked about an item."""
 
     orders: Orders = option(
-        "both", "Ask about each item in both orders of its texts, or only as given."
+        "both",
+        "Ask about each item in both orders of its texts, or only as given.",
+        group="Judging",
     )
     equal_tokens: bool = option(
-        False, "Ask cheaper judges again until each has used the tokens of the dearest."
+        False,
+        "Ask cheaper judges again until each has used the tokens of the dearest.",
+        group="Judging",
     )
-    seed: int = option(0, "Seed of the bootstrap; a judge has its own, as in probe+seed=1.", ge=0)
+    seed: int = option(0, "Seed of the bootstrap.", group="Figures", ge=0)
 
 
 def name_judge(spec: OneProfileSpec, kind: str, *more: str) -> str:
