@@ -141,7 +141,7 @@ class _Actor:
         return as_response(read_completion(completion(body, seed, answer)), 0.0, None)
 
     def _structured(self, request: Request, seed: int, most: int) -> str:
-        schema = cast("Mapping[str, Any]", json.loads(request.schema or "{}"))
+        schema = _bound_lists(json.loads(request.schema or "{}"), longest=self._longest)
         made = instance(schema, Random(seed))
         if self._longest:
             number = max(1, len(_texts(made)))
@@ -155,6 +155,23 @@ def _is_open(schema: str) -> bool:
     wanted = cast("Mapping[str, Any]", json.loads(schema))
     first, *others = (instance(wanted, Random(seed)) for seed in range(4))
     return any(other != first for other in others)
+
+
+def _bound_lists(schema: Any, *, longest: bool) -> Any:
+    """The schema with lists as long as they may be, or as short."""
+    if isinstance(schema, list):
+        return [_bound_lists(one, longest=longest) for one in cast("list[Any]", schema)]
+    if not isinstance(schema, dict):
+        return schema
+    given = cast("dict[str, Any]", schema)
+    bounded = {name: _bound_lists(one, longest=longest) for name, one in given.items()}
+    if bounded.get("type") == "array":
+        least, most = bounded.get("minItems", 0), bounded.get("maxItems")
+        if longest and most is not None:
+            bounded["minItems"] = most
+        elif not longest:
+            bounded["maxItems"] = max(1, least)
+    return bounded
 
 
 def _texts(value: Any) -> list[str]:
