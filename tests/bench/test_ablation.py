@@ -47,7 +47,12 @@ def weigh(debate, *rivals, minimum_effect=0.05):
         verdicts += verdicts_of(name, credits)
     summary = summarise(items, verdicts)
     return weigh_debate(
-        items, summary, gather_outcomes(items, verdicts), "debate", names, minimum_effect=minimum_effect
+        items,
+        summary,
+        gather_outcomes(items, verdicts),
+        "debate",
+        names,
+        minimum_effect=minimum_effect,
     )
 
 

@@ -11,9 +11,9 @@ from scipy import stats
 from textevolve.bench.escalation import (
     ThresholdSelection,
     binomial_tail,
-    select_threshold,
     coverage_risk_curve,
     fewest_items,
+    select_threshold,
     upper_bound,
 )
 from textevolve.errors import InputError

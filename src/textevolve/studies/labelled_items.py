@@ -9,7 +9,7 @@ import math
 from collections.abc import AsyncGenerator, Iterable, Iterator, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Any, Literal
 
 from textevolve.bench.credit import top_credit
 from textevolve.bench.items import Item, read_items
@@ -200,9 +200,8 @@ def credit_of(found: ItemVerdict) -> float | None:
     return top_credit(scores, found.item.human)
 
 
-def flatten(found: ItemVerdict) -> Iterator[dict[str, str | int | float | None]]:
+def flatten(found: ItemVerdict) -> Iterator[dict[str, Any]]:
     verdict = found.verdict
-    shown = ["" if score is None else f"{score:.6g}" for score in verdict.scores]
     yield {
         "item": verdict.item,
         "subset": found.item.subset,
@@ -210,7 +209,7 @@ def flatten(found: ItemVerdict) -> Iterator[dict[str, str | int | float | None]]
         "order": verdict.order,
         "sample": verdict.sample,
         "status": verdict.failure.kind if verdict.failure else "scored",
-        "scores": ", ".join(shown),
+        "scores": list(verdict.scores),
         "credit": credit_of(found),
         "calls": verdict.usage.calls,
         "tokens": verdict.usage.tokens,
