@@ -390,7 +390,7 @@ def test_a_run_is_listed_shown_written_and_removed(cli, home, knows, asked):
     assert len(cli("runs", "show", "mine", "--below", "0.4", "--json").rows) < len(
         cli("runs", "show", "mine", "--sort", "-score", "--json").rows
     )
-    for ending in ("json", "jsonl", "csv", "md", "html"):
+    for ending in ("json", "jsonl", "csv", "parquet", "md", "html"):
         assert cli("runs", "export", "mine", f"x.{ending}").code == 0
         assert (home / f"x.{ending}").stat().st_size
     assert json.loads((home / "x.json").read_text()) == whole

@@ -111,7 +111,7 @@ def test_a_run_of_a_card_is_shown_sorted_exported_and_removed(home, cli, mine, s
     low = cli("runs", "show", "--below", "0.5", "--json").rows
     assert {one["question"]["case"]["family"] for one in low} == {"injection"}
     assert {one["question"]["attacked"] for one in low} == {True}
-    for ending in ("json", "jsonl", "csv", "md", "html"):
+    for ending in ("json", "jsonl", "csv", "parquet", "md", "html"):
         assert cli("runs", "export", "last", f"x.{ending}").code == 0
         assert (home / f"x.{ending}").stat().st_size
     assert len((home / "x.jsonl").read_text().splitlines()) == 26

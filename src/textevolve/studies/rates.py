@@ -14,6 +14,7 @@ import numpy as np
 from textevolve.bench.judged import JudgedTexts, read_judged
 from textevolve.bench.rate_report import RateReport, explain_rate, report_rate
 from textevolve.evaluation import Case
+from textevolve.events import RecordsExpected
 from textevolve.report import wording
 from textevolve.report.blocks import Column, Estimate, Note, Report, Table
 from textevolve.spec import option
@@ -79,8 +80,9 @@ def _numbers(values: Iterable[float | None]) -> np.ndarray[Any, np.dtype[np.floa
 
 
 async def run(
-    _spec: RatesSpec, cases: Iterable[Case], _bench: Workbench
+    _spec: RatesSpec, cases: Iterable[Case], bench: Workbench
 ) -> AsyncGenerator[RateReport]:
+    bench.listener(RecordsExpected(1))
     yield report_rate(texts_of(cases))
 
 
