@@ -81,7 +81,7 @@ Several: TypeAlias = Annotated[tuple[str, ...], BeforeValidator(_as_several)]
 def files_read(spec: BaseModel) -> tuple[str, ...]:
     """The files that a specification names, from which cases are read."""
     named = [n for n, f in type(spec).model_fields.items() if noted_of(f).get("reads")]
-    return tuple(path for name in named for path in _as_several(getattr(spec, name)) if path)
+    return tuple(path for name in named for path in _as_several(getattr(spec, name) or ()))
 
 
 def identity_of(spec: BaseModel) -> dict[str, Any]:

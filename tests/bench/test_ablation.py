@@ -39,7 +39,7 @@ def verdicts_of(judge, credits, tokens=100):
     return made
 
 
-def weigh(debate, *rivals, worth=0.05):
+def weigh(debate, *rivals, minimum_effect=0.05):
     items = items_with(len(debate))
     names = [f"rival {n}" for n in range(len(rivals))]
     verdicts = verdicts_of("debate", debate, 500)
@@ -47,7 +47,12 @@ def weigh(debate, *rivals, worth=0.05):
         verdicts += verdicts_of(name, credits)
     summary = summarise(items, verdicts)
     return weigh_debate(
-        items, summary, gather_outcomes(items, verdicts), "debate", names, worth=worth
+        items,
+        summary,
+        gather_outcomes(items, verdicts),
+        "debate",
+        names,
+        minimum_effect=minimum_effect,
     )
 
 
@@ -118,8 +123,8 @@ def test_only_items_that_both_judged_count():
     assert [figure.value for figure in found.accuracy] == [1, 0.5]
     assert weigh([None, 1], [1, None]) is None
     assert weigh([1], [None]) is None
-    with pytest.raises(InputError, match="gain worth having"):
-        weigh([1], [1], worth=0)
+    with pytest.raises(InputError, match="minimum effect"):
+        weigh([1], [1], minimum_effect=0)
 
 
 @settings(max_examples=50, deadline=None)
@@ -132,9 +137,9 @@ def test_the_answer_follows_from_the_figures(credits):
         assert low > 0
         assert found.p <= 0.05
     elif found.answer == "does not pay":
-        assert high < found.worth
+        assert high < found.minimum_effect
     else:
-        assert high >= found.worth
+        assert high >= found.minimum_effect
         assert not math.isnan(found.items_needed)
 
 

@@ -69,7 +69,7 @@ class Step:
 
 
 @dataclass(frozen=True, slots=True)
-class Calibration:
+class ThresholdSelection:
     """The lowest threshold that holds the agreement wanted; None where none does, and `reason` why.
 
     `items` were of use; `steps` are the thresholds tested, the last of them failing where one did.
@@ -138,7 +138,7 @@ def _quantiles(certainty: Array) -> list[float]:
     return np.quantile(known, np.linspace(0, 1, POINTS), method="lower").tolist()
 
 
-def calibrate_threshold(
+def select_threshold(
     certainty: Numbers,
     first: Numbers,
     groups: Groups | None = None,
@@ -147,7 +147,7 @@ def calibrate_threshold(
     confidence: float = 0.9,
     thresholds: Sequence[float] = THRESHOLDS,
     seed: int = 0,
-) -> Calibration:
+) -> ThresholdSelection:
     """The lowest threshold at which first rounds decided at once agree with people often enough.
 
     With probability `confidence` over the items drawn, at least `agreement` of new items decided at
@@ -168,7 +168,9 @@ def calibrate_threshold(
     sure, wrong = _draw_items(certainty, first, groups, seed)
     needed = fewest_items(0, risk, doubt)
     if sure.size < needed:
-        return Calibration(None, agreement, confidence, sure.size, (), _too_few(sure.size, needed))
+        return ThresholdSelection(
+            None, agreement, confidence, sure.size, (), _too_few(sure.size, needed)
+        )
     wanted = fewest_items(ALLOWED_AT_FIRST, risk, doubt)
     least = wanted if sure.size >= wanted else needed
     least = max(least, math.ceil(sure.size * SHARE_AT_FIRST))
@@ -183,7 +185,7 @@ def calibrate_threshold(
             break
     passed = [step.threshold for step in steps if step.bound <= risk]
     reason = "" if passed else _why_none(steps, least, risk)
-    return Calibration(
+    return ThresholdSelection(
         passed[-1] if passed else None, agreement, confidence, sure.size, tuple(steps), reason
     )
 

@@ -42,7 +42,17 @@ COMMANDS: Mapping[str, Lazy] = {
     "init": Lazy("study_files:init", "Write a commented example of such a file."),
     "schema": Lazy("study_files:schema", "Print the JSON schema of such files."),
     "runs": Lazy("runs", "List, show, resume, compare, export and delete runs."),
-    "bench": Lazy("bench", "Measure judges before believing them."),
+    "bench": Lazy(
+        "",
+        "Measure judges before believing them.",
+        {
+            "agreement": Lazy("study:agreement", "Measure how far judges agree with people."),
+            "ablate": Lazy("study:ablation", "Find out whether a debate pays on your own items."),
+            "escalation": Lazy("study:escalation", "Find when a debate's first round will do."),
+            "card": Lazy("study:robustness", "Measure what sways a judge that should not."),
+            "rate": Lazy("study:rates", "Correct a judge's rate by what people said."),
+        },
+    ),
     "memory-eval": Lazy(
         "memory_eval",
         "Measure what a memory system keeps; `memory-eval DATA.jsonl` is `memory-eval run`.",

@@ -28,7 +28,8 @@ def print_estimate(
         }
         typer.echo(json.dumps({noun: found.cases, "model": model, **rows}))
         return
-    typer.echo(f"model              {model} ({why})")
+    if model:
+        typer.echo(f"model              {model} ({why})")
     typer.echo(f"{noun:<19}{found.cases:,}")
     for name, said in found.parts.items():
         typer.echo(f"{name:<19}{said}")

@@ -1,33 +1,22 @@
-"""Doing a measurement from the command line: progress, how it ends, and where figures are written.
-
-What is measured is in `runs/agreement.py` and `runs/calibration.py`, how figures are drawn in
-`judge_tables.py` and `escalation_tables.py`.
-"""
+"""Asking judges from the command line: what it may take, how it ends, where figures are written."""
 
 from __future__ import annotations
 
 import json
 import shlex
 import sys
-from collections.abc import Callable, Coroutine, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
-from textevolve.cli import INTERRUPTED, PARTLY, say
-from textevolve.cli.results import refuse_overwriting as refuse_overwriting
+from textevolve.cli import INTERRUPTED, say
 from textevolve.errors import InputError
 
 if TYPE_CHECKING:
-    from textevolve.bench.disagreements import Disagreements
     from textevolve.evaluation import Case
-    from textevolve.events import Event, Listener
-    from textevolve.runs.agreement import Measured
     from textevolve.runs.spec import MeasurementSpec
     from textevolve.settings import Settings
-    from textevolve.store.repository import Store
-    from textevolve.store.runs import RunRecord
 
-T = TypeVar("T")
 ENDINGS = (".json", ".jsonl", ".html")
 
 
@@ -88,91 +77,10 @@ def show_estimate(
         print(note)
 
 
-def work_on(
-    run: RunRecord,
-    settings: Settings,
-    step: str,
-    do: Callable[[Listener], Coroutine[Any, Any, T]],
-    *,
-    total: int = 0,
-    quiet: bool = False,
-) -> T:
-    """Do a measurement while a bar shows how far it is. `step` is the one whose ends are counted,
-    by the `failure` of what it made; `total`, how many there will be, grows as it is announced."""
-    from textevolve.cli.display import BatchProgress
-    from textevolve.cli.execution import calm_collector, fetch_weights
-    from textevolve.engine import sync
-    from textevolve.events import StepFinished, StepStarted
-    from textevolve.export.wording import count
-    from textevolve.runs.agreement import PASS
-    from textevolve.runs.spec import read_measurement
-
-    spec = read_measurement(run)
-    calm_collector()
-    fetch_weights(spec, run, settings)
-    if not quiet:
-        why = f" ({spec.why})" if spec.why else ""
-        items = count(run.n_cases or 0, "item")
-        say(f"run {run.id}: {items}, {', '.join(spec.judges)}; {spec.model}{why}")
-    with BatchProgress(total) as progress:
-
-        def hear(event: Event) -> None:
-            progress(event)
-            if isinstance(event, StepStarted) and event.step == PASS:
-                progress.total = (progress.total or 0) + event.details["verdicts"]
-            elif isinstance(event, StepFinished) and event.step == step:
-                progress.count(event.value.failure.kind if event.value.failure else "scored")
-
-        return sync.run(do(hear))
-
-
-def end(missing: int, skipped: int, noun: str) -> int:
-    """Say what is missing, and how to go on; the exit code."""
-    if skipped:
-        say(f"{skipped} {noun} were not asked for within the limits. {go_on()}")
-    elif missing:
-        say(f"{missing} {noun} are missing; the same command asks again what got no answer")
-    return PARTLY if missing else 0
-
-
 def stopped() -> int:
     """Say that every answer is kept, and how to go on; the exit code."""
     say(f"\nstopped; every answer so far is kept. {go_on()}")
     return INTERRUPTED
-
-
-def write_agreement(
-    found: Measured,
-    outputs: Sequence[str],
-    data: Mapping[str, Any],
-    facts: Mapping[str, str],
-    *,
-    title: str,
-    sentence: str = "",
-) -> None:
-    """The summary as JSON, the verdicts as JSON lines, or all of it as a page, by each ending."""
-    from textevolve.bench.summary import to_json
-    from textevolve.export.agreement_page import write_agreement_page
-    from textevolve.export.files import open_target
-
-    for output in outputs:
-        if output.lower().endswith(".html"):
-            write_agreement_page(
-                found.summary,
-                _disagreements(found),
-                output,
-                title=title,
-                sentence=sentence,
-                samples=found.samples,
-                facts=facts,
-            )
-        elif output.lower().endswith(".jsonl"):
-            with open_target(output) as target:
-                for verdict in found.verdicts:
-                    target.write(_line(to_json(verdict)))
-        else:
-            write_json(output, data)
-        say(f"written to {output}")
 
 
 def write_json(output: str, data: Mapping[str, Any]) -> None:
@@ -182,24 +90,8 @@ def write_json(output: str, data: Mapping[str, Any]) -> None:
         target.write(_line(data))
 
 
-def _disagreements(found: Measured) -> Disagreements:
-    from textevolve.bench.disagreements import find_disagreements
-
-    return find_disagreements(found.items, found.verdicts)
-
-
 def _line(data: Any) -> bytes:
     return (json.dumps(data, ensure_ascii=False) + "\n").encode("utf-8", "backslashreplace")
-
-
-def run_facts(store: Store, run: RunRecord) -> dict[str, str]:
-    """Where figures come from, each part with its heading."""
-    spec = run.spec
-    return {
-        "Items from": run.source,
-        "Model": f"{spec.get('model')} ({spec.get('why')})",
-        "Run": f"{run.id} in {store.path}",
-    }
 
 
 def go_on() -> str:

@@ -16,6 +16,11 @@ GROUP = "textevolve.studies"
 KINDS: Mapping[str, str] = {
     "compare": "textevolve.studies.compare",
     "calibrate": "textevolve.studies.calibrate",
+    "agreement": "textevolve.studies.agreement",
+    "ablation": "textevolve.studies.ablation",
+    "escalation": "textevolve.studies.escalation",
+    "robustness": "textevolve.studies.robustness",
+    "rates": "textevolve.studies.rates",
 }
 """For each kind the module that holds its `STUDY`. Modules are loaded when their kind is asked
 for."""

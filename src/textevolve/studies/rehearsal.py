@@ -135,18 +135,43 @@ class _Actor:
         answer = Answer(yes=Random(seed).random() if self._longest else 0.9)
         if request.schema is not None:
             repairs = any(m.role == "assistant" and m.text == SPOILED for m in request.messages)
-            spoiled = self._longest and not repairs
+            spoiled = self._longest and not repairs and _is_open(request.schema)
             answer = Answer(text=SPOILED if spoiled else self._structured(request, seed, most))
         body = chat_body(self.name, request, "max_tokens")
         return as_response(read_completion(completion(body, seed, answer)), 0.0, None)
 
     def _structured(self, request: Request, seed: int, most: int) -> str:
-        schema = cast("Mapping[str, Any]", json.loads(request.schema or "{}"))
+        schema = _bound_lists(json.loads(request.schema or "{}"), longest=self._longest)
         made = instance(schema, Random(seed))
         if self._longest:
             number = max(1, len(_texts(made)))
             made = _stretch(made, 3 * most // number)
         return json.dumps(made)
+
+
+def _is_open(schema: str) -> bool:
+    """Whether a schema leaves anything to be said. What it gives word for word is asked for its
+    log-probabilities, and never asked for again."""
+    wanted = cast("Mapping[str, Any]", json.loads(schema))
+    first, *others = (instance(wanted, Random(seed)) for seed in range(4))
+    return any(other != first for other in others)
+
+
+def _bound_lists(schema: Any, *, longest: bool) -> Any:
+    """The schema with lists as long as they may be, or as short."""
+    if isinstance(schema, list):
+        return [_bound_lists(one, longest=longest) for one in cast("list[Any]", schema)]
+    if not isinstance(schema, dict):
+        return schema
+    given = cast("dict[str, Any]", schema)
+    bounded = {name: _bound_lists(one, longest=longest) for name, one in given.items()}
+    if bounded.get("type") == "array":
+        least, most = bounded.get("minItems", 0), bounded.get("maxItems")
+        if longest and most is not None:
+            bounded["minItems"] = most
+        elif not longest:
+            bounded["maxItems"] = max(1, least)
+    return bounded
 
 
 def _texts(value: Any) -> list[str]:
