@@ -5,7 +5,7 @@ from textevolve.export.nodes_page import STATE_SHOWN, write_nodes_page
 from textevolve.node_eval.episodes import Episode
 from textevolve.node_eval.history import History, HistoryItem
 from textevolve.node_eval.instructions import Instruction
-from textevolve.node_eval.tallies import Tallies
+from textevolve.node_eval.statistics import Tallies
 
 
 def item(node, **more):

@@ -15,7 +15,7 @@ from textevolve.export.files import open_target
 from textevolve.export.nodes_page import MOST_NODES, write_nodes_page
 from textevolve.export.wording import count, shorten, spent
 from textevolve.node_eval.episodes import Episode, Reading
-from textevolve.node_eval.tallies import Tallies
+from textevolve.node_eval.statistics import Tallies
 from textevolve.node_eval.traces import read_episodes, write_episode
 from textevolve.runs.nodes import read_nodes
 from textevolve.settings import read_settings

@@ -21,7 +21,7 @@ from textevolve.evaluation import EvaluationResult, Failure
 from textevolve.export import wording
 from textevolve.node_eval.episodes import Episode
 from textevolve.node_eval.history import HistoryItem
-from textevolve.node_eval.tallies import Tallies
+from textevolve.node_eval.statistics import Tallies
 
 FEEDBACK_SHOWN, ERROR_SHOWN, STATE_SHOWN = 160, 200, 120
 

@@ -17,9 +17,9 @@ from textevolve.events import Event, StepFinished, silence
 from textevolve.export.files import open_target
 from textevolve.export.nodes_page import MOST_NODES, write_nodes_page
 from textevolve.export.wording import count, shorten
+from textevolve.node_eval.episode_evaluation import JUDGED
 from textevolve.node_eval.episodes import Episode
-from textevolve.node_eval.offline import JUDGED
-from textevolve.node_eval.tallies import Tallies
+from textevolve.node_eval.statistics import Tallies
 from textevolve.node_eval.traces import write_episode, write_header
 from textevolve.runs.nodes import count_unasked, do_nodes, estimate_nodes
 from textevolve.runs.spec import MeasurementSpec

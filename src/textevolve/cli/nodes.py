@@ -165,7 +165,7 @@ def show(
     """Show the nodes of a trace or of a run as a tree, without a model call."""
     from textevolve.cli.node_sources import open_source, print_lines, say_faults
     from textevolve.cli.node_tables import print_tallies, print_trees
-    from textevolve.node_eval.tallies import Tallies
+    from textevolve.node_eval.statistics import Tallies
 
     tallies = Tallies()
     with ExitStack() as stack:

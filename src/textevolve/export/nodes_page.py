@@ -18,7 +18,7 @@ from textevolve.export.files import open_target
 from textevolve.export.pages import open_template
 from textevolve.node_eval.episodes import Episode
 from textevolve.node_eval.history import HistoryItem
-from textevolve.node_eval.tallies import Tallies
+from textevolve.node_eval.statistics import Tallies
 
 MOST_NODES = 1000
 STATE_SHOWN = 4000

@@ -2,7 +2,7 @@
 nodes, time and tokens.
 
 They judge what the agent made: of a field that is not there, or was not kept whole, they say so and
-give no score. What reads a field is in `fields.py`.
+give no score. What reads a field is in `state_fields.py`.
 """
 
 from __future__ import annotations
@@ -16,9 +16,16 @@ from typing import Any, Literal, cast
 from textevolve.errors import InputError
 from textevolve.evaluation import Case, EvaluationResult, Evaluator, Failure
 from textevolve.node_eval.evaluators import NodeEvaluator, Outcome, Targets, is_state
-from textevolve.node_eval.fields import FieldError, Keys, as_text, check_keys, read_text, read_value
 from textevolve.node_eval.history import History, HistoryItem, strip_number
 from textevolve.node_eval.snapshots import CutText
+from textevolve.node_eval.state_fields import (
+    FieldError,
+    Keys,
+    as_text,
+    check_keys,
+    read_text,
+    read_value,
+)
 from textevolve.texts.prose import split_words
 from textevolve.texts.schema_check import check_schema, find_faults
 
@@ -187,7 +194,7 @@ class ConsistencyEvaluator(NodeEvaluator):
         shares: list[float] = []
         for other in self._earlier(history, item):
             try:
-                shares.append(likeness(value, read_value(other.output_state, self.key, "output")))
+                shares.append(similarity(value, read_value(other.output_state, self.key, "output")))
             except FieldError:  # that one has nothing to compare with
                 continue
             if len(shares) == self.earlier:
@@ -219,8 +226,8 @@ def _alike(one: tuple[str, ...], other: tuple[str, ...]) -> bool:
     return one == other or [strip_number(n) for n in one] == [strip_number(n) for n in other]
 
 
-def likeness(one: Any, other: Any) -> float:
-    """How much two plain values are alike, in [0, 1]; 1 where they are equal."""
+def similarity(one: Any, other: Any) -> float:
+    """How similar two plain values are, in [0, 1]; 1 where they are equal."""
     if _is_number(one) and _is_number(other):
         most = max(abs(one), abs(other))
         return 1.0 if one == other else max(0.0, 1 - abs(one - other) / most)
@@ -229,12 +236,12 @@ def likeness(one: Any, other: Any) -> float:
     if isinstance(one, dict) and isinstance(other, dict):
         left, right = cast("dict[str, Any]", one), cast("dict[str, Any]", other)
         keys = left.keys() | right.keys()
-        both = [likeness(left[key], right[key]) for key in keys if key in left and key in right]
+        both = [similarity(left[key], right[key]) for key in keys if key in left and key in right]
         return sum(both) / len(keys) if keys else 1.0
     if isinstance(one, (list, tuple)) and isinstance(other, (list, tuple)):
         these, those = cast("list[Any]", one), cast("list[Any]", other)
         most = max(len(these), len(those))
-        alike = sum(map(likeness, these, those))
+        alike = sum(map(similarity, these, those))
         return alike / most if most else 1.0
     return float(_is_bool(one) == _is_bool(other) and one == other)
 

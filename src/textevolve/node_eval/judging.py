@@ -26,11 +26,11 @@ from textevolve.evaluation import (
     Usage,
     check_case,
 )
+from textevolve.node_eval.episode_evaluation import judge_node
 from textevolve.node_eval.evaluators import NodeEvaluator, Outcome, Targets, read_targets
-from textevolve.node_eval.fields import FieldError, Keys, check_keys, read_text
 from textevolve.node_eval.history import History, HistoryItem, seen_from
 from textevolve.node_eval.instructions import Instruction
-from textevolve.node_eval.offline import judge_node
+from textevolve.node_eval.state_fields import FieldError, Keys, check_keys, read_text
 
 
 class JudgeEvaluator(NodeEvaluator):

@@ -18,13 +18,13 @@ from textevolve.errors import BudgetError, InputError, MismatchError
 from textevolve.evaluation import Case, Evaluation, Evaluator, Failure, Usage
 from textevolve.evaluators import keep_whole, open_evaluator, parse_evaluator
 from textevolve.events import Listener, silence
+from textevolve.node_eval.episode_evaluation import evaluate_episode
 from textevolve.node_eval.episodes import Episode, split_history
 from textevolve.node_eval.evaluators import NodeEvaluator
 from textevolve.node_eval.history import History
 from textevolve.node_eval.instructions import Instruction
 from textevolve.node_eval.judging import JudgeEvaluator
 from textevolve.node_eval.node_lines import NodeLine, describe_node, encode_line, parse_node
-from textevolve.node_eval.offline import evaluate_episode
 from textevolve.node_eval.traces import gather_episode
 from textevolve.runs.estimate import PriceOf, UsageRange
 from textevolve.runs.judge_estimate import estimate_judge

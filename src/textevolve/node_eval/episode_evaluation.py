@@ -28,9 +28,9 @@ from textevolve.node_eval.evaluators import (
     skip_broken,
 )
 from textevolve.node_eval.history import History, HistoryItem
-from textevolve.node_eval.lanes import Job
 from textevolve.node_eval.node_lines import WHOLE
 from textevolve.node_eval.run_records import RunRecord
+from textevolve.node_eval.workers import Job
 
 IN_FLIGHT = 256
 

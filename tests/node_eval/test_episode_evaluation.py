@@ -6,11 +6,11 @@ import pytest
 
 from textevolve.errors import AccessError, BudgetError, ModelError
 from textevolve.evaluation import EvaluationResult, Failure
+from textevolve.node_eval.episode_evaluation import JUDGED, evaluate_episode
 from textevolve.node_eval.episodes import Episode
 from textevolve.node_eval.evaluators import NodeEvaluator, ThresholdEvaluator
 from textevolve.node_eval.history import History, HistoryItem
 from textevolve.node_eval.instructions import Instruction
-from textevolve.node_eval.offline import JUDGED, evaluate_episode
 
 
 def recorded():
