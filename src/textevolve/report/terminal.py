@@ -78,21 +78,23 @@ def safe(text: str, style: str = "") -> Text:
 
 
 def print_report(report: Report, console: Console, *, sections: int = SECTIONS_SHOWN) -> None:
-    """Draw the report. Sections beyond the limit are counted, not drawn."""
+    """Draw the report. Sections that a page would fold away, and those beyond the limit, are
+    counted, not drawn."""
     console.print(safe(report.title, "bold"))
     console.print()
-    counted = 0
+    drawn, left = 0, 0
     for block in report.blocks:
         if isinstance(block, Section):
-            counted += 1
-            if counted > sections:
+            if block.folded or drawn == sections:
+                left += 1
                 continue
+            drawn += 1
         for part in _draw_block(block, console.width):
             console.print(part)
         console.print()
-    if counted > sections:
-        left = wording.count(counted - sections, "more section")
-        console.print(Text(f"{left}: export the run to see all of it", "dim"))
+    if left:
+        said = wording.count(left, "more section")
+        console.print(Text(f"{said}: export the run to see all of it", "dim"))
         console.print()
     if report.sentence:
         console.print(safe(report.sentence, "bold"))
