@@ -8,16 +8,15 @@ from __future__ import annotations
 
 import asyncio
 import inspect
-from collections.abc import Sequence
-from contextlib import AbstractAsyncContextManager, nullcontext
-from dataclasses import dataclass
+from collections.abc import AsyncGenerator, Iterable, Iterator, Sequence
+from contextlib import aclosing
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
-from textevolve.engine.local import gather_bounded
+from textevolve.engine.local import gather_bounded, stream
 from textevolve.errors import FatalModelError, StoreError
 from textevolve.evaluation import Failure
-from textevolve.events import Listener, StepFinished, silence
 from textevolve.node_eval.episodes import Episode
 from textevolve.node_eval.evaluators import (
     NodeEvaluator,
@@ -28,71 +27,78 @@ from textevolve.node_eval.evaluators import (
     skip_broken,
 )
 from textevolve.node_eval.history import History, HistoryItem
+from textevolve.node_eval.instructions import Instruction
 from textevolve.node_eval.node_lines import WHOLE
 from textevolve.node_eval.run_records import RunRecord
 from textevolve.node_eval.workers import Job
 
-IN_FLIGHT = 256
-
-JUDGED = "node judged"
-"""The step that ends with each outcome of an evaluator."""
-
 
 @dataclass(frozen=True, slots=True)
-class NodeOutcome:
-    """What one evaluator said of one node."""
+class PlacedNode:
+    """A node, the episode that it is of, and the number of its superstep, from 0 on."""
 
-    node: str
-    evaluator: str
-    outcome: Outcome
-
-    @property
-    def failure(self) -> Failure | None:
-        return self.outcome if isinstance(self.outcome, Failure) else None
+    episode: str
+    step: int
+    item: HistoryItem
 
 
-async def evaluate_episode(
-    episode: Episode,
-    evaluators: Sequence[NodeEvaluator],
-    *,
-    gate: asyncio.Semaphore | None = None,
-    listener: Listener = silence,
-) -> Episode:
-    """The same episode, its nodes with what the evaluators say of them; outcomes that were recorded
-    stay, but for those of evaluators of the same name. `gate` bounds what is asked at a time.
+def place_nodes(episode: Episode) -> Iterator[PlacedNode]:
+    return (PlacedNode(episode.id, step, item) for step, item in episode.nodes)
 
-    An evaluator that raises is recorded as not scored. Of nodes that failed or were interrupted
-    nobody is asked, as while an agent runs.
+
+async def evaluate_episodes(
+    episodes: Iterable[Episode], evaluators: Sequence[NodeEvaluator], in_flight: int
+) -> AsyncGenerator[PlacedNode]:
+    """Every node, in order, with what the evaluators say of it; outcomes that were recorded stay,
+    but for those of evaluators of the same name. At most `in_flight` are asked at a time.
+
+    An evaluator sees what was recorded, not what the others happen to have said; one that raises is
+    recorded as not scored. Of nodes that failed or were interrupted nobody is asked, as while an
+    agent runs.
 
     Raises:
         FatalModelError: no call to a model can succeed. StoreError: answers cannot be kept.
     """
+    gate = asyncio.Semaphore(in_flight)
     targets = [(evaluator, read_targets(evaluator)) for evaluator in evaluators]
-    if any(item.order == 0 for item in episode.history.items):  # a history made by hand
-        for order, item in enumerate(episode.history.items, 1):
-            item.order = order
-    jobs = _replay(episode)
-    bound: AbstractAsyncContextManager[Any] = gate or nullcontext()
+    judge = partial(_judge_node, targets=targets, gate=gate)
+    nodes = stream(_replay_all(episodes), judge, max(in_flight, NODES_IN_FLIGHT))
+    async with aclosing(nodes) as found:
+        async for node in found:
+            yield node
 
-    async def judge(item: HistoryItem, evaluator: NodeEvaluator) -> Outcome:
-        outcome: Outcome | None = skip_broken(item)
-        if outcome is None:
-            async with bound:
-                outcome = await judge_node(jobs[id(item)].see(copied=True), evaluator)
-        listener(StepFinished(episode.id, JUDGED, NodeOutcome(item.node, evaluator.name, outcome)))
-        return outcome
 
-    pieces = [
-        (item, evaluator)
-        for item in episode.history.items
-        for evaluator, wanted in targets
-        if wanted is None or item.instruction in wanted
-    ]
-    outcomes = await gather_bounded([partial(judge, *piece) for piece in pieces], IN_FLIGHT)
-    # Only now: an evaluator sees what was recorded, not what the others happen to have said.
-    for (item, evaluator), outcome in zip(pieces, outcomes, strict=True):
-        item.evaluation_results = {**item.evaluation_results, evaluator.name: outcome}
-    return episode
+NODES_IN_FLIGHT = 16
+
+
+async def _judge_node(
+    found: tuple[PlacedNode, Job],
+    targets: Sequence[tuple[NodeEvaluator, frozenset[Instruction] | None]],
+    gate: asyncio.Semaphore,
+) -> PlacedNode:
+    node, job = found
+    item = node.item
+    wanted = [one for one, aim in targets if aim is None or item.instruction in aim]
+
+    async def judge(evaluator: NodeEvaluator) -> Outcome:
+        if broken := skip_broken(item):
+            return broken
+        async with gate:
+            return await judge_node(job.see(copied=True), evaluator)
+
+    outcomes = await gather_bounded([partial(judge, one) for one in wanted], len(wanted) or 1)
+    said = {one.name: outcome for one, outcome in zip(wanted, outcomes, strict=True)}
+    results = {**item.evaluation_results, **said}
+    return replace(node, item=replace(item, evaluation_results=results))
+
+
+def _replay_all(episodes: Iterable[Episode]) -> Iterator[tuple[PlacedNode, Job]]:
+    for episode in episodes:
+        if any(item.order == 0 for item in episode.history.items):  # a history made by hand
+            for order, item in enumerate(episode.history.items, 1):
+                item.order = order
+        jobs = _replay(episode)
+        yield from ((node, jobs[id(node.item)]) for node in place_nodes(episode))
 
 
 def _replay(episode: Episode) -> dict[int, Job]:

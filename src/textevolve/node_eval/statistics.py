@@ -1,15 +1,15 @@
-"""What evaluators said in all, counted while episodes go by."""
+"""What evaluators said in all, counted while nodes go by: by evaluator, and by type of node."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
 
 from textevolve.evaluation import EvaluationResult, Failure
-from textevolve.node_eval.episodes import Episode
+from textevolve.node_eval.history import HistoryItem
 
 
 @dataclass(slots=True)
-class Tally:
+class EvaluatorStatistics:
     """The outcomes of one evaluator. `failed`: asked without a usable answer; `skipped`: not
     asked. `reason`: why the first that has no score has none."""
 
@@ -37,18 +37,36 @@ class Tally:
 
 
 @dataclass(slots=True)
-class Tallies:
-    """Episodes, nodes, the nodes that failed themselves, and a `Tally` for each evaluator."""
+class TypeStatistics:
+    """Nodes of one type, and what each evaluator said of them."""
+
+    nodes: int = 0
+    by_evaluator: dict[str, EvaluatorStatistics] = field(
+        default_factory=dict[str, EvaluatorStatistics]
+    )
+
+    def add(self, item: HistoryItem) -> None:
+        self.nodes += 1
+        for name, outcome in item.evaluation_results.items():
+            self.by_evaluator.setdefault(name, EvaluatorStatistics()).add(outcome, item.node)
+
+
+@dataclass(slots=True)
+class NodeStatistics:
+    """Episodes, the nodes that failed themselves, and what was said `of_all` nodes and of those of
+    each type, by its name; nodes of no type are under an empty one."""
 
     episodes: int = 0
-    nodes: int = 0
     errors: int = 0
-    by_evaluator: dict[str, Tally] = field(default_factory=dict[str, Tally])
+    of_all: TypeStatistics = field(default_factory=TypeStatistics)
+    by_type: dict[str, TypeStatistics] = field(default_factory=dict[str, TypeStatistics])
+    _episode: str | None = None
 
-    def add(self, episode: Episode) -> None:
-        self.episodes += 1
-        for item in episode.history.items:
-            self.nodes += 1
-            self.errors += item.error is not None and not item.interrupted
-            for name, outcome in item.evaluation_results.items():
-                self.by_evaluator.setdefault(name, Tally()).add(outcome, item.node)
+    def add(self, episode: str, item: HistoryItem) -> None:
+        """Count one more node; the nodes of an episode stand together."""
+        self.episodes += episode != self._episode
+        self._episode = episode
+        self.errors += item.error is not None and not item.interrupted
+        name = item.instruction.name if item.instruction else ""
+        for one in (self.of_all, self.by_type.setdefault(name, TypeStatistics())):
+            one.add(item)
