@@ -8,7 +8,7 @@ from textevolve.node_eval.episodes import Episode
 from textevolve.node_eval.history import History, HistoryItem
 from textevolve.node_eval.instructions import Instruction
 from textevolve.report.html import write_html
-from textevolve.studies.node_records import UnusedLine, number_nodes
+from textevolve.studies.node_records import UnusedLine, as_record
 from textevolve.studies.node_report import WHOLE_STATE
 from textevolve.studies.nodes import NodesSpec, data, report, summarise
 
@@ -18,7 +18,7 @@ def item(node, **more):
 
 
 def found(*episodes, unused=(), **more):
-    records = number_nodes(place_nodes(one) for one in episodes)
+    records = [as_record(node, n) for n, node in enumerate(place_nodes(episodes), 1)]
     return summarise(NodesSpec(), [*records, *unused], **more)
 
 

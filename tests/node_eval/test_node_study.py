@@ -161,7 +161,7 @@ def test_an_item_without_a_score_is_no_failure_and_one_that_failed_has_no_mean()
 
     def row(unasked="", **results):
         item = HistoryItem(timestamp=1, node="n", evaluation_results=results)
-        return find_row(JudgedNode("a", 0, item, 1, "a:1 n", unasked))
+        return find_row(JudgedNode("a", 0, 1, item, 1, unasked))
 
     good, poor = EvaluationResult(1.0, True), EvaluationResult(0.5, False)
     assert (row(x=good, y=poor).score, row(x=good, y=poor).status) == (0.75, "scored")

@@ -34,7 +34,7 @@ FAILED = Failure("failed", "no answer")
 
 
 def write(*items, weights=None):
-    nodes = [PlacedNode("run", step, one) for step, one in enumerate(items)]
+    nodes = [PlacedNode("run", step, step + 1, one) for step, one in enumerate(items)]
     file = BytesIO()
     number = write_rewards(nodes, collect_names(nodes), file, weights)
     lines = [json.loads(line) for line in file.getvalue().splitlines()]

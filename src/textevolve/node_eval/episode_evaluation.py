@@ -35,15 +35,29 @@ from textevolve.node_eval.workers import Job
 
 @dataclass(frozen=True, slots=True)
 class PlacedNode:
-    """A node, the episode that it is of, and the number of its superstep, from 0 on."""
+    """A node, the episode that it is of, the number of its superstep, from 0 on, and its place
+    among the episode's nodes, from 1 on."""
 
     episode: str
     step: int
+    place: int
     item: HistoryItem
 
+    @property
+    def name(self) -> str:
+        """With the graphs that it ran in."""
+        return "/".join((*self.item.path, self.item.node))
 
-def place_nodes(episode: Episode) -> Iterator[PlacedNode]:
-    return (PlacedNode(episode.id, step, item) for step, item in episode.nodes)
+    @property
+    def id(self) -> str:
+        """What it is called among the nodes of all episodes."""
+        return f"{self.episode}:{self.place} {self.name}"
+
+
+def place_nodes(episodes: Iterable[Episode]) -> Iterator[PlacedNode]:
+    for episode in episodes:
+        for place, (step, item) in enumerate(episode.nodes, 1):
+            yield PlacedNode(episode.id, step, place, item)
 
 
 async def evaluate_episodes(
@@ -98,7 +112,7 @@ def _replay_all(episodes: Iterable[Episode]) -> Iterator[tuple[PlacedNode, Job]]
             for order, item in enumerate(episode.history.items, 1):
                 item.order = order
         jobs = _replay(episode)
-        yield from ((node, jobs[id(node.item)]) for node in place_nodes(episode))
+        yield from ((node, jobs[id(node.item)]) for node in place_nodes([episode]))
 
 
 def _replay(episode: Episode) -> dict[int, Job]:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import asdict, dataclass
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, dataclass, replace
 from statistics import fmean
 from typing import Any, TypeAlias
 
@@ -26,11 +26,10 @@ from textevolve.studies.study import Row
 
 @dataclass(frozen=True, slots=True)
 class JudgedNode(PlacedNode):
-    """A node with what was said of it. `number`: its place in the run, from 1 on. `case`: its id as
-    a case. `unasked`: why a judge was not asked about it yet, where a limit was reached."""
+    """A node with what was said of it. `number`: its place in the run, from 1 on. `unasked`: why a
+    judge was not asked about it yet, where a limit was reached."""
 
-    number: int = 0
-    case: str = ""
+    number: int
     unasked: str = ""
 
 
@@ -46,18 +45,8 @@ class UnusedLine:
 Record: TypeAlias = JudgedNode | UnusedLine
 
 
-def number_nodes(groups: Iterable[Iterable[PlacedNode]]) -> Iterator[JudgedNode]:
-    """Nodes with their numbers and their ids as cases, for each episode a group."""
-    number = 0
-    for nodes in groups:
-        for place, node in enumerate(nodes, 1):
-            number += 1
-            yield name_node(node, number, place)
-
-
-def name_node(node: PlacedNode, number: int, place: int) -> JudgedNode:
-    case = f"{node.episode}:{place} {'/'.join((*node.item.path, node.item.node))}"
-    return JudgedNode(node.episode, node.step, node.item, number, case)
+def as_record(node: PlacedNode, number: int, unasked: str = "") -> JudgedNode:
+    return JudgedNode(node.episode, node.step, node.place, node.item, number, unasked)
 
 
 def unused_lines(reading: Reading, number: int) -> Iterator[UnusedLine]:
@@ -85,50 +74,51 @@ def find_row(record: Record) -> Row:
     if isinstance(record, UnusedLine):
         key = f"line {record.number}"
         return Row(key, record.number, record.place, None, "failed", record.reason)
-    key, results = str(record.number), record.item.evaluation_results
+    row = Row(str(record.number), record.number, record.id)
     if record.unasked:
-        return Row(key, record.number, record.case, None, "skipped", record.unasked)
+        return replace(row, status="skipped", reason=record.unasked)
+    results = record.item.evaluation_results
     failures = {name: one for name, one in results.items() if isinstance(one, Failure)}
     for name, one in failures.items():
         if one.kind == "failed":
-            reason = f"{name}: {one.reason}"
-            return Row(key, record.number, record.case, None, "failed", reason)
+            return replace(row, status="failed", reason=f"{name}: {one.reason}")
     scores = [one.score for one in results.values() if isinstance(one, EvaluationResult)]
-    reason = next((one.reason for one in failures.values()), "")
-    score = fmean(scores) if scores else None
-    return Row(key, record.number, record.case, score, "scored", "" if scores else reason)
+    if scores:
+        return replace(row, score=fmean(scores))
+    return replace(row, reason=next((one.reason for one in failures.values()), ""))
 
 
-def as_case(record: Record) -> Case | None:
-    """A node with what was said of it, to be judged further."""
+def as_case(record: Record | PlacedNode) -> Case | None:
+    """A node with what was said of it, to be judged; its input is its line of our own format."""
     if isinstance(record, UnusedLine):
         return None
     line = encode_line(describe_node(record.episode, record.step, record.item))
-    return Case(line.decode(), (), record.case)
-
-
-def describe(record: JudgedNode) -> dict[str, Any]:
-    """A node as a line of our own format, with what a table wants besides."""
-    line = describe_node(record.episode, record.step, record.item)
-    rewards = {name: score_of(record.item, name) for name in record.item.evaluation_results}
-    results = line.pop("results")
-    return {**line, "score": find_row(record).score, "rewards": rewards, "results": results}
+    return Case(line.decode(), (), record.id)
 
 
 def flatten(record: Record) -> Iterator[Mapping[str, Any]]:
-    """A row for each node; it can be read as a trace."""
-    if isinstance(record, JudgedNode):
-        yield describe(record)
+    """A row for each node: its line of our own format, and what a table wants besides."""
+    if isinstance(record, UnusedLine):
+        return
+    line = describe_node(record.episode, record.step, record.item)
+    results = line.pop("results")
+    yield {
+        **line,
+        "place": record.place,
+        "number": record.number,
+        "case": record.id,
+        "score": find_row(record).score,
+        "rewards": {name: score_of(record.item, name) for name in results},
+        **({"unasked": record.unasked} if record.unasked else {}),
+        "results": results,
+    }
 
 
 def encode(record: Record) -> bytes:
-    """A line of our own format; of what could not be used, one that readers take for a header."""
-    if isinstance(record, UnusedLine):
-        return encode_line({**HEADER, "unused": asdict(record)}).rstrip(b"\n")
-    about = {"number": record.number, "case": record.case}
-    more = {"unasked": record.unasked} if record.unasked else {}
-    line = describe_node(record.episode, record.step, record.item)
-    return encode_line({**line, **about, **more}).rstrip(b"\n")
+    """The same as JSON; of what could not be used, a line that readers take for a header."""
+    unused = isinstance(record, UnusedLine)
+    data = {**HEADER, "unused": asdict(record)} if unused else next(flatten(record))
+    return encode_line(data).rstrip(b"\n")
 
 
 def decode(body: bytes) -> Record:
@@ -136,6 +126,5 @@ def decode(body: bytes) -> Record:
     if "unused" in data:
         return UnusedLine(**data["unused"])
     line = parse_line(data["case"], body.decode())
-    item = as_item(line)
-    about = (data["number"], data["case"], data.get("unasked", ""))
-    return JudgedNode(line.episode, line.step or 0, item, *about)
+    node = PlacedNode(line.episode, line.step or 0, data["place"], as_item(line))
+    return as_record(node, data["number"], data.get("unasked", ""))

@@ -99,14 +99,9 @@ def _by_evaluator(found: TypeStatistics) -> Table:
     columns.append(Column("scored", "count"))
     more = {"failed": "no score", "skipped": "not asked"}
     told = [name for name in more if any(getattr(one, name) for one in statistics.values())]
+    names = ("mean", "passed", "scored", *told)
     rows = [
-        (
-            wording.shorten(name, 60),
-            one.mean,
-            one.passed,
-            one.scored,
-            *(getattr(one, n) for n in told),
-        )
+        (wording.shorten(name, 60), *(getattr(one, figure) for figure in names))
         for name, one in statistics.items()
     ]
     return Table("Evaluators", [*columns, *(Column(more[n], "count") for n in told)], rows)
@@ -160,15 +155,12 @@ def _grow(node: JudgedNode, states: bool) -> Branch:
         if states
     ]
     if item.error is not None:
-        said, tone = _error(item)
+        said = "waits" if item.interrupted else "failed"
+        tone: Tone = "warning" if item.interrupted else "bad"
         children.append(Branch(f"{said}: {item.error}", tone=tone))
     results = item.evaluation_results.items()
     children += [Branch(name, *_judged(outcome)) for name, outcome in results]
-    return Branch(_name(item), _about(item), "strong", children)
-
-
-def _name(item: HistoryItem) -> str:
-    return "/".join((*item.path, item.node)) or "(no name)"
+    return Branch(node.name or "(no name)", _about(item), "strong", children)
 
 
 def _about(item: HistoryItem) -> str:
@@ -178,43 +170,37 @@ def _about(item: HistoryItem) -> str:
     return ", ".join(parts)
 
 
-def _error(item: HistoryItem) -> tuple[str, Tone]:
-    return ("waits", "warning") if item.interrupted else ("failed", "bad")
-
-
 def _judged(outcome: EvaluationResult | Failure) -> tuple[str, Tone]:
     """What an evaluator said, in one line."""
     if isinstance(outcome, Failure):
-        said = "no score" if outcome.kind == "failed" else "not asked"
-        return f"{said}: {outcome.reason}", "warning"
-    said = f"{wording.figure(outcome.score)}, {'passed' if outcome.passed else 'not passed'}"
+        return f"{_grade(outcome)}: {outcome.reason}", "warning"
     told = wording.shorten(outcome.feedback, FEEDBACK_SHOWN)
+    said = _grade(outcome)
     return (f"{said}: {told}" if told else said), ("good" if outcome.passed else "bad")
+
+
+def _grade(outcome: EvaluationResult | Failure) -> str:
+    if isinstance(outcome, Failure):
+        return "no score" if outcome.kind == "failed" else "not asked"
+    return f"{_score(outcome)}, {'passed' if outcome.passed else 'not passed'}"
+
+
+def _score(outcome: EvaluationResult | Failure) -> str:
+    return wording.figure(None if isinstance(outcome, Failure) else outcome.score)
 
 
 def _in_full(node: JudgedNode) -> Section:
     item = node.item
-    scores = [
-        f"{name} {'–' if isinstance(one, Failure) else wording.figure(one.score)}"
-        for name, one in item.evaluation_results.items()
-    ]
-    facts = {
-        name: f"{_judged(one)[0].partition(':')[0]}: {_told(one)}".removesuffix(": ")
-        for name, one in item.evaluation_results.items()
-    }
+    facts = {"Node": about} if (about := _about(item)) else {}
+    for name, one in item.evaluation_results.items():
+        told = one.reason if isinstance(one, Failure) else one.feedback
+        facts[name] = ": ".join(part for part in (_grade(one), told) if part)
     texts = [("Input", _clip(item.input_state)), ("Output", _clip(item.output_state))]
     if item.error is not None:
         texts.append(("Waits for" if item.interrupted else "Error", item.error))
-    title = wording.shorten(f"{node.case}  {', '.join(scores)}", 200)
-    return Section(title, [Texts("", texts)], {**_timed(item), **facts}, folded=True)
-
-
-def _timed(item: HistoryItem) -> dict[str, str]:
-    return {"Node": about} if (about := _about(item)) else {}
-
-
-def _told(outcome: EvaluationResult | Failure) -> str:
-    return outcome.reason if isinstance(outcome, Failure) else outcome.feedback
+    scores = [f"{name} {_score(one)}" for name, one in item.evaluation_results.items()]
+    title = wording.shorten(f"{node.id}  {', '.join(scores)}", 200)
+    return Section(title, [Texts("", texts)], facts, folded=True)
 
 
 def _as_text(state: Any, indent: int | None = None) -> str:
@@ -244,14 +230,4 @@ def data(found: NodesResult) -> Mapping[str, Any]:
 
 
 def _figures(found: TypeStatistics) -> dict[str, Any]:
-    return {
-        name: {
-            "mean": one.mean,
-            "passed": one.passed,
-            "scored": one.scored,
-            "failed": one.failed,
-            "skipped": one.skipped,
-            "reason": one.reason or None,
-        }
-        for name, one in found.by_evaluator.items()
-    }
+    return {name: {"mean": one.mean, **asdict(one)} for name, one in found.by_evaluator.items()}

@@ -28,8 +28,6 @@ from textevolve.node_eval.history import HistoryItem
 from textevolve.node_eval.instructions import Instruction
 from textevolve.node_eval.node_lines import (
     NodeLine,
-    describe_node,
-    encode_line,
 )
 from textevolve.node_eval.traces import gather_episode, read_episodes
 from textevolve.report import wording
@@ -48,12 +46,11 @@ from textevolve.studies.node_checks import (
 from textevolve.studies.node_records import (
     Record,
     as_case,
+    as_record,
     decode,
     encode,
     find_row,
     flatten,
-    name_node,
-    number_nodes,
     parse_line,
     unused_lines,
 )
@@ -168,17 +165,16 @@ def read_trace(spec: NodesSpec, reading: Reading) -> Iterator[Episode]:
 
 
 def cases_of(episodes: Iterable[Episode], reading: Reading | None = None) -> Iterator[Case]:
-    """A case for each node, its input the node's line; the last says what reading had to leave out.
+    """A case for each node; the last says what reading had to leave out.
 
     Raises:
         InputError: two episodes have one id, or there is no node.
     """
     waiting: Case | None = None
-    for node in number_nodes(place_nodes(one) for one in refuse_doubles(episodes)):
+    for node in place_nodes(refuse_doubles(episodes)):
         if waiting is not None:
             yield waiting
-        line = encode_line(describe_node(node.episode, node.step, node.item))
-        waiting = Case(line.decode(), (), node.case)
+        waiting = as_case(node)
     if waiting is None:
         raise InputError("there is no node to keep: the history is empty")
     if reading is not None and (reading.n_faults or reading.others):
@@ -242,14 +238,12 @@ async def run(spec: NodesSpec, cases: Iterable[Case], bench: Workbench) -> Async
             yield case
 
     evaluators = open_evaluators(spec, bench)
-    episode, number, place = None, 0, 0
+    number = 0
     nodes = evaluate_episodes(read_kept(noted()), evaluators, bench.in_flight)
     async with aclosing(nodes) as found:
         async for node in found:
-            place = place + 1 if node.episode == episode else 1
-            episode, number = node.episode, number + 1
-            unasked = _find_unasked(node.item, spec.judge)
-            yield replace(name_node(node, number, place), unasked=unasked)
+            number += 1
+            yield as_record(node, number, _find_unasked(node.item, spec.judge))
     bench.listener(StepFinished(spec.kind, READ, reading))
     for record in unused_lines(reading, number):
         yield record
@@ -273,9 +267,8 @@ def recorded(spec: NodesSpec, reading: Reading) -> Iterator[Record]:
     last time that it was read."""
     reading.clear()
     number = 0
-    for node in number_nodes(place_nodes(one) for one in refuse_doubles(read_trace(spec, reading))):
-        number = node.number
-        yield node
+    for number, node in enumerate(place_nodes(refuse_doubles(read_trace(spec, reading))), 1):
+        yield as_record(node, number)
     yield from unused_lines(reading, number)
 
 
@@ -301,8 +294,7 @@ def report(
     states: bool = False,
 ) -> Report:
     """With a tree of at `most` so many nodes; `states`: with their inputs and outputs."""
-    facts = {"Trace": ", ".join((spec.trace, *spec.logs)) if spec.trace else ""}
-    facts["Judges"] = ", ".join(spec.judge)
+    facts = {"Trace": ", ".join((spec.trace, *spec.logs)), "Judges": ", ".join(spec.judge)}
     told = {name: said for name, said in facts.items() if said}
     return node_report.report(found, told, most=most, states=states)
 
