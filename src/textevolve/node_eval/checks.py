@@ -7,15 +7,16 @@ give no score. What reads a field is in `state_fields.py`.
 
 from __future__ import annotations
 
+import functools
 import json
 import math
 from collections import Counter
-from collections.abc import Awaitable, Iterator, Mapping
-from typing import Any, Literal, cast
+from collections.abc import Awaitable, Callable, Iterator, Mapping
+from typing import Any, Literal, ParamSpec, TypeVar, cast
 
 from textevolve.errors import InputError
 from textevolve.evaluation import Case, EvaluationResult, Evaluator, Failure
-from textevolve.node_eval.evaluators import NodeEvaluator, Outcome, Targets, is_state
+from textevolve.node_eval.evaluators import NodeEvaluator, Outcome, Targets, as_failure, is_state
 from textevolve.node_eval.history import History, HistoryItem, strip_number
 from textevolve.node_eval.snapshots import CutText
 from textevolve.node_eval.state_fields import (
@@ -31,6 +32,23 @@ from textevolve.texts.schema_check import check_schema, find_faults
 
 LOOK_BACK = 200
 """Supersteps in which earlier nodes are looked for."""
+
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+
+def reads_fields(evaluate: Callable[P, T]) -> Callable[P, T | Failure]:
+    """For an `evaluate`: a field that is not there, or was not kept whole, is a failure."""
+
+    @functools.wraps(evaluate)
+    def reading(*args: P.args, **kwargs: P.kwargs) -> T | Failure:
+        try:
+            return evaluate(*args, **kwargs)
+        except FieldError as error:
+            return as_failure(error)
+
+    return reading
 
 
 class RulesEvaluator(NodeEvaluator):
@@ -51,13 +69,11 @@ class RulesEvaluator(NodeEvaluator):
         check_keys(name, input_key)
         self.rules, self.output_key, self.input_key = rules, output_key, input_key
 
+    @reads_fields
     def evaluate(self, history: History) -> Outcome | Awaitable[Outcome]:
         item = history.entries[-1][-1]
-        try:
-            text = read_text(item.output_state, self.output_key, "output")
-            asked = read_text(item.input_state, self.input_key, "input")
-        except FieldError as error:
-            return Failure("failed", str(error))
+        text = read_text(item.output_state, self.output_key, "output")
+        asked = read_text(item.input_state, self.input_key, "input")
         # Rules can judge a text there and then, without an event loop.
         judge: Any = getattr(self.rules, "judge", None)
         if callable(judge):
@@ -95,12 +111,10 @@ class LengthEvaluator(NodeEvaluator):
             raise InputError(f"evaluator '{name}': 'least' {least} and 'most' {most} do not fit")
         self.key, self.least, self.most, self.unit = key, least, most, unit
 
+    @reads_fields
     def evaluate(self, history: History) -> Outcome:
         state = history.entries[-1][-1].output_state
-        try:
-            size = self._measure(state)
-        except FieldError as error:
-            return Failure("failed", str(error))
+        size = self._measure(state)
         metadata = {"key": self.key, "length": size, "unit": self.unit}
         if size < self.least:
             said = f"{size:,} {self.unit}, at least {self.least:,} are wanted"
@@ -140,11 +154,9 @@ class SchemaEvaluator(NodeEvaluator):
         check_schema(schema, f"evaluator '{name}': the schema")
         self.schema, self.key = schema, key
 
+    @reads_fields
     def evaluate(self, history: History) -> Outcome:
-        try:
-            value = read_value(history.entries[-1][-1].output_state, self.key, "output")
-        except FieldError as error:
-            return Failure("failed", str(error))
+        value = read_value(history.entries[-1][-1].output_state, self.key, "output")
         text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
         faults = find_faults(text, self.schema)
         return EvaluationResult(
@@ -185,12 +197,10 @@ class ConsistencyEvaluator(NodeEvaluator):
         self.key, self.earlier, self.threshold = key, earlier, threshold
         self.of_same, self.same_input = of_same, same_input
 
+    @reads_fields
     def evaluate(self, history: History) -> Outcome:
         item = history.entries[-1][-1]
-        try:
-            value = read_value(item.output_state, self.key, "output")
-        except FieldError as error:
-            return Failure("failed", str(error))
+        value = read_value(item.output_state, self.key, "output")
         shares: list[float] = []
         for other in self._earlier(history, item):
             try:
