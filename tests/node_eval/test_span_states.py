@@ -8,9 +8,9 @@ from hypothesis import strategies as st
 from otlp_lines import document, span
 
 from textevolve.node_eval.checks import LengthEvaluator
+from textevolve.node_eval.episode_evaluation import evaluate_episode
 from textevolve.node_eval.evaluators import ThresholdEvaluator
 from textevolve.node_eval.node_lines import as_item, describe_node, parse_node
-from textevolve.node_eval.offline import evaluate_episode
 from textevolve.node_eval.span_messages import Message, read_message, read_numbered
 from textevolve.node_eval.traces import read_episodes
 

@@ -143,8 +143,9 @@ async def _stream(
         ends=ends,
     )
     stored = await driver.specify(study, spec, settings)
-    async with open_store(Path(store or settings.store)) as opened:
-        given = study.cases(spec) if cases is None else cases
+    path = Path(store or settings.store)
+    async with open_store(path) as opened:
+        given = driver.read_cases(study, spec, path, settings) if cases is None else cases
         run = driver.register_run(opened, study, stored, given, launch)
         async with aclosing(driver.perform(opened, run, settings, launch)) as records:
             async for record in records:

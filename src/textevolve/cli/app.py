@@ -57,7 +57,15 @@ COMMANDS: Mapping[str, Lazy] = {
         "memory_eval",
         "Measure what a memory system keeps; `memory-eval DATA.jsonl` is `memory-eval run`.",
     ),
-    "nodes": Lazy("nodes", "Judge the steps of recorded agents."),
+    "nodes": Lazy(
+        "",
+        "Judge the steps of recorded agents.",
+        below={
+            "evaluate": Lazy("study:nodes", "Judge every node of a trace, or of an earlier run."),
+            "show": Lazy("nodes:show", "Show the nodes of a trace or of a run as a tree."),
+            "export": Lazy("nodes:export", "Write rewards for training, or a page."),
+        },
+    ),
     "profile": Lazy("profiles", "Write, list, show and check profiles."),
     "models": Lazy("models", "List, fetch and check local models."),
     "doctor": Lazy("doctor:doctor", "Check settings, keys, store and endpoints."),

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from textevolve.cli import INTERRUPTED, say
+from textevolve.cli.results import refuse_overwriting as refuse_overwriting
 from textevolve.errors import InputError
 
 if TYPE_CHECKING:

@@ -7,8 +7,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from textevolve.cli.display import BatchProgress
+from textevolve.cli.drawing import safe
 from textevolve.cli.loop_status import LoopStatus
-from textevolve.events import Listener
+from textevolve.events import Event, Listener
 from textevolve.store.runs import RunRecord
 from textevolve.studies.study import AnyStudy, no_note
 
@@ -31,6 +32,12 @@ def open_progress(stack: ExitStack, study: AnyStudy, run: RunRecord, *, quiet: b
     There are as many records as cases, unless the study says otherwise (`RecordsExpected`)."""
     if study.streams or study.note is no_note:
         bar = stack.enter_context(BatchProgress(run.n_cases))
-        return Progress(bar, bar)
+
+        def hear(event: Event) -> None:
+            bar(event)
+            if line := study.note(event):
+                bar.console.print(safe(line))
+
+        return Progress(hear, bar)
     status: Any = stack.enter_context(LoopStatus(study.note, quiet=quiet))
     return Progress(status)

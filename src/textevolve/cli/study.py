@@ -139,7 +139,7 @@ def run_study(
         limits=limits,
         time_limit=wanted.time_limit,
     )
-    cases = study.cases(spec)
+    cases = driver.read_cases(study, spec, settings.store, settings)
     stored = sync.run(driver.specify(study, spec, settings))
     if wanted.dry_run:
         found = sync.run(forecast(study, stored, list(cases), settings))

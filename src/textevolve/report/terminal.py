@@ -90,7 +90,7 @@ def _print_blocks(found: Iterable[Block], console: Console, left: _Left) -> None
         if not isinstance(block, Section):
             console.print()
             _print_block(block, console)
-        elif left.take():
+        elif not block.folded and left.take():
             console.print()
             title = Text(wording.shorten(block.title, max(console.width - 8, 8)), "bold")
             _print(console, Rule(title, align="left", style="dim"))

@@ -108,11 +108,6 @@ def read_spec(run: RunRecord) -> RunSpec:
             f"run {run.id}: holds what a metric asked, and no debates of its own; a new metric of"
             " the same judge finds its answers"
         )
-    if kind == "nodes":
-        raise MismatchError(
-            f"run {run.id}: holds no debates of its own but nodes of an agent; see them with:"
-            f" textevolve nodes show {run.id}"
-        )
     if kind:
         raise MismatchError(
             f"run {run.id}: holds no debates of its own; give its textevolve {_command(str(kind))}"
@@ -129,8 +124,8 @@ def read_spec(run: RunRecord) -> RunSpec:
 
 def _command(kind: str) -> str:
     """Which command makes runs of this kind that are not debates."""
-    if kind == "profile":
-        return "profile generate"
+    if kind in ("profile", "nodes"):
+        return {"profile": "profile generate", "nodes": "nodes evaluate"}[kind]
     own = ("evaluate", "optimize", "calibrate", "innovate", "guide", "memory-eval")
     return kind if kind in own else f"bench {kind}"
 

@@ -15,10 +15,12 @@ import time
 from collections.abc import AsyncGenerator, Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
+from textevolve.engine import sync
 from textevolve.errors import InputError, MismatchError, StoreError
 from textevolve.evaluation import Case
 from textevolve.evaluators import describe_judge, judge_models
@@ -123,6 +125,33 @@ async def specify(study: Study[S, R, T], spec: S, settings: Settings) -> StoredS
         judges={judge: found for judge in judges if (found := describe_judge(judge))},
         prompts=asks.prompts,
     )
+
+
+def read_cases(study: Study[S, R, T], spec: S, store: Path, settings: Settings) -> Iterable[Case]:
+    """The cases that a specification names, lazily: those in its files, or the records of an
+    earlier run, which is looked for in `store`.
+
+    Raises:
+        InputError: the specification names nothing that can be read.
+    """
+    which = study.earlier(spec)
+    return study.cases(spec) if which is None else _read_again(study, which, store, settings)
+
+
+def _read_again(
+    study: Study[S, R, T], which: str, path: Path, settings: Settings
+) -> Iterator[Case]:
+    from textevolve.store.repository import open_store
+
+    assert study.again is not None
+    with open_store(path) as store:
+        run = store.get_run(which)
+        if (kind := read_stored(run).kind) != study.kind:
+            raise InputError(f"run {run.id}: is of the kind {kind}, and not of {study.kind}")
+        sync.run(restore_records(store, run, settings))
+        for record in read_records(store, run)():
+            if (case := study.again(record)) is not None:
+                yield case
 
 
 def models_asked(asks: Asks, stored: StoredSpec) -> tuple[str, ...]:

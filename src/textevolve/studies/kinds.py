@@ -21,6 +21,7 @@ KINDS: Mapping[str, str] = {
     "escalation": "textevolve.studies.escalation",
     "robustness": "textevolve.studies.robustness",
     "rates": "textevolve.studies.rates",
+    "nodes": "textevolve.studies.nodes",
 }
 """For each kind the module that holds its `STUDY`. Modules are loaded when their kind is asked
 for."""

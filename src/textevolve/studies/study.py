@@ -97,11 +97,18 @@ def no_texts(_spec: Any, _result: Any) -> Mapping[str, str]:
     return {}
 
 
+def no_run(_spec: Any) -> str | None:
+    """For studies whose cases are never those of an earlier run."""
+    return None
+
+
 @dataclass(frozen=True)
 class Study(Generic[S, R, T]):
     """One kind of study.
 
-    `cases`: read lazily from what the specification names. `row`: how a record is found.
+    `cases`: read lazily from what the specification names. `earlier`: the run of the same kind that
+    it names in place of a file, if it does; `again`: a record of that as a case, None where it is
+    none. `row`: how a record is found.
     `encode` and `decode`: JSON of a record, and back. `summarise`: what was found, from records
     alone, which may come from the store. `report`: what a person is shown of that; `data`: the same
     for programs, as JSON-ready figures. `flat`: the rows that a record has in a table. `note`: a
@@ -128,6 +135,8 @@ class Study(Generic[S, R, T]):
     text_endings: tuple[str, ...] = ()
     streams: bool = False
     estimate: Callable[[S, Sequence[Case], str, PriceOf], UsageRange] | None = None
+    earlier: Callable[[S], str | None] = no_run
+    again: Callable[[R], Case | None] | None = None
 
     @property
     def kind(self) -> str:

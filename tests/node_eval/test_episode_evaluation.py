@@ -6,11 +6,11 @@ import pytest
 
 from textevolve.errors import AccessError, BudgetError, ModelError
 from textevolve.evaluation import EvaluationResult, Failure
+from textevolve.node_eval.episode_evaluation import evaluate_episodes
 from textevolve.node_eval.episodes import Episode
 from textevolve.node_eval.evaluators import NodeEvaluator, ThresholdEvaluator
 from textevolve.node_eval.history import History, HistoryItem
 from textevolve.node_eval.instructions import Instruction
-from textevolve.node_eval.offline import JUDGED, evaluate_episode
 
 
 def recorded():
@@ -46,9 +46,13 @@ class Custom(NodeEvaluator):
         return self.does(history)
 
 
+async def evaluate(episode, *evaluators, in_flight=256):
+    return [node async for node in evaluate_episodes([episode], evaluators, in_flight)]
+
+
 async def outcomes(*evaluators, **more):
-    episode = await evaluate_episode(recorded(), evaluators, **more)
-    return {item.node: item.evaluation_results for _, item in episode.nodes}
+    nodes = await evaluate(recorded(), *evaluators, **more)
+    return {node.item.node: node.item.evaluation_results for node in nodes}
 
 
 async def test_each_node_is_judged_with_what_had_run_before_it():
@@ -76,7 +80,7 @@ async def test_nodes_of_a_history_made_by_hand_are_told_apart():
         seen.append([item.node for item in history.entries[-1]])
         return EvaluationResult(1.0, True)
 
-    await evaluate_episode(episode, [Custom("look", look)])
+    await evaluate(episode, Custom("look", look))
     assert seen == [["a"], ["a", "b"]]
 
 
@@ -92,7 +96,7 @@ async def test_a_node_is_judged_with_what_ran_within_it():
         seen[shape[-1][-1]] = shape
         return EvaluationResult(1.0, True)
 
-    await evaluate_episode(Episode("1", history), [Custom("look", look)])
+    await evaluate(Episode("1", history), Custom("look", look))
     assert seen["inner"] == [["inner"]]
     assert seen["outer"] == [["inner"], ["last"], ["outer"]]
     assert seen["beside"][-1] == ["outer", "beside"]
@@ -169,7 +173,22 @@ async def test_no_more_are_asked_at_a_time_than_allowed():
         running -= 1
         return EvaluationResult(1.0, True)
 
-    heard = []
-    await outcomes(Custom("count", count), gate=asyncio.Semaphore(2), listener=heard.append)
+    await outcomes(Custom("count", count), Custom("count too", count), in_flight=2)
     assert most == 2
-    assert [(event.step, event.value.evaluator) for event in heard] == [(JUDGED, "count")] * 4
+
+
+async def test_nodes_come_in_their_order_as_they_are_judged_and_what_was_recorded_is_not_changed():
+    episode, waiting = recorded(), asyncio.Event()
+
+    async def wait_for_the_last(history):
+        if history.entries[-1][-1].node == "d":
+            await waiting.wait()
+        return EvaluationResult(1.0, True)
+
+    found = []
+    async for node in evaluate_episodes([episode], [Custom("look", wait_for_the_last)], 8):
+        found.append((node.episode, node.step, node.item.node))
+        if node.item.node == "c":
+            waiting.set()
+    assert found == [("run", 0, "a"), ("run", 1, "b"), ("run", 1, "c"), ("run", 2, "d")]
+    assert all(list(item.evaluation_results) == ["old"] for item in episode.history.items)

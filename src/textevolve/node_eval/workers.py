@@ -22,7 +22,7 @@ from textevolve.node_eval.evaluators import NodeEvaluator, Outcome
 from textevolve.node_eval.history import History, HistoryItem, seen_from
 
 NAP, NAPS = 0.01, 50
-"""A lane that naps looks for work every so many seconds, so that the agent need not wake it for
+"""A pool that naps looks for work every so many seconds, so that the agent need not wake it for
 each node; after so many naps without work it sleeps until it is woken."""
 
 IDLE = 5.0
@@ -97,13 +97,13 @@ Give = Callable[[Task], None]
 NOT_THERE: Any = object()
 
 
-class Lane:
+class WorkerPool:
     """At most `threads` threads that run tasks in order.
 
     `wait_for` takes what an evaluator returned to be awaited; `hand_on` is told of each task before
-    it runs. `naps`: the lane has one thread, which stays and looks for work by itself.
+    it runs. `naps`: the pool has one thread, which stays and looks for work by itself.
 
-    What is queued and what runs changes with the lock held only, so that whoever closes the lane,
+    What is queued and what runs changes with the lock held only, so that whoever closes the pool,
     or gives up on an evaluator, finds every task in one place.
     """
 
