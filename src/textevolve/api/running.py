@@ -120,15 +120,16 @@ async def astream(
         keywords.get("settings")
         or read_settings({"model": spec.model, "store": store, "concurrency": concurrency})[0]
     )
+    found = objects.found if objects else {}
     launch = Launch(
         name=keywords.get("name", ""),
         source="Python",
         limits=keywords.get("limits") or Limits(),
         time_limit=keywords.get("time_limit"),
         listener=keywords.get("listener", silence),
-        objects=objects.found if objects else {},
+        objects=found,
     )
-    stored = await driver.specify(study, spec, settings)
+    stored = await driver.specify(study, spec, settings, found)
     async with open_store(Path(store or settings.store)) as opened:
         given = study.cases(spec) if cases is None else cases
         run = driver.register_run(opened, study, stored, given, launch)

@@ -114,6 +114,9 @@ def _draw_block(block: Block, width: int) -> Iterator[RenderableType]:
     title = getattr(block, "title", "")
     if isinstance(block, Section):
         yield Rule(safe(title, "bold"), style="dim", align="left")
+        if block.folded:
+            yield Text("folded: export the run to see it", "dim")
+            return
         if block.facts:
             yield draw_facts((name, safe(said)) for name, said in block.facts.items())
         for one in block.blocks:
