@@ -46,7 +46,7 @@ from textevolve.report.differences import find_changed_lines
 SECTIONS_SHOWN = 10
 TEXT_SHOWN = 4_000
 BRANCH_SHOWN = 160
-GAP = 2
+GAP = 3
 LABEL_SHARE = 3
 """A table's label column gets at most one part in so many of the width beside many figures."""
 
