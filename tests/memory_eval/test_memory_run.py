@@ -5,17 +5,6 @@ import json
 import tracemalloc
 
 import pytest
-
-from textevolve.errors import AccessError, InputError
-from textevolve.evaluation import Failure, Usage
-from textevolve.events import StepFinished
-from textevolve.llm.testing import Fault, ScriptedServer
-from textevolve.memory_eval.dataset import user_to_line
-from textevolve.memory_eval.dialogues import DialogueTurn, MemoryPoint, Question, Session, User
-from textevolve.memory_eval.feeding import FEEDING
-from textevolve.memory_eval.judgement import Judgement, Subject, Verdict
-from textevolve.memory_eval.synthesis import synthesise
-from textevolve.memory_eval.system import Capabilities
 from textevolve.runs.memory_evaluation import (
     Plan,
     begin_memory_evaluation,
@@ -24,6 +13,17 @@ from textevolve.runs.memory_evaluation import (
     specify_memory_evaluation,
 )
 from textevolve.runs.memory_records import REMEMBERED, Collection, read_records, to_line
+
+from textevolve.errors import AccessError, InputError
+from textevolve.evaluation import Failure, Usage
+from textevolve.events import StepFinished
+from textevolve.llm.testing import Fault, ScriptedServer
+from textevolve.memory_eval.dataset import user_to_line
+from textevolve.memory_eval.dialogues import DialogueTurn, MemoryPoint, Question, Session, User
+from textevolve.memory_eval.judgement import Judgement, Subject, Verdict
+from textevolve.memory_eval.synthesis import synthesise
+from textevolve.memory_eval.system import Capabilities
+from textevolve.memory_eval.system_operations import FEEDING
 from textevolve.settings import Settings
 from textevolve.store.repository import open_store
 from textevolve.wiring import Limits

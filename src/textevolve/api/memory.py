@@ -16,11 +16,11 @@ from textevolve.errors import AnswerError, InputError
 from textevolve.evaluation import Case, EvaluationResult, Evaluator, Failure
 from textevolve.evaluators import parse_evaluator
 from textevolve.events import Listener, silence
-from textevolve.memory_eval.choosing import choose
 from textevolve.memory_eval.dialogues import DialogueTurn
+from textevolve.memory_eval.evaluator_judging import judge_by_evaluator
+from textevolve.memory_eval.items_to_judge import write_dialogue
 from textevolve.memory_eval.judgement import Judgement, Label, Subject, Task
 from textevolve.memory_eval.judging import MAX_TOKENS, judge_subject, prompts_version, settle
-from textevolve.memory_eval.subjects import write_dialogue
 from textevolve.runs.improving import open_means
 from textevolve.runs.spec import name_callable, specify_measurement
 from textevolve.runs.work import take_in
@@ -152,7 +152,7 @@ async def _judge(
     judge = how.get("judge")
     subject = Subject(task, "1", 0, 1, texts, by_rule=by_rule)
     if judge is not None and not isinstance(judge, str):
-        return _result(await choose(judge, subject), name_callable(judge))
+        return _result(await judge_by_evaluator(judge, subject), name_callable(judge))
     if judge is not None:
         parse_evaluator(judge)  # a wrong one is an error also where nothing is to be asked
     judged = settle(subject) or await _ask(subject, judge, how)
@@ -177,7 +177,7 @@ async def _ask(subject: Subject, judge: str | None, how: Judging) -> Judgement:
             if judge is None:
                 judged = await judge_subject(means.model, subject, max_tokens=max_tokens, seed=seed)
             else:
-                judged = await choose(means.judges[judge], subject)
+                judged = await judge_by_evaluator(means.judges[judge], subject)
             opened.finish_run(run.id, "finished")
     return judged
 

@@ -42,8 +42,13 @@ COMMANDS: Mapping[str, Lazy] = {
     "runs": Lazy("runs", "List, show, resume, compare, export and delete runs."),
     "bench": Lazy("bench", "Measure judges before believing them."),
     "memory-eval": Lazy(
-        "memory_eval",
+        "",
         "Measure what a memory system keeps; `memory-eval DATA.jsonl` is `memory-eval run`.",
+        below={
+            "run": Lazy("study:memory-eval", "Measure what a memory system keeps."),
+            "synth": Lazy("memory_eval:synth", "Make users with dialogues, by templates."),
+        },
+        default="run",
     ),
     "nodes": Lazy("nodes", "Judge the steps of recorded agents."),
     "profile": Lazy("profiles", "Write, list, show and check profiles."),

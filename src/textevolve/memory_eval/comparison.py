@@ -1,4 +1,4 @@
-"""Two runs side by side: the difference of each figure on the users that both have.
+"""Two runs side by side: the difference of each metric on the users that both have.
 
 Both runs are drawn with the same users, so what makes a user easy or hard cancels out.
 """
@@ -11,11 +11,13 @@ from typing import Any
 
 import numpy as np
 
-from textevolve.memory_eval.figures import (
+from textevolve.memory_eval.judgement import Task
+from textevolve.memory_eval.judgement_sums import SUMS, Array, JudgementSums, Part, Side, totals_at
+from textevolve.memory_eval.metrics import (
     DRAWS,
-    FIGURES,
     KINDS,
-    SIDE_FIGURES,
+    METRICS,
+    SIDE_METRICS,
     Kind,
     divide,
     draw_tables,
@@ -23,8 +25,6 @@ from textevolve.memory_eval.figures import (
     ratios,
     tidy,
 )
-from textevolve.memory_eval.judgement import Task
-from textevolve.memory_eval.tally import SUMS, Array, Part, Side, Tally, totals_at
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,20 +55,22 @@ class DifferencePair:
 @dataclass(frozen=True, slots=True)
 class Comparison:
     """`users` are in both runs; only they are compared. Of those who are `uneven`, the runs judged
-    another number of points or questions. The figures are told apart as in `Figures`."""
+    another number of points or questions. The metrics are told apart as in `MemoryMetrics`."""
 
     users: tuple[str, ...]
     uneven: tuple[str, ...]
     only_first: tuple[str, ...]
     only_second: tuple[str, ...]
-    figures: Mapping[str, DifferencePair]
+    overall: Mapping[str, DifferencePair]
     by_type: Mapping[str, Mapping[str, DifferencePair]]
     by_question_type: Mapping[str, Mapping[str, DifferencePair]]
     by_difficulty: Mapping[str, Mapping[str, DifferencePair]]
 
 
-def compare(first: Tally, second: Tally, *, draws: int = DRAWS, seed: int = 0) -> Comparison:
-    """The differences between two runs; without a user in common there is no figure."""
+def compare(
+    first: JudgementSums, second: JudgementSums, *, draws: int = DRAWS, seed: int = 0
+) -> Comparison:
+    """The differences between two runs; without a user in common there is no metric."""
     ours, theirs = set(first.users), set(second.users)
     users = tuple(sorted(ours & theirs))
     found: dict[Part | None, dict[str, DifferencePair]] = {}
@@ -78,7 +80,7 @@ def compare(first: Tally, second: Tally, *, draws: int = DRAWS, seed: int = 0) -
         measured = [_measures_integrity(side) for side in tables[0]]
         drawn = draw_tables([np.concatenate(both, axis=1) for both in tables], draws, seed)
         for part, both, then in zip(parts, tables, drawn, strict=True):
-            names = FIGURES if part is None else SIDE_FIGURES[part[0]]
+            names = METRICS if part is None else SIDE_METRICS[part[0]]
             found[part] = _compare_tables(both, then, names, measured)
 
     def by(side: Side) -> dict[str, dict[str, DifferencePair]]:
@@ -90,7 +92,7 @@ def compare(first: Tally, second: Tally, *, draws: int = DRAWS, seed: int = 0) -
         uneven=_uneven(users, first.table(None, users), second.table(None, users)),
         only_first=tuple(sorted(ours - theirs)),
         only_second=tuple(sorted(theirs - ours)),
-        figures=found.get(None, {}),
+        overall=found.get(None, {}),
         by_type=by("type"),
         by_question_type=by("question_type"),
         by_difficulty=by("difficulty"),

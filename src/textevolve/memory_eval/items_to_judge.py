@@ -1,7 +1,7 @@
 """What is to be judged of a session: subjects, made of what was expected and what was found.
 
-Pure: no system is asked here. Where an outcome comes from a memory system, see `feeding.py`; where
-it was recorded, `recorded.py`.
+Pure: no system is asked here. Where an outcome comes from a memory system, see
+`system_operations.py`; where it was recorded, `recorded.py`.
 """
 
 from __future__ import annotations
@@ -28,9 +28,10 @@ class Unanswered:
 
 @dataclass(frozen=True, slots=True)
 class Timed:
-    """Seconds that an operation for a user took; None for what it was not, or where unknown."""
+    """Seconds that operations for a user took; None for what they were not, or where unknown."""
 
     user: str
+    session: int = 0
     adding: float | None = None
     searching: float | None = None
     answering: float | None = None

@@ -1,7 +1,7 @@
 """What has been judged, as sums: for each user, and each memory type, question type and difficulty.
 
-Texts are not kept, so a tally stays small however long the dialogues are, and a bootstrap draw is a
-product of matrices. What figures are made of the sums is in `figures.py`.
+Texts are not kept, so they stay small however long the dialogues are, and a bootstrap draw is a
+product of matrices. What metrics are made of the sums is in `metrics.py`.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ _PLACE = {name: place for place, name in enumerate(SUMS)}
 
 
 @dataclass(slots=True)
-class Tally:
+class JudgementSums:
     """Sums by user and by the values of all sides. Judgements may come in any order."""
 
     sums: dict[str, dict[tuple[str, ...], Array]] = field(

@@ -1,6 +1,7 @@
 """One structured call for one judgement: the subject's texts, fenced, under the rules of its task.
 
-What a judgement counts for is worked out in `figures.py`; other judges are asked in `choosing.py`.
+What a judgement counts for is worked out in `metrics.py`; other judges are asked in
+`evaluator_judging.py`.
 """
 
 from __future__ import annotations
@@ -133,7 +134,7 @@ def prompts_version() -> dict[str, str]:
 
 
 def read_verdicts() -> str:
-    """The file of verdicts written out, as `choosing.py` puts them to a judge."""
+    """The file of verdicts written out, as `evaluator_judging.py` puts them to a judge."""
     file = resources.files("textevolve.memory_eval") / "prompts" / "verdicts.yaml"
     return file.read_text(encoding="utf-8")
 

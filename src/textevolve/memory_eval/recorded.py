@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from textevolve.evaluation import Failure
 from textevolve.memory_eval.dialogues import Session, User
-from textevolve.memory_eval.subjects import (
+from textevolve.memory_eval.items_to_judge import (
     Piece,
     Timed,
     judge_answer,
@@ -38,7 +38,7 @@ class Kept:
 def read_recorded(user: User, kept: Kept) -> Iterator[Piece]:
     """The subjects of a user, from what is recorded beside the data; no system is asked."""
     for session in user.sessions:
-        yield Timed(user.id, adding=session.add_seconds, searching=session.search_seconds)
+        yield Timed(user.id, session.index, session.add_seconds, session.search_seconds)
         if not session.is_generated_qa:
             yield from _read_session(user.id, session, kept)
 

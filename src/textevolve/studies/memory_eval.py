@@ -1,0 +1,464 @@
+"""Memory evaluation: what a memory system keeps, makes up, updates, and answers from what it keeps.
+
+After HaluMem (arXiv 2511.03506). How a system is asked and judged is in `textevolve.memory_eval`;
+users are fed and judged as one stream. What people are shown is in `memory_report.py`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import AsyncGenerator, Iterable, Iterator, Mapping
+from contextlib import AsyncExitStack, aclosing
+from dataclasses import asdict, dataclass, field, replace
+from typing import Any, ClassVar, TypeAlias
+
+from pydantic import TypeAdapter, field_validator
+from pydantic_core import from_json, to_json
+
+from textevolve.engine.pipeline import pipe
+from textevolve.errors import BudgetError, FatalModelError, InputError, ModelError
+from textevolve.evaluation import Case, Evaluator, Failure, failure_of
+from textevolve.evaluators import OWN, own_object
+from textevolve.events import Event, RecordsExpected, StepFinished
+from textevolve.llm.meter import Meter
+from textevolve.llm.model import Model
+from textevolve.llm.refusals import one_line
+from textevolve.memory_eval.answering import answer_question
+from textevolve.memory_eval.dataset import Malformed
+from textevolve.memory_eval.dialogues import User
+from textevolve.memory_eval.evaluation import (
+    EvaluationRecord,
+    MemoryEvaluation,
+    Scope,
+    SessionTimes,
+    clip_texts,
+    collect,
+    score_of,
+    to_row,
+)
+from textevolve.memory_eval.evaluator_judging import judge_by_evaluator
+from textevolve.memory_eval.items_to_judge import Piece, Timed, Unanswered, with_answer
+from textevolve.memory_eval.judgement import Judgement, Subject
+from textevolve.memory_eval.judging import judge_subject, prompts_version
+from textevolve.memory_eval.metrics import to_json as metrics_to_json
+from textevolve.memory_eval.recorded import RECORDED, Kept, read_recorded
+from textevolve.memory_eval.survey import Survey, find_unmeasured, read_data
+from textevolve.memory_eval.system import Capabilities, MemorySystem
+from textevolve.memory_eval.system_operations import FEEDING, Health, feed, open_instance
+from textevolve.memory_eval.systems.adapter import Adapted
+from textevolve.memory_eval.systems.baselines import NoMemory, WholeContext
+from textevolve.memory_eval.systems.finding import open_system
+from textevolve.memory_eval.systems.rehearsed import Rehearsed
+from textevolve.rows import tell_mended
+from textevolve.settings import Settings
+from textevolve.spec import option
+from textevolve.studies.memory_report import compare, report
+from textevolve.studies.study import Asks, Row, Study, StudySpec
+from textevolve.wiring import Workbench, choose_model
+
+USERS_IN_FLIGHT = 8
+BASELINES = (NoMemory, WholeContext)
+"""Systems that cost nothing, and so are rehearsed as they are."""
+OPENED = "opened system"
+"""Among the objects of a run: the memory system that was opened to describe it."""
+
+Work: TypeAlias = Subject | Unanswered | SessionTimes
+
+
+class MemoryEvaluationSpec(StudySpec):
+    """Feed a memory system dialogues, and judge what it kept, made up, updated and answers.
+
+    After the HaluMem benchmark. The same command again goes on where it was stopped, and asks
+    nothing twice. Limits bound what judging and answering use, not what a memory system spends
+    itself.
+    """
+
+    kind: ClassVar[str] = "memory-eval"
+
+    data: str = option(
+        description="A file of users with their sessions, as JSON, one user a line.",
+        argument=True,
+        identity=False,
+        reads=True,
+        min_length=1,
+    )
+    system: str = option(
+        description="The memory system to measure: none, context, recorded, http:URL, mem0,"
+        " MODULE:ATTRIBUTE, FILE.py:ATTRIBUTE, or the name of an installed one.",
+        short="-s",
+        group="Memory system",
+    )
+    judge: str | None = option(
+        None,
+        "The judge of memories, such as debate:general or jury. Where none is named, --model makes"
+        " each judgement with one structured call.",
+        short="-j",
+        group="Judging",
+    )
+    answer_model: str | None = option(
+        None,
+        "The model that answers questions from the memories that were found, where it is not"
+        " --model. A system that answers by itself needs none.",
+        group="Models",
+    )
+    users: int | None = option(
+        None, "Measure only the first so many users.", group="Data", ge=1, identity=False
+    )
+    sessions: int | None = option(
+        None, "Take only the first so many sessions of each user.", group="Data", ge=1
+    )
+    seed: int = option(
+        0, "Seed of the model's judgements and answers, and of the bootstrap.", group="Judging"
+    )
+    fresh: str = option(
+        "", "Any text. Another text asks and feeds everything anew, in a run of its own."
+    )
+
+    @field_validator("system")
+    @classmethod
+    def _named(cls, system: str) -> str:
+        if not system.strip():
+            raise InputError("no memory system is named; there are: none, context, recorded, ...")
+        return system
+
+    @property
+    def system_name(self) -> str:
+        """What the system's operations stand under in the journal."""
+        return self.system.removeprefix(OWN)
+
+
+def ask(spec: MemoryEvaluationSpec) -> Asks:
+    prompts = {f"memory_eval.{name}": version for name, version in prompts_version().items()}
+    judges = () if spec.judge is None else (spec.judge,)
+    models = () if spec.answer_model is None else (spec.answer_model,)
+    return Asks(judges, models, writes=True, prompts=prompts)
+
+
+async def describe(
+    spec: MemoryEvaluationSpec, settings: Settings, objects: dict[str, object]
+) -> Mapping[str, Any]:
+    """The system's own name, which says more than the specification where it has a configuration,
+    and what it can do."""
+    found: dict[str, Any] = {}
+    if spec.answer_model is not None:
+        found["answer_model"], _ = await choose_model(settings, spec.answer_model)
+    if spec.system != RECORDED:
+        system = _open_system(spec, settings, objects)
+        objects[OPENED] = system
+        found |= {"system": system.name, "capabilities": asdict(system.capabilities)}
+    return found
+
+
+def _open_system(
+    spec: MemoryEvaluationSpec, settings: Settings, objects: Mapping[str, object]
+) -> MemorySystem:
+    if not spec.system.startswith(OWN):
+        return open_system(spec.system, settings)
+    given = own_object(spec.system, objects)
+    return Adapted(given, spec.system_name, settings.timeouts.deadline)
+
+
+def read_cases(spec: MemoryEvaluationSpec) -> Iterator[Case]:
+    """A case for each user: the hash of its line, which the run reads again."""
+    survey = Survey()
+    for found in read_data(spec.data, spec.users, spec.sessions):
+        survey.note(found)
+        if isinstance(found, User):
+            if found.mended:
+                tell_mended(f"{spec.data}:{found.line}: user {one_line(found.id)}")
+            yield Case(found.sha256, (), found.id)
+    if spec.system == RECORDED:
+        survey.check_recorded(spec.data)
+
+
+def _users(spec: MemoryEvaluationSpec, cases: Iterable[Case]) -> Iterator[tuple[int, User]]:
+    """The users of the cases, numbered.
+
+    Raises:
+        InputError: they are not those that the run was begun with.
+    """
+    lines = read_data(spec.data, None, spec.sessions)
+    users = (found for found in lines if isinstance(found, User))
+    for number, case in enumerate(cases, 1):
+        user = next((user for user in users if user.id == case.id), None)
+        if user is None or user.sha256 != case.input:
+            raise InputError(
+                f"{spec.data}: has been changed since the run was begun; give its command again"
+            )
+        yield number, user
+
+
+async def run(
+    spec: MemoryEvaluationSpec, cases: Iterable[Case], bench: Workbench
+) -> AsyncGenerator[EvaluationRecord]:
+    """First what is measured and which lines are no users, then judgements and times as they come,
+    in no order."""
+    survey = Survey()
+    for found in read_data(spec.data, spec.users, spec.sessions):
+        survey.note(found)
+    can = None if spec.system == RECORDED else Capabilities(**bench.described["capabilities"])
+    unmeasured = find_unmeasured(survey, can)
+    yield Scope(survey.users, survey.sessions, unmeasured, bench.run.rpartition("-")[0])
+    for line in survey.malformed:
+        yield line
+    async with AsyncExitStack() as stack:
+        system = None
+        if can is not None and bench.mode != "replay":
+            system = _system_of(spec, bench)
+            stack.push_async_callback(_close_system, system)
+        stage = _Stage(spec, bench, survey, can, system, _answering(spec, bench))
+        stream = pipe(
+            _users(spec, cases),
+            stage.produce,
+            stage.settle,
+            sources_in_flight=min(USERS_IN_FLIGHT, bench.in_flight),
+            in_flight=bench.in_flight,
+        )
+        async with aclosing(stream) as done:
+            async for record in done:
+                yield record
+
+
+def _system_of(spec: MemoryEvaluationSpec, bench: Workbench) -> MemorySystem:
+    found = bench.objects.get(OPENED)
+    if found is not None:
+        return found  # pyright: ignore[reportReturnType]
+    return _open_system(spec, bench.settings, bench.objects)
+
+
+async def _close_system(system: MemorySystem) -> None:
+    """What is judged is judged, whatever a system does when it is let go."""
+    try:
+        await system.aclose()
+    except Exception as error:  # noqa: BLE001  it is told, and nothing hangs on it
+        said = one_line(f"{type(error).__name__}: {error}")
+        logging.getLogger("textevolve").warning("%s: cannot be closed: %s", system.name, said)
+
+
+def _answering(spec: MemoryEvaluationSpec, bench: Workbench) -> Model:
+    return bench.model_of(bench.described["answer_model"]) if spec.answer_model else bench.model
+
+
+@dataclass
+class _Stage:
+    """What feeding and judging share. `can` is None where results were recorded; `system` is None
+    there and in a replay. `expected`: how many records are to come, as far as is known."""
+
+    spec: MemoryEvaluationSpec
+    bench: Workbench
+    survey: Survey
+    can: Capabilities | None
+    system: MemorySystem | None
+    answering: Model
+    health: Health = field(default_factory=Health)
+    stopped: asyncio.Event = field(default_factory=asyncio.Event)
+    expected: int = 0
+
+    def __post_init__(self) -> None:
+        survey = self.survey
+        planned = survey.planned(self.spec.system) + survey.sessions + len(survey.malformed) + 1
+        self._expect(planned)
+
+    def _expect(self, more: int) -> None:
+        self.expected += more
+        if self.expected:
+            self.bench.listener(RecordsExpected(self.expected))
+
+    def _hear(self, event: Event) -> None:
+        if isinstance(event, StepFinished) and event.step == FEEDING:
+            self._expect(event.value)
+        self.bench.listener(event)
+
+    def produce(self, numbered: tuple[int, User]) -> AsyncGenerator[Work]:
+        number, user = numbered
+        key = f"{self.bench.run}-{number}"
+        pieces = _read(user, self.survey.kept) if self.can is None else self._feed(user, key)
+        return self._until_stopped(_count_sessions(pieces))
+
+    async def _feed(self, user: User, key: str) -> AsyncGenerator[Piece]:
+        assert self.can is not None
+        bench, can, system = self.bench, self.can, self.system
+        rehearsed = bench.mode in ("shortest", "longest") and not isinstance(system, BASELINES)
+        if system is None or rehearsed:  # a replay asks no system
+            system = Rehearsed(user, can, longest=bench.mode == "longest")
+        name = self.spec.system_name
+        made = await open_instance(system, name, user, key, bench.journal, self.health)
+        async with aclosing(feed(user, key, can, bench.keep(made), self._hear)) as pieces:
+            async for piece in pieces:
+                yield piece
+
+    async def _until_stopped(self, pieces: AsyncGenerator[Work]) -> AsyncGenerator[Work]:
+        """The pieces until a limit is reached: nothing is fed that would not be judged. A replay
+        ends where the journal does."""
+        async with aclosing(pieces):
+            try:
+                async for piece in pieces:
+                    if self.stopped.is_set():
+                        return
+                    yield piece
+            except BudgetError:
+                return
+
+    async def settle(self, piece: Work) -> EvaluationRecord:
+        """The record of a piece; the question in it is answered first."""
+        if isinstance(piece, SessionTimes):
+            return piece
+        if isinstance(piece, Subject):
+            made = await self._judge(piece)
+        else:
+            metered = Meter(self.answering)
+            answer = await self._answer(piece, metered)
+            made = await self._judge(with_answer(piece.subject, answer))
+            usage = made.usage + metered.usage
+            made = replace(made, usage=usage, answering=metered.seconds)
+        skipped = isinstance(made.outcome, Failure) and made.outcome.kind == "skipped"
+        if skipped and self.bench.mode != "replay":
+            self.stopped.set()
+        return clip_texts(made)
+
+    async def _answer(self, piece: Unanswered, model: Model) -> str | Failure:
+        question = piece.subject.texts["question"]
+        try:
+            self._check_time()
+            found = await answer_question(model, question, piece.memories, seed=self.spec.seed)
+        except FatalModelError:
+            raise
+        except (ModelError, BudgetError) as error:
+            return replace(failure_of(error), reason=f"no answer to judge: {error}")
+        return found.text
+
+    async def _judge(self, subject: Subject) -> Judgement:
+        try:
+            self._check_time()
+            if self.spec.judge is not None:
+                judge: Evaluator = self.bench.whole_judge_of(self.spec.judge)
+                return await judge_by_evaluator(judge, subject)
+            return await judge_subject(self.bench.model, subject, seed=self.spec.seed)
+        except (BudgetError, InputError) as error:  # a limit; a text that it cannot be given
+            return Judgement(subject, failure_of(error))
+
+    def _check_time(self) -> None:
+        if self.bench.seconds_left == 0:
+            raise BudgetError("the time limit is reached")
+
+
+async def _read(user: User, kept: Kept) -> AsyncGenerator[Piece]:
+    for piece in read_recorded(user, kept):
+        yield piece
+
+
+async def _count_sessions(pieces: AsyncGenerator[Piece]) -> AsyncGenerator[Work]:
+    """What is to be judged as it comes, and after each session what it took."""
+    done: SessionTimes | None = None
+    async with aclosing(pieces):
+        async for piece in pieces:
+            if not isinstance(piece, Timed):
+                assert done is not None
+                done = replace(done, judgements=done.judgements + 1)
+                yield piece
+                continue
+            if done is None or done.session != piece.session:
+                if done is not None:
+                    yield done
+                done = SessionTimes(piece.user, piece.session)
+            spent = {name: _add(getattr(done, name), getattr(piece, name)) for name in _TIMES}
+            done = replace(done, **spent)
+    if done is not None:
+        yield done
+
+
+_TIMES = ("adding", "searching", "answering")
+
+
+def _add(one: float | None, other: float | None) -> float | None:
+    return one if other is None else (one or 0.0) + other
+
+
+def find_row(record: EvaluationRecord) -> Row:
+    """A judgement is a record of its user's; a point has one, whichever its task turns out to be,
+    so that what was asked again takes the place of what failed."""
+    match record:
+        case Scope():
+            return Row("data", -1)
+        case Malformed():
+            who = f" (user {record.id})" if record.id else ""
+            reason = f"skipped, not a user{who}: {record.reason}"
+            return Row(f"line {record.line}", -1, status="failed", reason=reason)
+        case SessionTimes():
+            return Row(f"{record.user}/{record.session + 1:03}", case=record.user)
+        case Judgement():
+            subject, outcome = record.subject, record.outcome
+            what = {"accuracy": "memory", "question": "question"}.get(subject.task, "point")
+            return Row(
+                f"{subject.user}/{subject.session + 1:03}/{what}/{subject.item:03}",
+                case=subject.user,
+                score=score_of(record),
+                status=outcome.kind if isinstance(outcome, Failure) else "scored",
+                reason=outcome.reason,
+            )
+
+
+_RECORDS: Mapping[str, Any] = {
+    kind.__name__: kind for kind in (Judgement, SessionTimes, Scope, Malformed)
+}
+_CODECS: Mapping[str, TypeAdapter[Any]] = {n: TypeAdapter(kind) for n, kind in _RECORDS.items()}
+
+
+def encode(record: EvaluationRecord) -> bytes:
+    return to_json({type(record).__name__: record})
+
+
+def decode(body: bytes) -> EvaluationRecord:
+    ((name, found),) = from_json(body).items()
+    return _CODECS[name].validate_python(found)
+
+
+def flatten(record: EvaluationRecord) -> Iterator[Mapping[str, Any]]:
+    """A row for each judgement."""
+    if isinstance(record, Judgement):
+        yield to_row(record)
+
+
+def data(spec: MemoryEvaluationSpec, found: MemoryEvaluation) -> Mapping[str, Any]:
+    """Everything but the judgements."""
+    labels: dict[str, dict[str, int]] = {}
+    for (task, label), number in found.labels.items():
+        labels.setdefault(task, {})[str(label)] = number
+    return {
+        "parameters": spec.model_dump(mode="json"),
+        "whole": found.whole,
+        "sessions": found.scope.sessions,
+        "malformed": [asdict(line) for line in found.malformed],
+        "judgements": found.counts,
+        "labels": labels,
+        "failures": [
+            {"task": task, "reason": reason, "number": number}
+            for task, reason, number in found.failures
+        ],
+        "not_measured": found.scope.not_measured,
+        **metrics_to_json(found.metrics),
+        "usage": asdict(found.usage),
+    }
+
+
+def summarise(spec: MemoryEvaluationSpec, records: Iterable[EvaluationRecord]) -> MemoryEvaluation:
+    return collect(records, spec.seed)
+
+
+STUDY = Study(
+    spec=MemoryEvaluationSpec,
+    cases=read_cases,
+    asks=ask,
+    run=run,
+    row=find_row,
+    encode=encode,
+    decode=decode,
+    summarise=summarise,
+    report=report,
+    data=data,
+    flat=flatten,
+    describe=describe,
+    salt=lambda spec: spec.fresh,
+    compare=compare,
+)
