@@ -168,6 +168,24 @@ def test_bad_input_is_one_line(home, call, reason):
     assert "\n" not in str(caught.value)
 
 
+def test_a_judgement_is_kept_and_can_be_written_down(cli, model, server, home):
+    judge_integrity("Ada moved to Bonn.", ["Ada moved."], model=model)
+    shown = cli("runs", "show", "last")
+    assert "Integrity: 1 of 2." in shown.out
+    assert "half of it" in shown.out
+    texts = "{expected: Ada moved to Bonn., memories: Ada moved.}"
+    (home / "one.yaml").write_text(
+        f"kind: memory-judgement\ntask: integrity\ntexts: {texts}\nmodel: {model}\n"
+    )
+    again = cli("run", "one.yaml", "--json")
+    assert json.loads(again.out)["score"] == 0.5
+    assert len(server.requests) == 1
+    (home / "one.yaml").write_text("kind: memory-judgement\ntask: update\ntexts: {a: b}\n")
+    refused = cli("run", "one.yaml")
+    assert refused.code == 2
+    assert "update is judged by memories, expected, original" in refused.err
+
+
 def test_the_functions_are_public():
     names = {"integrity", "accuracy", "update", "answer"}
     assert {f"judge_{name}" for name in names} <= set(textevolve.__all__)

@@ -190,7 +190,9 @@ def count(users):
 
 def test_figures_find_exactly_the_faults_that_were_planted(cli, data, server, model):
     server.script = judge
-    ended = cli("memory-eval", "data.jsonl", "-s", "toy.py:Toy", "-m", model, "--json", "-o", "out.jsonl")
+    ended = cli(
+        "memory-eval", "data.jsonl", "-s", "toy.py:Toy", "-m", model, "--json", "-o", "out.jsonl"
+    )
     assert ended.code == 0, ended.err
     found = json.loads(ended.out)
     figures = {name: pair["all"]["value"] for name, pair in found["overall"].items()}

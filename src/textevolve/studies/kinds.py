@@ -16,6 +16,7 @@ GROUP = "textevolve.studies"
 KINDS: Mapping[str, str] = {
     "calibrate": "textevolve.studies.calibrate",
     "memory-eval": "textevolve.studies.memory_eval",
+    "memory-judgement": "textevolve.studies.memory_judgement",
 }
 """For each kind the module that holds its `STUDY`. Modules are loaded when their kind is asked
 for."""

@@ -256,18 +256,22 @@ def _judgements(found: MemoryEvaluation, task: Task) -> Section:
 
 
 def _judgement(judgement: Judgement) -> Section:
-    subject, outcome = judgement.subject, judgement.outcome
-    heading = "why there is no verdict" if isinstance(outcome, Failure) else "the judge’s reason"
-    texts = [
-        (title, subject.texts[name] or "(nothing)")
-        for name, title in TEXT_TITLES.items()
-        if name in subject.texts
-    ]
+    subject = judgement.subject
     listed = wording.shorten(subject.texts.get(LISTED[subject.task], ""), 200)
     where = [wording.shorten(subject.user, 40), f"session {subject.session + 1}", subject.type]
     where += ["not to be kept"] * (subject.source == "interference")
     title = f"{describe_verdict(judgement)}: {listed} ({', '.join(filter(None, where))})"
-    return Section(title, [Texts("", [(heading, outcome.reason), *texts])], folded=True)
+    return Section(title, [show_texts(judgement)], folded=True)
+
+
+def show_texts(judgement: Judgement) -> Texts:
+    """The reason, and all that the judgement was given."""
+    outcome, given = judgement.outcome, judgement.subject.texts
+    heading = "why there is no verdict" if isinstance(outcome, Failure) else "the judge’s reason"
+    texts = [
+        (title, given[name] or "(nothing)") for name, title in TEXT_TITLES.items() if name in given
+    ]
+    return Texts("", [(heading, outcome.reason), *texts])
 
 
 def describe_verdict(judgement: Judgement) -> str:
