@@ -20,7 +20,7 @@ from textevolve.memory_eval.metrics import (
     compute_metrics,
     to_json,
 )
-from textevolve.memory_eval.recorded import Kept, read_recorded
+from textevolve.memory_eval.recorded import RecordedKinds, read_recorded
 
 TYPES = ("event", "persona", "relationship")
 SOURCES = ("primary", "secondary", "interference", "system")
@@ -169,7 +169,7 @@ def judge(subject, session):
 
 
 def judgements_of(people):
-    kept = Kept(extracted=True, answered=True)
+    kept = RecordedKinds(extracted=True, answered=True)
     for number, person in enumerate(people):
         for piece in read_recorded(as_user(f"user {number}", person), kept):
             if not isinstance(piece, Timed):

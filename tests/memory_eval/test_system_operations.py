@@ -12,7 +12,7 @@ from textevolve.events import StepFinished, silence
 from textevolve.llm.wrappers import Journaled
 from textevolve.memory_eval.dialogues import DialogueTurn, MemoryPoint, Question, Session, User
 from textevolve.memory_eval.items_to_judge import Timed, Unanswered
-from textevolve.memory_eval.recorded import Kept, read_recorded
+from textevolve.memory_eval.recorded import RecordedKinds, read_recorded
 from textevolve.memory_eval.system import Capabilities
 from textevolve.memory_eval.system_operations import (
     FAILURES_IN_A_ROW,
@@ -377,7 +377,7 @@ def recorded_session(index=0, **more):
 
 
 def read(*sessions):
-    kept = Kept()
+    kept = RecordedKinds()
     for one in sessions:
         kept = kept.seen(one)
     return judged(read_recorded(User("u", sessions), kept))
@@ -397,7 +397,7 @@ def test_recorded_results_give_the_same_subjects():
     assert [s.task for s in subjects] == ["integrity", "accuracy", "accuracy", "update", "question"]
     assert subjects[3].texts["memories"] == "d\ne"
     assert subjects[4].texts["answer"] == "s"
-    (timed, *_) = read_recorded(User("u", (one,)), Kept(True, True))
+    (timed, *_) = read_recorded(User("u", (one,)), RecordedKinds(True, True))
     assert timed == Timed("u", adding=2.0, searching=1.0)
 
 

@@ -27,7 +27,7 @@ Dialogue: TypeAlias = str | Sequence[DialogueTurn | Mapping[str, str]]
 """A text, or turns with `role`, `content` and, where there is one, `timestamp`."""
 
 
-class Judging(RunKeywords, total=False):
+class JudgeKeywords(RunKeywords, total=False):
     """How a single judgement is made, and how its run is kept.
 
     `judge`: a judge's spec, such as "debate" or "probe+rules@MODEL", or an evaluator; without one
@@ -43,7 +43,7 @@ class Judging(RunKeywords, total=False):
 
 
 async def ajudge_integrity(
-    expected: str, memories: Texts, **how: Unpack[Judging]
+    expected: str, memories: Texts, **how: Unpack[JudgeKeywords]
 ) -> EvaluationResult:
     """Whether `memories`, all that was kept of a session, hold the memory that is `expected`.
 
@@ -60,7 +60,7 @@ async def ajudge_integrity(
 
 
 async def ajudge_accuracy(
-    memory: str, dialogue: Dialogue, gold: Texts = (), **how: Unpack[Judging]
+    memory: str, dialogue: Dialogue, gold: Texts = (), **how: Unpack[JudgeKeywords]
 ) -> EvaluationResult:
     """Whether all that a kept `memory` says follows from the `dialogue` or the `gold` memories.
 
@@ -76,7 +76,7 @@ async def ajudge_accuracy(
 
 
 async def ajudge_update(
-    expected: str, memories: Texts, original: Texts = (), **how: Unpack[Judging]
+    expected: str, memories: Texts, original: Texts = (), **how: Unpack[JudgeKeywords]
 ) -> EvaluationResult:
     """Whether `memories` hold the `expected` memory in place of the `original`.
 
@@ -92,7 +92,11 @@ async def ajudge_update(
 
 
 async def ajudge_answer(
-    question: str, reference: str, answer: str, evidence: Texts = (), **how: Unpack[Judging]
+    question: str,
+    reference: str,
+    answer: str,
+    evidence: Texts = (),
+    **how: Unpack[JudgeKeywords],
 ) -> EvaluationResult:
     """Whether an `answer` means the same as the `reference`, which follows from the `evidence`.
 
@@ -115,7 +119,7 @@ judge_answer = in_sync(ajudge_answer)
 
 
 async def _judge(
-    task: Task, texts: Mapping[str, str], how: Judging, by_rule: Label | None = None
+    task: Task, texts: Mapping[str, str], how: JudgeKeywords, by_rule: Label | None = None
 ) -> EvaluationResult:
     judge = how.get("judge")
     subject = Subject(task, "1", 0, 1, texts, by_rule=by_rule)
@@ -129,7 +133,7 @@ async def _judge(
     return _result(judged, judge or "structured")
 
 
-async def _ask(subject: Subject, judge: str | None, how: Judging) -> Judgement:
+async def _ask(subject: Subject, judge: str | None, how: JudgeKeywords) -> Judgement:
     """The judgement as a run of its own, which is kept."""
     own, keywords = split_keywords(MemoryJudgementSpec, {**how, "judge": judge})
     return await arun(

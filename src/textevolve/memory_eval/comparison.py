@@ -12,13 +12,20 @@ from typing import Any
 import numpy as np
 
 from textevolve.memory_eval.judgement import Task
-from textevolve.memory_eval.judgement_sums import SUMS, Array, JudgementSums, Part, Side, totals_at
+from textevolve.memory_eval.judgement_sums import (
+    SUMS,
+    Array,
+    JudgementSums,
+    Side,
+    SideValue,
+    totals_at,
+)
 from textevolve.memory_eval.metrics import (
     DRAWS,
     KINDS,
     METRICS,
     SIDE_METRICS,
-    Kind,
+    MetricKind,
     divide,
     draw_tables,
     interval_of,
@@ -53,7 +60,7 @@ class DifferencePair:
 
 
 @dataclass(frozen=True, slots=True)
-class Comparison:
+class MemoryComparison:
     """`users` are in both runs; only they are compared. Of those who are `uneven`, the runs judged
     another number of points or questions. The metrics are told apart as in `MemoryMetrics`."""
 
@@ -69,11 +76,11 @@ class Comparison:
 
 def compare(
     first: JudgementSums, second: JudgementSums, *, draws: int = DRAWS, seed: int = 0
-) -> Comparison:
+) -> MemoryComparison:
     """The differences between two runs; without a user in common there is no metric."""
     ours, theirs = set(first.users), set(second.users)
     users = tuple(sorted(ours & theirs))
-    found: dict[Part | None, dict[str, DifferencePair]] = {}
+    found: dict[SideValue | None, dict[str, DifferencePair]] = {}
     if users:
         parts = (None, *dict.fromkeys((*first.parts, *second.parts)))
         tables = [[tally.table(part, users) for tally in (first, second)] for part in parts]
@@ -87,7 +94,7 @@ def compare(
         names = sorted(part[1] for part in filter(None, found) if part[0] == side)
         return {name: found[side, name] for name in names}
 
-    return Comparison(
+    return MemoryComparison(
         users=users,
         uneven=_uneven(users, first.table(None, users), second.table(None, users)),
         only_first=tuple(sorted(ours - theirs)),
@@ -105,7 +112,7 @@ def _compare_tables(
     """`both`: the sums of the two runs; `drawn`: those of the drawn users, side by side;
     `measured`: whether each run measures integrity."""
     drawn_sides = () if drawn is None else np.split(drawn, 2, axis=1)
-    found: dict[Kind, dict[str, Difference]] = {}
+    found: dict[MetricKind, dict[str, Difference]] = {}
     for kind in KINDS:
         now = [_values(table.sum(axis=0), kind) for table in both]
         for values in (now[side] for side in (0, 1) if not measured[side]):
@@ -139,7 +146,7 @@ def _measures_integrity(side: Array) -> bool:
     return bool(at("integrity_asked").any() or at("integrity_skipped").any())
 
 
-def _values(sums: Array, kind: Kind) -> dict[str, Array]:
+def _values(sums: Array, kind: MetricKind) -> dict[str, Array]:
     return {name: divide(*both) for name, both in ratios(totals_at(sums), kind).items()}
 
 
@@ -157,6 +164,6 @@ def _difference(now: list[Array], drawn: list[Array]) -> Difference:
     return Difference(first, second, difference, low, high, reason)
 
 
-def to_json(comparison: Comparison) -> dict[str, Any]:
+def to_json(comparison: MemoryComparison) -> dict[str, Any]:
     """Plain data; what is not measured is null, and says why."""
     return asdict(comparison)

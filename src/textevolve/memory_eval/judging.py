@@ -66,14 +66,14 @@ def _as_class(given: object) -> object:
     return given.strip(" .\"'*\n").capitalize() if isinstance(given, str) else given
 
 
-Score = Annotated[Literal[0, 1, 2], BeforeValidator(_as_score)]
+_Score = Annotated[Literal[0, 1, 2], BeforeValidator(_as_score)]
 UpdateClass = Literal["Correct", "Hallucination", "Omission", "Other"]
 QuestionClass = Literal["Correct", "Hallucination", "Omission"]
 
 
 class IntegrityAnswer(BaseModel):
     reason: str = Field(validation_alias=AliasChoices("reasoning", "reason"))
-    score: Score
+    score: _Score
 
     def verdict(self) -> Verdict:
         return Verdict(self.score, self.reason.strip())
@@ -81,7 +81,7 @@ class IntegrityAnswer(BaseModel):
 
 class AccuracyAnswer(BaseModel):
     reason: str = Field(validation_alias=AliasChoices("reason", "reasoning"))
-    accuracy_score: Score
+    accuracy_score: _Score
     is_included_in_golden_memories: bool
 
     def verdict(self) -> Verdict:
@@ -105,8 +105,8 @@ class QuestionAnswer(BaseModel):
         return Verdict(self.evaluation_result, self.reason.strip())
 
 
-Answer = IntegrityAnswer | AccuracyAnswer | UpdateAnswer | QuestionAnswer
-ANSWERS: Mapping[Task, type[Answer]] = {
+_Answer = IntegrityAnswer | AccuracyAnswer | UpdateAnswer | QuestionAnswer
+ANSWERS: Mapping[Task, type[_Answer]] = {
     "integrity": IntegrityAnswer,
     "accuracy": AccuracyAnswer,
     "update": UpdateAnswer,

@@ -26,9 +26,9 @@ from textevolve.memory_eval.judgement_sums import (
 )
 from textevolve.resampling import draw_weights
 
-Kind = Literal["all", "valid"]
+MetricKind = Literal["all", "valid"]
 
-KINDS: tuple[Kind, ...] = ("all", "valid")
+KINDS: tuple[MetricKind, ...] = ("all", "valid")
 DRAWS = 2000
 TABLES_AT_ONCE = 20
 LEVEL = 0.95
@@ -131,7 +131,7 @@ class Minutes:
 
 
 @dataclass(frozen=True, slots=True)
-class Answers:
+class AnswerMetrics:
     """How questions of one kind were answered: `metrics` by the names in `QUESTION_METRICS`."""
 
     metrics: Mapping[str, MetricPair]
@@ -148,8 +148,8 @@ class MemoryMetrics:
     users: int
     overall: Mapping[str, MetricPair]
     by_type: Mapping[str, Mapping[str, MetricPair]]
-    by_question_type: Mapping[str, Answers]
-    by_difficulty: Mapping[str, Answers]
+    by_question_type: Mapping[str, AnswerMetrics]
+    by_difficulty: Mapping[str, AnswerMetrics]
     coverage: Mapping[Task, Coverage]
     minutes: Minutes
 
@@ -169,10 +169,10 @@ def compute_metrics(
     drawn = draw_tables(tables, draws, seed)
     whole = _pairs(tables[0], next(drawn), METRICS, reasons)
     pairs: dict[Side, dict[str, dict[str, MetricPair]]] = {side: {} for side in SIDE_METRICS}
-    answers: dict[Side, dict[str, Answers]] = {side: {} for side in SIDE_METRICS}
+    answers: dict[Side, dict[str, AnswerMetrics]] = {side: {} for side in SIDE_METRICS}
     for (side, name), table, found in zip(parts, tables[1:], drawn, strict=True):
         pairs[side][name] = _pairs(table, found, SIDE_METRICS[side], reasons)
-        answers[side][name] = Answers(pairs[side][name], _coverage(table, "question"))
+        answers[side][name] = AnswerMetrics(pairs[side][name], _coverage(table, "question"))
     seconds = {name: round(spent / 60, 9) for name, spent in tally.seconds.items()}
     return MemoryMetrics(
         users=len(tables[0]),
@@ -190,7 +190,7 @@ def _coverage(table: Array, task: Task) -> Coverage:
     return Coverage(*(round(float(totals(f"{task}_{outcome}"))) for outcome in OUTCOMES))
 
 
-def ratios(at: Sums, kind: Kind) -> dict[str, tuple[Array, Array]]:
+def ratios(at: Sums, kind: MetricKind) -> dict[str, tuple[Array, Array]]:
     """Every metric as numerator and denominator; `f1` with its harmonic mean over 1."""
     valid = "_valid" if kind == "valid" else ""
     judged = "valid" if kind == "valid" else "asked"
@@ -225,7 +225,7 @@ def divide(part: Array, whole: Array) -> Array:
 def _pairs(
     table: Array, drawn: Array | None, names: Mapping[str, Task], reasons: Mapping[Task, str]
 ) -> dict[str, MetricPair]:
-    by_kind: dict[Kind, dict[str, MetricEstimate]] = {}
+    by_kind: dict[MetricKind, dict[str, MetricEstimate]] = {}
     for kind in KINDS:
         now = ratios(totals_at(table.sum(axis=0)), kind)
         then = {} if drawn is None else ratios(totals_at(drawn), kind)

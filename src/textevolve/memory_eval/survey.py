@@ -10,7 +10,7 @@ from textevolve.errors import InputError
 from textevolve.memory_eval.dataset import Malformed, read_users
 from textevolve.memory_eval.dialogues import User
 from textevolve.memory_eval.judgement import Task
-from textevolve.memory_eval.recorded import RECORDED, Kept
+from textevolve.memory_eval.recorded import RECORDED, RecordedKinds
 from textevolve.memory_eval.system import Capabilities
 
 
@@ -25,7 +25,7 @@ class Survey:
     questions: int = 0
     extracted: int = 0
     returned: int = 0
-    kept: Kept = field(default_factory=Kept)
+    kept: RecordedKinds = field(default_factory=RecordedKinds)
     malformed: list[Malformed] = field(default_factory=list[Malformed])
 
     def note(self, found: User | Malformed) -> None:

@@ -23,8 +23,8 @@ from textevolve.llm.model import Message, Model, Request, Response, request_key
 from textevolve.llm.refusals import one_line
 from textevolve.memory_eval.dialogues import DialogueTurn, Session, User
 from textevolve.memory_eval.items_to_judge import (
-    Found,
-    Piece,
+    FoundMemories,
+    PieceToJudge,
     Timed,
     Unanswered,
     count_planned,
@@ -203,14 +203,14 @@ def _named(verb: str, error: ModelError) -> ModelError:
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class OperationOutcome:
     """What an operation gave: a list of memories, an answer, or why there is none."""
 
     value: Any
     seconds: float | None = None
 
     @property
-    def found(self) -> Found:
+    def found(self) -> FoundMemories:
         return self.value if isinstance(self.value, Failure) else tuple(self.value)
 
 
@@ -232,7 +232,7 @@ async def open_instance(
 
 async def feed(
     user: User, key: str, can: Capabilities, instance: Model, listener: Listener = silence
-) -> AsyncGenerator[Piece]:
+) -> AsyncGenerator[PieceToJudge]:
     """Give a system a user's sessions, and yield what is to be judged as soon as it is known.
 
     `instance`: what `open_instance` gives, behind a journal. `can`: what the system can do.
@@ -244,7 +244,7 @@ async def feed(
     for session in user.sessions:
         told = {"session": session.index + 1, "sessions": len(user.sessions)}
         listener(StepStarted(user.id, FEEDING, told))
-        added = Outcome(())
+        added = OperationOutcome(())
         if session.dialogue:
             added = await _operate(instance, add_session(key, session))
         yield Timed(user.id, session.index, adding=added.seconds)
@@ -262,10 +262,10 @@ async def _ask_session(
     user: str,
     key: str,
     session: Session,
-    added: Found,
+    added: FoundMemories,
     can: Capabilities,
     instance: Model,
-) -> AsyncGenerator[Piece]:
+) -> AsyncGenerator[PieceToJudge]:
     """Everything that is judged of a session that was fed."""
     extracted = added if can.extracts else None
     if extracted is not None:
@@ -273,7 +273,7 @@ async def _ask_session(
             yield subject
     for place, point in enumerate(session.points, 1):
         if point.is_update:
-            returned: Found = ()
+            returned: FoundMemories = ()
             if not can.searches:
                 if extracted is None:
                     continue
@@ -304,19 +304,21 @@ async def _ask_session(
             yield Unanswered(subject, done.found)
 
 
-async def _search(instance: Model, key: str, session: Session, query: str, limit: int) -> Outcome:
+async def _search(
+    instance: Model, key: str, session: Session, query: str, limit: int
+) -> OperationOutcome:
     asked = {"query": query, "limit": limit}
     return await _operate(instance, Operation("search", key, session.index, asked))
 
 
-async def _operate(instance: Model, operation: Operation) -> Outcome:
+async def _operate(instance: Model, operation: Operation) -> OperationOutcome:
     try:
         response = await instance(operation.request)
     except FatalModelError:
         raise
     except ModelError as error:
-        return Outcome(Failure("failed", str(error)))
-    return Outcome(json.loads(response.text), response.seconds)
+        return OperationOutcome(Failure("failed", str(error)))
+    return OperationOutcome(json.loads(response.text), response.seconds)
 
 
 async def _find_latest(user: User, key: str, spec: str, journal: Journal) -> int | None:

@@ -1,30 +1,25 @@
 """Memory evaluation: what a memory system keeps, makes up, updates, and answers from what it keeps.
 
 After HaluMem (arXiv 2511.03506). How a system is asked and judged is in `textevolve.memory_eval`;
-users are fed and judged as one stream. What people are shown is in `memory_report.py`.
+the work is in `memory_stages.py`, what people are shown in `memory_report.py`.
 """
 
 from __future__ import annotations
 
-import asyncio
 import logging
 from collections.abc import AsyncGenerator, Iterable, Iterator, Mapping
 from contextlib import AsyncExitStack, aclosing
-from dataclasses import asdict, dataclass, field, replace
-from typing import Any, ClassVar, TypeAlias
+from dataclasses import asdict
+from typing import Any, ClassVar, cast
 
 from pydantic import TypeAdapter, field_validator
 from pydantic_core import from_json, to_json
 
 from textevolve.engine.pipeline import pipe
-from textevolve.errors import BudgetError, FatalModelError, InputError, ModelError
-from textevolve.evaluation import Case, Evaluator, Failure, failure_of
+from textevolve.errors import InputError
+from textevolve.evaluation import Case, Failure
 from textevolve.evaluators import OWN, own_object
-from textevolve.events import Event, RecordsExpected, StepFinished
-from textevolve.llm.meter import Meter
-from textevolve.llm.model import Model
 from textevolve.llm.refusals import one_line
-from textevolve.memory_eval.answering import answer_question
 from textevolve.memory_eval.dataset import Malformed
 from textevolve.memory_eval.dialogues import User
 from textevolve.memory_eval.evaluation import (
@@ -32,38 +27,31 @@ from textevolve.memory_eval.evaluation import (
     MemoryEvaluation,
     Scope,
     SessionTimes,
-    clip_texts,
     collect,
     score_of,
     to_row,
 )
-from textevolve.memory_eval.evaluator_judging import judge_by_evaluator
-from textevolve.memory_eval.items_to_judge import Piece, Timed, Unanswered, with_answer
-from textevolve.memory_eval.judgement import Judgement, Subject
-from textevolve.memory_eval.judging import judge_subject, prompts_version
+from textevolve.memory_eval.judgement import Judgement
+from textevolve.memory_eval.judging import prompts_version
 from textevolve.memory_eval.metrics import to_json as metrics_to_json
-from textevolve.memory_eval.recorded import RECORDED, Kept, read_recorded
+from textevolve.memory_eval.recorded import RECORDED
 from textevolve.memory_eval.survey import Survey, find_unmeasured, read_data
 from textevolve.memory_eval.system import Capabilities, MemorySystem
-from textevolve.memory_eval.system_operations import FEEDING, Health, feed, open_instance
 from textevolve.memory_eval.systems.adapter import Adapted
-from textevolve.memory_eval.systems.baselines import NoMemory, WholeContext
 from textevolve.memory_eval.systems.finding import open_system
-from textevolve.memory_eval.systems.rehearsed import Rehearsed
 from textevolve.rows import tell_mended
 from textevolve.settings import Settings
 from textevolve.spec import option
 from textevolve.studies.memory_report import compare, report
+from textevolve.studies.memory_stages import Stages
 from textevolve.studies.study import Asks, Row, Study, StudySpec
 from textevolve.wiring import Workbench, choose_model
 
 USERS_IN_FLIGHT = 8
-BASELINES = (NoMemory, WholeContext)
+BASELINES = ("none", "context")
 """Systems that cost nothing, and so are rehearsed as they are."""
 OPENED = "opened system"
 """Among the objects of a run: the memory system that was opened to describe it."""
-
-Work: TypeAlias = Subject | Unanswered | SessionTimes
 
 
 class MemoryEvaluationSpec(StudySpec):
@@ -172,17 +160,26 @@ def read_cases(spec: MemoryEvaluationSpec) -> Iterator[Case]:
         survey.check_recorded(spec.data)
 
 
-def _users(spec: MemoryEvaluationSpec, cases: Iterable[Case]) -> Iterator[tuple[int, User]]:
-    """The users of the cases, numbered.
+def _survey(spec: MemoryEvaluationSpec, wanted: Mapping[str, str]) -> Survey:
+    """What there is of the users that are wanted, and of the lines that are no users."""
+    survey = Survey()
+    for found in read_data(spec.data, spec.users, spec.sessions):
+        if isinstance(found, Malformed) or found.id in wanted:
+            survey.note(found)
+    return survey
+
+
+def _users(spec: MemoryEvaluationSpec, wanted: Mapping[str, str]) -> Iterator[tuple[int, User]]:
+    """The users that are wanted, numbered; `wanted` has the hash of each.
 
     Raises:
         InputError: they are not those that the run was begun with.
     """
     lines = read_data(spec.data, None, spec.sessions)
     users = (found for found in lines if isinstance(found, User))
-    for number, case in enumerate(cases, 1):
-        user = next((user for user in users if user.id == case.id), None)
-        if user is None or user.sha256 != case.input:
+    for number, (name, sha256) in enumerate(wanted.items(), 1):
+        user = next((user for user in users if user.id == name), None)
+        if user is None or user.sha256 != sha256:
             raise InputError(
                 f"{spec.data}: has been changed since the run was begun; give its command again"
             )
@@ -194,24 +191,33 @@ async def run(
 ) -> AsyncGenerator[EvaluationRecord]:
     """First what is measured and which lines are no users, then judgements and times as they come,
     in no order."""
-    survey = Survey()
-    for found in read_data(spec.data, spec.users, spec.sessions):
-        survey.note(found)
+    wanted = {case.id: case.input for case in cases}
+    survey = _survey(spec, wanted)
     can = None if spec.system == RECORDED else Capabilities(**bench.described["capabilities"])
     unmeasured = find_unmeasured(survey, can)
     yield Scope(survey.users, survey.sessions, unmeasured, bench.run.rpartition("-")[0])
     for line in survey.malformed:
         yield line
     async with AsyncExitStack() as stack:
-        system = None
-        if can is not None and bench.mode != "replay":
-            system = _system_of(spec, bench)
+        system = None if can is None else _system_of(spec, bench)
+        if system is not None:
             stack.push_async_callback(_close_system, system)
-        stage = _Stage(spec, bench, survey, can, system, _answering(spec, bench))
+        judge = spec.judge and bench.whole_judge_of(spec.judge)
+        answering = bench.described.get("answer_model", bench.default_model)
+        stages = Stages(
+            bench=bench,
+            survey=survey,
+            name=spec.system_name,
+            can=can,
+            system=system,
+            judge=judge or None,
+            answering=bench.model_of(answering),
+            seed=spec.seed,
+        )
         stream = pipe(
-            _users(spec, cases),
-            stage.produce,
-            stage.settle,
+            _users(spec, wanted),
+            stages.produce,
+            stages.settle,
             sources_in_flight=min(USERS_IN_FLIGHT, bench.in_flight),
             in_flight=bench.in_flight,
         )
@@ -220,11 +226,13 @@ async def run(
                 yield record
 
 
-def _system_of(spec: MemoryEvaluationSpec, bench: Workbench) -> MemorySystem:
-    found = bench.objects.get(OPENED)
-    if found is not None:
-        return found  # pyright: ignore[reportReturnType]
-    return _open_system(spec, bench.settings, bench.objects)
+def _system_of(spec: MemoryEvaluationSpec, bench: Workbench) -> MemorySystem | None:
+    """None where it is not asked: in a replay, and in a rehearsal where it would cost something."""
+    known = spec.system.partition(":")[0] in BASELINES
+    if bench.mode != "live" and (bench.mode == "replay" or not known):
+        return None
+    opened = cast("MemorySystem | None", bench.objects.get(OPENED))
+    return opened or _open_system(spec, bench.settings, bench.objects)
 
 
 async def _close_system(system: MemorySystem) -> None:
@@ -234,145 +242,6 @@ async def _close_system(system: MemorySystem) -> None:
     except Exception as error:  # noqa: BLE001  it is told, and nothing hangs on it
         said = one_line(f"{type(error).__name__}: {error}")
         logging.getLogger("textevolve").warning("%s: cannot be closed: %s", system.name, said)
-
-
-def _answering(spec: MemoryEvaluationSpec, bench: Workbench) -> Model:
-    return bench.model_of(bench.described["answer_model"]) if spec.answer_model else bench.model
-
-
-@dataclass
-class _Stage:
-    """What feeding and judging share. `can` is None where results were recorded; `system` is None
-    there and in a replay. `expected`: how many records are to come, as far as is known."""
-
-    spec: MemoryEvaluationSpec
-    bench: Workbench
-    survey: Survey
-    can: Capabilities | None
-    system: MemorySystem | None
-    answering: Model
-    health: Health = field(default_factory=Health)
-    stopped: asyncio.Event = field(default_factory=asyncio.Event)
-    expected: int = 0
-
-    def __post_init__(self) -> None:
-        survey = self.survey
-        planned = survey.planned(self.spec.system) + survey.sessions + len(survey.malformed) + 1
-        self._expect(planned)
-
-    def _expect(self, more: int) -> None:
-        self.expected += more
-        if self.expected:
-            self.bench.listener(RecordsExpected(self.expected))
-
-    def _hear(self, event: Event) -> None:
-        if isinstance(event, StepFinished) and event.step == FEEDING:
-            self._expect(event.value)
-        self.bench.listener(event)
-
-    def produce(self, numbered: tuple[int, User]) -> AsyncGenerator[Work]:
-        number, user = numbered
-        key = f"{self.bench.run}-{number}"
-        pieces = _read(user, self.survey.kept) if self.can is None else self._feed(user, key)
-        return self._until_stopped(_count_sessions(pieces))
-
-    async def _feed(self, user: User, key: str) -> AsyncGenerator[Piece]:
-        assert self.can is not None
-        bench, can, system = self.bench, self.can, self.system
-        rehearsed = bench.mode in ("shortest", "longest") and not isinstance(system, BASELINES)
-        if system is None or rehearsed:  # a replay asks no system
-            system = Rehearsed(user, can, longest=bench.mode == "longest")
-        name = self.spec.system_name
-        made = await open_instance(system, name, user, key, bench.journal, self.health)
-        async with aclosing(feed(user, key, can, bench.keep(made), self._hear)) as pieces:
-            async for piece in pieces:
-                yield piece
-
-    async def _until_stopped(self, pieces: AsyncGenerator[Work]) -> AsyncGenerator[Work]:
-        """The pieces until a limit is reached: nothing is fed that would not be judged. A replay
-        ends where the journal does."""
-        async with aclosing(pieces):
-            try:
-                async for piece in pieces:
-                    if self.stopped.is_set():
-                        return
-                    yield piece
-            except BudgetError:
-                return
-
-    async def settle(self, piece: Work) -> EvaluationRecord:
-        """The record of a piece; the question in it is answered first."""
-        if isinstance(piece, SessionTimes):
-            return piece
-        if isinstance(piece, Subject):
-            made = await self._judge(piece)
-        else:
-            metered = Meter(self.answering)
-            answer = await self._answer(piece, metered)
-            made = await self._judge(with_answer(piece.subject, answer))
-            usage = made.usage + metered.usage
-            made = replace(made, usage=usage, answering=metered.seconds)
-        skipped = isinstance(made.outcome, Failure) and made.outcome.kind == "skipped"
-        if skipped and self.bench.mode != "replay":
-            self.stopped.set()
-        return clip_texts(made)
-
-    async def _answer(self, piece: Unanswered, model: Model) -> str | Failure:
-        question = piece.subject.texts["question"]
-        try:
-            self._check_time()
-            found = await answer_question(model, question, piece.memories, seed=self.spec.seed)
-        except FatalModelError:
-            raise
-        except (ModelError, BudgetError) as error:
-            return replace(failure_of(error), reason=f"no answer to judge: {error}")
-        return found.text
-
-    async def _judge(self, subject: Subject) -> Judgement:
-        try:
-            self._check_time()
-            if self.spec.judge is not None:
-                judge: Evaluator = self.bench.whole_judge_of(self.spec.judge)
-                return await judge_by_evaluator(judge, subject)
-            return await judge_subject(self.bench.model, subject, seed=self.spec.seed)
-        except (BudgetError, InputError) as error:  # a limit; a text that it cannot be given
-            return Judgement(subject, failure_of(error))
-
-    def _check_time(self) -> None:
-        if self.bench.seconds_left == 0:
-            raise BudgetError("the time limit is reached")
-
-
-async def _read(user: User, kept: Kept) -> AsyncGenerator[Piece]:
-    for piece in read_recorded(user, kept):
-        yield piece
-
-
-async def _count_sessions(pieces: AsyncGenerator[Piece]) -> AsyncGenerator[Work]:
-    """What is to be judged as it comes, and after each session what it took."""
-    done: SessionTimes | None = None
-    async with aclosing(pieces):
-        async for piece in pieces:
-            if not isinstance(piece, Timed):
-                assert done is not None
-                done = replace(done, judgements=done.judgements + 1)
-                yield piece
-                continue
-            if done is None or done.session != piece.session:
-                if done is not None:
-                    yield done
-                done = SessionTimes(piece.user, piece.session)
-            spent = {name: _add(getattr(done, name), getattr(piece, name)) for name in _TIMES}
-            done = replace(done, **spent)
-    if done is not None:
-        yield done
-
-
-_TIMES = ("adding", "searching", "answering")
-
-
-def _add(one: float | None, other: float | None) -> float | None:
-    return one if other is None else (one or 0.0) + other
 
 
 def find_row(record: EvaluationRecord) -> Row:

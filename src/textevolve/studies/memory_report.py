@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, TypeAlias
 
 from textevolve.evaluation import Failure
 from textevolve.memory_eval import comparison
-from textevolve.memory_eval.comparison import Comparison, Difference, DifferencePair
+from textevolve.memory_eval.comparison import Difference, DifferencePair, MemoryComparison
 from textevolve.memory_eval.evaluation import MemoryEvaluation
 from textevolve.memory_eval.judgement import TASKS, Judgement, Task
-from textevolve.memory_eval.metrics import METRICS, Answers, MetricEstimate, MetricPair
+from textevolve.memory_eval.metrics import METRICS, AnswerMetrics, MetricEstimate, MetricPair
 from textevolve.report import wording
 from textevolve.report.blocks import (
     Block,
@@ -201,7 +201,7 @@ def _unmeasured(found: MemoryEvaluation) -> dict[str, str]:
     return {", ".join(titles): reason for reason, titles in reasons.items()}
 
 
-def _answers(rows: Sequence[tuple[str, Answers]]) -> Table:
+def _answers(rows: Sequence[tuple[str, AnswerMetrics]]) -> Table:
     columns = (
         Column(""),
         Column("correct", "number", 3),
@@ -317,7 +317,7 @@ def compare(
     return Beside(blocks, {"metrics": asdict(found)})
 
 
-def _differences(found: Comparison) -> Iterator[tuple[str, DifferencePair]]:
+def _differences(found: MemoryComparison) -> Iterator[tuple[str, DifferencePair]]:
     yield from ((TITLES[name], pair) for name, pair in found.overall.items())
     for type, pairs in found.by_type.items():
         yield from ((f"{type}: {TITLES[n]}", pairs[n]) for n in TYPE_SHOWN if n in pairs)

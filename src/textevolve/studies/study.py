@@ -111,7 +111,7 @@ class Beside:
     data: Mapping[str, Any]
 
 
-class Describe(Protocol[S_contra]):
+class DescribeWorld(Protocol[S_contra]):
     """What lies outside the specification and makes a run what it is, such as the configuration of
     a system that is measured: as JSON, which is kept with the run. What is opened for that may be
     left in `objects`, for the run."""
@@ -158,7 +158,7 @@ class Study(Generic[S, R, T]):
     text_endings: tuple[str, ...] = ()
     streams: bool = False
     estimate: Callable[[S, Sequence[Case], str, PriceOf], UsageRange] | None = None
-    describe: Describe[S] | None = None
+    describe: DescribeWorld[S] | None = None
     salt: Callable[[S], str] = no_salt
     compare: Callable[[S, T, T, tuple[str, str]], Beside] | None = None
 
