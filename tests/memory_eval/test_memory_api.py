@@ -241,6 +241,42 @@ def test_a_whole_system_is_measured_and_asked_once(model, people, home, server):
     assert (server.calls, again.calls) == (before, 0)
 
 
+def test_a_run_over_an_object_is_shown_anywhere_and_gone_on_with_in_its_program(
+    model, people, server, cli
+):
+    found = evaluate_memory(people, Notes(), model=model, limits=Limits(calls=4), name="notes")
+    assert not found.whole
+    shown = cli("runs", "show", "notes")
+    assert "Not finished" in shown.out
+    assert "Memory of test_memory_api.Notes" in shown.out
+    refused = cli("runs", "resume", "notes")
+    assert refused.code == 2
+    assert "Notes is an object of the program that began this run" in refused.err
+    assert server.calls == 4
+    assert evaluate_memory(people, Notes(), model=model).whole
+
+
+def test_an_evaluator_of_ones_own_judges_a_whole_system(model, people, server):
+    async def judge(case: Case, /):
+        return Chosen(case)
+
+    class Chosen:
+        usage, coverage = Usage(), 1.0
+
+        def __init__(self, case):
+            self.result = tuple(
+                EvaluationResult(1.0 if n == 0 else 0.0, n == 0)
+                for n in range(len(case.candidates))
+            )
+
+    found = evaluate_memory(people, "none", judge=judge, model=model)
+    assert found.whole
+    assert found.metrics.overall["question_correct"].all.value == 1.0
+    asked = [body["messages"][-1]["content"] for body in server.requests]
+    assert asked
+    assert all("from the memories alone" in text for text in asked)  # none of them judges
+
+
 def test_a_limit_leaves_the_rest_unasked(model, people):
     found = evaluate_memory(people, "context", model=model, limits=Limits(calls=3))
     assert "limit" in found.skipped
