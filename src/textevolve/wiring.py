@@ -7,16 +7,17 @@ its first call that the journal cannot answer, so a finished run starts no serve
 from __future__ import annotations
 
 import asyncio
+import hashlib
 import logging
 import threading
 import time
 from collections.abc import AsyncGenerator, Callable, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cache
 from math import isfinite
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 from pydantic import SecretStr
 
@@ -25,7 +26,7 @@ from textevolve.evaluation import Evaluator
 from textevolve.evaluators import Judges, keep_whole
 from textevolve.events import Listener, silence
 from textevolve.llm.budget import Budget, Budgeted, refuse_unpriced
-from textevolve.llm.journal import Journal
+from textevolve.llm.journal import Entry, Journal
 from textevolve.llm.model import Model, Request, Response, request_key
 from textevolve.llm.wrappers import Journaled, Limited, Retrying
 from textevolve.settings import Price, Settings
@@ -35,6 +36,10 @@ if TYPE_CHECKING:
 
 ModelOf: TypeAlias = Callable[[str], Model]
 """From a model's spec to the model."""
+
+Mode: TypeAlias = Literal["live", "replay", "shortest", "longest"]
+"""What a study is run for: to be asked what is missing; to be made anew from its journal; to be
+rehearsed with answers as short, or as long, as they can be."""
 
 CALLS_IN_FLIGHT = 32
 MOST_CALLS_IN_FLIGHT = 512
@@ -86,6 +91,7 @@ class Workbench:
     `in_flight`: how many pieces of work are worth having under way. `today`: the date that prompts
     hold, as YYYY-MM-DD. `deadline`: when the time limit is reached, as `time.monotonic` counts;
     None: never. `objects`: what the user's own code put in, by the names in the specification.
+    `run`: the name of this run for what lies outside; `described`: what `Study.describe` found.
     """
 
     settings: Settings
@@ -99,6 +105,9 @@ class Workbench:
     today: str = ""
     deadline: float | None = None
     objects: Mapping[str, object] = field(default_factory=dict[str, object])
+    run: str = ""
+    described: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    mode: Mode = "live"
 
     @property
     def model(self) -> Model:
@@ -107,6 +116,13 @@ class Workbench:
     def whole_judge_of(self, text: str) -> Evaluator:
         """The same judge, of which a debate that the limits cut short counts as not asked."""
         return keep_whole(self.judge_of(text))
+
+    def keep(self, model: Model) -> Model:
+        """A model of the study's own, such as a memory system, whose answers stand in the journal
+        like any other's. A replay does not ask it."""
+        if self.mode == "live":
+            return Journaled(model, self.journal, self.listener)
+        return self.model_of(model.name) if self.mode == "replay" else model
 
     @property
     def seconds_left(self) -> float | None:
@@ -122,6 +138,9 @@ class Setting:
     today: str
     objects: Mapping[str, object] = field(default_factory=dict[str, object])
     time_limit: float | None = None
+    run: str = ""
+    described: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    mode: Mode = "live"
 
 
 @asynccontextmanager
@@ -158,6 +177,9 @@ async def open_workbench(
             today=setting.today,
             deadline=None if limit is None else time.monotonic() + limit,
             objects=setting.objects,
+            run=setting.run,
+            described=setting.described,
+            mode=setting.mode,
         )
 
 
@@ -187,6 +209,23 @@ async def open_models(
             return models[spec]
 
         yield model_of
+
+
+class Salted:
+    """A journal whose answers are found by those only who ask with the same text, which may be
+    empty: then it is the journal as it is."""
+
+    def __init__(self, journal: Journal, salt: str) -> None:
+        self._journal, self._salt = journal, salt
+
+    def key(self, key: str) -> str:
+        return hashlib.sha256(f"{key} {self._salt}".encode()).hexdigest() if self._salt else key
+
+    async def find(self, key: str) -> Response | None:
+        return await self._journal.find(self.key(key))
+
+    async def append(self, entry: Entry) -> None:
+        await self._journal.append(replace(entry, key=self.key(entry.key)))
 
 
 def replay_models(journal: Journal, errors: Callable[[], Mapping[str, str]]) -> ModelOf:
@@ -236,7 +275,8 @@ class _Replayed:
         key = request_key(self.name, request)
         if found := await self._journal.find(key):
             return found
-        if reason := self._errors().get(key):
+        kept = self._journal
+        if reason := self._errors().get(kept.key(key) if isinstance(kept, Salted) else key):
             raise ModelError(reason)
         raise BudgetError("not in the journal; resume the run to ask it")
 

@@ -16,12 +16,12 @@ SMALL = ("--beam", "1", "--depth", "1", "--successors", "1", "--minibatch", "1")
 
 COMMANDS = {
     "memory": (
-        ("memory-eval", "users.jsonl", "-s", "none", "-o", "out"),
-        ("out/records.jsonl", "out/summary.json", "out/report.html"),
+        ("memory-eval", "users.jsonl", "-s", "none", "-o", "a.jsonl", "-o", "a.html"),
+        ("a.jsonl", "a.html"),
     ),
     "memory as JSON": (
-        ("memory-eval", "users.jsonl", "-s", "none", "-o", "out", "--json"),
-        ("out/records.jsonl", "out/summary.json", "out/report.html"),
+        ("memory-eval", "users.jsonl", "-s", "none", "-o", "a.json", "--json"),
+        ("a.json",),
     ),
     "guide": (("guide", "What moves the sea?", "-e", "probe", "-o", "a.json"), ("a.json",)),
     "optimize": (("optimize", "Say it.", "-e", "probe", "-o", "a.jsonl"), ("a.jsonl",)),

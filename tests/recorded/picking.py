@@ -120,7 +120,7 @@ def pick_memory(ended: Ended) -> Any:
     What judging used is not among it but for the calls, since the prompts are being reworded.
     """
     data = json.loads(ended.out)
-    parts = {"all": data["figures"], **data["by_type"]}
+    parts = {"all": data["overall"], **data["by_type"]}
     return {
         **take(data, "users", "sessions", "coverage"),
         "labels": {task: dict(sorted(found.items())) for task, found in data["labels"].items()},

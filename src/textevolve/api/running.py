@@ -133,16 +133,17 @@ async def _stream(
         keywords.get("settings")
         or read_settings({"model": spec.model, "store": store, "concurrency": concurrency})[0]
     )
+    found = objects.found if objects else {}
     launch = Launch(
         name=keywords.get("name", ""),
         source="Python",
         limits=keywords.get("limits") or Limits(),
         time_limit=keywords.get("time_limit"),
         listener=keywords.get("listener", silence),
-        objects=objects.found if objects else {},
+        objects=found,
         ends=ends,
     )
-    stored = await driver.specify(study, spec, settings)
+    stored = await driver.specify(study, spec, settings, found)
     path = Path(store or settings.store)
     async with open_store(path) as opened:
         given = driver.read_cases(study, spec, path, settings) if cases is None else cases

@@ -54,8 +54,13 @@ COMMANDS: Mapping[str, Lazy] = {
         },
     ),
     "memory-eval": Lazy(
-        "memory_eval",
+        "",
         "Measure what a memory system keeps; `memory-eval DATA.jsonl` is `memory-eval run`.",
+        below={
+            "run": Lazy("study:memory-eval", "Measure what a memory system keeps."),
+            "synth": Lazy("memory_eval:synth", "Make users with dialogues, by templates."),
+        },
+        default="run",
     ),
     "nodes": Lazy(
         "",

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import json
-from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, cast
+from dataclasses import asdict, dataclass, replace
+from typing import cast
 
+from textevolve.cli import say
 from textevolve.cli.results import check_outputs, print_json, write_outputs
 from textevolve.cli.study import RunOptions, execute
 from textevolve.engine import sync
 from textevolve.errors import InputError
 from textevolve.report import wording
 from textevolve.report.blocks import Column, Report, Table
+from textevolve.report.data import plain
 from textevolve.report.terminal import open_console, print_report
 from textevolve.settings import Settings
 from textevolve.store.records import Found, Kept, Order
@@ -20,11 +22,8 @@ from textevolve.store.runs import RunRecord
 from textevolve.studies import driver
 from textevolve.studies.comparison import compare_runs, report_comparison
 from textevolve.studies.kinds import find_study
-from textevolve.studies.study import Row
+from textevolve.studies.study import Beside, Row
 from textevolve.wiring import Limits
-
-if TYPE_CHECKING:
-    pass
 
 ORDERS = ("score", "-score")
 SHOWN = 200
@@ -81,15 +80,14 @@ def show(
 
 def _list(store: Store, run: RunRecord, wanted: Wanted) -> Report:
     """The records that are wanted, a line each."""
-    columns = (Column("case"), Column("score", "score", 3), Column("state"), Column("reason"))
+    columns = (Column("record"), Column("score", "score", 3), Column("state"), Column("reason"))
     rows: list[tuple[str, float | None, str, str]] = []
     left = 0
     for kept in store.iterate_records(run.id, wanted.found, wanted.order):
         if len(rows) == SHOWN:
             left += 1
             continue
-        name = kept.case or kept.key
-        rows.append((name, kept.score, kept.status, wording.shorten(kept.reason, 200)))
+        rows.append((_row(kept).name, kept.score, kept.status, wording.shorten(kept.reason, 200)))
     note = f"{wording.count(left, 'more record')} left out; see all with --json" if left else ""
     found = wording.count(len(rows) + left, "record")
     return Report(f"Run {run.id}", found, [Table("Records", columns, rows, note=note)])
@@ -121,22 +119,42 @@ def export(store: Store, run: RunRecord, settings: Settings, output: str) -> Non
 def compare(
     store: Store, runs: tuple[RunRecord, RunRecord], settings: Settings, *, as_json: bool
 ) -> None:
-    """Two runs side by side, by the scores of their cases.
+    """Two runs side by side, by the scores of their cases; where they are of one kind, which has
+    more to tell of the two, by that, too.
 
     Raises:
         InputError: they are over different cases.
     """
+    kinds = [driver.read_stored(run).kind for run in runs]
     for run in runs:
-        driver.read_stored(run)
         sync.run(driver.restore_records(store, run, settings))
+        if run.status != "finished":
+            say(f"run {run.id}: is not finished; its figures are of what was judged so far")
     _refuse_other_cases(store, *runs)
     first, second = ([_row(kept) for kept in store.iterate_records(run.id)] for run in runs)
     found = compare_runs(first, second)
+    names = cast("tuple[str, str]", tuple(run.name or run.id for run in runs))
+    beside = _compare_kind(store, runs, names) if kinds[0] == kinds[1] else Beside((), {})
     if as_json:
-        print(json.dumps(asdict(found)))
+        print(json.dumps(plain({**asdict(found), **beside.data})))
     else:
-        names = cast("tuple[str, str]", tuple(run.name or run.id for run in runs))
-        print_report(report_comparison(found, names), open_console())
+        made = report_comparison(found, names)
+        print_report(replace(made, blocks=[*made.blocks, *beside.blocks]), open_console())
+
+
+def _compare_kind(
+    store: Store, runs: tuple[RunRecord, RunRecord], names: tuple[str, str]
+) -> Beside:
+    """What the kind of both runs has to tell of them."""
+    study = find_study(driver.read_stored(runs[0]).kind)
+    if study.compare is None:
+        return Beside((), {})
+    specs = [driver.read_spec(study, driver.read_stored(run)) for run in runs]
+    first, second = (
+        study.summarise(spec, driver.read_records(store, run)())
+        for spec, run in zip(specs, runs, strict=True)
+    )
+    return study.compare(specs[0], first, second, names)
 
 
 def _row(kept: Kept) -> Row:

@@ -133,14 +133,16 @@ def run_study(
     settings, _ = read_settings(
         {"model": spec.model, "store": wanted.store, "concurrency": wanted.concurrency}
     )
+    objects: dict[str, object] = {}
     launch = Launch(
         name=wanted.name or "",
         source=source,
         limits=limits,
         time_limit=wanted.time_limit,
+        objects=objects,
     )
     cases = driver.read_cases(study, spec, settings.store, settings)
-    stored = sync.run(driver.specify(study, spec, settings))
+    stored = sync.run(driver.specify(study, spec, settings, objects))
     if wanted.dry_run:
         found = sync.run(forecast(study, stored, list(cases), settings))
         print_estimate(found, stored.model, stored.why, as_json=wanted.as_json)
@@ -236,7 +238,7 @@ class Unscored:
     def tell(self, run: RunRecord) -> None:
         failed = [row for row in self._found.values() if row.status == "failed"]
         for row in failed[:REASONS_SHOWN]:
-            name = wording.shorten(row.case or row.key, 40)
+            name = wording.shorten(row.name, 60)
             say(f"{name} lacks a score: {wording.shorten(row.reason, 300)}")
         if len(failed) > REASONS_SHOWN:
             say(f"{len(failed) - REASONS_SHOWN} more lack a score")

@@ -166,7 +166,8 @@ class Note:
 
 @dataclass(frozen=True, slots=True)
 class Section:
-    """Blocks under a heading of their own, which a page can fold away (`folded`: it begins so).
+    """Blocks under a heading of their own, which a page can fold away. `folded`: a page begins so,
+    and a terminal shows the heading alone.
 
     `anchor` names it for links within a page."""
 

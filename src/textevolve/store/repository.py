@@ -118,6 +118,10 @@ class Store:
         one is returned and the new one removed."""
         return self._writer.run(lambda c: runs.settle_run(c, run_id, fingerprint))
 
+    def respecify(self, run_id: str, changed: Mapping[str, Any]) -> RunRecord:
+        """Change parts of a run's specification that are not its identity."""
+        return self._writer.run(lambda c: runs.respecify(c, run_id, changed))
+
     def find_run(self, fingerprint: str) -> RunRecord | None:
         return self._read(lambda c: runs.find_run(c, fingerprint))
 

@@ -31,7 +31,14 @@ from textevolve.settings import Settings, today
 from textevolve.spec import identity_of
 from textevolve.studies.kinds import find_study
 from textevolve.studies.study import AnyStudy, Asks, Study, StudySpec
-from textevolve.wiring import Limits, Setting, choose_model, open_workbench, replay_models
+from textevolve.wiring import (
+    Limits,
+    Salted,
+    Setting,
+    choose_model,
+    open_workbench,
+    replay_models,
+)
 
 if TYPE_CHECKING:
     from textevolve.report.blocks import Report
@@ -54,7 +61,7 @@ class StoredSpec(BaseModel):
     """What the store keeps of a study: all that is needed to go on with it.
 
     `model` is the one that was named or found, and `why` says how; `judges` holds what was read
-    from the files behind the judges' names; `sources` where cases came from, for people.
+    from the files behind the judges' names; `described` what the study found of the world.
     """
 
     model_config = ConfigDict(frozen=True, extra="ignore")
@@ -67,11 +74,13 @@ class StoredSpec(BaseModel):
     today: str = ""
     judges: Mapping[str, Any] = {}
     prompts: Mapping[str, str] = {}
+    described: Mapping[str, Any] = {}
 
     def identity(self, study: AnyStudy) -> dict[str, Any]:
         """What makes the run what it is. The date in its prompts does not: the same command on
         another day finds the same run."""
         whole = self.model_dump(mode="json", include={"kind", "model", "judges", "prompts"})
+        whole |= {"described": dict(self.described)} if self.described else {}
         aside = study.spec.model_validate(self.spec)
         return {**whole, "spec": identity_of(aside)}
 
@@ -98,9 +107,14 @@ class Launch:
             raise InputError(f"the time limit must be 0 or more seconds, not {self.time_limit}")
 
 
-async def specify(study: Study[S, R, T], spec: S, settings: Settings) -> StoredSpec:
+async def specify(
+    study: Study[S, R, T],
+    spec: S,
+    settings: Settings,
+    objects: dict[str, object] | None = None,
+) -> StoredSpec:
     """The specification with all that it leaves open: the model that is asked, the files behind
-    the judges, the date.
+    the judges, the date. `objects`: those of `Launch`, of which a study may open more.
 
     Raises:
         InputError: a judge cannot be used. SettingsError: no model can be had as asked.
@@ -124,6 +138,9 @@ async def specify(study: Study[S, R, T], spec: S, settings: Settings) -> StoredS
         today=today(),
         judges={judge: found for judge in judges if (found := describe_judge(judge))},
         prompts=asks.prompts,
+        described=await study.describe(spec, settings, {} if objects is None else objects)
+        if study.describe
+        else {},
     )
 
 
@@ -184,7 +201,10 @@ def register_run(
     )
     try:
         store.add_cases(draft.id, noted())
-        return store.settle_run(draft.id, digest.hexdigest())
+        run = store.settle_run(draft.id, digest.hexdigest())
+        spec = stored.model_dump(mode="json")["spec"]
+        # Of a run that is kept already, files may have other names now.
+        return run if run.spec["spec"] == spec else store.respecify(run.id, {"spec": spec})
     except BaseException:
         store.delete_run(draft.id)
         raise
@@ -267,9 +287,13 @@ async def _work(
         today=stored.today,
         objects=launch.objects,
         time_limit=launch.time_limit,
+        run=f"{run.id}-{run.fingerprint[:8]}",
+        described=stored.described,
+        mode="replay" if offline else "live",
     )
-    journal = store.journal(run.id)
-    models = replay_models(journal, journal.errors) if offline else None
+    kept = store.journal(run.id)
+    journal = Salted(kept, study.salt(spec))
+    models = replay_models(journal, kept.errors) if offline else None
     opened = open_workbench(
         setting, settings, journal, launch.limits, launch.listener, models=models
     )

@@ -22,6 +22,8 @@ KINDS: Mapping[str, str] = {
     "robustness": "textevolve.studies.robustness",
     "rates": "textevolve.studies.rates",
     "nodes": "textevolve.studies.nodes",
+    "memory-eval": "textevolve.studies.memory_eval",
+    "memory-judgement": "textevolve.studies.memory_judgement",
 }
 """For each kind the module that holds its `STUDY`. Modules are loaded when their kind is asked
 for."""

@@ -65,7 +65,13 @@ async def _rehearse(
     longest: bool,
 ) -> Usage:
     spec: Any = read_spec(study, stored)
-    setting = Setting(stored.model, models_asked(study.asks(spec), stored), stored.today)
+    setting = Setting(
+        model=stored.model,
+        models=models_asked(study.asks(spec), stored),
+        today=stored.today,
+        described=stored.described,
+        mode="longest" if longest else "shortest",
+    )
     journal, spent = _Memory(), list[Usage]()
     models: dict[str, Model] = {}
 

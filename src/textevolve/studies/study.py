@@ -6,7 +6,7 @@ driver. Nothing here runs one.
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Callable, Iterable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Generic, Literal, Protocol, TypeAlias, TypeVar
 
@@ -15,8 +15,9 @@ from pydantic_core import to_json
 
 from textevolve.evaluation import Case
 from textevolve.events import Event
-from textevolve.report.blocks import Report
+from textevolve.report.blocks import Block, Report
 from textevolve.runs.estimate import PriceOf, UsageRange
+from textevolve.settings import Settings
 from textevolve.spec import Frozen, option
 from textevolve.wiring import Workbench
 
@@ -69,6 +70,11 @@ class Row:
     status: Status = "scored"
     reason: str = ""
 
+    @property
+    def name(self) -> str:
+        """What a person is told of: the case, or the place in it that the key names."""
+        return self.key if self.key.startswith(self.case) else self.case
+
 
 S_contra = TypeVar("S_contra", bound=StudySpec, contravariant=True)
 S = TypeVar("S", bound=StudySpec)
@@ -90,6 +96,29 @@ class Run(Protocol[S_contra, R_co]):
 def no_note(_event: Event) -> str | None:
     """For studies whose progress is told by their records alone."""
     return None
+
+
+def no_salt(_spec: Any) -> str:
+    """For studies that share answers with whoever asks the same."""
+    return ""
+
+
+@dataclass(frozen=True, slots=True)
+class Beside:
+    """What a kind tells of two of its runs side by side: for people, and as JSON-ready data."""
+
+    blocks: Sequence[Block]
+    data: Mapping[str, Any]
+
+
+class DescribeWorld(Protocol[S_contra]):
+    """What lies outside the specification and makes a run what it is, such as the configuration of
+    a system that is measured: as JSON, which is kept with the run. What is opened for that may be
+    left in `objects`, for the run."""
+
+    def __call__(
+        self, spec: S_contra, settings: Settings, objects: dict[str, object], /
+    ) -> Awaitable[Mapping[str, Any]]: ...
 
 
 def no_texts(_spec: Any, _result: Any) -> Mapping[str, str]:
@@ -116,7 +145,8 @@ class Study(Generic[S, R, T]):
     such as a template to use, by the file's ending, all of which `text_endings` names. `streams`:
     records are results by themselves, to be shown as they come. `estimate`: what it may use where
     that has to be an exact bound, from the specification, the cases and the model; otherwise the
-    study is rehearsed.
+    study is rehearsed. `describe`: what else makes a run what it is. `salt`: a text with which the
+    same is asked anew. `compare`: what its own figures say of two results.
     """
 
     spec: type[S]
@@ -137,6 +167,9 @@ class Study(Generic[S, R, T]):
     estimate: Callable[[S, Sequence[Case], str, PriceOf], UsageRange] | None = None
     earlier: Callable[[S], str | None] = no_run
     again: Callable[[R], Case | None] | None = None
+    describe: DescribeWorld[S] | None = None
+    salt: Callable[[S], str] = no_salt
+    compare: Callable[[S, T, T, tuple[str, str]], Beside] | None = None
 
     @property
     def kind(self) -> str:

@@ -1,7 +1,7 @@
 """What is to be judged of a session: subjects, made of what was expected and what was found.
 
-Pure: no system is asked here. Where an outcome comes from a memory system, see `feeding.py`; where
-it was recorded, `recorded.py`.
+Pure: no system is asked here. Where an outcome comes from a memory system, see
+`system_operations.py`; where it was recorded, `recorded.py`.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from textevolve.evaluation import Failure
 from textevolve.memory_eval.dialogues import DialogueTurn, MemoryPoint, Question, Session
 from textevolve.memory_eval.judgement import Subject
 
-Found: TypeAlias = tuple[str, ...] | Failure
+FoundMemories: TypeAlias = tuple[str, ...] | Failure
 """Memories, or why there are none to be had."""
 
 
@@ -28,15 +28,16 @@ class Unanswered:
 
 @dataclass(frozen=True, slots=True)
 class Timed:
-    """Seconds that an operation for a user took; None for what it was not, or where unknown."""
+    """Seconds that operations for a user took; None for what they were not, or where unknown."""
 
     user: str
+    session: int = 0
     adding: float | None = None
     searching: float | None = None
     answering: float | None = None
 
 
-Piece: TypeAlias = Subject | Unanswered | Timed
+PieceToJudge: TypeAlias = Subject | Unanswered | Timed
 
 
 def write_dialogue(dialogue: Sequence[DialogueTurn]) -> str:
@@ -52,7 +53,7 @@ def count_planned(session: Session) -> int:
     return 0 if session.is_generated_qa else len(session.points) + len(session.questions)
 
 
-def judge_extraction(user: str, session: Session, extracted: Found) -> Iterator[Subject]:
+def judge_extraction(user: str, session: Session, extracted: FoundMemories) -> Iterator[Subject]:
     """Integrity of every point that is no update, and accuracy of every memory extracted."""
     for place, point in enumerate(session.points, 1):
         if not point.is_update:
@@ -68,7 +69,7 @@ def judge_extraction(user: str, session: Session, extracted: Found) -> Iterator[
 
 
 def judge_integrity(
-    user: str, session: Session, place: int, point: MemoryPoint, extracted: Found
+    user: str, session: Session, place: int, point: MemoryPoint, extracted: FoundMemories
 ) -> Subject:
     """Whether a point is among what was extracted; 0 by rule where that was nothing."""
     subject = _subject_of("integrity", user, session, place, point)
@@ -83,8 +84,8 @@ def judge_update(
     session: Session,
     place: int,
     point: MemoryPoint,
-    returned: Found,
-    extracted: Found | None,
+    returned: FoundMemories,
+    extracted: FoundMemories | None,
 ) -> Subject:
     """Whether an update arrived, by what a search for it returned; where that was nothing, the
     integrity of the point. Where it is not known what was extracted (None), nothing returned is an

@@ -1,7 +1,7 @@
 """What has been judged, as sums: for each user, and each memory type, question type and difficulty.
 
-Texts are not kept, so a tally stays small however long the dialogues are, and a bootstrap draw is a
-product of matrices. What figures are made of the sums is in `figures.py`.
+Texts are not kept, so they stay small however long the dialogues are, and a bootstrap draw is a
+product of matrices. What metrics are made of the sums is in `metrics.py`.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ Side = Literal["type", "question_type", "difficulty"]
 SIDES: tuple[Side, ...] = ("type", "question_type", "difficulty")
 """What judgements are told apart by: the memory type of a point, and two things of a question."""
 
-Part: TypeAlias = tuple[Side, str]
+SideValue: TypeAlias = tuple[Side, str]
 """The judgements of one value of a side; the value is empty for the questions that have none where
 others have one."""
 
@@ -44,7 +44,7 @@ _PLACE = {name: place for place, name in enumerate(SUMS)}
 
 
 @dataclass(slots=True)
-class Tally:
+class JudgementSums:
     """Sums by user and by the values of all sides. Judgements may come in any order."""
 
     sums: dict[str, dict[tuple[str, ...], Array]] = field(
@@ -57,10 +57,10 @@ class Tally:
         return tuple(sorted(self.sums))  # whatever their order was, the same draws are made
 
     @property
-    def parts(self) -> tuple[Part, ...]:
+    def parts(self) -> tuple[SideValue, ...]:
         """All there is something of, sorted on each side; nothing on a side that is never named."""
         cells = {cell for row in self.sums.values() for cell in row}
-        found: list[Part] = []
+        found: list[SideValue] = []
         for place, side in enumerate(SIDES):
             names = sorted({cell[place] for cell in cells if cell[place]})
             if side != "type" and names and self._has_unnamed(side):
@@ -95,7 +95,7 @@ class Tally:
             if seconds is not None:
                 self.seconds[name] = self.seconds.get(name, 0.0) + seconds
 
-    def table(self, part: Part | None = None, users: tuple[str, ...] | None = None) -> Array:
+    def table(self, part: SideValue | None = None, users: tuple[str, ...] | None = None) -> Array:
         """The sums, (users, sums), of one part or of all; in the order of `users`."""
         rows = [self.sums.get(user, {}) for user in (self.users if users is None else users)]
         made = np.zeros((len(rows), len(SUMS)))

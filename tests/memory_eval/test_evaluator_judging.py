@@ -10,7 +10,7 @@ from textevolve.evaluation import Case, EvaluationResult, Failure, Usage, check_
 from textevolve.evaluators import open_evaluator, parse_evaluator
 from textevolve.llm.client import OpenAIClient
 from textevolve.llm.testing import Answer, Fault, ScriptedServer, misbehave
-from textevolve.memory_eval.choosing import case_of, choose
+from textevolve.memory_eval.evaluator_judging import case_of, judge_by_evaluator
 from textevolve.memory_eval.judgement import LABELS, TASKS, Subject, Verdict
 
 TEXTS = {
@@ -56,7 +56,7 @@ async def test_the_verdict_is_what_is_scored_highest(task):
     for label in LABELS[task]:
         start = {"integrity": f"Score {label}", "accuracy": f"Accuracy score {label}"}
         judge = scoring({start.get(task, f"{label}."): 0.9, "Not included": 0.8})
-        made = await choose(judge, SUBJECTS[task])
+        made = await judge_by_evaluator(judge, SUBJECTS[task])
         assert made.verdict.label == label
         assert "r0.9" in made.verdict.reason
         assert made.verdict.included == (False if task == "accuracy" else None)
@@ -66,7 +66,7 @@ async def test_the_verdict_is_what_is_scored_highest(task):
 async def test_a_second_case_asks_whether_a_memory_is_included():
     seen = []
     judge = scoring({"Included": 0.7, "Accuracy score 1": 0.6}, seen)
-    made = await choose(judge, SUBJECTS["accuracy"])
+    made = await judge_by_evaluator(judge, SUBJECTS["accuracy"])
     assert made.outcome == Verdict(1, "r0.6\nr0.7", True)
     first, second = seen
     assert [len(case.candidates) for case in seen] == [3, 2]
@@ -86,7 +86,7 @@ async def test_a_second_case_asks_whether_a_memory_is_included():
     ],
 )
 async def test_a_tie_or_a_missing_score_is_a_failure(scores, reason):
-    made = await choose(scoring(scores), SUBJECTS["update"])
+    made = await judge_by_evaluator(scoring(scores), SUBJECTS["update"])
     assert isinstance(made.outcome, Failure)
     assert made.outcome.kind == "failed"
     assert made.outcome.reason.startswith(reason)
@@ -94,7 +94,7 @@ async def test_a_tie_or_a_missing_score_is_a_failure(scores, reason):
 
 
 async def test_without_inclusion_there_is_no_verdict_on_accuracy():
-    made = await choose(scoring({"Accuracy score 2": 0.9}), SUBJECTS["accuracy"])
+    made = await judge_by_evaluator(scoring({"Accuracy score 2": 0.9}), SUBJECTS["accuracy"])
     assert made.outcome.reason.startswith("tied: included")
     assert made.usage.calls == 6
 
@@ -104,14 +104,14 @@ async def test_scores_that_are_not_those_of_the_verdicts_are_a_failure(scores):
     async def judge(case, /):
         return Said(tuple(EvaluationResult(score, True) for score in scores))
 
-    made = await choose(judge, SUBJECTS["update"])
+    made = await judge_by_evaluator(judge, SUBJECTS["update"])
     assert made.outcome.reason == "the judge gave no score for each of 4 verdicts"
 
 
 async def test_what_a_limit_left_out_is_no_verdict_and_no_failure_of_the_judge():
     judge = scoring({"Correct": Failure("skipped", "the limit of calls is reached")})
     with pytest.raises(BudgetError, match="the limit of calls"):
-        await choose(judge, SUBJECTS["update"])
+        await judge_by_evaluator(judge, SUBJECTS["update"])
 
 
 async def test_an_error_of_the_judge_is_a_failure_unless_no_call_can_succeed():
@@ -121,15 +121,17 @@ async def test_an_error_of_the_judge_is_a_failure_unless_no_call_can_succeed():
 
         return judge
 
-    made = await choose(raising(AnswerError("nonsense came")), SUBJECTS["update"])
+    made = await judge_by_evaluator(raising(AnswerError("nonsense came")), SUBJECTS["update"])
     assert made.outcome == Failure("failed", "nonsense came")
     with pytest.raises(AccessError):
-        await choose(raising(AccessError("401")), SUBJECTS["update"])
+        await judge_by_evaluator(raising(AccessError("401")), SUBJECTS["update"])
 
 
 async def test_what_is_known_needs_no_judge():
     seen = []
-    made = await choose(scoring({}, seen), Subject("update", "a", 0, 1, {}, by_rule="Omission"))
+    made = await judge_by_evaluator(
+        scoring({}, seen), Subject("update", "a", 0, 1, {}, by_rule="Omission")
+    )
     assert (made.verdict.label, seen) == ("Omission", [])
 
 
@@ -176,7 +178,7 @@ async def test_the_judges_of_this_project_judge_memories(spec):
 
     async with ScriptedServer(script) as server, OpenAIClient(server.url, "scripted") as client:
         judge = open_evaluator(parse_evaluator(spec), "scripted", lambda _: client)
-        made = await choose(judge, SUBJECTS["update"])
+        made = await judge_by_evaluator(judge, SUBJECTS["update"])
     assert made.usage.calls == len(server.requests) > 0
     assert made.verdict.label == "Omission"
 
@@ -187,6 +189,6 @@ async def test_a_judge_whose_calls_fail_gives_a_failure():
         OpenAIClient(server.url, "scripted") as client,
     ):
         judge = open_evaluator(parse_evaluator("debate:general"), "scripted", lambda _: client)
-        made = await choose(judge, SUBJECTS["question"])
+        made = await judge_by_evaluator(judge, SUBJECTS["question"])
     assert isinstance(made.outcome, Failure)
     assert made.outcome.kind == "failed"

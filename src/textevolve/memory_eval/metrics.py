@@ -1,6 +1,6 @@
-"""The benchmark's figures out of judgements, each with an interval over users. Pure arithmetic.
+"""The benchmark's metrics out of judgements, each with an interval over users. Pure arithmetic.
 
-Every figure is made of sums, which are collected in `tally.py`.
+Every metric is made of sums, which are collected in `judgement_sums.py`.
 
 `all` divides by all that was asked, so that what failed counts as not reached; `valid` leaves out
 what failed. What was skipped (not asked: a limit) is in neither; it lowers coverage.
@@ -16,19 +16,26 @@ from typing import Any, Literal
 import numpy as np
 
 from textevolve.memory_eval.judgement import TASKS, Task
-from textevolve.memory_eval.tally import OUTCOMES, Array, Side, Sums, Tally, totals_at
+from textevolve.memory_eval.judgement_sums import (
+    OUTCOMES,
+    Array,
+    JudgementSums,
+    Side,
+    Sums,
+    totals_at,
+)
 from textevolve.statistics.resampling import draw_weights
 
-Kind = Literal["all", "valid"]
+MetricKind = Literal["all", "valid"]
 
-KINDS: tuple[Kind, ...] = ("all", "valid")
+KINDS: tuple[MetricKind, ...] = ("all", "valid")
 DRAWS = 2000
 TABLES_AT_ONCE = 20
 LEVEL = 0.95
 MOST_UNDEFINED = 0.05  # share of draws without a value above which no interval is given
 SAME = 1e-9
 
-FIGURES: Mapping[str, Task] = {
+METRICS: Mapping[str, Task] = {
     "recall": "integrity",
     "weighted_recall": "integrity",
     "fmr": "integrity",
@@ -43,31 +50,31 @@ FIGURES: Mapping[str, Task] = {
     "question_hallucination": "question",
     "question_omission": "question",
 }
-"""All figures, with the task whose judgements they are made of (`f1` needs integrity too)."""
+"""All metrics, with the task whose judgements they are made of (`f1` needs integrity too)."""
 
-TYPE_FIGURES: Mapping[str, Task] = {
+TYPE_METRICS: Mapping[str, Task] = {
     "kept": "integrity",
     "updated": "integrity",
     "memory_accuracy": "integrity",
-    **{name: task for name, task in FIGURES.items() if task in ("integrity", "update")},
+    **{name: task for name, task in METRICS.items() if task in ("integrity", "update")},
 }
 """What there is for each memory type. The benchmark's own three have all points of the type, of
 integrity and update, as their denominator: `kept` is the share with score 2 (an interference point
 that was kept counts too, as published), `updated` that of correct updates, `memory_accuracy` both.
 """
 
-QUESTION_FIGURES: Mapping[str, Task] = {n: t for n, t in FIGURES.items() if t == "question"}
+QUESTION_METRICS: Mapping[str, Task] = {n: t for n, t in METRICS.items() if t == "question"}
 """What there is for each question type and difficulty."""
 
-SIDE_FIGURES: Mapping[Side, Mapping[str, Task]] = {
-    "type": TYPE_FIGURES,
-    "question_type": QUESTION_FIGURES,
-    "difficulty": QUESTION_FIGURES,
+SIDE_METRICS: Mapping[Side, Mapping[str, Task]] = {
+    "type": TYPE_METRICS,
+    "question_type": QUESTION_METRICS,
+    "difficulty": QUESTION_METRICS,
 }
 
 
 @dataclass(frozen=True, slots=True)
-class Figure:
+class MetricEstimate:
     """A share in [0, 1], with the ends of its 95 % interval.
 
     `value` is None where it is not measured, `low` and `high` where there is no interval; `reason`
@@ -83,11 +90,11 @@ class Figure:
 
 
 @dataclass(frozen=True, slots=True)
-class Pair:
-    """One figure of all that was asked, and of what has a verdict."""
+class MetricPair:
+    """One metric of all that was asked, and of what has a verdict."""
 
-    all: Figure
-    valid: Figure
+    all: MetricEstimate
+    valid: MetricEstimate
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,52 +131,52 @@ class Minutes:
 
 
 @dataclass(frozen=True, slots=True)
-class Answers:
-    """How questions of one kind were answered: `figures` by the names in `QUESTION_FIGURES`."""
+class AnswerMetrics:
+    """How questions of one kind were answered: `metrics` by the names in `QUESTION_METRICS`."""
 
-    figures: Mapping[str, Pair]
+    metrics: Mapping[str, MetricPair]
     coverage: Coverage
 
 
 @dataclass(frozen=True, slots=True)
-class Figures:
-    """`figures` by the names in `FIGURES`; `by_type` by memory type, then those in `TYPE_FIGURES`;
+class MemoryMetrics:
+    """`overall` by the names in `METRICS`; `by_type` by memory type, then those in `TYPE_METRICS`;
     a type of which there is no point has no entry. The other two are by what the data says of its
     questions, an empty name being that of those of which it says nothing; where it says nothing of
     any, there is no entry."""
 
     users: int
-    figures: Mapping[str, Pair]
-    by_type: Mapping[str, Mapping[str, Pair]]
-    by_question_type: Mapping[str, Answers]
-    by_difficulty: Mapping[str, Answers]
+    overall: Mapping[str, MetricPair]
+    by_type: Mapping[str, Mapping[str, MetricPair]]
+    by_question_type: Mapping[str, AnswerMetrics]
+    by_difficulty: Mapping[str, AnswerMetrics]
     coverage: Mapping[Task, Coverage]
     minutes: Minutes
 
 
-def figures_of(
-    tally: Tally,
+def compute_metrics(
+    tally: JudgementSums,
     not_measured: Mapping[Task, str] | None = None,
     *,
     draws: int = DRAWS,
     seed: int = 0,
-) -> Figures:
-    """All figures. `not_measured`: why a task was not asked about at all, as far as it is known,
+) -> MemoryMetrics:
+    """All metrics. `not_measured`: why a task was not asked about at all, as far as it is known,
     such as "the system does not say what it extracts"."""
     reasons = not_measured or {}
     parts = tally.parts
     tables = [tally.table(), *(tally.table(part) for part in parts)]
     drawn = draw_tables(tables, draws, seed)
-    whole = _pairs(tables[0], next(drawn), FIGURES, reasons)
-    pairs: dict[Side, dict[str, dict[str, Pair]]] = {side: {} for side in SIDE_FIGURES}
-    answers: dict[Side, dict[str, Answers]] = {side: {} for side in SIDE_FIGURES}
+    whole = _pairs(tables[0], next(drawn), METRICS, reasons)
+    pairs: dict[Side, dict[str, dict[str, MetricPair]]] = {side: {} for side in SIDE_METRICS}
+    answers: dict[Side, dict[str, AnswerMetrics]] = {side: {} for side in SIDE_METRICS}
     for (side, name), table, found in zip(parts, tables[1:], drawn, strict=True):
-        pairs[side][name] = _pairs(table, found, SIDE_FIGURES[side], reasons)
-        answers[side][name] = Answers(pairs[side][name], _coverage(table, "question"))
+        pairs[side][name] = _pairs(table, found, SIDE_METRICS[side], reasons)
+        answers[side][name] = AnswerMetrics(pairs[side][name], _coverage(table, "question"))
     seconds = {name: round(spent / 60, 9) for name, spent in tally.seconds.items()}
-    return Figures(
+    return MemoryMetrics(
         users=len(tables[0]),
-        figures=whole,
+        overall=whole,
         by_type=pairs["type"],
         by_question_type=answers["question_type"],
         by_difficulty=answers["difficulty"],
@@ -183,8 +190,8 @@ def _coverage(table: Array, task: Task) -> Coverage:
     return Coverage(*(round(float(totals(f"{task}_{outcome}"))) for outcome in OUTCOMES))
 
 
-def ratios(at: Sums, kind: Kind) -> dict[str, tuple[Array, Array]]:
-    """Every figure as numerator and denominator; `f1` with its harmonic mean over 1."""
+def ratios(at: Sums, kind: MetricKind) -> dict[str, tuple[Array, Array]]:
+    """Every metric as numerator and denominator; `f1` with its harmonic mean over 1."""
     valid = "_valid" if kind == "valid" else ""
     judged = "valid" if kind == "valid" else "asked"
     of_type = at(f"integrity_{judged}") + at(f"update_{judged}")
@@ -199,7 +206,7 @@ def ratios(at: Sums, kind: Kind) -> dict[str, tuple[Array, Array]]:
         "updated": (at("update_correct"), of_type),
         "memory_accuracy": (kept + at("update_correct"), of_type),
     }
-    for name, task in FIGURES.items():
+    for name, task in METRICS.items():
         if task in ("update", "question"):
             made[name] = (at(name), at(f"{task}_{judged}"))
     precision, recall = divide(*made["target_precision"]), divide(*made["recall"])
@@ -217,33 +224,35 @@ def divide(part: Array, whole: Array) -> Array:
 
 def _pairs(
     table: Array, drawn: Array | None, names: Mapping[str, Task], reasons: Mapping[Task, str]
-) -> dict[str, Pair]:
-    by_kind: dict[Kind, dict[str, Figure]] = {}
+) -> dict[str, MetricPair]:
+    by_kind: dict[MetricKind, dict[str, MetricEstimate]] = {}
     for kind in KINDS:
         now = ratios(totals_at(table.sum(axis=0)), kind)
         then = {} if drawn is None else ratios(totals_at(drawn), kind)
         by_kind[kind] = {
-            name: _figure(name, task, now[name], then.get(name), table, reasons)
+            name: _estimate(name, task, now[name], then.get(name), table, reasons)
             for name, task in names.items()
         }
-    return {name: Pair(by_kind["all"][name], by_kind["valid"][name]) for name in names}
+    return {name: MetricPair(by_kind["all"][name], by_kind["valid"][name]) for name in names}
 
 
-def _figure(
+def _estimate(
     name: str,
     task: Task,
     now: tuple[Array, Array],
     drawn: tuple[Array, Array] | None,
     table: Array,
     reasons: Mapping[Task, str],
-) -> Figure:
+) -> MetricEstimate:
     value, of = tidy(divide(*now)), None if name == "f1" else tidy(now[1])
     if math.isnan(value) or task in reasons:  # of a type, what is known of updates is but a part
-        return Figure(None, reason=_why_missing(name, task, totals_at(table), reasons), of=of)
+        return MetricEstimate(
+            None, reason=_why_missing(name, task, totals_at(table), reasons), of=of
+        )
     if drawn is None:
-        return Figure(value, reason="no interval: one user only", of=of)
+        return MetricEstimate(value, reason="no interval: one user only", of=of)
     low, high, reason = interval_of(divide(*drawn))
-    return Figure(value, low, high, reason, of)
+    return MetricEstimate(value, low, high, reason, of)
 
 
 def _why_missing(name: str, task: Task, at: Sums, reasons: Mapping[Task, str]) -> str:
@@ -281,7 +290,7 @@ def draw_tables(tables: Sequence[Array], draws: int, seed: int) -> Iterator[Arra
 
 
 def interval_of(found: Array) -> tuple[float | None, float | None, str]:
-    """The ends of the percentile interval of a figure's draws, or why there is none."""
+    """The ends of the percentile interval of a metric's draws, or why there is none."""
     defined = found[~np.isnan(found)]
     if defined.size < found.size * (1 - MOST_UNDEFINED):
         missing = 1 - defined.size / found.size
@@ -297,14 +306,14 @@ def tidy(value: Array) -> float:
     return round(float(value), 12)
 
 
-def to_json(figures: Figures) -> dict[str, Any]:
+def to_json(metrics: MemoryMetrics) -> dict[str, Any]:
     """Plain data; what is not measured is null, and says why."""
-    made = asdict(figures)
-    for task, one in figures.coverage.items():
+    made = asdict(metrics)
+    for task, one in metrics.coverage.items():
         made["coverage"][task] |= {"failed": one.failed, "share": one.share}
     for side in ("by_question_type", "by_difficulty"):
-        for name, answers in getattr(figures, side).items():
+        for name, answers in getattr(metrics, side).items():
             one = answers.coverage
             made[side][name]["coverage"] |= {"failed": one.failed, "share": one.share}
-    made["minutes"]["total"] = figures.minutes.total
+    made["minutes"]["total"] = metrics.minutes.total
     return made

@@ -11,16 +11,16 @@ from hypothesis import strategies as st
 
 from textevolve.evaluation import Failure
 from textevolve.memory_eval.dialogues import DialogueTurn, MemoryPoint, Question, Session, User
-from textevolve.memory_eval.figures import (
-    FIGURES,
-    TYPE_FIGURES,
-    figures_of,
+from textevolve.memory_eval.items_to_judge import Timed
+from textevolve.memory_eval.judgement import LABELS, Judgement, Subject, Verdict
+from textevolve.memory_eval.judgement_sums import JudgementSums
+from textevolve.memory_eval.metrics import (
+    METRICS,
+    TYPE_METRICS,
+    compute_metrics,
     to_json,
 )
-from textevolve.memory_eval.judgement import LABELS, Judgement, Subject, Verdict
-from textevolve.memory_eval.recorded import Kept, read_recorded
-from textevolve.memory_eval.subjects import Timed
-from textevolve.memory_eval.tally import Tally
+from textevolve.memory_eval.recorded import RecordedKinds, read_recorded
 
 TYPES = ("event", "persona", "relationship")
 SOURCES = ("primary", "secondary", "interference", "system")
@@ -169,20 +169,20 @@ def judge(subject, session):
 
 
 def judgements_of(people):
-    kept = Kept(extracted=True, answered=True)
+    kept = RecordedKinds(extracted=True, answered=True)
     for number, person in enumerate(people):
         for piece in read_recorded(as_user(f"user {number}", person), kept):
             if not isinstance(piece, Timed):
                 yield judge(piece, person[piece.session])
 
 
-def tally_of(people):
-    tally = Tally()
+def sums_of(people):
+    sums = JudgementSums()
     for number in range(len(people)):
-        tally.add_time(f"user {number}")  # a user counts also where nothing of them was judged
+        sums.add_time(f"user {number}")  # a user counts also where nothing of them was judged
     for judgement in judgements_of(people):
-        tally.add(judgement)
-    return tally
+        sums.add(judgement)
+    return sums
 
 
 def same(figure, wanted):
@@ -196,14 +196,14 @@ def same(figure, wanted):
 @settings(max_examples=200, deadline=None)
 @given(users)
 def test_figures_are_those_of_the_published_formulas(people):
-    made = figures_of(tally_of(people), draws=5)
+    made = compute_metrics(sums_of(people), draws=5)
     for kind in ("all", "valid"):
         wanted = published(people, kind)
-        for name in FIGURES:
-            same(getattr(made.figures[name], kind), wanted[name])
+        for name in METRICS:
+            same(getattr(made.overall[name], kind), wanted[name])
         for type, pairs in made.by_type.items():
             wanted = published(people, kind, type)
-            for name in TYPE_FIGURES:
+            for name in TYPE_METRICS:
                 same(getattr(pairs[name], kind), wanted[name])
     present = {
         point["type"]
@@ -220,12 +220,12 @@ def test_figures_are_those_of_the_published_formulas(people):
 def test_intervals_are_those_of_drawing_whole_users(people, seed):
     """The draws are made again here, one by one, from the users' records."""
     draws = 40
-    made = figures_of(tally_of(people), draws=draws, seed=seed)
+    made = compute_metrics(sums_of(people), draws=draws, seed=seed)
     drawn = np.random.default_rng(seed).integers(0, len(people), (draws, len(people)))
     for kind in ("all", "valid"):
         values = [published([people[index] for index in draw], kind) for draw in drawn]
-        for name in FIGURES:
-            figure = getattr(made.figures[name], kind)
+        for name in METRICS:
+            figure = getattr(made.overall[name], kind)
             found = [value[name] for value in values if value[name] is not None]
             if figure.low is None:
                 too_few = len(found) < draws * 0.95
@@ -240,14 +240,14 @@ def test_intervals_are_those_of_drawing_whole_users(people, seed):
 @given(users, st.randoms(use_true_random=False))
 def test_the_order_of_judgements_does_not_matter(people, chance):
     judged = list(judgements_of(people))
-    tallies = []
+    both = []
     for _ in range(2):
-        tally = Tally()
+        sums = JudgementSums()
         for one in judged:
-            tally.add(one)
-        tallies.append(tally)
+            sums.add(one)
+        both.append(sums)
         chance.shuffle(judged)
-    first, second = (figures_of(tally, draws=50) for tally in tallies)
+    first, second = (compute_metrics(sums, draws=50) for sums in both)
     assert first == second
 
 
@@ -263,16 +263,16 @@ def point(label, user="a", source="primary", importance=1.0, type="event"):
     )
 
 
-def figures_from(*judgements, **more):
-    tally = Tally()
+def metrics_from(*judgements, **more):
+    sums = JudgementSums()
     for judgement in judgements:
-        tally.add(judgement)
-    return figures_of(tally, **more)
+        sums.add(judgement)
+    return compute_metrics(sums, **more)
 
 
 def test_a_failure_stays_in_all_and_leaves_valid():
-    made = figures_from(point(2), point(LOST))
-    recall = made.figures["recall"]
+    made = metrics_from(point(2), point(LOST))
+    recall = made.overall["recall"]
     assert (recall.all.value, recall.all.of) == (0.5, 2)
     assert (recall.valid.value, recall.valid.of) == (1, 1)
     coverage = made.coverage["integrity"]
@@ -280,17 +280,17 @@ def test_a_failure_stays_in_all_and_leaves_valid():
 
 
 def test_what_was_skipped_is_in_neither_and_lowers_coverage():
-    made = figures_from(point(2), point(Failure("skipped", "the limit of calls is reached")))
-    recall = made.figures["recall"]
+    made = metrics_from(point(2), point(Failure("skipped", "the limit of calls is reached")))
+    recall = made.overall["recall"]
     assert recall.all.value == recall.valid.value == 1
     assert made.coverage["integrity"].skipped == 1
     assert made.coverage["integrity"].share == 0.5
 
 
 def test_nothing_judged_is_not_measured_and_says_why():
-    made = figures_of(Tally(), {"question": "the system does not search"})
-    for name, task in FIGURES.items():
-        for figure in (made.figures[name].all, made.figures[name].valid):
+    made = compute_metrics(JudgementSums(), {"question": "the system does not search"})
+    for name, task in METRICS.items():
+        for figure in (made.overall[name].all, made.overall[name].valid):
             assert figure.value is figure.low is figure.high is None
             known = "the system does not search" if task == "question" else "was asked"
             assert figure.reason.startswith("not measured: ")
@@ -302,7 +302,7 @@ def test_nothing_judged_is_not_measured_and_says_why():
 
 def test_what_is_made_of_a_task_that_is_not_measured_is_not_measured():
     update = Judgement(subject("update", type="event", source="primary"), Verdict("Correct", ""))
-    made = figures_from(update, not_measured={"integrity": "it does not say"}).by_type["event"]
+    made = metrics_from(update, not_measured={"integrity": "it does not say"}).by_type["event"]
     assert made["update_correct"].all.value == 1
     for name in ("kept", "updated", "memory_accuracy"):
         assert made[name].all.value is None
@@ -310,11 +310,11 @@ def test_what_is_made_of_a_task_that_is_not_measured_is_not_measured():
 
 
 def test_zero_denominators_say_what_is_lacking():
-    made = figures_from(
+    made = metrics_from(
         point(1, importance=0.0),
         Judgement(subject("accuracy"), Verdict(2, "", included=False)),
         Judgement(subject("update"), LOST),
-    ).figures
+    ).overall
     assert made["weighted_recall"].all.reason == "not measured: no point has an importance"
     assert "interference" in made["fmr"].all.reason
     assert made["target_precision"].all.reason == "not measured: no memory is included in the gold"
@@ -325,12 +325,12 @@ def test_zero_denominators_say_what_is_lacking():
 
 def test_f1_of_two_measured_zeros_is_zero():
     wrong = Judgement(subject("accuracy"), Verdict(0, "", included=True))
-    made = figures_from(point(0), wrong).figures["f1"]
+    made = metrics_from(point(0), wrong).overall["f1"]
     assert made.all.value == made.valid.value == 0
 
 
 def test_one_user_has_no_interval():
-    recall = figures_from(point(2), point(0)).figures["recall"].all
+    recall = metrics_from(point(2), point(0)).overall["recall"].all
     assert (recall.value, recall.low, recall.high) == (0.5, None, None)
     assert recall.reason == "no interval: one user only"
 
@@ -341,7 +341,7 @@ def asked(label, user="a", type="", difficulty=""):
 
 
 def test_answers_are_told_apart_by_question_type_and_difficulty():
-    made = figures_from(
+    made = metrics_from(
         asked("Correct", "a", "Recall", "easy"),
         asked("Omission", "a", "Recall", "hard"),
         asked("Hallucination", "b", "Boundary", "hard"),
@@ -351,14 +351,14 @@ def test_answers_are_told_apart_by_question_type_and_difficulty():
         draws=50,
     )
     assert list(made.by_question_type) == ["Boundary", "Recall", "Update"]
-    recall = made.by_question_type["Recall"].figures["question_correct"].all
+    recall = made.by_question_type["Recall"].metrics["question_correct"].all
     assert (recall.value, recall.of) == (0.5, 2)
     boundary = made.by_question_type["Boundary"]
-    assert boundary.figures["question_hallucination"].all.value == 0.5
-    assert boundary.figures["question_hallucination"].valid.value == 1
+    assert boundary.metrics["question_hallucination"].all.value == 0.5
+    assert boundary.metrics["question_hallucination"].valid.value == 1
     assert (boundary.coverage.asked, boundary.coverage.valid) == (2, 1)
     skipped = made.by_question_type["Update"]
-    for pair in skipped.figures.values():
+    for pair in skipped.metrics.values():
         assert pair.all.value is None
         assert pair.all.reason == "not measured: nothing of question was asked"
     assert (skipped.coverage.skipped, skipped.coverage.share) == (1, 0)
@@ -367,14 +367,14 @@ def test_answers_are_told_apart_by_question_type_and_difficulty():
     assert of == {"easy": 1, "hard": 3, "": 0}
     assert sum(one.coverage.valid for one in made.by_difficulty.values()) == 3
     written = to_json(made)["by_question_type"]["Update"]
-    assert written["figures"]["question_correct"]["all"]["value"] is None
+    assert written["metrics"]["question_correct"]["all"]["value"] is None
     assert written["coverage"] == {"asked": 0, "valid": 0, "skipped": 1, "failed": 0, "share": 0}
 
 
 def test_where_the_data_tells_nothing_apart_there_is_nothing_by_it():
-    made = figures_from(asked("Correct"), point(2))
+    made = metrics_from(asked("Correct"), point(2))
     assert made.by_question_type == made.by_difficulty == {}
-    assert made.figures["question_correct"].all.value == 1
+    assert made.overall["question_correct"].all.value == 1
 
 
 def test_answers_of_one_type_have_the_intervals_of_a_run_with_that_type_alone():
@@ -383,35 +383,35 @@ def test_answers_of_one_type_have_the_intervals_of_a_run_with_that_type_alone():
         asked(chance.choice(["Correct", "Omission", LOST]), f"user {n % 9}", f"type {n % 31}")
         for n in range(900)
     ]
-    made = figures_from(*every, draws=200).by_question_type
+    made = metrics_from(*every, draws=200).by_question_type
     assert len(made) == 31  # more than are drawn at once
     for name in ("type 0", "type 30"):
-        alone = figures_from(
+        alone = metrics_from(
             *(one for one in every if one.subject.question_type == name), draws=200
         )
-        wanted = alone.figures["question_correct"]
-        assert made[name].figures["question_correct"] == wanted
+        wanted = alone.overall["question_correct"]
+        assert made[name].metrics["question_correct"] == wanted
 
 
 def test_users_who_are_all_alike_have_no_interval_of_width_zero():
-    recall = figures_from(point(2, "a"), point(2, "b")).figures["recall"].all
+    recall = metrics_from(point(2, "a"), point(2, "b")).overall["recall"].all
     assert (recall.value, recall.low) == (1, None)
     assert recall.reason == "no interval: no variation between the users"
 
 
 def test_interference_is_apart_from_recall_but_in_the_published_figure_by_type():
-    made = figures_from(point(2), point(2, source="interference"), point(0, source="interference"))
-    assert made.figures["recall"].all.value == 1
-    assert made.figures["fmr"].all.value == 0.5
+    made = metrics_from(point(2), point(2, source="interference"), point(0, source="interference"))
+    assert made.overall["recall"].all.value == 1
+    assert made.overall["fmr"].all.value == 0.5
     assert made.by_type["event"]["memory_accuracy"].all.value == pytest.approx(2 / 3)
 
 
 def test_minutes_are_sums_and_none_where_nothing_is_known():
-    tally = Tally()
-    tally.add_time("a", adding=30)
-    tally.add_time("b", adding=60, answering=6)
-    tally.add_time("b", adding=None)
-    minutes = figures_of(tally).minutes
+    sums = JudgementSums()
+    sums.add_time("a", adding=30)
+    sums.add_time("b", adding=60, answering=6)
+    sums.add_time("b", adding=None)
+    minutes = compute_metrics(sums).minutes
     assert (minutes.adding, minutes.searching, minutes.answering) == (1.5, None, 0.1)
     assert minutes.total == 1.5
 
@@ -419,25 +419,25 @@ def test_minutes_are_sums_and_none_where_nothing_is_known():
 @settings(max_examples=20, deadline=None)
 @given(users)
 def test_figures_are_plain_json_without_nan(people):
-    made = to_json(figures_of(tally_of(people), draws=5))
+    made = to_json(compute_metrics(sums_of(people), draws=5))
     assert json.loads(json.dumps(made, allow_nan=False)) == made
-    assert set(made["figures"]) == set(FIGURES)
+    assert set(made["overall"]) == set(METRICS)
     assert set(made["coverage"]["update"]) == {"asked", "valid", "skipped", "failed", "share"}
 
 
-def test_a_tally_does_not_grow_with_what_is_judged():
-    tally = Tally()
+def test_sums_do_not_grow_with_what_is_judged():
+    sums = JudgementSums()
     chance = random.Random(0)
     for number in range(2000):
-        tally.add(point(chance.choice([0, 1, 2]), f"user {number % 3}", type=TYPES[number % 3]))
-    assert sum(len(row) for row in tally.sums.values()) == 3
-    assert figures_of(tally, draws=10).coverage["integrity"].asked == 2000
+        sums.add(point(chance.choice([0, 1, 2]), f"user {number % 3}", type=TYPES[number % 3]))
+    assert sum(len(row) for row in sums.sums.values()) == 3
+    assert compute_metrics(sums, draws=10).coverage["integrity"].asked == 2000
 
 
 def test_many_users_are_drawn_in_blocks():
-    tally = Tally()
+    sums = JudgementSums()
     for number in range(1500):
-        tally.add(point(2 * (number % 2), f"user {number}"))
-    recall = figures_of(tally).figures["recall"].all
+        sums.add(point(2 * (number % 2), f"user {number}"))
+    recall = compute_metrics(sums).overall["recall"].all
     assert recall.value == 0.5
     assert 0.45 < recall.low < 0.5 < recall.high < 0.55

@@ -21,7 +21,7 @@ from textevolve.memory_eval.judging import OWN, SHARED, TITLES, clean, prompt, r
 TIE = 1e-9
 
 
-async def choose(evaluator: Evaluator, subject: Subject) -> Judgement:
+async def judge_by_evaluator(evaluator: Evaluator, subject: Subject) -> Judgement:
     """The verdict that an evaluator scores highest, or why there is none.
 
     For accuracy a second case asks whether the memory is included. What needs no judge is settled

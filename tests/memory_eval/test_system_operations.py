@@ -2,24 +2,27 @@
 
 import asyncio
 import json
+from contextlib import aclosing
 
 import pytest
 
 from textevolve.errors import AccessError, AnswerError, FatalModelError, SettingsError
 from textevolve.evaluation import Failure
-from textevolve.events import StepFinished
+from textevolve.events import StepFinished, silence
+from textevolve.llm.wrappers import Journaled
 from textevolve.memory_eval.dialogues import DialogueTurn, MemoryPoint, Question, Session, User
-from textevolve.memory_eval.feeding import (
+from textevolve.memory_eval.items_to_judge import Timed, Unanswered
+from textevolve.memory_eval.recorded import RecordedKinds, read_recorded
+from textevolve.memory_eval.system import Capabilities
+from textevolve.memory_eval.system_operations import (
     FAILURES_IN_A_ROW,
     FEEDING,
     QUESTION_LIMIT,
     UPDATE_LIMIT,
     Health,
     feed,
+    open_instance,
 )
-from textevolve.memory_eval.recorded import Kept, read_recorded
-from textevolve.memory_eval.subjects import Timed, Unanswered
-from textevolve.memory_eval.system import Capabilities
 
 
 class Memory(dict):
@@ -93,10 +96,18 @@ def make_user(sessions=3):
     return User("anna", tuple(made))
 
 
+async def feeding(user, key, system, spec, journal, listener=silence, health=None):
+    instance = await open_instance(system, spec, user, key, journal, health)
+    asked = feed(user, key, system.capabilities, Journaled(instance, journal, listener), listener)
+    async with aclosing(asked) as pieces:
+        async for piece in pieces:
+            yield piece
+
+
 async def collect(user, system, journal=None, heard=None, health=None):
     listener = (lambda event: None) if heard is None else heard.append
     journal = Memory() if journal is None else journal
-    return [piece async for piece in feed(user, "k", system, "toy", journal, listener, health)]
+    return [piece async for piece in feeding(user, "k", system, "toy", journal, listener, health)]
 
 
 def judged(pieces):
@@ -322,9 +333,9 @@ async def test_users_and_systems_have_their_own_operations():
     journal = Memory()
     await collect(make_user(1), Toy(), journal)
     other = Toy()
-    _ = [p async for p in feed(make_user(1), "another", other, "toy", journal)]
+    _ = [p async for p in feeding(make_user(1), "another", other, "toy", journal)]
     third = Toy()
-    _ = [p async for p in feed(make_user(1), "k", third, "toy:2", journal)]
+    _ = [p async for p in feeding(make_user(1), "k", third, "toy:2", journal)]
     assert len(other.did) == len(third.did) == 3
 
 
@@ -346,7 +357,7 @@ async def test_how_many_more_judgements_there_are_than_planned_is_told():
 
 
 async def test_leaving_early_closes_what_was_begun():
-    pieces = feed(make_user(), "k", Toy(), "toy", Memory())
+    pieces = feeding(make_user(), "k", Toy(), "toy", Memory())
     assert isinstance(await anext(pieces), Timed)
     await anext(pieces)
     await pieces.aclose()
@@ -366,7 +377,7 @@ def recorded_session(index=0, **more):
 
 
 def read(*sessions):
-    kept = Kept()
+    kept = RecordedKinds()
     for one in sessions:
         kept = kept.seen(one)
     return judged(read_recorded(User("u", sessions), kept))
@@ -386,7 +397,7 @@ def test_recorded_results_give_the_same_subjects():
     assert [s.task for s in subjects] == ["integrity", "accuracy", "accuracy", "update", "question"]
     assert subjects[3].texts["memories"] == "d\ne"
     assert subjects[4].texts["answer"] == "s"
-    (timed, *_) = read_recorded(User("u", (one,)), Kept(True, True))
+    (timed, *_) = read_recorded(User("u", (one,)), RecordedKinds(True, True))
     assert timed == Timed("u", adding=2.0, searching=1.0)
 
 

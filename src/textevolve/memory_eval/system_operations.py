@@ -1,8 +1,8 @@
-"""Feeding a memory system: sessions in time, searches and answers in between, each kept at once.
+"""What a memory system is asked to do: sessions in time, searches and answers in between.
 
 An operation stands in the journal like a call of a model, so a finished one is never done twice. A
 system that forgets when the program ends is given again what it had, as soon as something is
-missing that needs it. What becomes of the outcomes is in `subjects.py`.
+missing that needs it. What becomes of the outcomes is in `items_to_judge.py`.
 """
 
 from __future__ import annotations
@@ -19,13 +19,12 @@ from textevolve.errors import AnswerError, FatalModelError, ModelError, Settings
 from textevolve.evaluation import Failure, Usage
 from textevolve.events import Listener, StepFinished, StepStarted, silence
 from textevolve.llm.journal import Journal
-from textevolve.llm.model import Message, Request, Response, request_key
+from textevolve.llm.model import Message, Model, Request, Response, request_key
 from textevolve.llm.refusals import one_line
-from textevolve.llm.wrappers import Journaled
 from textevolve.memory_eval.dialogues import DialogueTurn, Session, User
-from textevolve.memory_eval.subjects import (
-    Found,
-    Piece,
+from textevolve.memory_eval.items_to_judge import (
+    FoundMemories,
+    PieceToJudge,
     Timed,
     Unanswered,
     count_planned,
@@ -33,7 +32,7 @@ from textevolve.memory_eval.subjects import (
     judge_extraction,
     judge_update,
 )
-from textevolve.memory_eval.system import MemorySystem
+from textevolve.memory_eval.system import Capabilities, MemorySystem
 
 UPDATE_LIMIT = 10
 QUESTION_LIMIT = 20
@@ -204,49 +203,54 @@ def _named(verb: str, error: ModelError) -> ModelError:
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class OperationOutcome:
     """What an operation gave: a list of memories, an answer, or why there is none."""
 
     value: Any
     seconds: float | None = None
 
     @property
-    def found(self) -> Found:
+    def found(self) -> FoundMemories:
         return self.value if isinstance(self.value, Failure) else tuple(self.value)
 
 
-async def feed(
-    user: User,
-    key: str,
+async def open_instance(
     system: MemorySystem,
     spec: str,
+    user: User,
+    key: str,
     journal: Journal,
-    listener: Listener = silence,
     health: Health | None = None,
-) -> AsyncGenerator[Piece]:
+) -> Instance:
+    """The system for one user, whom it knows by `key`; `spec`: what the system was named by;
+    `health`: shared by all users of one system."""
+    latest = None
+    if system.capabilities.durable:
+        latest = await _find_latest(user, key, spec, journal)
+    return Instance(system, spec, user, latest, health)
+
+
+async def feed(
+    user: User, key: str, can: Capabilities, instance: Model, listener: Listener = silence
+) -> AsyncGenerator[PieceToJudge]:
     """Give a system a user's sessions, and yield what is to be judged as soon as it is known.
 
-    `key`: what the system knows the user by. `spec`: what the system was named by. `health`: shared
-    by all users of one system.
+    `instance`: what `open_instance` gives, behind a journal. `can`: what the system can do.
 
     Raises:
         FatalModelError, SettingsError: no operation of this system can succeed.
         StoreError: an outcome cannot be kept.
     """
-    latest = None
-    if system.capabilities.durable:
-        latest = await _find_latest(user, key, spec, journal)
-    instance = Journaled(Instance(system, spec, user, latest, health), journal, listener)
     for session in user.sessions:
         told = {"session": session.index + 1, "sessions": len(user.sessions)}
         listener(StepStarted(user.id, FEEDING, told))
-        added = Outcome(())
+        added = OperationOutcome(())
         if session.dialogue:
             added = await _operate(instance, add_session(key, session))
-        yield Timed(user.id, adding=added.seconds)
+        yield Timed(user.id, session.index, adding=added.seconds)
         number = 0
         if not session.is_generated_qa:
-            asked = _ask_session(user.id, key, session, added.found, system, instance)
+            asked = _ask_session(user.id, key, session, added.found, can, instance)
             async with aclosing(asked) as pieces:
                 async for piece in pieces:
                     number += not isinstance(piece, Timed)
@@ -258,19 +262,18 @@ async def _ask_session(
     user: str,
     key: str,
     session: Session,
-    added: Found,
-    system: MemorySystem,
-    instance: Journaled,
-) -> AsyncGenerator[Piece]:
+    added: FoundMemories,
+    can: Capabilities,
+    instance: Model,
+) -> AsyncGenerator[PieceToJudge]:
     """Everything that is judged of a session that was fed."""
-    can = system.capabilities
     extracted = added if can.extracts else None
     if extracted is not None:
         for subject in judge_extraction(user, session, extracted):
             yield subject
     for place, point in enumerate(session.points, 1):
         if point.is_update:
-            returned: Found = ()
+            returned: FoundMemories = ()
             if not can.searches:
                 if extracted is None:
                     continue
@@ -278,7 +281,7 @@ async def _ask_session(
                 returned = added
             else:
                 done = await _search(instance, key, session, point.content, UPDATE_LIMIT)
-                yield Timed(user, searching=done.seconds)
+                yield Timed(user, session.index, searching=done.seconds)
                 returned = done.found
             yield judge_update(user, session, place, point, returned, extracted)
     if not can.searches:
@@ -288,13 +291,13 @@ async def _ask_session(
             yield judge_answer(user, session, place, question, added)
             continue
         done = await _search(instance, key, session, question.question, QUESTION_LIMIT)
-        yield Timed(user, searching=done.seconds)
+        yield Timed(user, session.index, searching=done.seconds)
         if isinstance(done.found, Failure):
             yield judge_answer(user, session, place, question, done.found)
         elif can.answers:
             asked = {"question": question.question, "memories": done.found}
             said = await _operate(instance, Operation("answer", key, session.index, asked))
-            yield Timed(user, answering=said.seconds)
+            yield Timed(user, session.index, answering=said.seconds)
             yield judge_answer(user, session, place, question, said.value)
         else:
             subject = judge_answer(user, session, place, question, None)
@@ -302,20 +305,20 @@ async def _ask_session(
 
 
 async def _search(
-    instance: Journaled, key: str, session: Session, query: str, limit: int
-) -> Outcome:
+    instance: Model, key: str, session: Session, query: str, limit: int
+) -> OperationOutcome:
     asked = {"query": query, "limit": limit}
     return await _operate(instance, Operation("search", key, session.index, asked))
 
 
-async def _operate(instance: Journaled, operation: Operation) -> Outcome:
+async def _operate(instance: Model, operation: Operation) -> OperationOutcome:
     try:
         response = await instance(operation.request)
     except FatalModelError:
         raise
     except ModelError as error:
-        return Outcome(Failure("failed", str(error)))
-    return Outcome(json.loads(response.text), response.seconds)
+        return OperationOutcome(Failure("failed", str(error)))
+    return OperationOutcome(json.loads(response.text), response.seconds)
 
 
 async def _find_latest(user: User, key: str, spec: str, journal: Journal) -> int | None:
