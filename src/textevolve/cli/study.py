@@ -169,6 +169,8 @@ def execute(
             if wanted.as_json and study.streams:
                 print(study.encode(record).decode(), flush=True)
     except KeyboardInterrupt:
+        if not store.count_records(run.id):  # the journal knows how far the first has come
+            sync.run(driver.restore_records(store, store.get_run(run.id), settings))
         _hand_over(study, store, run, settings, wanted)
         say(f"\nstopped; every answer so far is kept. {go_on(run)}")
         return INTERRUPTED
