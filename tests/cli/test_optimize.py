@@ -7,19 +7,19 @@ import time
 
 import pytest
 import yaml
+from textevolve.cli.optimize import optimize as command
+from textevolve.export.optimization_page import write_optimization_page
+from textevolve.runs.optimization import Plan
 
 from textevolve import Limits, Settings, optimize
 from textevolve.api.optimization import aoptimize
-from textevolve.cli.optimize import optimize as command
 from textevolve.evaluation import EvaluationResult, Failure, Usage
 from textevolve.export.differences import find_differences
-from textevolve.export.optimization_page import write_optimization_page
 from textevolve.llm.testing import Answer, Fault, ScriptedServer
 from textevolve.loops import controller, generation
 from textevolve.loops.attempt import Attempt
 from textevolve.loops.optimization import Optimization
 from textevolve.loops.rules import RulesJudgement, parse_rules
-from textevolve.runs.optimization import Plan
 from textevolve.settings import Price
 from textevolve.store.repository import open_store
 

@@ -15,7 +15,7 @@ from textevolve.llm.client import OpenAIClient
 from textevolve.llm.testing import Answer, Fault, ScriptedServer
 from textevolve.loops.calibration import CalibrationPlan, Means, search_template
 from textevolve.loops.examples import take_material
-from textevolve.loops.grading import open_metric
+from textevolve.loops.label_metrics import open_metric
 from textevolve.loops.rewriting import Rewritten, Rules, append_instructions
 from textevolve.loops.search_tree import Gain, describe_outcome
 

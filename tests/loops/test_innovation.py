@@ -6,13 +6,13 @@ import math
 import re
 
 import pytest
+from textevolve.runs.innovating import difference
 
 import textevolve
 from textevolve import InputError, Limits
 from textevolve.evaluation import EvaluationResult, Failure, Usage
 from textevolve.llm.testing import Answer, Fault, faults
 from textevolve.loops.innovation import samples_of
-from textevolve.runs.innovating import difference
 
 TASK = "Tell a child why there are tides."
 

@@ -4,10 +4,10 @@ import re
 from pathlib import Path
 
 import pytest
-
 from textevolve.cli.optimize import optimize
+
 from textevolve.loops.attempt import Status
-from textevolve.loops.checks import Rule
+from textevolve.loops.rule_kinds import Rule
 from textevolve.loops.rules import RulesFile, parse_rules
 from textevolve.texts.prose import LANGUAGES
 

@@ -34,7 +34,7 @@ def test_generate_prints_yaml_alone_or_json(cli, writer, model, home):
     assert writer.calls == 1
     assert found["text"] == first.out
     assert found["reasons"]["safe"] == "safe # matters: 1.0"
-    assert 0 <= found["likeness"] < 0.75
+    assert 0 <= found["similarity"] < 0.75
     assert found["profile"]["weights"] == {"safe": 1.0, "clear": 0.6}
 
 

@@ -8,8 +8,8 @@ import pytest
 import textevolve
 from textevolve import AnswerError, BudgetError, InputError, Limits
 from textevolve.debate.profile import load_profile, parse_profile
-from textevolve.loops.likeness import likeness
 from textevolve.loops.profile_writing import Draft, render_profile
+from textevolve.loops.similarity import similarity
 
 PERSONAS = (
     "You look for wrong doses and wrong names of drugs, and check every number first of all.",
@@ -184,9 +184,9 @@ def test_what_a_model_writes_cannot_break_the_file():
 
 
 def test_likeness_counts_words_in_order():
-    assert likeness("one two three four", "One two THREE four") == 1
-    assert likeness("one two three four", "five six seven") == 0
-    assert likeness("a b c d", "a b x y") == 0.5
+    assert similarity("one two three four", "One two THREE four") == 1
+    assert similarity("one two three four", "five six seven") == 0
+    assert similarity("a b c d", "a b x y") == 0.5
 
 
 def test_generating_works_without_a_loop(home, server, model):

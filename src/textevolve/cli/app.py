@@ -32,10 +32,10 @@ class Lazy:
 
 COMMANDS: Mapping[str, Lazy] = {
     "evaluate": Lazy("evaluate:evaluate", "Judge candidate texts by a debate, or by any judge."),
-    "optimize": Lazy("optimize:optimize", "Write, judge and revise a text; keep the best."),
+    "optimize": Lazy("study:optimize", "Write, judge and revise a text; keep the best."),
     "calibrate": Lazy("study:calibrate", "Search for a better prompt template."),
-    "guide": Lazy("guide:guide", "Answer a question with a debate as reasoning."),
-    "innovate": Lazy("innovate:innovate", "Refine an input by judgements of its outputs."),
+    "guide": Lazy("study:guide", "Answer a question with a debate as reasoning."),
+    "innovate": Lazy("study:innovate", "Refine an input by judgements of its outputs."),
     "run": Lazy("study:", "Run a study of any kind that a YAML file describes."),
     "init": Lazy("study_files:init", "Write a commented example of such a file."),
     "schema": Lazy("study_files:schema", "Print the JSON schema of such files."),
@@ -46,7 +46,16 @@ COMMANDS: Mapping[str, Lazy] = {
         "Measure what a memory system keeps; `memory-eval DATA.jsonl` is `memory-eval run`.",
     ),
     "nodes": Lazy("nodes", "Judge the steps of recorded agents."),
-    "profile": Lazy("profiles", "Write, list, show and check profiles."),
+    "profile": Lazy(
+        "profiles",
+        "Write, list, show and check profiles.",
+        below={
+            "generate": Lazy("study:profile", "Have a model write a profile."),
+            "list": Lazy("profiles:list_profiles", "List the shipped profiles."),
+            "show": Lazy("profiles:show", "Show a profile whole."),
+            "check": Lazy("profiles:check", "Say what is wrong with profiles."),
+        },
+    ),
     "models": Lazy("models", "List, fetch and check local models."),
     "doctor": Lazy("doctor:doctor", "Check settings, keys, store and endpoints."),
     "config": Lazy("config:config", "Show the settings and where they come from."),

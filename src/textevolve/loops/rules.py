@@ -1,6 +1,6 @@
 """Judging without a model: rules from a YAML file, alone or before a judge (`Hybrid`).
 
-Both are `Evaluator`s. The kinds of rules are in `checks.py`.
+Both are `Evaluator`s. The kinds of rules are in `rule_kinds.py`.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from textevolve.evaluation import (
     Usage,
     check_case,
 )
-from textevolve.loops.checks import Call, Finding, JsonSchema, Pattern, Rule, Subject
+from textevolve.loops.rule_kinds import Call, Finding, JsonSchema, Pattern, Rule, Subject
 from textevolve.loops.scoring import instructions_of
 from textevolve.texts.yaml_lines import line_of, parse_yaml
 

@@ -15,6 +15,10 @@ GROUP = "textevolve.studies"
 
 KINDS: Mapping[str, str] = {
     "calibrate": "textevolve.studies.calibrate",
+    "optimize": "textevolve.studies.optimize",
+    "innovate": "textevolve.studies.innovate",
+    "guide": "textevolve.studies.guide",
+    "profile": "textevolve.studies.profile",
 }
 """For each kind the module that holds its `STUDY`. Modules are loaded when their kind is asked
 for."""
