@@ -322,7 +322,7 @@ class Judges:
         rules, judge = split_rules(text)
         if rules is not None:
             found = load_rules(rules)
-            return found if judge is None else Hybrid(found, self.open(judge))
+            return found if judge is None else Hybrid(found, self.open(judge), found.file.share)
         return open_evaluator(
             parse_evaluator(text),
             self.model,

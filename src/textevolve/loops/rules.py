@@ -34,13 +34,15 @@ whatever its score."""
 
 
 class RulesFile(BaseModel):
-    """A rules file. `threshold`: the score from which a text passes, if it passes every gate."""
+    """A rules file. `threshold`: the score from which a text passes, if it passes every gate.
+    `share`: of the rules in the score where they come before a judge."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     name: str = "rules"
     description: str = ""
     threshold: Annotated[float, Field(ge=0, le=1)] = 1.0
+    share: Annotated[float, Field(ge=0, le=1)] = 0.5
     rules: Annotated[tuple[Rule, ...], Field(min_length=1)]
 
     @model_validator(mode="after")

@@ -250,7 +250,6 @@ def report(spec: GuideSpec, found: GuidedAnswer) -> Report:
         facts["Judge"] = judge
     if made.plain is not None and made.guided is not None and made.plain.text == made.guided.text:
         facts["Note"] = "both answers are the same, word for word"
-    facts["Used"] = wording.spent(found.usage)
     sentence = f"Not finished: {made.reason}" if made.status != "done" else ""
     return Report(wording.shorten(made.question, 120), sentence, list(_draw(found)), facts)
 

@@ -179,7 +179,6 @@ def report(spec: InnovateSpec, found: Innovated) -> Report:
             facts["Note"] = f"{said}: does the model heed seed and temperature?"
     elif made.improved:
         facts["Gain"] = "not known: no fresh outputs were judged"
-    facts["Used"] = wording.spent(made.usage)
     sentence = f"Ended as {made.status}: {made.reason}"
     return Report("Innovation of an input", sentence, list(_draw(found)), facts)
 
@@ -208,7 +207,6 @@ def _table(attempts: Sequence[RefinedInput], best: RefinedInput | None) -> Table
         Column("with a score", "count"),
         Column("like before", "percent", 0),
         Column("time", "duration"),
-        Column("notes"),
     )
     rows = [
         (
@@ -218,12 +216,13 @@ def _table(attempts: Sequence[RefinedInput], best: RefinedInput | None) -> Table
             len(scores_of(attempt.samples)),
             attempt.similarity,
             attempt.seconds,
-            "; ".join((*_why(attempt), *attempt.notes)),
         )
         for attempt in attempts
     ]
     marked = {n for n, one in enumerate(attempts) if best and one.iteration == best.iteration}
-    return Table("Inputs", columns, rows, best=frozenset(marked))
+    notes = [(_name(attempt), (*_why(attempt), *attempt.notes)) for attempt in attempts]
+    note = "\n".join(f"{name.capitalize()}: {'; '.join(said)}" for name, said in notes if said)
+    return Table("Inputs", columns, rows, frozenset(marked), note)
 
 
 def _name(attempt: Attempt) -> str:

@@ -153,7 +153,7 @@ async def run(
     """What became of each task, as they finish."""
     first = list(islice(source := iter(cases), 2))
     listener = bench.listener if len(first) < 2 else _ends_only(bench.listener)
-    judge, *second = (bench.judge_of(name) for name in judges_of(spec))
+    judge, *second = (bench.whole_judge_of(name) for name in judges_of(spec))
 
     async def work(placed: tuple[int, Case]) -> Optimization:
         position, case = placed

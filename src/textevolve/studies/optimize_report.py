@@ -32,9 +32,8 @@ def make_report(
         facts["Revising"] = said
     if len(found) == 1:
         (made,) = found
-        usage = f"{wording.count(made.usage.calls, 'call')}, {wording.spent(made.usage)}"
         title = wording.shorten(made.task, 120)
-        return Report(title, say_end(made), _draw(made), {**facts, "Used": usage})
+        return Report(title, say_end(made), _draw(made), facts)
     reached = sum(made.status == "accepted" for made in found)
     sentence = f"{reached:,} of {len(found):,} tasks reached the threshold of {plan.threshold:g}."
     return Report(f"{len(found):,} tasks", sentence, _draw_all(found), facts)
@@ -119,7 +118,6 @@ def _table(made: Optimization) -> Table:
         Column("characters", "count"),
         Column("tokens", "count"),
         Column("time", "duration"),
-        Column("notes"),
     ]
     rows = [
         [
@@ -130,13 +128,14 @@ def _table(made: Optimization) -> Table:
             None if a.output is None else len(a.output),
             a.usage.tokens,
             a.seconds,
-            "; ".join([*_why(a.evaluation), *_why(a.second), *a.notes]),
         ]
         for a in made.attempts
     ]
     best = made.best
     marked = {n for n, a in enumerate(made.attempts) if best and a.iteration == best.iteration}
-    return Table("Attempts", columns, rows, best=frozenset(marked))
+    notes = [(a.iteration, [*_why(a.evaluation), *_why(a.second), *a.notes]) for a in made.attempts]
+    note = "\n".join(f"Attempt {n}: {'; '.join(said)}" for n, said in notes if said)
+    return Table("Attempts", columns, rows, frozenset(marked), note)
 
 
 def _score(outcome: EvaluationResult | Failure | None) -> float | None:

@@ -148,7 +148,7 @@ def report(spec: ProfileSpec, found: GeneratedProfile) -> Report:
         Texts("The profile", [("", found.text)]),
     ]
     mended = {"Mended": found.written.mended} if found.written.mended else {}
-    return Report(title, sentence, blocks, {**mended, "Used": wording.spent(found.usage)})
+    return Report(title, sentence, blocks, mended)
 
 
 def _reason(found: GeneratedProfile) -> str:
