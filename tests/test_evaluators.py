@@ -4,7 +4,6 @@ from types import SimpleNamespace
 
 import pytest
 
-from textevolve import evaluators
 from textevolve.errors import InputError
 from textevolve.evaluation import Case
 from textevolve.evaluators import (
@@ -20,6 +19,7 @@ from textevolve.evaluators import (
     read_profile,
     with_model,
 )
+from textevolve.judges import packages
 from textevolve.llm.client import OpenAIClient
 from textevolve.llm.model import Message, Request
 from textevolve.llm.testing import ScriptedServer
@@ -132,7 +132,7 @@ def installed(monkeypatch):
         assert group == "textevolve.judges"
         return [point for point in points if name in (None, point.name)]
 
-    monkeypatch.setattr(evaluators, "entry_points", entry_points)
+    monkeypatch.setattr(packages, "entry_points", entry_points)
 
 
 async def test_a_package_may_bring_judges(installed):

@@ -26,8 +26,7 @@ import datetime
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
-from importlib.metadata import EntryPoint, entry_points
-from typing import Any, Protocol, TypeVar, cast, runtime_checkable
+from typing import Any, TypeVar, cast
 
 from textevolve.debate.profile import Agent, Profile, load_profile, override, suggest
 from textevolve.debate.protocol import Debate
@@ -37,6 +36,13 @@ from textevolve.evaluation import Case, Evaluation, Evaluator
 from textevolve.events import Listener, silence
 from textevolve.judges.backward import Backward
 from textevolve.judges.exam import Options
+from textevolve.judges.packages import (
+    JudgeMaker,
+    describe_package,
+    find_point,
+    installed_judges,
+    load_judge,
+)
 from textevolve.judges.pairwise import Comparisons, Pairwise
 from textevolve.judges.probe import Checklist, Probe
 from textevolve.llm.model import Model
@@ -69,23 +75,6 @@ LONE_JUDGE = Agent(
 )
 
 
-GROUP = "textevolve.judges"
-
-
-@runtime_checkable
-class JudgeMaker(Protocol):
-    """What an entry point may name to have a judge for each text that asks for one."""
-
-    def open(self, argument: str, options: Mapping[str, str], model: Model) -> Evaluator:
-        """The judge. `argument`: what stands after the name's colon. `options`: those after `+`, an
-        empty text for one that has no value. `model`: asked through the journal, within limits.
-
-        Raises:
-            InputError: the argument or an option cannot be used.
-        """
-        ...
-
-
 @dataclass(frozen=True, slots=True)
 class EvaluatorSpec:
     """A judge, read from its text. `model` is None where the run's model is to judge. Of a judge
@@ -114,10 +103,10 @@ def parse_evaluator(text: str) -> EvaluatorSpec:
     head, *options = judge.split("+")
     name, _, profile = head.partition(":")
     if name not in NAMES:
-        if _find_point(name) is not None:
+        if find_point(name) is not None:
             given = {one.partition("=")[0]: one.partition("=")[2] for one in options}
             return EvaluatorSpec(name, profile or None, parameters=given, model=model or None)
-        known = [*NAMES, *(point.name for point in entry_points(group=GROUP))]
+        known = [*NAMES, *installed_judges()]
         raise InputError(f"judge '{text}': no judge '{name}'{suggest(name, known)}")
     if profile and name not in DEBATES:
         raise InputError(f"judge '{text}': '{name}' takes no profile")
@@ -180,29 +169,8 @@ def open_evaluator(
     return judge(model=model_of(asked), options=options)
 
 
-def _find_point(name: str) -> EntryPoint | None:
-    return next(iter(entry_points(group=GROUP, name=name)), None)
-
-
-def _load_others(spec: EvaluatorSpec) -> Any:
-    """What the entry point of a judge from another package names.
-
-    Raises:
-        InputError: it cannot be loaded, or is no judge.
-    """
-    point = _find_point(spec.name)
-    try:
-        found: Any = point.load() if point is not None else None
-    except Exception as error:  # noqa: BLE001  code of others runs here, and may raise anything
-        why = " ".join(f"{type(error).__name__}: {error}".split())
-        raise InputError(f"judge '{spec.name}': cannot be loaded ({why})") from None
-    if not callable(getattr(found, "open", found)):
-        raise InputError(f"judge '{spec.name}': is neither an evaluator nor has it open(...)")
-    return found
-
-
 def _open_others(spec: EvaluatorSpec, model: Callable[[], Model]) -> Evaluator:
-    found = _load_others(spec)
+    found = load_judge(spec.name)
     if isinstance(found, JudgeMaker):
         return as_evaluator(found.open(spec.profile or "", spec.parameters, model()))
     if spec.profile or spec.parameters or spec.model:
@@ -249,7 +217,7 @@ def read_profile(spec: EvaluatorSpec) -> Profile:
 def models_of(spec: EvaluatorSpec, model: M) -> tuple[str | M, ...]:
     """Every model that a judge asks, each once."""
     asked = spec.model or model
-    if spec.name not in NAMES and not isinstance(_load_others(spec), JudgeMaker):
+    if spec.name not in NAMES and not isinstance(load_judge(spec.name), JudgeMaker):
         return ()
     if not spec.is_debate:
         return (asked,)
@@ -410,6 +378,6 @@ def describe_judge(text: str) -> Mapping[str, Any]:
     spec = parse_evaluator(judge)
     if spec.is_debate:
         found["profile"] = read_profile(spec).model_dump(mode="json")
-    elif (point := _find_point(spec.name)) is not None and spec.name not in NAMES:
-        found["package"] = f"{point.dist.name} {point.dist.version}" if point.dist else ""
+    elif spec.name not in NAMES:
+        found["package"] = describe_package(spec.name)
     return found

@@ -319,7 +319,7 @@ def test_spans_are_judged_and_their_types_can_be_named(cli, home):
     [
         ((), "nothing to judge by"),
         (("--judge", "prob"), "did you mean 'probe'"),
-        (("--judge", "pairwise"), "pairwise compares candidates"),
+        (("--judge", "pairwise"), "compares candidates"),
         (("--judge", "rules:x.yaml"), "by --rules"),
         (("--rules", "none.yaml"), "cannot be read"),
         (("--schema", "none.json"), "cannot be read"),
