@@ -95,7 +95,8 @@ def test_commands_parse(words):
     found = parse_command(words)
     given = {name: value for name, value in found.items() if value is not None}
     parameters = {name: given[name] for name in Profile.model_fields if name in given}
-    parameters.pop("name", None)
+    for name in ("name", "agents"):  # of a run; how many, of a profile to be written
+        parameters.pop(name, None)
     if isinstance(parameters.get("weights"), str):
         parameters["weights"] = options.read_weights(parameters["weights"])
     override(load_profile("general"), parameters)

@@ -14,6 +14,10 @@
 checklist; `examples` one of probe and reference; `backward` one of probe, reference and checklist.
 `NAME=VALUE` sets a parameter of the profile (`rounds=1`, `readout=expected`), or
 `comparisons=sorted` of pairwise.
+
+Others' packages add judges by an entry point of the group `textevolve.judges`, whose name is the
+judge's: NAME[:ARGUMENT][+OPTION...][@MODEL]. It names an evaluator, or an object with
+`open(argument, options, model)` that gives one (`JudgeMaker`).
 """
 
 from __future__ import annotations
@@ -22,7 +26,7 @@ import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, cast
+from typing import Any, TypeVar, cast
 
 from textevolve.debate.profile import Agent, Profile, load_profile, override, suggest
 from textevolve.debate.protocol import Debate
@@ -32,6 +36,13 @@ from textevolve.evaluation import Case, Evaluation, Evaluator
 from textevolve.events import Listener, silence
 from textevolve.judges.backward import Backward
 from textevolve.judges.exam import Options
+from textevolve.judges.packages import (
+    JudgeMaker,
+    describe_package,
+    find_point,
+    installed_judges,
+    load_judge,
+)
 from textevolve.judges.pairwise import Comparisons, Pairwise
 from textevolve.judges.probe import Checklist, Probe
 from textevolve.llm.model import Model
@@ -55,6 +66,8 @@ OPTIONS: Mapping[str, tuple[str, ...]] = {
     "reference": ("rules", "reference", "examples", "backward"),
     "backward": (),
 }
+M = TypeVar("M", str, str | None)
+
 RELATIVE = ("pairwise",)
 """Judges whose scores only compare candidates of one case with each other."""
 LONE_JUDGE = Agent(
@@ -65,7 +78,8 @@ LONE_JUDGE = Agent(
 
 @dataclass(frozen=True, slots=True)
 class EvaluatorSpec:
-    """A judge, read from its text. `model` is None where the run's model is to judge."""
+    """A judge, read from its text. `model` is None where the run's model is to judge. Of a judge
+    from another package, `profile` is its argument, and `parameters` are all of its options."""
 
     name: str
     profile: str | None = None
@@ -90,7 +104,11 @@ def parse_evaluator(text: str) -> EvaluatorSpec:
     head, *options = judge.split("+")
     name, _, profile = head.partition(":")
     if name not in NAMES:
-        raise InputError(f"judge '{text}': no judge '{name}'{suggest(name, list(NAMES))}")
+        if find_point(name) is not None:
+            given = {one.partition("=")[0]: one.partition("=")[2] for one in options}
+            return EvaluatorSpec(name, profile or None, parameters=given, model=model or None)
+        known = [*NAMES, *installed_judges()]
+        raise InputError(f"judge '{text}': no judge '{name}'{suggest(name, known)}")
     if profile and name not in DEBATES:
         raise InputError(f"judge '{text}': '{name}' takes no profile")
     flags = {option for option in options if "=" not in option}
@@ -135,6 +153,8 @@ def open_evaluator(
         InputError: an unknown profile or parameter, or a value that cannot be used.
     """
     asked = spec.model or model
+    if spec.name not in NAMES:
+        return _open_others(spec, lambda: model_of(asked))
     if spec.is_debate:
         return Debate(
             profile=read_profile(spec),
@@ -150,6 +170,15 @@ def open_evaluator(
     if spec.name == "pairwise":
         judge = partial(Pairwise, comparisons=comparisons)
     return judge(model=model_of(asked), options=options)
+
+
+def _open_others(spec: EvaluatorSpec, model: Callable[[], Model]) -> Evaluator:
+    found = load_judge(spec.name)
+    if isinstance(found, JudgeMaker):
+        return as_evaluator(found.open(spec.profile or "", spec.parameters, model()))
+    if spec.profile or spec.parameters or spec.model:
+        raise InputError(f"judge '{spec.name}': takes no argument, no option and no model")
+    return as_evaluator(found)
 
 
 def _read_options(spec: EvaluatorSpec, side_by_side: int = 64) -> tuple[Options, Comparisons]:
@@ -188,9 +217,11 @@ def read_profile(spec: EvaluatorSpec) -> Profile:
     return override(profile, {**fixed, **spec.parameters})
 
 
-def models_of(spec: EvaluatorSpec, model: str) -> tuple[str, ...]:
+def models_of(spec: EvaluatorSpec, model: M) -> tuple[str | M, ...]:
     """Every model that a judge asks, each once."""
     asked = spec.model or model
+    if spec.name not in NAMES and not isinstance(load_judge(spec.name), JudgeMaker):
+        return ()
     if not spec.is_debate:
         return (asked,)
     return tuple(dict.fromkeys(agent.model or asked for agent in read_profile(spec).agents))
@@ -249,7 +280,7 @@ class Judges:
         rules, judge = split_rules(text)
         if rules is not None:
             found = load_rules(rules)
-            return found if judge is None else Hybrid(found, self.open(judge))
+            return found if judge is None else Hybrid(found, self.open(judge), found.file.share)
         return open_evaluator(
             parse_evaluator(text),
             self.model,
@@ -312,7 +343,9 @@ def check_absolute(text: str) -> None:
 def with_model(text: str, model: str | None) -> str:
     """The judge with `model` in its text, where it asks one and names none."""
     _, judge = split_rules(text)
-    if model is None or judge is None or parse_evaluator(judge).model is not None:
+    if model is None or judge is None or not judge_models(text, model):
+        return text
+    if parse_evaluator(judge).model is not None:
         return text
     return f"{text}@{model}"
 
@@ -320,21 +353,21 @@ def with_model(text: str, model: str | None) -> str:
 def judge_models(text: str, model: str | None) -> tuple[str | None, ...]:
     """The models that a judge asks, each once; `model` stands where it names none."""
     _, judge = split_rules(text)
-    if judge is None:
-        return ()
-    spec = parse_evaluator(judge)
-    if not spec.is_debate:
-        return (spec.model or model,)
-    asked = spec.model or model
-    return tuple(dict.fromkeys(agent.model or asked for agent in read_profile(spec).agents))
+    return () if judge is None else models_of(parse_evaluator(judge), model)
 
 
 def describe_judge(text: str) -> Mapping[str, Any]:
-    """What the files behind a judge's text hold, as JSON: they make a run what it is, too."""
+    """What stands behind a judge's text, as JSON: files, and the version of another's package. They
+    make a run what it is, too."""
     rules, judge = split_rules(text)
     found: dict[str, Any] = {}
     if rules is not None:
         found["rules"] = load_rules(rules).file.model_dump(mode="json", by_alias=True)
-    if judge is not None and (spec := parse_evaluator(judge)).is_debate:
+    if judge is None:
+        return found
+    spec = parse_evaluator(judge)
+    if spec.is_debate:
         found["profile"] = read_profile(spec).model_dump(mode="json")
+    elif spec.name not in NAMES:
+        found["package"] = describe_package(spec.name)
     return found

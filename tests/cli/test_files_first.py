@@ -23,10 +23,10 @@ COMMANDS = {
         ("memory-eval", "users.jsonl", "-s", "none", "-o", "a.json", "--json"),
         ("a.json",),
     ),
-    "guide": (("guide", "What moves the sea?", "-e", "probe", "-o", "a.json"), ("a.json",)),
-    "optimize": (("optimize", "Say it.", "-e", "probe", "-o", "a.jsonl"), ("a.jsonl",)),
+    "guide": (("guide", "What moves the sea?", "-j", "probe", "-o", "a.json"), ("a.json",)),
+    "optimize": (("optimize", "Say it.", "-j", "probe", "-o", "a.jsonl"), ("a.jsonl",)),
     "optimize as JSON": (
-        ("optimize", "Say it.", "-e", "probe", "-o", "a.jsonl", "--json"),
+        ("optimize", "Say it.", "-j", "probe", "-o", "a.jsonl", "--json"),
         ("a.jsonl",),
     ),
     "calibrate": (

@@ -13,9 +13,9 @@ from textevolve.evaluation import EvaluationResult, Failure, Usage
 from textevolve.llm.budget import Budget, Budgeted
 from textevolve.llm.client import OpenAIClient
 from textevolve.llm.testing import Answer, Fault, ScriptedServer
-from textevolve.loops.calibration import CalibrationPlan, Means, search_template
+from textevolve.loops.calibration import CalibrationContext, CalibrationPlan, search_template
 from textevolve.loops.examples import take_material
-from textevolve.loops.grading import open_metric
+from textevolve.loops.label_metrics import open_metric
 from textevolve.loops.rewriting import Rewritten, Rules, append_instructions
 from textevolve.loops.search_tree import Gain, describe_outcome
 
@@ -89,7 +89,9 @@ async def search(script, plan=SMALL, data=None, server=None, **means):
         means.setdefault("generator", client)
         means.setdefault("editor", client)
         means.setdefault("metric", None if "evaluator" in means else open_metric("exact"))
-        return await search_template(data or material(), plan, Means(compare=compare, **means))
+        return await search_template(
+            data or material(), plan, CalibrationContext(compare=compare, **means)
+        )
 
 
 @pytest.mark.parametrize("selection", ["fast", "ucb"])
@@ -338,14 +340,14 @@ async def test_all_calls_of_a_stage_are_in_flight_together():
 
     server = ScriptedServer(slow)
     plan = CalibrationPlan(beam=4, depth=1, minibatch=5, selection_minibatch=6, final_minibatch=5)
-    await search(None, plan, server=server, in_flight=256)
+    await search(None, plan, server=server, concurrency=256)
     assert server.most_in_flight == 6 * 6  # the original and five successors, six rows each
 
 
 async def test_no_more_calls_are_in_flight_than_allowed():
     script = Scripted()
     server = ScriptedServer(script, latency=0.02)
-    await search(script, server=server, in_flight=4)
+    await search(script, server=server, concurrency=4)
     assert server.most_in_flight == 4
 
 
@@ -355,7 +357,7 @@ async def test_a_budget_ends_it_with_the_best_so_far(calls):
     async with ScriptedServer(script) as server, OpenAIClient(server.url, "scripted") as client:
         model = Budgeted(client, Budget(calls=calls), None)
         metric = open_metric("exact")
-        means = Means(generator=model, editor=model, compare=compare, metric=metric)
+        means = CalibrationContext(generator=model, editor=model, compare=compare, metric=metric)
         result = await search_template(material(), SMALL, means)
         assert result.stopped == "budget"
         assert f"limit of {calls} calls" in describe_outcome(result)
@@ -366,9 +368,9 @@ async def test_a_budget_ends_it_with_the_best_so_far(calls):
 
 
 async def test_no_time_left_is_a_budget_too():
-    result = await search(Scripted(), seconds=0.0)
+    result = await search(Scripted(), time_limit=0.0)
     assert (result.stopped, result.usage.calls) == ("budget", 0)
-    assert "seconds" in result.reason
+    assert "time limit" in result.reason
 
 
 async def test_it_can_be_cancelled():

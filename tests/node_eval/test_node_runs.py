@@ -221,5 +221,5 @@ def test_a_judge_that_is_opened_when_the_program_ends_is_closed_too(model, serve
 def test_a_judge_that_cannot_be_is_refused_at_once(home):
     with pytest.raises(InputError, match="did you mean 'probe'"):
         judge("prob")
-    with pytest.raises(InputError, match="pairwise compares"):
+    with pytest.raises(InputError, match="compares candidates"):
         judge("pairwise")

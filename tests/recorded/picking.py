@@ -192,13 +192,15 @@ def pick_calibration(ended: Ended) -> Any:
 
 
 def pick_optimized(ended: Ended) -> Any:
-    """`optimize --json`: a line a task, with its attempts."""
+    """`optimize --json`: a line a task, with its attempts, as they finish."""
     return [
         {
-            **take(row, "id", "status", "score", "best", "output", "calls", "tokens", "cost"),
+            **take(row, "id", "status", "score", "best", "output"),
+            **_spent(row),
             "attempts": [
                 {
-                    **take(attempt, "iteration", "output", "similarity", "calls", "tokens", "cost"),
+                    **take(attempt, "iteration", "output", "similarity"),
+                    **_spent(attempt),
                     "score": attempt["evaluation"]["score"],
                     "passed": attempt["evaluation"]["passed"],
                     "second": (attempt["second"] or {}).get("score"),
@@ -206,8 +208,14 @@ def pick_optimized(ended: Ended) -> Any:
                 for attempt in row["attempts"]
             ],
         }
-        for row in ended.rows
+        for row in sorted(ended.rows, key=lambda row: row["position"])
     ]
+
+
+def _spent(row: Mapping[str, Any]) -> dict[str, Any]:
+    used = row["usage"]
+    tokens = used["prompt_tokens"] + used["completion_tokens"]
+    return {"calls": used["calls"], "tokens": tokens, "cost": used["cost"]}
 
 
 def pick_innovated(ended: Ended) -> Any:

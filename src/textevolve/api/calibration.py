@@ -8,7 +8,7 @@ from typing import Any, TypeAlias
 
 from textevolve.api.running import Objects, arun, in_sync, split_keywords, takes_fields
 from textevolve.evaluation import Evaluator
-from textevolve.loops.grading import Metric
+from textevolve.loops.label_metrics import LabelMetric
 from textevolve.loops.search_tree import CalibrationResult
 from textevolve.studies.calibrate import CalibrateSpec, cases_of
 
@@ -22,7 +22,7 @@ async def acalibrate(
     data: Rows,
     *,
     judge: str | Evaluator | None = None,
-    metric: str | Metric | None = None,
+    metric: str | LabelMetric | None = None,
     second_judge: str | Evaluator | None = None,
     **fields: Any,
 ) -> CalibrationResult:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from textevolve.api.persistent_judge import PersistentJudge
 from textevolve.engine import sync
 from textevolve.node_eval.episodes import split_history
 from textevolve.node_eval.history import History
-from textevolve.runs.standing import StandingJudge
 from textevolve.settings import Settings, read_settings
 from textevolve.store.repository import open_store
 from textevolve.studies import driver
@@ -22,7 +22,7 @@ def judge(
     store: str | Path | None = None,
     settings: Settings | None = None,
     limits: Limits = Limits(),
-) -> StandingJudge:
+) -> PersistentJudge:
     """An evaluator by its spec, such as "probe+rules", that can be awaited on any thread and loop.
 
     It is opened with its first case, and stays open until `close`: use `with`, or leave it to the
@@ -32,7 +32,9 @@ def judge(
         InputError: there is no such judge, or it only compares texts with each other.
     """
     settings = settings or read_settings({"model": model, "store": store})[0]
-    return StandingJudge(spec, settings, Path(store or settings.store), model=model, limits=limits)
+    return PersistentJudge(
+        spec, settings, Path(store or settings.store), model=model, limits=limits
+    )
 
 
 def keep_history(

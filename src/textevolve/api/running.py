@@ -57,7 +57,10 @@ class Objects:
         """What stands for an object in a specification; a text and None stand for themselves."""
         if given is None or isinstance(given, str):
             return given
-        name = name_object(given)
+        name, number = name_object(given), 1
+        while self.found.get(name, given) is not given:  # as of two lambdas side by side
+            number += 1
+            name = f"{name_object(given)}#{number}"
         self.found[name] = given
         return name
 

@@ -30,7 +30,7 @@ def open_progress(stack: ExitStack, study: AnyStudy, run: RunRecord, *, quiet: b
     """A line for each step that the study notes; a bar where its records tell all that there is.
 
     There are as many records as cases, unless the study says otherwise (`RecordsExpected`)."""
-    if study.streams or study.note is no_note:
+    if study.note is no_note:
         bar = stack.enter_context(BatchProgress(run.n_cases))
 
         def hear(event: Event) -> None:

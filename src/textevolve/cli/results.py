@@ -47,22 +47,27 @@ def refuse_overwriting(outputs: Sequence[str], inputs: Sequence[str]) -> None:
 def write_outputs(
     study: AnyStudy, store: Store, run: RunRecord, records: Records, outputs: Sequence[str]
 ) -> None:
-    """Write what was found to each file, by its ending."""
+    """Write what was found to each file, by its ending. A text that there is not leaves a file as
+    it was."""
+    spec = read_spec(study, read_stored(run))
     for output in outputs:
-        ending = ending_of(output)
+        ending, texts = ending_of(output), dict[str, str]()
+        if ending in study.text_endings:
+            texts = dict(study.texts(spec, study.summarise(spec, records())))
+            if ending not in texts:
+                say(f"{output}: is not written, since there is no text for it")
+                continue
         with open_target(output, binary=ending == ".parquet") as target:
-            if ending in ROWS:
+            if ending in texts:
+                target.write(texts[ending].encode("utf-8", "backslashreplace"))
+            elif ending in ROWS:
                 write_rows(lambda: _flat(study, records), target, ending)
             elif ending == ".html":
                 write_html(make_report(study, store, run, records), target)
             elif ending == ".md":
                 write_markdown(make_report(study, store, run, records), target)
-            elif ending == ".json":
-                target.write(_line(make_data(study, run, records)))
             else:
-                spec = read_spec(study, read_stored(run))
-                texts = study.texts(spec, study.summarise(spec, records()))
-                target.write(texts[ending].encode("utf-8", "backslashreplace"))
+                target.write(_line(make_data(study, run, records)))
         if output != "-":
             say(f"written to {output}")
 

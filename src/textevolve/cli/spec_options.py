@@ -12,11 +12,13 @@ from types import NoneType
 from typing import Annotated, Any, Literal, get_args, get_origin
 
 import typer
+import yaml
 from pydantic.fields import FieldInfo
 from pydantic_core import PydanticUndefined
 
 from textevolve.cli.command import Command
 from textevolve.cli.options import read_argument
+from textevolve.errors import InputError
 from textevolve.rows import read_text
 from textevolve.spec import Frozen, noted_of
 
@@ -58,6 +60,8 @@ def _parameter(name: str, field: FieldInfo) -> inspect.Parameter:
 
 def _kinds(annotation: Any) -> tuple[Any, ...]:
     """What a field may be beside None; of a list, its items. A choice stays a Literal."""
+    if _is_mapping(annotation):
+        return (Mapping,)
     if get_origin(annotation) in (tuple, list):
         return _kinds(get_args(annotation)[0])
     if get_origin(annotation) is Annotated:
@@ -70,7 +74,12 @@ def _kinds(annotation: Any) -> tuple[Any, ...]:
 
 
 def _is_many(annotation: Any) -> bool:
-    return any(get_origin(one) in (tuple, list) for one in (annotation, *get_args(annotation)))
+    many = (tuple, list, Mapping)
+    return any(get_origin(one) in many for one in (annotation, *get_args(annotation)))
+
+
+def _is_mapping(annotation: Any) -> bool:
+    return get_origin(annotation) is Mapping
 
 
 def _metavar(name: str, kinds: tuple[Any, ...], noted: Mapping[str, Any]) -> str:
@@ -78,12 +87,13 @@ def _metavar(name: str, kinds: tuple[Any, ...], noted: Mapping[str, Any]) -> str
         return name.upper()
     if get_origin(kinds[0]) is Literal:
         return "|".join(str(one) for one in get_args(kinds[0]))
-    return {int: "INTEGER", float: "NUMBER"}.get(kinds[0], "TEXT")
+    named = {int: "INTEGER", float: "NUMBER", Mapping: "NAME=VALUE"}
+    return named.get(kinds[0], "TEXT")
 
 
 def _say_default(field: FieldInfo) -> str:
     default = field.default
-    if default is None or default is PydanticUndefined or default in ("", ()):
+    if default is None or default is PydanticUndefined or default in ("", (), {}):
         return ""
     shown = (
         {True: "yes", False: "no"}.get(default, default) if isinstance(default, bool) else default
@@ -102,10 +112,23 @@ def read_given(spec: type[Frozen], given: Mapping[str, Any]) -> dict[str, Any]:
         value = given.get(name)
         if value is None or value == []:
             continue
+        if _is_mapping(field.annotation):
+            found[name] = dict(_read_pair(name, one) for one in value)
+            continue
         read = _READERS.get(noted_of(field).get("text", ""), _as_given)
         many = _is_many(field.annotation)
         found[name] = tuple(map(read, value)) if many else read(value)
     return found
+
+
+def _read_pair(name: str, given: str) -> tuple[str, Any]:
+    key, equals, value = given.partition("=")
+    if not equals:
+        raise InputError(f"--{name.replace('_', '-')}: give NAME=VALUE, not '{given}'")
+    try:
+        return key.strip(), yaml.safe_load(value)
+    except yaml.YAMLError:
+        return key.strip(), value
 
 
 def _as_given(value: Any) -> Any:

@@ -165,16 +165,24 @@ def execute(
     if not quiet:
         say(_announce(run, stored))
     unscored = Unscored()
+    closed: BrokenPipeError | None = None
     try:
         for record in _draw(study, store, run, settings, launch, quiet=quiet):
             unscored.add(study.row(record))
-            if wanted.as_json and study.streams:
-                print(study.encode(record).decode(), flush=True)
+            if wanted.as_json and study.streams and closed is None:
+                try:
+                    print(study.encode(record).decode(), flush=True)
+                except BrokenPipeError as error:  # the files are written all the same
+                    closed = error
     except KeyboardInterrupt:
+        if not store.count_records(run.id):  # the journal knows how far the first has come
+            sync.run(driver.restore_records(store, store.get_run(run.id), settings))
         _hand_over(study, store, run, settings, wanted)
         say(f"\nstopped; every answer so far is kept. {go_on(run)}")
         return INTERRUPTED
     _hand_over(study, store, run, settings, wanted)
+    if closed is not None:
+        raise closed
     unscored.tell(run)
     return PARTLY if unscored else 0
 

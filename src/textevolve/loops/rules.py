@@ -1,6 +1,6 @@
 """Judging without a model: rules from a YAML file, alone or before a judge (`Hybrid`).
 
-Both are `Evaluator`s. The kinds of rules are in `checks.py`.
+Both are `Evaluator`s. The kinds of rules are in `rule_kinds.py`.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from textevolve.evaluation import (
     Usage,
     check_case,
 )
-from textevolve.loops.checks import Call, Finding, JsonSchema, Pattern, Rule, Subject
+from textevolve.loops.rule_kinds import Call, Finding, JsonSchema, Pattern, Rule, Subject
 from textevolve.loops.scoring import instructions_of
 from textevolve.texts.yaml_lines import line_of, parse_yaml
 
@@ -34,13 +34,15 @@ whatever its score."""
 
 
 class RulesFile(BaseModel):
-    """A rules file. `threshold`: the score from which a text passes, if it passes every gate."""
+    """A rules file. `threshold`: the score from which a text passes, if it passes every gate.
+    `share`: of the rules in the score where they come before a judge."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     name: str = "rules"
     description: str = ""
     threshold: Annotated[float, Field(ge=0, le=1)] = 1.0
+    share: Annotated[float, Field(ge=0, le=1)] = 0.5
     rules: Annotated[tuple[Rule, ...], Field(min_length=1)]
 
     @model_validator(mode="after")

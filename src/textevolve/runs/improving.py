@@ -11,7 +11,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import Any
 
-from textevolve.evaluation import Evaluator, Usage
+from textevolve.evaluation import Evaluator
 from textevolve.evaluators import keep_whole, open_evaluator, parse_evaluator
 from textevolve.events import Listener, silence
 from textevolve.llm.journal import Journal
@@ -19,7 +19,7 @@ from textevolve.llm.model import Model
 from textevolve.loops.attempt import prompts_version
 from textevolve.runs.holding import hold
 from textevolve.runs.spec import MeasurementSpec, read_measurement, specify_measurement
-from textevolve.settings import Price, Settings
+from textevolve.settings import Settings
 from textevolve.store.repository import Store
 from textevolve.store.runs import RunRecord
 from textevolve.wiring import Limits, ModelOf, choose_model, open_models
@@ -98,10 +98,3 @@ async def open_means(
             }
             in_flight = settings.concurrency or (settings.local.slots if local else IN_FLIGHT)
             yield Means(model_of(spec.model), judges, model_of, in_flight)
-
-
-def count_calls(number: int, prompt: float, answer: int, price: Price | None) -> Usage:
-    """What so many calls with so many tokens each use, as an estimate has it."""
-    prompts, answers = round(number * prompt), number * answer
-    cost = None if price is None else (prompts * price.input + answers * price.output) / 1e6
-    return Usage(number, prompts, 0, answers, cost)

@@ -13,7 +13,7 @@ from typing import Protocol, TypeAlias
 
 from textevolve.errors import InputError
 from textevolve.evaluation import Case, Usage, check_case
-from textevolve.evaluators import EvaluatorSpec, parse_evaluator, read_profile
+from textevolve.evaluators import NAMES, EvaluatorSpec, parse_evaluator, read_profile
 from textevolve.judges.backward import LONGEST
 from textevolve.judges.exam import Options, example_turns, prompt
 from textevolve.judges.probe import MOST_CRITERIA, QUESTIONS
@@ -44,6 +44,8 @@ def estimate_judge(cases: Iterable[Case], judge: str, model: str, price_of: Pric
     """
     spec = parse_evaluator(judge)
     asked, usable = spec.model or model, _usable(cases)
+    if spec.name not in NAMES:  # what a judge of another package takes is not known
+        return UsageRange(sum(1 for _ in usable), Usage(), Usage())
     if spec.is_debate:
         return estimate(usable, read_profile(spec), asked, price_of)
     price = price_of(asked)

@@ -19,12 +19,12 @@ from textevolve.evaluation import Case
 from textevolve.evaluators import OWN, check_absolute, own_object, split_rules, with_model
 from textevolve.events import Event, StepFinished, StepStarted
 from textevolve.loops.attempt import prompts_version
-from textevolve.loops.calibration import ROUND, CalibrationPlan, Means, search_template
+from textevolve.loops.calibration import ROUND, CalibrationContext, CalibrationPlan, search_template
 from textevolve.loops.examples import Example, Material, split_examples, take_material
-from textevolve.loops.grading import Metric, needs_label, open_metric
+from textevolve.loops.label_metrics import LabelMetric, needs_label, open_metric
 from textevolve.loops.placeholders import require_placeholders
 from textevolve.loops.search_tree import CalibrationResult, Gain, Node, describe_outcome
-from textevolve.loops.trials import STAGE
+from textevolve.loops.trial_runner import STAGE
 from textevolve.report import wording
 from textevolve.report.blocks import (
     Block,
@@ -182,28 +182,28 @@ async def run(
                 show(event.value)
             bench.listener(event)
 
-        means = Means(
+        context = CalibrationContext(
             generator=bench.model,
             editor=bench.model,
             compare=lambda ours, theirs: compare_scores(ours, theirs, spec.seed),
             evaluator=bench.whole_judge_of(first) if first else None,
             metric=_open_metric(spec, bench),
             second_judge=bench.whole_judge_of(second) if second else None,
-            in_flight=bench.in_flight,
-            seconds=bench.seconds_left,
+            concurrency=bench.in_flight,
+            time_limit=bench.seconds_left,
             listener=hear,
         )
-        return search_template(material, spec, means)
+        return search_template(material, spec, context)
 
     async for found in follow(work):
         yield found
 
 
-def _open_metric(spec: CalibrateSpec, bench: Workbench) -> Metric | None:
+def _open_metric(spec: CalibrateSpec, bench: Workbench) -> LabelMetric | None:
     if spec.metric is None:
         return None
     if spec.metric.startswith(OWN):
-        return cast(Metric, own_object(spec.metric, bench.objects))
+        return cast(LabelMetric, own_object(spec.metric, bench.objects))
     return open_metric(spec.metric)
 
 

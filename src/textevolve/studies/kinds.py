@@ -24,6 +24,10 @@ KINDS: Mapping[str, str] = {
     "nodes": "textevolve.studies.nodes",
     "memory-eval": "textevolve.studies.memory_eval",
     "memory-judgement": "textevolve.studies.memory_judgement",
+    "optimize": "textevolve.studies.optimize",
+    "innovate": "textevolve.studies.innovate",
+    "guide": "textevolve.studies.guide",
+    "profile": "textevolve.studies.profile",
 }
 """For each kind the module that holds its `STUDY`. Modules are loaded when their kind is asked
 for."""

@@ -142,7 +142,8 @@ class Study(Generic[S, R, T]):
     alone, which may come from the store. `report`: what a person is shown of that; `data`: the same
     for programs, as JSON-ready figures. `flat`: the rows that a record has in a table. `note`: a
     line to show for an event of the work. `texts`: what of the result is worth a file of its own,
-    such as a template to use, by the file's ending, all of which `text_endings` names. `streams`:
+    such as a template to use, by the file's ending, all of which `text_endings` names; one that
+    there is not is left out. `streams`:
     records are results by themselves, to be shown as they come. `estimate`: what it may use where
     that has to be an exact bound, from the specification, the cases and the model; otherwise the
     study is rehearsed. `describe`: what else makes a run what it is. `salt`: a text with which the
@@ -177,9 +178,12 @@ class Study(Generic[S, R, T]):
 
 
 def json_codec(record: type[R]) -> tuple[Callable[[R], bytes], Callable[[bytes], R]]:
-    """From records of plain dataclasses to JSON and back; NaN and infinity come back as such."""
+    """From records of plain dataclasses to JSON and back; NaN and infinity come back as such, and
+    what a judge of the user's own noted that JSON does not know comes back as its text."""
     adapter = TypeAdapter(record)
-    return (lambda one: to_json(one, inf_nan_mode="constants")), adapter.validate_json
+    return (
+        lambda one: to_json(one, inf_nan_mode="constants", serialize_unknown=True)
+    ), adapter.validate_json
 
 
 AnyStudy: TypeAlias = Study[Any, Any, Any]

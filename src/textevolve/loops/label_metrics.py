@@ -13,17 +13,17 @@ from typing import Any, TypeAlias, cast
 
 from textevolve.errors import InputError
 from textevolve.evaluation import EvaluationResult, Failure
-from textevolve.loops.checks import find_callable
+from textevolve.loops.rule_kinds import find_callable
 from textevolve.texts.patterns import is_found, may_be_slow
 
-Metric: TypeAlias = Callable[[str, Any], float | bool]
+LabelMetric: TypeAlias = Callable[[str, Any], float | bool]
 """From an output and its row's label (None without one) to a score in [0, 1], or a truth value."""
 
 GROUP = "textevolve.metrics"
 LABEL = "{label}"
 
 
-def open_metric(text: str) -> Metric:
+def open_metric(text: str) -> LabelMetric:
     """`exact`, `regex:PATTERN`, `MODULE:FUNCTION`, `FILE.py:FUNCTION`, or the name of an entry
     point of the group `textevolve.metrics`.
 
@@ -39,9 +39,9 @@ def open_metric(text: str) -> Metric:
     if kind == "regex" and colon:
         return _match_pattern(rest)
     if colon:
-        return cast(Metric, find_callable(text, Path()))
+        return cast(LabelMetric, find_callable(text, Path()))
     for point in entry_points(group=GROUP, name=text):
-        return cast(Metric, point.load())
+        return cast(LabelMetric, point.load())
     raise InputError(
         f"no metric '{text}': give exact, regex:PATTERN, MODULE:FUNCTION, FILE.py:FUNCTION or an"
         f" entry point of the group {GROUP}"
@@ -53,14 +53,14 @@ def needs_label(metric: str) -> bool:
     return metric == "exact" or (metric.startswith("regex:") and LABEL in metric)
 
 
-async def grade_output(metric: Metric, output: str, label: Any) -> EvaluationResult | Failure:
+async def grade_output(metric: LabelMetric, output: str, label: Any) -> EvaluationResult | Failure:
     """As `grade`; a pattern that may be slow holds nothing else up."""
     if isinstance(metric, PatternMetric) and metric.blocks:
         return await asyncio.to_thread(grade, metric, output, label)
     return grade(metric, output, label)
 
 
-def grade(metric: Metric, output: str, label: Any) -> EvaluationResult | Failure:
+def grade(metric: LabelMetric, output: str, label: Any) -> EvaluationResult | Failure:
     """The metric's score. A metric that raises, or gives no number in [0, 1], has failed."""
     try:
         given = metric(output, label)
@@ -91,7 +91,7 @@ class PatternMetric:
         return is_found(re.compile(self.pattern.replace(LABEL, re.escape(str(label)))), output)
 
 
-def _match_pattern(pattern: str) -> Metric:
+def _match_pattern(pattern: str) -> LabelMetric:
     try:
         re.compile(pattern.replace(LABEL, ""))
     except (re.error, OverflowError, RecursionError) as error:

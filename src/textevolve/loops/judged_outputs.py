@@ -62,7 +62,7 @@ class Source:
     evaluator: Evaluator
     temperature: float
     max_answer_tokens: int
-    side_by_side: int
+    concurrency: int
 
 
 async def draw_samples(
@@ -75,7 +75,7 @@ async def draw_samples(
     """
     drawn = await gather_bounded(
         [lambda n=n: _sample(source, text, seed + n, f"{case}.{n + 1}") for n in range(number)],
-        source.side_by_side,
+        source.concurrency,
     )
     return tuple(drawn)
 

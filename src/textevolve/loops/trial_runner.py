@@ -23,8 +23,9 @@ from textevolve.errors import (
 from textevolve.evaluation import Case, EvaluationResult, Evaluator, Failure, Usage, failure_of
 from textevolve.events import Listener, StepFinished, StepStarted, silence
 from textevolve.llm.model import Message, Model, Request
+from textevolve.loops.attempt import TIME_IS_UP
 from textevolve.loops.examples import Example
-from textevolve.loops.grading import Metric, grade_output
+from textevolve.loops.label_metrics import LabelMetric, grade_output
 from textevolve.loops.placeholders import fill
 from textevolve.loops.scoring import outcome_of
 
@@ -55,7 +56,7 @@ class Outcome:
 
 
 @dataclass
-class Laboratory:
+class TrialRunner:
     """What it takes to try a template. With a `metric` it gives the score, and `evaluator`, where
     there is one, only reasons. Outputs are remembered and not asked for again. `deadline`: by the
     monotonic clock; from then on nothing more is asked."""
@@ -63,12 +64,12 @@ class Laboratory:
     seed_template: str
     generator: Model
     evaluator: Evaluator | None
-    metric: Metric | None
+    metric: LabelMetric | None
     judged: JudgedInput = "seed"
     temperature: float | None = 0.0
     max_output_tokens: int = 512
     seed: int = 0
-    in_flight: int = 64
+    concurrency: int = 64
     listener: Listener = silence
     deadline: float | None = None
     usage: Usage = field(default_factory=Usage)
@@ -79,7 +80,7 @@ class Laboratory:
     ) -> list[T]:
         """All of a stage at once, as far as the limit of calls in flight allows."""
         self.listener(StepStarted("", STAGE, {"stage": name, "pieces": len(work), **details}))
-        return await gather_bounded(work, self.in_flight)
+        return await gather_bounded(work, self.concurrency)
 
     async def ask_all(
         self, name: str, work: Sequence[Callable[[], Awaitable[T]]], **details: object
@@ -104,7 +105,7 @@ class Laboratory:
     def check_time(self) -> None:
         """Raises BudgetError once the deadline has passed."""
         if self.deadline is not None and time.monotonic() >= self.deadline:
-            raise BudgetError("the limit of seconds is reached; raise it to go on")
+            raise BudgetError(TIME_IS_UP)
 
     async def try_all(
         self, pairs: Sequence[tuple[str, Example]], *, reasons: bool = False

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import atexit
+import datetime
 import secrets
 import threading
 from concurrent.futures import Future
@@ -19,15 +20,12 @@ from typing import Self
 from textevolve.engine.sync import BackgroundLoop, cancel_others
 from textevolve.errors import InputError
 from textevolve.evaluation import Case, Evaluation, Evaluator
-from textevolve.runs.improving import open_means, specify_loop
-from textevolve.runs.judging import choose_judge
-from textevolve.runs.work import take_in
+from textevolve.evaluators import check_absolute, describe_judge, judge_models
 from textevolve.settings import Settings
-from textevolve.store.repository import open_store
-from textevolve.wiring import Limits
+from textevolve.wiring import Limits, Setting, choose_model, open_workbench
 
 
-class StandingJudge:
+class PersistentJudge:
     """An evaluator by its spec, until `close`, which the end of the program calls too."""
 
     def __init__(
@@ -40,7 +38,8 @@ class StandingJudge:
         limits: Limits = Limits(),
     ) -> None:
         self.judge = judge
-        self._chosen = choose_judge(judge)
+        check_absolute(judge)
+        describe_judge(judge)  # its files are read, so that what is wrong with them is said now
         self._settings, self._store = settings, store
         self._model, self._limits = model, limits
         self._guard = threading.Lock()
@@ -83,21 +82,34 @@ class StandingJudge:
         return await self._evaluator(case)
 
     async def _open(self) -> Evaluator:
-        # Openings must not share a run: only one process, and one judge in it, may work on a run.
-        parameters = {**self._chosen.parameters, "opened": secrets.token_hex(8)}
-        spec = await specify_loop(
-            self._settings, "metric", self._chosen.specs, self._model, parameters
-        )
+        from textevolve.store.repository import open_store
+
+        models = judge_models(self.judge, self._model)
+        model, why = "", ""
+        if models:
+            model, why = await choose_model(self._settings, self._model or models[0])
+        asked = tuple(name or model for name in models)
+        today = datetime.date.today().isoformat()
+        spec = {"kind": "metric", "judge": self.judge, "model": model, "why": why, "today": today}
         async with AsyncExitStack() as stack:
             # Closed without a thread of its own, which the end of the program would refuse.
             store = stack.enter_context(open_store(self._store))
-            run = take_in(store, spec, [Case(self.judge, (), "1")], source="Python")
-            means = await stack.enter_async_context(
-                open_means(store, run, self._settings, self._limits, ends=False)
+            # Openings must not share a run: only one process, and one judge in it, may work on it.
+            run = store.create_run(spec, f"metric-{secrets.token_hex(16)}", "", "Python")
+            store.add_cases(run.id, [Case(self.judge, (), "1")])
+            stack.enter_context(store.lease(run.id))
+            bench = await stack.enter_async_context(
+                open_workbench(
+                    Setting(model, asked, today),
+                    self._settings,
+                    store.journal(run.id),
+                    self._limits,
+                )
             )
+            judge = bench.whole_judge_of(self.judge)
             stack.callback(store.finish_run, run.id, "finished")
             self._stack = stack.pop_all()
-        return self._chosen.open(means)
+        return judge
 
     def __enter__(self) -> Self:
         return self
