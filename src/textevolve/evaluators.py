@@ -27,8 +27,9 @@ from typing import Any, cast
 
 from textevolve.debate.profile import Agent, Profile, load_profile, override, suggest
 from textevolve.debate.protocol import Debate
-from textevolve.errors import InputError
-from textevolve.evaluation import Case, Evaluator
+from textevolve.debate.result import DebateResult
+from textevolve.errors import BudgetError, InputError
+from textevolve.evaluation import Case, Evaluation, Evaluator
 from textevolve.events import Listener, silence
 from textevolve.judges.backward import Backward
 from textevolve.judges.exam import Options
@@ -257,6 +258,27 @@ class Judges:
             side_by_side=self.side_by_side,
             today=self.today,
         )
+
+
+def keep_whole(judge: Evaluator) -> Evaluator:
+    """The judge, but a debate that the limits cut short is missing: its scores so far are not those
+    that it ends with when the run is gone on with."""
+
+    async def judge_whole(case: Case, /) -> Evaluation:
+        made = await judge(case)
+        if isinstance(made, DebateResult) and made.stopped == "budget":
+            raise BudgetError(say_limit(made))
+        return made
+
+    return judge_whole
+
+
+def say_limit(result: DebateResult) -> str:
+    """Which limit cut a debate short, in the words of the turn that it forbade."""
+    forbidden = (
+        t.failure.reason for t in result.turns if t.failure and t.failure.kind == "skipped"
+    )
+    return next(forbidden, "a limit was reached within the debate")
 
 
 def split_rules(text: str) -> tuple[str | None, str | None]:

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Mapping, Sequence
-from typing import Any, ClassVar, Literal, cast
+from typing import Annotated, Any, ClassVar, Literal, TypeAlias, cast
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 from pydantic.fields import FieldInfo
 
 from textevolve.errors import InputError
@@ -43,6 +43,7 @@ def option(
     argument: bool = False,
     text: Literal["", "argument", "file"] = "",
     identity: bool = True,
+    reads: bool = False,
     **checks: Any,
 ) -> Any:
     """A field of a specification.
@@ -51,10 +52,11 @@ def option(
     help. `argument`: it is given without a name there. `text`: a whole text; what is given there is
     the text itself, or @FILE (`argument`), or always the name of a file that holds it (`file`).
     `identity`: a change of it makes another run; not so for what only says where cases come from,
-    since the cases themselves count. `checks`: ranges, as pydantic's `Field` takes them.
+    since the cases themselves count. `reads`: it names files that are read, which no output may
+    overwrite. `checks`: ranges, as pydantic's `Field` takes them.
     """
-    noted = {"short": short, "group": group, "argument": argument, "text": text}
-    noted["aside"] = not identity
+    noted: dict[str, Any] = {"short": short, "group": group, "argument": argument, "text": text}
+    noted |= {"aside": not identity, "reads": reads}
     extra: dict[str, Any] = {name: value for name, value in noted.items() if value}
     return Field(default=default, description=description, json_schema_extra=extra, **checks)
 
@@ -63,6 +65,20 @@ def noted_of(field: FieldInfo) -> Mapping[str, Any]:
     """What `option` noted of a field, apart from its description."""
     found = field.json_schema_extra
     return cast(Mapping[str, Any], found) if isinstance(found, dict) else {}
+
+
+def _as_several(given: Any) -> Any:
+    return (given,) if isinstance(given, str) else given
+
+
+Several: TypeAlias = Annotated[tuple[str, ...], BeforeValidator(_as_several)]
+"""Texts of which a single one may stand without brackets, as in a YAML file."""
+
+
+def files_read(spec: BaseModel) -> tuple[str, ...]:
+    """The files that a specification names, from which cases are read."""
+    named = [n for n, f in type(spec).model_fields.items() if noted_of(f).get("reads")]
+    return tuple(path for name in named for path in _as_several(getattr(spec, name)) if path)
 
 
 def identity_of(spec: BaseModel) -> dict[str, Any]:

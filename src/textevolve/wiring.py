@@ -22,7 +22,7 @@ from pydantic import SecretStr
 
 from textevolve.errors import BudgetError, InputError, ModelError
 from textevolve.evaluation import Evaluator
-from textevolve.evaluators import Judges
+from textevolve.evaluators import Judges, keep_whole
 from textevolve.events import Listener, silence
 from textevolve.llm.budget import Budget, Budgeted
 from textevolve.llm.journal import Journal
@@ -103,6 +103,10 @@ class Workbench:
     @property
     def model(self) -> Model:
         return self.model_of(self.default_model)
+
+    def whole_judge_of(self, text: str) -> Evaluator:
+        """The same judge, of which a debate that the limits cut short counts as not asked."""
+        return keep_whole(self.judge_of(text))
 
     @property
     def seconds_left(self) -> float | None:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import cache
 from importlib import import_module
 from typing import Annotated, Any
 
@@ -22,10 +21,13 @@ from textevolve.cli.options import PLAIN
 @dataclass(frozen=True, slots=True)
 class Lazy:
     """Where a command is: `study:KIND` (none: a file names it), `MODULE:FUNCTION`, or `MODULE` with
-    an `app` of its own."""
+    an `app` of its own. A group has its commands `below`, of which `default` is meant where none is
+    named."""
 
     path: str
     help: str
+    below: Mapping[str, Lazy] | None = None
+    default: str = ""
 
 
 COMMANDS: Mapping[str, Lazy] = {
@@ -54,30 +56,55 @@ COMMANDS: Mapping[str, Lazy] = {
 class LazyGroup(TyperGroup):
     """Knows the names of its commands and loads each when it is called."""
 
+    def __init__(
+        self, *, below: Mapping[str, Lazy] = COMMANDS, default: str = "", **given: Any
+    ) -> None:
+        self.below, self.default = below, default
+        self._loaded: dict[str, Any] = {}
+        super().__init__(**given)
+
     @property
     def commands(self) -> dict[str, Any]:
         """All of them, loaded."""
-        return {name: load_command(name) for name in COMMANDS}
+        return {name: self._load(name) for name in self.below}
 
     @commands.setter
     def commands(self, _given: Mapping[str, Any]) -> None:
-        """Only those of `COMMANDS` there are."""
+        """Only those `below` there are."""
+
+    def _load(self, name: str) -> Any:
+        if name not in self._loaded:
+            self._loaded[name] = load_command(name, self.below[name])
+        return self._loaded[name]
 
     def list_commands(self, ctx: Any) -> list[str]:
-        return list(COMMANDS)
+        return list(self.below)
 
     def get_command(self, ctx: Any, cmd_name: str) -> Any:
-        return load_command(cmd_name) if cmd_name in COMMANDS else None
+        return self._load(cmd_name) if cmd_name in self.below else None
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        if self.default and args and args[0] not in (*self.below, "--help"):
+            args = [self.default, *args]
+        return super().parse_args(ctx, args)
 
     def format_commands(self, ctx: Any, formatter: Any) -> None:
         with formatter.section("Commands"):
-            formatter.write_dl([(name, lazy.help) for name, lazy in COMMANDS.items()])
+            formatter.write_dl([(name, lazy.help) for name, lazy in self.below.items()])
 
 
-@cache
-def load_command(name: str) -> Any:
-    """The command with its options."""
-    module, colon, function = COMMANDS[name].path.partition(":")
+def load_command(name: str, lazy: Lazy) -> Any:
+    """The command with its options, or the group, of which nothing else is loaded."""
+    if lazy.below is not None:
+        return LazyGroup(
+            below=lazy.below,
+            default=lazy.default,
+            name=name,
+            help=lazy.help,
+            no_args_is_help=True,
+            rich_markup_mode=None,
+        )
+    module, colon, function = lazy.path.partition(":")
     if not colon:
         return typer.main.get_command(import_module(f"textevolve.cli.{module}").app)
     single = typer.Typer(**PLAIN)

@@ -31,7 +31,14 @@ from textevolve.debate.record import result_figures
 from textevolve.debate.result import DebateResult, Turn
 from textevolve.errors import InputError
 from textevolve.evaluation import Case
-from textevolve.events import CallFinished, CallRetried, Event, StepFinished, StepStarted
+from textevolve.events import (
+    CallFinished,
+    CallRetried,
+    Event,
+    RecordsExpected,
+    StepFinished,
+    StepStarted,
+)
 from textevolve.export import wording
 
 Clock = Callable[[], float]
@@ -124,7 +131,7 @@ class LiveDebate:
                 self._end_round(int(r), float(cv), int(voters))
             case StepFinished(step="debate", value=DebateResult() as result):
                 self._finish(result)
-            case StepFinished():
+            case StepFinished() | RecordsExpected():
                 pass
 
     def _header(self) -> RenderableType:
@@ -302,6 +309,8 @@ class BatchProgress:
         elif isinstance(event, CallRetried):
             self.spent.retries += 1
             self._notes.append((now, wording.shorten(event.reason, 160)))
+        elif isinstance(event, RecordsExpected):
+            self.total = event.number
 
     def advance(self, result: DebateResult) -> None:
         """Count one more case."""

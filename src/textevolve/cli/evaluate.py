@@ -114,7 +114,7 @@ def evaluate(
     from textevolve.api.evaluation import specify
     from textevolve.cli import judging
     from textevolve.cli.execution import check_output, execute
-    from textevolve.cli.measuring import refuse_overwriting
+    from textevolve.cli.results import refuse_overwriting
     from textevolve.engine import sync
     from textevolve.evaluators import read_profile
     from textevolve.rows import SUFFIXES

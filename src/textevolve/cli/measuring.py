@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from textevolve.cli import INTERRUPTED, PARTLY, say
+from textevolve.cli.results import refuse_overwriting as refuse_overwriting
 from textevolve.errors import InputError
 
 if TYPE_CHECKING:
@@ -35,15 +36,6 @@ def check_outputs(outputs: Sequence[str], endings: Sequence[str] = ENDINGS) -> N
     for output in outputs:
         if Path(output).suffix.lower() not in endings:
             raise InputError(f"{output}: must end in {', '.join(endings)}")
-
-
-def refuse_overwriting(outputs: Sequence[str], inputs: Sequence[str]) -> None:
-    """Raises InputError where what is written would take the place of what is read: a user's
-    labels, for one, are kept nowhere else."""
-    read = {Path(name).resolve() for name in inputs if name != "-"}
-    for output in outputs:
-        if output != "-" and Path(output).resolve() in read:
-            raise InputError(f"{output}: is read and would be overwritten; write to another file")
 
 
 async def specify(

@@ -10,7 +10,7 @@ from textevolve.cli.display import BatchProgress
 from textevolve.cli.loop_status import LoopStatus
 from textevolve.events import Listener
 from textevolve.store.runs import RunRecord
-from textevolve.studies.study import AnyStudy
+from textevolve.studies.study import AnyStudy, no_note
 
 
 @dataclass(frozen=True)
@@ -26,8 +26,10 @@ class Progress:
 
 
 def open_progress(stack: ExitStack, study: AnyStudy, run: RunRecord, *, quiet: bool) -> Progress:
-    """A bar where records are results by themselves, else a line for each step of the study."""
-    if study.streams:
+    """A line for each step that the study notes; a bar where its records tell all that there is.
+
+    There are as many records as cases, unless the study says otherwise (`RecordsExpected`)."""
+    if study.streams or study.note is no_note:
         bar = stack.enter_context(BatchProgress(run.n_cases))
         return Progress(bar, bar)
     status: Any = stack.enter_context(LoopStatus(study.note, quiet=quiet))

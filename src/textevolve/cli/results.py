@@ -35,6 +35,15 @@ def check_outputs(study: AnyStudy, outputs: Sequence[str]) -> None:
             raise InputError(f"{output}: must end in {', '.join(known)}")
 
 
+def refuse_overwriting(outputs: Sequence[str], inputs: Sequence[str]) -> None:
+    """Raises InputError where what is written would take the place of what is read: a user's
+    labels, for one, are kept nowhere else."""
+    read = {Path(name).resolve() for name in inputs if name != "-"}
+    for output in outputs:
+        if output != "-" and Path(output).resolve() in read:
+            raise InputError(f"{output}: is read and would be overwritten; write to another file")
+
+
 def write_outputs(
     study: AnyStudy, store: Store, run: RunRecord, records: Records, outputs: Sequence[str]
 ) -> None:

@@ -18,12 +18,18 @@ from textevolve.cli import INTERRUPTED, PARTLY, options, say
 from textevolve.cli.estimates import print_estimate
 from textevolve.cli.execution import calm_collector, fetch_models
 from textevolve.cli.progress import open_progress
-from textevolve.cli.results import check_outputs, print_json, write_outputs
+from textevolve.cli.results import (
+    check_outputs,
+    print_json,
+    refuse_overwriting,
+    write_outputs,
+)
 from textevolve.cli.spec_options import parameters_of, read_given
 from textevolve.engine import sync
 from textevolve.report import wording
 from textevolve.report.terminal import open_console, print_report
 from textevolve.settings import Settings, read_settings
+from textevolve.spec import files_read
 from textevolve.store.repository import Store, open_store
 from textevolve.store.runs import RunRecord
 from textevolve.studies import driver
@@ -122,6 +128,7 @@ def run_study(
 ) -> int:
     """Run a study, or say what it may take; the exit code."""
     check_outputs(study, wanted.output or ())
+    refuse_overwriting(wanted.output or (), files_read(spec))
     limits = Limits(wanted.max_cost, wanted.max_tokens, wanted.max_calls)
     settings, _ = read_settings(
         {"model": spec.model, "store": wanted.store, "concurrency": wanted.concurrency}

@@ -11,6 +11,7 @@ from textevolve.debate.protocol import Debate
 from textevolve.debate.result import DebateResult, Turn
 from textevolve.errors import AnswerError, BudgetError
 from textevolve.evaluation import Case, EvaluationResult, Usage, check_case
+from textevolve.evaluators import say_limit
 from textevolve.events import Listener, silence
 from textevolve.loops.guidance import Answer, Guided, Plan, guide
 from textevolve.memory.recall import Recall, nothing
@@ -18,7 +19,6 @@ from textevolve.runs.estimate import SHORT_ANSWER, PriceOf, UsageRange, estimate
 from textevolve.runs.improving import count_calls, models_used, open_means, specify_loop
 from textevolve.runs.judge_estimate import CHARACTERS_A_TOKEN, estimate_judge
 from textevolve.runs.judging import choose_judge
-from textevolve.runs.measurement import say_limit
 from textevolve.runs.optimization import Judge
 from textevolve.runs.spec import MeasurementSpec, name_recall
 from textevolve.runs.work import take_in

@@ -12,12 +12,11 @@ from dataclasses import dataclass
 from typing import Any
 
 from textevolve.evaluation import Evaluator, Usage
-from textevolve.evaluators import open_evaluator, parse_evaluator
+from textevolve.evaluators import keep_whole, open_evaluator, parse_evaluator
 from textevolve.events import Listener, silence
 from textevolve.llm.journal import Journal
 from textevolve.llm.model import Model
 from textevolve.loops.attempt import prompts_version
-from textevolve.runs.measurement import keep_whole
 from textevolve.runs.spec import MeasurementSpec, specify_measurement
 from textevolve.settings import Price, Settings
 from textevolve.store.repository import Store

@@ -22,9 +22,9 @@ from textevolve.bench.variance import (
     share_variance,
 )
 from textevolve.debate.result import DebateResult
-from textevolve.errors import BudgetError, InputError
-from textevolve.evaluation import Case, Evaluation, Evaluator
-from textevolve.evaluators import open_evaluator, parse_evaluator
+from textevolve.errors import InputError
+from textevolve.evaluation import Evaluator
+from textevolve.evaluators import keep_whole, open_evaluator, parse_evaluator
 from textevolve.events import Listener, silence
 from textevolve.runs.spec import MeasurementSpec
 from textevolve.settings import Settings
@@ -63,27 +63,6 @@ async def open_judges(
                 )
                 for text in spec.judges
             }
-
-
-def keep_whole(judge: Evaluator) -> Evaluator:
-    """The judge, but a debate that the limits cut short is missing: its scores so far are not those
-    that it ends with when the measurement is gone on with."""
-
-    async def judge_whole(case: Case, /) -> Evaluation:
-        made = await judge(case)
-        if isinstance(made, DebateResult) and made.stopped == "budget":
-            raise BudgetError(say_limit(made))
-        return made
-
-    return judge_whole
-
-
-def say_limit(result: DebateResult) -> str:
-    """Which limit cut a debate short, in the words of the turn that it forbade."""
-    forbidden = (
-        t.failure.reason for t in result.turns if t.failure and t.failure.kind == "skipped"
-    )
-    return next(forbidden, "a limit was reached within the debate")
 
 
 def cases_in_flight(spec: MeasurementSpec, settings: Settings) -> int:

@@ -16,7 +16,7 @@ from textevolve.engine import sync
 from textevolve.engine.local import stream
 from textevolve.errors import BudgetError, InputError, MismatchError
 from textevolve.evaluation import Case, Evaluation, Evaluator, Failure, Usage
-from textevolve.evaluators import open_evaluator, parse_evaluator
+from textevolve.evaluators import keep_whole, open_evaluator, parse_evaluator
 from textevolve.events import Listener, silence
 from textevolve.node_eval.episodes import Episode, split_history
 from textevolve.node_eval.evaluators import NodeEvaluator
@@ -29,7 +29,7 @@ from textevolve.node_eval.traces import gather_episode
 from textevolve.runs.estimate import PriceOf, UsageRange
 from textevolve.runs.judge_estimate import estimate_judge
 from textevolve.runs.judging import choose_judge
-from textevolve.runs.measurement import cases_in_flight, keep_whole, open_judges
+from textevolve.runs.measurement import cases_in_flight, open_judges
 from textevolve.runs.node_checks import NO_INPUT, NO_OUTPUT, TextFirst
 from textevolve.runs.spec import MeasurementSpec, specify_measurement
 from textevolve.runs.work import take_in

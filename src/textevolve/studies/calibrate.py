@@ -75,6 +75,7 @@ class CalibrateSpec(CalibrationPlan, StudySpec):
         short="-d",
         group="Data",
         identity=False,
+        reads=True,
     )
     label: str | None = option(
         None, "The column with the right answer, which a metric compares with.", group="Data"
@@ -185,9 +186,9 @@ async def run(
             generator=bench.model,
             editor=bench.model,
             compare=lambda ours, theirs: compare_scores(ours, theirs, spec.seed),
-            evaluator=bench.judge_of(first) if first else None,
+            evaluator=bench.whole_judge_of(first) if first else None,
             metric=_open_metric(spec, bench),
-            second_judge=bench.judge_of(second) if second else None,
+            second_judge=bench.whole_judge_of(second) if second else None,
             in_flight=bench.in_flight,
             seconds=bench.seconds_left,
             listener=hear,
