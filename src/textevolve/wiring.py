@@ -82,16 +82,18 @@ def _is_finite(given: object) -> bool:
 class Workbench:
     """What a study works with.
 
-    `model`: the study's own. `judge_of`: from a judge's text to an evaluator, which is opened once.
+    `model`: the study's own. `judge_of`: from a judge's text, and a rubric if there is one, to an
+    evaluator, which is opened once.
     `in_flight`: how many pieces of work are worth having under way. `today`: the date that prompts
     hold, as YYYY-MM-DD. `deadline`: when the time limit is reached, as `time.monotonic` counts;
     None: never. `objects`: what the user's own code put in, by the names in the specification.
+    `ordered`: records are wanted in the order of the cases, else as they come.
     """
 
     settings: Settings
     model_of: ModelOf
     default_model: str
-    judge_of: Callable[[str], Evaluator]
+    judge_of: Callable[..., Evaluator]
     journal: Journal
     listener: Listener = silence
     in_flight: int = CALLS_IN_FLIGHT
@@ -99,6 +101,7 @@ class Workbench:
     today: str = ""
     deadline: float | None = None
     objects: Mapping[str, object] = field(default_factory=dict[str, object])
+    ordered: bool = True
 
     @property
     def model(self) -> Model:
@@ -122,6 +125,7 @@ class Setting:
     today: str
     objects: Mapping[str, object] = field(default_factory=dict[str, object])
     time_limit: float | None = None
+    ordered: bool = True
 
 
 @asynccontextmanager
@@ -158,6 +162,7 @@ async def open_workbench(
             today=setting.today,
             deadline=None if limit is None else time.monotonic() + limit,
             objects=setting.objects,
+            ordered=setting.ordered,
         )
 
 

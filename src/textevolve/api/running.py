@@ -25,7 +25,7 @@ from textevolve.studies import driver
 from textevolve.studies.driver import Launch
 from textevolve.studies.kinds import find_study
 from textevolve.studies.study import StudySpec
-from textevolve.wiring import Limits
+from textevolve.wiring import Limits, take_limits
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -35,16 +35,18 @@ class RunKeywords(TypedDict, total=False):
     """How a study is run, as opposed to what it is; the same for every verb.
 
     `limits`: of money, tokens and calls. `time_limit`: in seconds. `listener`: hears what happens.
-    `name`: to find the run by. `store`: the file that keeps it.
+    `name`: to find the run by. `store`: the file that keeps it. `ordered`: of what comes one by
+    one, in the order of the cases, else as it is found.
     """
 
     name: str
     store: str | Path | None
     concurrency: int | None
-    limits: Limits
+    limits: Limits | None
     time_limit: float | None
     listener: Listener
     settings: Settings | None
+    ordered: bool
 
 
 @dataclass
@@ -97,7 +99,8 @@ async def arun(
     """
     study = find_study(spec.kind)
     latest: dict[str, Any] = {}
-    async with aclosing(astream(spec, cases=cases, objects=objects, **keywords)) as records:
+    records = _perform(spec, cases, objects, keywords, ends=True)
+    async with aclosing(records):
         async for record in records:
             latest[study.row(record).key] = record
     found = sorted(latest.values(), key=lambda record: study.row(record).position)
@@ -112,6 +115,19 @@ async def astream(
     **keywords: Unpack[RunKeywords],
 ) -> AsyncGenerator[Any]:
     """The records of a study as they come."""
+    async with aclosing(_perform(spec, cases, objects, keywords, ends=False)) as records:
+        async for record in records:
+            yield record
+
+
+async def _perform(
+    spec: StudySpec,
+    cases: Iterable[Case] | None,
+    objects: Objects | None,
+    keywords: RunKeywords,
+    *,
+    ends: bool,
+) -> AsyncGenerator[Any]:
     from textevolve.store.repository import open_store
 
     study = find_study(spec.kind)
@@ -123,10 +139,12 @@ async def astream(
     launch = Launch(
         name=keywords.get("name", ""),
         source="Python",
-        limits=keywords.get("limits") or Limits(),
+        limits=take_limits(keywords.get("limits")),
         time_limit=keywords.get("time_limit"),
         listener=keywords.get("listener", silence),
         objects=objects.found if objects else {},
+        ordered=keywords.get("ordered", True),
+        ends=ends,
     )
     stored = await driver.specify(study, spec, settings)
     async with open_store(Path(store or settings.store)) as opened:

@@ -6,7 +6,7 @@ import json
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, cast
 
-from textevolve.cli.results import check_outputs, print_json, write_outputs
+from textevolve.cli.results import check_outputs, print_json, write_line, write_outputs
 from textevolve.cli.study import RunOptions, execute
 from textevolve.engine import sync
 from textevolve.errors import InputError
@@ -68,7 +68,7 @@ def show(
     sync.run(driver.restore_records(store, run, settings))
     if as_json and (study.streams or not wanted.all):
         for record in driver.read_records(store, run, wanted.found, wanted.order)():
-            print(study.encode(record).decode())
+            print(write_line(study, record))
         return
     records = driver.read_records(store, run)
     if as_json:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any
@@ -10,6 +9,7 @@ from typing import Annotated, Any
 import typer
 
 from textevolve.errors import InputError
+from textevolve.rows import read_argument as read_argument
 from textevolve.texts.numbers import read_number
 
 PLAIN: Mapping[str, Any] = {
@@ -53,20 +53,3 @@ def read_weights(text: str | None) -> dict[str, float] | None:
                 f"--weights: '{part}' is not of the form NAME=NUMBER, such as accuracy=1"
             ) from None
     return weights
-
-
-def read_argument(text: str) -> str:
-    """A text as it was given: itself, `@FILE`'s, or with `-` standard input's; `@@` is one @.
-
-    Raises:
-        InputError: the file cannot be read; or the text is a file's path, without the @.
-    """
-    from textevolve.rows import read_text
-
-    if text == "-":
-        return read_text(text)
-    if not text.startswith("@"):
-        if (os.path.splitext(text)[1] or os.sep in text) and os.path.isfile(text):
-            raise InputError(f"'{text}' is a file: write '@{text}' for the text that is in it")
-        return text
-    return text[1:] if text.startswith("@@") else read_text(text[1:])

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -27,8 +27,11 @@ def ending_of(output: str) -> str:
     return ".jsonl" if output == "-" else Path(output).suffix.lower()
 
 
-def check_outputs(study: AnyStudy, outputs: Sequence[str]) -> None:
-    """Raises InputError where a file's name does not say what is to be written."""
+def check_outputs(study: AnyStudy, outputs: Sequence[str], *, turns: bool = False) -> None:
+    """Raises InputError where a file's name does not say what is to be written, or where there are
+    no turns to write."""
+    if turns and study.turns is None:
+        raise InputError(f"--turns: a run of the kind '{study.kind}' has no turns of its own")
     known = (*WHOLE, *ROWS, *study.text_endings)
     for output in outputs:
         if ending_of(output) not in known:
@@ -45,14 +48,24 @@ def refuse_overwriting(outputs: Sequence[str], inputs: Sequence[str]) -> None:
 
 
 def write_outputs(
-    study: AnyStudy, store: Store, run: RunRecord, records: Records, outputs: Sequence[str]
+    study: AnyStudy,
+    store: Store,
+    run: RunRecord,
+    records: Records,
+    outputs: Sequence[str],
+    *,
+    turns: bool = False,
 ) -> None:
-    """Write what was found to each file, by its ending."""
+    """Write what was found to each file, by its ending. `turns`: rows are those of single turns."""
+    rows_of = study.turns if turns and study.turns is not None else study.flat
     for output in outputs:
         ending = ending_of(output)
         with open_target(output, binary=ending == ".parquet") as target:
-            if ending in ROWS:
-                write_rows(lambda: _flat(study, records), target, ending)
+            if ending == ".jsonl" and study.line is not None and not turns:
+                for record in records():
+                    target.write((study.line(record) + "\n").encode())
+            elif ending in ROWS:
+                write_rows(lambda: _flat(rows_of, records), target, ending)
             elif ending == ".html":
                 write_html(make_report(study, store, run, records), target)
             elif ending == ".md":
@@ -67,9 +80,16 @@ def write_outputs(
             say(f"written to {output}")
 
 
-def _flat(study: AnyStudy, records: Records) -> Iterator[Mapping[str, Any]]:
+def _flat(
+    rows_of: Callable[[Any], Iterable[Mapping[str, Any]]], records: Records
+) -> Iterator[Mapping[str, Any]]:
     for record in records():
-        yield from study.flat(record)
+        yield from rows_of(record)
+
+
+def write_line(study: AnyStudy, record: Any) -> str:
+    """A record as a line of JSON."""
+    return study.encode(record).decode() if study.line is None else study.line(record)
 
 
 def print_json(study: AnyStudy, run: RunRecord, records: Records) -> None:

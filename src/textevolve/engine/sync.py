@@ -1,7 +1,8 @@
 """Waiting for async code from plain code, also where an event loop already runs (notebooks).
 
 Async code runs on one event loop in a background thread. An interrupt in the waiting thread cancels
-the work and waits for its clean end before it is raised again.
+the work and waits for its clean end before it is raised again. What ends the loop itself, such as a
+SystemExit in a task, is raised where the work is waited for: nobody waits for a loop that is gone.
 """
 
 from __future__ import annotations
@@ -10,12 +11,21 @@ import asyncio
 import sys
 import threading
 from collections.abc import AsyncGenerator, Coroutine, Generator
-from concurrent.futures import Future
+from concurrent.futures import CancelledError, Future
+from contextlib import contextmanager
 from typing import Any, TypeVar
 
 T = TypeVar("T")
 
 _END: Any = object()
+
+_blocked: list[asyncio.AbstractEventLoop] = []
+"""Event loops whose thread waits here, such as a notebook's."""
+
+
+def is_blocked(loop: asyncio.AbstractEventLoop) -> bool:
+    """Whether nothing goes on in this event loop until some work that is waited for is done."""
+    return loop in _blocked
 
 
 class BackgroundLoop:
@@ -23,23 +33,60 @@ class BackgroundLoop:
 
     def __enter__(self) -> BackgroundLoop:
         self._loop = asyncio.new_event_loop()
+        self._failure: BaseException | None = None
+        self._guard = threading.Lock()
+        self._waiting: set[Future[Any]] = set()
         self._thread = threading.Thread(target=self._run, name="textevolve", daemon=True)
         self._thread.start()
         return self
 
     def _run(self) -> None:
         asyncio.set_event_loop(self._loop)
-        self._loop.run_forever()
+        while True:
+            try:
+                self._loop.run_forever()
+                return
+            except (SystemExit, KeyboardInterrupt) as error:
+                # Asyncio lets these end the loop. It goes on, so that what is open can be closed.
+                self._failure = error
+                for task in asyncio.all_tasks(self._loop):
+                    task.cancel()
+            except BaseException as error:  # noqa: BLE001  raised where it is waited for
+                self._break(error)
+                return
+
+    def _break(self, error: BaseException) -> None:
+        """The loop can do nothing more: tell all who wait."""
+        with self._guard:
+            self._failure = error
+            self._loop.close()
+            waiting = list(self._waiting)
+        for future in waiting:
+            if not future.done():
+                future.set_exception(error)
 
     def submit(self, work: Coroutine[Any, Any, T]) -> Future[T]:
         """Begin the work; its result is to come."""
-        return asyncio.run_coroutine_threadsafe(work, self._loop)
+        with self._guard:
+            if self._loop.is_closed():
+                work.close()
+                raise self._failure or RuntimeError("the event loop is closed")
+            future = asyncio.run_coroutine_threadsafe(work, self._loop)
+            self._waiting.add(future)
+        future.add_done_callback(self._waiting.discard)
+        return future
 
     def wait(self, work: Coroutine[Any, Any, T]) -> T:
+        with _block_this():
+            return self._wait(work)
+
+    def _wait(self, work: Coroutine[Any, Any, T]) -> T:
         try:
             return self.submit(work).result()
-        except BaseException:
+        except BaseException as error:
             self._settle(work)
+            if isinstance(error, CancelledError) and self._failure is not None:
+                raise self._failure from None
             raise
 
     def _settle(self, work: Coroutine[Any, Any, Any]) -> None:
@@ -48,6 +95,10 @@ class BackgroundLoop:
         Its task is looked up on the loop: an interrupt may have come before `submit` returned, or
         before it did anything.
         """
+
+        if self._loop.is_closed():
+            work.close()
+            return
 
         async def settle() -> None:
             others = asyncio.all_tasks() - {asyncio.current_task()}
@@ -61,6 +112,9 @@ class BackgroundLoop:
     def __exit__(self, *_: object) -> None:
         if sys.is_finalizing():  # Python is ending, and its threads have stopped already
             return
+        if self._loop.is_closed():
+            self._thread.join()
+            return
 
         async def close() -> None:
             await cancel_others()
@@ -72,6 +126,21 @@ class BackgroundLoop:
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join()
         self._loop.close()
+
+
+@contextmanager
+def _block_this() -> Generator[None]:
+    """Note that the event loop of this thread, if one runs, waits meanwhile."""
+    try:
+        loop = asyncio.get_running_loop()
+    except RuntimeError:
+        yield
+        return
+    _blocked.append(loop)
+    try:
+        yield
+    finally:
+        _blocked.remove(loop)
 
 
 async def cancel_others() -> None:

@@ -44,6 +44,7 @@ from textevolve.report.cells import cell_parts, cell_text, is_figure, score_of, 
 from textevolve.report.differences import find_changed_lines
 
 SECTIONS_SHOWN = 10
+ROWS_SHOWN = 40
 TEXT_SHOWN = 4_000
 BRANCH_SHOWN = 160
 GAP = 2
@@ -78,20 +79,22 @@ def safe(text: str, style: str = "") -> Text:
 
 
 def print_report(report: Report, console: Console, *, sections: int = SECTIONS_SHOWN) -> None:
-    """Draw the report. Sections beyond the limit are counted, not drawn."""
+    """Draw the report. Sections that a page begins folded away, and those beyond the limit, are
+    counted, not drawn."""
     console.print(safe(report.title, "bold"))
     console.print()
-    counted = 0
+    drawn = left_out = 0
     for block in report.blocks:
         if isinstance(block, Section):
-            counted += 1
-            if counted > sections:
+            if block.folded or drawn == sections:
+                left_out += 1
                 continue
-        for part in _draw_block(block, console.width):
+            drawn += 1
+        for part in draw_block(block, console.width):
             console.print(part)
         console.print()
-    if counted > sections:
-        left = wording.count(counted - sections, "more section")
+    if left_out:
+        left = wording.count(left_out, "more section")
         console.print(Text(f"{left}: export the run to see all of it", "dim"))
         console.print()
     if report.sentence:
@@ -110,14 +113,15 @@ def draw_facts(facts: Iterable[tuple[str, Text]]) -> RichTable:
     return grid
 
 
-def _draw_block(block: Block, width: int) -> Iterator[RenderableType]:
+def draw_block(block: Block, width: int) -> Iterator[RenderableType]:
+    """One block, for a display of its own."""
     title = getattr(block, "title", "")
     if isinstance(block, Section):
         yield Rule(safe(title, "bold"), style="dim", align="left")
         if block.facts:
             yield draw_facts((name, safe(said)) for name, said in block.facts.items())
         for one in block.blocks:
-            yield from _draw_block(one, width)
+            yield from draw_block(one, width)
         return
     if title:
         yield safe(title, "bold")
@@ -136,15 +140,18 @@ def _(block: Note, width: int) -> Iterator[RenderableType]:
 
 @_draw.register
 def _(block: Table, width: int) -> Iterator[RenderableType]:
-    labels = [_label(row[0], block.columns[0], n in block.best) for n, row in enumerate(block.rows)]
+    rows = block.rows[:ROWS_SHOWN]
+    labels = [_label(row[0], block.columns[0], n in block.best) for n, row in enumerate(rows)]
     figures = [
-        (column, [_cell(row[n], column) for row in block.rows])
+        (column, [_cell(row[n], column) for row in rows])
         for n, column in enumerate(block.columns)
         if n
     ]
     label_width = max([cell_len(block.columns[0].name), *(text.cell_len for text in labels), 1])
     for group in _fit(figures, width, min(label_width, max(16, width // LABEL_SHARE))):
         yield _draw_columns(block.columns[0], labels, group, width)
+    if left := len(block.rows) - len(rows):
+        yield Text(f"{wording.count(left, 'more row')}: export the run to see them all", "dim")
     if block.note:
         yield safe(block.note, "dim")
 
@@ -202,7 +209,7 @@ def _draw_columns(
             safe(column.name),
             justify="right" if figure else "left",
             no_wrap=figure,
-            min_width=_width(column, cells) if figure else None,
+            min_width=_width(column, cells) if figure else min(cell_len(column.name), 12),
             overflow="fold",
         )
     for n, label in enumerate(labels):

@@ -17,6 +17,7 @@ from textevolve.evaluation import Case
 from textevolve.events import Event
 from textevolve.report.blocks import Report
 from textevolve.runs.estimate import PriceOf, UsageRange
+from textevolve.settings import Settings
 from textevolve.spec import Frozen, option
 from textevolve.wiring import Workbench
 
@@ -92,6 +93,11 @@ def no_note(_event: Event) -> str | None:
     return None
 
 
+def as_given(spec: Any, _settings: Settings) -> Any:
+    """For studies whose specification leaves nothing open but the model."""
+    return spec
+
+
 def no_texts(_spec: Any, _result: Any) -> Mapping[str, str]:
     """For studies whose result is no text."""
     return {}
@@ -110,6 +116,12 @@ class Study(Generic[S, R, T]):
     records are results by themselves, to be shown as they come. `estimate`: what it may use where
     that has to be an exact bound, from the specification, the cases and the model; otherwise the
     study is rehearsed.
+
+    Where a study has them: `complete`: the specification with what it leaves open to files and
+    settings; a run is kept with that, so that it is gone on with as it was begun. `line`: a record
+    as a line of JSON for others, in .jsonl files and on standard output; else its rows, or its
+    encoding, stand there. `turns`: the rows of its single turns. `rescore`: a record anew under
+    other parameters, without asking.
     """
 
     spec: type[S]
@@ -128,6 +140,10 @@ class Study(Generic[S, R, T]):
     text_endings: tuple[str, ...] = ()
     streams: bool = False
     estimate: Callable[[S, Sequence[Case], str, PriceOf], UsageRange] | None = None
+    complete: Callable[[S, Settings], S] = as_given
+    line: Callable[[R], str] | None = None
+    turns: Callable[[R], Iterable[Mapping[str, Any]]] | None = None
+    rescore: Callable[[R, Mapping[str, Any]], R] | None = None
 
     @property
     def kind(self) -> str:
