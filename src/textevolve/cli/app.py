@@ -31,7 +31,7 @@ class Lazy:
 
 
 COMMANDS: Mapping[str, Lazy] = {
-    "evaluate": Lazy("evaluate:evaluate", "Judge candidate texts by a debate, or by any judge."),
+    "evaluate": Lazy("study:evaluate", "Judge candidate texts by a debate, or by any judge."),
     "optimize": Lazy("optimize:optimize", "Write, judge and revise a text; keep the best."),
     "calibrate": Lazy("study:calibrate", "Search for a better prompt template."),
     "guide": Lazy("guide:guide", "Answer a question with a debate as reasoning."),

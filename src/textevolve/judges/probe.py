@@ -6,6 +6,7 @@ same questions of every case; `Checklist` first has criteria written for the inp
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Annotated, Any
@@ -55,6 +56,8 @@ class Probe:
         except (ModelError, BudgetError) as error:
             return exam.judgement([failure_of(error)] * len(case.candidates))
         questions = self.questions[:1] if self.options.examples else self.questions
+        if self.options.rubric:
+            questions = (f"Does the response do all that this rubric asks?\n{self.options.rubric}\n",)
         return exam.judgement(await _examine(exam, questions, reference))
 
 
@@ -72,7 +75,7 @@ class Checklist:
         """
         exam = Exam(case, self.model, self.options)
         try:
-            criteria = await _write_criteria(exam)
+            criteria = read_criteria(self.options.rubric) or await _write_criteria(exam)
             reference = await exam.reference()
         except FatalModelError:
             raise
@@ -81,6 +84,12 @@ class Checklist:
         questions = [f"Is this true of the response: {text}" for text in criteria]
         outcomes = await _examine(exam, questions, reference)
         return exam.judgement(outcomes, criteria=criteria)
+
+
+def read_criteria(rubric: str) -> tuple[str, ...]:
+    """Those of a rubric: each line is one, without the sign of a list before it."""
+    lines = (re.sub(r"^\s*(?:[-*\u2022]|\d+[.)])\s+", "", line).strip() for line in rubric.splitlines())
+    return tuple(dict.fromkeys(line for line in lines if line))
 
 
 class _Criteria(BaseModel):

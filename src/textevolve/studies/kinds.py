@@ -14,6 +14,7 @@ from textevolve.studies.study import AnyStudy
 GROUP = "textevolve.studies"
 
 KINDS: Mapping[str, str] = {
+    "evaluate": "textevolve.studies.evaluate",
     "calibrate": "textevolve.studies.calibrate",
 }
 """For each kind the module that holds its `STUDY`. Modules are loaded when their kind is asked
