@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import TypedDict, Unpack
+from typing import Any, TypedDict, Unpack
 
-from textevolve.api.evaluation import Parameters
 from textevolve.debate.profile import Profile, load_profile, override
 from textevolve.engine import sync
 from textevolve.events import Listener, silence
@@ -113,7 +112,7 @@ async def aguide(
     candidates: Iterable[str] = (),
     profile: str | Path | Profile | None = None,
     evaluator: Judge | None = None,
-    debate: Parameters | None = None,
+    debate: Mapping[str, Any] | None = None,
     model: str | None = None,
     recall: Recall = nothing,
     proposals: int = 3,
@@ -158,7 +157,7 @@ def guide(
     candidates: Iterable[str] = (),
     profile: str | Path | Profile | None = None,
     evaluator: Judge | None = None,
-    debate: Parameters | None = None,
+    debate: Mapping[str, Any] | None = None,
     model: str | None = None,
     recall: Recall = nothing,
     proposals: int = 3,

@@ -20,7 +20,7 @@ from textevolve.evaluation import Case
 from textevolve.evaluators import name_object
 from textevolve.events import Listener, silence
 from textevolve.settings import Settings, read_settings
-from textevolve.spec import suggest
+from textevolve.spec import noted_of, suggest
 from textevolve.studies import driver
 from textevolve.studies.driver import Launch
 from textevolve.studies.kinds import find_study
@@ -196,11 +196,12 @@ def takes_fields(spec: type[StudySpec]) -> Callable[[Callable[P, T]], Callable[P
                 name, inspect.Parameter.KEYWORD_ONLY, default=one.default, annotation=one.annotation
             )
             for name, one in spec.model_fields.items()
-            if name not in named
+            if name not in named and not noted_of(one).get("argument")
         ]
         shared = [
             inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=kind)
             for name, kind in RunKeywords.__annotations__.items()
+            if name not in named
         ]
         verb.__signature__ = signature.replace(parameters=[*own, *more, *shared])  # pyright: ignore[reportFunctionMemberAccess]
         return verb

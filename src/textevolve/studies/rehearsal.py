@@ -142,7 +142,7 @@ class _Actor:
 
     def _structured(self, request: Request, seed: int, most: int) -> str:
         schema = cast("Mapping[str, Any]", json.loads(request.schema or "{}"))
-        made = instance(schema, Random(seed) if self._longest else _Even())
+        made = instance(schema, Random(seed) if self._longest else _Even(0))
         if self._longest:
             number = max(1, len(_texts(made)))
             made = _stretch(made, 3 * most // number)
