@@ -12,8 +12,8 @@
 
 `rules` is an option of each but backward, which has none; `reference` one of pairwise, probe and
 checklist; `examples` one of probe and reference; `backward` one of probe, reference and checklist.
-`rubric=FILE` is one of each but backward: what to judge by, in place of the question, the criteria or
-the components that are shipped.
+`rubric=FILE` is one of each but backward: what to judge by, in place of the question, the criteria
+or the components that are shipped.
 `NAME=VALUE` sets a parameter of the profile (`rounds=1`, `readout=expected`), or
 `comparisons=sorted` of pairwise.
 """
@@ -133,7 +133,7 @@ def read_rubric(spec: EvaluatorSpec, given: str = "") -> str:
     if not given and file is None:
         return ""
     if spec.name == "backward":
-        raise InputError("judge backward takes no rubric: it asks no question that one could replace")
+        raise InputError("judge backward takes no rubric: it asks no question to replace")
     if given and file is not None:
         raise InputError("the rubric is there twice: in the judge's name, and beside it")
     text = (given or read_text(file or "")).strip()
@@ -143,7 +143,7 @@ def read_rubric(spec: EvaluatorSpec, given: str = "") -> str:
 
 
 def with_rubric(profile: Profile, rubric: str) -> Profile:
-    """The profile with the rubric as its one component, so that the scores are about nothing else."""
+    """The profile with the rubric as its one component, so that scores are about nothing else."""
     if not rubric:
         return profile
     component = Component(

@@ -9,8 +9,8 @@ from __future__ import annotations
 import csv
 import itertools
 import json
-import os
 import logging
+import os
 import re
 import sys
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping

@@ -54,7 +54,8 @@ def option(
     the text itself, or @FILE (`argument`), or always the name of a file that holds it (`file`).
     `identity`: a change of it makes another run; not so for what only says where cases come from,
     since the cases themselves count. `reads`: it names files that are read, which no output may
-    overwrite. `metavar`: what stands for its value in the help. `checks`: ranges, as pydantic's `Field` takes them.
+    overwrite. `metavar`: what stands for its value in the help. `checks`: ranges, as pydantic's
+    `Field` takes them.
     """
     noted: dict[str, Any] = {"short": short, "group": group, "argument": argument, "text": text}
     noted |= {"aside": not identity, "reads": reads, "metavar": metavar}

@@ -76,8 +76,8 @@ async def aevaluate_batch(
     ordered: bool = False,
     **fields: Any,
 ) -> AsyncGenerator[Judged]:
-    """Many cases, as they finish (`result.index` is the case's place) or `ordered`; results as those
-    of `aevaluate`.
+    """Many cases, as they finish (`result.index` is the case's place) or `ordered`; results are
+    those of `aevaluate`.
 
     Cases are read lazily, once. One that cannot be judged fails alone; its result says why. Cases
     may carry parameters of their own, which win over those given here.
@@ -110,7 +110,7 @@ def _specify(
     own, keywords = split_keywords(EvaluateSpec, fields)
     spec = EvaluateSpec(
         judge=objects.name(judge),
-        profile=profile,
+        profile=str(profile) if isinstance(profile, Path) else profile,
         recall=None if recall is nothing else objects.name(recall),
         **name_none(own),
     )

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import inspect
 import logging
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass, fields
 from typing import Annotated, Any, cast, get_type_hints
@@ -174,7 +174,7 @@ def _run_study(study: AnyStudy, spec: StudySpec, wanted: RunOptions, source: str
 
 
 @contextmanager
-def telling_warnings() -> Iterator[None]:
+def telling_warnings() -> Generator[None]:
     """What the library warns of in its log is said as a line for people."""
     log, handler = logging.getLogger("textevolve"), logging.Handler(logging.WARNING)
     handler.emit = lambda record: say(f"warning: {record.getMessage()}")

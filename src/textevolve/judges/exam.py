@@ -68,7 +68,8 @@ class Options:
     six answered examples, and asks one question instead of several. `backward`: what `Backward`
     reads is added to the log-odds of a probe or a checklist. `side_by_side`: calls of one case that
     may be in flight together. `rubric`: the user's own, in place of the questions that are shipped;
-    each line of it is a criterion of a checklist. `seed` and `threshold` may also be set by a case's parameters.
+    each line of it is a criterion of a checklist. `seed` and `threshold` may also be set by a
+    case's parameters.
     """
 
     rules: bool = False

@@ -27,6 +27,9 @@ QUESTIONS = (
     "Would the person who wrote the instruction be satisfied with this response?",
     "Does the response do exactly what the instruction asks, correctly and completely?",
 )
+BY_RUBRIC = "Does the response do all that this rubric asks?"
+"""Asked, with the rubric after it, in place of `QUESTIONS`."""
+
 MOST_CRITERIA = 5
 
 
@@ -57,7 +60,7 @@ class Probe:
             return exam.judgement([failure_of(error)] * len(case.candidates))
         questions = self.questions[:1] if self.options.examples else self.questions
         if self.options.rubric:
-            questions = (f"Does the response do all that this rubric asks?\n{self.options.rubric}\n",)
+            questions = (f"{BY_RUBRIC}\n{self.options.rubric}\n",)
         return exam.judgement(await _examine(exam, questions, reference))
 
 
@@ -88,7 +91,8 @@ class Checklist:
 
 def read_criteria(rubric: str) -> tuple[str, ...]:
     """Those of a rubric: each line is one, without the sign of a list before it."""
-    lines = (re.sub(r"^\s*(?:[-*\u2022]|\d+[.)])\s+", "", line).strip() for line in rubric.splitlines())
+    sign = r"^\s*(?:[-*\u2022]|\d+[.)])\s+"
+    lines = (re.sub(sign, "", line).strip() for line in rubric.splitlines())
     return tuple(dict.fromkeys(line for line in lines if line))
 
 

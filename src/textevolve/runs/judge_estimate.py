@@ -100,7 +100,11 @@ def _prepare(case: Case, spec: EvaluatorSpec, *, longest: bool) -> Calls:
 
 def _compare(case: Case, spec: EvaluatorSpec, *, longest: bool) -> Calls:
     """What is asked of pairs of candidates."""
-    bare = len(prompt("two").render(instruction="", reference="", first="", second="", question=ask_better("")))
+    bare = len(
+        prompt("two").render(
+            instruction="", reference="", first="", second="", question=ask_better("")
+        )
+    )
     shown = bare + _rules(spec, quoted=False) + _fenced(case.input)
     shown += _reference(case, spec, longest=longest)
     texts = [_fenced(text) for text in case.candidates]

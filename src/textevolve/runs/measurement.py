@@ -6,23 +6,9 @@ measurement again asks only what is missing.
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Iterable, Sequence
+from collections.abc import AsyncGenerator, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
 
-import numpy as np
-
-from textevolve.bench.variance import (
-    Array,
-    VarianceShares,
-    Votes,
-    agent_votes,
-    count_votes,
-    places,
-    share_variance,
-)
-from textevolve.debate.result import DebateResult
-from textevolve.errors import InputError
 from textevolve.evaluation import Evaluator
 from textevolve.evaluators import keep_whole, open_evaluator, parse_evaluator
 from textevolve.events import Listener, silence
@@ -73,43 +59,3 @@ def cases_in_flight(spec: MeasurementSpec, settings: Settings) -> int:
 
 def _all_local(models: Sequence[str]) -> bool:
     return all(name.startswith("local/") for name in models)
-
-
-@dataclass(frozen=True, slots=True)
-class RunVariance:
-    """`votes`: of the agents over the whole debate; `blind_votes`: in the first round alone. None
-    where the cases have different agents, so that there is nothing to correlate."""
-
-    shares: VarianceShares
-    votes: Votes | None
-    blind_votes: Votes | None
-
-
-def measure_variance(results: Iterable[DebateResult]) -> RunVariance:
-    """Where the variance of a run's scores comes from; cases without a score are left out.
-
-    Raises:
-        InputError: no case has a score.
-    """
-    scored = [result for result in results if result.scored]
-    if not scored:
-        raise InputError("no case of this run has a score, so there is no variance to share out")
-    tensors = [result.tensor.values for result in scored]
-    alike = len({result.agents for result in scored}) == 1
-    return RunVariance(
-        shares=share_variance(tensors, [_places(result) for result in scored]),
-        votes=count_votes(agent_votes(tensors)) if alike else None,
-        blind_votes=count_votes(agent_votes(tensors, 0)) if alike else None,
-    )
-
-
-def _places(result: DebateResult) -> Array:
-    """The place of each candidate in each turn, (rounds, agents, candidates), NaN where there was
-    no turn. A turn asked in both orders has no place."""
-    shape = result.tensor.shape[:-1]
-    found: Array = np.full(shape, np.nan)
-    if result.profile.order != "swap":
-        for turn in result.turns:
-            if turn.scores is not None and turn.round < shape[0]:
-                found[turn.round, turn.agent] = places(turn.order)
-    return found

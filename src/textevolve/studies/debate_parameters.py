@@ -11,7 +11,7 @@ from typing import Annotated, Any, TypeAlias, TypeVar
 from pydantic import BeforeValidator, WithJsonSchema
 
 from textevolve.debate.order import Order
-from textevolve.debate.profile import Profile, Protocol, Readout, Selection
+from textevolve.debate.profile import Protocol, Readout, Selection
 from textevolve.debate.tensor import Aggregation, ConvergenceMode
 from textevolve.errors import InputError
 from textevolve.spec import Frozen, option
@@ -73,7 +73,9 @@ class DebateParameters(Frozen):
         metavar="NUMBER|none",
     )
     convergence_mode: ConvergenceMode | None = option(
-        None, "Measure that difference between agents, or over all of a round's scores.", group=GROUP
+        None,
+        "Measure that difference between agents, or over all of a round's scores.",
+        group=GROUP,
     )
     history_rounds: NumberOrNone | None = option(
         None,
@@ -99,9 +101,7 @@ class DebateParameters(Frozen):
         " alone.",
         group=GROUP,
     )
-    rules: bool | None = option(
-        None, "Give the agents explicit rules on what counts.", group=GROUP
-    )
+    rules: bool | None = option(None, "Give the agents explicit rules on what counts.", group=GROUP)
     order: Order | None = option(
         None,
         "The order in which candidates are shown: balanced over the turns, fixed, or each turn in"
@@ -141,10 +141,8 @@ class DebateParameters(Frozen):
     )
 
 
-CAN_BE_NONE = tuple(
-    name for name in DebateParameters.model_fields if Profile.model_fields[name].annotation
-    in (float | None, int | None)
-)
+CAN_BE_NONE = ("convergence", "history_rounds", "sampling_temperature")
+"""Parameters of which None is a value."""
 
 
 def given_parameters(parameters: DebateParameters) -> dict[str, Any]:

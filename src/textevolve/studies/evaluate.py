@@ -86,9 +86,9 @@ class EvaluateSpec(DebateParameters, StudySpec):
 
     cases: Several = option(
         (),
-        "The input, then the candidate texts; @FILE reads a text from a file, - from standard input."
-        " Or one file of cases: .jsonl, .json, .csv or .parquet; - alone is JSON lines from standard"
-        " input.",
+        "The input, then the candidate texts; @FILE reads a text from a file, - from standard"
+        " input. Or one file of cases: .jsonl, .json, .csv or .parquet; - alone is JSON lines from"
+        " standard input.",
         argument=True,
         identity=False,
         reads=True,
@@ -130,9 +130,7 @@ def debates(spec: EvaluateSpec) -> bool:
 def complete(spec: EvaluateSpec, settings: Settings) -> EvaluateSpec:
     """A debate's specification with the whole profile in it, parameters and rubric laid over it."""
     if spec.judge is not None and spec.profile is not None:
-        raise InputError(
-            "judge and profile both say who judges: write --judge debate:PROFILE"
-        )
+        raise InputError("judge and profile both say who judges: write --judge debate:PROFILE")
     given = given_parameters(spec)
     if not debates(spec):
         _refuse_debate_options(spec, given)
@@ -322,7 +320,7 @@ def decode(body: bytes) -> Judged:
 
 
 def _storable(case: Case) -> Case:
-    """The case as JSON can hold it: one that fails may have what is no text where texts should be."""
+    """The case as JSON can hold it: in one that fails, what should be a text may be none."""
     return replace(
         case,
         id=plain_text(str(case.id)),

@@ -46,7 +46,7 @@ LEGEND = {
     " which they differ most. At or below the threshold c the debate ends.",
     "Coverage": "Share of the turns that gave scores. A turn that failed is missing; it is never"
     " counted as a zero.",
-    "Response 1, 2, ...": "Names drawn by lot, under which the agents knew the candidates A, B, ...",
+    "Response 1, 2, ...": "Names drawn by lot, under which the agents knew the candidates.",
 }
 
 

@@ -59,21 +59,24 @@ def show_case(judged: Judged) -> Iterator[Block]:
 def facts_of(judged: Judged) -> dict[str, str]:
     """What the verdict on one case rests on."""
     if isinstance(judged, JudgedCase):
-        return {"Used": f"{wording.count(judged.usage.calls, 'call')}, {wording.spent(judged.usage)}"}
+        return {"Used": _say_used(judged)}
     planned = int(np.prod(judged.tensor.shape[:2]))
     present = sum(turn.scores is not None for turn in judged.turns)
     share = wording.percent(judged.coverage)
-    used = f"{wording.count(judged.usage.calls, 'call')}, {wording.spent(judged.usage)}"
     facts = {
         "Debate": debate_words.changes(judged) if judged.scored else "",
         "Coverage": f"{share} ({present} of {wording.count(planned, 'turn')});"
         f" {debate_words.ending(judged)}",
-        "Used": f"{used}, {wording.duration(judged.seconds)}",
+        "Used": f"{_say_used(judged)}, {wording.duration(judged.seconds)}",
         "Disarmed": _say_marks(judged),
     }
     for failure, turns in debate_words.failures(judged).items():
         facts[failure.kind.capitalize()] = _say_failed(judged, failure, turns)
     return {name: said for name, said in facts.items() if said}
+
+
+def _say_used(judged: Judged) -> str:
+    return f"{wording.count(judged.usage.calls, 'call')}, {wording.spent(judged.usage)}"
 
 
 def count_marks(result: DebateResult) -> int:
@@ -155,7 +158,7 @@ def _table(result: DebateResult) -> Table:
     ]
     rows: list[tuple[Cell, ...]] = []
     for j, text in enumerate(result.case.candidates):
-        components = figures["components"][j] or {}
+        components: dict[str, float] = figures["components"][j] or {}
         rows.append(
             (
                 f"{wording.letter(j)}  {wording.shorten(text, LABEL_SHOWN)}",
@@ -236,7 +239,11 @@ def _round(result: DebateResult, r: int) -> Section:
 def _utter(result: DebateResult, turn: Turn) -> Utterance:
     points: list[tuple[str, str]] = []
     for j, one in enumerate(turn.points):
-        named = (("for", one.strengths), ("against", one.weaknesses), ("to change", one.instructions))
+        named = (
+            ("for", one.strengths),
+            ("against", one.weaknesses),
+            ("to change", one.instructions),
+        )
         points += [(f"{wording.letter(j)}, {name}", text) for name, text in named if text]
     points += [("recalled", memory) for memory in turn.memories]
     failure = f"{turn.failure.kind}: {turn.failure.reason}" if turn.failure else ""
@@ -283,7 +290,9 @@ def _say_feedback(found: Feedback) -> str:
         "Weaknesses": found.weaknesses,
         "Instructions": found.instructions,
     }
-    parts = [f"{n}:\n" + "\n".join(f"- {one}" for one in lines) for n, lines in named.items() if lines]
+    parts = [
+        f"{n}:\n" + "\n".join(f"- {one}" for one in lines) for n, lines in named.items() if lines
+    ]
     return "\n".join(parts)
 
 

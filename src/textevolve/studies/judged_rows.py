@@ -1,8 +1,8 @@
 """What a judged case is for other programs: a line of JSON, and rows of tables.
 
-A debate's line is the whole of it (`DebateResult.from_json` reads it back). Tables are in long form:
-a row for each candidate, or for each turn of a debate and candidate. What is missing is None, never
-0. What belongs to a whole case (`case_tokens`, ...) or turn stands in each of its rows.
+A debate's line is the whole of it (`DebateResult.from_json` reads it back). Tables are in long
+form: a row for each candidate, or for each turn of a debate and candidate. What is missing is None,
+never 0. What belongs to a whole case (`case_tokens`, ...) or turn stands in each of its rows.
 """
 
 from __future__ import annotations
