@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import AsyncGenerator, Iterable, Iterator, Mapping
+from collections.abc import AsyncGenerator, Iterable, Iterator, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import replace
 from pathlib import Path
@@ -40,6 +40,8 @@ from textevolve.judges.judged import JudgedCase
 from textevolve.memory.recall import Recall, nothing
 from textevolve.report.blocks import Report
 from textevolve.rows import SUFFIXES, read_argument
+from textevolve.runs.estimate import PriceOf, UsageRange
+from textevolve.runs.estimate import estimate as bound_debates
 from textevolve.settings import Settings
 from textevolve.spec import Several, option
 from textevolve.studies.datasets import Columns, read_cases
@@ -367,6 +369,13 @@ def data(spec: EvaluateSpec, found: Evaluations) -> Mapping[str, Any]:
     }
 
 
+def estimate(
+    spec: EvaluateSpec, cases: Sequence[Case], model: str, price_of: PriceOf
+) -> UsageRange | None:
+    """A bound for debates, by a formula: no rehearsal finds the one that ends earliest."""
+    return bound_debates(cases, _profile_of(spec), model, price_of) if debates(spec) else None
+
+
 def rescore(judged: Judged, parameters: Mapping[str, Any]) -> Judged:
     if not isinstance(judged, DebateResult):
         raise InputError("only debates can be scored anew; another judge is asked again")
@@ -390,4 +399,5 @@ STUDY = Study(
     line=write_line,
     turns=turn_rows,
     rescore=rescore,
+    estimate=estimate,
 )

@@ -47,7 +47,9 @@ async def forecast(
     """
     spec: Any = read_spec(study, stored)
     if study.estimate is not None:
-        return study.estimate(spec, cases, stored.model, lambda name: price_of(name, settings))
+        bound = study.estimate(spec, cases, stored.model, lambda name: price_of(name, settings))
+        if bound is not None:
+            return bound
     step = max(1, -(-len(cases) // MOST_CASES))
     chosen = cases[::step]
     share = len(cases) / len(chosen) if chosen else 1.0

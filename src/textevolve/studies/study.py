@@ -114,8 +114,8 @@ class Study(Generic[S, R, T]):
     line to show for an event of the work. `texts`: what of the result is worth a file of its own,
     such as a template to use, by the file's ending, all of which `text_endings` names. `streams`:
     records are results by themselves, to be shown as they come. `estimate`: what it may use where
-    that has to be an exact bound, from the specification, the cases and the model; otherwise the
-    study is rehearsed.
+    that has to be an exact bound, from the specification, the cases and the model; where there is
+    none the study is rehearsed.
 
     Where a study has them: `complete`: the specification with what it leaves open to files and
     settings; a run is kept with that, so that it is gone on with as it was begun. `line`: a record
@@ -139,7 +139,7 @@ class Study(Generic[S, R, T]):
     texts: Callable[[S, T], Mapping[str, str]] = no_texts
     text_endings: tuple[str, ...] = ()
     streams: bool = False
-    estimate: Callable[[S, Sequence[Case], str, PriceOf], UsageRange] | None = None
+    estimate: Callable[[S, Sequence[Case], str, PriceOf], UsageRange | None] | None = None
     complete: Callable[[S, Settings], S] = as_given
     line: Callable[[R], str] | None = None
     turns: Callable[[R], Iterable[Mapping[str, Any]]] | None = None
