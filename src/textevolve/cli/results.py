@@ -5,12 +5,12 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 from textevolve.cli import say
 from textevolve.errors import InputError
 from textevolve.report.data import plain, write_rows
-from textevolve.report.files import open_target
+from textevolve.report.files import check_target, open_target
 from textevolve.report.html import write_html
 from textevolve.report.markdown import write_markdown
 from textevolve.store.repository import Store
@@ -36,6 +36,7 @@ def check_outputs(study: AnyStudy, outputs: Sequence[str], *, turns: bool = Fals
     for output in outputs:
         if ending_of(output) not in known:
             raise InputError(f"{output}: must end in {', '.join(known)}")
+        check_target(output)
 
 
 def refuse_overwriting(outputs: Sequence[str], inputs: Sequence[str]) -> None:
@@ -57,15 +58,11 @@ def write_outputs(
     turns: bool = False,
 ) -> None:
     """Write what was found to each file, by its ending. `turns`: rows are those of single turns."""
-    rows_of = study.turns if turns and study.turns is not None else study.flat
     for output in outputs:
         ending = ending_of(output)
         with open_target(output, binary=ending == ".parquet") as target:
-            if ending == ".jsonl" and study.line is not None and not turns:
-                for record in records():
-                    target.write((study.line(record) + "\n").encode())
-            elif ending in ROWS:
-                write_rows(lambda: _flat(rows_of, records), target, ending)
+            if ending in ROWS:
+                write_records(study, records, target, ending, turns=turns)
             elif ending == ".html":
                 write_html(make_report(study, store, run, records), target)
             elif ending == ".md":
@@ -78,6 +75,18 @@ def write_outputs(
                 target.write(texts[ending].encode("utf-8", "backslashreplace"))
         if output != "-":
             say(f"written to {output}")
+
+
+def write_records(
+    study: AnyStudy, records: Records, target: IO[bytes], ending: str, *, turns: bool = False
+) -> None:
+    """Write the records as lines of JSON, or the rows that they have in a table."""
+    rows_of = study.turns if turns and study.turns is not None else study.flat
+    if ending == ".jsonl" and study.line is not None and not turns:
+        for record in records():
+            target.write((study.line(record) + "\n").encode())
+    else:
+        write_rows(lambda: _flat(rows_of, records), target, ending)
 
 
 def _flat(

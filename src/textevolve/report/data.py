@@ -18,7 +18,7 @@ Row: TypeAlias = Mapping[str, Any]
 Rows: TypeAlias = Callable[[], Iterable[Row]]
 """Gives the rows anew each time: columns are found in a first pass."""
 
-FORMULA = ("=", "+", "-", "@", "\t", "\r")
+FORMULA = ("=", "+", "-", "@", "\t", "\r", "\n")
 """With one of these a spreadsheet takes a text for a formula."""
 
 ROWS_AT_ONCE = 1000
