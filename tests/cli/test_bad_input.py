@@ -136,7 +136,10 @@ BAD = {
     "no Parquet": (["fake.parquet"], "fake.parquet: not a Parquet file"),
     "cases not UTF-8": (["latin.jsonl"], r"latin.jsonl: not UTF-8 text \(byte 14\)"),
     "no such cases": (["gone.jsonl"], "gone.jsonl: cannot be read"),
-    "output of no kind": ([*CASE, "-o", "x.txt"], "x.txt: must end in .json, .html, .md, .jsonl, .csv"),
+    "output of no kind": (
+        [*CASE, "-o", "x.txt"],
+        "x.txt: must end in .json, .html, .md, .jsonl, .csv",
+    ),
     "output in no folder": ([*CASE, "-o", "gone/x.csv"], "gone/x.csv: cannot be written"),
     "output a folder": ([*CASE, "-o", "folder.csv"], "folder.csv: is a folder; name a file in it"),
     "no such provider": ([*CASE, "-m", "opnai/x"], "no provider 'opnai'; did you mean 'openai'"),

@@ -34,7 +34,24 @@ HOSTILE = (
 )
 ALLOWED = {
     *("html", "head", "meta", "title", "style", "body", "header", "main", "section", "p", "h1"),
-    *("h2", "h3", "h4", "h5", "h6", "div", "span", "b", "i", "a", "ul", "li", "dl", "dt", "dd", "table"),
+    *(
+        "h2",
+        "h3",
+        "h4",
+        "h5",
+        "h6",
+        "div",
+        "span",
+        "b",
+        "i",
+        "a",
+        "ul",
+        "li",
+        "dl",
+        "dt",
+        "dd",
+        "table",
+    ),
     *("thead", "tbody", "tr", "th", "td", "details", "summary", "article", "figure", "figcaption"),
     *("svg", "defs", "pattern", "g", "line", "rect", "circle", "text"),
 }

@@ -14,10 +14,10 @@ from typing import Any
 import pyarrow.parquet as parquet
 import pytest
 
+from textevolve.cli.results import check_outputs, write_records
 from textevolve.debate.profile import Component, load_profile
 from textevolve.debate.result import DebateResult
 from textevolve.errors import InputError, SettingsError
-from textevolve.cli.results import check_outputs, write_records
 from textevolve.report.files import open_target
 from textevolve.studies.evaluate import STUDY
 
@@ -222,6 +222,7 @@ def test_memory_stays_flat(tmp_path: Path, make_result: Make, suffix: str) -> No
     def peak(number: int) -> int:
         tracemalloc.start()
         try:
+
             def few() -> Iterator[DebateResult]:
                 return (make_result(text, candidates=1, rounds=1, index=n) for n in range(number))
 

@@ -45,7 +45,7 @@ def check_target(path: str) -> None:
     """Raises InputError where a file of this name could not be written, before it costs anything to
     find that out."""
     target = Path(os.path.realpath(path))
-    if path == "-" or _is_special(target) and not target.is_dir():
+    if path == "-" or (_is_special(target) and not target.is_dir()):
         return
     if target.is_dir():
         raise InputError(f"{path}: is a folder; name a file in it")
