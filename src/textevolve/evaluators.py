@@ -12,6 +12,8 @@
 
 `rules` is an option of each but backward, which has none; `reference` one of pairwise, probe and
 checklist; `examples` one of probe and reference; `backward` one of probe, reference and checklist.
+`rubric=FILE` is one of each but backward: what to judge by, in place of the question, the criteria
+or the components that are shipped.
 `NAME=VALUE` sets a parameter of the profile (`rounds=1`, `readout=expected`), or
 `comparisons=sorted` of pairwise.
 
@@ -24,11 +26,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, TypeVar, cast
 
-from textevolve.debate.profile import Agent, Profile, load_profile, override, suggest
+from textevolve.debate.profile import Agent, Component, Profile, load_profile, override, suggest
 from textevolve.debate.protocol import Debate
 from textevolve.debate.result import DebateResult
 from textevolve.errors import BudgetError, InputError
@@ -48,6 +50,7 @@ from textevolve.judges.probe import Checklist, Probe
 from textevolve.llm.model import Model
 from textevolve.loops.callables import as_evaluator
 from textevolve.loops.rules import Hybrid, load_rules
+from textevolve.rows import read_text
 from textevolve.settings import today as this_day
 
 DEBATES: Mapping[str, Mapping[str, Any]] = {
@@ -68,6 +71,7 @@ OPTIONS: Mapping[str, tuple[str, ...]] = {
 }
 M = TypeVar("M", str, str | None)
 
+RUBRIC = "rubric"
 RELATIVE = ("pairwise",)
 """Judges whose scores only compare candidates of one case with each other."""
 LONE_JUDGE = Agent(
@@ -136,6 +140,38 @@ def parse_evaluator(text: str) -> EvaluatorSpec:
     return spec
 
 
+def read_rubric(spec: EvaluatorSpec, given: str = "") -> str:
+    """What a judge is to judge by instead of what is shipped: the text that was given beside its
+    spec, or that of the file in it; empty where there is neither.
+
+    Raises:
+        InputError: the file cannot be read, both are there, or the judge has no use for one.
+    """
+    file = spec.parameters.get(RUBRIC)
+    if not given and file is None:
+        return ""
+    if spec.name == "backward":
+        raise InputError("judge backward takes no rubric: it asks no question to replace")
+    if given and file is not None:
+        raise InputError("the rubric is there twice: in the judge's name, and beside it")
+    text = (given or read_text(file or "")).strip()
+    if not text:
+        raise InputError("the rubric is empty")
+    return text
+
+
+def with_rubric(profile: Profile, rubric: str) -> Profile:
+    """The profile with the rubric as its one component, so that scores are about nothing else."""
+    if not rubric:
+        return profile
+    component = Component(
+        name=RUBRIC,
+        meaning=f"how far it does what this rubric asks: {rubric}",
+        question=f"does it do all that this rubric asks? {rubric}",
+    )
+    return override(profile, {"components": (component,)})
+
+
 def open_evaluator(
     spec: EvaluatorSpec,
     model: str,
@@ -144,6 +180,7 @@ def open_evaluator(
     listener: Listener = silence,
     side_by_side: int = 64,
     today: str | None = None,
+    rubric: str = "",
 ) -> Evaluator:
     """The judge that a spec names; `model` serves where neither spec nor profile names one.
 
@@ -157,13 +194,14 @@ def open_evaluator(
         return _open_others(spec, lambda: model_of(asked))
     if spec.is_debate:
         return Debate(
-            profile=read_profile(spec),
+            profile=read_profile(spec, rubric),
             model_of=lambda agent: model_of(agent.model or asked),
             listener=listener,
             side_by_side=side_by_side,
             today=today or this_day(),
         )
     options, comparisons = _read_options(spec, side_by_side)
+    options = replace(options, rubric=read_rubric(spec, rubric))
     judge: Callable[..., Evaluator] = {"checklist": Checklist, "backward": Backward}.get(
         spec.name, Probe
     )
@@ -183,7 +221,7 @@ def _open_others(spec: EvaluatorSpec, model: Callable[[], Model]) -> Evaluator:
 
 def _read_options(spec: EvaluatorSpec, side_by_side: int = 64) -> tuple[Options, Comparisons]:
     """The options of a judge that does not debate, and which pairs `pairwise` compares."""
-    parameters = dict(spec.parameters)
+    parameters = {name: value for name, value in spec.parameters.items() if name != RUBRIC}
     options = Options(
         rules=spec.rules,
         reference=spec.reference,
@@ -202,7 +240,7 @@ def _read_options(spec: EvaluatorSpec, side_by_side: int = 64) -> tuple[Options,
     return options, comparisons
 
 
-def read_profile(spec: EvaluatorSpec) -> Profile:
+def read_profile(spec: EvaluatorSpec, rubric: str = "") -> Profile:
     """The profile of a debate, a jury or a single judge, with the spec's parameters laid over it.
 
     Raises:
@@ -214,7 +252,8 @@ def read_profile(spec: EvaluatorSpec) -> Profile:
         fixed["agents"] = (LONE_JUDGE,)
     if spec.rules:
         fixed["rules"] = True
-    return override(profile, {**fixed, **spec.parameters})
+    parameters = {name: value for name, value in spec.parameters.items() if name != RUBRIC}
+    return override(with_rubric(profile, read_rubric(spec, rubric)), {**fixed, **parameters})
 
 
 def models_of(spec: EvaluatorSpec, model: M) -> tuple[str | M, ...]:
@@ -268,19 +307,25 @@ class Judges:
     today: str | None = None
     objects: Mapping[str, object] = field(default_factory=dict[str, object])
 
-    def open(self, text: str) -> Evaluator:
+    def open(self, text: str, rubric: str = "") -> Evaluator:
         """The judge that a text names: `rules:FILE`, `hybrid:FILE:JUDGE`, one of the user's own, or
-        any that `parse_evaluator` knows.
+        any that `parse_evaluator` knows. `rubric`: what the latter is to judge by.
 
         Raises:
             InputError: there is no such judge, file or profile, or an option cannot be used.
         """
+        rules, judge = split_rules(text)
+        if rubric and judge is None:
+            raise InputError(f"judge '{text}' takes no rubric: it asks no model anything")
         if text.startswith(OWN):
             return as_evaluator(cast("Callable[[Case], Any]", own_object(text, self.objects)))
-        rules, judge = split_rules(text)
         if rules is not None:
             found = load_rules(rules)
-            return found if judge is None else Hybrid(found, self.open(judge), found.file.share)
+            return (
+                found
+                if judge is None
+                else Hybrid(found, self.open(judge, rubric), found.file.share)
+            )
         return open_evaluator(
             parse_evaluator(text),
             self.model,
@@ -288,6 +333,7 @@ class Judges:
             listener=self.listener,
             side_by_side=self.side_by_side,
             today=self.today,
+            rubric=rubric,
         )
 
 
@@ -370,4 +416,6 @@ def describe_judge(text: str) -> Mapping[str, Any]:
         found["profile"] = read_profile(spec).model_dump(mode="json")
     elif spec.name not in NAMES:
         found["package"] = describe_package(spec.name)
+    elif rubric := read_rubric(spec):
+        found[RUBRIC] = rubric
     return found

@@ -45,6 +45,7 @@ def option(
     flag: str = "",
     identity: bool = True,
     reads: bool = False,
+    metavar: str = "",
     **checks: Any,
 ) -> Any:
     """A field of a specification.
@@ -55,11 +56,11 @@ def option(
     be kept with it (`named-file`). `flag`: the option's name, where it is not the field's.
     `identity`: a change of it makes another run; not so for what only says where cases come from,
     since the cases themselves count. `reads`: it names files that are read, which no output may
-    overwrite. `checks`: ranges, as pydantic's `Field` takes them.
+    overwrite. `metavar`: what stands for its value in the help. `checks`: ranges, as pydantic's
+    `Field` takes them.
     """
     noted: dict[str, Any] = {"short": short, "group": group, "argument": argument, "text": text}
-    noted["flag"] = flag
-    noted |= {"aside": not identity, "reads": reads}
+    noted |= {"aside": not identity, "reads": reads, "metavar": metavar, "flag": flag}
     extra: dict[str, Any] = {name: value for name, value in noted.items() if value}
     return Field(default=default, description=description, json_schema_extra=extra, **checks)
 

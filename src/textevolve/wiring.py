@@ -87,17 +87,19 @@ def _is_finite(given: object) -> bool:
 class Workbench:
     """What a study works with.
 
-    `model`: the study's own. `judge_of`: from a judge's text to an evaluator, which is opened once.
+    `model`: the study's own. `judge_of`: from a judge's text, and a rubric if there is one, to an
+    evaluator, which is opened once.
     `in_flight`: how many pieces of work are worth having under way. `today`: the date that prompts
     hold, as YYYY-MM-DD. `deadline`: when the time limit is reached, as `time.monotonic` counts;
     None: never. `objects`: what the user's own code put in, by the names in the specification.
     `run`: the name of this run for what lies outside; `described`: what `Study.describe` found.
+    `ordered`: records are wanted in the order of the cases, else as they come.
     """
 
     settings: Settings
     model_of: ModelOf
     default_model: str
-    judge_of: Callable[[str], Evaluator]
+    judge_of: Callable[..., Evaluator]
     journal: Journal
     listener: Listener = silence
     in_flight: int = CALLS_IN_FLIGHT
@@ -108,6 +110,7 @@ class Workbench:
     run: str = ""
     described: Mapping[str, Any] = field(default_factory=dict[str, Any])
     mode: Mode = "live"
+    ordered: bool = True
 
     @property
     def model(self) -> Model:
@@ -141,6 +144,7 @@ class Setting:
     run: str = ""
     described: Mapping[str, Any] = field(default_factory=dict[str, Any])
     mode: Mode = "live"
+    ordered: bool = True
 
 
 @asynccontextmanager
@@ -180,6 +184,7 @@ async def open_workbench(
             run=setting.run,
             described=setting.described,
             mode=setting.mode,
+            ordered=setting.ordered,
         )
 
 

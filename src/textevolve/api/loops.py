@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from textevolve.api.evaluation import Parameters
 from textevolve.api.persistent_judge import PersistentJudge
 from textevolve.api.running import Objects, arun, in_sync, split_keywords, takes_fields
 from textevolve.debate.profile import Profile
@@ -46,7 +45,7 @@ async def aguide(
     candidates: Iterable[str] = (),
     profile: str | Path | Profile | None = None,
     judge: str | Evaluator | None = None,
-    debate: Parameters | None = None,
+    debate: Mapping[str, Any] | None = None,
     recall: str | Recall = nothing,
     **fields: Any,
 ) -> GuidedAnswer:

@@ -20,12 +20,12 @@ from textevolve.evaluation import Case
 from textevolve.evaluators import name_object
 from textevolve.events import Listener, silence
 from textevolve.settings import Settings, read_settings
-from textevolve.spec import suggest
+from textevolve.spec import noted_of, suggest
 from textevolve.studies import driver
 from textevolve.studies.driver import Launch
 from textevolve.studies.kinds import find_study
 from textevolve.studies.study import StudySpec
-from textevolve.wiring import Limits
+from textevolve.wiring import Limits, take_limits
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -35,16 +35,18 @@ class RunKeywords(TypedDict, total=False):
     """How a study is run, as opposed to what it is; the same for every verb.
 
     `limits`: of money, tokens and calls. `time_limit`: in seconds. `listener`: hears what happens.
-    `name`: to find the run by. `store`: the file that keeps it.
+    `name`: to find the run by. `store`: the file that keeps it. `ordered`: of what comes one by
+    one, in the order of the cases, else as it is found.
     """
 
     name: str
     store: str | Path | None
     concurrency: int | None
-    limits: Limits
+    limits: Limits | None
     time_limit: float | None
     listener: Listener
     settings: Settings | None
+    ordered: bool
 
 
 @dataclass
@@ -100,7 +102,8 @@ async def arun(
     """
     study = find_study(spec.kind)
     latest: dict[str, Any] = {}
-    async with aclosing(_stream(spec, cases, objects, keywords, ends=True)) as records:
+    records = _perform(spec, cases, objects, keywords, ends=True)
+    async with aclosing(records):
         async for record in records:
             latest[study.row(record).key] = record
     found = sorted(latest.values(), key=lambda record: study.row(record).position)
@@ -115,12 +118,12 @@ async def astream(
     **keywords: Unpack[RunKeywords],
 ) -> AsyncGenerator[Any]:
     """The records of a study as they come."""
-    async with aclosing(_stream(spec, cases, objects, keywords, ends=False)) as records:
+    async with aclosing(_perform(spec, cases, objects, keywords, ends=False)) as records:
         async for record in records:
             yield record
 
 
-async def _stream(
+async def _perform(
     spec: StudySpec,
     cases: Iterable[Case] | None,
     objects: Objects | None,
@@ -140,10 +143,11 @@ async def _stream(
     launch = Launch(
         name=keywords.get("name", ""),
         source="Python",
-        limits=keywords.get("limits") or Limits(),
+        limits=take_limits(keywords.get("limits")),
         time_limit=keywords.get("time_limit"),
         listener=keywords.get("listener", silence),
         objects=found,
+        ordered=keywords.get("ordered", True),
         ends=ends,
     )
     stored = await driver.specify(study, spec, settings, found)
@@ -197,11 +201,12 @@ def takes_fields(spec: type[StudySpec]) -> Callable[[Callable[P, T]], Callable[P
                 name, inspect.Parameter.KEYWORD_ONLY, default=one.default, annotation=one.annotation
             )
             for name, one in spec.model_fields.items()
-            if name not in named
+            if name not in named and not noted_of(one).get("argument")
         ]
         shared = [
             inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=kind)
             for name, kind in RunKeywords.__annotations__.items()
+            if name not in named
         ]
         verb.__signature__ = signature.replace(parameters=[*own, *more, *shared])  # pyright: ignore[reportFunctionMemberAccess]
         return verb

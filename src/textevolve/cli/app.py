@@ -32,7 +32,7 @@ class Lazy:
 
 
 COMMANDS: Mapping[str, Lazy] = {
-    "evaluate": Lazy("evaluate:evaluate", "Judge candidate texts by a debate, or by any judge."),
+    "evaluate": Lazy("study:evaluate", "Judge candidate texts by a debate, or by any judge."),
     "compare": Lazy("study:compare", "Run prompts and models over your rows; say which is better."),
     "optimize": Lazy("study:optimize", "Write, judge and revise a text; keep the best."),
     "calibrate": Lazy("study:calibrate", "Search for a better prompt template."),

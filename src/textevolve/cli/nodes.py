@@ -12,7 +12,8 @@ from typing import Annotated
 
 import typer
 
-from textevolve.cli import PARTLY, kept, options, say
+from textevolve.cli import PARTLY, options, say
+from textevolve.cli.runs import export_run
 from textevolve.engine import sync
 from textevolve.errors import InputError
 from textevolve.events import StepFinished
@@ -143,8 +144,6 @@ def show(
         if not as_json:
             most = max(0, limit)
             print_report(opened.report(most, most, states=states), open_console())
-        elif (run := opened.kept) is not None:
-            kept.show(run.store, run.run, run.settings, kept.Wanted(), as_json=True)
         else:
             for record in opened.records():
                 print(encode(record).decode())
@@ -179,7 +178,7 @@ def export(
         if rewards:
             _export_rewards(opened, output, weights)
         elif opened.kept is not None:
-            kept.export(opened.kept.store, opened.kept.run, opened.kept.settings, output)
+            export_run(opened.kept.store, opened.kept.run, opened.kept.settings, [output])
         elif output.lower().endswith(".html"):
             with open_target(output) as target:
                 write_html(opened.report(MOST_NODES, TREE_NODES), target)

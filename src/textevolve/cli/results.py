@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 from textevolve.cli import say
 from textevolve.errors import InputError
 from textevolve.report.data import plain, write_rows
-from textevolve.report.files import open_target
+from textevolve.report.files import check_target, open_target
 from textevolve.report.html import write_html
 from textevolve.report.markdown import write_markdown
 from textevolve.store.repository import Store
@@ -27,12 +27,16 @@ def ending_of(output: str) -> str:
     return ".jsonl" if output == "-" else Path(output).suffix.lower()
 
 
-def check_outputs(study: AnyStudy, outputs: Sequence[str]) -> None:
-    """Raises InputError where a file's name does not say what is to be written."""
+def check_outputs(study: AnyStudy, outputs: Sequence[str], *, turns: bool = False) -> None:
+    """Raises InputError where a file's name does not say what is to be written, or where there are
+    no turns to write."""
+    if turns and study.turns is None:
+        raise InputError(f"--turns: a run of the kind '{study.kind}' has no turns of its own")
     known = (*WHOLE, *ROWS, *study.text_endings)
     for output in outputs:
         if ending_of(output) not in known:
             raise InputError(f"{output}: must end in {', '.join(known)}")
+        check_target(output)
 
 
 def refuse_overwriting(outputs: Sequence[str], inputs: Sequence[str]) -> None:
@@ -45,10 +49,16 @@ def refuse_overwriting(outputs: Sequence[str], inputs: Sequence[str]) -> None:
 
 
 def write_outputs(
-    study: AnyStudy, store: Store, run: RunRecord, records: Records, outputs: Sequence[str]
+    study: AnyStudy,
+    store: Store,
+    run: RunRecord,
+    records: Records,
+    outputs: Sequence[str],
+    *,
+    turns: bool = False,
 ) -> None:
     """Write what was found to each file, by its ending. A text that there is not leaves a file as
-    it was."""
+    it was. `turns`: rows are those of single turns."""
     spec = read_spec(study, read_stored(run))
     for output in outputs:
         ending, texts = ending_of(output), dict[str, str]()
@@ -61,7 +71,7 @@ def write_outputs(
             if ending in texts:
                 target.write(texts[ending].encode("utf-8", "backslashreplace"))
             elif ending in ROWS:
-                write_rows(lambda: _flat(study, records), target, ending)
+                write_records(study, records, target, ending, turns=turns)
             elif ending == ".html":
                 write_html(make_report(study, store, run, records), target)
             elif ending == ".md":
@@ -72,9 +82,28 @@ def write_outputs(
             say(f"written to {output}")
 
 
-def _flat(study: AnyStudy, records: Records) -> Iterator[Mapping[str, Any]]:
+def write_records(
+    study: AnyStudy, records: Records, target: IO[bytes], ending: str, *, turns: bool = False
+) -> None:
+    """Write the records as lines of JSON, or the rows that they have in a table."""
+    rows_of = study.turns if turns and study.turns is not None else study.flat
+    if ending == ".jsonl" and study.line is not None and not turns:
+        for record in records():
+            target.write((study.line(record) + "\n").encode())
+    else:
+        write_rows(lambda: _flat(rows_of, records), target, ending)
+
+
+def _flat(
+    rows_of: Callable[[Any], Iterable[Mapping[str, Any]]], records: Records
+) -> Iterator[Mapping[str, Any]]:
     for record in records():
-        yield from study.flat(record)
+        yield from rows_of(record)
+
+
+def write_line(study: AnyStudy, record: Any) -> str:
+    """A record as a line of JSON."""
+    return study.encode(record).decode() if study.line is None else study.line(record)
 
 
 def print_json(study: AnyStudy, run: RunRecord, records: Records) -> None:

@@ -83,6 +83,8 @@ def _is_mapping(annotation: Any) -> bool:
 
 
 def _metavar(name: str, kinds: tuple[Any, ...], noted: Mapping[str, Any]) -> str:
+    if noted.get("metavar"):
+        return str(noted["metavar"])
     if noted.get("argument"):
         return name.upper()
     if get_origin(kinds[0]) is Literal:

@@ -7,8 +7,9 @@ in the lines that it has for events.
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, closing
+import logging
+from collections.abc import Callable, Generator, Iterator, Sequence
+from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass, fields
 from typing import Annotated, Any, cast, get_type_hints
 
@@ -22,6 +23,7 @@ from textevolve.cli.results import (
     check_outputs,
     print_json,
     refuse_overwriting,
+    write_line,
     write_outputs,
 )
 from textevolve.cli.spec_options import parameters_of, read_given
@@ -76,6 +78,21 @@ class RunOptions:
         bool,
         typer.Option("--json", help="Print results as JSON.", rich_help_panel="Run"),
     ] = False
+    turns: Annotated[
+        bool,
+        typer.Option(
+            "--turns",
+            help="In .csv and .parquet files, and in .jsonl: a row for each turn of a debate.",
+            rich_help_panel="Run",
+        ),
+    ] = False
+    resume: Annotated[
+        str | None,
+        typer.Option(
+            help="Go on with this run, and refuse to where anything differs.",
+            rich_help_panel="Run",
+        ),
+    ] = None
     store: options.StoreFile = None
 
 
@@ -127,7 +144,12 @@ def run_study(
     study: AnyStudy, spec: StudySpec, wanted: RunOptions, source: str = "command line"
 ) -> int:
     """Run a study, or say what it may take; the exit code."""
-    check_outputs(study, wanted.output or ())
+    with telling_warnings():
+        return _run_study(study, spec, wanted, source)
+
+
+def _run_study(study: AnyStudy, spec: StudySpec, wanted: RunOptions, source: str) -> int:
+    check_outputs(study, wanted.output or (), turns=wanted.turns)
     refuse_overwriting(wanted.output or (), files_read(spec))
     limits = Limits(wanted.max_cost, wanted.max_tokens, wanted.max_calls)
     settings, _ = read_settings(
@@ -148,8 +170,21 @@ def run_study(
         print_estimate(found, stored.model, stored.why, as_json=wanted.as_json)
         return 0
     with open_store(settings.store) as store:
-        run = driver.register_run(store, study, stored, cases, launch)
+        resumed = None if wanted.resume is None else store.get_run(wanted.resume)
+        run = driver.register_run(store, study, stored, cases, launch, resumed)
         return execute(store, run, settings, launch, wanted)
+
+
+@contextmanager
+def telling_warnings() -> Generator[None]:
+    """What the library warns of in its log is said as a line for people."""
+    log, handler = logging.getLogger("textevolve"), logging.Handler(logging.WARNING)
+    handler.emit = lambda record: say(f"warning: {record.getMessage()}")
+    log.addHandler(handler)
+    try:
+        yield
+    finally:
+        log.removeHandler(handler)
 
 
 def execute(
@@ -171,7 +206,7 @@ def execute(
             unscored.add(study.row(record))
             if wanted.as_json and study.streams and closed is None:
                 try:
-                    print(study.encode(record).decode(), flush=True)
+                    print(write_line(study, record), flush=True)
                 except BrokenPipeError as error:  # the files are written all the same
                     closed = error
     except KeyboardInterrupt:
@@ -221,7 +256,7 @@ def _hand_over(
     records = driver.read_records(store, run)
     if not store.count_records(run.id):
         return
-    write_outputs(study, store, run, records, wanted.output or ())
+    write_outputs(study, store, run, records, wanted.output or (), turns=wanted.turns)
     if wanted.as_json and not study.streams:
         print_json(study, run, records)
     elif not wanted.as_json and "-" not in (wanted.output or ()):
@@ -246,10 +281,10 @@ class Unscored:
     def tell(self, run: RunRecord) -> None:
         failed = [row for row in self._found.values() if row.status == "failed"]
         for row in failed[:REASONS_SHOWN]:
-            name = wording.shorten(row.name, 60)
+            name = wording.shorten(f"case {row.case}" if row.name == row.case else row.name, 60)
             say(f"{name} lacks a score: {wording.shorten(row.reason, 300)}")
         if len(failed) > REASONS_SHOWN:
-            say(f"{len(failed) - REASONS_SHOWN} more lack a score")
+            say(f"{len(failed) - REASONS_SHOWN} more cases lack a score")
         skipped = [row for row in self._found.values() if row.status == "skipped"]
         if skipped:
             why = wording.shorten(skipped[0].reason, 300)

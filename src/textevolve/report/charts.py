@@ -233,8 +233,11 @@ def draw_heat_map(chart: HeatMap) -> Heat:
     xs = _offsets(len(columns), chart.column_groups, CELL_WIDTH, left)
     ys = _offsets(len(rows), chart.row_groups, CELL_HEIGHT, top)
     cells: list[HeatCell] = []
-    for row, y, values in zip(chart.rows, ys, chart.values, strict=True):
-        for column, x, value in zip(chart.columns, xs, values, strict=True):
+    named = _with_groups(chart.columns, chart.column_groups)
+    for row, y, values in zip(
+        _with_groups(chart.rows, chart.row_groups), ys, chart.values, strict=True
+    ):
+        for column, x, value in zip(named, xs, values, strict=True):
             said = cell_parts(value, "score")[0]
             hint = f"{row}, {column}: {'missing' if said == DASH else said}"
             cells.append(HeatCell(x, y, said, shade(value, chart.low, chart.high), hint))
@@ -253,6 +256,14 @@ def draw_heat_map(chart: HeatMap) -> Heat:
             for at, name, number in starts(chart.column_groups, len(xs))
         ],
     )
+
+
+def _with_groups(names: Sequence[str], groups: Sequence[tuple[str, int]]) -> list[str]:
+    """Each name after that of its group."""
+    found = list(names)
+    for at, group, number in starts(groups, len(names)):
+        found[at : at + number] = [f"{group}, {name}" for name in found[at : at + number]]
+    return found
 
 
 def starts(groups: Sequence[tuple[str, int]], size: int) -> list[tuple[int, str, int]]:

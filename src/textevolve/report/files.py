@@ -41,6 +41,18 @@ def open_target(path: str | Path, *, binary: bool = False) -> Generator[IO[bytes
         raise InputError(f"{path}: cannot be written ({error.strerror or error})") from error
 
 
+def check_target(path: str) -> None:
+    """Raises InputError where a file of this name could not be written, before it costs anything to
+    find that out."""
+    target = Path(os.path.realpath(path))
+    if path == "-" or (_is_special(target) and not target.is_dir()):
+        return
+    if target.is_dir():
+        raise InputError(f"{path}: is a folder; name a file in it")
+    if not target.parent.is_dir():
+        raise InputError(f"{path}: cannot be written (there is no folder {target.parent})")
+
+
 @contextmanager
 def _standard_output() -> Generator[IO[bytes]]:
     sys.stdout.flush()

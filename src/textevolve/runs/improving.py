@@ -17,8 +17,7 @@ from textevolve.events import Listener, silence
 from textevolve.llm.journal import Journal
 from textevolve.llm.model import Model
 from textevolve.loops.attempt import prompts_version
-from textevolve.runs.holding import hold
-from textevolve.runs.spec import MeasurementSpec, read_measurement, specify_measurement
+from textevolve.runs.spec import MeasurementSpec, specify_measurement
 from textevolve.settings import Settings
 from textevolve.store.repository import Store
 from textevolve.store.runs import RunRecord
@@ -68,8 +67,6 @@ async def open_means(
     limits: Limits = Limits(),
     listener: Listener = silence,
     journal: Journal | None = None,
-    *,
-    ends: bool = True,
 ) -> AsyncGenerator[Means]:
     """The models and judges of a loop, working on its run, which is held meanwhile; `journal`
     stands in the place of the run's own. `ends`: see `hold`.
@@ -78,9 +75,9 @@ async def open_means(
         InputError: a judge's spec, profile or parameter cannot be used.
         StoreError: another process works on this run.
     """
-    spec = read_measurement(run)
+    spec = MeasurementSpec.model_validate(run.spec)
     local = all(name.startswith("local/") for name in models_used(spec))
-    async with hold(store, run.id, ends=ends):
+    with store.lease(run.id):
         kept = journal or store.journal(run.id)
         async with open_models(settings, kept, limits, listener) as model_of:
             judges = {

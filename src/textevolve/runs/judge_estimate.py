@@ -16,6 +16,7 @@ from textevolve.evaluation import Case, Usage, check_case
 from textevolve.evaluators import NAMES, EvaluatorSpec, parse_evaluator, read_profile
 from textevolve.judges.backward import LONGEST
 from textevolve.judges.exam import Options, example_turns, prompt
+from textevolve.judges.pairwise import ask_better
 from textevolve.judges.probe import MOST_CRITERIA, QUESTIONS
 from textevolve.llm.fence import quote
 from textevolve.runs.estimate import SHORT_ANSWER, PriceOf, UsageRange, estimate
@@ -101,7 +102,11 @@ def _prepare(case: Case, spec: EvaluatorSpec, *, longest: bool) -> Calls:
 
 def _compare(case: Case, spec: EvaluatorSpec, *, longest: bool) -> Calls:
     """What is asked of pairs of candidates."""
-    bare = len(prompt("two").render(instruction="", reference="", first="", second=""))
+    bare = len(
+        prompt("two").render(
+            instruction="", reference="", first="", second="", question=ask_better("")
+        )
+    )
     shown = bare + _rules(spec, quoted=False) + _fenced(case.input)
     shown += _reference(case, spec, longest=longest)
     texts = [_fenced(text) for text in case.candidates]

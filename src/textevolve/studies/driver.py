@@ -26,9 +26,10 @@ from textevolve.evaluation import Case
 from textevolve.evaluators import describe_judge, judge_models
 from textevolve.events import Listener, silence
 from textevolve.report import wording
-from textevolve.runs.holding import hold
 from textevolve.settings import Settings, today
 from textevolve.spec import identity_of
+from textevolve.studies.holding import hold
+from textevolve.studies.identity import refuse_differences
 from textevolve.studies.kinds import find_study
 from textevolve.studies.study import AnyStudy, Asks, Study, StudySpec
 from textevolve.wiring import (
@@ -88,8 +89,9 @@ class StoredSpec(BaseModel):
 @dataclass(frozen=True, slots=True)
 class Launch:
     """How a study is run, as opposed to what it is. `time_limit` in seconds. `objects`: what the
-    user's own code puts in, by the names that the specification has for them. `ends`: its records
-    are all taken without a pause, so that an equal call at the same time may wait for that."""
+    user's own code puts in, by the names that the specification has for them. `ordered`: records
+    in the order of the cases, else as they come. `ends`: all records are read without delay, so
+    that others who want the same run may wait for it."""
 
     name: str = ""
     source: str = ""
@@ -97,7 +99,8 @@ class Launch:
     time_limit: float | None = None
     listener: Listener = silence
     objects: Mapping[str, object] = field(default_factory=dict[str, object])
-    ends: bool = False
+    ordered: bool = True
+    ends: bool = True
 
     def heard_by(self, listener: Listener) -> Launch:
         return replace(self, listener=listener)
@@ -119,6 +122,7 @@ async def specify(
     Raises:
         InputError: a judge cannot be used. SettingsError: no model can be had as asked.
     """
+    spec = study.complete(spec, settings)
     asks = study.asks(spec)
     judges = asks.judges
     if len(set(judges)) < len(judges):
@@ -130,13 +134,15 @@ async def specify(
     own = own or next(iter(asks.models), None)
     if wanted or own:
         model, why = await choose_model(settings, spec.model or (None if wanted else own))
+    for further in asks.models:
+        await choose_model(settings, further)
     return StoredSpec(
         kind=study.kind,
         spec=spec.model_dump(mode="json", exclude_defaults=True),
         model=model,
         why=why,
         today=today(),
-        judges={judge: found for judge in judges if (found := describe_judge(judge))},
+        judges=_describe(asks),
         prompts=asks.prompts,
         described=await study.describe(spec, settings, {} if objects is None else objects)
         if study.describe
@@ -179,12 +185,22 @@ def models_asked(asks: Asks, stored: StoredSpec) -> tuple[str, ...]:
 
 
 def register_run(
-    store: Store, study: AnyStudy, stored: StoredSpec, cases: Iterable[Case], launch: Launch
+    store: Store,
+    study: AnyStudy,
+    stored: StoredSpec,
+    cases: Iterable[Case],
+    launch: Launch,
+    wanted: RunRecord | None = None,
 ) -> RunRecord:
     """The run that a specification and its cases make: a new one, or the one that is kept already.
 
-    The cases are read once, lazily, into the store.
+    The cases are read once, lazily, into the store. `wanted`: the run that it has to be.
+
+    Raises:
+        MismatchError: it is not the run that is wanted; says what differs.
     """
+    if wanted is not None:
+        refuse_other(wanted, stored)
     digest = hashlib.sha256(_canonical(stored.identity(study)))
 
     def noted() -> Iterator[Case]:
@@ -201,6 +217,10 @@ def register_run(
     )
     try:
         store.add_cases(draft.id, noted())
+        if wanted is not None and wanted.fingerprint != digest.hexdigest():
+            raise MismatchError(
+                f"run {wanted.id} cannot be resumed: its cases differ; start a new run instead"
+            )
         run = store.settle_run(draft.id, digest.hexdigest())
         spec = stored.model_dump(mode="json")["spec"]
         # Of a run that is kept already, files may have other names now.
@@ -232,6 +252,30 @@ def read_stored(run: RunRecord) -> StoredSpec:
     return stored
 
 
+def refuse_other(run: RunRecord, wanted: StoredSpec) -> None:
+    """Raises MismatchError, naming what differs, where a run was not begun as `wanted`."""
+    stored = read_stored(run)
+    if stored.kind != wanted.kind:
+        raise MismatchError(f"run {run.id} cannot be resumed: it is of the kind '{stored.kind}'")
+    study = find_study(stored.kind)
+    refuse_differences(run.id, stored.identity(study), wanted.identity(study))
+
+
+def refuse_changed(
+    run: RunRecord, study: AnyStudy, stored: StoredSpec, what: str = "resumed"
+) -> None:
+    """Raises MismatchError, naming what differs, where the prompts that there are, or the files
+    behind its judges, are not those that a run was begun with."""
+    asks = study.asks(read_spec(study, stored))
+    kept = {"prompts": dict(stored.prompts), "judges": dict(stored.judges)}
+    found = {"prompts": dict(asks.prompts), "judges": _describe(asks)}
+    refuse_differences(run.id, kept, found, what)
+
+
+def _describe(asks: Asks) -> dict[str, Any]:
+    return {judge: found for judge in asks.judges if (found := describe_judge(judge))}
+
+
 def read_spec(study: Study[S, R, T], stored: StoredSpec) -> S:
     return study.spec.model_validate(stored.spec)
 
@@ -249,6 +293,7 @@ async def perform(
     stored = read_stored(run)
     study = find_study(stored.kind)
     async with hold(store, run.id, ends=launch.ends):
+        refuse_changed(run, study, stored)
         keeper = _Keeper(study, store, run.id)
         try:
             async with aclosing(_work(study, stored, store, run, settings, launch)) as found:
@@ -261,10 +306,18 @@ async def perform(
             store.finish_run(run.id, "finished")
 
 
-async def replay(store: Store, run: RunRecord, settings: Settings) -> AsyncGenerator[Any]:
-    """The records of a run, made anew from the journal without a model call."""
+async def replay(
+    store: Store, run: RunRecord, settings: Settings, launch: Launch = Launch()
+) -> AsyncGenerator[Any]:
+    """The records of a run, made anew from the journal without a model call.
+
+    Raises:
+        MismatchError: other prompts would be asked here, so nothing would be found.
+    """
     stored = read_stored(run)
-    work = _work(find_study(stored.kind), stored, store, run, settings, Launch(), offline=True)
+    study = find_study(stored.kind)
+    refuse_changed(run, study, stored, "shown")
+    work = _work(study, stored, store, run, settings, launch, offline=True)
     async with aclosing(work) as found:
         async for record in found:
             yield record
@@ -290,6 +343,7 @@ async def _work(
         run=f"{run.id}-{run.fingerprint[:8]}",
         described=stored.described,
         mode="replay" if offline else "live",
+        ordered=launch.ordered,
     )
     kept = store.journal(run.id)
     journal = Salted(kept, study.salt(spec))
@@ -347,20 +401,26 @@ Records: TypeAlias = Callable[[], Iterator[Any]]
 
 
 def read_records(
-    store: Store, run: RunRecord, wanted: Found | None = None, order: Order = "position"
+    store: Store,
+    run: RunRecord,
+    wanted: Found | None = None,
+    order: Order = "position",
+    change: Callable[[Any], Any] | None = None,
 ) -> Records:
-    """The records of a run that the store holds, or those that are wanted of them."""
+    """The records of a run that the store holds, or those that are wanted of them; as `change`
+    makes them anew, where it is given."""
     study = find_study(read_stored(run).kind)
 
     def read() -> Iterator[Any]:
         for kept in store.iterate_records(run.id, wanted, order):
             try:
-                yield study.decode(kept.body)
+                record = study.decode(kept.body)
             except ValueError:
                 raise StoreError(
                     f"run {run.id}: its record '{kept.key}' cannot be read: it is damaged, or of"
                     " another version; `textevolve runs check` tells which"
                 ) from None
+            yield record if change is None else change(record)
 
     return read
 

@@ -14,6 +14,7 @@ from textevolve.studies.study import AnyStudy
 GROUP = "textevolve.studies"
 
 KINDS: Mapping[str, str] = {
+    "evaluate": "textevolve.studies.evaluate",
     "compare": "textevolve.studies.compare",
     "calibrate": "textevolve.studies.calibrate",
     "agreement": "textevolve.studies.agreement",

@@ -47,7 +47,9 @@ async def forecast(
     """
     spec: Any = read_spec(study, stored)
     if study.estimate is not None:
-        return study.estimate(spec, cases, stored.model, lambda name: price_of(name, settings))
+        bound = study.estimate(spec, cases, stored.model, lambda name: price_of(name, settings))
+        if bound is not None:
+            return bound
     step = max(1, -(-len(cases) // MOST_CASES))
     chosen = cases[::step]
     share = len(cases) / len(chosen) if chosen else 1.0
@@ -148,7 +150,7 @@ class _Actor:
 
     def _structured(self, request: Request, seed: int, most: int) -> str:
         schema = _bound_lists(json.loads(request.schema or "{}"), longest=self._longest)
-        made = instance(schema, Random(seed))
+        made = instance(schema, Random(seed) if self._longest else _Even(0))
         if self._longest:
             number = max(1, len(_texts(made)))
             made = _stretch(made, 3 * most // number)
@@ -178,6 +180,13 @@ def _bound_lists(schema: Any, *, longest: bool) -> Any:
         elif not longest:
             bounded["maxItems"] = max(1, least)
     return bounded
+
+
+class _Even(Random):
+    """Draws the same each time, so that whoever is asked about the same things agrees."""
+
+    def random(self) -> float:
+        return 0.5
 
 
 def _texts(value: Any) -> list[str]:

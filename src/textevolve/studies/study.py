@@ -121,6 +121,11 @@ class DescribeWorld(Protocol[S_contra]):
     ) -> Awaitable[Mapping[str, Any]]: ...
 
 
+def as_given(spec: Any, _settings: Settings) -> Any:
+    """For studies whose specification leaves nothing open but the model."""
+    return spec
+
+
 def no_texts(_spec: Any, _result: Any) -> Mapping[str, str]:
     """For studies whose result is no text."""
     return {}
@@ -145,9 +150,15 @@ class Study(Generic[S, R, T]):
     such as a template to use, by the file's ending, all of which `text_endings` names; one that
     there is not is left out. `streams`:
     records are results by themselves, to be shown as they come. `estimate`: what it may use where
-    that has to be an exact bound, from the specification, the cases and the model; otherwise the
-    study is rehearsed. `describe`: what else makes a run what it is. `salt`: a text with which the
-    same is asked anew. `compare`: what its own figures say of two results.
+    that has to be an exact bound, from the specification, the cases and the model; where there is
+    none the study is rehearsed.
+
+    Where a study has them: `complete`: the specification with what it leaves open to files and
+    settings; a run is kept with that, so that it is gone on with as it was begun. `line`: a record
+    as a line of JSON for others, in .jsonl files and on standard output; else its rows, or its
+    encoding, stand there. `turns`: the rows of its single turns. `rescore`: a record anew under
+    other parameters, without asking. `describe`: what else makes a run what it is. `salt`: a text
+    with which the same is asked anew. `compare`: what its own figures say of two results.
     """
 
     spec: type[S]
@@ -165,7 +176,11 @@ class Study(Generic[S, R, T]):
     texts: Callable[[S, T], Mapping[str, str]] = no_texts
     text_endings: tuple[str, ...] = ()
     streams: bool = False
-    estimate: Callable[[S, Sequence[Case], str, PriceOf], UsageRange] | None = None
+    estimate: Callable[[S, Sequence[Case], str, PriceOf], UsageRange | None] | None = None
+    complete: Callable[[S, Settings], S] = as_given
+    line: Callable[[R], str] | None = None
+    turns: Callable[[R], Iterable[Mapping[str, Any]]] | None = None
+    rescore: Callable[[R, Mapping[str, Any]], R] | None = None
     earlier: Callable[[S], str | None] = no_run
     again: Callable[[R], Case | None] | None = None
     describe: DescribeWorld[S] | None = None

@@ -67,7 +67,7 @@ def _describe(field: Mapping[str, Any]) -> dict[str, Any]:
     return told
 
 
-_OURS = ("short", "group", "argument", "text", "aside", "reads")
+_OURS = ("short", "group", "argument", "text", "flag", "aside", "reads", "metavar")
 
 
 def schema_of_all() -> dict[str, Any]:

@@ -5,14 +5,15 @@ import re
 
 import pytest
 
-from textevolve import MismatchError, Settings, aevaluate_batch
+from textevolve import InputError, MismatchError, Settings, aevaluate_batch
 from textevolve.engine import sync
 from textevolve.evaluation import Case
+from textevolve.evaluators import name_object
 from textevolve.llm.testing import Fault, misbehave
 from textevolve.memory.recall import Memory
-from textevolve.runs.work import Work, do_run, read_run
 from textevolve.settings import Retries
 from textevolve.store.repository import open_store
+from textevolve.studies.driver import Launch, perform, replay
 from textevolve.wiring import Limits
 
 CASES = [Case(f"Which is {n}?", (f"{n}", f"{n + 1}"), f"c{n}") for n in range(4)]
@@ -36,9 +37,8 @@ async def judge(model, settings, **options):
 async def again(settings, **parameters):
     """The newest run, read from the journal."""
     with open_store(settings.store) as store:
-        return await every(
-            read_run(store.get_run("last"), Work(store, settings, parameters=parameters))
-        )
+        found = await every(replay(store, store.get_run("last"), settings))
+        return [result.rescore(**parameters) if parameters else result for result in found]
 
 
 KINDS = [
@@ -155,10 +155,11 @@ async def test_a_run_that_recalls_is_gone_on_with_only_by_the_same_recall(server
     calls = server.calls
     with open_store(settings.store) as store:
         run = store.get_run("last")
-        assert await every(read_run(run, Work(store, settings, recall=recall))) == first
-        for work in (read_run, do_run):
-            with pytest.raises(MismatchError, match=r'recall was "\w+.* and is now ""'):
-                await every(work(run, Work(store, settings)))
+        with_recall = Launch(objects={name_object(recall): recall})
+        assert await every(replay(store, run, settings, with_recall)) == first
+        for work in (replay, perform):
+            with pytest.raises(InputError, match=r"recall is an object of the program that began"):
+                await every(work(store, run, settings))
     assert server.calls == calls
     assert len(await judge(model, settings, rounds=1)) == 4
     assert server.calls == 2 * calls
@@ -168,16 +169,18 @@ async def test_a_run_that_recalls_is_gone_on_with_only_by_the_same_recall(server
     ("change", "reason"),
     [
         ({"prompts": {"rules": "old"}}, "prompts.alone was null and is now"),
-        ({"profile": {"agents": [], "colour": "red"}}, "made by another version of TextEvolve"),
+        ({"version": 3}, "made by a later version of TextEvolve"),
+        ({"spec": None}, "made by an earlier version of TextEvolve"),
     ],
 )
 def test_a_run_of_another_version_is_refused(home, settings, change, reason):
     profile = {"name": "p", "agents": [{"name": "A", "persona": "You judge."}]}
-    spec = {"profile": profile, "model": "local/smollm2-135m", **change}
+    kept = {"kind": "evaluate", "spec": {"profile": profile}, "model": "local/smollm2-135m"}
+    spec = {**kept, **change}
     with open_store(settings.store) as store:
         run = store.create_run(json.loads(json.dumps(spec)), "f")
         store.add_cases(run.id, CASES)
-        for work in (read_run, do_run):
+        for work in (replay, perform):
             with pytest.raises(MismatchError, match=reason):
-                list(sync.iterate(work(run, Work(store, settings))))
+                list(sync.iterate(work(store, run, settings)))
         assert store.get_run(run.id).status == "interrupted"

@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import pytest
 
 from textevolve.debate.order import place_candidates
-from textevolve.debate.profile import load_profile
+from textevolve.debate.profile import Profile, load_profile
 from textevolve.debate.result import DebateResult, Points, Turn
+from textevolve.debate.stage import prompts_version
 from textevolve.evaluation import Case, Failure, Usage
+from textevolve.store.repository import Store
+from textevolve.store.runs import RunRecord
+from textevolve.studies.driver import Launch, StoredSpec, register_run
+from textevolve.studies.evaluate import STUDY, EvaluateSpec
 
 MakeResult = Callable[..., DebateResult]
 
@@ -62,6 +67,25 @@ def _make(
         "index": index,
     }
     return DebateResult(**{**made, **fields})
+
+
+@pytest.fixture
+def registered() -> Callable[..., RunRecord]:
+    """Registers a run of debates over cases."""
+
+    def register(store: Store, cases: Iterable[Case], **fields: Any) -> RunRecord:
+        wanted = fields.pop("wanted", None)
+        stored = make_stored(**fields)
+        return register_run(store, STUDY, stored, cases, Launch(), wanted)
+
+    return register
+
+
+def make_stored(profile: Profile | None = None, **fields: Any) -> StoredSpec:
+    spec = EvaluateSpec(profile=profile or load_profile("general"))
+    kept = spec.model_dump(mode="json", exclude_defaults=True)
+    made = {"kind": "evaluate", "spec": kept, "model": "a/m", "why": "named", "today": "2026-01-01"}
+    return StoredSpec(**{**made, "prompts": prompts_version(), **fields})
 
 
 @pytest.fixture

@@ -14,12 +14,25 @@ from typing import Any
 import pyarrow.parquet as parquet
 import pytest
 
+from textevolve.cli.results import check_outputs, write_records
 from textevolve.debate.profile import Component, load_profile
 from textevolve.debate.result import DebateResult
 from textevolve.errors import InputError, SettingsError
-from textevolve.export.tables import open_results, write_results
+from textevolve.report.files import open_target
+from textevolve.studies.evaluate import STUDY
 
 Make = Callable[..., DebateResult]
+Results = list[DebateResult] | Callable[[], Iterator[DebateResult]]
+
+
+def write_results(
+    results: Results, path: str | Path, ending: str = "", *, turns: bool = False
+) -> None:
+    """As `-o PATH` writes what a run holds."""
+    ending = ending or (".jsonl" if path == "-" else Path(path).suffix)
+    records = results if callable(results) else lambda: iter(results)
+    with open_target(path, binary=ending == ".parquet") as target:
+        write_records(STUDY, records, target, ending, turns=turns)
 
 
 def read_csv(path: Path) -> list[dict[str, str]]:
@@ -33,7 +46,7 @@ def read_parquet(path: Path) -> list[dict[str, Any]]:
 
 def test_jsonl_holds_whole_results(tmp_path: Path, make_result: Make) -> None:
     results = [make_result(index=n) for n in range(3)]
-    assert write_results(results, tmp_path / "r.jsonl") == 3
+    write_results(results, tmp_path / "r.jsonl")
     lines = (tmp_path / "r.jsonl").read_text().splitlines()
     assert [DebateResult.from_json(line) for line in lines] == results
 
@@ -123,14 +136,9 @@ def test_components_of_a_later_case_get_their_columns(tmp_path: Path, make_resul
 
 
 def test_an_unknown_format_names_the_known(tmp_path: Path) -> None:
-    for path, format in ((tmp_path / "r.xlsx", None), (tmp_path / "r", None), ("-", "xlsx")):
-        with pytest.raises(InputError, match=r"\.jsonl, \.csv or \.parquet"):
-            write_results([], path, format)
-
-
-def test_the_format_can_be_named(tmp_path: Path, make_result: Make) -> None:
-    write_results([make_result()], tmp_path / "odd", "csv")
-    assert len(read_csv(tmp_path / "odd")) == 3
+    for path in (tmp_path / "r.xlsx", tmp_path / "r"):
+        with pytest.raises(InputError, match=r"must end in .*\.jsonl, \.csv, \.parquet"):
+            check_outputs(STUDY, [str(path)])
 
 
 def test_without_pyarrow_it_says_what_to_install(
@@ -153,28 +161,28 @@ def test_a_file_appears_whole_or_not_at_all(tmp_path: Path, make_result: Make, s
         raise RuntimeError("half way")
 
     with pytest.raises(RuntimeError, match="half way"):
-        write_results(broken(), path)
+        write_results(broken, path)
     assert path.read_bytes() == b"as it was"
     assert list(tmp_path.iterdir()) == [path]
 
 
 def test_what_cannot_be_written_is_an_input_error(tmp_path: Path, make_result: Make) -> None:
     with pytest.raises(InputError, match="is a folder"):
-        write_results([], tmp_path, "csv")
+        write_results([], tmp_path, ".csv")
     with pytest.raises(InputError, match="cannot be written"):
         write_results([make_result()], tmp_path / "none" / "r.csv")
     with pytest.raises(InputError, match="name a file"):
-        write_results([], "-", "parquet")
+        write_results([], "-", ".parquet")
 
 
 def test_a_device_or_pipe_stays_what_it_is(tmp_path: Path, make_result: Make) -> None:
-    assert write_results([make_result()], "/dev/null", "jsonl") == 1
+    write_results([make_result()], "/dev/null", ".jsonl")
     assert not Path("/dev/null").is_file()
     pipe = tmp_path / "pipe"
     os.mkfifo(pipe)
     reader = os.open(pipe, os.O_RDONLY | os.O_NONBLOCK)
     try:
-        write_results([make_result()], pipe, "jsonl")
+        write_results([make_result()], pipe, ".jsonl")
         assert b'"nonce"' in os.read(reader, 1 << 16)
     finally:
         os.close(reader)
@@ -191,7 +199,7 @@ def test_a_link_leads_to_the_file_that_is_replaced(tmp_path: Path, make_result: 
 
 def test_standard_output(capfdbinary: pytest.CaptureFixture[bytes], make_result: Make) -> None:
     write_results([make_result()], "-")
-    write_results([make_result()], "-", "csv")
+    write_results([make_result()], "-", ".csv")
     lines = capfdbinary.readouterr().out.splitlines()
     assert json.loads(lines[0])["nonce"] == "n"
     assert lines[1].startswith(b"index,id,candidate")
@@ -214,18 +222,13 @@ def test_memory_stays_flat(tmp_path: Path, make_result: Make, suffix: str) -> No
     def peak(number: int) -> int:
         tracemalloc.start()
         try:
-            few = (make_result(text, candidates=1, rounds=1, index=n) for n in range(number))
+
+            def few() -> Iterator[DebateResult]:
+                return (make_result(text, candidates=1, rounds=1, index=n) for n in range(number))
+
             write_results(few, tmp_path / f"r.{suffix}")
             return tracemalloc.get_traced_memory()[1]
         finally:
             tracemalloc.stop()
 
     assert peak(20) < 1.3 * peak(4)
-
-
-def test_results_can_be_handed_over_one_by_one(tmp_path: Path, make_result: Make) -> None:
-    with open_results(tmp_path / "r.csv") as add:
-        add(make_result())
-        add(make_result(index=1))
-        assert not (tmp_path / "r.csv").exists()
-    assert len(read_csv(tmp_path / "r.csv")) == 6

@@ -16,7 +16,7 @@ from typing import Any, TypeAlias, cast
 from textevolve.debate.profile import Profile, load_profile
 from textevolve.errors import InputError
 from textevolve.evaluation import Case
-from textevolve.export.wording import shorten
+from textevolve.report.wording import shorten
 from textevolve.rows import Placed, read_rows
 
 CaseLike: TypeAlias = Case | Mapping[str, Any] | tuple[str, Iterable[str]]

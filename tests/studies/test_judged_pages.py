@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from html.parser import HTMLParser
 from pathlib import Path
@@ -15,8 +15,11 @@ from textevolve.debate.profile import Agent, Component, load_profile
 from textevolve.debate.result import DebateResult, Points, Turn
 from textevolve.errors import InputError
 from textevolve.evaluation import Case, Failure
-from textevolve.export import report
-from textevolve.export.report import Overview, write_report
+from textevolve.report.files import open_target
+from textevolve.report.html import write_html
+from textevolve.studies import evaluation_report
+from textevolve.studies.evaluate import find_row
+from textevolve.studies.evaluation_report import Evaluations, report_evaluations
 
 Make = Callable[..., DebateResult]
 
@@ -31,7 +34,24 @@ HOSTILE = (
 )
 ALLOWED = {
     *("html", "head", "meta", "title", "style", "body", "header", "main", "section", "p", "h1"),
-    *("h2", "h3", "h4", "div", "span", "b", "i", "a", "ul", "li", "dl", "dt", "dd", "table"),
+    *(
+        "h2",
+        "h3",
+        "h4",
+        "h5",
+        "h6",
+        "div",
+        "span",
+        "b",
+        "i",
+        "a",
+        "ul",
+        "li",
+        "dl",
+        "dt",
+        "dd",
+        "table",
+    ),
     *("thead", "tbody", "tr", "th", "td", "details", "summary", "article", "figure", "figcaption"),
     *("svg", "defs", "pattern", "g", "line", "rect", "circle", "text"),
 }
@@ -91,8 +111,17 @@ def hostile(make: Make, text: str, **more: object) -> DebateResult:
     return replace(result, case=Case(text, (text,) * 3, text), nonce=text, disarmed=2)
 
 
-def page_of(path: Path, results: list[DebateResult], text: str = "plain") -> str:
-    write_report(results, path, {f"a {text}": text, f"b {text}": text}, title=text)
+def add_up(results: Iterable[DebateResult]) -> Evaluations:
+    found = Evaluations()
+    for result in results:
+        found.add(result, find_row(result))
+    return found
+
+
+def page_of(path: Path, results: Iterable[DebateResult], text: str = "plain") -> str:
+    report = report_evaluations(add_up(results), {f"a {text}": text, f"b {text}": text})
+    with open_target(path) as target:
+        write_html(report, target)
     return path.read_text(encoding="utf-8")
 
 
@@ -139,7 +168,10 @@ def test_nothing_is_loaded_and_no_script_may_run(tmp_path: Path, make_result: Ma
 def test_charts_are_well_formed(tmp_path: Path, make_result: Make) -> None:
     page = page_of(tmp_path / "r.html", [hostile(make_result, text) for text in HOSTILE])
     charts = re.findall(r"<svg.*?</svg>", page, re.DOTALL)
-    assert len(charts) == 1 + len(HOSTILE) * 5
+    # Of the run a bar for each part of the scale; of each case a strip for each candidate with its
+    # axis, one for each round with the limit, and the heat map.
+    bins, candidates, rounds = evaluation_report.BINS, 3, 2
+    assert len(charts) == bins + len(HOSTILE) * (candidates + 1 + rounds + 1 + 1)
     for chart in charts:
         ElementTree.fromstring(chart)
 
@@ -151,7 +183,7 @@ def test_every_part_of_a_debate_is_there(tmp_path: Path, make_result: Make) -> N
         *("input words", "words 0", "words 2", "argued words", "good words", "weak words"),
         *("mend words", "recalled words", "local/m words", "no use words", "answer read: strict"),
         *(
-            "failed, Neutral Observer in round 2: no use words",
+            "failed Neutral Observer in round 2: no use words",
             "3 forged marks",
             "Coverage 83 %",
             "a plain",
@@ -177,7 +209,7 @@ def test_a_case_that_could_not_be_judged(tmp_path: Path, unusable: DebateResult)
 
 
 def test_no_cases_at_all(tmp_path: Path) -> None:
-    assert "Cases 0" in Outline(page_of(tmp_path / "r.html", [])).text
+    assert "no cases" in Outline(page_of(tmp_path / "r.html", [])).text
 
 
 def test_a_run_of_many_has_an_overview(tmp_path: Path, make_result: Make) -> None:
@@ -186,22 +218,26 @@ def test_a_run_of_many_has_an_overview(tmp_path: Path, make_result: Make) -> Non
     results.append(make_result(index=4, rounds=1, failed=nobody, stopped="failed"))
     page = page_of(tmp_path / "r.html", results)
     outline = Outline(page)
-    assert "Cases 5 scored 4 failed 1 skipped 0" in outline.text
-    assert "Histogram of scores" in page
+    assert "5 cases: 4 scored, 1 failed; mean score " in outline.text
+    assert "Scores of all candidates, from 0 to 1" in page
+    worst = outline.text.split("Lowest scores")[1].split("Cases")[0]
+    scores = [(max(one.score for one in r.result), f"c{r.index}") for r in results[:4]]
+    assert re.findall(r"c\d", worst) == [name for _, name in sorted(scores)]
     assert page.count('href="#case-') == 5
     ids = {value for name, value in outline.attributes if name == "id" and value}
     links = {value[1:] for name, value in outline.attributes if name == "href" and value}
     assert links <= ids
 
 
-def test_of_many_cases_the_failed_and_the_most_disputed_are_in_full(make_result: Make) -> None:
+def test_of_many_cases_the_failed_and_the_most_disputed_are_in_full(
+    make_result: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
     nobody = ((0, 0), (0, 1), (0, 2))
     results = [make_result(index=n, rounds=1) for n in range(30)]
     results[17] = make_result(index=17, rounds=1, failed=nobody, stopped="failed")
-    overview = Overview(in_full=5)
-    for result in results:
-        overview.add(result)
-    chosen = [result.index for result in overview.chosen]
+    monkeypatch.setattr(evaluation_report, "ALL_IN_FULL", 5)
+    monkeypatch.setattr(evaluation_report, "IN_FULL_OF_MANY", 5)
+    chosen = [result.index for result in add_up(results).chosen]
     spread = {r.index: max(r.spread) for r in results if r.index != 17}
     most = sorted(spread, key=lambda n: -spread[n])[:4]
     assert chosen == sorted([17, *most])
@@ -210,21 +246,20 @@ def test_of_many_cases_the_failed_and_the_most_disputed_are_in_full(make_result:
 def test_a_big_run_is_bounded_and_says_so(
     tmp_path: Path, make_result: Make, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(report, "ROWS", 50)
-    monkeypatch.setattr(report, "ALL_IN_FULL", 20)
-    monkeypatch.setattr(report, "IN_FULL_OF_MANY", 3)
+    monkeypatch.setattr(evaluation_report, "LISTED", 50)
+    monkeypatch.setattr(evaluation_report, "ALL_IN_FULL", 20)
+    monkeypatch.setattr(evaluation_report, "IN_FULL_OF_MANY", 3)
 
     def many() -> Iterator[DebateResult]:
         for index in range(120):
             yield make_result(index=index, rounds=1, candidates=2)
 
-    assert write_report(many(), tmp_path / "r.html") == 120
-    page = (tmp_path / "r.html").read_text()
+    page = page_of(tmp_path / "r.html", many())
     text = Outline(page).text
-    assert page.count('<details class="case">') == 3
+    assert len(re.findall('id="case-', page)) == 3
     assert "The first 50 cases of 120 are listed" in text
     assert "Shown in full below: 3 cases of 120" in text
-    assert "Cases 120 scored 120" in text
+    assert "120 cases: 120 scored" in text
 
 
 def test_long_texts_are_cut_and_it_says_so(tmp_path: Path, make_result: Make) -> None:
@@ -256,22 +291,8 @@ def test_it_is_written_whole_or_not_at_all(tmp_path: Path, make_result: Make) ->
         raise RuntimeError("half way")
 
     with pytest.raises(RuntimeError, match="half way"):
-        write_report(broken(), path)
+        page_of(path, broken())
     assert path.read_text() == "as it was"
     with pytest.raises(InputError, match="cannot be written"):
-        write_report([make_result()], tmp_path / "none" / "r.html")
+        page_of(tmp_path / "none" / "r.html", [make_result()])
     assert list(tmp_path.iterdir()) == [path]
-
-
-def test_facts_may_be_told_when_all_results_have_been_read(
-    tmp_path: Path, make_result: Make
-) -> None:
-    read: list[int] = []
-
-    def results() -> Iterator[DebateResult]:
-        for index in range(3):
-            read.append(index)
-            yield make_result(index=index)
-
-    write_report(results(), tmp_path / "r.html", lambda: {"Read": f"{len(read)} so far"})
-    assert "Read 3 so far" in Outline((tmp_path / "r.html").read_text()).text

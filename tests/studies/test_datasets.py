@@ -4,9 +4,8 @@ import pytest
 
 from textevolve.errors import InputError
 from textevolve.evaluation import Case
-from textevolve.runs.intake import Columns, read_cases, take_case, take_cases
-from textevolve.runs.spec import Fingerprint
 from textevolve.store.repository import open_store
+from textevolve.studies.datasets import Columns, read_cases, take_case, take_cases
 
 ROW = {"input": "2 + 2?", "candidates": ["4", "5"]}
 
@@ -63,17 +62,12 @@ def test_fields_that_nothing_reads_are_named_once():
     assert many.warning(reference=True).endswith("c11 and 8 more")
 
 
-def test_a_reference_is_kept_and_makes_another_run_and_none_makes_the_same(tmp_path):
-    def hashed(case):
-        print_of = Fingerprint({})
-        print_of.add(case)
-        return print_of.hexdigest()
-
+def test_a_reference_is_kept_and_makes_another_run_and_none_makes_the_same(tmp_path, registered):
     plain = Case("a", ("b",), "1")
     gold = Case("a", ("b",), "1", reference="c")
-    assert hashed(plain)[:12] == "3c9a0d92a96b"
-    assert hashed(gold) != hashed(plain)
     with open_store(tmp_path / "store.db") as store:
-        run = store.create_run({}, "print")
-        store.add_cases(run.id, [plain, gold])
-        assert list(store.iterate_cases(run.id)) == [plain, gold]
+        run = registered(store, [plain])
+        assert registered(store, [plain]).id == run.id
+        assert registered(store, [gold]).id != run.id
+        both = registered(store, [plain, gold])
+        assert list(store.iterate_cases(both.id)) == [plain, gold]
