@@ -28,7 +28,7 @@ from textevolve.evaluators import check_absolute, with_model
 from textevolve.events import RecordsExpected
 from textevolve.llm.meter import Meter
 from textevolve.llm.model import Message, Request
-from textevolve.loops.grading import grade_output, needs_label, open_metric
+from textevolve.loops.label_metrics import grade_output, needs_label, open_metric
 from textevolve.loops.placeholders import fill, find_placeholders
 from textevolve.report import wording
 from textevolve.report.blocks import Block, Column, Estimate, IntervalChart, Report, Table

@@ -15,13 +15,13 @@ from typing import Any
 
 import numpy as np
 
-from textevolve.bench.statistics import mean_interval, wilson_interval
 from textevolve.debate import tensor as arithmetic
 from textevolve.debate.result import DebateResult
 from textevolve.evaluation import EvaluationResult, Usage
 from textevolve.judges.judged import JudgedCase
 from textevolve.report import wording
 from textevolve.report.blocks import BarChart, Block, Cell, Column, Estimate, Report, Section, Table
+from textevolve.statistics.intervals import mean_interval, wilson_interval
 from textevolve.studies.judged_report import count_marks, facts_of, say_verdict, show_case
 from textevolve.studies.judged_rows import Judged
 from textevolve.studies.study import Row
