@@ -39,10 +39,12 @@ from textevolve.judges.exam import prompts_version as judge_prompts
 from textevolve.judges.judged import JudgedCase
 from textevolve.memory.recall import Recall, nothing
 from textevolve.report.blocks import Report
+from textevolve.report.html import html_fragment
 from textevolve.rows import SUFFIXES, read_argument
 from textevolve.runs.estimate import PriceOf, UsageRange
 from textevolve.runs.estimate import estimate as bound_debates
 from textevolve.settings import Settings
+from textevolve.showing import show_as
 from textevolve.spec import Several, option
 from textevolve.studies.datasets import Columns, read_cases
 from textevolve.studies.debate_parameters import DebateParameters, given_parameters
@@ -333,6 +335,10 @@ def _storable(case: Case) -> Case:
 
 
 def summarise(_spec: EvaluateSpec, records: Iterable[Judged]) -> Evaluations:
+    return summarise_all(records)
+
+
+def summarise_all(records: Iterable[Judged]) -> Evaluations:
     found = Evaluations()
     for judged in records:
         found.add(judged, find_row(judged))
@@ -381,6 +387,14 @@ def rescore(judged: Judged, parameters: Mapping[str, Any]) -> Judged:
         raise InputError("only debates can be scored anew; another judge is asked again")
     return judged.rescore(**parameters)
 
+
+def _draw(judged: Judged) -> str:
+    """What a notebook shows of one case."""
+    return html_fragment(report_evaluations(summarise_all([judged]), {}))
+
+
+for _kind in (DebateResult, JudgedCase):
+    show_as(_kind, _draw, candidate_rows)
 
 STUDY = Study(
     spec=EvaluateSpec,
