@@ -41,7 +41,7 @@ def option(
     short: str = "",
     group: str = "",
     argument: bool = False,
-    text: Literal["", "argument", "file", "named-file"] = "",
+    text: Literal["", "argument", "rows", "file", "named-file"] = "",
     flag: str = "",
     identity: bool = True,
     reads: bool = False,
@@ -52,8 +52,9 @@ def option(
 
     `short`: the option's letter on the command line. `group`: the heading it stands under in the
     help. `argument`: it is given without a name there. `text`: a whole text; what is given there is
-    the text itself, or @FILE (`argument`), or the name of a file that holds it (`file`), which may
-    be kept with it (`named-file`). `flag`: the option's name, where it is not the field's.
+    the text itself, or @FILE (`argument`), or a file of rows, too (`rows`), or the name of a file
+    that holds it (`file`), which may be kept with it (`named-file`). `flag`: the option's name,
+    where it is not the field's.
     `identity`: a change of it makes another run; not so for what only says where cases come from,
     since the cases themselves count. `reads`: it names files that are read, which no output may
     overwrite. `metavar`: what stands for its value in the help. `checks`: ranges, as pydantic's

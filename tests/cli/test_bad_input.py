@@ -224,7 +224,7 @@ def test_a_variable_that_is_empty_is_not_set(home, cli, model, monkeypatch, name
     assert (home / "other.db").exists()
 
 
-@pytest.mark.parametrize("command", ["show", "resume", "export", "rm"])
+@pytest.mark.parametrize("command", ["show", "resume", "export", "delete"])
 def test_a_run_without_a_name_is_refused(cli, command):
     ended = cli("runs", command, "", *(["x.csv"] if command == "export" else []))
     assert (ended.code, ended.err) == (

@@ -78,7 +78,9 @@ def pick_payoff(ended: Ended) -> Any:
     data = json.loads(ended.out)
     names = ("name", "accuracy", "kappa", "per_item")
     judges = {part: [take(j, *names) for j in data[part]["judges"]] for part in ("summary", "once")}
-    return without({**take(data, "samples", "payoff"), **judges})
+    payoff = dict(data["payoff"])
+    payoff["worth"] = payoff.pop("minimum_effect")
+    return without({**take(data, "samples"), "payoff": payoff, **judges})
 
 
 def pick_escalation(ended: Ended) -> Any:
@@ -86,8 +88,8 @@ def pick_escalation(ended: Ended) -> Any:
     data = json.loads(ended.out)
     names = ("item", "certainty", "first", "debate", "first_calls", "debate_calls")
     items = [[item[name] for name in names] for item in data["debated"]]
-    parts = ("first", "debate", "difference", "curve", "calibration", "chosen", "usage")
-    return without({"items": items, **take(data, *parts)})
+    parts = ("first", "debate", "difference", "curve", "chosen", "usage")
+    return without({"items": items, **take(data, *parts), "calibration": data["selection"]})
 
 
 def pick_card(ended: Ended) -> Any:

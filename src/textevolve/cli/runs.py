@@ -452,7 +452,7 @@ def _get_whole(store: Store, which: str) -> tuple[RunRecord, AnyStudy]:
     run = store.get_run(which)
     if run.n_cases is None:
         raise InputError(
-            f"run {run.id}: its cases were not taken in whole; remove it and start again"
+            f"run {run.id}: its cases were not taken in whole; give its command again, or remove it"
         )
     return run, find_study(driver.read_stored(run).kind)
 

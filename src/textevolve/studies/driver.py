@@ -415,10 +415,10 @@ def read_records(
         for kept in store.iterate_records(run.id, wanted, order):
             try:
                 record = study.decode(kept.body)
-            except ValueError:
+            except (ValueError, InputError):
                 raise StoreError(
                     f"run {run.id}: its record '{kept.key}' cannot be read: it is damaged, or of"
-                    " another version; `textevolve runs check` tells which"
+                    f" another version; `textevolve runs resume {run.id}` makes it anew"
                 ) from None
             yield record if change is None else change(record)
 

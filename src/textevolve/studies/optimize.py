@@ -57,7 +57,7 @@ class OptimizeSpec(OptimizationPlan, StudySpec):
         description="The task; @FILE reads it from a file, - from standard input. Or the name of a"
         " file of tasks, as JSONL, JSON, CSV or Parquet with the column task.",
         argument=True,
-        text="argument",
+        text="rows",
         identity=False,
     )
     judge: str = option(
