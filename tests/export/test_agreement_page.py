@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from test_report import ALLOWED, HOSTILE, Outline
 
+from pages import ALLOWED, HOSTILE, Outline
 from textevolve.bench.agreement import summarise
 from textevolve.bench.disagreements import find_disagreements
 from textevolve.bench.items import Item

@@ -9,8 +9,8 @@ from typing import Any
 from xml.etree import ElementTree
 
 import pytest
-from test_report import ALLOWED, HOSTILE, Outline
 
+from pages import ALLOWED, HOSTILE, Outline
 from textevolve.bench.card import Card, make_card
 from textevolve.bench.card_cases import FAMILIES, CardCase
 from textevolve.bench.card_wording import explain_card, explain_check

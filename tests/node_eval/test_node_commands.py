@@ -374,7 +374,7 @@ def test_a_run_of_another_kind_is_no_run_of_nodes_and_the_other_way_round(cli, m
     assert (ended.code, "holds no nodes" in ended.err) == (2, True)
     cli("nodes", "evaluate", trace(), "--latency", 1)
     ended = cli("runs", "show", "last")
-    assert (ended.code, "textevolve nodes show" in ended.err) == (2, True)
+    assert (ended.code, "give its textevolve nodes command again" in ended.err) == (2, True)
 
 
 def test_spans_and_their_logs_are_two_files(cli, trace):
