@@ -30,7 +30,7 @@ from textevolve.settings import Settings, today
 from textevolve.spec import identity_of
 from textevolve.studies.holding import hold
 from textevolve.studies.identity import refuse_differences
-from textevolve.studies.kinds import find_study
+from textevolve.studies.kinds import KINDS, find_study
 from textevolve.studies.study import AnyStudy, Asks, Study, StudySpec
 from textevolve.wiring import (
     Limits,
@@ -245,11 +245,20 @@ def read_stored(run: RunRecord) -> StoredSpec:
     except ValidationError:
         raise MismatchError(
             f"run {run.id}: was made by an earlier version of TextEvolve, which kept no records;"
-            " give its command again: the journal still answers, so nothing is asked twice"
+            f" give its textevolve {_command(run)} command again: the journal still answers, so"
+            " nothing is asked twice"
         ) from None
     if stored.version > VERSION:
         raise MismatchError(f"run {run.id}: was made by a later version of TextEvolve; update it")
     return stored
+
+
+def _command(run: RunRecord) -> str:
+    """The command that made a run before there were studies."""
+    kind = str(run.spec.get("kind", "evaluate"))
+    own = (*KINDS, "optimize", "innovate", "guide", "memory-eval", "nodes")
+    names = {"profile": "profile generate"} | {name: name for name in own}
+    return names.get(kind, f"bench {kind}")
 
 
 def refuse_other(run: RunRecord, wanted: StoredSpec) -> None:
