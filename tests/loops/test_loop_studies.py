@@ -85,7 +85,7 @@ def test_it_is_shown_in_parts_and_made_anew_from_the_journal(kind, asked, cli, s
     again = cli("runs", "show", "mine").out
     times = ("attempt", "input as", "round")  # rows of a table hold how long something took
     kept, made = (
-        [line for line in text.splitlines() if not line.startswith(times)]
+        [line for line in text.splitlines() if not line.strip().startswith(times)]
         for text in (shown.split("From the journal")[0], again.split("From the journal")[0])
     )
     assert kept == made

@@ -177,7 +177,7 @@ def test_broken_answers_are_told_and_never_count_as_zero(cli, data, server, mode
     assert ended.code == 3
     assert "integrity: unusable answer" in ended.out
     assert "lacks a score: unusable answer" in ended.err
-    assert "more lack a score" in ended.err
+    assert "more cases lack a score" in ended.err
     summary = read_json(data / "out.json")
     assert summary["coverage"]["integrity"]["valid"] == 0
     assert summary["overall"]["recall"]["valid"]["value"] is None

@@ -219,7 +219,7 @@ def test_lines_that_cannot_be_used_are_said_and_the_rest_is_judged(cli, trace, h
     assert ended.code == 3
     assert "4 nodes in 2 episodes" in ended.out
     assert f"{path.name}:5 lacks a score: not valid JSON" in ended.err
-    assert "3 more lack a score" in ended.err
+    assert "3 more cases lack a score" in ended.err
     assert f"{path.name}:12" in words(cli("runs", "show", "last", "--failed").out)
     for command in (("show", path.name), ("export", path.name)):
         ended = cli("nodes", *command)
@@ -318,7 +318,7 @@ def test_spans_are_judged_and_their_types_can_be_named(cli, home):
         ("chat", "RESPOND"),
     ]
     assert scores(ended.rows, "length") == [None, 0.5]
-    assert "1 span left out: no steps of an agent" in ended.err
+    assert "1 span left out: no steps of an agent" in cli("runs", "show").out
 
 
 @pytest.mark.parametrize(

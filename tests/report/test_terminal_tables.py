@@ -24,8 +24,8 @@ def test_the_last_column_of_a_full_table_is_not_cut():
     assert max(map(len, shown.splitlines())) <= 80
 
 
-def test_a_folded_section_is_its_heading():
+def test_a_folded_section_is_counted():
     shown = draw(Section("Open", [Note("seen")]), Section("Closed", [Note("hidden")], folded=True))
     assert "seen" in shown
-    assert "Closed" in shown
+    assert "1 more section not shown here" in shown
     assert "hidden" not in shown

@@ -50,6 +50,9 @@ if TYPE_CHECKING:
 VERSION = 2
 """Of what a run's specification looks like in the store; what has none is from before studies."""
 
+METRIC = "metric"
+"""The kind of runs that keep what a judge between calls asks (`api.persistent_judge`)."""
+
 FLUSH_SECONDS = 0.5
 FLUSH_RECORDS = 200
 
@@ -243,6 +246,11 @@ def read_stored(run: RunRecord) -> StoredSpec:
     try:
         stored = StoredSpec.model_validate(run.spec)
     except ValidationError:
+        if run.spec.get("kind") == METRIC:
+            raise MismatchError(
+                f"run {run.id}: holds what a metric asked, and no results of its own; a new metric"
+                " of the same judge finds its answers"
+            ) from None
         raise MismatchError(
             f"run {run.id}: was made by an earlier version of TextEvolve, which kept no records;"
             f" give its textevolve {_command(run)} command again: the journal still answers, so"
