@@ -34,7 +34,7 @@ class Limit(NamedTuple):
 
 
 LIMITS: Mapping[str, Limit] = {
-    "lines in all": Limit(48_228, 33_000),
+    "lines in all": Limit(48_232, 33_000),
     "lines of cli": Limit(3_148, 3_000),
     f"files above {FILE_LINES} lines": Limit(5, 0),
     f"functions above {FUNCTION_LINES} lines": Limit(0, 0),

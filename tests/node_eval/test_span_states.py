@@ -58,8 +58,8 @@ async def test_what_instrumentations_say_of_a_call_is_no_output(read):
     assert item.output_state == {"messages": []}
     assert item.attributes == {"metadata": given["metadata"], "confidence": 0.75}
     checks = [LengthEvaluator("length", most=16), ThresholdEvaluator("sure", "confidence", 0.5)]
-    async for _ in evaluate_episodes([episode], checks, 1):
-        pass
+    (judged,) = [node async for node in evaluate_episodes([episode], checks, 1)]
+    item = judged.item
     assert [one.passed for one in item.evaluation_results.values()] == [True, True]
     assert item.evaluation_results["sure"].score == 0.75
 

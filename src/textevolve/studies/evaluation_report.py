@@ -213,7 +213,11 @@ def _sentence(found: Evaluations) -> str:
     mean = found.mean
     if mean.value is None:
         return said
-    ends = "" if mean.low is None else f" (95 % {mean.low:.3f} to {mean.high or 0:.3f})"
+    ends = (
+        ""
+        if mean.low is None or not math.isfinite(mean.low)
+        else f" (95 % {mean.low:.3f} to {mean.high or 0:.3f})"
+    )
     share = wording.percent(found.pass_rate.value)
     return f"{said}; mean score {mean.value:.3f}{ends}, {share} passed"
 
