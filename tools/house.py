@@ -38,7 +38,7 @@ LIMITS: Mapping[str, Limit] = {
     "lines of cli": Limit(3_148, 3_000),
     f"files above {FILE_LINES} lines": Limit(5, 0),
     f"functions above {FUNCTION_LINES} lines": Limit(0, 0),
-    "lines of the longest function": Limit(57, FUNCTION_LINES),
+    "lines of the longest function": Limit(FUNCTION_LINES, FUNCTION_LINES),
     f"functions with more than {PARAMETERS} parameters": Limit(6, 0),
     "imports inside functions": Limit(71, 20),
     "modules in circles of imports": Limit(0, 0),
