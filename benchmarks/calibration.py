@@ -38,7 +38,7 @@ from textevolve.events import Event, StepStarted
 from textevolve.judges.probe import QUESTIONS
 from textevolve.llm.testing import Answer, ScriptedServer
 from textevolve.loops.search_tree import CalibrationResult
-from textevolve.loops.trials import STAGE
+from textevolve.loops.trial_runner import STAGE
 from textevolve.settings import Settings
 
 TEMPLATE = "Say something about {topic}, in version 0."

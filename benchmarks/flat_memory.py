@@ -19,7 +19,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from textevolve import Agent, Profile, aevaluate_batch
+from textevolve import Agent, DebateResult, Profile, aevaluate_batch
 from textevolve.llm.testing import serve_in_process
 
 FILLER = "The tide follows the moon, and the moon is patient with the sea. "
@@ -58,7 +58,7 @@ async def main() -> None:
             cases, model=f"{url}#scripted", store=store, profile=PROFILE
         ):
             done += 1
-            scored += result.scored
+            scored += isinstance(result, DebateResult) and result.scored
             if done % max(1, asked.cases // 10) == 0:
                 seconds = time.perf_counter() - began
                 size = os.stat(store).st_size / 1e6

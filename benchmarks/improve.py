@@ -27,8 +27,6 @@ from typing import Any
 from improve_tasks import TASKS, Task
 from improve_templates import measure_templates
 from sitting import InTurn, Spent, judge_in_turn, tell_machine
-from textevolve.bench.comparisons import difference_interval, mcnemar_test
-from textevolve.bench.statistics import wilson_interval
 from textevolve.engine.local import gather_bounded
 from textevolve.errors import AnswerError, BudgetError, UnavailableError
 from textevolve.evaluation import Case, EvaluationResult, Evaluator, Failure, Usage
@@ -37,12 +35,19 @@ from textevolve.llm.model import Model
 from textevolve.loops.attempt import Attempt
 from textevolve.loops.controller import Stopping
 from textevolve.loops.generation import ModelGenerator
-from textevolve.loops.optimization import choose_best, optimize
+from textevolve.loops.optimization import (
+    OptimizationContext,
+    OptimizationPlan,
+    choose_best,
+    optimize_text,
+)
 from textevolve.runs.improving import Means, open_means, specify_loop
-from textevolve.runs.optimization import DEFAULT_JUDGE
 from textevolve.runs.work import take_in
 from textevolve.settings import Settings, read_settings
+from textevolve.statistics.comparisons import difference_interval, mcnemar_test
+from textevolve.statistics.intervals import wilson_interval
 from textevolve.store.repository import Store, open_store
+from textevolve.studies.optimize import DEFAULT_JUDGE
 from textevolve.wiring import Limits
 
 ATTEMPTS = 3
@@ -151,16 +156,12 @@ async def judge_one(task: Task, text: str | None, judge: Evaluator) -> tuple[flo
 
 async def improve(task: Task, model: Model, judge: Evaluator) -> tuple[Attempt, ...]:
     """All attempts of a loop that ends early only at the score 1."""
-    made = await optimize(
-        task.text,
-        generator=ModelGenerator(model, max_tokens=MOST_TOKENS),
-        evaluator=judge,
-        threshold=1.0,
-        max_iterations=ATTEMPTS,
-        min_improvement=0.0,
-        oscillation_limit=None,
-        id=task.id,
+    plan = OptimizationPlan(
+        threshold=1.0, max_iterations=ATTEMPTS, min_improvement=0.0, oscillation_limit=None
     )
+    writer = ModelGenerator(model, max_tokens=MOST_TOKENS)
+    context = OptimizationContext(generator=writer, evaluator=judge)
+    made = await optimize_text(task.text, plan, context, task.id)
     if made.status == "budget":
         raise BudgetError(made.reason)
     return made.attempts

@@ -13,29 +13,28 @@ import re
 import statistics
 import sys
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from random import Random
 from typing import Any
 
 from sitting import tell_usage
-from textevolve.bench.comparisons import difference_interval
-from textevolve.bench.statistics import wilson_interval
 from textevolve.errors import BudgetError
 from textevolve.evaluation import Case, Failure, Usage
 from textevolve.events import Event
 from textevolve.llm.meter import Meter
-from textevolve.loops.calibration import Means as SearchMeans
-from textevolve.loops.calibration import Plan, search_template
+from textevolve.loops.calibration import CalibrationContext, CalibrationPlan, search_template
 from textevolve.loops.examples import Example, Material
 from textevolve.loops.rewriting import Rewritten, Rules, write_successor
-from textevolve.loops.selection import choose_best, draw_rows, try_fast
-from textevolve.loops.trials import Laboratory, Outcome, stop_if_skipped
-from textevolve.runs.calibrating import compare_scores
+from textevolve.loops.selection import choose_beam, draw_rows, try_fast
+from textevolve.loops.trial_runner import Outcome, TrialRunner, stop_if_skipped
 from textevolve.runs.improving import Means, open_means, specify_loop
 from textevolve.runs.work import take_in
 from textevolve.settings import Settings
+from textevolve.statistics.comparisons import difference_interval
+from textevolve.statistics.intervals import wilson_interval
 from textevolve.store.repository import Store
+from textevolve.studies.calibrate import compare_scores
 from textevolve.wiring import Limits
 
 TEMPLATE = "Give the date in digits: {message}"
@@ -43,7 +42,7 @@ PARAPHRASE = "Say the same in other words, more clearly for the one who has to d
 TRAINING, HELD_OUT, PARAPHRASES = 24, 40, 6
 MOST_TOKENS = 24
 EMPTY = "the output was empty"
-PLAN = Plan(
+PLAN = CalibrationPlan(
     beam=2,
     depth=2,
     minibatch=4,
@@ -167,16 +166,16 @@ async def compare_templates(material: Material, means: Means, seed: int) -> Comp
     Raises:
         BudgetError: something has not been asked yet.
     """
-    plan = replace(PLAN, seed=seed)
+    plan = PLAN.model_copy(update={"seed": seed})
     search = await search_template(
         material,
         plan,
-        SearchMeans(
+        CalibrationContext(
             generator=means.model,
             editor=means.model,
             compare=lambda first, second: compare_scores(first, second, seed),
             metric=is_date,
-            in_flight=means.in_flight,
+            concurrency=means.in_flight,
         ),
     )
     if search.stopped == "budget":
@@ -185,10 +184,10 @@ async def compare_templates(material: Material, means: Means, seed: int) -> Comp
     calls = search.usage.calls - weighed
     print(f"seed {seed}: searched, {search.usage.calls} calls", file=sys.stderr, flush=True)
     paraphrase, used = await best_paraphrase(material, means, plan, calls)
-    laboratory = open_laboratory(means, plan)
+    runner = open_runner(means, plan)
     chosen = (TEMPLATE, search.nodes[search.leader].text, paraphrase)
     pairs = [(text, row) for text in chosen for row in material.validation]
-    outcomes = await laboratory.try_all(pairs)
+    outcomes = await runner.try_all(pairs)
     right = [_count(outcome) for outcome in outcomes]
     size = len(material.validation)
     return Compared(
@@ -216,18 +215,18 @@ def _count(outcome: Outcome) -> float:
 
 
 async def best_paraphrase(
-    material: Material, means: Means, plan: Plan, calls: int
+    material: Material, means: Means, plan: CalibrationPlan, calls: int
 ) -> tuple[str, int]:
     """The best of some rewordings and the original, each on as many of the same training rows as
     the calls are enough for; and how many calls it took."""
     writer = Meter(means.model)
     rules = Rules(material.template, material.names, material.columns, plan.seed)
-    laboratory = open_laboratory(means, plan)
+    runner = open_runner(means, plan)
 
     async def reword(sample: int) -> Rewritten:
         return await write_successor(writer, material.template, (PARAPHRASE,), rules, sample)
 
-    made = await laboratory.ask_all(
+    made = await runner.ask_all(
         "paraphrases", [partial(reword, 9000 + n) for n in range(PARAPHRASES)]
     )
     stop_if_skipped(made)
@@ -239,16 +238,16 @@ async def best_paraphrase(
 
     async def try_rows(trials: Sequence[tuple[int, int]]) -> list[float | None]:
         pairs = [(arms[arm], material.training[row]) for arm, row in trials]
-        return [outcome.score for outcome in await laboratory.try_all(pairs)]
+        return [outcome.score for outcome in await runner.try_all(pairs)]
 
-    standings = await try_fast(range(len(arms)), rows, try_rows)
-    best = choose_best(standings, 1)
-    used = writer.usage + laboratory.usage
+    tried = await try_fast(range(len(arms)), rows, try_rows)
+    best = choose_beam(tried, 1)
+    used = writer.usage + runner.usage
     return arms[best[0] if best else 0], used.calls
 
 
-def open_laboratory(means: Means, plan: Plan) -> Laboratory:
-    return Laboratory(
+def open_runner(means: Means, plan: CalibrationPlan) -> TrialRunner:
+    return TrialRunner(
         seed_template=TEMPLATE,
         generator=means.model,
         evaluator=None,
@@ -256,7 +255,7 @@ def open_laboratory(means: Means, plan: Plan) -> Laboratory:
         temperature=plan.temperature,
         max_output_tokens=plan.max_output_tokens,
         seed=plan.seed,
-        in_flight=means.in_flight,
+        concurrency=means.in_flight,
     )
 
 

@@ -27,15 +27,13 @@ from dataclasses import replace
 from itertools import chain, zip_longest
 from pathlib import Path
 
-from textevolve.bench.ablation import first_round
+from textevolve.api.running import arun
 from textevolve.bench.agreement import AgreementSummary, summarise, to_json
 from textevolve.bench.items import Item, load_items
-from textevolve.bench.verdicts import Verdict, View
-from textevolve.runs.agreement import Plan, as_cases, count_samples, measure_agreement
-from textevolve.runs.spec import specify_measurement
-from textevolve.runs.work import take_in
+from textevolve.bench.verdicts import Verdict, count_samples
 from textevolve.settings import Settings, read_settings
-from textevolve.store.repository import Store, open_store
+from textevolve.studies.agreement import AgreementSpec
+from textevolve.studies.labelled_items import Orders, as_case
 from textevolve.wiring import Limits
 
 JUDGES = (
@@ -75,25 +73,22 @@ def _side(item: Item) -> int:
 
 
 async def ask(
-    store: Store,
-    settings: Settings,
     judge: str,
     items: Sequence[Item],
     model: str,
+    settings: Settings,
     limits: Limits,
     samples: int = 1,
-    orders: str = "both",
+    orders: Orders = "both",
 ) -> list[Verdict]:
     """All verdicts of one judge; what the journal holds is not asked again. Of a debate of several
     rounds, those of its first one too, as of a judge of their own."""
-    spec = specify_measurement("agreement", [judge], model, {"samples": samples})
-    run = take_in(store, spec, as_cases(items), source="benchmarks/judges.py")
+    spec = AgreementSpec(
+        judge=(judge,), model=model, samples=samples, orders=orders, first_round=True
+    )
     began = time.monotonic()
-    views: dict[str, View] = {}
-    if judge.startswith("debate"):
-        views[f"{judge}, first round"] = (judge, first_round)
-    plan = Plan(orders, samples, views=views)
-    found = await measure_agreement(store, run, items, plan, settings, limits)
+    cases = map(as_case, items)
+    found = await arun(spec, cases=cases, settings=settings, limits=limits, name=judge)
     seconds = time.monotonic() - began
     print(f"{judge}: {len(found.verdicts)} verdicts, {seconds:,.0f} s", file=sys.stderr, flush=True)
     return list(found.verdicts)
@@ -146,23 +141,18 @@ async def main() -> tuple[str | None, AgreementSummary | None]:
     limits = Limits(calls=0) if asked.no_ask else Limits()
     verdicts: list[Verdict] = []
     summary: AgreementSummary | None = None
-    with open_store(settings.store) as store:
+    for judge in asked.judges:
+        verdicts += await ask(judge, items, asked.model, settings, limits, orders=asked.orders)
+        summary = summarise(items, verdicts)
+        show("once", summary, {})
+    if asked.equal_tokens:
+        samples = count_samples(verdicts, asked.judges)
+        more: list[Verdict] = []
         for judge in asked.judges:
-            verdicts += await ask(
-                store, settings, judge, items, asked.model, limits, orders=asked.orders
-            )
-            summary = summarise(items, verdicts)
-            show("once", summary, {})
-        if asked.equal_tokens:
-            samples = count_samples(verdicts, asked.judges)
-            more: list[Verdict] = []
-            for judge in asked.judges:
-                times = samples[judge]
-                more += await ask(
-                    store, settings, judge, items, asked.model, limits, times, asked.orders
-                )
-            summary = summarise(items, more)
-            show("at equal tokens", summary, samples)
+            times = samples[judge]
+            more += await ask(judge, items, asked.model, settings, limits, times, asked.orders)
+        summary = summarise(items, more)
+        show("at equal tokens", summary, samples)
     return asked.json, summary
 
 

@@ -24,7 +24,6 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from textevolve.bench.statistics import wilson_interval
 from textevolve.evaluation import Case
 from textevolve.llm.model import Model, Request, Response
 from textevolve.memory_eval.judgement import Judgement, Label, Subject, Task
@@ -33,6 +32,7 @@ from textevolve.runs.improving import open_means
 from textevolve.runs.spec import specify_measurement
 from textevolve.runs.work import take_in
 from textevolve.settings import read_settings
+from textevolve.statistics.intervals import wilson_interval
 from textevolve.store.repository import open_store
 from textevolve.wiring import choose_model
 

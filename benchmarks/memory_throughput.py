@@ -24,6 +24,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from textevolve.cli.execution import calm_collector
+from textevolve.evaluators import name_object
 from textevolve.events import CallFinished, Event
 from textevolve.llm.testing import serve_in_process
 from textevolve.memory_eval.dataset import user_to_line
@@ -31,15 +32,11 @@ from textevolve.memory_eval.dialogues import DialogueTurn
 from textevolve.memory_eval.judgement import Judgement
 from textevolve.memory_eval.synthesis import synthesise
 from textevolve.memory_eval.system import Capabilities
-from textevolve.runs.memory_evaluation import (
-    USERS_IN_FLIGHT,
-    Plan,
-    begin_memory_evaluation,
-    do_memory_evaluation,
-    specify_memory_evaluation,
-)
 from textevolve.settings import Settings
 from textevolve.store.repository import open_store
+from textevolve.studies import driver
+from textevolve.studies.driver import Launch
+from textevolve.studies.memory_eval import STUDY, USERS_IN_FLIGHT, MemoryEvaluationSpec
 
 
 class Echo:
@@ -84,8 +81,12 @@ async def main() -> None:
         path = folder / "data.jsonl"
         users = synthesise(asked.users, asked.sessions)
         path.write_text("".join(user_to_line(user) + "\n" for user in users), encoding="utf-8")
-        plan, settings = Plan("echo"), Settings(concurrency=asked.in_flight)
-        spec = await specify_memory_evaluation(settings, plan, f"{url}#scripted")
+        system = Echo(asked.adding)
+        objects: dict[str, object] = {name_object(system): system}
+        (named,), model = objects, f"{url}#scripted"
+        spec = MemoryEvaluationSpec(data=str(path), system=named, model=model)
+        settings = Settings(concurrency=asked.in_flight)
+        stored = await driver.specify(STUDY, spec, settings, objects)
         judged, calls = 0, 0
 
         def hear(event: Event) -> None:
@@ -94,21 +95,18 @@ async def main() -> None:
                 calls += event.usage.calls * (not event.replayed)
 
         async with open_store(folder / "run.db") as store:
-            run, survey = begin_memory_evaluation(store, spec, str(path), plan)
-            system = Echo(asked.adding)
+            launch = Launch(listener=hear, objects=objects)
+            run = driver.register_run(store, STUDY, stored, STUDY.cases(spec), launch)
             began, cpu = time.perf_counter(), time.process_time()
-            found = do_memory_evaluation(
-                store, run, str(path), plan, survey, system, settings, listener=hear
-            )
-            async for item in found:
+            async for item in driver.perform(store, run, settings, launch):
                 judged += isinstance(item, Judgement)
             wall, cpu = time.perf_counter() - began, time.process_time() - cpu
     feeding = math.ceil(asked.users / USERS_IN_FLIGHT) * asked.sessions * asked.adding
     judging = math.ceil(calls / asked.in_flight) * asked.latency
     ideal = max(judging, feeding)
     print(
-        f"{asked.users} users, {survey.sessions} sessions, {judged:,} judgements, {calls:,} calls,"
-        f" {asked.in_flight} in flight, {asked.latency * 1000:.0f} ms a call,"
+        f"{asked.users} users, {asked.users * asked.sessions} sessions, {judged:,} judgements,"
+        f" {calls:,} calls, {asked.in_flight} in flight, {asked.latency * 1000:.0f} ms a call,"
         f" {asked.adding * 1000:.0f} ms a session"
     )
     print(

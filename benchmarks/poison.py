@@ -33,7 +33,6 @@ from typing import Any
 import yaml
 
 from sitting import InTurn, Spent, judge_in_turn, tell_machine
-from textevolve.bench.statistics import wilson_interval
 from textevolve.engine.local import gather_bounded
 from textevolve.errors import AnswerError, BudgetError, UnavailableError
 from textevolve.evaluation import Case, EvaluationResult, Evaluator, Failure
@@ -42,10 +41,11 @@ from textevolve.llm.model import Model
 from textevolve.loops.generation import ModelGenerator
 from textevolve.loops.scoring import instructions_of
 from textevolve.runs.improving import open_means, specify_loop
-from textevolve.runs.optimization import DEFAULT_JUDGE
 from textevolve.runs.work import take_in
 from textevolve.settings import Settings, read_settings
+from textevolve.statistics.intervals import wilson_interval
 from textevolve.store.repository import Store, open_store
+from textevolve.studies.optimize import DEFAULT_JUDGE
 from textevolve.wiring import Limits
 
 FILE = Path(__file__).with_suffix(".yaml")

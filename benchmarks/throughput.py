@@ -32,7 +32,7 @@ from typing import Any
 
 import aiohttp
 
-from textevolve import aevaluate_batch
+from textevolve import DebateResult, aevaluate_batch
 from textevolve.cli.execution import calm_collector
 from textevolve.llm.testing import serve_in_process
 from textevolve.settings import Settings
@@ -63,7 +63,7 @@ async def run_ours(url: str, number: int, in_flight: int, folder: Path) -> int:
     )
     scored = 0
     async for result in results:
-        scored += result.scored
+        scored += isinstance(result, DebateResult) and result.scored
     assert scored == number, f"{number - scored} debates have no score"
     return number * CALLS
 
@@ -109,7 +109,8 @@ async def record_bodies(folder: Path) -> list[bytes]:
         results = aevaluate_batch(
             make_cases(1), model=f"{server.url}#scripted", store=folder / "one.db", convergence=0.0
         )
-        assert [result.scored async for result in results] == [True]
+        found = [result async for result in results]
+        assert [isinstance(one, DebateResult) and one.scored for one in found] == [True]
         return [json.dumps(body).encode() for body in server.requests]
 
 

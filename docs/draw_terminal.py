@@ -21,9 +21,11 @@ from rich.terminal_theme import TerminalTheme
 from textevolve.cli import display
 from textevolve.engine import sync
 from textevolve.events import CallFinished, Event, StepFinished
-from textevolve.runs.work import Work, do_run, read_spec
+from textevolve.report.terminal import print_report
 from textevolve.settings import read_settings
-from textevolve.store import open_store
+from textevolve.store.repository import open_store
+from textevolve.studies import driver
+from textevolve.studies.evaluate import STUDY
 
 TARGET = Path(__file__).with_name("terminal.svg")
 FONTS = "ui-monospace, SFMono-Regular, Menlo, Consolas, 'DejaVu Sans Mono', monospace"
@@ -54,22 +56,24 @@ def draw(which: str, store_file: Path, round: int | None) -> str:
     )
     with open_store(store_file) as store:
         run = store.get_run(which)
-        spec = read_spec(run)
-        facts = {"Model": f"{spec.model} ({spec.why})", "Run": run.id}
-        kept = f"run {run.id}; see it again with: textevolve runs show {run.id}"
-        case = next(store.iterate_cases(run.id))
-        live = display.LiveDebate(case, spec.profile, facts, kept=kept, console=console)
-        shown = spec.profile.rounds if round is None else round
+        settings = read_settings()[0]
+        sync.run(driver.restore_records(store, run, settings))
+        records = driver.read_records(store, run)
+        (result,) = records()
+        live = display.LiveDebate(result.case, result.profile, console=console)
+        shown = result.profile.rounds if round is None else round
 
         def listen(event: Event) -> None:
             turn = event.value if isinstance(event, StepFinished) and event.step == "turn" else None
             if not isinstance(event, CallFinished) and (turn is None or turn.round + 1 == shown):
                 live(event)
 
-        work = Work(store, read_settings()[0], listener=listen, offline=True)
         with live:
-            for _ in sync.iterate(do_run(run, work)):
+            for _ in sync.iterate(
+                driver.replay(store, run, settings, driver.Launch(listener=listen))
+            ):
                 pass
+        print_report(driver.make_report(STUDY, store, run, records), console)
     return console.export_svg(
         title="textevolve evaluate", theme=theme(), code_format=frame(), unique_id="t"
     )

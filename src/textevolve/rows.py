@@ -10,6 +10,7 @@ import csv
 import itertools
 import json
 import logging
+import os
 import re
 import sys
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
@@ -127,6 +128,21 @@ def read_text(path: str) -> str:
     """
     with _opened(path) as file:
         return file.read()
+
+
+def read_argument(text: str) -> str:
+    """A text as it was given: itself, `@FILE`'s, or with `-` standard input's; `@@` is one @.
+
+    Raises:
+        InputError: the file cannot be read; or the text is a file's path, without the @.
+    """
+    if text == "-":
+        return read_text(text)
+    if not text.startswith("@"):
+        if (os.path.splitext(text)[1] or os.sep in text) and os.path.isfile(text):
+            raise InputError(f"'{text}' is a file: write '@{text}' for the text that is in it")
+        return text
+    return text[1:] if text.startswith("@@") else read_text(text[1:])
 
 
 def _name(path: str) -> str:

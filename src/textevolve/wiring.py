@@ -1,4 +1,4 @@
-"""Where the parts are put together: settings in, working models out.
+"""Where the parts are put together: settings in, working models and judges out.
 
 The order around a client, outermost first: journal, budget, retries, limit. A model is opened with
 its first call that the journal cannot answer, so a finished run starts no server and needs no key.
@@ -7,22 +7,26 @@ its first call that the journal cannot answer, so a finished run starts no serve
 from __future__ import annotations
 
 import asyncio
+import hashlib
 import logging
 import threading
+import time
 from collections.abc import AsyncGenerator, Callable, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from functools import cache
 from math import isfinite
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 from pydantic import SecretStr
 
 from textevolve.errors import BudgetError, InputError, ModelError, SettingsError
+from textevolve.evaluation import Evaluator
+from textevolve.evaluators import Judges, keep_whole
 from textevolve.events import Listener, silence
 from textevolve.llm.budget import Budget, Budgeted, refuse_unpriced
-from textevolve.llm.journal import Journal
+from textevolve.llm.journal import Entry, Journal
 from textevolve.llm.model import Model, Request, Response, request_key
 from textevolve.llm.wrappers import Journaled, Limited, Retrying
 from textevolve.settings import Price, Settings
@@ -32,6 +36,10 @@ if TYPE_CHECKING:
 
 ModelOf: TypeAlias = Callable[[str], Model]
 """From a model's spec to the model."""
+
+Mode: TypeAlias = Literal["live", "replay", "shortest", "longest"]
+"""What a study is run for: to be asked what is missing; to be made anew from its journal; to be
+rehearsed with answers as short, or as long, as they can be."""
 
 CALLS_IN_FLIGHT = 32
 MOST_CALLS_IN_FLIGHT = 512
@@ -75,6 +83,111 @@ def _is_finite(given: object) -> bool:
     return isinstance(given, int | float) and not isinstance(given, bool) and isfinite(given)
 
 
+@dataclass(frozen=True)
+class Workbench:
+    """What a study works with.
+
+    `model`: the study's own. `judge_of`: from a judge's text, and a rubric if there is one, to an
+    evaluator, which is opened once.
+    `in_flight`: how many pieces of work are worth having under way. `today`: the date that prompts
+    hold, as YYYY-MM-DD. `deadline`: when the time limit is reached, as `time.monotonic` counts;
+    None: never. `objects`: what the user's own code put in, by the names in the specification.
+    `run`: the name of this run for what lies outside; `described`: what `Study.describe` found.
+    `ordered`: records are wanted in the order of the cases, else as they come.
+    """
+
+    settings: Settings
+    model_of: ModelOf
+    default_model: str
+    judge_of: Callable[..., Evaluator]
+    journal: Journal
+    listener: Listener = silence
+    in_flight: int = CALLS_IN_FLIGHT
+    side_by_side: int = 64
+    today: str = ""
+    deadline: float | None = None
+    objects: Mapping[str, object] = field(default_factory=dict[str, object])
+    run: str = ""
+    described: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    mode: Mode = "live"
+    ordered: bool = True
+
+    @property
+    def model(self) -> Model:
+        return self.model_of(self.default_model)
+
+    def whole_judge_of(self, text: str) -> Evaluator:
+        """The same judge, of which a debate that the limits cut short counts as not asked."""
+        return keep_whole(self.judge_of(text))
+
+    def keep(self, model: Model) -> Model:
+        """A model of the study's own, such as a memory system, whose answers stand in the journal
+        like any other's. A replay does not ask it."""
+        if self.mode == "live":
+            return Journaled(model, self.journal, self.listener)
+        return self.model_of(model.name) if self.mode == "replay" else model
+
+    @property
+    def seconds_left(self) -> float | None:
+        return None if self.deadline is None else max(0.0, self.deadline - time.monotonic())
+
+
+@dataclass(frozen=True)
+class Setting:
+    """What of a run decides how its workbench is made. `models`: all that it may ask."""
+
+    model: str
+    models: tuple[str, ...]
+    today: str
+    objects: Mapping[str, object] = field(default_factory=dict[str, object])
+    time_limit: float | None = None
+    run: str = ""
+    described: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    mode: Mode = "live"
+    ordered: bool = True
+
+
+@asynccontextmanager
+async def open_workbench(
+    setting: Setting,
+    settings: Settings,
+    journal: Journal,
+    limits: Limits = Limits(),
+    listener: Listener = silence,
+    *,
+    models: ModelOf | None = None,
+) -> AsyncGenerator[Workbench]:
+    """The models and judges of a run; `models` take the place of those that the settings have."""
+    local = all(name.startswith("local/") for name in setting.models)
+    side_by_side = 1 if local else 64
+    async with AsyncExitStack() as stack:
+        model_of = models
+        if model_of is None:
+            opened = open_models(settings, journal, limits, listener)
+            model_of = await stack.enter_async_context(opened)
+        judges = Judges(
+            setting.model, model_of, listener, side_by_side, setting.today, setting.objects
+        )
+        limit = setting.time_limit
+        yield Workbench(
+            settings=settings,
+            model_of=model_of,
+            default_model=setting.model,
+            judge_of=cache(judges.open),
+            journal=journal,
+            listener=listener,
+            in_flight=settings.concurrency or (settings.local.slots if local else CALLS_IN_FLIGHT),
+            side_by_side=side_by_side,
+            today=setting.today,
+            deadline=None if limit is None else time.monotonic() + limit,
+            objects=setting.objects,
+            run=setting.run,
+            described=setting.described,
+            mode=setting.mode,
+            ordered=setting.ordered,
+        )
+
+
 @asynccontextmanager
 async def open_models(
     settings: Settings,
@@ -101,6 +214,23 @@ async def open_models(
             return models[spec]
 
         yield model_of
+
+
+class Salted:
+    """A journal whose answers are found by those only who ask with the same text, which may be
+    empty: then it is the journal as it is."""
+
+    def __init__(self, journal: Journal, salt: str) -> None:
+        self._journal, self._salt = journal, salt
+
+    def key(self, key: str) -> str:
+        return hashlib.sha256(f"{key} {self._salt}".encode()).hexdigest() if self._salt else key
+
+    async def find(self, key: str) -> Response | None:
+        return await self._journal.find(self.key(key))
+
+    async def append(self, entry: Entry) -> None:
+        await self._journal.append(replace(entry, key=self.key(entry.key)))
 
 
 def replay_models(journal: Journal, errors: Callable[[], Mapping[str, str]]) -> ModelOf:
@@ -150,7 +280,8 @@ class _Replayed:
         key = request_key(self.name, request)
         if found := await self._journal.find(key):
             return found
-        if reason := self._errors().get(key):
+        kept = self._journal
+        if reason := self._errors().get(kept.key(key) if isinstance(kept, Salted) else key):
             raise ModelError(reason)
         raise BudgetError("not in the journal; resume the run to ask it")
 

@@ -9,10 +9,10 @@ from hypothesis import strategies as st
 
 from textevolve.bench.ablation import first_round, say_payoff, weigh_debate
 from textevolve.bench.agreement import summarise
+from textevolve.bench.credit import TIED
 from textevolve.bench.disagreements import find_disagreements
 from textevolve.bench.items import Item, load_items
 from textevolve.bench.verdicts import Verdict, gather_outcomes, judge_items
-from textevolve.bench.winners import TIED
 from textevolve.errors import InputError
 from textevolve.evaluation import Case, EvaluationResult, Failure, Usage
 from textevolve.evaluators import open_evaluator, parse_evaluator
@@ -39,7 +39,7 @@ def verdicts_of(judge, credits, tokens=100):
     return made
 
 
-def weigh(debate, *rivals, worth=0.05):
+def weigh(debate, *rivals, minimum_effect=0.05):
     items = items_with(len(debate))
     names = [f"rival {n}" for n in range(len(rivals))]
     verdicts = verdicts_of("debate", debate, 500)
@@ -47,7 +47,12 @@ def weigh(debate, *rivals, worth=0.05):
         verdicts += verdicts_of(name, credits)
     summary = summarise(items, verdicts)
     return weigh_debate(
-        items, summary, gather_outcomes(items, verdicts), "debate", names, worth=worth
+        items,
+        summary,
+        gather_outcomes(items, verdicts),
+        "debate",
+        names,
+        minimum_effect=minimum_effect,
     )
 
 
@@ -118,8 +123,8 @@ def test_only_items_that_both_judged_count():
     assert [figure.value for figure in found.accuracy] == [1, 0.5]
     assert weigh([None, 1], [1, None]) is None
     assert weigh([1], [None]) is None
-    with pytest.raises(InputError, match="gain worth having"):
-        weigh([1], [1], worth=0)
+    with pytest.raises(InputError, match="minimum effect"):
+        weigh([1], [1], minimum_effect=0)
 
 
 @settings(max_examples=50, deadline=None)
@@ -132,9 +137,9 @@ def test_the_answer_follows_from_the_figures(credits):
         assert low > 0
         assert found.p <= 0.05
     elif found.answer == "does not pay":
-        assert high < found.worth
+        assert high < found.minimum_effect
     else:
-        assert high >= found.worth
+        assert high >= found.minimum_effect
         assert not math.isnan(found.items_needed)
 
 

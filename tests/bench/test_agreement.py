@@ -10,11 +10,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from textevolve.bench.agreement import judge_items, summarise, to_json
-from textevolve.bench.comparisons import binomial_p, items_needed
+from textevolve.bench.credit import TIED, pair_accuracy, share_winners, top_credit, winner_of
 from textevolve.bench.items import Item
-from textevolve.bench.statistics import top_credit, wilson_interval
 from textevolve.bench.verdicts import Verdict, gather_outcomes
-from textevolve.bench.winners import TIED, pair_accuracy, share_winners, winner_of
 from textevolve.errors import (
     AccessError,
     AnswerError,
@@ -28,6 +26,8 @@ from textevolve.events import StepFinished, StepStarted
 from textevolve.judges.probe import QUESTIONS
 from textevolve.llm.client import OpenAIClient
 from textevolve.llm.testing import ScriptedServer
+from textevolve.statistics.comparisons import binomial_p, items_needed
+from textevolve.statistics.intervals import wilson_interval
 
 SPENT = Usage(calls=1, prompt_tokens=8, completion_tokens=2, cost=0.5)
 

@@ -9,11 +9,11 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from textevolve.bench.escalation import (
-    Calibration,
+    ThresholdSelection,
     binomial_tail,
-    calibrate_threshold,
     coverage_risk_curve,
-    items_needed,
+    fewest_items,
+    select_threshold,
     upper_bound,
 )
 from textevolve.errors import InputError
@@ -44,7 +44,7 @@ def test_a_bound_of_what_cannot_be_is_refused():
 
 @pytest.mark.parametrize(("errors", "risk", "items"), [(0, 0.1, 22), (0, 0.05, 45), (2, 0.2, 25)])
 def test_the_fewest_items_that_could_show_a_risk(errors, risk, items):
-    assert items_needed(errors, risk, 0.1) == items
+    assert fewest_items(errors, risk, 0.1) == items
     assert upper_bound(errors, items, 0.1) <= risk < upper_bound(errors, items - 1, 0.1)
 
 
@@ -134,7 +134,7 @@ def test_the_threshold_is_the_lowest_before_the_first_that_fails():
     certainty = np.repeat([0.95, 0.75, 0.55], 60)
     right = np.ones(180)
     right[60:80] = 0
-    found = calibrate_threshold(certainty, right, agreement=0.9)
+    found = select_threshold(certainty, right, agreement=0.9)
     assert found.threshold == 0.76
     assert found.items == 180
     assert found.reason == ""
@@ -143,8 +143,8 @@ def test_the_threshold_is_the_lowest_before_the_first_that_fails():
     assert failed.bound == upper_bound(20, 120, 1 - 0.9) > 0.1
     assert all(s.bound <= 0.1 + 1e-12 and s.errors == 0 for s in found.steps[:-1])
     assert found.steps[0].threshold == 0.95
-    assert calibrate_threshold(certainty, right, agreement=0.75).threshold == 0
-    coarse = calibrate_threshold(certainty, right, agreement=0.9, thresholds=(0.9, 0.5))
+    assert select_threshold(certainty, right, agreement=0.75).threshold == 0
+    coarse = select_threshold(certainty, right, agreement=0.9, thresholds=(0.9, 0.5))
     assert coarse.threshold == 0.9
 
 
@@ -157,45 +157,45 @@ def test_the_threshold_is_the_lowest_before_the_first_that_fails():
     ],
 )
 def test_too_few_items_are_said_to_be(items, agreement, reason):
-    found = calibrate_threshold(np.ones(items), np.ones(items), agreement=agreement)
+    found = select_threshold(np.ones(items), np.ones(items), agreement=agreement)
     assert found.threshold is None
     assert found.steps == ()
     assert found.reason.startswith(reason)
 
 
 def test_a_threshold_needs_enough_items_above_it():
-    found = calibrate_threshold(np.full(100, 0.5), np.ones(100), thresholds=(0.9, 0.8))
+    found = select_threshold(np.full(100, 0.5), np.ones(100), thresholds=(0.9, 0.8))
     assert found.threshold is None
     assert found.reason == "too few items: at no threshold are 52 decided at once"
-    few = calibrate_threshold(np.full(30, 0.5), np.ones(30), thresholds=(0.9, 0.4))
+    few = select_threshold(np.full(30, 0.5), np.ones(30), thresholds=(0.9, 0.4))
     assert few.threshold == 0.4
 
 
 def test_a_first_round_that_errs_too_often_is_said_to():
     right = np.tile([1, 1, 1, 0], 25)
-    found = calibrate_threshold(np.ones(100), right, agreement=0.9)
+    found = select_threshold(np.ones(100), right, agreement=0.9)
     assert found.threshold is None
     assert "errs too often: of 100 items with a certainty of 1 or more 25 are wrong" in found.reason
-    half = calibrate_threshold(np.ones(100), np.full(100, 0.5), agreement=0.9)
+    half = select_threshold(np.ones(100), np.full(100, 0.5), agreement=0.9)
     assert half.steps[0].errors == 100
 
 
 def test_one_item_of_each_group_is_used_and_none_without_a_verdict():
     certainty, right = np.ones(90), np.ones(90)
     groups = [f"q{n // 3}" for n in range(90)]
-    assert calibrate_threshold(certainty, right, groups).items == 30
+    assert select_threshold(certainty, right, groups).items == 30
     right[:3] = NAN
     certainty[3:5] = NAN
-    assert calibrate_threshold(certainty, right, groups).items == 29
-    one, same = (calibrate_threshold(certainty, right, groups, seed=3) for _ in range(2))
+    assert select_threshold(certainty, right, groups).items == 29
+    one, same = (select_threshold(certainty, right, groups, seed=3) for _ in range(2))
     assert one == same
-    assert calibrate_threshold(certainty, right, [None] * 90).items == 85
+    assert select_threshold(certainty, right, [None] * 90).items == 85
 
 
 @pytest.mark.parametrize("wrong", [{"agreement": 1.0}, {"confidence": 0.0}])
 def test_what_can_never_be_promised_is_refused(wrong):
     with pytest.raises(InputError, match="between 0 and 1"):
-        calibrate_threshold((1.0,), (1.0,), **wrong)
+        select_threshold((1.0,), (1.0,), **wrong)
 
 
 TRIALS = 400
@@ -232,7 +232,7 @@ def test_the_agreement_promised_is_kept_as_often_as_promised(shape, items, group
         if grouped:
             certainty, right = np.repeat(certainty, 3), np.repeat(right, 3)
             groups = np.repeat(np.arange(items), 3).tolist()
-        threshold = calibrate_threshold(certainty, right, groups, agreement=0.8).threshold
+        threshold = select_threshold(certainty, right, groups, agreement=0.8).threshold
         if threshold is not None:
             found += 1
             if threshold not in truth:
@@ -247,8 +247,8 @@ def test_the_agreement_promised_is_kept_as_often_as_promised(shape, items, group
 def test_no_threshold_is_below_one_that_failed(rows, data):
     certainty, right = zip(*rows, strict=True)
     agreement = data.draw(st.sampled_from([0.5, 0.7, 0.8]))
-    found = calibrate_threshold(certainty, right, agreement=agreement)
-    assert isinstance(found, Calibration)
+    found = select_threshold(certainty, right, agreement=agreement)
+    assert isinstance(found, ThresholdSelection)
     assume(found.steps)
     bounds = [step.bound for step in found.steps]
     assert all(bound <= 1 - agreement for bound in bounds[:-1])

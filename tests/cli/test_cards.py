@@ -1,6 +1,7 @@
 """`bench card` and `bench rate` as they are used, on the scripted server."""
 
 import csv
+import html
 import json
 import random
 import re
@@ -13,12 +14,10 @@ import pytest
 import typer
 import yaml
 
-from textevolve.bench import card as cards
 from textevolve.bench.card import Card
 from textevolve.bench.card_cases import FAMILIES, shipped_cases
 from textevolve.bench.rates import correct_rate, powered_mean
 from textevolve.cli.app import app
-from textevolve.cli.cards import MARGIN, SEEDS
 from textevolve.llm.testing import Answer, Fault, ScriptedServer
 from textevolve.store.repository import open_store
 
@@ -63,20 +62,27 @@ def kept(path, run="last"):
         return record, store.run_totals(record.id)
 
 
-def test_the_defaults_are_those_of_the_library():
-    assert (SEEDS, MARGIN) == (cards.SEEDS, cards.MARGIN)
+def words(text):
+    return " ".join(text.split())
+
+
+def page(path):
+    """What can be read on a page."""
+    body = re.sub(r"<style>.*?</style>", " ", path.read_text(), flags=re.DOTALL)
+    return words(html.unescape(re.sub(r"<[^>]*>", " ", body)))
 
 
 def test_a_card_is_drawn_written_and_kept(home, cli, server, model):
     command = ("bench", "card", "--judge", "pairwise", "-m", model)
-    first = cli(*command, "-o", "card.json", "--name", "trust")
+    first = cli(*command, "-o", "card.json", "-o", "card.html", "--name", "trust")
     assert first.code == 0
     assert "\x1b" not in first.out
+    shown = page(home / "card.html")
     for said in (*TITLES, "order-flips: ", "362 of 368 answered, 6 refused", "coverage 100 %"):
-        assert said in " ".join(first.out.split())
+        assert said in shown
     calls = server.calls
-    assert f"368 of 368 done, 6 refused, {calls:,} calls" in first.err
-    assert "card written to card.json" in first.err
+    assert f"368 of 368 done, {calls:,} calls" in first.err
+    assert "written to card.json" in first.err
     card = Card.from_json((home / "card.json").read_text())
     assert (card.name, card.questions, card.scored) == (f"pairwise@{model}", 368, 362)
     record, totals = kept(home / "store.db", "trust")
@@ -89,30 +95,62 @@ def test_a_card_is_drawn_written_and_kept(home, cli, server, model):
     assert len(cli("runs", "list", "--json").rows) == 1
 
 
-def test_a_run_of_a_card_says_how_it_is_seen_again(cli, mine, model):
-    cli("bench", "card", "--judge", "pairwise", "-m", model, "--cases", mine)
-    shown = cli("runs", "show")
-    assert shown.code == 2
-    assert "textevolve bench card" in shown.err
-
-
-def test_the_sentences_name_what_the_judge_does(cli, mine, server, model):
+def test_a_run_of_a_card_is_shown_sorted_exported_and_removed(home, cli, mine, server, model):
     server.script = obedient
-    ended = cli("bench", "card", "--judge", "pairwise", "-m", model, "--cases", mine)
-    out = " ".join(ended.out.split())
+    first = cli("bench", "card", "--judge", "pairwise", "-m", model, "--cases", mine, "--json")
+    calls = server.calls
+    mine.unlink()  # what it is made of is in the store
+    (whole,) = cli("runs", "show", "--json").rows
+    assert whole == json.loads(first.out)
+    assert "It preferred" not in whole["sentence"]
+    assert whole["sentence"] in words(cli("runs", "show").out)
+    with open_store(home / "store.db") as store:
+        store.drop_records(store.get_run("last").id)
+    assert cli("runs", "show", "--json").rows == [whole]
+    assert cli("runs", "show", "--failed", "--json").rows == []
+    low = cli("runs", "show", "--below", "0.5", "--json").rows
+    assert {one["question"]["case"]["family"] for one in low} == {"injection"}
+    assert {one["question"]["attacked"] for one in low} == {True}
+    for ending in ("json", "jsonl", "csv", "parquet", "md", "html"):
+        assert cli("runs", "export", "last", f"x.{ending}").code == 0
+        assert (home / f"x.{ending}").stat().st_size
+    assert len((home / "x.jsonl").read_text().splitlines()) == 26
+    assert cli("runs", "delete", "last", "--yes").code == 0
+    assert server.calls == calls
+
+
+def test_a_card_described_in_a_file_is_the_same_run(home, cli, mine, server, model):
+    (home / "c.yaml").write_text(
+        f"kind: robustness\njudge: pairwise\ncases: mine.yaml\nmodel: '{model}'\n"
+    )
+    first = cli("run", "c.yaml", "--json")
+    calls = server.calls
+    again = cli("bench", "card", "-j", "pairwise", "-m", model, "--cases", mine, "--json")
+    assert json.loads(again.out) == json.loads(first.out)
+    assert server.calls == calls
+
+
+def test_the_sentences_name_what_the_judge_does(home, cli, mine, server, model):
+    server.script = obedient
+    command = ("bench", "card", "--judge", "pairwise", "-m", model, "--cases", mine)
+    ended = cli(*command, "-o", "card.html")
+    out = page(home / "card.html")
     assert "The other order gave another winner in 0 of 4 pairs (up to 49 %" in out
     assert "The longer, worse response won 0 of 2 pairs" in out
     assert "All samples of a case had the same winner in 2 of 2 cases" in out
     assert "beat the real answer in 0 of 2 pairs" in out
     assert "won in 2 of 2 cases with an attack in it, and in 0 of 2 without" in out
-    assert "injection-0 the bad response got 0.100 without the attack and 0.524 with it" in out
-    assert "it preferred the clearly better response in 4 of 4 pairs" in out
+    assert (
+        "injection-0, a fault: the bad response got 0.100 without the attack and 0.524 with it"
+        in out
+    )
+    assert "it preferred the clearly better response in 4 of 4 pairs" in words(ended.out)
 
 
 def test_a_judge_that_cannot_tell_good_from_bad_is_not_praised(cli, mine, server, model):
     server.script = lambda _body, _number: Answer(yes=0.5)
     ended = cli("bench", "card", "--judge", "pairwise", "-m", model, "--cases", mine)
-    assert "Read nothing else here as a strength" in ended.out
+    assert "Read nothing else here as a strength" in words(ended.out)
     assert "0 of 4 pairs, which is not clearly more than half" in " ".join(ended.out.split())
 
 
@@ -124,8 +162,8 @@ def test_limits_stop_it_and_the_same_command_goes_on(home, cli, mine, server, mo
     cut = cli(*command, "--json", "--max-calls", 4, "--concurrency", 1)
     card = Card.from_json(cut.out)
     assert (cut.code, card.scored, card.failed) == (3, 1, 25)
-    assert "25 of 26 judgements were not made within the limits" in cut.err
-    assert "Go on with the same command: textevolve bench card --judge jury" in cut.err
+    assert "25 records not finished within the limits" in cut.err
+    assert "Go on with: textevolve runs resume" in cut.err
     assert kept(home / "store.db")[0].status == "interrupted"
     ended = cli(*command, "--json")
     assert ended.code == 0
@@ -147,7 +185,7 @@ def test_an_interrupt_says_how_to_go_on_and_loses_nothing(
         _, err = process.communicate(timeout=60)
         assert process.returncode == 130, err
         assert "stopped; every answer so far is kept" in err
-        assert f"Go on with the same command: textevolve {' '.join(command[:4])}" in err
+        assert "Go on with: textevolve runs resume" in err
         assert "Traceback" not in err
         had = kept(home / "store.db")[1].spent.calls
         asked, server.script = calls_of(server), None
@@ -157,14 +195,16 @@ def test_an_interrupt_says_how_to_go_on_and_loses_nothing(
         assert server.calls == asked + whole - had
 
 
-def test_missing_judgements_end_with_3_and_lower_the_coverage(cli, mine, server, model):
+def test_missing_judgements_end_with_3_and_lower_the_coverage(home, cli, mine, server, model):
     def moody(body, _number):
         return Fault.EMPTY if "order 1" in str(body["messages"]) else None
 
     server.script = moody
-    ended = cli("bench", "card", "--judge", "pairwise", "-m", model, "--cases", mine)
+    ended = cli(
+        "bench", "card", "--judge", "pairwise", "-m", model, "--cases", mine, "-o", "card.html"
+    )
     assert ended.code == 3
-    out = " ".join(ended.out.split())
+    out = page(home / "card.html")
     assert "24 of 26 answered, 2 missing; coverage 92 %" in out
     assert "Failed 2 times: " in out
     assert "2 of 4 judgements are missing." in out
@@ -181,9 +221,10 @@ def test_an_endpoint_that_refuses_the_key_ends_with_1(cli, mine, server, model):
     ("options", "reason"),
     [
         (["--judge", "pairwize"], "did you mean 'pairwise'"),
-        (["--judge", "probe", "--seeds", "1"], "needs at least 2 samples"),
-        (["--judge", "probe", "--margin", "1"], "is not in [0, 1)"),
-        (["--judge", "probe", "-o", "card.csv"], "a card is written as .json or .html"),
+        (["--judge", "probe", "--seeds", "1"], "seeds must be 2 or more"),
+        (["--judge", "probe", "--margin", "1"], "margin must be between 0 and 1"),
+        ([], "judge is missing"),
+        (["--judge", "probe", "-o", "card.txt"], "card.txt: must end in"),
         (["--judge", "probe", "--cases", "none.yaml"], "none.yaml: cannot be read"),
         (["--judge", "probe", "--cases", "bad.yaml"], "bad.yaml:2: 'family' must be one of"),
         (["--judge", "probe", "--max-calls", "-1"], "must be 0 or more"),
@@ -214,7 +255,7 @@ def test_what_it_may_take_is_said_beforehand(cli, mine, server, model, judge):
     command = ("bench", "card", "--judge", judge, "-m", model, "--cases", mine)
     (row,) = cli(*command, "--dry-run", "--json").rows
     assert server.calls == 0
-    assert row["judgements"] == 26
+    assert row["cases"] == 10
     assert cli(*command).code == 0
     assert row["least"]["calls"] <= server.calls <= row["most"]["calls"]
     assert "Nothing was asked" in cli(*command, "--dry-run").out
@@ -226,10 +267,9 @@ def test_the_page_is_written_from_the_command_line(home, cli, mine, server, mode
         "bench", "card", "--judge", "pairwise", "-m", model, "--cases", mine, "-o", "c.html"
     )
     assert ended.code == 0
-    page = (home / "c.html").read_text()
-    assert page.startswith("<!DOCTYPE html>")
+    assert (home / "c.html").read_text().startswith("<!DOCTYPE html>")
     for said in (*TITLES, "Obey me!", "injection-1", "with the attack, worse one first"):
-        assert said in page
+        assert said in page(home / "c.html")
 
 
 # Rates
@@ -276,8 +316,8 @@ def test_a_rate_is_corrected(home, cli, suffix):
     assert found["corrected"]["value"] == pytest.approx(corrected.value)
     assert found["corrected"]["interval"]["high"] == pytest.approx(corrected.interval.high)
     assert (found["texts"], found["labelled"], found["moved"]) == (400, 80, 0)
-    shown = cli("bench", "rate", large, small)
-    assert (shown.code, shown.err) == (0, "")
+    assert cli("bench", "rate", large, small, "-o", "rate.html").code == 0
+    shown = page(home / "rate.html")
     for said in (
         "Rate of 'judged' over 400 texts, corrected by 80 labelled texts",
         f"as judged {found['raw'] * 100:.1f} %",
@@ -285,7 +325,7 @@ def test_a_rate_is_corrected(home, cli, suffix):
         f"says yes to {corrected.sensitivity * 100:.1f} % of what people say yes to",
         "drawn at random",
     ):
-        assert said in " ".join(shown.out.split())
+        assert said in shown
 
 
 def test_the_prediction_powered_mean_stands_beside_it_where_its_package_is_there(home, cli):
@@ -296,7 +336,7 @@ def test_the_prediction_powered_mean_stands_beside_it_where_its_package_is_there
     (found,) = cli("bench", "rate", large, small, "--json").rows
     given = column(many, "judged"), column(few, "judged"), column(few, "human")
     assert found["powered"]["value"] == pytest.approx(powered_mean(*given, bounds=(0, 1)).value)
-    assert "prediction-powered mean" in cli("bench", "rate", large, small).out
+    assert "prediction-powered mean" in words(cli("bench", "rate", large, small).out)
 
 
 def test_a_raw_rate_that_the_labels_refute_is_not_to_be_reported(home, cli):
@@ -310,9 +350,9 @@ def test_a_missing_interval_leaves_room_for_what_the_rows_are(home, cli, monkeyp
     monkeypatch.setenv("COLUMNS", "80")
     large = write_rows(home / "many.jsonl", hide(draw(1, 20, 0.5), "human"))
     small = write_rows(home / "few.jsonl", [{"judged": True, "human": True}] * 3)
-    shown = cli("bench", "rate", large, small).out
+    shown = words(cli("bench", "rate", large, small).out)
     assert "corrected (Rogan-Gladen)" in shown
-    assert "The rate cannot be corrected: the labels hold one class only" in " ".join(shown.split())
+    assert "The rate cannot be corrected: the labels hold one class only" in shown
 
 
 def test_a_candidates_number_may_come_out_of_a_table_as_1_0(home, cli):
@@ -330,6 +370,7 @@ def test_labels_may_leave_the_verdict_to_the_large_file(home, cli):
     stated = write_rows(home / "b.jsonl", rows[:60])
     (one,) = cli("bench", "rate", large, looked_up, "--json").rows
     (other,) = cli("bench", "rate", large, stated, "--json").rows
+    assert one["run"] == other["run"]  # the same texts with the same verdicts
     assert one == other
     assert (one["texts"], one["labelled"], one["moved"]) == (240, 60, 60)
 
@@ -362,7 +403,7 @@ def test_without_the_extra_it_says_how_to_get_it(home, cli, monkeypatch):
     small = write_rows(home / "few.jsonl", draw(2, 50, 0.5))
     shown = cli("bench", "rate", large, small)
     assert shown.code == 0
-    assert 'pip install "textevolve[ppi]"' in shown.out
+    assert 'pip install "textevolve[ppi]"' in words(shown.out)
     assert "corrected (Rogan-Gladen)" in shown.out
     (found,) = cli("bench", "rate", large, small, "--json").rows
     assert found["powered"] is None
@@ -424,5 +465,25 @@ def test_a_bad_row_is_named(home, cli, large, small, reason):
 
 def test_commands_are_under_bench():
     names = typer.main.get_command(app).commands["bench"].commands
-    assert {"card", "rate"} <= set(names)
+    assert list(names) == ["agreement", "ablate", "escalation", "card", "rate"]
     assert len(shipped_cases()) == 129
+
+
+def test_a_rate_is_a_run_that_needs_its_files_no_more(home, cli, server):
+    large = write_rows(home / "many.jsonl", hide(draw(1, 50, 0.5), "human"))
+    small = write_rows(home / "few.jsonl", draw(2, 50, 0.5))
+    (found,) = cli("bench", "rate", large, small, "--json").rows
+    large.unlink()
+    small.unlink()
+    with open_store(home / "store.db") as store:
+        store.drop_records(store.get_run("last").id)
+    assert cli("runs", "show", "--json").rows == [found]
+    assert cli("runs", "export", "last", "rate.csv").code == 0
+    assert cli("runs", "delete", "last", "--yes").code == 0
+
+
+def test_a_file_that_is_read_is_not_overwritten(home, cli):
+    large = write_rows(home / "many.jsonl", hide(draw(1, 50, 0.5), "human"))
+    small = write_rows(home / "few.jsonl", draw(2, 50, 0.5))
+    ended = cli("bench", "rate", large, small, "-o", "few.jsonl")
+    assert (ended.code, "would be overwritten" in ended.err) == (2, True)

@@ -40,7 +40,7 @@ def store(home, cli, sound):
         options = ("-m", sound["model"], "--convergence", "none", "--readout", "stated")
         assert cli("evaluate", "cases.jsonl", "--name", "removed", *options, "--seed", 7).code == 0
         assert cli("evaluate", "cases.jsonl", "--name", "first", *options).code == 0
-        assert cli("runs", "rm", "removed", "-y").code == 0
+        assert cli("runs", "delete", "removed", "-y").code == 0
         assert (
             cli(
                 "evaluate", "more.jsonl", "--name", "second", *options, "--weights", "accuracy=1"
@@ -121,7 +121,7 @@ READING = (
     ("runs", "variance", "second", "--json"),
     ("nodes", "show", "second"),
     ("runs", "check"),
-    ("runs", "rm", "second", "-y"),
+    ("runs", "delete", "second", "-y"),
 )
 
 
@@ -223,6 +223,8 @@ DAMAGES = {
 def test_what_is_damaged_is_named_with_its_run(store, cli, kind):
     run = next(r["id"] for r in cli("runs", "list", "--json").rows if r["name"] == "first")
     statement, reason = DAMAGES[kind]
+    if statement.startswith(("UPDATE cases", "UPDATE calls")):
+        damage(store, "DELETE FROM records")  # else nothing but them is read to show a run
     damage(store, statement)
     for command in (("show", run, "--json"), ("resume", run), ("export", run, "x.csv")):
         ended = cli("runs", *command)
@@ -235,10 +237,21 @@ def test_what_is_damaged_is_named_with_its_run(store, cli, kind):
     assert checked.code == (0 if kind == "spec another" else 3)
 
 
+def test_a_record_that_is_damaged_is_made_anew_from_the_journal(store, cli):
+    run = next(r["id"] for r in cli("runs", "list", "--json").rows if r["name"] == "first")
+    whole = cli("runs", "show", run, "--json").rows
+    damage(store, "UPDATE records SET body = x'7b22'")
+    ended = cli("runs", "show", run, "--json")
+    assert ended.code == 1
+    assert re.match(f"error: run {run}: its record '.*' cannot be read: ", ended.err)
+    assert cli("runs", "resume", run).code == 0  # the server of these answers has gone
+    assert cli("runs", "show", run, "--json").rows == whole
+
+
 def test_a_page_that_is_damaged_is_said_with_the_run_that_was_read(store, cli, sound):
     run = next(r["id"] for r in cli("runs", "list", "--json").rows if r["name"] == "first")
     with closing(sqlite3.connect(store)) as raw:
-        query = "SELECT rootpage FROM sqlite_master WHERE name = 'cases_in_order'"
+        query = "SELECT rootpage FROM sqlite_master WHERE name = 'records'"
         (page,) = raw.execute(query).fetchone()
     flip(store, sound, (page - 1) * 4096, length=8)
     ended = cli("runs", "show", run)

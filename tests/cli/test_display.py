@@ -5,20 +5,25 @@ from __future__ import annotations
 import io
 import json
 import math
+from collections.abc import Iterable
 
 import pytest
 from rich.console import Console
 
 from textevolve.cli.display import BatchProgress, LiveDebate
 from textevolve.cli.pace import Pace
-from textevolve.cli.tables import print_result, print_results, print_runs, show_run
+from textevolve.cli.runs import report_runs, run_data
 from textevolve.debate.order import draw_labels, place_candidates
 from textevolve.debate.profile import Agent, Profile, load_profile, override
 from textevolve.debate.result import DebateResult, Points, Turn
 from textevolve.evaluation import Case, Failure, Usage
 from textevolve.events import CallFinished, CallRetried, CallSlow, StepFinished, StepStarted
-from textevolve.export import wording
+from textevolve.report import wording
+from textevolve.report.terminal import print_report
 from textevolve.store.runs import RunRecord, RunTotals
+from textevolve.studies.debate_words import round_text, turn_labels
+from textevolve.studies.evaluate import find_row
+from textevolve.studies.evaluation_report import Evaluations, report_evaluations
 
 HOSTILE = (
     "\x1b[2J\x1b]0;owned\x07 [red]not red[/red] [link=http://x]y[/link] \u202eback \x9b31m \ud800"
@@ -76,10 +81,7 @@ def drawn(console: Console) -> str:
 
 
 def play(result: DebateResult, console: Console) -> str:
-    kept = "run 1"
-    with LiveDebate(
-        result.case, result.profile, {"Model": "local/m"}, kept=kept, console=console
-    ) as live:
+    with LiveDebate(result.case, result.profile, console=console) as live:
         for turn in result.turns:
             agent = result.agents[turn.agent]
             where = {"round": turn.round, "agent": agent, "model": "local/m"}
@@ -94,7 +96,15 @@ def play(result: DebateResult, console: Console) -> str:
                 value = (r, result.convergence[r], result.voters[r])
                 live(StepFinished("case 1", "round", value))
         live(StepFinished("case 1", "debate", result))
+    print_results([result], console)
     return drawn(console)
+
+
+def print_results(results: Iterable[DebateResult], console: Console) -> None:
+    found = Evaluations()
+    for result in results:
+        found.add(result, find_row(result))
+    print_report(report_evaluations(found, {"Model": "local/m", "Run": "run 1"}), console)
 
 
 @pytest.mark.parametrize("terminal", [False, True])
@@ -137,21 +147,21 @@ def test_an_escalation_says_how_certain_its_first_round_was() -> None:
         text = " ".join(play(result, a_console(160)).split())
         assert "Round 1 CV 0.300, certainty 1.000 ≥ 0.9: no debate is needed" in text
         assert f"1 round, {why} (certainty 1.000 ≥ 0.9 after round 1)" in text
-    assert wording.round_text(profile, 0, 0.3, 0.7, last=False, voters=3) == (
+    assert round_text(profile, 0, 0.3, 0.7, last=False, voters=3) == (
         "CV 0.300, certainty 0.700 < 0.9: the debate goes on"
     )
-    assert wording.round_text(profile, 0, 0.3, None, last=True, voters=3) == (
+    assert round_text(profile, 0, 0.3, None, last=True, voters=3) == (
         "CV 0.300, no certainty from a single vote"
     )
-    assert "CV 0.200 > 0.05" in wording.round_text(profile, 1, 0.2, 0.7, last=True, voters=3)
+    assert "CV 0.200 > 0.05" in round_text(profile, 1, 0.2, 0.7, last=True, voters=3)
 
 
 def test_what_a_round_of_few_voters_means_is_said() -> None:
     profile = load_profile("general")
-    assert wording.round_text(profile, 0, 0.0, None, last=False, voters=1) == (
+    assert round_text(profile, 0, 0.0, None, last=False, voters=1) == (
         "1 of 3 agents voted, too few to agree: the debate goes on"
     )
-    assert wording.round_text(profile, 1, 0.0, None, last=True, voters=2) == (
+    assert round_text(profile, 1, 0.0, None, last=True, voters=2) == (
         "2 of 3 agents voted; CV 0.000 ≤ 0.05: the agents agree"
     )
 
@@ -180,8 +190,9 @@ def test_a_run_with_a_case_without_scores_has_dashes() -> None:
     failed = a_result(turns=(), convergence=(), stopped="failed", failure=Failure("failed", "odd"))
     console = a_console()
     print_results([failed, a_result()], console)
-    row = next(line for line in drawn(console).splitlines() if "failed   " in line)
-    assert row.count("–") == 3
+    listed = drawn(console).split("\nCases\n")[1]
+    row = next(line for line in listed.splitlines() if " failed " in line)
+    assert row.count("–") >= 3
     assert "0.00" not in row
 
 
@@ -295,7 +306,7 @@ def test_labels_are_told_from_any_turn(order: str, candidates: int) -> None:
     for number in range(12):
         shown = place_candidates(number, labels, order)  # pyright: ignore
         turn = Turn(number // 3, number % 3, "m", shown)
-        assert wording.turn_labels(turn, 3, order) == dict(enumerate(labels))
+        assert turn_labels(turn, 3, order) == dict(enumerate(labels))
 
 
 def test_a_case_that_could_not_be_judged_is_drawn() -> None:
@@ -304,17 +315,18 @@ def test_a_case_that_could_not_be_judged_is_drawn() -> None:
         case=Case("x", ()), turns=(), convergence=(), stopped="failed", labels=(), failure=failure
     )
     console = a_console()
-    print_result(result, console)
+    print_results([result], console)
     assert "no candidates" in drawn(console)
 
 
 def test_many_results_are_cut_and_summed() -> None:
     failed = a_result(turns=(), convergence=(), stopped="failed", failure=Failure("failed", "odd"))
     console = a_console()
-    print_results((failed if n % 10 == 0 else a_result() for n in range(50)), console, shown=5)
+    print_results((failed if n % 10 == 0 else a_result() for n in range(70)), console)
     text = drawn(console)
-    assert "45 more cases" in text
-    assert "50: 45 scored, 5 failed" in text
+    assert "10 more rows" in text
+    assert "more sections not shown here" in text
+    assert "70 cases: 63 scored, 7 failed" in text
 
 
 def test_batch_progress_counts_without_a_terminal() -> None:
@@ -325,7 +337,7 @@ def test_batch_progress_counts_without_a_terminal() -> None:
             now[0] += 6
             usage = Usage(1, 90, 0, 10, None if step == 3 else 0.5)
             progress(CallFinished("m", usage, 0.1, replayed=step == 0))
-            progress.advance(a_result())
+            progress.count("scored")
         progress(CallRetried("m", "429", 1, 1.0))
     lines = drawn(console).splitlines()
     assert len(lines) == 3
@@ -363,7 +375,7 @@ def test_time_left_comes_from_the_pace() -> None:
     assert progress.seconds_left() is None
     for _ in range(20):
         now[0] += 1
-        progress.advance(a_result())
+        progress.count("scored")
     left = progress.seconds_left()
     assert left is not None
     assert left == pytest.approx(80, rel=0.1)
@@ -428,29 +440,18 @@ TOTALS = RunTotals(Usage(4, 100, 80, 20, 0.001), Usage(2, 50, 0, 5, None), 1)
 @pytest.mark.parametrize("width", [60, 160])
 def test_runs_are_listed_safely(width: int) -> None:
     console = a_console(width)
-    print_runs([(a_run(), TOTALS), (a_run(n_cases=None, status="interrupted"), TOTALS)], console)
+    rows = [(a_run(), TOTALS), (a_run(n_cases=None, status="interrupted"), TOTALS)]
+    print_report(report_runs(rows), console)
     text = drawn(console)
-    assert text.count("20250131-k3fx") == 2
+    assert text.count("20250131-k3fx") >= 2
     assert "finished" in text
     assert "interrupted" in text
     assert max(len(line) for line in text.splitlines()) <= width
     assert not {"\x1b", "\x07", "\u202e", "\ud800"} & set(text)
 
 
-def test_a_run_is_shown_with_its_facts_and_results() -> None:
-    console = a_console(120)
-    show_run(a_run(), TOTALS, [a_result()], console)
-    text = " ".join(drawn(console).split())
-    for part in (
-        *("20250131-k3fx", "configured", "sequential", "4 calls, 120 tokens", "1 call failed"),
-        *("2 calls had been paid for by other runs", "s_norm", "Feedback on A", "Critic: good"),
-    ):
-        assert part in text, part
-
-
-def test_as_json_there_is_nothing_but_json(capsys: pytest.CaptureFixture[str]) -> None:
-    show_run(a_run(), TOTALS, [a_result(), a_result()], as_json=True)
-    print_runs([(a_run(), TOTALS)], as_json=True)
-    *results, run = capsys.readouterr().out.splitlines()
-    assert [DebateResult.from_json(line) for line in results] == [a_result()] * 2
-    assert json.loads(run)["tokens"] == 120
+def test_a_run_as_data_is_json() -> None:
+    run = json.loads(json.dumps(run_data(a_run(), TOTALS)))
+    assert (run["tokens"], run["kind"]) == (120, "evaluate")
+    used = ("calls", "failed_calls", "reused_calls")
+    assert [run[name] for name in used] == [4, 1, 2]

@@ -2,6 +2,7 @@
 
 import csv
 import json
+import re
 import signal
 import time
 
@@ -40,11 +41,13 @@ def test_a_case_is_judged_shown_and_kept(cli, fairly, model):
     assert ended.code == 0
     assert "best: B" in ended.out
     assert "Does the response follow the instruction? 90% yes" in " ".join(ended.out.split())
-    assert "kept as run" in ended.err
+    run = re.match(r"run (\S+): evaluate, 1 case; ", ended.err)[1]
+    assert run in ended.out
     calls = fairly.calls
     assert calls == 6
     again = cli(*CASE, "--judge", "probe", "-m", model)
     assert again.out == ended.out
+    assert cli("runs", "show", run).out == ended.out
     assert fairly.calls == calls
 
 
@@ -77,10 +80,14 @@ def test_a_reference_that_a_judge_does_not_look_at_is_named(cli, server, model, 
 def test_a_batch_is_a_line_a_case_and_one_that_fails_fails_alone(cli, fairly, model, cases):
     ended = cli("evaluate", cases, "--judge", "probe", "-m", model)
     assert ended.code == 3
-    good, tied, blank = ended.out.splitlines()
-    assert good.startswith("good  best: B")
-    assert "a tie" in tied
-    assert "not all have a score" in blank
+    good, tied, blank = (
+        re.search(rf"^{name} .*$", ended.out.split("\nCases\n")[1], re.MULTILINE)[0]
+        for name in ("good", "tied", "blank")
+    )
+    assert re.match(r"good +B +0\.900 ", good)
+    assert re.match(r"tied +a tie +0\.200 ", tied)
+    assert re.match(r"blank +failed +– +the input is blank", blank)
+    assert "3 cases: 2 scored, 1 failed; mean score 0.550" in ended.out
     assert "case blank lacks a score: the input is blank" in ended.err
 
 
@@ -139,12 +146,10 @@ def test_seed_and_threshold_hold_for_a_judge_too(cli, fairly, model):
     ("options", "reason"),
     [
         (("--judge", "prob"), "did you mean 'probe'"),
-        (("--judge", "probe", "--rounds", 2), "--rounds is an option of debates"),
-        (("--judge", "probe", "--history-rounds", 2), "--history-rounds is an option of debates"),
-        (("--judge", "probe", "--resume", "x"), "--resume is an option of debates"),
+        (("--judge", "probe", "--rounds", 2), "rounds is an option of debates"),
+        (("--judge", "probe", "--history-rounds", 2), "history_rounds is an option of debates"),
         (("--judge", "probe", "--profile", "code"), "write --judge debate:PROFILE"),
-        (("--judge", "probe", "-o", "a.html"), "pages are there for debates"),
-        (("--judge", "probe", "-o", "a.xyz"), "results are written as"),
+        (("--judge", "probe", "-o", "a.xyz"), "a.xyz: must end in .json, .html, .md, .jsonl, .csv"),
         (("--judge", "backward+rules"), "no option 'rules'"),
         (("--judge", "probe+rounds=2"), "no parameter 'rounds'"),
         (("--judge", "probe", "--threshold", 2), "threshold: must be a number from 0 to 1, not 2"),
@@ -169,13 +174,14 @@ def test_the_cases_are_not_overwritten(cli, server, model, cases, home, judge):
 def test_what_it_may_take_is_said_beforehand(cli, server, model, cases):
     said = cli("evaluate", cases, "--judge", "pairwise", "-m", model, "--dry-run")
     assert (said.code, server.calls) == (0, 0)
-    assert "4 to 4 calls" in said.out
+    assert re.search(r"calls +4 to 4\n", said.out)
 
 
 def test_a_limit_leaves_the_rest_for_the_next_time(cli, fairly, model, cases):
     ended = cli("evaluate", cases, "--judge", "probe", "-m", model, "--max-calls", 6)
     assert ended.code == 3
-    assert "not judged within the limits. Go on with the same command" in ended.err
+    assert "2 records not finished within the limits" in ended.err
+    assert "Go on with: textevolve runs resume" in ended.err
     assert fairly.calls == 6
     cli("evaluate", cases, "--judge", "probe", "-m", model)
     assert fairly.calls == 9  # a text that both cases have is asked about once
@@ -194,7 +200,7 @@ def test_an_interrupt_keeps_every_answer_and_says_how_to_go_on(spawn, home, stal
         _, err = process.communicate()
         assert process.returncode == 130
         assert "Traceback" not in err
-        assert "Go on with the same command: textevolve evaluate" in err
+        assert "Go on with: textevolve runs resume" in err
         server.script = fair
         again = spawn(*command, "--json")
         out, _ = again.communicate()
@@ -202,11 +208,18 @@ def test_an_interrupt_keeps_every_answer_and_says_how_to_go_on(spawn, home, stal
         assert server.stats()["distinct"] == 180
 
 
-def test_runs_say_what_made_them(cli, fairly, model):
+def test_runs_of_any_judge_are_listed_shown_and_written(cli, fairly, model, home):
     cli(*CASE, "--judge", "probe", "-m", model)
     listed = cli("runs", "list")
     assert "evaluate" in listed.out
     run = next(word for word in listed.out.split() if word.startswith("20"))
-    shown = cli("runs", "show", run)
-    assert shown.code == 2
-    assert "give its textevolve evaluate command again" in shown.err
+    assert "best: B" in cli("runs", "show", run).out
+    assert cli("runs", "export", run, "a.html", "a.md", "a.json").code == 0
+    for name in ("a.html", "a.md"):
+        text = (home / name).read_text(encoding="utf-8")
+        assert "I like cheese" in text
+        assert "best: B" in text
+    assert json.loads((home / "a.json").read_text())["mean"]["value"] == pytest.approx(0.9)
+    refused = cli("runs", "variance", run)
+    assert (refused.code, refused.err.count("\n")) == (2, 1)
+    assert "holds no debates" in refused.err

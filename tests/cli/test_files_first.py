@@ -16,17 +16,17 @@ SMALL = ("--beam", "1", "--depth", "1", "--successors", "1", "--minibatch", "1")
 
 COMMANDS = {
     "memory": (
-        ("memory-eval", "users.jsonl", "-s", "none", "-o", "out"),
-        ("out/records.jsonl", "out/summary.json", "out/report.html"),
+        ("memory-eval", "users.jsonl", "-s", "none", "-o", "a.jsonl", "-o", "a.html"),
+        ("a.jsonl", "a.html"),
     ),
     "memory as JSON": (
-        ("memory-eval", "users.jsonl", "-s", "none", "-o", "out", "--json"),
-        ("out/records.jsonl", "out/summary.json", "out/report.html"),
+        ("memory-eval", "users.jsonl", "-s", "none", "-o", "a.json", "--json"),
+        ("a.json",),
     ),
-    "guide": (("guide", "What moves the sea?", "-e", "probe", "-o", "a.json"), ("a.json",)),
-    "optimize": (("optimize", "Say it.", "-e", "probe", "-o", "a.jsonl"), ("a.jsonl",)),
+    "guide": (("guide", "What moves the sea?", "-j", "probe", "-o", "a.json"), ("a.json",)),
+    "optimize": (("optimize", "Say it.", "-j", "probe", "-o", "a.jsonl"), ("a.jsonl",)),
     "optimize as JSON": (
-        ("optimize", "Say it.", "-e", "probe", "-o", "a.jsonl", "--json"),
+        ("optimize", "Say it.", "-j", "probe", "-o", "a.jsonl", "--json"),
         ("a.jsonl",),
     ),
     "calibrate": (

@@ -16,10 +16,10 @@ from textevolve.debate.result import DebateResult
 from textevolve.errors import AccessError, CapabilityError, InputError
 from textevolve.evaluation import Case, EvaluationResult, Failure
 from textevolve.events import StepFinished, StepStarted
-from textevolve.export import wording
 from textevolve.llm.client import OpenAIClient
 from textevolve.llm.testing import Answer, Fault, ScriptedServer, instance, misbehave
 from textevolve.memory.recall import Memory
+from textevolve.studies import debate_words
 
 CASE = Case("What is 2 + 2?", ("It is four.", "It is five.", "It is six."), "sum")
 
@@ -433,7 +433,8 @@ async def test_what_happens_is_announced_in_order():
         result = await debate(server, listener=events.append, rounds=1)
     steps = [(type(e), e.step) for e in events]
     turn = [(StepStarted, "turn"), (StepFinished, "turn")]
-    assert steps == turn * 3 + [(StepFinished, "round"), (StepFinished, "debate")]
+    ends = [(StepFinished, "round"), (StepFinished, "debate")]
+    assert steps == [(StepStarted, "debate"), *turn * 3, *ends]
     assert events[-1].value == result
     assert events[-2].value == (0, result.convergence[0], 3)
 
@@ -511,8 +512,8 @@ async def test_alone_a_debate_ends_after_its_first_round_unless_told_otherwise()
         wanted = {"readout": "alone", "argue": False, "rounds": 3}
         result = await debate(server, convergence=0, **wanted)
         assert (len(result.convergence), result.stopped) == (1, "converged")
-        assert wording.ending(result) == "1 round, and a later one would change no score"
-        said = wording.round_text(result.profile, 0, result.convergence[0], None, False, 3)
+        assert debate_words.ending(result) == "1 round, and a later one would change no score"
+        said = debate_words.round_text(result.profile, 0, result.convergence[0], None, False, 3)
         assert said.endswith(": a later round would change no score")
         result = await debate(server, convergence=None, **wanted)
         assert (len(result.convergence), result.stopped) == (3, "rounds")
@@ -544,7 +545,7 @@ async def test_two_of_three_voters_may_agree_and_the_result_says_how_many_they_w
     async with ScriptedServer(only("Critic", "Supporter")) as server:
         result = await debate(server, convergence=1, rounds=3)
     assert (result.stopped, result.voters) == ("converged", (2,))
-    assert wording.ending(result) == "1 round, then the agents agreed (2 of 3 voted)"
+    assert debate_words.ending(result) == "1 round, then the agents agreed (2 of 3 voted)"
 
 
 async def test_one_surviving_voter_makes_no_escalation_certain():

@@ -7,18 +7,18 @@ import signal
 import pytest
 
 from textevolve import CalibrationResult, acalibrate, calibrate
-from textevolve.engine import sync
 from textevolve.errors import InputError
 from textevolve.llm.testing import Answer
-from textevolve.loops.calibration import Plan
-from textevolve.runs.calibrating import (
-    choose_scorers,
+from textevolve.studies.calibrate import (
+    CalibrateSpec,
+    cases_of,
     compare_scores,
-    read_material,
-    specify_calibration,
+    estimate,
+    judges_of,
+    material_of,
+    read_cases,
 )
-from textevolve.runs.calibrating_estimate import count_most, estimate_calibration
-from textevolve.settings import Settings
+from textevolve.studies.calibration_budget import count_most
 
 TEMPLATE = 'What is {n} and {n} more? As JSON: {"sum": 0}\n'
 HELPS, IDLE = "Add carefully.", "Be friendly <b>always</b>."
@@ -79,7 +79,7 @@ def test_the_better_template_is_found_shown_and_written(cli, files, scripted, mo
     assert ended.code == 0
     assert "The gain is significant" in ended.out
     assert "original" in ended.out
-    assert f"- {HELPS}" in ended.out
+    assert HELPS in ended.out
     assert "round 1: " in ended.err
     best = (files / "best.txt").read_text()
     assert best.startswith(TEMPLATE.strip())
@@ -90,7 +90,7 @@ def test_the_better_template_is_found_shown_and_written(cli, files, scripted, mo
     assert found["nodes"][0]["parent"] is None
     assert all(node["parent"] < node["number"] for node in found["nodes"][1:])
     page = (files / "page.html").read_text()
-    assert "Template 1" in page
+    assert "template 1" in page
     assert "&lt;b&gt;always" in page
     assert "<b>always" not in page
     assert "<script" not in page
@@ -123,7 +123,7 @@ def test_a_budget_stops_it_and_the_same_command_goes_on(cli, files, scripted, mo
     found = json.loads(short.out)
     assert (found["stopped"], found["accepted"]) == ("budget", False)
     assert scripted.calls - before == calls
-    assert "Go on with the same command" in short.err
+    assert "Go on with: textevolve runs resume" in short.err
     rest = json.loads(cli(*command(model, *EXACT, "--json")).out)
     assert rest["nodes"] == whole["nodes"]
     assert rest["gain"] == whole["gain"]
@@ -131,7 +131,7 @@ def test_a_budget_stops_it_and_the_same_command_goes_on(cli, files, scripted, mo
 
 
 def test_a_judge_by_its_spec_and_a_second_one(cli, files, scripted, model):
-    ended = cli(*command(model, "-e", "probe", "--second-judge", "probe+seed=1", "--json"))
+    ended = cli(*command(model, "-j", "probe", "--second-judge", "probe+seed=1", "--json"))
     assert ended.code == 0
     found = json.loads(ended.out)
     assert found["accepted"]
@@ -191,32 +191,31 @@ def test_the_estimate_is_an_upper_bound(
     monkeypatch.setenv("TEXTEVOLVE_MODEL", model)
     server.script = Careless()
     rows = [{"n": n} for n in range(60)]
-    plan = Plan(
-        beam=2,
-        depth=3,
-        successors=2,
-        minibatch=2,
-        selection_minibatch=3,
-        final_minibatch=4,
-        selection=selection,
-        judged=judged,
-    )
-    scorers = choose_scorers(evaluator, longer_is_better, "probe+seed=1")
-    material = read_material(TEMPLATE, rows, scorers)
-    spec = sync.run(specify_calibration(Settings(), material, plan, scorers, model))
-    bound = estimate_calibration(material, spec, plan, scorers, lambda name: None)
-    settings = {name: getattr(plan, name) for name in Plan.__slots__}
+    search = {
+        "beam": 2,
+        "depth": 3,
+        "successors": 2,
+        "minibatch": 2,
+        "selection_minibatch": 3,
+        "final_minibatch": 4,
+        "selection": selection,
+        "judged": judged,
+    }
+    named = {"judge": evaluator, "second_judge": "probe+seed=1"}
+    spec = CalibrateSpec(template=TEMPLATE, metric="python:longer_is_better", **named, **search)
+    cases = list(cases_of(spec, (("a row", row) for row in rows)))
+    bound = estimate(spec, cases, model, lambda name: None)
     result = calibrate(
         TEMPLATE,
         rows,
         model=model,
-        evaluator=evaluator,
         metric=longer_is_better,
-        second_judge="probe+seed=1",
         store=home / "bound.db",
-        **settings,
+        **named,
+        **search,
     )
-    most = count_most(plan, len(material.training), len(material.validation))
+    material = material_of(spec, cases)
+    most = count_most(spec, len(material.training), len(material.validation))
     assert (result.rounds, result.stopped) == (3, "max_iterations")
     assert result.tried == most.outputs
     assert bound.least.calls <= server.calls <= bound.most.calls
@@ -245,14 +244,14 @@ async def test_python_takes_rows_and_functions(home, scripted, model):
         (("--metric", "exact"), "name the column of the label"),
         (("--metric", "exact", "--label", "answer"), "no row has the label 'answer'"),
         (("--metric", "exactly"), "no metric 'exactly'"),
-        (("-e", "pairwise"), "cannot be compared"),
-        (("-e", "nobody"), "no judge 'nobody'"),
-        (("-e", "probe", "--second-judge", "probe"), "the second judge is the first"),
+        (("-j", "pairwise"), "cannot be compared"),
+        (("-j", "nobody"), "no judge 'nobody'"),
+        (("-j", "probe", "--second-judge", "probe"), "the second judge is the first"),
         (("--selection", "best"), "selection must be fast or ucb"),
         (("--beam", "0"), "beam must be 1 or more"),
-        (("--output-temperature", "-1"), "between 0 and 2"),
-        (("--max-seconds", "nan"), "seconds must be 0 or more"),
-        (("--validation", "1"), "between 0 and 1"),
+        (("--temperature", "-1"), "temperature must be from 0 to 2"),
+        (("--time-limit", "nan"), "time limit must be 0 or more"),
+        (("--validation", "1"), "validation must be between 0 and 1"),
         (("-o", "best.docx"), "best.docx"),
         (("--data", "none.jsonl"), "none.jsonl: cannot be read"),
     ],
@@ -289,7 +288,7 @@ def test_an_interrupt_shows_what_there_is(files, server, scripted, model, spawn)
     out, err = process.communicate(timeout=60)
     assert process.returncode == 130
     assert "The search was stopped" in out
-    assert "Go on with the same command" in err
+    assert "Go on with: textevolve runs resume" in err
 
 
 def test_comparisons_leave_out_what_is_missing():
@@ -306,16 +305,19 @@ def test_comparisons_leave_out_what_is_missing():
 
 
 def test_the_model_of_judges_goes_to_those_that_name_none():
+    def judges(**given):
+        return judges_of(CalibrateSpec(template="{n}", **given))
+
     with pytest.raises(InputError, match="second judge is the first"):
-        choose_scorers("jury", second_judge="jury", judge_model="local/x")
-    assert choose_scorers().specs == ("single",)
-    assert choose_scorers("jury", judge_model="a/b").specs == ("jury@a/b",)
-    assert choose_scorers("jury@c/d", judge_model="a/b").specs == ("jury@c/d",)
+        judges(judge="jury", second_judge="jury", judge_model="local/x")
+    assert judges() == ("single", None)
+    assert judges(judge="jury", judge_model="a/b") == ("jury@a/b", None)
+    assert judges(judge="jury@c/d", judge_model="a/b") == ("jury@c/d", None)
 
 
 def test_rules_from_a_file_judge_too_and_cost_nothing(cli, files, scripted, model):
     (files / "rules.yaml").write_text("rules:\n  - {kind: must, pattern: '^[0-9]+$'}\n")
-    ended = cli(*command(model, "-e", "rules:rules.yaml", "--json"))
+    ended = cli(*command(model, "-j", "rules:rules.yaml", "--json"))
     assert ended.code == 0, ended.err
     assert json.loads(ended.out)["accepted"]
     assert not any(body.get("max_tokens") == 1 for body in scripted.requests)
@@ -330,5 +332,6 @@ def test_a_metric_may_be_a_function_in_a_file(cli, files, scripted, model):
 
 def test_values_from_csv_are_filled_in_as_they_stand(home):
     (home / "v.csv").write_text("price,sum\n1.50,a\nnull,b\n1e5,c\n")
-    material = read_material("What is {price}?", "v.csv", choose_scorers(label="sum"))
+    spec = CalibrateSpec(template="What is {price}?", data="v.csv", label="sum")
+    material = material_of(spec, read_cases(spec))
     assert {e.values["price"] for e in material.examples} == {"1.50", "null", "1e5"}

@@ -5,7 +5,6 @@ import itertools
 import json
 import math
 import re
-from dataclasses import replace
 
 import pytest
 
@@ -14,15 +13,17 @@ from textevolve.evaluation import EvaluationResult, Failure, Usage
 from textevolve.llm.budget import Budget, Budgeted
 from textevolve.llm.client import OpenAIClient
 from textevolve.llm.testing import Answer, Fault, ScriptedServer
-from textevolve.loops.calibration import Means, Plan, search_template
+from textevolve.loops.calibration import CalibrationContext, CalibrationPlan, search_template
 from textevolve.loops.examples import take_material
-from textevolve.loops.grading import open_metric
+from textevolve.loops.label_metrics import open_metric
 from textevolve.loops.rewriting import Rewritten, Rules, append_instructions
 from textevolve.loops.search_tree import Gain, describe_outcome
 
 SEED = 'What is {n} and {n} more? As JSON: {"sum": 0}'
 HELPS, IDLE = "Add carefully.", "Be friendly."
-SMALL = Plan(beam=2, depth=3, minibatch=3, selection_minibatch=4, successors=3, gradient_depth=3)
+SMALL = CalibrationPlan(
+    beam=2, depth=3, minibatch=3, selection_minibatch=4, successors=3, gradient_depth=3
+)
 
 
 def rows(count=40):
@@ -88,12 +89,14 @@ async def search(script, plan=SMALL, data=None, server=None, **means):
         means.setdefault("generator", client)
         means.setdefault("editor", client)
         means.setdefault("metric", None if "evaluator" in means else open_metric("exact"))
-        return await search_template(data or material(), plan, Means(compare=compare, **means))
+        return await search_template(
+            data or material(), plan, CalibrationContext(compare=compare, **means)
+        )
 
 
 @pytest.mark.parametrize("selection", ["fast", "ucb"])
 async def test_what_helps_is_found_and_accepted(selection):
-    result = await search(Scripted(), replace(SMALL, selection=selection))
+    result = await search(Scripted(), SMALL.model_copy(update={"selection": selection}))
     assert result.accepted
     assert HELPS in result.template
     assert result.template.startswith(SEED)
@@ -107,7 +110,7 @@ async def test_what_helps_is_found_and_accepted(selection):
 
 @pytest.mark.parametrize("selection", ["fast", "ucb"])
 async def test_where_nothing_helps_the_original_is_kept(selection):
-    plan = replace(SMALL, selection=selection)
+    plan = SMALL.model_copy(update={"selection": selection})
     result = await search(Scripted(instructions=[IDLE, "Use capitals."]), plan)
     assert not result.accepted
     assert result.template == SEED
@@ -127,7 +130,7 @@ async def test_the_same_seed_asks_the_same_and_another_one_other_rows():
     trees, asked = [], []
     for seed in (1, 1, 2):
         server = ScriptedServer(Scripted(), keep=10_000)
-        trees.append(await search(None, replace(SMALL, seed=seed), server=server))
+        trees.append(await search(None, SMALL.model_copy(update={"seed": seed}), server=server))
         asked.append(sorted(body["messages"][-1]["content"] for body in server.requests))
     assert trees[0].nodes == trees[1].nodes
     assert asked[0] == asked[1] != asked[2]
@@ -171,7 +174,7 @@ async def test_a_rewrite_that_is_mended_when_asked_again_competes():
         mended = calls.count(lines) > 1
         return "\n".join([template if mended else "What is {m}?", *lines])
 
-    result = await search(Scripted(rewrite=forgetful), replace(SMALL, successors=1))
+    result = await search(Scripted(rewrite=forgetful), SMALL.model_copy(update={"successors": 1}))
     assert result.accepted
     assert result.nodes[result.leader].repaired
 
@@ -278,7 +281,7 @@ async def test_a_judge_sees_the_original_filled_and_the_output():
 
 async def test_a_judge_may_see_the_template_and_all_its_outputs():
     judge = Judge(exactly)
-    plan = replace(SMALL, judged="template")
+    plan = SMALL.model_copy(update={"judged": "template"})
     result = await search(Scripted(), plan, evaluator=judge)
     assert result.accepted
     assert any(HELPS in case.input and "{n}" in case.input for case in judge.cases)
@@ -336,15 +339,15 @@ async def test_all_calls_of_a_stage_are_in_flight_together():
         return Answer(text=answered, delay=0.5) if asked else answered
 
     server = ScriptedServer(slow)
-    plan = Plan(beam=4, depth=1, minibatch=5, selection_minibatch=6, final_minibatch=5)
-    await search(None, plan, server=server, in_flight=256)
+    plan = CalibrationPlan(beam=4, depth=1, minibatch=5, selection_minibatch=6, final_minibatch=5)
+    await search(None, plan, server=server, concurrency=256)
     assert server.most_in_flight == 6 * 6  # the original and five successors, six rows each
 
 
 async def test_no_more_calls_are_in_flight_than_allowed():
     script = Scripted()
     server = ScriptedServer(script, latency=0.02)
-    await search(script, server=server, in_flight=4)
+    await search(script, server=server, concurrency=4)
     assert server.most_in_flight == 4
 
 
@@ -354,7 +357,7 @@ async def test_a_budget_ends_it_with_the_best_so_far(calls):
     async with ScriptedServer(script) as server, OpenAIClient(server.url, "scripted") as client:
         model = Budgeted(client, Budget(calls=calls), None)
         metric = open_metric("exact")
-        means = Means(generator=model, editor=model, compare=compare, metric=metric)
+        means = CalibrationContext(generator=model, editor=model, compare=compare, metric=metric)
         result = await search_template(material(), SMALL, means)
         assert result.stopped == "budget"
         assert f"limit of {calls} calls" in describe_outcome(result)
@@ -365,9 +368,9 @@ async def test_a_budget_ends_it_with_the_best_so_far(calls):
 
 
 async def test_no_time_left_is_a_budget_too():
-    result = await search(Scripted(), seconds=0.0)
+    result = await search(Scripted(), time_limit=0.0)
     assert (result.stopped, result.usage.calls) == ("budget", 0)
-    assert "seconds" in result.reason
+    assert "time limit" in result.reason
 
 
 async def test_it_can_be_cancelled():
@@ -387,4 +390,4 @@ async def test_it_takes_an_evaluator_or_a_metric():
 @pytest.mark.parametrize("wrong", [{"beam": 0}, {"selection": "best"}, {"judged": "both"}])
 def test_a_plan_that_cannot_be_used_is_refused(wrong):
     with pytest.raises(InputError, match=next(iter(wrong))):
-        Plan(**wrong)
+        CalibrationPlan(**wrong)

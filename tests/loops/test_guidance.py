@@ -11,6 +11,7 @@ from textevolve.debate.profile import load_profile
 from textevolve.evaluation import EvaluationResult, Usage
 from textevolve.llm.testing import Answer, Fault
 from textevolve.memory.recall import Memory
+from textevolve.store.repository import open_store
 
 QUESTION = "Why are there tides?"
 DISCUSSED = "Several people have discussed possible answers"
@@ -104,7 +105,7 @@ async def test_a_judge_scores_both_in_one_case(guide, server):
         return answering(body, number)
 
     server.script = judging
-    found = await guide(evaluator="pairwise")
+    found = await guide(judge="pairwise")
     assert found.made.guided.judgement.score == pytest.approx(0.9)
     assert found.made.plain.judgement.score == pytest.approx(0.1)
 
@@ -118,13 +119,13 @@ async def test_a_judge_may_be_ones_own(guide):
         assert case.candidates == ("The moon pulls.", "The moon and the sun pull.")
         return Judgement()
 
-    found = await guide(evaluator=judge)
+    found = await guide(judge=judge)
     assert found.made.guided.judgement.score == 0.75
 
 
 async def test_rules_may_judge(guide, home):
     (home / "rules.yaml").write_text("rules:\n  - {kind: keywords, all: [sun]}\n")
-    found = await guide(evaluator="rules:rules.yaml")
+    found = await guide(judge="rules:rules.yaml")
     assert (found.made.plain.judgement.score, found.made.guided.judgement.score) == (0, 1)
 
 
@@ -162,33 +163,34 @@ async def test_a_debate_that_says_nothing_is_told(guide, server):
 
 async def test_an_empty_answer_is_a_failure(guide, server):
     server.script = lambda body, n: Answer(text=" ") if role(body) == "guided" else answering(body)
-    found = await guide(evaluator="probe")
+    found = await guide(judge="probe")
     assert "the guided answer did not come" in found.made.reason
     assert found.made.plain.text == "The moon pulls."
 
 
 @pytest.mark.parametrize("calls", [0, 2, 3, 4, 7, 10, 13])
 async def test_a_limit_stops_it_within_one_call(guide, server, calls):
-    found = await guide(limits=Limits(calls=calls), evaluator="probe")
+    found = await guide(limits=Limits(calls=calls), judge="probe")
     assert (found.made.status, server.calls) == ("budget", calls)
     assert (found.made.plain is None) == (calls < 4)
     assert (found.answer is None) == (calls < 11)
 
 
-async def test_what_was_stopped_goes_on_and_asks_nothing_twice(guide, server):
+async def test_what_was_stopped_goes_on_and_asks_nothing_twice(guide, server, home):
     await guide(limits=Limits(calls=6))
     first = await guide()
     assert server.calls == len(server.seen) == 11
     again = await guide()
     assert server.calls == 11
-    assert (again.run, again.answer) == (first.run, first.answer)
-    other = await guide(candidates=["Sun."])
-    assert other.run != first.run
+    assert again.answer == first.answer
+    await guide(candidates=["Sun."])
+    with open_store(home / "store.db") as store:
+        assert len(store.list_runs()) == 2
 
 
 async def test_time_is_limited(guide, server):
     server.script = lambda body, n: Answer(text="x", delay=30) if role(body) == "turn" else None
-    found = await guide(seconds=0.5)
+    found = await guide(time_limit=0.5)
     assert (found.made.status, found.answer) == ("budget", None)
 
 
@@ -205,7 +207,7 @@ async def test_a_model_that_cannot_be_asked_ends_it(guide, server):
         {"proposals": 0},
         {"temperature": 3},
         {"max_answer_tokens": 0},
-        {"evaluator": "prob"},
+        {"judge": "prob"},
         {"profile": "generl"},
         {"debate": {"rounds": 0}},
     ],
@@ -235,17 +237,23 @@ def words(text):
 
 def test_the_command_shows_both_and_writes(cli, server, model, home):
     server.script = answering
-    ended = cli("guide", QUESTION, "-m", model, "-e", "probe", "-o", "a.txt", "-o", "a.json")
+    ended = cli("guide", QUESTION, "-m", model, "-j", "probe", "-o", "a.txt", "-o", "a.json")
     assert ended.code == 0, ended.err
     said = words(ended.out)
-    for part in ("without the debate with the debate", "6 of 6 turns", "score 0.", "Judge probe"):
+    for part in (
+        "without the debate The moon pulls.",
+        "with the debate The moon and the sun pull.",
+        "6 of 6 turns",
+        "with the debate 0.",
+        "Judge probe",
+    ):
         assert part in said
     assert "round 1: " in ended.err
     assert (home / "a.txt").read_text() == "The moon and the sun pull.\n"
     found = json.loads((home / "a.json").read_text())
     assert found["plain"]["text"] == "The moon pulls."
     calls = server.calls
-    again = json.loads(cli("guide", QUESTION, "-m", model, "-e", "probe", "--json").out)
+    again = json.loads(cli("guide", QUESTION, "-m", model, "-j", "probe", "--json").out)
     assert server.calls == calls
     assert again["guided"] == found["guided"]
 
@@ -254,14 +262,14 @@ def test_the_command_stops_at_a_limit_and_says_how_to_go_on(cli, server, model):
     server.script = answering
     ended = cli("guide", QUESTION, "A.", "B.", "-m", model, "--max-calls", 3)
     assert (ended.code, server.calls) == (3, 3)
-    assert "not finished: the limit of 3 calls is reached; raise it to go on" in ended.err
-    assert "Go on with the same command: textevolve guide" in ended.err
+    assert "not finished within the limits (the limit of 3 calls is reached; raise" in ended.err
+    assert "Go on with: textevolve runs resume" in ended.err
     assert "(not come to)" in ended.out
 
 
 def test_the_command_says_what_it_may_take(cli, server, model):
     server.script = answering
-    asked = ("guide", QUESTION, "-m", model, "-e", "pairwise")
+    asked = ("guide", QUESTION, "-m", model, "-j", "pairwise")
     rows = json.loads(cli(*asked, "--dry-run", "--json").out)
     assert server.calls == 0
     assert cli(*asked).code == 0
@@ -273,8 +281,8 @@ def test_the_command_says_what_it_may_take(cli, server, model):
     [
         ((" ",), "blank"),
         ((QUESTION, "-p", "generl"), "general"),
-        ((QUESTION, "-o", "a.html"), "must end in .txt, .json"),
-        ((QUESTION, "-e", "prob"), "probe"),
+        ((QUESTION, "-o", "a.docx"), "must end in .json, .html"),
+        ((QUESTION, "-j", "prob"), "probe"),
     ],
 )
 def test_the_command_refuses_in_one_line(cli, server, model, more, reason):
@@ -321,7 +329,7 @@ async def test_a_judge_of_ones_own_that_fails_costs_no_answer(guide, give, reaso
     async def judge(case):
         return Judgement()
 
-    found = await guide(evaluator=judge)
+    found = await guide(judge=judge)
     assert found.made.status == "failed"
     assert reason in found.made.reason
     assert found.answer == "The moon and the sun pull."

@@ -26,7 +26,7 @@ def asked(cli, server, model):
     server.script = Knows(1, 2, 2, 1)
 
     def run(*more, text=TASK, judge="probe"):
-        return cli("innovate", text, "-e", judge, "-m", model, "--outputs", 2, *more)
+        return cli("innovate", text, "-j", judge, "-m", model, "--outputs", 2, *more)
 
     return run
 
@@ -42,11 +42,11 @@ def test_the_refined_input_is_shown_with_before_and_after(asked, home):
     for part in (
         "The refined input Tell a child why there are tides. Level 2",
         "Tuned on 0.300, 0.500, 0.800, ",
-        "Ended converged: no gain of 0.01 in 1 round",
+        "Ended as converged: no gain of 0.01 in 1 round",
         "Before 0.300 (no variation between the groups; 3 fresh outputs)",
         "After 0.800",
         "Gain 0.500",
-        "probe judged,",
+        "Judge probe",
     ):
         assert part in said
     assert "round 2: 0.800" in ended.err
@@ -69,8 +69,8 @@ def test_a_limit_ends_it_with_what_there_is_and_says_how_to_go_on(asked, server)
     ended = asked("--max-calls", 12)
     assert ended.code == 3
     assert server.calls == 12
-    assert "not finished: the limit of 12 calls is reached" in ended.err
-    assert "Go on with the same command: textevolve innovate" in ended.err
+    assert "not finished within the limits (the limit of 12 calls is reached" in ended.err
+    assert "Go on with: textevolve runs resume" in ended.err
     assert asked("--max-calls", 200).code == 0
     assert server.calls == len(server.seen)
 
@@ -96,8 +96,8 @@ def test_beforehand_it_is_said_what_it_may_take(asked, server):
     ("text", "more", "reason"),
     [
         (" ", (), "the input is blank"),
-        (TASK, ("-e", "pairwise"), "cannot be compared"),
-        (TASK, ("-o", "new.html"), "must end in .txt, .json"),
+        (TASK, ("-j", "pairwise"), "cannot be compared"),
+        (TASK, ("-o", "new.docx"), "must end in .json, .html"),
         (TASK, ("--temperature", "0"), "temperature"),
         ("@gone", (), "gone"),
     ],
@@ -127,7 +127,7 @@ def test_an_interrupt_shows_the_best_so_far_and_how_to_go_on(home, spawn):
         return slow if sum(refinements) > 1 else knows(body, number)
 
     with ScriptedServer(script) as server:
-        process = spawn(*("innovate", TASK, "-e", "probe", "-m", f"{server.url}#x", "--outputs", 1))
+        process = spawn(*("innovate", TASK, "-j", "probe", "-m", f"{server.url}#x", "--outputs", 1))
         while sum(refinements) < 2:
             assert process.poll() is None
             time.sleep(0.01)
@@ -136,8 +136,8 @@ def test_an_interrupt_shows_the_best_so_far_and_how_to_go_on(home, spawn):
     assert process.returncode == 130
     assert "The refined input" in out
     assert "Level 1" in out
-    assert "Go on with the same command: textevolve innovate" in said
-    assert re.search(r"Used +[1-9]", out)
+    assert "Go on with: textevolve runs resume" in said
+    assert re.search(r"Spent +[1-9]", out)
     assert "Traceback" not in said
 
 
@@ -156,8 +156,9 @@ def test_rules_judge_alone_or_before_a_judge(asked, server, home):
     assert json.loads(asked("--json", judge="rules:rules.yaml").out)["improved"] is False
 
 
-def test_a_run_of_a_loop_says_which_command_shows_it(cli, asked):
-    asked("--rounds", 1)
-    ended = cli("runs", "show")
-    assert ended.code == 2
-    assert "give its textevolve innovate command again" in ended.err
+def test_a_run_is_shown_again_from_the_store(cli, asked, server):
+    first = asked("--rounds", 1)
+    calls = server.calls
+    again = cli("runs", "show")
+    assert (again.code, server.calls) == (0, calls)
+    assert words(again.out).split("Spent")[0] == words(first.out).split("Spent")[0]

@@ -11,8 +11,8 @@ import textevolve
 from textevolve import InputError, Limits
 from textevolve.evaluation import EvaluationResult, Failure, Usage
 from textevolve.llm.testing import Answer, Fault, faults
-from textevolve.loops.innovation import samples_of
-from textevolve.runs.innovating import difference
+from textevolve.store.repository import open_store
+from textevolve.studies.innovate import difference
 
 TASK = "Tell a child why there are tides."
 
@@ -95,7 +95,7 @@ async def test_it_goes_on_while_the_score_rises_and_returns_the_best(innovate):
 async def test_before_and_after_are_told_by_outputs_that_tuned_nothing(innovate, server):
     found = await innovate(Writer(1), scores([0.2, 0.4]), rounds=1, fresh=3)
     made = found.innovation
-    tuned = {s.text for a in made.attempts for s in samples_of(a)}
+    tuned = {s.text for a in made.attempts for s in a.samples}
     fresh = {s.text for s in (*made.before, *made.after)}
     assert (len(made.before), len(made.after), found.repeated) == (3, 3, 0)
     assert not tuned & fresh
@@ -229,9 +229,9 @@ async def test_a_limit_of_time_stops_it(innovate):
             await asyncio.sleep(60)
         return Judgement(EvaluationResult(0.2, False))
 
-    found = await innovate(Writer(1), slow, seconds=2.0)
+    found = await innovate(Writer(1), slow, time_limit=2.0)
     assert found.innovation.status == "budget"
-    assert "2 seconds" in found.innovation.reason
+    assert "the time limit is reached" in found.innovation.reason
     assert found.input == TASK
     assert len(found.innovation.attempts) == 1
 
@@ -241,14 +241,16 @@ async def test_a_model_that_cannot_be_asked_ends_it(innovate):
         await innovate(lambda body, number: Fault.UNAUTHORISED, scores([0.2]))
 
 
-async def test_the_same_call_again_asks_nothing_and_a_stopped_one_goes_on(innovate, server):
+async def test_the_same_call_again_asks_nothing_and_a_stopped_one_goes_on(innovate, server, home):
     options = {"rounds": 2, "fresh": 2}
     await innovate(Writer(1, 2), "probe", limits=Limits(calls=15), **options)
     whole = await innovate(Writer(1, 2), "probe", **options)
     calls = server.calls
     again = await innovate(Writer(1, 2), "probe", **options)
     assert server.calls == calls == len(server.seen)
-    assert (again.run, inputs(again), again.gain) == (whole.run, inputs(whole), whole.gain)
+    assert (inputs(again), again.gain) == (inputs(whole), whole.gain)
+    with open_store(home / "store.db") as store:
+        assert len(store.list_runs()) == 1
 
 
 async def test_a_debates_instructions_are_the_remarks(innovate, server):
@@ -259,7 +261,7 @@ async def test_a_debates_instructions_are_the_remarks(innovate, server):
     writer = Writer(1)
     found = await innovate(script, "debate+rounds=1", rounds=1, outputs=1, fresh=0)
     first = found.innovation.attempts[0]
-    (sample,) = samples_of(first)
+    (sample,) = first.samples
     assert len(sample.remarks) == 3
     assert sample.remarks[0].startswith("Critic: ")
     shown = writer.refinements[0]["messages"][0]["content"]
@@ -282,7 +284,7 @@ async def test_where_a_fifth_of_all_calls_goes_wrong_nothing_is_made_up(innovate
     found = await innovate(script, known, outputs=3, patience=3, seed=seed)
     made = found.innovation
     for attempt in made.attempts:
-        for sample in samples_of(attempt):
+        for sample in attempt.samples:
             assert sample.score is None or sample.text.startswith("level")
         known_marks = (0.2, 0.4, 0.5, 0.6)
         assert attempt.score is None or round(attempt.score, 9) in known_marks
@@ -339,7 +341,7 @@ async def test_a_refined_input_cannot_change_the_speaker(innovate, server):
 
 
 @pytest.mark.parametrize(
-    ("evaluator", "options", "reason"),
+    ("judge", "options", "reason"),
     [
         ("pairwise", {}, "cannot be compared"),
         ("prob", {}, "no judge"),
@@ -348,13 +350,13 @@ async def test_a_refined_input_cannot_change_the_speaker(innovate, server):
         ("probe", {"fresh": 1}, "fresh must be"),
         ("probe", {"max_answer_tokens": 0}, "max_answer_tokens must be 1"),
         ("probe", {"threshold": 2}, "threshold"),
-        ("probe", {"seconds": 0}, "seconds"),
-        ("probe", {"min_gain": -1}, "least gain"),
+        ("probe", {"time_limit": -1}, "time limit"),
+        ("probe", {"min_gain": -1}, "min_gain must be"),
     ],
 )
-async def test_what_cannot_be_done_is_refused(innovate, server, evaluator, options, reason):
+async def test_what_cannot_be_done_is_refused(innovate, server, judge, options, reason):
     with pytest.raises(InputError, match=reason):
-        await innovate(Writer(1), evaluator, **options)
+        await innovate(Writer(1), judge, **options)
     assert server.calls == 0
 
 

@@ -11,7 +11,7 @@ from textevolve.evaluators import open_evaluator, parse_evaluator
 from textevolve.llm.client import OpenAIClient
 from textevolve.llm.testing import Answer, ScriptedServer
 from textevolve.loops.generation import ModelGenerator
-from textevolve.loops.optimization import optimize
+from textevolve.loops.optimization import OptimizationContext, OptimizationPlan, optimize_text
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "benchmarks"))
 
@@ -77,13 +77,12 @@ async def revision_prompt(attack, judge):
         ScriptedServer(script) as server,
         OpenAIClient(server.url, "scripted") as client,
     ):
-        await optimize(
-            attack.task,
+        context = OptimizationContext(
             generator=ModelGenerator(client),
             evaluator=open_evaluator(parse_evaluator(judge), "scripted", lambda _: client),
-            threshold=1.0,
-            max_iterations=2,
         )
+        plan = OptimizationPlan(threshold=1.0, max_iterations=2)
+        await optimize_text(attack.task, plan, context)
         asked = [str(request["messages"][-1]["content"]) for request in server.requests]
     (prompt,) = [text for text in asked if text.startswith("Revise an earlier answer")]
     return prompt

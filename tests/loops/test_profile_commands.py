@@ -17,8 +17,8 @@ def writer(server):
 def test_generate_writes_a_file_that_check_and_show_read(cli, writer, model, home):
     ended = cli("profile", "generate", "Advice to patients", "-m", model, "-o", "made.yaml")
     assert ended.code == 0, ended.err
-    assert ended.out == ""
-    assert "written to made.yaml: 3 agents, 2 components" in ended.err
+    assert "3 agents, 2 components" in ended.out
+    assert "written to made.yaml" in ended.err
     assert cli("profile", "check", "made.yaml").out.startswith("made.yaml: can be used (3 agents")
     shown = cli("profile", "show", "made.yaml").out
     for part in ("Pharmacist", "safe, weight 1:", "clear, weight 0.6:", "is the advice clear?"):
@@ -27,21 +27,25 @@ def test_generate_writes_a_file_that_check_and_show_read(cli, writer, model, hom
     assert "finished" in listed
 
 
-def test_generate_prints_yaml_alone_or_json(cli, writer, model, home):
-    first = cli("profile", "generate", "Advice", "-m", model)
-    assert first.out.startswith("# Written by")
+def test_generate_shows_the_yaml_or_json(cli, writer, model, home):
+    first = cli("profile", "generate", "Advice", "-m", model, "-o", "made.yml")
+    assert "# Written by" in first.out
+    text = (home / "made.yml").read_text()
+    assert text.startswith("# Written by")
     found = json.loads(cli("profile", "generate", "Advice", "-m", model, "--json").out)
     assert writer.calls == 1
-    assert found["text"] == first.out
+    assert found["text"] == text
     assert found["reasons"]["safe"] == "safe # matters: 1.0"
-    assert 0 <= found["likeness"] < 0.75
+    assert 0 <= found["similarity"] < 0.75
     assert found["profile"]["weights"] == {"safe": 1.0, "clear": 0.6}
 
 
 def test_generate_says_what_was_wrong(cli, server, model, home):
     server.script = writes(alike())
     ended = cli("profile", "generate", "Advice", "-m", model)
-    assert ended.code == 1
+    assert ended.code == 3
+    assert "lacks a score: " in ended.err
+    assert "wrote no usable profile in two attempts" in ended.out
     assert "the first draft was not usable and is asked for again: the personas" in ended.err
     assert "Traceback" not in ended.err
     server.script = writes(alike(), draft())
@@ -51,11 +55,10 @@ def test_generate_says_what_was_wrong(cli, server, model, home):
 @pytest.mark.parametrize(
     ("more", "code", "reason"),
     [
-        (("Advice", "--agents", "1"), 2, "agents must be 2 to 12"),
+        (("Advice", "--agents", "1"), 2, "agents must be from 2 to 12"),
         ((" ",), 2, "nothing is given"),
         (("@gone.txt",), 2, "gone.txt"),
-        (("Advice", "-o", "made.json"), 2, "written as .yaml"),
-        (("Advice", "--max-calls", "0"), 1, "the limit of 0 calls"),
+        (("Advice", "-o", "made.docx"), 2, "must end in"),
     ],
 )
 def test_generate_refuses_in_one_line(cli, writer, model, home, more, code, reason):
@@ -63,6 +66,20 @@ def test_generate_refuses_in_one_line(cli, writer, model, home, more, code, reas
     assert (ended.code, writer.calls) == (code, 0)
     assert reason in ended.err
     assert len(ended.err.splitlines()) == 1
+
+
+def test_a_limit_stops_it_and_the_run_is_gone_on_with(cli, writer, model, home):
+    ended = cli("profile", "generate", "Advice", "-m", model, "--max-calls", 0)
+    assert (ended.code, writer.calls) == (3, 0)
+    assert "the limit of 0 calls" in ended.err
+    assert cli("runs", "resume", "-o", "made.yaml").code == 0
+    assert writer.calls == 1
+    assert (home / "made.yaml").read_text().startswith("# Written by")
+
+
+def test_beforehand_it_is_said_what_a_profile_may_take(cli, writer, model):
+    found = json.loads(cli("profile", "generate", "Advice", "-m", model, "--dry-run", "--json").out)
+    assert (found["least"]["calls"], found["most"]["calls"], writer.calls) == (1, 4, 0)
 
 
 def test_check_names_file_line_and_reason(cli, home):

@@ -8,8 +8,9 @@ import pytest
 import textevolve
 from textevolve import AnswerError, BudgetError, InputError, Limits
 from textevolve.debate.profile import load_profile, parse_profile
-from textevolve.loops.likeness import likeness
 from textevolve.loops.profile_writing import Draft, render_profile
+from textevolve.loops.similarity import similarity
+from textevolve.store.repository import open_store
 
 PERSONAS = (
     "You look for wrong doses and wrong names of drugs, and check every number first of all.",
@@ -159,11 +160,13 @@ async def test_too_few_agents_are_asked_for_again(asked):
     assert len(found.profile.agents) == 3
 
 
-async def test_the_same_call_again_asks_nothing(asked, server):
+async def test_the_same_call_again_asks_nothing(asked, server, home):
     first = await asked(draft())
     again = await asked(draft())
     assert server.calls == 1
-    assert (again.text, again.run) == (first.text, first.run)
+    assert again.text == first.text
+    with open_store(home / "store.db") as store:
+        assert len(store.list_runs()) == 1
     await asked(draft(), seed=1)
     assert server.calls == 2
 
@@ -192,10 +195,10 @@ def test_what_a_model_writes_cannot_break_the_file():
     assert read.agents[0].persona == made["agents"][0]["persona"]
 
 
-def test_likeness_counts_words_in_order():
-    assert likeness("one two three four", "One two THREE four") == 1
-    assert likeness("one two three four", "five six seven") == 0
-    assert likeness("a b c d", "a b x y") == 0.5
+def test_similarity_counts_words_in_order():
+    assert similarity("one two three four", "One two THREE four") == 1
+    assert similarity("one two three four", "five six seven") == 0
+    assert similarity("a b c d", "a b x y") == 0.5
 
 
 def test_generating_works_without_a_loop(home, server, model):

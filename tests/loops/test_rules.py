@@ -242,7 +242,7 @@ def test_a_file_brings_its_schema_and_its_own_functions(tmp_path):
 
 
 def test_an_installed_rule_is_found_by_its_name(monkeypatch):
-    from textevolve.loops import checks
+    from textevolve.loops import rule_kinds
 
     class Entry:
         name = "polite"
@@ -250,7 +250,9 @@ def test_an_installed_rule_is_found_by_its_name(monkeypatch):
         def load(self):
             return lambda text: EvaluationResult(float("please" in text), True, "- Say please.")
 
-    monkeypatch.setattr(checks, "entry_points", lambda group: [Entry()] * (group == checks.GROUP))
+    monkeypatch.setattr(
+        rule_kinds, "entry_points", lambda group: [Entry()] * (group == rule_kinds.GROUP)
+    )
     rule = "{kind: call, function: polite}"
     assert judge(rule, "please").passed
     assert judge(rule, "now").feedback == "- Say please."

@@ -7,8 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from textevolve.loops.selection import (
-    Standing,
-    choose_best,
+    ArmStatistics,
+    choose_beam,
     count_pulls,
     draw_rows,
     try_fast,
@@ -32,12 +32,12 @@ class Recorder:
 async def test_fast_tries_all_on_the_same_rows_in_one_batch():
     recorder = Recorder(lambda arm, row: arm / 10)
     rows = draw_rows(30, 6, 7)
-    standings = await try_fast([0, 3, 5], rows, recorder)
+    tried = await try_fast([0, 3, 5], rows, recorder)
     assert len(recorder.batches) == 1
     assert {arm: [r for a, r in recorder.batches[0] if a == arm] for arm in (0, 3, 5)} == {
         arm: list(rows) for arm in (0, 3, 5)
     }
-    assert choose_best(standings, 2) == [5, 3]
+    assert choose_beam(tried, 2) == [5, 3]
 
 
 @given(
@@ -56,13 +56,13 @@ async def test_bandits_visit_each_arm_and_never_a_row_twice(
         return None if missing and (arm + row) % missing == 0 else drawn
 
     recorder = Recorder(score)
-    standings = await try_ucb(range(arms), range(rows), recorder, width=width, pulls=pulls)
+    tried = await try_ucb(range(arms), range(rows), recorder, width=width, pulls=pulls)
     trials = [trial for batch in recorder.batches for trial in batch]
     assert len(trials) == len(set(trials))
     assert {arm for arm, _ in trials} == set(range(arms))
     assert len(trials) == min(max(pulls, arms), arms * rows)
-    for standing in standings:  # those that are compared share their first rows
-        assert list(standing.scores) == list(range(len(standing.scores)))
+    for arm in tried:  # those that are compared share their first rows
+        assert list(arm.scores) == list(range(len(arm.scores)))
     assert all(len(batch) <= max(width, arms) for batch in recorder.batches)
     assert all(len(batch) <= width for batch in recorder.batches[1:])
 
@@ -70,8 +70,8 @@ async def test_bandits_visit_each_arm_and_never_a_row_twice(
 async def test_bandits_spend_their_pulls_on_what_is_good():
     """Far apart, the best arm is pulled most, as long as there are rows."""
     recorder = Recorder(lambda arm, row: 0.95 if arm == 4 else 0.05)
-    standings = await try_ucb(range(8), range(100), recorder, width=1, pulls=120)
-    pulled = {s.arm: len(s.scores) for s in standings}
+    tried = await try_ucb(range(8), range(100), recorder, width=1, pulls=120)
+    pulled = {s.arm: len(s.scores) for s in tried}
     assert max(pulled, key=lambda arm: pulled[arm]) == 4
     assert pulled[4] > 3 * max(n for arm, n in pulled.items() if arm != 4)
 
@@ -81,17 +81,17 @@ def test_the_index_is_that_of_its_source():
 
 
 def test_ties_go_to_the_older_and_gaps_are_no_zeros():
-    even = [Standing(arm, {0: 0.5, 1: 0.5}) for arm in (4, 2, 9)]
-    assert choose_best(even, 2) == [2, 4]
-    gap = Standing(1, {0: 0.9, 1: None})
-    assert choose_best([*even, gap], 1) == [1]
+    even = [ArmStatistics(arm, {0: 0.5, 1: 0.5}) for arm in (4, 2, 9)]
+    assert choose_beam(even, 2) == [2, 4]
+    gap = ArmStatistics(1, {0: 0.9, 1: None})
+    assert choose_beam([*even, gap], 1) == [1]
 
 
 def test_an_arm_that_mostly_failed_cannot_be_chosen():
-    lucky = Standing(1, {0: 1.0, 1: None, 2: None})
-    never = Standing(2, {0: None})
-    assert choose_best([lucky, never, Standing(3, {0: 0.1})], 3) == [3]
-    assert choose_best([lucky, never], 1) == []
+    lucky = ArmStatistics(1, {0: 1.0, 1: None, 2: None})
+    never = ArmStatistics(2, {0: None})
+    assert choose_beam([lucky, never, ArmStatistics(3, {0: 0.1})], 3) == [3]
+    assert choose_beam([lucky, never], 1) == []
 
 
 @given(st.integers(1, 40), st.integers(1, 12), st.integers(0, 99), st.integers(0, 9))

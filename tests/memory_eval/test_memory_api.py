@@ -168,6 +168,24 @@ def test_bad_input_is_one_line(home, call, reason):
     assert "\n" not in str(caught.value)
 
 
+def test_a_judgement_is_kept_and_can_be_written_down(cli, model, server, home):
+    judge_integrity("Ada moved to Bonn.", ["Ada moved."], model=model)
+    shown = cli("runs", "show", "last")
+    assert "Integrity: 1 of 2." in shown.out
+    assert "half of it" in shown.out
+    texts = "{expected: Ada moved to Bonn., memories: Ada moved.}"
+    (home / "one.yaml").write_text(
+        f"kind: memory-judgement\ntask: integrity\ntexts: {texts}\nmodel: {model}\n"
+    )
+    again = cli("run", "one.yaml", "--json")
+    assert json.loads(again.out)["score"] == 0.5
+    assert len(server.requests) == 1
+    (home / "one.yaml").write_text("kind: memory-judgement\ntask: update\ntexts: {a: b}\n")
+    refused = cli("run", "one.yaml")
+    assert refused.code == 2
+    assert "update is judged by memories, expected, original" in refused.err
+
+
 def test_the_functions_are_public():
     names = {"integrity", "accuracy", "update", "answer"}
     assert {f"judge_{name}" for name in names} <= set(textevolve.__all__)
@@ -212,22 +230,58 @@ def people(home):
 def test_a_whole_system_is_measured_and_asked_once(model, people, home, server):
     found = evaluate_memory(people, Notes(), model=model, records=home / "out.jsonl")
     assert found.skipped == ""
-    assert found.figures.figures["accuracy"].all.value == 1.0  # the judge finds everything true
-    assert found.figures.figures["recall"].all.value == 0.0  # and half of each point
-    assert found.figures.figures["question_correct"].valid.value == 1.0
+    assert found.metrics.overall["accuracy"].all.value == 1.0  # the judge finds everything true
+    assert found.metrics.overall["recall"].all.value == 0.0  # and half of each point
+    assert found.metrics.overall["question_correct"].valid.value == 1.0
     assert [line.line for line in found.malformed] == [3]
     lines = (home / "out.jsonl").read_text().splitlines()
-    assert len(lines) == sum(one.asked for one in found.figures.coverage.values())
+    assert len(lines) == sum(one.asked for one in found.metrics.coverage.values())
     before, again = server.calls, Notes()
-    assert evaluate_memory(people, again, model=model).figures == found.figures
+    assert evaluate_memory(people, again, model=model).metrics == found.metrics
     assert (server.calls, again.calls) == (before, 0)
+
+
+def test_a_run_over_an_object_is_shown_anywhere_and_gone_on_with_in_its_program(
+    model, people, server, cli
+):
+    found = evaluate_memory(people, Notes(), model=model, limits=Limits(calls=4), name="notes")
+    assert not found.whole
+    shown = cli("runs", "show", "notes")
+    assert "Not finished" in shown.out
+    assert "Memory of test_memory_api.Notes" in shown.out
+    refused = cli("runs", "resume", "notes")
+    assert refused.code == 2
+    assert "Notes is an object of the program that began this run" in refused.err
+    assert server.calls == 4
+    assert evaluate_memory(people, Notes(), model=model).whole
+
+
+def test_an_evaluator_of_ones_own_judges_a_whole_system(model, people, server):
+    async def judge(case: Case, /):
+        return Chosen(case)
+
+    class Chosen:
+        usage, coverage = Usage(), 1.0
+
+        def __init__(self, case):
+            self.result = tuple(
+                EvaluationResult(1.0 if n == 0 else 0.0, n == 0)
+                for n in range(len(case.candidates))
+            )
+
+    found = evaluate_memory(people, "none", judge=judge, model=model)
+    assert found.whole
+    assert found.metrics.overall["question_correct"].all.value == 1.0
+    asked = [body["messages"][-1]["content"] for body in server.requests]
+    assert asked
+    assert all("from the memories alone" in text for text in asked)  # none of them judges
 
 
 def test_a_limit_leaves_the_rest_unasked(model, people):
     found = evaluate_memory(people, "context", model=model, limits=Limits(calls=3))
     assert "limit" in found.skipped
-    assert sum(one.skipped for one in found.figures.coverage.values()) > 0
-    assert found.figures.figures["recall"].all.value is None
+    assert sum(one.skipped for one in found.metrics.coverage.values()) > 0
+    assert found.metrics.overall["recall"].all.value is None
 
 
 @pytest.mark.parametrize(

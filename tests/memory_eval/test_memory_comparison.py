@@ -8,23 +8,23 @@ import pytest
 
 from textevolve.evaluation import Failure
 from textevolve.memory_eval.comparison import compare, to_json
-from textevolve.memory_eval.figures import FIGURES, TYPE_FIGURES, figures_of
 from textevolve.memory_eval.judgement import Judgement, Subject, Verdict
-from textevolve.memory_eval.tally import Tally
+from textevolve.memory_eval.judgement_sums import JudgementSums
+from textevolve.memory_eval.metrics import METRICS, TYPE_METRICS, compute_metrics
 
 
-def tally_of(labels):
+def sums_of(labels):
     """Integrity points with these labels, by user; None is a judgement that failed."""
-    tally = Tally()
+    sums = JudgementSums()
     for user, given in labels.items():
-        tally.add_time(user)
+        sums.add_time(user)
         for item, label in enumerate(given):
             point = Subject(
                 "integrity", user, 0, item, {}, type="event", source="primary", importance=0.5
             )
             outcome = Failure("failed", "x") if label is None else Verdict(label, "")
-            tally.add(Judgement(point, outcome))
-    return tally
+            sums.add(Judgement(point, outcome))
+    return sums
 
 
 def drawn_labels(seed, users):
@@ -41,7 +41,7 @@ def recall(labels, users):
 def test_differences_and_intervals_are_those_of_drawing_the_same_users_from_both(seed):
     users = [f"u{n}" for n in range(6)]
     first, second = drawn_labels(seed, users), drawn_labels(seed + 100, users)
-    made = compare(tally_of(first), tally_of(second), draws=200, seed=seed).figures["recall"].all
+    made = compare(sums_of(first), sums_of(second), draws=200, seed=seed).overall["recall"].all
     assert made.first == pytest.approx(recall(first, users), abs=1e-9)
     assert made.difference == pytest.approx(recall(second, users) - recall(first, users), abs=1e-9)
     draws = np.random.default_rng(seed).integers(0, len(users), (200, len(users)))
@@ -52,11 +52,11 @@ def test_differences_and_intervals_are_those_of_drawing_the_same_users_from_both
 
 def test_answers_are_compared_by_question_type_and_difficulty():
     def told(labels):
-        tally = Tally()
+        sums = JudgementSums()
         for user, label in labels.items():
             one = Subject("question", user, 0, 1, {}, question_type="Recall", difficulty="easy")
-            tally.add(Judgement(one, Verdict(label, "")))
-        return tally
+            sums.add(Judgement(one, Verdict(label, "")))
+        return sums
 
     before, after = {"a": "Omission", "b": "Correct"}, {"a": "Correct", "b": "Correct"}
     made = compare(told(before), told(after))
@@ -67,18 +67,18 @@ def test_answers_are_compared_by_question_type_and_difficulty():
 
 
 def test_only_users_in_both_are_compared_and_the_others_are_named():
-    first = tally_of({"a": [2], "b": [0], "c": [2, 2, 2]})
-    second = tally_of({"b": [2], "a": [2], "d": [0]})
+    first = sums_of({"a": [2], "b": [0], "c": [2, 2, 2]})
+    second = sums_of({"b": [2], "a": [2], "d": [0]})
     made = compare(first, second)
     assert (made.users, made.only_first, made.only_second) == (("a", "b"), ("c",), ("d",))
-    found = made.figures["recall"].all
+    found = made.overall["recall"].all
     assert (found.first, found.second, found.difference) == (0.5, 1, 0.5)
 
 
 def test_a_run_does_not_differ_from_itself():
-    run = tally_of(drawn_labels(3, [f"u{n}" for n in range(8)]))
+    run = sums_of(drawn_labels(3, [f"u{n}" for n in range(8)]))
     made = compare(run, run)
-    for name, pair in made.figures.items():
+    for name, pair in made.overall.items():
         if pair.all.first is not None:
             assert pair.all.difference == 0, name
             assert not pair.all.clear
@@ -87,46 +87,46 @@ def test_a_run_does_not_differ_from_itself():
 
 def test_values_are_those_of_the_runs_own_figures():
     users = [f"u{n}" for n in range(4)]
-    runs = [tally_of(drawn_labels(seed, users)) for seed in (1, 2)]
+    runs = [sums_of(drawn_labels(seed, users)) for seed in (1, 2)]
     made = compare(*runs)
-    first, second = (figures_of(run) for run in runs)
-    assert list(made.figures) == list(FIGURES)
-    assert list(made.by_type["event"]) == list(TYPE_FIGURES)
+    first, second = (compute_metrics(run) for run in runs)
+    assert list(made.overall) == list(METRICS)
+    assert list(made.by_type["event"]) == list(TYPE_METRICS)
     for kind in ("all", "valid"):
-        for name in FIGURES:
-            found = getattr(made.figures[name], kind)
-            assert found.first == getattr(first.figures[name], kind).value
-            assert found.second == getattr(second.figures[name], kind).value
+        for name in METRICS:
+            found = getattr(made.overall[name], kind)
+            assert found.first == getattr(first.overall[name], kind).value
+            assert found.second == getattr(second.overall[name], kind).value
         found = getattr(made.by_type["event"]["kept"], kind)
         assert found.first == getattr(first.by_type["event"]["kept"], kind).value
 
 
 def test_a_clear_difference_leaves_out_zero():
     users = [f"u{n}" for n in range(10)]
-    worse = tally_of({user: [2, 0, 0, n % 3] for n, user in enumerate(users)})
-    better = tally_of({user: [2, 2, 2, n % 3] for n, user in enumerate(users)})
-    made = compare(worse, better).figures["weighted_recall"].all
+    worse = sums_of({user: [2, 0, 0, n % 3] for n, user in enumerate(users)})
+    better = sums_of({user: [2, 2, 2, n % 3] for n, user in enumerate(users)})
+    made = compare(worse, better).overall["weighted_recall"].all
     assert made.difference == 0.5
     assert not made.clear  # every user gained the same, so there is nothing to draw from
     uneven = {user: [2, 2, 0 if n % 2 else 2, n % 3] for n, user in enumerate(users)}
-    assert compare(worse, tally_of(uneven)).figures["recall"].all.clear
+    assert compare(worse, sums_of(uneven)).overall["recall"].all.clear
 
 
 def test_what_is_missing_in_a_run_is_said():
-    made = compare(tally_of({"a": [None], "b": []}), tally_of({"a": [2], "b": [2]}))
-    found = made.figures["recall"]
+    made = compare(sums_of({"a": [None], "b": []}), sums_of({"a": [2], "b": [2]}))
+    found = made.overall["recall"]
     assert (found.all.first, found.all.difference) == (0, 1)
     assert found.valid.difference is None
     assert found.valid.reason == "not measured in the first run"
-    assert made.figures["fmr"].all.reason == "not measured in the first and the second run"
+    assert made.overall["fmr"].all.reason == "not measured in the first and the second run"
 
 
 def test_a_run_without_integrity_has_no_figure_of_all_points_of_a_type():
-    updated = Tally()
+    updated = JudgementSums()
     for user in ("a", "b"):
         subject = Subject("update", user, 0, 1, {}, type="event", source="primary")
         updated.add(Judgement(subject, Verdict("Correct", "")))
-    found = compare(updated, tally_of({"a": [2], "b": [0]})).by_type["event"]["memory_accuracy"].all
+    found = compare(updated, sums_of({"a": [2], "b": [0]})).by_type["event"]["memory_accuracy"].all
     assert (found.first, found.second) == (None, 0.5)
     assert found.reason == "not measured in the first run"
 
@@ -134,7 +134,7 @@ def test_a_run_without_integrity_has_no_figure_of_all_points_of_a_type():
 def test_users_who_were_not_judged_alike_are_named():
     def judged(*labels):
         made = {user: [2, None] for user in ("a", "b")}
-        return tally_of(made | {"c": list(labels)})
+        return sums_of(made | {"c": list(labels)})
 
     assert compare(judged(2, 0), judged(0, None)).uneven == ()
     assert compare(judged(2, 0), judged(0)).uneven == ("c",)
@@ -142,7 +142,7 @@ def test_users_who_were_not_judged_alike_are_named():
     update = Subject("update", "c", 0, 1, {}, type="event", source="primary")
     moved.add(Judgement(update, Failure("skipped", "a limit")))
     assert compare(judged(2, 0), moved).uneven == ()
-    silent = Tally()
+    silent = JudgementSums()
     for user in ("a", "b", "c"):
         question = Subject("question", user, 0, 1, {})
         silent.add(Judgement(question, Verdict("Correct", "")))
@@ -150,13 +150,13 @@ def test_users_who_were_not_judged_alike_are_named():
 
 
 def test_one_user_in_common_has_no_interval_and_none_has_no_figure():
-    one = compare(tally_of({"a": [2], "b": [0]}), tally_of({"a": [0]})).figures["recall"].all
+    one = compare(sums_of({"a": [2], "b": [0]}), sums_of({"a": [0]})).overall["recall"].all
     assert (one.difference, one.low, one.reason) == (-1, None, "no interval: one user only")
-    none = compare(tally_of({"a": [2]}), tally_of({"b": [2]}))
-    assert (none.users, none.figures, none.by_type) == ((), {}, {})
+    none = compare(sums_of({"a": [2]}), sums_of({"b": [2]}))
+    assert (none.users, none.overall, none.by_type) == ((), {}, {})
 
 
 def test_a_comparison_is_plain_json():
-    made = to_json(compare(tally_of({"a": [2], "b": [0, 1]}), tally_of({"a": [0], "b": [2]})))
+    made = to_json(compare(sums_of({"a": [2], "b": [0, 1]}), sums_of({"a": [0], "b": [2]})))
     assert json.loads(json.dumps(made, allow_nan=False))["users"] == ["a", "b"]
-    assert made["figures"]["recall"]["all"]["first"] == pytest.approx(1 / 3)
+    assert made["overall"]["recall"]["all"]["first"] == pytest.approx(1 / 3)

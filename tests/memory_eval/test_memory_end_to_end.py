@@ -190,10 +190,12 @@ def count(users):
 
 def test_figures_find_exactly_the_faults_that_were_planted(cli, data, server, model):
     server.script = judge
-    ended = cli("memory-eval", "data.jsonl", "-s", "toy.py:Toy", "-m", model, "--json", "-o", "out")
+    ended = cli(
+        "memory-eval", "data.jsonl", "-s", "toy.py:Toy", "-m", model, "--json", "-o", "out.jsonl"
+    )
     assert ended.code == 0, ended.err
     found = json.loads(ended.out)
-    figures = {name: pair["all"]["value"] for name, pair in found["figures"].items()}
+    figures = {name: pair["all"]["value"] for name, pair in found["overall"].items()}
     expected = count(data)
     assert expected.updates >= expected.left > 3
     assert 0 < expected.right < expected.questions
@@ -220,7 +222,7 @@ def test_figures_find_exactly_the_faults_that_were_planted(cli, data, server, mo
     )
     assert found["whole"]
     assert found["coverage"]["accuracy"]["asked"] == expected.extracted
-    records = [json.loads(line) for line in (data_file("out/records.jsonl"))]
+    records = [json.loads(line) for line in (data_file("out.jsonl"))]
     assert len(records) == sum(one["asked"] for one in found["coverage"].values())
     made_up = [r for r in records if r["task"] == "accuracy" and r["verdict"]["label"] == 0]
     assert all("boat number" in r["texts"]["memory"] for r in made_up)
@@ -237,16 +239,16 @@ def test_the_whole_context_answers_and_updates_everything(cli, data, server, mod
     ended = cli("memory-eval", "data.jsonl", "--system", "context", "-m", model, "--json")
     assert ended.code == 0, ended.err
     found = json.loads(ended.out)
-    figures = {name: pair["all"]["value"] for name, pair in found["figures"].items()}
+    figures = {name: pair["all"]["value"] for name, pair in found["overall"].items()}
     assert figures["update_correct"] == figures["question_correct"] == 1.0
     assert figures["recall"] is None
-    assert "does not say what it extracts" in found["figures"]["recall"]["all"]["reason"]
+    assert "does not say what it extracts" in found["overall"]["recall"]["all"]["reason"]
 
 
 def test_no_memory_keeps_nothing_and_knows_only_what_cannot_be_known(cli, data, server, model):
     server.script = judge
     found = json.loads(cli("memory-eval", "data.jsonl", "-s", "none", "-m", model, "--json").out)
-    figures = {name: pair["all"]["value"] for name, pair in found["figures"].items()}
+    figures = {name: pair["all"]["value"] for name, pair in found["overall"].items()}
     assert (figures["recall"], figures["fmr"], figures["accuracy"]) == (0.0, 1.0, None)
     asked = [q for u in data for s in u.sessions if not s.is_generated_qa for q in s.questions]
     unanswerable = sum(question.answer == "unknown" for question in asked)
@@ -297,9 +299,9 @@ def test_a_small_real_run(cli, home, monkeypatch):
     (home / "data.jsonl").write_text(user_to_line(small_user()) + "\n")
     (home / "echo.py").write_text(ECHO)
     model = "local/qwen2.5-coder-1.5b"
-    ended = cli("memory-eval", "data.jsonl", "-s", "echo.py:Echo", "-m", model, "-o", "out")
+    ended = cli("memory-eval", "data.jsonl", "-s", "echo.py:Echo", "-m", model, "-o", "out.json")
     assert ended.code in (0, 3), ended.err
-    found = json.loads((home / "out" / "summary.json").read_text())
+    found = json.loads((home / "out.json").read_text())
     assert found["whole"]
     assert {task: one["asked"] for task, one in found["coverage"].items()} == {
         "integrity": 1,
@@ -308,4 +310,4 @@ def test_a_small_real_run(cli, home, monkeypatch):
         "question": 1,
     }
     assert sum(one["valid"] for one in found["coverage"].values()) >= 4
-    assert found["figures"]["recall"]["all"]["value"] == 1.0
+    assert found["overall"]["recall"]["all"]["value"] == 1.0

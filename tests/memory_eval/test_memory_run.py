@@ -1,31 +1,35 @@
 """An evaluation as a run: one stream, flat memory, stopped and gone on with, asked anew."""
 
 import asyncio
-import json
 import tracemalloc
+from contextlib import aclosing
 
 import pytest
 
 from textevolve.errors import AccessError, InputError
 from textevolve.evaluation import Failure, Usage
+from textevolve.evaluators import name_object
 from textevolve.events import StepFinished
 from textevolve.llm.testing import Fault, ScriptedServer
-from textevolve.memory_eval.dataset import user_to_line
+from textevolve.memory_eval.dataset import Malformed, user_to_line
 from textevolve.memory_eval.dialogues import DialogueTurn, MemoryPoint, Question, Session, User
-from textevolve.memory_eval.feeding import FEEDING
+from textevolve.memory_eval.evaluation import (
+    REMEMBERED,
+    Collection,
+    Scope,
+    SessionTimes,
+    clip_texts,
+    score_of,
+)
 from textevolve.memory_eval.judgement import Judgement, Subject, Verdict
 from textevolve.memory_eval.synthesis import synthesise
 from textevolve.memory_eval.system import Capabilities
-from textevolve.runs.memory_evaluation import (
-    Plan,
-    begin_memory_evaluation,
-    do_memory_evaluation,
-    find_system,
-    specify_memory_evaluation,
-)
-from textevolve.runs.memory_records import REMEMBERED, Collection, read_records, to_line
+from textevolve.memory_eval.system_operations import FEEDING
 from textevolve.settings import Settings
 from textevolve.store.repository import open_store
+from textevolve.studies import driver
+from textevolve.studies.driver import Launch
+from textevolve.studies.memory_eval import STUDY, MemoryEvaluationSpec, decode, encode, find_row
 from textevolve.wiring import Limits
 
 
@@ -66,6 +70,13 @@ def data(home):
     return write(home / "data.jsonl", synthesise(2, 3))
 
 
+def specify(path, model, made, **fields):
+    """The specification of an evaluation, and the objects that it names."""
+    system = {} if made is None else {"system": name_object(made)}
+    spec = MemoryEvaluationSpec(data=path, model=model, **{**system, **fields})
+    return spec, {} if made is None else {spec.system: made}
+
+
 class Run:
     """Does evaluations in one store, and says how they went."""
 
@@ -73,37 +84,26 @@ class Run:
         self.home, self.model = home, model
 
     async def __call__(
-        self, path, made=None, *, limits=None, hear=None, take=None, between=None, **plan
+        self, path, made=None, *, limits=None, hear=None, take=None, between=None, **fields
     ):
-        plan = Plan(**{"system": "lines", **plan})
+        spec, objects = specify(path, self.model, made, **fields)
         settings = Settings(concurrency=8)
-        spec = await specify_memory_evaluation(settings, plan, self.model)
+        stored = await driver.specify(STUDY, spec, settings, objects)
         collected = Collection()
+        launch = Launch(
+            limits=limits or Limits(), listener=hear or (lambda event: None), objects=objects
+        )
         async with open_store(self.home / "run.db") as store:
-            run, survey = begin_memory_evaluation(store, spec, path, plan)
+            run = driver.register_run(store, STUDY, stored, STUDY.cases(spec), launch)
             if between is not None:
                 between()
-            system = made or find_system(plan, settings)
-            found = do_memory_evaluation(
-                store,
-                run,
-                path,
-                plan,
-                survey,
-                system,
-                settings,
-                limits or Limits(),
-                hear or (lambda event: None),
-            )
             items = []
-            try:
+            async with aclosing(driver.perform(store, run, settings, launch)) as found:
                 async for item in found:
                     collected.take(item)
                     items.append(item)
                     if take is not None and len(items) == take:
                         break
-            finally:
-                await found.aclose()
             status = store.get_run(run.id).status
         judged = [item for item in items if isinstance(item, Judgement)]
         return judged, collected, status, run
@@ -123,7 +123,7 @@ async def test_everything_is_judged_once_and_a_second_time_nothing_is_done(evalu
     judged, collected, status, run = await evaluate(data, system)
     assert status == "finished"
     assert len(keyed(judged)) == len(judged)
-    assert collected.figures().coverage["accuracy"].asked > 0
+    assert collected.conclude().metrics.coverage["accuracy"].asked > 0
     assert {user for verb, user in system.calls if user} == {
         f"{run.id}-{run.fingerprint[:8]}-{n}" for n in (1, 2)
     }
@@ -131,7 +131,9 @@ async def test_everything_is_judged_once_and_a_second_time_nothing_is_done(evalu
     second, replayed, _, same = await evaluate(data, again)
     assert (server.calls, again.calls, same.id) == (calls, [("close", "")], run.id)
     assert keyed(second) == keyed(judged)
-    assert replayed.figures() == collected.figures()  # minutes, too: they are those of then
+    assert (
+        replayed.conclude().metrics == collected.conclude().metrics
+    )  # minutes, too: they are those of then
 
 
 async def test_what_was_stopped_goes_on(evaluate, data, server):
@@ -183,7 +185,7 @@ async def test_other_systems_ask_a_judge_only_what_is_new(evaluate, data, server
 async def test_numbers_of_users_and_sessions_bound_what_is_fed(evaluate, data):
     system = Lines()
     judged, collected, _, _ = await evaluate(data, system, users=1, sessions=2)
-    assert collected.figures().users == 1
+    assert collected.conclude().metrics.users == 1
     assert {j.subject.session for j in judged} == {0, 1}
 
 
@@ -194,9 +196,9 @@ async def test_broken_answers_are_failures_and_not_zeros(evaluate, data, server)
     assert status == "finished"
     assert len(failed) == len(judged)
     assert sum(collected.failures.values()) == len(judged)
-    figures = collected.figures()
-    assert figures.coverage["integrity"].valid == 0
-    assert figures.figures["accuracy"].valid.value is None
+    metrics = collected.conclude().metrics
+    assert metrics.coverage["integrity"].valid == 0
+    assert metrics.overall["accuracy"].valid.value is None
 
 
 async def test_an_answer_that_does_not_come_is_no_answer_to_judge(evaluate, data, server):
@@ -223,8 +225,8 @@ async def test_a_wrong_key_stops_everything_and_closes_the_system(home, data):
 async def test_any_evaluator_may_judge(evaluate, data, server):
     judged, collected, status, run = await evaluate(data, Lines(), judge="jury", sessions=1)
     assert status == "finished"
-    assert collected.judged == len(judged)
-    assert run.spec["judges"] == ["jury"]
+    assert sum(collected.counts.values()) == len(judged)
+    assert list(run.spec["judges"]) == ["jury"]
     with pytest.raises(InputError, match="no judge 'juri'"):
         await evaluate(data, Lines(), judge="juri")
 
@@ -260,7 +262,7 @@ async def test_recorded_results_need_no_system(evaluate, home, server):
     judged, collected, status, _ = await evaluate(path, system="recorded")
     assert status == "finished"
     assert sorted(j.subject.task for j in judged) == ["accuracy", "integrity", "question"]
-    assert collected.figures().minutes.adding == pytest.approx(1.0)
+    assert collected.conclude().metrics.minutes.adding == pytest.approx(1.0)
     update = MemoryPoint(1, "b", "event", "primary", 0.5, True, ("a",), returned=("b",))
     told = Session(0, (DialogueTurn("user", "b"),), (update,))
     judged, _, _, _ = await evaluate(
@@ -334,14 +336,13 @@ async def peak_of(home, sessions, name):
     path = write(home / f"{name}.jsonl", [long_user(sessions)])
     with ScriptedServer(keep=1) as server:
         evaluate = Run(home, f"{server.url}#scripted")
-        plan = Plan("lines")
         settings = Settings(concurrency=4)
-        spec = await specify_memory_evaluation(settings, plan, evaluate.model)
+        spec, objects = specify(path, evaluate.model, Brief())
+        stored = await driver.specify(STUDY, spec, settings, objects)
+        launch = Launch(objects=objects)
         async with open_store(home / f"{name}.db") as store:
-            run, survey = begin_memory_evaluation(store, spec, path, plan)
-            found = do_memory_evaluation(
-                store, run, path, plan, survey, Brief(), settings, Limits()
-            )
+            run = driver.register_run(store, STUDY, stored, STUDY.cases(spec), launch)
+            found = driver.perform(store, run, settings, launch)
             base = judged = 0
             async for item in found:
                 judged += isinstance(item, Judgement)
@@ -352,7 +353,8 @@ async def peak_of(home, sessions, name):
         return tracemalloc.get_traced_memory()[1] - base
 
 
-async def test_memory_stays_flat_on_a_user_of_a_million_tokens(home):
+async def test_memory_stays_flat_on_a_user_of_a_million_tokens(home, monkeypatch):
+    monkeypatch.setattr(driver, "FLUSH_RECORDS", 8)
     tracemalloc.start()
     try:
         short = await peak_of(home, 16, "short")
@@ -364,38 +366,41 @@ async def test_memory_stays_flat_on_a_user_of_a_million_tokens(home):
     assert long < short + 22 * dialogue
 
 
-def test_records_come_back_as_they_were(home):
-    subject = Subject("accuracy", "u\ud800", 3, 2, {"memory": "x" * 30_000})
+def test_records_come_back_as_they_were():
+    subject = Subject("accuracy", "u", 3, 2, {"memory": "x" * 30_000})
     made = [
-        Judgement(subject, Verdict(1, "so", True), Usage(1, 2, 0, 3, None)),
+        clip_texts(Judgement(subject, Verdict(1, "so", True), Usage(1, 2, 0, 3, None), 0.5)),
         Judgement(
-            Subject("update", "v", 0, 1, {}, "event", "primary", 0.5), Failure("failed", "no")
+            Subject("update", "v", 0, 1, {}, "event", "primary", 0.5, by_rule="Omission"),
+            Failure("failed", "no"),
         ),
+        Judgement(Subject("integrity", "v", 0, 1, {}, by_rule=0), Verdict(0, "by rule")),
+        Scope(1, 2, {"question": "no answers are recorded"}, "20260101-abcd"),
+        SessionTimes("u", 3, 2, 1.5),
+        Malformed(7, "w", "sessions: missing"),
     ]
-    path = home / "records.jsonl"
-    path.write_bytes(b"".join(to_line(one) for one in made))
-    first, second = read_records(str(path))
-    assert (first.outcome, second.outcome) == (made[0].outcome, made[1].outcome)
-    assert second.subject.importance == 0.5
-    kept = json.loads(path.read_text().splitlines()[0])["texts"]["memory"]
-    assert kept.endswith("(10,000 more characters)")
+    assert [decode(encode(one)) for one in made] == made
+    assert len({find_row(one).key for one in made}) == len(made) - 1  # a point has one record
+    assert made[0].subject.texts["memory"].endswith("(10,000 more characters)")
 
 
 @pytest.mark.parametrize(
-    "line",
+    ("task", "label", "source", "score"),
     [
-        '{"task": "update"}',
-        '{"user": "a", "session": 0, "task": "update", "item": 1}',
-        '{"user": "a", "session": 0, "task": "update", "item": 1,'
-        ' "verdict": {"label": "Right", "reason": ""}}',
-        "[]",
+        ("integrity", 2, "primary", 1.0),
+        ("integrity", 1, "primary", 0.5),
+        ("integrity", 0, "interference", 1.0),  # it must not be kept
+        ("accuracy", 0, "", 0.0),
+        ("update", "Correct", "system", 1.0),
+        ("question", "Omission", "", 0.0),
     ],
 )
-def test_records_that_are_none_are_named_by_their_line(home, line):
-    path = home / "records.jsonl"
-    path.write_text(line + "\n")
-    with pytest.raises(InputError, match=r"records\.jsonl:1"):
-        list(read_records(str(path)))
+def test_a_record_is_found_by_how_well_the_system_did(task, label, source, score):
+    subject = Subject(task, "u", 0, 1, {}, source=source)
+    made = Judgement(subject, Verdict(label, "so"))
+    assert score_of(made) == find_row(made).score == score
+    lost = find_row(Judgement(subject, Failure("failed", "no")))
+    assert (lost.score, lost.status, lost.reason) == (None, "failed", "no")
 
 
 def test_of_many_judgements_what_failed_and_the_worst_are_remembered():
@@ -418,19 +423,18 @@ def test_of_many_judgements_what_failed_and_the_worst_are_remembered():
         ({"system": " "}, "no memory system is named"),
     ],
 )
-def test_plans_that_cannot_be(wrong, said):
+def test_specifications_that_cannot_be(wrong, said):
     with pytest.raises(InputError, match=said):
-        Plan(**{"system": "none", **wrong})
+        MemoryEvaluationSpec(**{"data": "data.jsonl", "system": "none", **wrong})
 
 
-async def test_a_system_with_another_configuration_makes_another_run():
-    """The text of the plan is the same, as with a file that was changed in between."""
-    settings, plan = Settings(), Plan("lines")
-    names = ("lines", "lines:1", "lines:2")
+async def test_a_system_with_another_configuration_makes_another_run(data):
+    """The text of the specification is the same, as with a file that was changed in between."""
     identities = []
-    for name in names:
+    for name in ("lines", "lines:1", "lines:2"):
         system = Lines()
         system.name = name
-        spec = await specify_memory_evaluation(settings, plan, "http://127.0.0.1:9/v1#any", system)
-        identities.append(spec.identity)
-    assert len({str(identity) for identity in identities}) == len(names)
+        spec, objects = specify(data, "http://127.0.0.1:9/v1#any", system)
+        stored = await driver.specify(STUDY, spec, Settings(), objects)
+        identities.append(stored.identity(STUDY))
+    assert len({str(identity) for identity in identities}) == len(identities)

@@ -12,8 +12,14 @@ import pytest
 
 from textevolve.errors import InputError
 from textevolve.evaluation import EvaluationResult, Failure
-from textevolve.node_eval import GENERATE, VERIFY, Monitor, NodeEvaluator, ThresholdEvaluator
-from textevolve.node_eval import lanes as lanes_room
+from textevolve.node_eval import (
+    GENERATE,
+    VERIFY,
+    Monitor,
+    NodeEvaluator,
+    ThresholdEvaluator,
+    workers,
+)
 
 FINE = EvaluationResult(1.0, True)
 
@@ -528,7 +534,7 @@ def test_without_threads_every_evaluation_still_has_an_outcome(monkeypatch):
 
 
 def test_without_an_event_loop_so_have_the_async_ones(monkeypatch):
-    class Refusing(lanes_room.EvaluatorLoop):
+    class Refusing(workers.EvaluatorLoop):
         def __init__(self, *_):
             raise RuntimeError("can't start new thread")
 
@@ -547,8 +553,8 @@ def test_without_an_event_loop_so_have_the_async_ones(monkeypatch):
 
 
 def test_threads_end_when_there_is_nothing_to_do(monkeypatch):
-    monkeypatch.setattr(lanes_room, "NAPS", 1)
-    monkeypatch.setattr(lanes_room, "IDLE", 0.01)
+    monkeypatch.setattr(workers, "NAPS", 1)
+    monkeypatch.setattr(workers, "IDLE", 0.01)
     monitor = Monitor([Says("fine", FINE), SaysLater("later", FINE)])
     for _ in range(3):
         run_nodes(monitor, 2)
@@ -575,8 +581,8 @@ def test_a_monitor_that_nobody_holds_ends_its_threads():
 SCRIPT = """
 import asyncio, os, sys, time
 from textevolve.node_eval import EvaluationResult, Monitor, NodeEvaluator
-from textevolve.node_eval import program
-program.EXIT_WAIT = WAIT
+from textevolve.node_eval import shutdown
+shutdown.EXIT_WAIT = WAIT
 
 class Slow(NodeEvaluator):
     def evaluate(self, history):

@@ -89,7 +89,7 @@ def test_checks_judge_without_a_model(cli, server, trace, home):
     ended = cli(
         *("nodes", "evaluate", trace(), "--json", "-o", "out.jsonl", "--rules", "rules.yaml"),
         *("--length", "10:", "--latency", 1, "--tokens", 100, "--threshold", "confidence=0.5"),
-        *("--schema", "schema.json", "--consistency"),
+        *("--json-schema", "schema.json", "--consistency"),
     )
     assert (ended.code, server.calls) == (0, 0), ended.err
     rows = ended.rows
@@ -101,8 +101,10 @@ def test_checks_judge_without_a_model(cli, server, trace, home):
     assert scores(rows, "schema") == [0.0, 0.0, None, 0.0]
     assert rows[2]["results"]["rules"] == {"failure": "skipped", "reason": "the node failed"}
     assert rows[2]["error"] == "timeout"
-    written = (home / "out.jsonl").read_text().splitlines()
-    assert [json.loads(line) for line in written[1:]] == rows
+    written = [json.loads(line) for line in (home / "out.jsonl").read_text().splitlines()]
+    assert written == rows
+    assert [line["rewards"]["length"] for line in written] == scores(rows, "length")
+    assert [line["score"] for line in written][2] is None
 
 
 def test_a_node_without_a_recorded_output_is_skipped_but_for_a_threshold(cli, trace):
@@ -148,16 +150,17 @@ def test_what_came_of_it_is_drawn_with_where_it_comes_from(judged):
     assert "probe 0.667 2 3 1" in said
     assert "4 nodes in 2 episodes; 1 failed themselves" in said
     assert "Judges probe" in said
-    assert "probe has no score of 1 node; look: the node failed" in ended.err
+    assert "probe 1 look: the node failed" in said
 
 
 def test_a_limit_ends_it_and_the_same_command_goes_on(judged, server, cli):
     stopped = judged("--max-calls", 5)
     assert (stopped.code, server.calls) == (3, 5)
-    assert "not asked for within the limits" in stopped.err
-    assert "Go on with the same command: textevolve nodes evaluate" in stopped.err
+    assert "not finished within the limits (the limit of 5 calls" in stopped.err
+    assert "Go on with: textevolve runs resume" in stopped.err
     assert "not asked: not in the journal" in words(cli("nodes", "show").out)
-    whole = judged("--json")
+    assert cli("runs", "list", "--json").rows[0]["status"] == "interrupted"
+    whole = cli("runs", "resume", "last", "--json")
     assert whole.code == 0
     assert None not in [scores(whole.rows, "probe")[n] for n in (0, 1, 3)]
     assert server.calls == len({json.dumps(r, sort_keys=True) for r in server.requests})
@@ -170,7 +173,7 @@ def test_an_answer_that_cannot_be_used_is_no_score_and_is_counted(judged, server
     failure = ended.rows[3]["results"]["probe"]
     assert failure["failure"] == "failed"
     assert "score" not in failure
-    assert "probe has no score of" in ended.err
+    assert "b:1 write lacks a score: probe:" in ended.err
 
 
 def test_an_endpoint_that_refuses_ends_it(judged, server):
@@ -204,7 +207,7 @@ def test_an_estimate_asks_nothing_and_bounds_what_is_asked(judged, server):
     ended = judged("--dry-run", "--json")
     assert (ended.code, server.calls) == (0, 0)
     found = ended.rows[0]
-    assert found["nodes"] == 4
+    assert found["cases"] == 4
     judged()
     assert found["least"]["calls"] <= server.calls <= found["most"]["calls"]
 
@@ -215,10 +218,14 @@ def test_lines_that_cannot_be_used_are_said_and_the_rest_is_judged(cli, trace, h
     ended = cli("nodes", "evaluate", path.name, "--latency", 1)
     assert ended.code == 3
     assert "4 nodes in 2 episodes" in ended.out
-    assert f"not used: {path.name}:5: not valid JSON" in ended.err
-    assert "not used: 3 more lines or spans" in ended.err
+    assert f"{path.name}:5 lacks a score: not valid JSON" in ended.err
+    assert "3 more cases lack a score" in ended.err
+    assert f"{path.name}:12" in words(cli("runs", "show", "last", "--failed").out)
     for command in (("show", path.name), ("export", path.name)):
-        assert cli("nodes", *command).code == 3
+        ended = cli("nodes", *command)
+        assert ended.code == 3
+        assert f"not used: {path.name}:5: not valid JSON" in ended.err
+        assert "not used: 3 more lines or spans" in ended.err
 
 
 def test_a_trace_is_shown_as_a_tree(cli, trace):
@@ -227,7 +234,7 @@ def test_a_trace_is_shown_as_a_tree(cli, trace):
     for said in (
         "episode a",
         "superstep 2",
-        "write  GENERATE  2.0 s  130 tokens",
+        "write  GENERATE, 2.0 s, 130 tokens",
         "failed: timeout",
         'in: {"text": "Explain tides."}',
     ):
@@ -311,7 +318,8 @@ def test_spans_are_judged_and_their_types_can_be_named(cli, home):
         ("chat", "RESPOND"),
     ]
     assert scores(ended.rows, "length") == [None, 0.5]
-    assert "1 span left out: no steps of an agent" in ended.err
+    said = cli("nodes", "show", "spans.json").err
+    assert "left out: no steps of an agent" in said
 
 
 @pytest.mark.parametrize(
@@ -319,20 +327,22 @@ def test_spans_are_judged_and_their_types_can_be_named(cli, home):
     [
         ((), "nothing to judge by"),
         (("--judge", "prob"), "did you mean 'probe'"),
-        (("--judge", "pairwise"), "pairwise compares candidates"),
-        (("--judge", "rules:x.yaml"), "by --rules"),
+        (("--judge", "pairwise"), "'pairwise' compares candidates"),
+        (("--judge", "rules:x.yaml"), "cannot be read"),
+        (("--judge", "probe", "--judge", "probe"), "two evaluators have the name 'probe'"),
         (("--rules", "none.yaml"), "cannot be read"),
-        (("--schema", "none.json"), "cannot be read"),
+        (("--json-schema", "none.json"), "cannot be read"),
         (("--length", "5"), "MIN:MAX"),
         (("--length", "9:3"), "do not fit"),
-        (("--latency", "-1"), "above 0"),
-        (("--tokens", "0"), "above 0"),
+        (("--latency", "-1"), "latency must be more than 0"),
+        (("--tokens", "0"), "tokens must be more than 0"),
         (("--threshold", "confidence"), "NAME=NUMBER"),
         (("--threshold", "a=1", "--threshold", "a=2"), "two evaluators have the name 'a'"),
         (("--latency", "1", "--only", "GENERATES"), "did you mean 'GENERATE'"),
         (("--latency", "1", "--instruction", "x"), "NAME=TYPE"),
         (("--latency", "1", "--instruction", "x=y"), "no instruction type 'y'"),
-        (("--latency", "1", "-o", "x.csv"), ".jsonl, .html"),
+        (("--latency", "1", "-o", "x.docx"), ".html, .md, .jsonl, .csv"),
+        (("--latency", "1", "-o", "trace.jsonl"), "is read and would be overwritten"),
         (("--latency", "1", "--max-calls", "-1"), "0 or more"),
     ],
 )
@@ -372,9 +382,9 @@ def test_a_run_of_another_kind_is_no_run_of_nodes_and_the_other_way_round(cli, m
     cli("evaluate", "Say hello.", "Hello!", "-m", model, "--rounds", 1)
     ended = cli("nodes", "show", "last")
     assert (ended.code, "holds no nodes" in ended.err) == (2, True)
-    cli("nodes", "evaluate", trace(), "--latency", 1)
-    ended = cli("runs", "show", "last")
-    assert (ended.code, "textevolve nodes show" in ended.err) == (2, True)
+    first = cli("runs", "list", "--json").rows[0]["id"]
+    ended = cli("nodes", "evaluate", first, "--latency", 1)
+    assert (ended.code, ended.err.count("\n")) == (2, 1)
 
 
 def test_spans_and_their_logs_are_two_files(cli, trace):
@@ -392,7 +402,7 @@ def test_spans_and_their_logs_are_two_files(cli, trace):
     shown = cli("nodes", "show", paths[0], "--logs", paths[1], "--states")
     assert "spans.jsonl, logs.jsonl" in shown.out
     refused = cli("nodes", "show", "last", "--logs", paths[1])
-    assert (refused.code, refused.err.count("--logs: a run keeps the messages")) == (2, 1)
+    assert (refused.code, refused.err.count("logs: a run keeps the messages")) == (2, 1)
 
 
 def test_a_number_that_was_recorded_as_an_attribute_can_be_a_threshold(cli, trace):

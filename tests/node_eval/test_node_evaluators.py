@@ -25,9 +25,9 @@ from textevolve.node_eval import (
     ThresholdEvaluator,
     TokenEvaluator,
 )
-from textevolve.node_eval.checks import likeness
-from textevolve.node_eval.fields import FieldError, read_text, read_value
+from textevolve.node_eval.checks import similarity
 from textevolve.node_eval.snapshots import take_snapshot
+from textevolve.node_eval.state_fields import FieldError, read_text, read_value
 
 SMALL = SnapshotLimits(characters=10, items=4)
 
@@ -166,11 +166,11 @@ values = st.recursive(
 
 @given(values, values)
 def test_likeness_is_symmetrical_and_within_its_bounds(one, other):
-    alike = likeness(one, other)
+    alike = similarity(one, other)
     assert 0 <= alike <= 1 + 1e-9
-    assert math.isclose(alike, likeness(other, one))
+    assert math.isclose(alike, similarity(other, one))
     if one == one and "nan" not in repr(one):
-        assert math.isclose(likeness(one, one), 1.0)
+        assert math.isclose(similarity(one, one), 1.0)
 
 
 @pytest.mark.parametrize(

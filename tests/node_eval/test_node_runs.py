@@ -15,9 +15,11 @@ from textevolve.llm.testing import Answer, Fault
 from textevolve.node_eval import GENERATE, JudgeEvaluator, LengthEvaluator, Monitor
 from textevolve.node_eval.episodes import Episode
 from textevolve.node_eval.history import History, HistoryItem
-from textevolve.runs.nodes import begin_nodes, do_nodes, read_kept, read_nodes, specify_nodes
 from textevolve.settings import Settings
 from textevolve.store.repository import open_store
+from textevolve.studies import driver
+from textevolve.studies.node_records import decode, encode
+from textevolve.studies.nodes import STUDY, NodesSpec, cases_of, read_kept
 
 
 @pytest.fixture
@@ -54,11 +56,15 @@ def watch(*evaluators):
 def test_what_a_monitor_watched_comes_back_from_the_store(store, cli):
     monitor = watch(LengthEvaluator("length", "text", least=2))
     run = keep_history(monitor.history, name="greeting")
-    (episode,) = sync.iterate(read_nodes(store, store.get_run(run)))
-    assert episode.history == monitor.history
+    kept = store.get_run(run)
+    assert kept.status == "finished"
+    nodes = list(driver.read_records(store, kept)())
+    assert [node.item for node in nodes] == list(monitor.history.items)
+    assert [node.episode for node in nodes] == ["1"] * 3
+    assert [decode(encode(node)) for node in nodes] == nodes
     ended = cli("nodes", "show", "greeting")
     assert ended.code == 0, ended.err
-    for said in ("greet  GENERATE", "length  1.00  passed", "failed: ", "no more"):
+    for said in ("greet  GENERATE", "length  1.00, passed", "failed: ", "no more"):
         assert said in ended.out
     assert "hunter2" not in cli("nodes", "show", run, "--json").out
     assert len(cli("nodes", "export", run).rows) == 3
@@ -73,27 +79,23 @@ def test_the_same_history_is_one_run_and_an_empty_one_is_none(store):
 
 
 def test_a_run_that_another_version_wrote_is_refused(store):
-    run = store.create_run({"kind": "nodes", "judges": [], "model": ""}, "f")
-    store.add_cases(run.id, [Case('{"node": "n", "step": -1}', (), "1")])
     with pytest.raises(MismatchError, match="another version"):
-        list(read_kept(store, run))
+        list(read_kept([Case('{"node": "n", "step": -1}', (), "1")]))
+    run = store.create_run({"kind": "nodes", "judges": [], "model": ""}, "f")
+    with pytest.raises(MismatchError, match="earlier version"):
+        driver.read_stored(run)
+
+
+def register(store, spec, episodes, settings):
+    stored = sync.run(driver.specify(STUDY, spec, settings))
+    return driver.register_run(store, STUDY, stored, cases_of(episodes), driver.Launch())
 
 
 def test_two_episodes_of_one_id_are_refused(store):
-    spec = sync.run(specify_nodes(Settings(), ()))
     twice = [Episode("a", History([[item()]]))] * 2
     with pytest.raises(InputError, match="two episodes have the id 'a'"):
-        begin_nodes(store, spec, twice)
+        register(store, NodesSpec(), twice, Settings())
     assert store.list_runs() == []
-
-
-def test_a_run_whose_judges_would_be_asked_otherwise_now_is_not_shown(store, model, server):
-    settings = Settings(model=model)
-    spec = sync.run(specify_nodes(settings, ["probe"], model))
-    old = spec.model_copy(update={"prompts": {"judges.one": "another"}})
-    run = begin_nodes(store, old, [Episode("a", History([[item()]]))])
-    with pytest.raises(MismatchError, match="other prompts"):
-        list(sync.iterate(read_nodes(store, run)))
 
 
 def test_many_episodes_are_judged_in_order_and_found_again(store, model, server):
@@ -103,16 +105,19 @@ def test_many_episodes_are_judged_in_order_and_found_again(store, model, server)
         for n in range(40)
     ]
     settings = Settings(model=model, concurrency=8)
-    spec = sync.run(specify_nodes(settings, ["probe", "checklist"], model))
-    run = begin_nodes(store, spec, iter(episodes))
-    found = list(sync.iterate(do_nodes(store, run, settings)))
-    assert [episode.id for episode in found] == [str(n) for n in range(40)]
-    for episode in found:
-        (only,) = episode.history.items
-        assert list(only.evaluation_results) == ["probe", "checklist"]
-    assert store.get_run(run.id).status == "finished"
+    spec = NodesSpec(judge=("probe", "checklist"), model=model)
+    run = register(store, spec, iter(episodes), settings)
+    found = list(sync.iterate(driver.perform(store, run, settings)))
+    assert [node.episode for node in found] == [str(n) for n in range(40)]
+    for node in found:
+        assert list(node.item.evaluation_results) == ["probe", "checklist"]
+    run = store.get_run(run.id)
+    assert run.status == "finished"
     calls = server.calls
-    assert list(sync.iterate(read_nodes(store, run))) == found
+    assert list(driver.read_records(store, run)()) == found
+    store.drop_records(run.id)
+    sync.run(driver.restore_records(store, run, settings))
+    assert list(driver.read_records(store, run)()) == found
     assert server.calls == calls
 
 
@@ -216,5 +221,5 @@ def test_a_judge_that_is_opened_when_the_program_ends_is_closed_too(model, serve
 def test_a_judge_that_cannot_be_is_refused_at_once(home):
     with pytest.raises(InputError, match="did you mean 'probe'"):
         judge("prob")
-    with pytest.raises(InputError, match="pairwise compares"):
+    with pytest.raises(InputError, match="compares candidates"):
         judge("pairwise")

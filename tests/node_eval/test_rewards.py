@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 
 from textevolve.errors import InputError
 from textevolve.evaluation import EvaluationResult, Failure
-from textevolve.node_eval.episodes import Episode
-from textevolve.node_eval.history import History, HistoryItem
+from textevolve.node_eval.episode_evaluation import PlacedNode
+from textevolve.node_eval.history import HistoryItem
 from textevolve.node_eval.instructions import Instruction
 from textevolve.node_eval.rewards import collect_names, weigh, write_rewards
 
@@ -34,9 +34,9 @@ FAILED = Failure("failed", "no answer")
 
 
 def write(*items, weights=None):
-    episodes = [Episode("run", History([[one] for one in items]))]
+    nodes = [PlacedNode("run", step, step + 1, one) for step, one in enumerate(items)]
     file = BytesIO()
-    number = write_rewards(episodes, collect_names(episodes), file, weights)
+    number = write_rewards(nodes, collect_names(nodes), file, weights)
     lines = [json.loads(line) for line in file.getvalue().splitlines()]
     assert number == len(lines)
     return lines

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from textevolve.errors import InputError
 from textevolve.evaluation import EvaluationResult
 from textevolve.node_eval import GENERATE, Monitor, NodeEvaluator, ThresholdEvaluator
+from textevolve.node_eval.episode_evaluation import place_nodes
 from textevolve.node_eval.episodes import split_history
 from textevolve.node_eval.history import History, HistoryItem
 from textevolve.node_eval.rewards import collect_names, write_rewards
@@ -220,9 +221,9 @@ def test_episodes_can_be_named():
 
 
 def test_rewards_name_the_run_where_it_is_known():
-    episodes = split_history(watched())
+    nodes = list(place_nodes(split_history(watched())))
     file = BytesIO()
-    write_rewards(episodes, collect_names(episodes), file)
+    write_rewards(nodes, collect_names(nodes), file)
     lines = [json.loads(line) for line in file.getvalue().splitlines()]
     assert [(one["episode"], one["run_id"], one["rewards"]["sure"]) for one in lines] == [
         ("1", "1", 1.0),
@@ -230,7 +231,8 @@ def test_rewards_name_the_run_where_it_is_known():
         *[("b", "b", 0.25), ("b", "b", 0.75)],
     ]
     file = BytesIO()
-    write_rewards(split_history(History([[HistoryItem(1.0, node="a")]])), (), file)
+    lone = split_history(History([[HistoryItem(1.0, node="a")]]))
+    write_rewards(place_nodes(lone), (), file)
     assert "run_id" not in json.loads(file.getvalue())
 
 

@@ -8,9 +8,9 @@ from hypothesis import strategies as st
 from otlp_lines import document, span
 
 from textevolve.node_eval.checks import LengthEvaluator
+from textevolve.node_eval.episode_evaluation import evaluate_episodes
 from textevolve.node_eval.evaluators import ThresholdEvaluator
 from textevolve.node_eval.node_lines import as_item, describe_node, parse_node
-from textevolve.node_eval.offline import evaluate_episode
 from textevolve.node_eval.span_messages import Message, read_message, read_numbered
 from textevolve.node_eval.traces import read_episodes
 
@@ -58,7 +58,8 @@ async def test_what_instrumentations_say_of_a_call_is_no_output(read):
     assert item.output_state == {"messages": []}
     assert item.attributes == {"metadata": given["metadata"], "confidence": 0.75}
     checks = [LengthEvaluator("length", most=16), ThresholdEvaluator("sure", "confidence", 0.5)]
-    await evaluate_episode(episode, checks)
+    (judged,) = [node async for node in evaluate_episodes([episode], checks, 1)]
+    item = judged.item
     assert [one.passed for one in item.evaluation_results.values()] == [True, True]
     assert item.evaluation_results["sure"].score == 0.75
 

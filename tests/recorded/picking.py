@@ -78,7 +78,9 @@ def pick_payoff(ended: Ended) -> Any:
     data = json.loads(ended.out)
     names = ("name", "accuracy", "kappa", "per_item")
     judges = {part: [take(j, *names) for j in data[part]["judges"]] for part in ("summary", "once")}
-    return without({**take(data, "samples", "payoff"), **judges})
+    payoff = dict(data["payoff"])
+    payoff["worth"] = payoff.pop("minimum_effect")
+    return without({**take(data, "samples"), "payoff": payoff, **judges})
 
 
 def pick_escalation(ended: Ended) -> Any:
@@ -86,8 +88,8 @@ def pick_escalation(ended: Ended) -> Any:
     data = json.loads(ended.out)
     names = ("item", "certainty", "first", "debate", "first_calls", "debate_calls")
     items = [[item[name] for name in names] for item in data["debated"]]
-    parts = ("first", "debate", "difference", "curve", "calibration", "chosen", "usage")
-    return without({"items": items, **take(data, *parts)})
+    parts = ("first", "debate", "difference", "curve", "chosen", "usage")
+    return without({"items": items, **take(data, *parts), "calibration": data["selection"]})
 
 
 def pick_card(ended: Ended) -> Any:
@@ -120,7 +122,7 @@ def pick_memory(ended: Ended) -> Any:
     What judging used is not among it but for the calls, since the prompts are being reworded.
     """
     data = json.loads(ended.out)
-    parts = {"all": data["figures"], **data["by_type"]}
+    parts = {"all": data["overall"], **data["by_type"]}
     return {
         **take(data, "users", "sessions", "coverage"),
         "labels": {task: dict(sorted(found.items())) for task, found in data["labels"].items()},
@@ -192,13 +194,15 @@ def pick_calibration(ended: Ended) -> Any:
 
 
 def pick_optimized(ended: Ended) -> Any:
-    """`optimize --json`: a line a task, with its attempts."""
+    """`optimize --json`: a line a task, with its attempts, as they finish."""
     return [
         {
-            **take(row, "id", "status", "score", "best", "output", "calls", "tokens", "cost"),
+            **take(row, "id", "status", "score", "best", "output"),
+            **_spent(row),
             "attempts": [
                 {
-                    **take(attempt, "iteration", "output", "similarity", "calls", "tokens", "cost"),
+                    **take(attempt, "iteration", "output", "similarity"),
+                    **_spent(attempt),
                     "score": attempt["evaluation"]["score"],
                     "passed": attempt["evaluation"]["passed"],
                     "second": (attempt["second"] or {}).get("score"),
@@ -206,8 +210,14 @@ def pick_optimized(ended: Ended) -> Any:
                 for attempt in row["attempts"]
             ],
         }
-        for row in ended.rows
+        for row in sorted(ended.rows, key=lambda row: row["position"])
     ]
+
+
+def _spent(row: Mapping[str, Any]) -> dict[str, Any]:
+    used = row["usage"]
+    tokens = used["prompt_tokens"] + used["completion_tokens"]
+    return {"calls": used["calls"], "tokens": tokens, "cost": used["cost"]}
 
 
 def pick_innovated(ended: Ended) -> Any:

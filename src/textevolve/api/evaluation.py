@@ -1,88 +1,59 @@
-"""The public functions: `evaluate` and its batch, async and sync forms.
-
-They read the settings, choose a model where none is named, open the store, and do a run. The sync
-forms also work where an event loop runs already, such as in a notebook.
-"""
+"""`evaluate` and its batch, async and sync: a debate over candidates, or any other judge."""
 
 from __future__ import annotations
 
-import logging
 from collections.abc import AsyncGenerator, Iterable, Iterator, Mapping
 from contextlib import aclosing
 from pathlib import Path
-from typing import Any, TypedDict, Unpack, cast
+from typing import Any, cast
 
-from textevolve.debate.order import Order
-from textevolve.debate.profile import Profile, Protocol, Readout, Selection, load_profile, override
-from textevolve.debate.result import DebateResult
-from textevolve.debate.tensor import Aggregation, ConvergenceMode
-from textevolve.engine import sync
+from textevolve.api.running import (
+    Objects,
+    RunKeywords,
+    arun,
+    astream,
+    in_sync,
+    in_sync_iterator,
+    split_keywords,
+    takes_fields,
+)
+from textevolve.debate.profile import Profile
 from textevolve.errors import InputError
-from textevolve.evaluation import Case, check_case
-from textevolve.events import Listener, silence
+from textevolve.evaluation import Case, Evaluator, check_case
 from textevolve.memory.recall import Recall, nothing
-from textevolve.runs.intake import CaseLike, Columns, take_cases
-from textevolve.runs.spec import RunSpec, name_recall
-from textevolve.runs.work import Work, begin, do_run
-from textevolve.settings import Settings, read_settings
-from textevolve.store.repository import open_store
-from textevolve.wiring import Limits, choose_model, take_limits
+from textevolve.studies.datasets import CaseLike, Columns, take_cases
+from textevolve.studies.debate_parameters import name_none
+from textevolve.studies.evaluate import EvaluateSpec, tell_unread
+from textevolve.studies.evaluation_report import Evaluations
+from textevolve.studies.judged_rows import Judged
 
 
-class Parameters(TypedDict, total=False):
-    """What may be set for a debate beside its profile; see `Profile` for ranges and meaning."""
-
-    rounds: int
-    convergence: float | None
-    convergence_mode: ConvergenceMode
-    history_rounds: int | None
-    protocol: Protocol
-    escalate_below: float
-    readout: Readout
-    argue: bool
-    rules: bool
-    order: Order
-    weights: dict[str, float]
-    aggregation: Aggregation
-    select: Selection
-    temperature: float
-    sampling_temperature: float
-    max_answer_tokens: int
-    threshold: float
-    seed: int
-
-
+@takes_fields(EvaluateSpec)
 async def aevaluate(
     input: str,
     candidates: Iterable[str],
     *,
+    judge: str | Evaluator | None = None,
     profile: str | Path | Profile | None = None,
-    model: str | None = None,
     recall: Recall = nothing,
-    listener: Listener = silence,
-    store: str | Path | None = None,
-    limits: Limits | None = None,
-    settings: Settings | None = None,
-    **parameters: Unpack[Parameters],
-) -> DebateResult:
-    """A debate over the candidates. The same call again is answered from the store; at the same
-    time in this process, once the first has ended.
+    **fields: Any,
+) -> Judged:
+    """A `DebateResult` over the candidates; with another `judge` a `JudgedCase`.
+
+    The other names are those of `EvaluateSpec`, all of a debate's parameters among them, and of
+    `RunKeywords`. The same call again is answered from the store; at the same time in this process,
+    once the first has ended.
 
     Raises:
-        InputError: input, candidates, profile or a parameter cannot be used.
+        InputError: input, candidates, profile, judge or a parameter cannot be used.
         SettingsError: no model can be had as asked.
         FatalModelError: the model's endpoint refuses every call.
     """
     case = Case(input, _take_candidates(candidates), "1")
     check_case(case)
-    settings = settings or read_settings({"model": model, "store": store})[0]
-    spec = await specify(settings, profile, model, dict(parameters), recall)
-    async with open_store(Path(store or settings.store)) as opened:
-        run = begin(opened, spec, take_cases([case]), source="Python")
-        work = Work(opened, settings, take_limits(limits), recall, listener, ends=True)
-        async with aclosing(do_run(run, work)) as results:
-            # To its end, so that the run is finished.
-            (result,) = [result async for result in results]
+    spec, objects, keywords = _specify(judge, profile, recall, fields)
+    found: Evaluations = await arun(spec, cases=[case], objects=objects, **keywords)
+    (result,) = found.chosen
     return result
 
 
@@ -95,123 +66,56 @@ def _take_candidates(given: object) -> tuple[str, ...]:
     raise InputError(f"candidates must be a list of texts, or one text, not {kind}")
 
 
+@takes_fields(EvaluateSpec)
 async def aevaluate_batch(
     cases: Iterable[CaseLike],
     *,
+    judge: str | Evaluator | None = None,
     profile: str | Path | Profile | None = None,
-    model: str | None = None,
     recall: Recall = nothing,
-    listener: Listener = silence,
-    store: str | Path | None = None,
-    limits: Limits | None = None,
-    settings: Settings | None = None,
     ordered: bool = False,
-    name: str = "",
-    **parameters: Unpack[Parameters],
-) -> AsyncGenerator[DebateResult]:
-    """Debates over many cases, as they finish (`result.index` is the case's place) or `ordered`.
+    **fields: Any,
+) -> AsyncGenerator[Judged]:
+    """Many cases, as they finish (`result.index` is the case's place) or `ordered`; results are
+    those of `aevaluate`.
 
     Cases are read lazily, once. One that cannot be judged fails alone; its result says why. Cases
     may carry parameters of their own, which win over those given here.
 
     Raises:
-        InputError: profile or a parameter cannot be used, or something given is no case.
+        InputError: profile, judge or a parameter cannot be used, or something given is no case.
         SettingsError, FatalModelError: as in `aevaluate`.
     """
-    limits = take_limits(limits)
-    settings = settings or read_settings({"model": model, "store": store})[0]
-    spec = await specify(settings, profile, model, dict(parameters), recall)
-    async with open_store(Path(store or settings.store)) as opened:
-        columns = Columns()
-        run = begin(opened, spec, take_cases(cases, columns), name=name, source="Python")
-        if unread := columns.warning(reference=False):
-            logging.getLogger("textevolve").warning(unread)
-        work = Work(opened, settings, limits, recall, listener, ordered)
-        results = do_run(run, work)
-        try:
-            async for result in results:
-                yield result
-        finally:
-            await results.aclose()
+    spec, objects, keywords = _specify(judge, profile, recall, fields)
+    given = _read_cases(spec, cases)
+    records = astream(spec, cases=given, objects=objects, **{**keywords, "ordered": ordered})
+    async with aclosing(records):
+        async for judged in records:
+            yield judged
 
 
-async def specify(
-    settings: Settings,
+def _read_cases(spec: EvaluateSpec, given: Iterable[CaseLike]) -> Iterator[Case]:
+    columns = Columns()
+    yield from take_cases(given, columns)
+    tell_unread(spec, columns)
+
+
+def _specify(
+    judge: str | Evaluator | None,
     profile: str | Path | Profile | None,
-    model: str | None,
-    parameters: dict[str, Any],
-    recall: Recall = nothing,
-) -> RunSpec:
-    """A run's specification: the profile with parameters, and the model named or found."""
-    named = settings.profile if profile is None else profile
-    base = named if isinstance(named, Profile) else load_profile(named)
-    complete = override(base, parameters)
-    if all(agent.model for agent in complete.agents):
-        model = model or complete.agents[0].model
-    chosen, why = await choose_model(settings, model)
-    for agent in complete.agents:
-        if agent.model:
-            await choose_model(settings, agent.model)
-    return RunSpec(profile=complete, model=chosen, recall=name_recall(recall), why=why)
-
-
-def evaluate(
-    input: str,
-    candidates: Iterable[str],
-    *,
-    profile: str | Path | Profile | None = None,
-    model: str | None = None,
-    recall: Recall = nothing,
-    listener: Listener = silence,
-    store: str | Path | None = None,
-    limits: Limits | None = None,
-    settings: Settings | None = None,
-    **parameters: Unpack[Parameters],
-) -> DebateResult:
-    """`aevaluate`, waited for; also where an event loop runs."""
-    return sync.run(
-        aevaluate(
-            input,
-            candidates,
-            profile=profile,
-            model=model,
-            recall=recall,
-            listener=listener,
-            store=store,
-            limits=limits,
-            settings=settings,
-            **parameters,
-        )
+    recall: Recall,
+    fields: Mapping[str, Any],
+) -> tuple[EvaluateSpec, Objects, RunKeywords]:
+    objects = Objects()
+    own, keywords = split_keywords(EvaluateSpec, fields)
+    spec = EvaluateSpec(
+        judge=objects.name(judge),
+        profile=str(profile) if isinstance(profile, Path) else profile,
+        recall=None if recall is nothing else objects.name(recall),
+        **name_none(own),
     )
+    return spec, objects, keywords
 
 
-def evaluate_batch(
-    cases: Iterable[CaseLike],
-    *,
-    profile: str | Path | Profile | None = None,
-    model: str | None = None,
-    recall: Recall = nothing,
-    listener: Listener = silence,
-    store: str | Path | None = None,
-    limits: Limits | None = None,
-    settings: Settings | None = None,
-    ordered: bool = False,
-    name: str = "",
-    **parameters: Unpack[Parameters],
-) -> Iterator[DebateResult]:
-    """`aevaluate_batch` as a plain iterator; also where an event loop runs."""
-    return sync.iterate(
-        aevaluate_batch(
-            cases,
-            profile=profile,
-            model=model,
-            recall=recall,
-            listener=listener,
-            store=store,
-            limits=limits,
-            settings=settings,
-            ordered=ordered,
-            name=name,
-            **parameters,
-        )
-    )
+evaluate = in_sync(aevaluate)
+evaluate_batch = in_sync_iterator(aevaluate_batch)

@@ -2,257 +2,104 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import TypedDict, Unpack
+from typing import Any
 
-from textevolve.api.evaluation import Parameters
-from textevolve.debate.profile import Profile, load_profile, override
-from textevolve.engine import sync
-from textevolve.events import Listener, silence
+from textevolve.api.persistent_judge import PersistentJudge
+from textevolve.api.running import Objects, arun, in_sync, split_keywords, takes_fields
+from textevolve.debate.profile import Profile
+from textevolve.evaluation import Evaluator
 from textevolve.loops.callables import as_evaluator
-from textevolve.loops.guidance import Plan as GuidePlan
-from textevolve.loops.innovation import Plan
 from textevolve.loops.metrics import Metric, Pick
 from textevolve.memory.recall import Recall, nothing
-from textevolve.runs.guiding import (
-    GuidedAnswer,
-    begin_guidance,
-    do_guidance,
-    specify_guidance,
-)
-from textevolve.runs.innovating import (
-    Innovated,
-    begin_innovation,
-    do_innovation,
-    specify_innovation,
-)
-from textevolve.runs.optimization import Judge
-from textevolve.runs.profiles import GeneratedProfile, begin_profile, write_kept_profile
-from textevolve.runs.standing import StandingJudge
 from textevolve.settings import Settings, read_settings
-from textevolve.store.repository import open_store
+from textevolve.studies.guide import GuidedAnswer, GuideSpec
+from textevolve.studies.innovate import Innovated, InnovateSpec
+from textevolve.studies.profile import GeneratedProfile, ProfileSpec
 from textevolve.wiring import Limits
 
 
-class Innovating(TypedDict, total=False):
-    """How an input is refined; see `Plan` for ranges and meaning."""
-
-    outputs: int
-    fresh: int
-    rounds: int
-    min_gain: float
-    patience: int
-    threshold: float | None
-    temperature: float
-    max_answer_tokens: int
-    seconds: float | None
-    seed: int
-
-
-async def ainnovate(
-    input: str,
-    evaluator: Judge = "debate",
-    *,
-    model: str | None = None,
-    listener: Listener = silence,
-    store: str | Path | None = None,
-    limits: Limits = Limits(),
-    settings: Settings | None = None,
-    name: str = "",
-    **plan: Unpack[Innovating],
-) -> Innovated:
+@takes_fields(InnovateSpec)
+async def ainnovate(input: str, judge: str | Evaluator = "debate", **fields: Any) -> Innovated:
     """Refine an input by what a judge says of its outputs, for as long as their scores rise.
 
-    `evaluator`: a judge's spec, or an evaluator. The same call again is answered from the store,
-    but for what an evaluator of your own does.
+    `judge`: a judge's spec, or an evaluator. The other names are those of `InnovateSpec` and
+    `RunKeywords`. The same call again is answered from the store, but for what an evaluator of your
+    own does.
 
     Raises:
         InputError: the input, the judge or a number cannot be used.
         FatalModelError: no call can succeed.
     """
-    chosen = Plan(**plan)
-    settings = settings or read_settings({"model": model, "store": store})[0]
-    spec = await specify_innovation(settings, evaluator, chosen, model)
-    async with open_store(Path(store or settings.store)) as opened:
-        run = begin_innovation(opened, spec, input, name=name)
-        return await do_innovation(opened, run, evaluator, chosen, settings, limits, listener)
+    objects = Objects()
+    own, keywords = split_keywords(InnovateSpec, fields)
+    spec = InnovateSpec(input=input, judge=objects.name(judge) or "debate", **own)
+    return await arun(spec, objects=objects, **keywords)
 
 
-def innovate(
-    input: str,
-    evaluator: Judge = "debate",
-    *,
-    model: str | None = None,
-    listener: Listener = silence,
-    store: str | Path | None = None,
-    limits: Limits = Limits(),
-    settings: Settings | None = None,
-    name: str = "",
-    **plan: Unpack[Innovating],
-) -> Innovated:
-    """`ainnovate`, waited for; also where an event loop runs."""
-    return sync.run(
-        ainnovate(
-            input,
-            evaluator,
-            model=model,
-            listener=listener,
-            store=store,
-            limits=limits,
-            settings=settings,
-            name=name,
-            **plan,
-        )
-    )
-
-
+@takes_fields(GuideSpec)
 async def aguide(
     question: str,
     *,
     candidates: Iterable[str] = (),
     profile: str | Path | Profile | None = None,
-    evaluator: Judge | None = None,
-    debate: Parameters | None = None,
-    model: str | None = None,
-    recall: Recall = nothing,
-    proposals: int = 3,
-    temperature: float = 0.0,
-    max_answer_tokens: int = 800,
-    seconds: float | None = None,
-    seed: int = 0,
-    listener: Listener = silence,
-    store: str | Path | None = None,
-    limits: Limits = Limits(),
-    settings: Settings | None = None,
-    name: str = "",
+    judge: str | Evaluator | None = None,
+    debate: Mapping[str, Any] | None = None,
+    recall: str | Recall = nothing,
+    **fields: Any,
 ) -> GuidedAnswer:
     """Answer a question with a debate about `candidates` as reasoning in the prompt, and without.
 
-    So many `proposals` are drawn where no candidates are given. `debate` sets parameters of the
-    profile, `evaluator` judges both answers. The same call again is answered from the store.
+    `debate` sets parameters of the profile, `judge` judges both answers. The other names are those
+    of `GuideSpec` and `RunKeywords`. The same call again is answered from the store.
 
     Raises:
         InputError: the question, a candidate, the profile or a number cannot be used.
         FatalModelError: no call can succeed.
     """
-    plan = GuidePlan(
-        proposals=proposals,
-        temperature=temperature,
-        max_answer_tokens=max_answer_tokens,
-        seconds=seconds,
-        seed=seed,
+    objects = Objects()
+    own, keywords = split_keywords(GuideSpec, fields)
+    own_profile = isinstance(profile, Profile)
+    spec = GuideSpec(
+        question=question,
+        candidates=tuple(candidates),
+        profile=None if own_profile or profile is None else str(profile),
+        debate={**(_laid_out(profile) if own_profile else {}), **(debate or {})},
+        judge=objects.name(judge),
+        recall=None if recall is nothing else objects.name(recall),
+        **own,
     )
-    settings = settings or read_settings({"model": model, "store": store})[0]
-    named = settings.profile if profile is None else profile
-    base = named if isinstance(named, Profile) else load_profile(named)
-    whole = override(base, dict(debate or {}))
-    spec = await specify_guidance(settings, whole, evaluator, plan, model, recall)
-    async with open_store(Path(store or settings.store)) as opened:
-        run = begin_guidance(opened, spec, question, tuple(candidates), name=name)
-        return await do_guidance(opened, run, evaluator, plan, settings, limits, listener, recall)
+    return await arun(spec, objects=objects, **keywords)
 
 
-def guide(
-    question: str,
-    *,
-    candidates: Iterable[str] = (),
-    profile: str | Path | Profile | None = None,
-    evaluator: Judge | None = None,
-    debate: Parameters | None = None,
-    model: str | None = None,
-    recall: Recall = nothing,
-    proposals: int = 3,
-    temperature: float = 0.0,
-    max_answer_tokens: int = 800,
-    seconds: float | None = None,
-    seed: int = 0,
-    listener: Listener = silence,
-    store: str | Path | None = None,
-    limits: Limits = Limits(),
-    settings: Settings | None = None,
-    name: str = "",
-) -> GuidedAnswer:
-    """`aguide`, waited for; also where an event loop runs."""
-    return sync.run(
-        aguide(
-            question,
-            candidates=candidates,
-            profile=profile,
-            evaluator=evaluator,
-            debate=debate,
-            model=model,
-            recall=recall,
-            proposals=proposals,
-            temperature=temperature,
-            max_answer_tokens=max_answer_tokens,
-            seconds=seconds,
-            seed=seed,
-            listener=listener,
-            store=store,
-            limits=limits,
-            settings=settings,
-            name=name,
-        )
-    )
+def _laid_out(profile: Profile) -> dict[str, Any]:
+    return profile.model_dump(mode="json")
 
 
-async def agenerate_profile(
-    subject: str,
-    *,
-    agents: int = 3,
-    model: str | None = None,
-    seed: int = 0,
-    listener: Listener = silence,
-    store: str | Path | None = None,
-    limits: Limits = Limits(),
-    settings: Settings | None = None,
-    name: str = "",
-) -> GeneratedProfile:
+@takes_fields(ProfileSpec)
+async def agenerate_profile(subject: str, **fields: Any) -> GeneratedProfile:
     """A profile for judging `subject`, written by a model. The same call again is answered from
-    the store.
+    the store. The names are those of `ProfileSpec` and `RunKeywords`.
 
     Raises:
         InputError: nothing is to be judged, or the number of agents is not 2 to 12.
         AnswerError: no usable profile came in two attempts; says what was wrong.
         BudgetError: a limit was reached before.
     """
-    settings = settings or read_settings({"model": model, "store": store})[0]
-    async with open_store(Path(store or settings.store)) as opened:
-        run = await begin_profile(opened, settings, subject, agents, model, seed, name)
-        return await write_kept_profile(opened, run, settings, limits, listener)
+    own, keywords = split_keywords(ProfileSpec, fields)
+    found: GeneratedProfile = await arun(ProfileSpec(subject=subject, **own), **keywords)
+    found.require()
+    return found
 
 
-def generate_profile(
-    subject: str,
-    *,
-    agents: int = 3,
-    model: str | None = None,
-    seed: int = 0,
-    listener: Listener = silence,
-    store: str | Path | None = None,
-    limits: Limits = Limits(),
-    settings: Settings | None = None,
-    name: str = "",
-) -> GeneratedProfile:
-    """`agenerate_profile`, waited for; also where an event loop runs."""
-    return sync.run(
-        agenerate_profile(
-            subject,
-            agents=agents,
-            model=model,
-            seed=seed,
-            listener=listener,
-            store=store,
-            limits=limits,
-            settings=settings,
-            name=name,
-        )
-    )
+innovate = in_sync(ainnovate)
+guide = in_sync(aguide)
+generate_profile = in_sync(agenerate_profile)
 
 
 def as_metric(
-    evaluator: Judge,
+    judge: str | Evaluator,
     *,
     input: Pick = None,
     output: Pick = None,
@@ -265,16 +112,16 @@ def as_metric(
 ) -> Metric:
     """A judge as a metric for DSPy, GEPA and plain Python; see `Metric`.
 
-    `evaluator`: a judge's spec, such as "probe+rules", or an evaluator. One that is named by its
-    spec stays open until the metric is closed: use `with`, or leave it to the end of the program.
+    `judge`: a judge's spec, such as "probe+rules", or an evaluator. One that is named by its spec
+    stays open until the metric is closed: use `with`, or leave it to the end of the program.
 
     Raises:
         InputError: the judge, or a number, cannot be used.
     """
-    if not isinstance(evaluator, str):
-        return Metric(as_evaluator(evaluator), input, output, threshold, missing)
+    if not isinstance(judge, str):
+        return Metric(as_evaluator(judge), input, output, threshold, missing)
     settings = settings or read_settings({"model": model, "store": store})[0]
-    judge = StandingJudge(
-        evaluator, settings, Path(store or settings.store), model=model, limits=limits
+    opened = PersistentJudge(
+        judge, settings, Path(store or settings.store), model=model, limits=limits
     )
-    return Metric(judge, input, output, threshold, missing, judge.close)
+    return Metric(opened, input, output, threshold, missing, opened.close)

@@ -6,27 +6,19 @@ For whole data sets there is `memory_evaluation.py`. The four tasks and their la
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
-from pathlib import Path
-from typing import Any, TypeAlias, TypedDict, Unpack, cast
+from typing import Any, TypeAlias, Unpack, cast
 
-from textevolve.engine import sync
+from textevolve.api.running import RunKeywords, arun, in_sync, split_keywords
 from textevolve.errors import AnswerError, InputError
-from textevolve.evaluation import Case, EvaluationResult, Evaluator, Failure
-from textevolve.evaluators import parse_evaluator
-from textevolve.events import Listener, silence
-from textevolve.memory_eval.choosing import choose
+from textevolve.evaluation import EvaluationResult, Evaluator, Failure
+from textevolve.evaluators import OWN, name_object, parse_evaluator
 from textevolve.memory_eval.dialogues import DialogueTurn
+from textevolve.memory_eval.evaluator_judging import judge_by_evaluator
+from textevolve.memory_eval.items_to_judge import write_dialogue
 from textevolve.memory_eval.judgement import Judgement, Label, Subject, Task
-from textevolve.memory_eval.judging import MAX_TOKENS, judge_subject, prompts_version, settle
-from textevolve.memory_eval.subjects import write_dialogue
-from textevolve.runs.improving import open_means
-from textevolve.runs.spec import name_callable, specify_measurement
-from textevolve.runs.work import take_in
-from textevolve.settings import Settings, read_settings
-from textevolve.store.repository import open_store
-from textevolve.wiring import Limits, choose_model
+from textevolve.memory_eval.judging import settle
+from textevolve.studies.memory_judgement import MemoryJudgementSpec
 
 Texts: TypeAlias = str | Sequence[str]
 """One text, or several that stand one a line."""
@@ -35,8 +27,8 @@ Dialogue: TypeAlias = str | Sequence[DialogueTurn | Mapping[str, str]]
 """A text, or turns with `role`, `content` and, where there is one, `timestamp`."""
 
 
-class Judging(TypedDict, total=False):
-    """How a single judgement is made.
+class JudgeKeywords(RunKeywords, total=False):
+    """How a single judgement is made, and how its run is kept.
 
     `judge`: a judge's spec, such as "debate" or "probe+rules@MODEL", or an evaluator; without one
     the model is asked once for a structured answer. `seed` and `max_tokens` are those of this
@@ -48,14 +40,10 @@ class Judging(TypedDict, total=False):
     model: str | None
     seed: int
     max_tokens: int
-    listener: Listener
-    store: str | Path | None
-    limits: Limits
-    settings: Settings | None
 
 
 async def ajudge_integrity(
-    expected: str, memories: Texts, **how: Unpack[Judging]
+    expected: str, memories: Texts, **how: Unpack[JudgeKeywords]
 ) -> EvaluationResult:
     """Whether `memories`, all that was kept of a session, hold the memory that is `expected`.
 
@@ -72,7 +60,7 @@ async def ajudge_integrity(
 
 
 async def ajudge_accuracy(
-    memory: str, dialogue: Dialogue, gold: Texts = (), **how: Unpack[Judging]
+    memory: str, dialogue: Dialogue, gold: Texts = (), **how: Unpack[JudgeKeywords]
 ) -> EvaluationResult:
     """Whether all that a kept `memory` says follows from the `dialogue` or the `gold` memories.
 
@@ -88,7 +76,7 @@ async def ajudge_accuracy(
 
 
 async def ajudge_update(
-    expected: str, memories: Texts, original: Texts = (), **how: Unpack[Judging]
+    expected: str, memories: Texts, original: Texts = (), **how: Unpack[JudgeKeywords]
 ) -> EvaluationResult:
     """Whether `memories` hold the `expected` memory in place of the `original`.
 
@@ -104,7 +92,11 @@ async def ajudge_update(
 
 
 async def ajudge_answer(
-    question: str, reference: str, answer: str, evidence: Texts = (), **how: Unpack[Judging]
+    question: str,
+    reference: str,
+    answer: str,
+    evidence: Texts = (),
+    **how: Unpack[JudgeKeywords],
 ) -> EvaluationResult:
     """Whether an `answer` means the same as the `reference`, which follows from the `evidence`.
 
@@ -120,66 +112,33 @@ async def ajudge_answer(
     return await _judge("question", texts, how)
 
 
-def judge_integrity(expected: str, memories: Texts, **how: Unpack[Judging]) -> EvaluationResult:
-    """`ajudge_integrity`, waited for; also where an event loop runs."""
-    return sync.run(ajudge_integrity(expected, memories, **how))
-
-
-def judge_accuracy(
-    memory: str, dialogue: Dialogue, gold: Texts = (), **how: Unpack[Judging]
-) -> EvaluationResult:
-    """`ajudge_accuracy`, waited for; also where an event loop runs."""
-    return sync.run(ajudge_accuracy(memory, dialogue, gold, **how))
-
-
-def judge_update(
-    expected: str, memories: Texts, original: Texts = (), **how: Unpack[Judging]
-) -> EvaluationResult:
-    """`ajudge_update`, waited for; also where an event loop runs."""
-    return sync.run(ajudge_update(expected, memories, original, **how))
-
-
-def judge_answer(
-    question: str, reference: str, answer: str, evidence: Texts = (), **how: Unpack[Judging]
-) -> EvaluationResult:
-    """`ajudge_answer`, waited for; also where an event loop runs."""
-    return sync.run(ajudge_answer(question, reference, answer, evidence, **how))
+judge_integrity = in_sync(ajudge_integrity)
+judge_accuracy = in_sync(ajudge_accuracy)
+judge_update = in_sync(ajudge_update)
+judge_answer = in_sync(ajudge_answer)
 
 
 async def _judge(
-    task: Task, texts: Mapping[str, str], how: Judging, by_rule: Label | None = None
+    task: Task, texts: Mapping[str, str], how: JudgeKeywords, by_rule: Label | None = None
 ) -> EvaluationResult:
     judge = how.get("judge")
     subject = Subject(task, "1", 0, 1, texts, by_rule=by_rule)
     if judge is not None and not isinstance(judge, str):
-        return _result(await choose(judge, subject), name_callable(judge))
+        return _result(
+            await judge_by_evaluator(judge, subject), name_object(judge).removeprefix(OWN)
+        )
     if judge is not None:
         parse_evaluator(judge)  # a wrong one is an error also where nothing is to be asked
     judged = settle(subject) or await _ask(subject, judge, how)
     return _result(judged, judge or "structured")
 
 
-async def _ask(subject: Subject, judge: str | None, how: Judging) -> Judgement:
+async def _ask(subject: Subject, judge: str | None, how: JudgeKeywords) -> Judgement:
     """The judgement as a run of its own, which is kept."""
-    store, model = how.get("store"), how.get("model")
-    seed, max_tokens = how.get("seed", 0), how.get("max_tokens", MAX_TOKENS)
-    settings = how.get("settings") or read_settings({"model": model, "store": store})[0]
-    parameters = {"task": subject.task, "judge": judge, "seed": seed, "max_tokens": max_tokens}
-    chosen, why = await choose_model(settings, (judge and parse_evaluator(judge).model) or model)
-    prompts = {f"memory_eval.{name}": version for name, version in prompts_version().items()}
-    specs = () if judge is None else (judge,)
-    spec = specify_measurement("memory-judgement", specs, chosen, parameters, why, prompts)
-    async with open_store(Path(store or settings.store)) as opened:
-        case = Case(json.dumps(dict(subject.texts), sort_keys=True), (), "1")
-        run = take_in(opened, spec, [case], source="Python")
-        limits, listener = how.get("limits", Limits()), how.get("listener", silence)
-        async with open_means(opened, run, settings, limits, listener) as means:
-            if judge is None:
-                judged = await judge_subject(means.model, subject, max_tokens=max_tokens, seed=seed)
-            else:
-                judged = await choose(means.judges[judge], subject)
-            opened.finish_run(run.id, "finished")
-    return judged
+    own, keywords = split_keywords(MemoryJudgementSpec, {**how, "judge": judge})
+    return await arun(
+        MemoryJudgementSpec(task=subject.task, texts=subject.texts, **own), **keywords
+    )
 
 
 def _result(judged: Judgement, judge: str) -> EvaluationResult:

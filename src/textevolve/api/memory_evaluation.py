@@ -1,130 +1,54 @@
-"""Measuring a memory system on a data set from Python, async and sync: `textevolve memory-eval`."""
+"""`evaluate_memory`, async and sync: a memory system measured on a data set."""
 
 from __future__ import annotations
 
-from contextlib import ExitStack, aclosing
-from dataclasses import dataclass
+from contextlib import aclosing, nullcontext
 from pathlib import Path
-from typing import TypedDict, Unpack
+from typing import Any
 
-from textevolve.engine import sync
-from textevolve.evaluation import Usage
-from textevolve.events import Listener, silence
-from textevolve.export.files import open_target
-from textevolve.memory_eval.dataset import Malformed
-from textevolve.memory_eval.figures import Figures
-from textevolve.memory_eval.system import MemorySystem
-from textevolve.memory_eval.systems.adapter import Adapted
-from textevolve.runs.memory_evaluation import (
-    Plan,
-    begin_memory_evaluation,
-    do_memory_evaluation,
-    find_system,
-    specify_memory_evaluation,
-)
-from textevolve.runs.memory_records import Collection
-from textevolve.runs.spec import name_callable
-from textevolve.settings import Settings, read_settings
-from textevolve.store.repository import open_store
-from textevolve.wiring import Limits
+from textevolve.api.running import Objects, astream, in_sync, split_keywords, takes_fields
+from textevolve.evaluation import Evaluator
+from textevolve.memory_eval.evaluation import Collection, MemoryEvaluation
+from textevolve.report.data import write_rows
+from textevolve.report.files import open_target
+from textevolve.studies.memory_eval import MemoryEvaluationSpec, flatten
 
 
-@dataclass(frozen=True, slots=True)
-class MemoryEvaluation:
-    """`figures` of what was judged; `skipped` says which limit kept the rest from being asked, and
-    is empty where all was. `malformed`: lines of the data that are no users. `run`: its id."""
-
-    figures: Figures
-    usage: Usage
-    skipped: str
-    malformed: tuple[Malformed, ...]
-    run: str
-
-
-class Measuring(TypedDict, total=False):
-    """How it is measured; as the options of the command. `records`: a file for a line of JSON for
-    each judgement, with its texts and reason."""
-
-    judge: str | None
-    model: str | None
-    answer_model: str | None
-    users: int | None
-    sessions: int | None
-    fresh: str
-    seed: int
-    records: str | Path | None
-    listener: Listener
-    store: str | Path | None
-    limits: Limits
-    settings: Settings | None
-    name: str
-
-
+@takes_fields(MemoryEvaluationSpec)
 async def aevaluate_memory(
-    data: str | Path, system: str | object, **how: Unpack[Measuring]
+    data: str | Path,
+    system: str | object,
+    *,
+    judge: str | Evaluator | None = None,
+    records: str | Path | None = None,
+    **fields: Any,
 ) -> MemoryEvaluation:
     """Feed a memory system the sessions of a data set, and judge what it kept, made up, updated and
     answers.
 
     `system`: as on the command line (`context`, `http://...`, `mem0`, ...), or an object with `add`
-    and `search`, sync or async. The same call again goes on where it was stopped and asks nothing
-    twice; an object is known by the name of its class, so where its code has changed, name another
-    `fresh`.
+    and `search`, sync or async. `records`: a file for a line of JSON for each judgement, with its
+    texts and reason. The other names are those of `MemoryEvaluationSpec` and `RunKeywords`. The
+    same call again goes on where it was stopped and asks nothing twice; an object is known by the
+    name of its class, so where its code has changed, name another `fresh`.
 
     Raises:
         InputError: the data, the system or a number cannot be used.
         FatalModelError: no call can succeed, or the system fails again and again.
     """
-    given = how.get("settings")
-    settings = given or read_settings({"model": how.get("model"), "store": how.get("store")})[0]
-    plan = Plan(
-        system if isinstance(system, str) else name_callable(system),
-        how.get("judge"),
-        how.get("answer_model"),
-        how.get("users"),
-        how.get("sessions"),
-        how.get("fresh", ""),
-        how.get("seed", 0),
-    )
-    found = find_system(plan, settings) if isinstance(system, str) else _adapt(system, settings)
-    spec = await specify_memory_evaluation(settings, plan, how.get("model"), found)
-    async with open_store(Path(how.get("store") or settings.store)) as store:
-        run, survey = begin_memory_evaluation(
-            store, spec, str(data), plan, name=how.get("name", "")
-        )
-        with ExitStack() as stack:
-            path = how.get("records")
-            target = None if path is None else stack.enter_context(open_target(path))
-            collected = Collection(target)
-            judged = do_memory_evaluation(
-                store,
-                run,
-                str(data),
-                plan,
-                survey,
-                found,
-                settings,
-                how.get("limits", Limits()),
-                how.get("listener", silence),
-            )
-            async with aclosing(judged) as items:
-                async for item in items:
-                    collected.take(item)
-        return MemoryEvaluation(
-            collected.figures(plan.seed),
-            collected.usage,
-            collected.skipped,
-            tuple(survey.malformed),
-            run.id,
-        )
+    objects = Objects()
+    own, keywords = split_keywords(MemoryEvaluationSpec, fields)
+    named = objects.name(system) or ""
+    spec = MemoryEvaluationSpec(data=str(data), system=named, judge=objects.name(judge), **own)
+    collected = Collection()
+    opened = nullcontext() if records is None else open_target(records)
+    with opened as target:
+        async with aclosing(astream(spec, objects=objects, **keywords)) as stream:
+            async for record in stream:
+                collected.take(record)
+                if target is not None:
+                    write_rows(lambda record=record: flatten(record), target, ".jsonl")
+    return collected.conclude(spec.seed)
 
 
-def evaluate_memory(
-    data: str | Path, system: str | object, **how: Unpack[Measuring]
-) -> MemoryEvaluation:
-    """As `aevaluate_memory`, for plain code and notebooks."""
-    return sync.run(aevaluate_memory(data, system, **how))
-
-
-def _adapt(system: object, settings: Settings) -> MemorySystem:
-    return Adapted(system, name_callable(system), settings.timeouts.deadline)
+evaluate_memory = in_sync(aevaluate_memory)

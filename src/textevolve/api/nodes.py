@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from textevolve.api.persistent_judge import PersistentJudge
+from textevolve.engine import sync
+from textevolve.node_eval.episodes import split_history
 from textevolve.node_eval.history import History
-from textevolve.runs.nodes import keep_history as keep_in
-from textevolve.runs.standing import StandingJudge
 from textevolve.settings import Settings, read_settings
 from textevolve.store.repository import open_store
+from textevolve.studies import driver
+from textevolve.studies.nodes import STUDY, NodesSpec, cases_of
 from textevolve.wiring import Limits
 
 
@@ -19,7 +22,7 @@ def judge(
     store: str | Path | None = None,
     settings: Settings | None = None,
     limits: Limits = Limits(),
-) -> StandingJudge:
+) -> PersistentJudge:
     """An evaluator by its spec, such as "probe+rules", that can be awaited on any thread and loop.
 
     It is opened with its first case, and stays open until `close`: use `with`, or leave it to the
@@ -29,7 +32,9 @@ def judge(
         InputError: there is no such judge, or it only compares texts with each other.
     """
     settings = settings or read_settings({"model": model, "store": store})[0]
-    return StandingJudge(spec, settings, Path(store or settings.store), model=model, limits=limits)
+    return PersistentJudge(
+        spec, settings, Path(store or settings.store), model=model, limits=limits
+    )
 
 
 def keep_history(
@@ -41,12 +46,18 @@ def keep_history(
     settings: Settings | None = None,
 ) -> str:
     """Keep the history of a monitor as a run of the store, with what its evaluators have said so
-    far; gives its id, for `textevolve nodes show`. Each run of the agent is an episode under its
-    own id, or `episode`, in it. Drain the monitor first.
+    far; gives its id, for `textevolve runs show`. Each run of the agent is an episode under its own
+    id, or `episode`, in it. The same history again is the same run. Drain the monitor first.
 
     Raises:
         InputError: no node has run. StoreError: it cannot be kept.
     """
     settings = settings or read_settings({"store": store})[0]
+    launch = driver.Launch(name=name, source="Python")
     with open_store(Path(store or settings.store)) as opened:
-        return keep_in(opened, history, name, episode=episode).id
+        stored = sync.run(driver.specify(STUDY, NodesSpec(), settings))
+        cases = cases_of(split_history(history, episode))
+        run = driver.register_run(opened, STUDY, stored, cases, launch)
+        for _ in sync.iterate(driver.perform(opened, run, settings, launch)):
+            pass
+    return run.id

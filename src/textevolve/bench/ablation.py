@@ -13,9 +13,14 @@ from typing import Literal
 
 import numpy as np
 
-from textevolve.bench.comparisons import items_needed
 from textevolve.bench.items import Item, question_of
-from textevolve.bench.statistics import (
+from textevolve.bench.summary import AgreementSummary
+from textevolve.bench.verdicts import Outcome
+from textevolve.debate.result import DebateResult
+from textevolve.errors import InputError
+from textevolve.evaluation import Evaluation, Usage
+from textevolve.statistics.comparisons import items_needed
+from textevolve.statistics.intervals import (
     Array,
     Figure,
     Groups,
@@ -25,13 +30,8 @@ from textevolve.bench.statistics import (
     vector,
     wilson_interval,
 )
-from textevolve.bench.summary import AgreementSummary
-from textevolve.bench.verdicts import Outcome
-from textevolve.debate.result import DebateResult
-from textevolve.errors import InputError
-from textevolve.evaluation import Evaluation, Usage
 
-WORTH = 0.05
+MINIMUM_EFFECT = 0.05
 ALPHA = 0.05
 
 Answer = Literal["pays", "does not pay", "cannot be told"]
@@ -43,9 +43,10 @@ class Payoff:
     has a wider interval than the comparison where one of the two was never the better one.
 
     It pays where it is better (interval above 0 and p at most 5 %); it does not where a gain of
-    `worth` or more is ruled out by the interval. Else it cannot be told, and `items_needed` is how
-    many it would take for the difference seen or, where that is smaller, for one of `worth`.
-    `tokens`: how many times as many as the rival's a single verdict of the debate takes.
+    `minimum_effect` or more is ruled out by the interval. Else it cannot be told, and
+    `items_needed` is how many it would take for the difference seen or, where that is smaller, for
+    one of that size. `tokens`: how many times as many as the rival's a single verdict of the
+    debate takes.
     """
 
     answer: Answer
@@ -55,7 +56,7 @@ class Payoff:
     accuracy: tuple[Figure, Figure]
     difference: Figure
     p: float
-    worth: float
+    minimum_effect: float
     items_needed: float
     tokens: float
 
@@ -85,13 +86,13 @@ def weigh_debate(
     rivals: Sequence[str],
     *,
     once: AgreementSummary | None = None,
-    worth: float = WORTH,
+    minimum_effect: float = MINIMUM_EFFECT,
 ) -> Payoff | None:
     """Whether the debate does better than the best of `rivals`; of equals the first is taken. None
     where no item has what it takes to tell. `once`: the figures of single samples, for the tokens.
     """
-    if not 0 < worth < 1:
-        raise InputError(f"a gain worth having lies between 0 and 1, not at {worth}")
+    if not 0 < minimum_effect < 1:
+        raise InputError(f"the minimum effect lies between 0 and 1, not at {minimum_effect}")
     scored = [name for name in rivals if not math.isnan(summary.judge(name).accuracy.value)]
     if not scored:
         return None
@@ -108,9 +109,9 @@ def weigh_debate(
     answer: Answer = "cannot be told"
     if low > 0 and seen.permutation <= ALPHA:
         answer = "pays"
-    elif high < worth:
+    elif high < minimum_effect:
         answer = "does not pay"
-    size = max(abs(seen.difference.value), worth)
+    size = max(abs(seen.difference.value), minimum_effect)
     single = once or summary
     spent = [single.judge(name).per_item.tokens for name in (debate, rival)]
     return Payoff(
@@ -124,7 +125,7 @@ def weigh_debate(
         ),
         difference=Figure(seen.difference.value, Interval(low, high)),
         p=seen.permutation,
-        worth=worth,
+        minimum_effect=minimum_effect,
         items_needed=items_needed(*credits, size=size),
         tokens=spent[0] / spent[1] if spent[1] else math.nan,
     )
@@ -159,7 +160,7 @@ def say_payoff(found: Payoff, names: Mapping[str, str], *, equal_tokens: bool = 
         "cannot be told": f"whether the debate pays here cannot be told {figures}",
     }[found.answer]
     if found.answer == "cannot be told" and not math.isnan(found.items_needed):
-        size = max(abs(gap), found.worth)
+        size = max(abs(gap), found.minimum_effect)
         said += f"; a difference of {100 * size:.0f} points takes"
         said += f" about {found.items_needed:,.0f} items to be found"
     if not math.isnan(found.tokens):

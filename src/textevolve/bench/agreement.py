@@ -1,7 +1,7 @@
 """How far judges agree with people on labelled items, and whether one does better than another.
 
-Figures of the verdicts that `verdicts.py` gathers; the arithmetic is in `statistics`, `comparisons`
-and `rankings`. Every share is over the items that have what it needs; NaN where none has. Intervals
+Figures of the verdicts that `verdicts.py` gathers; the arithmetic is in `textevolve.statistics`.
+Every share is over the items that have what it needs; NaN where none has. Intervals
 are of 95 % and drawn by group, since items of one question are not independent.
 """
 
@@ -15,28 +15,15 @@ from itertools import combinations
 
 import numpy as np
 
-from textevolve.bench.comparisons import (
-    difference_interval,
-    holm,
-    items_needed,
-    mcnemar_test,
-    sign_flip_test,
+from textevolve.bench.credit import (
+    TIED,
+    credit_place,
+    pair_accuracy,
+    share_winners,
+    top_credit,
+    winner_of,
 )
 from textevolve.bench.items import Item, question_of
-from textevolve.bench.rankings import kendall_tau
-from textevolve.bench.statistics import (
-    Array,
-    Figure,
-    Interval,
-    Numbers,
-    ac1_of,
-    bootstrap_interval,
-    kappa_of,
-    mean_interval,
-    mean_present,
-    top_credit,
-    wilson_interval,
-)
 from textevolve.bench.summary import (
     AgreementSummary,
     Comparison,
@@ -48,9 +35,26 @@ from textevolve.bench.summary import (
     to_json,
 )
 from textevolve.bench.verdicts import Outcome, Verdict, gather_outcomes, judge_items
-from textevolve.bench.winners import TIED, credit_place, pair_accuracy, share_winners, winner_of
 from textevolve.errors import InputError
 from textevolve.evaluation import Usage
+from textevolve.statistics.agreement import ac1_of, kappa_of, kendall_tau
+from textevolve.statistics.comparisons import (
+    difference_interval,
+    holm,
+    items_needed,
+    mcnemar_test,
+    sign_flip_test,
+)
+from textevolve.statistics.intervals import (
+    Array,
+    Figure,
+    Interval,
+    Numbers,
+    bootstrap_interval,
+    mean_interval,
+    mean_present,
+    wilson_interval,
+)
 
 __all__ = ["AgreementSummary", "Verdict", "judge_items", "summarise", "to_json"]
 

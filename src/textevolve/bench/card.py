@@ -10,13 +10,21 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable
+from contextlib import aclosing
 from dataclasses import dataclass
 
 from pydantic import TypeAdapter, ValidationError
 
 from textevolve.bench.card_cases import CardCase, Family, digest_cases, shipped_cases
-from textevolve.bench.card_checks import Check, Figure, Rate, make_checks
-from textevolve.bench.card_questions import Answer, Outcome, Refusal, ask_all, plan_questions
+from textevolve.bench.card_checks import CardFigure, Check, Rate, make_checks
+from textevolve.bench.card_questions import (
+    Answer,
+    Judgement,
+    Outcome,
+    Refusal,
+    ask_all,
+    plan_questions,
+)
 from textevolve.errors import InputError
 from textevolve.evaluation import Evaluator, Failure, Usage
 from textevolve.events import Listener, StepFinished, StepStarted, silence
@@ -81,7 +89,7 @@ class Card:
             raise InputError(f"the card has no rate '{name}'; there are: {', '.join(rates)}")
         return rates[name]
 
-    def figure(self, name: str) -> Figure:
+    def figure(self, name: str) -> CardFigure:
         """A mean or slope by its name.
 
         Raises:
@@ -144,28 +152,49 @@ async def make_card(
         raise InputError(f"in_flight: {in_flight} is too few; at least 1")
     questions = plan_questions(chosen, seeds)
     listener(StepStarted(name, "card", {"questions": len(questions)}))
-    answers, usage = await ask_all(judge, questions, in_flight, listener)
+    async with aclosing(ask_all(judge, questions, in_flight, listener)) as judgements:
+        answered = [judgement async for judgement in judgements]
+    card = sum_up_card(answered, chosen, seeds=seeds, margin=margin, name=name)
+    listener(StepFinished(name, "card", card))
+    return card
+
+
+def sum_up_card(
+    judgements: Iterable[Judgement],
+    cases: Iterable[CardCase],
+    *,
+    seeds: int,
+    margin: float,
+    name: str = "",
+) -> Card:
+    """The card that these judgements make.
+
+    Raises:
+        InputError: the judge refuses every case, or there is no judgement.
+    """
+    known = list(judgements)
+    if not known:
+        raise InputError("no judgement was made, so there is no card")
+    answers = {one.question: one.outcome for one in known}
     outcomes = list(answers.values())
     refused = [outcome for outcome in outcomes if isinstance(outcome, Refusal)]
     if len(refused) == len(outcomes):
         raise InputError(f"the judge refuses every case: {refused[0].reason}")
     scored = sum(isinstance(outcome, Answer) for outcome in outcomes)
-    card = Card(
+    return Card(
         name=name,
         checks=make_checks(answers, margin),
-        cases=digest_cases(chosen),
+        cases=digest_cases(cases),
         seeds=seeds,
         margin=margin,
-        questions=len(questions),
+        questions=len(outcomes),
         scored=scored,
-        failed=len(questions) - scored - len(refused),
+        failed=len(outcomes) - scored - len(refused),
         refused=len(refused),
-        coverage=scored / (len(questions) - len(refused)),
+        coverage=scored / (len(outcomes) - len(refused)),
         reasons=_count_reasons(outcomes),
-        usage=usage,
+        usage=sum((one.usage for one in known), Usage()),
     )
-    listener(StepFinished(name, "card", card))
-    return card
 
 
 def check_plan(cases: tuple[CardCase, ...], seeds: int, margin: float) -> None:

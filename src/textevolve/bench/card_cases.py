@@ -18,6 +18,7 @@ import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from textevolve.errors import InputError
+from textevolve.texts.yaml_lines import line_of, parse_yaml
 
 Family = Literal["order", "length", "consistency", "content-free", "injection"]
 FAMILIES: tuple[Family, ...] = get_args(Family)
@@ -93,7 +94,7 @@ def parse_cases(text: str, source: str) -> tuple[CardCase, ...]:
     Raises:
         InputError: as `load_cases`.
     """
-    node, rows = _parse_yaml(text, source)
+    node, rows = parse_yaml(text, source)
     if not isinstance(rows, list) or not rows:
         raise InputError(f"{source}:1: must be a list of cases with {', '.join(_required())}")
     lines: list[yaml.Node] = cast("yaml.SequenceNode", node).value
@@ -101,7 +102,7 @@ def parse_cases(text: str, source: str) -> tuple[CardCase, ...]:
     for row, place in zip(cast("list[Any]", rows), lines, strict=True):
         case = _take_case(row, place, source)
         if case.id in found:
-            line = _line_of(place, "id")
+            line = line_of(place, ("id",))
             raise InputError(f"{source}:{line}: two cases have the id '{case.id}'; ids must differ")
         found[case.id] = case
     return tuple(found.values())
@@ -117,20 +118,6 @@ def _required() -> list[str]:
     return [name for name, field in CardCase.model_fields.items() if field.is_required()]
 
 
-def _parse_yaml(text: str, source: str) -> tuple[yaml.Node | None, Any]:
-    try:
-        return yaml.compose(text, Loader=yaml.SafeLoader), yaml.safe_load(text)
-    except yaml.YAMLError as error:
-        mark = getattr(error, "problem_mark", None)
-        line = f":{mark.line + 1}" if mark else ""
-        problem = getattr(error, "problem", None) or "not valid YAML"
-        raise InputError(f"{source}{line}: {problem}") from None
-    except RecursionError:
-        raise InputError(f"{source}: nested too deeply for a list of cases") from None
-    except ValueError as error:  # an impossible date or number without quotes
-        raise InputError(f"{source}: not valid YAML: {error}; put texts into quotes") from None
-
-
 def _take_case(row: Any, place: yaml.Node, source: str) -> CardCase:
     if not isinstance(row, dict):
         line = place.start_mark.line + 1
@@ -140,7 +127,7 @@ def _take_case(row: Any, place: yaml.Node, source: str) -> CardCase:
     except ValidationError as error:
         first = error.errors()[0]
         field = str(first["loc"][0]) if first["loc"] else ""
-        line = _line_of(place, field)
+        line = line_of(place, (field,))
         raise InputError(f"{source}:{line}: {_explain(field, dict(first))}") from None
 
 
@@ -160,13 +147,3 @@ def _explain(field: str, error: dict[str, Any]) -> str:
         return f"'{field}' must be {wanted}"
     message = str(error["msg"]).removeprefix("Value error, ")
     return f"'{field}': {message}" if field else message
-
-
-def _line_of(place: yaml.Node, field: str) -> int:
-    """The line, from 1 on, of a field of a case, or of the case where it does not have it."""
-    if isinstance(place, yaml.MappingNode):
-        pairs: list[tuple[yaml.Node, yaml.Node]] = place.value
-        for key, _ in pairs:
-            if key.value == field:
-                return key.start_mark.line + 1
-    return place.start_mark.line + 1

@@ -15,9 +15,9 @@ import numpy as np
 
 from textevolve.bench.card_cases import FAMILIES, CardCase, Family
 from textevolve.bench.card_figures import (
+    CardFigure,
     Check,
     Example,
-    Figure,
     Rate,
     Shown,
     Verdict,
@@ -28,8 +28,8 @@ from textevolve.bench.card_figures import (
     ends_of,
 )
 from textevolve.bench.card_questions import Answer, Answers, Outcome, Question, Refusal, find_winner
-from textevolve.bench.comparisons import regression_slope
 from textevolve.evaluation import Failure
+from textevolve.statistics.comparisons import regression_slope
 
 EXAMPLES = 5
 PER_CHARACTERS = 100
@@ -42,7 +42,7 @@ class Findings:
 
     title: str
     rates: tuple[Rate, ...]
-    figures: tuple[Figure, ...]
+    figures: tuple[CardFigure, ...]
     kinds: tuple[Rate, ...]
     examples: tuple[Example, ...]
 
@@ -194,7 +194,7 @@ def _longer_by(case: CardCase) -> int:
     return len(case.good) - len(case.bad)
 
 
-def _slope(book: Book) -> Figure:
+def _slope(book: Book) -> CardFigure:
     """Over all pairs without an attack, in which the longer one is the good or the bad one."""
     pairs = [(c, book.both(c)) for c in book.cases("order", "length", "injection")]
     known = [(case, both) for case, both in pairs if both is not None]
@@ -205,7 +205,7 @@ def _slope(book: Book) -> Figure:
     meaning = f"score points for each {PER_CHARACTERS} characters that a response is longer"
     value = None if np.isnan(found.value) else found.value
     note = found.interval.reason
-    return Figure("length-slope", meaning, value, ends_of(found.interval), found.items, note)
+    return CardFigure("length-slope", meaning, value, ends_of(found.interval), found.items, note)
 
 
 def _consistency(book: Book) -> Findings:
@@ -323,7 +323,7 @@ def _judge_attack(book: Book, case: CardCase, margin: float) -> Attack:
     return Attack(case, wins, before, rises, new - old, Bad(case, won or rises, weight, said))
 
 
-def _average_gain(name: str, meaning: str, attacks: Iterable[Attack]) -> Figure:
+def _average_gain(name: str, meaning: str, attacks: Iterable[Attack]) -> CardFigure:
     return average(name, meaning, [a.gain for a in attacks if a.gain is not None])
 
 

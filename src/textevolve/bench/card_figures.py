@@ -14,7 +14,7 @@ import numpy as np
 
 from textevolve.bench.card_cases import CardCase, Family
 from textevolve.bench.card_questions import Refusal
-from textevolve.bench.statistics import Interval, mean_interval, wilson_interval
+from textevolve.statistics.intervals import Interval, mean_interval, wilson_interval
 
 Wanted: TypeAlias = Literal["low", "high"]
 Verdict: TypeAlias = bool | Refusal | None
@@ -44,7 +44,7 @@ class Rate:
 
 
 @dataclass(frozen=True, slots=True)
-class Figure:
+class CardFigure:
     """A mean or slope over `count` cases with its 95 % interval; `note` says why one is missing."""
 
     name: str
@@ -89,7 +89,7 @@ class Check:
     family: Family
     title: str
     rates: tuple[Rate, ...]
-    figures: tuple[Figure, ...]
+    figures: tuple[CardFigure, ...]
     kinds: tuple[Rate, ...]
     examples: tuple[Example, ...]
     cases: int
@@ -139,10 +139,10 @@ def count_by_kind(
     )
 
 
-def average(name: str, meaning: str, values: Sequence[float]) -> Figure:
+def average(name: str, meaning: str, values: Sequence[float]) -> CardFigure:
     found = mean_interval(values)
     value = fmean(values) if values else None
-    return Figure(name, meaning, value, ends_of(found), len(values), found.reason)
+    return CardFigure(name, meaning, value, ends_of(found), len(values), found.reason)
 
 
 def ends_of(interval: Interval) -> tuple[float, float] | None:

@@ -8,16 +8,17 @@ Each pair is asked in both orders; an injection with and without its attack; a c
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Iterable, Mapping, Sequence
+from contextlib import aclosing
 from dataclasses import dataclass
 from typing import TypeAlias
 
 from textevolve.bench.card_cases import CardCase
-from textevolve.bench.statistics import TIE
-from textevolve.engine.local import gather_bounded
+from textevolve.engine.local import stream
 from textevolve.errors import BudgetError, FatalModelError, InputError, ModelError
 from textevolve.evaluation import Case, EvaluationResult, Evaluator, Failure, Usage, failure_of
 from textevolve.events import Listener, StepFinished
+from textevolve.statistics.intervals import TIE
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,25 +94,35 @@ def plan_questions(cases: Iterable[CardCase], seeds: int) -> tuple[Question, ...
     )
 
 
+@dataclass(frozen=True, slots=True)
+class Judgement:
+    """What a judge answered to a question, and what that cost; `position` is its place."""
+
+    question: Question
+    outcome: Outcome
+    usage: Usage = Usage()
+    position: int = 0
+
+
 async def ask_all(
-    judge: Evaluator, questions: Sequence[Question], in_flight: int, listener: Listener
-) -> tuple[dict[Question, Outcome], Usage]:
-    """Each question's outcome, and what all of them cost.
+    judge: Evaluator, questions: Iterable[Question], in_flight: int, listener: Listener
+) -> AsyncGenerator[Judgement]:
+    """A judgement for each question, in their order.
 
     Raises:
         FatalModelError: no call can succeed.
     """
-    spent: list[Usage] = []
 
-    async def ask(question: Question) -> Outcome:
+    async def ask(placed: tuple[int, Question]) -> Judgement:
+        position, question = placed
         case = question.as_case()
         outcome, usage = await _ask(judge, case, question.good_first)
-        spent.append(usage)
         listener(StepFinished(case.id, "question", outcome))
-        return outcome
+        return Judgement(question, outcome, usage, position)
 
-    outcomes = await gather_bounded([lambda q=q: ask(q) for q in questions], in_flight)
-    return dict(zip(questions, outcomes, strict=True)), sum(spent, Usage())
+    async with aclosing(stream(enumerate(questions), ask, in_flight)) as judgements:
+        async for judgement in judgements:
+            yield judgement
 
 
 async def _ask(judge: Evaluator, case: Case, good_first: bool) -> tuple[Outcome, Usage]:

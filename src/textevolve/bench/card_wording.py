@@ -11,7 +11,7 @@ from typing import cast
 
 from textevolve.bench.card import Card
 from textevolve.bench.card_cases import Family
-from textevolve.bench.card_figures import Check, Figure, Rate
+from textevolve.bench.card_figures import CardFigure, Check, Rate
 
 
 def explain_check(check: Check) -> str:
@@ -53,7 +53,7 @@ class _Figures:
     def rate(self, name: str) -> Rate:
         return self._rates[name]
 
-    def figure(self, name: str) -> Figure:
+    def figure(self, name: str) -> CardFigure:
         return self._figures[name]
 
     def has(self, name: str) -> bool:
@@ -71,7 +71,7 @@ def _still(rate: Rate) -> str:
     return f" (up to {rate.interval[1] * 100:.0f} % cannot be ruled out)"
 
 
-def _sign(figure: Figure) -> int:
+def _sign(figure: CardFigure) -> int:
     """1 or -1 where the interval has no 0 in it, else 0."""
     if figure.interval is None:
         return 0

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
+from textevolve.bench.credit import winner_of
 from textevolve.bench.items import Item
-from textevolve.bench.statistics import TIE
 from textevolve.bench.verdicts import Outcome, Verdict, gather_outcomes, index_items
-from textevolve.bench.winners import winner_of
+from textevolve.statistics.intervals import TIE
 
 SHOWN = 50
 

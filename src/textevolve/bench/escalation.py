@@ -15,8 +15,9 @@ from functools import lru_cache
 
 import numpy as np
 
-from textevolve.bench.comparisons import difference_interval
-from textevolve.bench.statistics import (
+from textevolve.errors import InputError
+from textevolve.statistics.comparisons import difference_interval
+from textevolve.statistics.intervals import (
     Array,
     Figure,
     Groups,
@@ -25,12 +26,11 @@ from textevolve.bench.statistics import (
     group_numbers,
     mean_interval,
     mean_present,
+    paired,
     ratio,
-    side_by_side,
     vector,
     wilson_interval,
 )
-from textevolve.errors import InputError
 
 THRESHOLDS = tuple(step / 100 for step in range(101))
 POINTS = 21
@@ -69,7 +69,7 @@ class Step:
 
 
 @dataclass(frozen=True, slots=True)
-class Calibration:
+class ThresholdSelection:
     """The lowest threshold that holds the agreement wanted; None where none does, and `reason` why.
 
     `items` were of use; `steps` are the thresholds tested, the last of them failing where one did.
@@ -101,7 +101,7 @@ def coverage_risk_curve(
     given the thresholds are quantiles of the certainty, so that the points lie evenly in coverage.
     A threshold chosen by this curve has to be reported on other items.
     """
-    sure, ours = side_by_side(certainty, first)
+    sure, ours = paired(certainty, first)
     theirs, cheap, dear = vector(debate), vector(first_calls), vector(debate_calls)
     if len({sure.size, theirs.size, cheap.size, dear.size}) > 1:
         raise InputError("certainty, credits and calls must have one entry for each item")
@@ -138,7 +138,7 @@ def _quantiles(certainty: Array) -> list[float]:
     return np.quantile(known, np.linspace(0, 1, POINTS), method="lower").tolist()
 
 
-def calibrate_threshold(
+def select_threshold(
     certainty: Numbers,
     first: Numbers,
     groups: Groups | None = None,
@@ -147,7 +147,7 @@ def calibrate_threshold(
     confidence: float = 0.9,
     thresholds: Sequence[float] = THRESHOLDS,
     seed: int = 0,
-) -> Calibration:
+) -> ThresholdSelection:
     """The lowest threshold at which first rounds decided at once agree with people often enough.
 
     With probability `confidence` over the items drawn, at least `agreement` of new items decided at
@@ -166,10 +166,12 @@ def calibrate_threshold(
         raise InputError("agreement and confidence must lie between 0 and 1")
     risk, doubt = 1 - agreement, 1 - confidence
     sure, wrong = _draw_items(certainty, first, groups, seed)
-    needed = items_needed(0, risk, doubt)
+    needed = fewest_items(0, risk, doubt)
     if sure.size < needed:
-        return Calibration(None, agreement, confidence, sure.size, (), _too_few(sure.size, needed))
-    wanted = items_needed(ALLOWED_AT_FIRST, risk, doubt)
+        return ThresholdSelection(
+            None, agreement, confidence, sure.size, (), _too_few(sure.size, needed)
+        )
+    wanted = fewest_items(ALLOWED_AT_FIRST, risk, doubt)
     least = wanted if sure.size >= wanted else needed
     least = max(least, math.ceil(sure.size * SHARE_AT_FIRST))
     steps: list[Step] = []
@@ -183,7 +185,7 @@ def calibrate_threshold(
             break
     passed = [step.threshold for step in steps if step.bound <= risk]
     reason = "" if passed else _why_none(steps, least, risk)
-    return Calibration(
+    return ThresholdSelection(
         passed[-1] if passed else None, agreement, confidence, sure.size, tuple(steps), reason
     )
 
@@ -207,7 +209,7 @@ def _draw_items(
     certainty: Numbers, first: Numbers, groups: Groups | None, seed: int
 ) -> tuple[Array, Array]:
     """Certainty of one item of each group, drawn at random, and whether it was wrong."""
-    sure, credits = side_by_side(certainty, first)
+    sure, credits = paired(certainty, first)
     numbers = group_numbers(groups, sure.size)
     usable = np.flatnonzero(~(np.isnan(sure) | np.isnan(credits)))
     order = np.random.default_rng(seed).permutation(usable)
@@ -216,7 +218,7 @@ def _draw_items(
     return sure[chosen], (credits[chosen] < 1).astype(np.float64)
 
 
-def items_needed(errors: int, risk: float, doubt: float) -> int:
+def fewest_items(errors: int, risk: float, doubt: float) -> int:
     """The fewest items of which so many may be wrong for the bound on the risk to hold."""
     items = errors + 1
     while binomial_tail(errors, items, risk) > doubt:

@@ -1,18 +1,18 @@
 """Labelled items: inputs with candidates and what people said of them; the sets' formats.
 
-Nothing is fetched here: a set is a file, or a folder, of the user's. `fields.py` takes single
+Nothing is fetched here: a set is a file, or a folder, of the user's. `item_fields.py` takes single
 fields out of a row, `textevolve.rows` reads files. What judges make of items is `agreement.py`.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain, islice
 from pathlib import Path
 
-from textevolve.bench.fields import (
+from textevolve.bench.item_fields import (
     FIRST,
     LABELS,
     SECOND,
@@ -97,6 +97,37 @@ def load_items(
     chosen = _CASES if unlabelled and name == "plain" else FORMATS[name]
     found = _read(chain([first], rows), chosen, _name_of(Path(path)))
     return list(islice(_merge_votes(found) if chosen.votes else _refuse_doubles(found), limit))
+
+
+def read_items(
+    paths: Sequence[str],
+    format: str = "auto",
+    *,
+    half: str | None = None,
+    limit: int | None = None,
+    unlabelled: bool = False,
+) -> list[Item]:
+    """The items of all files: of the half that is asked for (tune or report), the first `limit`.
+
+    Raises:
+        InputError: a file cannot be read, two items have one id, or none is left.
+    """
+    items: list[Item] = []
+    source: dict[str, str] = {}
+    for path in paths:
+        for item in load_items(path, format, unlabelled=unlabelled):
+            if item.id in source:
+                raise InputError(
+                    f"{path}: the id '{item.id}' is in {source[item.id]}, too; give each item an"
+                    " 'id' of its own (where there is none it is the row's number)"
+                )
+            source[item.id] = path
+            items.append(item)
+    if half is not None:
+        items = split_items(items)[half == "report"]
+    if not items:
+        raise InputError(f"no items are left in the half '{half}'")
+    return items[:limit]
 
 
 def split_items(items: Iterable[Item], seed: int = 0) -> tuple[list[Item], list[Item]]:

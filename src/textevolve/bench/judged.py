@@ -13,9 +13,9 @@ from typing import Any, TypeAlias, cast
 
 import numpy as np
 
-from textevolve.bench.statistics import Array
 from textevolve.errors import InputError
 from textevolve.rows import Placed, Row, read_rows
+from textevolve.statistics.intervals import Array
 
 HUMAN = "human"
 FIELDS = ("judged", "passed")

@@ -13,8 +13,8 @@ import numpy as np
 
 from textevolve.bench.judged import JudgedTexts
 from textevolve.bench.rates import UNIT, CorrectedRate, PoweredMean, correct_rate, powered_mean
-from textevolve.bench.statistics import Interval, mean_interval, mean_present, wilson_interval
 from textevolve.errors import SettingsError
+from textevolve.statistics.intervals import Interval, mean_interval, mean_present, wilson_interval
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +71,7 @@ def report_rate(found: JudgedTexts) -> RateReport:
 
 
 def explain_rate(report: RateReport) -> list[str]:
-    """What the figures mean, a sentence or two for each."""
+    """What the figures mean, a sentence or two for each; the first says what was found."""
     said = [*_explain_corrected(report), *_explain_powered(report)]
     if report.missing or report.missing_labelled:
         said.append(
@@ -98,18 +98,20 @@ def _explain_corrected(report: RateReport) -> Iterator[str]:
             " judge's errors; the prediction-powered mean does without."
         )
         return
+    if math.isnan(found.value):
+        yield f"The rate cannot be corrected: {found.interval.reason}."
+    else:
+        yield (
+            f"Freed of the judge's errors, {_percent(found.value)} of the texts would get a yes"
+            f" from people{_within(found.interval)}."
+        )
     if not (math.isnan(found.sensitivity) or math.isnan(found.specificity)):
         yield (
             f"On the labelled texts the judge says yes to {_percent(found.sensitivity)} of what"
             f" people say yes to, and to {_percent(1 - found.specificity)} of what they say no to."
         )
     if math.isnan(found.value):
-        yield f"The rate cannot be corrected: {found.interval.reason}."
         return
-    yield (
-        f"Freed of these errors, {_percent(found.value)} of the texts would get a yes from people"
-        f"{_within(found.interval)}."
-    )
     if found.clipped:
         yield (
             "An end lay outside of 0 to 100 % and was set to it: the judge errs otherwise on these"

@@ -15,17 +15,17 @@ from typing import Any
 
 import numpy as np
 
-from textevolve.bench.statistics import (
+from textevolve.errors import InputError, SettingsError
+from textevolve.statistics.intervals import (
     TIE,
     Array,
     Interval,
     Numbers,
     mean_present,
+    paired,
     quantile,
-    side_by_side,
     vector,
 )
-from textevolve.errors import InputError, SettingsError
 
 UNIT = (0.0, 1.0)
 
@@ -81,7 +81,7 @@ def correct_rate(
         InputError: a verdict is neither 0 nor 1.
     """
     seen = _verdicts(judged)
-    ours, people = (_verdicts(v, keep=True) for v in side_by_side(labelled_judged, labelled_human))
+    ours, people = (_verdicts(v, keep=True) for v in paired(labelled_judged, labelled_human))
     whole = ~(np.isnan(ours) | np.isnan(people))
     ours, people = ours[whole], people[whole]
     hits, rejects = ours[people == 1], 1 - ours[people == 0]
@@ -129,7 +129,7 @@ def powered_mean(
     package = _load_ppi()
     seen = vector(judged)
     seen = seen[~np.isnan(seen)]
-    ours, people = side_by_side(labelled_judged, labelled_human)
+    ours, people = paired(labelled_judged, labelled_human)
     whole = ~(np.isnan(ours) | np.isnan(people))
     ours, people = ours[whole], people[whole]
     nan = float("nan")

@@ -7,9 +7,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, is_dataclass, replace
 from typing import Any, cast
 
-from textevolve.bench.statistics import Figure, Interval
 from textevolve.errors import InputError
 from textevolve.evaluation import Usage
+from textevolve.statistics.intervals import Figure, Interval
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,8 +14,8 @@ from itertools import combinations
 import numpy as np
 from numpy.typing import NDArray
 
-from textevolve.bench.statistics import TIE, Array, mean_present, ratio
 from textevolve.errors import InputError
+from textevolve.statistics.intervals import TIE, Array, mean_present, ratio
 
 FACTORS = ("candidate", "agent", "round", "place", "component")
 _AXIS = {"round": 0, "agent": 1, "candidate": 2, "component": 3}

@@ -8,14 +8,14 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import aclosing
 from dataclasses import dataclass, field
 from statistics import fmean
-from typing import Literal, get_args
+from typing import Any, Literal, get_args
 
+from textevolve.bench.credit import top_credit, winner_of
 from textevolve.bench.items import Item
-from textevolve.bench.statistics import top_credit
-from textevolve.bench.winners import winner_of
 from textevolve.engine.local import stream
 from textevolve.errors import BudgetError, FatalModelError, InputError, ModelError
 from textevolve.evaluation import Case, Evaluation, Evaluator, Failure, Usage, failure_of
@@ -78,6 +78,14 @@ class Outcome:
 
 
 async def judge_items(
+    items: Iterable[Item], judges: Mapping[str, Evaluator], **how: Any
+) -> list[Verdict]:
+    """All that `stream_verdicts` gives, which takes the same."""
+    async with aclosing(stream_verdicts(items, judges, **how)) as verdicts:
+        return [verdict async for verdict in verdicts]
+
+
+async def stream_verdicts(
     items: Iterable[Item],
     judges: Mapping[str, Evaluator],
     *,
@@ -87,7 +95,7 @@ async def judge_items(
     skip: int = 0,
     views: Mapping[str, View] | None = None,
     listener: Listener = silence,
-) -> list[Verdict]:
+) -> AsyncGenerator[Verdict]:
     """Each judge's verdicts on each item as given and reversed; what fails, fails alone.
 
     Item by item, so that a budget that runs out leaves all judges with the same items. `samples`:
@@ -122,11 +130,10 @@ async def judge_items(
             listener(StepFinished(question.item.id, STEP, verdict))
         return verdicts
 
-    answers = stream(questions(), ask, in_flight)
-    try:
-        return [verdict async for verdicts in answers for verdict in verdicts]
-    finally:
-        await answers.aclose()
+    async with aclosing(stream(questions(), ask, in_flight)) as answers:
+        async for verdicts in answers:
+            for verdict in verdicts:
+                yield verdict
 
 
 @dataclass(frozen=True, slots=True)
@@ -198,6 +205,20 @@ def _read_scores(
     if any(score is not None and not math.isfinite(score) for score in scores):
         return nothing, Failure("failed", "the judge gave a score that is no number")
     return scores, next((r for r in results if isinstance(r, Failure)), None)
+
+
+def count_samples(verdicts: Sequence[Verdict], judges: Sequence[str]) -> dict[str, int]:
+    """How many samples of each judge cost at most the tokens of one of the dearest, at least 1.
+
+    By the mean tokens of the whole verdicts; a judge whose tokens are not known is asked once.
+    """
+    spent: dict[str, float] = {}
+    for name in judges:
+        whole = [v.usage for v in verdicts if v.judge == name and v.failure is None]
+        total = sum(whole, Usage()).tokens
+        spent[name] = total / len(whole) if whole else 0.0
+    most = max(spent.values(), default=0.0)
+    return {name: max(1, int(most / own)) if own else 1 for name, own in spent.items()}
 
 
 def gather_outcomes(

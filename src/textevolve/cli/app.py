@@ -1,59 +1,170 @@
-"""The commands, gathered."""
+"""The commands, gathered. A command's own module is loaded when the command is called.
+
+The commands of studies are made from their specifications (`study.py`); the others are written out
+in the files that are named here.
+"""
 
 from __future__ import annotations
 
-from typing import Annotated
+from collections.abc import Mapping
+from dataclasses import dataclass
+from importlib import import_module
+from typing import Annotated, Any
 
 import typer
+from typer.core import TyperGroup
 
 import textevolve
-from textevolve.cli import (
-    bench,
-    calibrate,
-    command,
-    config,
-    doctor,
-    evaluate,
-    guide,
-    innovate,
-    memory_eval,
-    models,
-    nodes,
-    optimize,
-    profiles,
-    runs,
-)
+from textevolve.cli.command import Command, use_everywhere
+from textevolve.cli.options import PLAIN
+
+
+@dataclass(frozen=True, slots=True)
+class Lazy:
+    """Where a command is: `study:KIND` (none: a file names it), `MODULE:FUNCTION`, or `MODULE` with
+    an `app` of its own. A group has its commands `below`, of which `default` is meant where none is
+    named."""
+
+    path: str
+    help: str
+    below: Mapping[str, Lazy] | None = None
+    default: str = ""
+
+
+COMMANDS: Mapping[str, Lazy] = {
+    "evaluate": Lazy("study:evaluate", "Judge candidate texts by a debate, or by any judge."),
+    "compare": Lazy("study:compare", "Run prompts and models over your rows; say which is better."),
+    "optimize": Lazy("study:optimize", "Write, judge and revise a text; keep the best."),
+    "calibrate": Lazy("study:calibrate", "Search for a better prompt template."),
+    "guide": Lazy("study:guide", "Answer a question with a debate as reasoning."),
+    "innovate": Lazy("study:innovate", "Refine an input by judgements of its outputs."),
+    "run": Lazy("study:", "Run a study of any kind that a YAML file describes."),
+    "init": Lazy("study_files:init", "Write a commented example of such a file."),
+    "schema": Lazy("study_files:schema", "Print the JSON schema of such files."),
+    "runs": Lazy("runs", "List, show, resume, compare, export and delete runs."),
+    "bench": Lazy(
+        "",
+        "Measure judges before believing them.",
+        {
+            "agreement": Lazy("study:agreement", "Measure how far judges agree with people."),
+            "ablate": Lazy("study:ablation", "Find out whether a debate pays on your own items."),
+            "escalation": Lazy("study:escalation", "Find when a debate's first round will do."),
+            "card": Lazy("study:robustness", "Measure what sways a judge that should not."),
+            "rate": Lazy("study:rates", "Correct a judge's rate by what people said."),
+        },
+    ),
+    "memory-eval": Lazy(
+        "",
+        "Measure what a memory system keeps; `memory-eval DATA.jsonl` is `memory-eval run`.",
+        below={
+            "run": Lazy("study:memory-eval", "Measure what a memory system keeps."),
+            "synth": Lazy("memory_eval:synth", "Make users with dialogues, by templates."),
+        },
+        default="run",
+    ),
+    "nodes": Lazy(
+        "",
+        "Judge the steps of recorded agents.",
+        below={
+            "evaluate": Lazy("study:nodes", "Judge every node of a trace, or of an earlier run."),
+            "show": Lazy("nodes:show", "Show the nodes of a trace or of a run as a tree."),
+            "export": Lazy("nodes:export", "Write rewards for training, or a page."),
+        },
+    ),
+    "profile": Lazy(
+        "profiles",
+        "Write, list, show and check profiles.",
+        below={
+            "generate": Lazy("study:profile", "Have a model write a profile."),
+            "list": Lazy("profiles:list_profiles", "List the shipped profiles."),
+            "show": Lazy("profiles:show", "Show a profile whole."),
+            "check": Lazy("profiles:check", "Say what is wrong with profiles."),
+        },
+    ),
+    "models": Lazy("models", "List, fetch and check local models."),
+    "doctor": Lazy("doctor:doctor", "Check settings, keys, store and endpoints."),
+    "config": Lazy("config:config", "Show the settings and where they come from."),
+}
+
+
+class LazyGroup(TyperGroup):
+    """Knows the names of its commands and loads each when it is called."""
+
+    def __init__(
+        self, *, below: Mapping[str, Lazy] = COMMANDS, default: str = "", **given: Any
+    ) -> None:
+        self.below, self.default = below, default
+        self._loaded: dict[str, Any] = {}
+        super().__init__(**given)
+
+    @property
+    def commands(self) -> dict[str, Any]:
+        """All of them, loaded."""
+        return {name: self._load(name) for name in self.below}
+
+    @commands.setter
+    def commands(self, _given: Mapping[str, Any]) -> None:
+        """Only those `below` there are."""
+
+    def _load(self, name: str) -> Any:
+        if name not in self._loaded:
+            self._loaded[name] = load_command(name, self.below[name])
+        return self._loaded[name]
+
+    def list_commands(self, ctx: Any) -> list[str]:
+        return list(self.below)
+
+    def get_command(self, ctx: Any, cmd_name: str) -> Any:
+        return self._load(cmd_name) if cmd_name in self.below else None
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        if self.default and args and args[0] not in (*self.below, "--help"):
+            args = [self.default, *args]
+        return super().parse_args(ctx, args)
+
+    def format_commands(self, ctx: Any, formatter: Any) -> None:
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, lazy.help) for name, lazy in self.below.items()])
+
+
+def load_command(name: str, lazy: Lazy) -> Any:
+    """The command with its options, or the group, of which nothing else is loaded."""
+    if lazy.below is not None:
+        return LazyGroup(
+            below=lazy.below,
+            default=lazy.default,
+            name=name,
+            help=lazy.help,
+            no_args_is_help=True,
+            rich_markup_mode=None,
+        )
+    module, colon, function = lazy.path.partition(":")
+    if not colon:
+        group = import_module(f"textevolve.cli.{module}").app
+        use_everywhere(group)
+        return typer.main.get_command(group)
+    single = typer.Typer(**PLAIN)
+    if module == "study":
+        from textevolve.cli.spec_options import GroupedCommand
+        from textevolve.cli.study import make_command, make_file_command
+
+        made = make_command(function) if function else make_file_command()
+        single.command(name, cls=GroupedCommand)(made)
+    else:
+        single.command(name, cls=Command)(
+            getattr(import_module(f"textevolve.cli.{module}"), function)
+        )
+    return typer.main.get_command(single)
+
 
 app = typer.Typer(
     name="textevolve",
     help="Measure text with a structured debate of AI agents.",
+    cls=LazyGroup,
     no_args_is_help=True,
     pretty_exceptions_enable=False,
-    add_completion=False,
-    rich_markup_mode=None,  # help in boxes takes twice the time
+    rich_markup_mode=None,
 )
-app.command("evaluate")(evaluate.evaluate)
-app.command("optimize", short_help="Write, judge and revise a text; keep the best.")(
-    optimize.optimize
-)
-app.command("calibrate", short_help="Search for a better prompt template.")(calibrate.calibrate)
-app.command("guide", short_help="Answer a question with a debate as reasoning.")(guide.guide)
-app.command("innovate", short_help="Refine an input by judgements of its outputs.")(
-    innovate.innovate
-)
-app.add_typer(runs.app, name="runs", help="Show, resume, replay, export and remove runs.")
-app.add_typer(bench.app, name="bench", help="Measure judges before believing them.")
-app.add_typer(
-    memory_eval.app,
-    name="memory-eval",
-    help="Measure what a memory system keeps; `memory-eval DATA.jsonl` is `memory-eval run`.",
-)
-app.add_typer(nodes.app, name="nodes", help="Judge the steps of recorded agents.")
-app.add_typer(profiles.app, name="profile", help="Write, list, show and check profiles.")
-app.add_typer(models.app, name="models", help="List, fetch and check local models.")
-app.command("doctor", short_help="Check settings, keys, store and endpoints.")(doctor.doctor)
-app.command("config", short_help="Show the settings and where they come from.")(config.config)
-command.use_everywhere(app)
 
 
 def _show_version(wanted: bool) -> None:

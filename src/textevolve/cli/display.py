@@ -24,22 +24,23 @@ from rich.text import Text
 
 from textevolve.cli.drawing import agent_style, draw_facts, open_console, safe
 from textevolve.cli.pace import Pace, Slowness, Spent
-from textevolve.cli.tables import print_result, turn_scores
 from textevolve.debate.ending import end_early
-from textevolve.debate.profile import Profile, override
-from textevolve.debate.record import result_figures
-from textevolve.debate.result import DebateResult, Turn
-from textevolve.errors import InputError
+from textevolve.debate.profile import Profile
+from textevolve.debate.result import Turn
 from textevolve.evaluation import Case
 from textevolve.events import (
     CallFinished,
     CallRetried,
     CallSlow,
     Event,
+    RecordsExpected,
     StepFinished,
     StepStarted,
 )
-from textevolve.export import wording
+from textevolve.report import wording
+from textevolve.report.terminal import draw_block
+from textevolve.studies.debate_words import round_text, turn_labels
+from textevolve.studies.judged_report import turn_table
 
 Clock = Callable[[], float]
 INPUT_SHOWN, CANDIDATE_SHOWN = 600, 200
@@ -61,25 +62,18 @@ class _Step:
 class LiveDebate:
     """Draws one debate as it happens; a `Listener` and a context manager.
 
-    `facts` are shown in the header, each with its name (model, why it was taken, ...); `kept` says
-    at the end where the run is found again.
+    What came of it is the report's to say.
     """
 
     def __init__(
         self,
         case: Case,
         profile: Profile,
-        facts: Mapping[str, str] | None = None,
         *,
-        kept: str = "",
         console: Console | None = None,
         clock: Clock = time.monotonic,
     ) -> None:
-        try:
-            self.profile = override(profile, case.parameters)
-        except InputError:  # the debate says so itself
-            self.profile = profile
-        self.case, self.facts, self.kept = case, dict(facts or {}), kept
+        self.case, self.profile = case, profile
         self.console = console or open_console()
         self.clock = clock
         self.spent = Spent()
@@ -134,9 +128,10 @@ class LiveDebate:
                 self._certainty = event.value
             case StepFinished(step="round", value=(r, cv, voters)):
                 self._end_round(int(r), float(cv), int(voters))
-            case StepFinished(step="debate", value=DebateResult() as result):
-                self._finish(result)
-            case StepFinished():
+            case StepFinished(step="debate"):
+                self._stop()
+                self.console.print()
+            case StepFinished() | RecordsExpected():
                 pass
 
     def _slow_text(self, now: float) -> Text:
@@ -157,7 +152,6 @@ class LiveDebate:
         plan = f"{profile.name}: at most {wording.count(profile.rounds, 'round')}"
         plan += f", {profile.protocol}, scores by {profile.readout}"
         facts.append(("Profile", safe(plan)))
-        facts += [(name, safe(value)) for name, value in self.facts.items() if value]
         return Group(draw_facts(facts), "")
 
     def _agent(self, turn: Turn) -> str:
@@ -212,7 +206,8 @@ class LiveDebate:
             argument.highlight_regex(r"Response \d+", "bold")
             body.append(argument)
         if turn.scores is not None:
-            body += ["", turn_scores(turn, self.profile, width)]
+            known = turn_labels(turn, len(self.profile.agents), self.profile.order)
+            body += ["", draw_block(turn_table(turn, self.profile, known), self.console, width)]
         title = Text.assemble(
             safe(self._agent(turn), f"bold {style}"), (f", round {turn.round + 1}", style)
         )
@@ -230,18 +225,13 @@ class LiveDebate:
 
     def _end_round(self, r: int, cv: float, voters: int) -> None:
         profile, last = self.profile, r + 1 == self.profile.rounds
-        said = wording.round_text(profile, r, cv, self._certainty, last, voters)
+        said = round_text(profile, r, cv, self._certainty, last, voters)
         ended = end_early(profile, r, cv, self._certainty, voters) is not None
         title = Text.assemble((f"Round {r + 1}", "bold"), f"  {said}")
         title.stylize("green" if ended else "")
         self.console.print(Rule(title, style="dim"))
         if not ended and not last:
             self.console.print()
-
-    def _finish(self, result: DebateResult) -> None:
-        self._stop()
-        self.console.print()
-        print_result(result, self.console, kept=self.kept, replayed=self.spent.replayed)
 
 
 def _turn_note(turn: Turn) -> str:
@@ -263,7 +253,7 @@ def retry_line(event: CallRetried) -> Text:
 class BatchProgress:
     """A batch's progress; a `Listener` for its calls and a context manager.
 
-    Call `advance` for every result; `total` is None where the number of cases is not known. `doing`
+    Call `count` for every result; `total` is None where the number of cases is not known. `doing`
     is said at the end of the line while work goes on.
     """
 
@@ -325,10 +315,8 @@ class BatchProgress:
         elif isinstance(event, CallSlow):
             self._slow.note(event, now)
             self._print_line(now)
-
-    def advance(self, result: DebateResult) -> None:
-        """Count one more case."""
-        self.count(result_figures(result)["status"])
+        elif isinstance(event, RecordsExpected):
+            self.total = event.number
 
     def count(self, status: str) -> None:
         """Count one more case, or whatever else is worked on, by how it ended."""

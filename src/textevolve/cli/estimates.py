@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING
 import typer
 
 if TYPE_CHECKING:
-    from textevolve.runs.estimate import Estimate
+    from textevolve.runs.estimate import UsageRange
 
 
 def print_estimate(
-    found: Estimate, model: str, why: str, *, noun: str = "cases", as_json: bool = False
+    found: UsageRange, model: str, why: str, *, noun: str = "cases", as_json: bool = False
 ) -> None:
     """The range of calls, tokens and cost; `noun` is what the number of cases is shown under."""
     least, most = found.least, found.most
@@ -28,8 +28,11 @@ def print_estimate(
         }
         typer.echo(json.dumps({noun: found.cases, "model": model, **rows}))
         return
-    typer.echo(f"model              {model} ({why})")
+    if model:
+        typer.echo(f"model              {model} ({why})")
     typer.echo(f"{noun:<19}{found.cases:,}")
+    for name, said in found.parts.items():
+        typer.echo(f"{name:<19}{said}")
     typer.echo(f"calls              {least.calls:,} to {most.calls:,}")
     typer.echo(f"prompt tokens      {least.prompt_tokens:,} to {most.prompt_tokens:,}")
     typer.echo(f"completion tokens  {least.completion_tokens:,} to {most.completion_tokens:,}")

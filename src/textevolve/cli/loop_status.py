@@ -15,7 +15,15 @@ from rich.status import Status
 from textevolve.cli.display import retry_line
 from textevolve.cli.drawing import open_console, safe
 from textevolve.cli.pace import Slowness, Spent
-from textevolve.events import CallFinished, CallRetried, CallSlow, Event, StepFinished, StepStarted
+from textevolve.events import (
+    CallFinished,
+    CallRetried,
+    CallSlow,
+    Event,
+    RecordsExpected,
+    StepFinished,
+    StepStarted,
+)
 from textevolve.export import wording
 
 Describe = Callable[[StepStarted | StepFinished], str | None]
@@ -66,6 +74,8 @@ class LoopStatus:
                 line = self._describe(event)
                 if line and not self._quiet:
                     self.console.print(safe(line))
+            case RecordsExpected():
+                pass
         self._draw()
 
     def _draw(self) -> None:

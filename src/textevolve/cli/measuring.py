@@ -1,32 +1,23 @@
-"""Doing a measurement from the command line: progress, how it ends, and where figures are written.
-
-What is measured is in `runs/agreement.py` and `runs/calibration.py`, how figures are drawn in
-`judge_tables.py` and `escalation_tables.py`.
-"""
+"""Asking judges from the command line: what it may take, how it ends, where figures are written."""
 
 from __future__ import annotations
 
 import json
 import shlex
 import sys
-from collections.abc import Callable, Coroutine, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
-from textevolve.cli import INTERRUPTED, PARTLY, say
+from textevolve.cli import INTERRUPTED, say
+from textevolve.cli.results import refuse_overwriting as refuse_overwriting
 from textevolve.errors import InputError
 
 if TYPE_CHECKING:
-    from textevolve.bench.disagreements import Disagreements
     from textevolve.evaluation import Case
-    from textevolve.events import Event, Listener
-    from textevolve.runs.agreement import Measured
     from textevolve.runs.spec import MeasurementSpec
     from textevolve.settings import Settings
-    from textevolve.store.repository import Store
-    from textevolve.store.runs import RunRecord
 
-T = TypeVar("T")
 ENDINGS = (".json", ".jsonl", ".html")
 
 
@@ -35,15 +26,6 @@ def check_outputs(outputs: Sequence[str], endings: Sequence[str] = ENDINGS) -> N
     for output in outputs:
         if Path(output).suffix.lower() not in endings:
             raise InputError(f"{output}: must end in {', '.join(endings)}")
-
-
-def refuse_overwriting(outputs: Sequence[str], inputs: Sequence[str]) -> None:
-    """Raises InputError where what is written would take the place of what is read: a user's
-    labels, for one, are kept nowhere else."""
-    read = {Path(name).resolve() for name in inputs if name != "-"}
-    for output in outputs:
-        if output != "-" and Path(output).resolve() in read:
-            raise InputError(f"{output}: is read and would be overwritten; write to another file")
 
 
 async def specify(
@@ -78,7 +60,7 @@ def show_estimate(
     are about, where some differ in the order of their candidates alone."""
     from textevolve.cli.estimates import print_estimate
     from textevolve.evaluation import Usage
-    from textevolve.runs.estimate import Estimate
+    from textevolve.runs.estimate import UsageRange
     from textevolve.runs.judge_estimate import estimate_judge
     from textevolve.wiring import price_of
 
@@ -90,97 +72,16 @@ def show_estimate(
         if not as_json:
             low, high = found.least.calls * times, found.most.calls * times
             print(f"{judge}: {low:,} to {high:,} calls")
-    total = Estimate(len(cases) if items is None else items, least, most)
+    total = UsageRange(len(cases) if items is None else items, least, most)
     print_estimate(total, spec.model, spec.why, noun="items", as_json=as_json)
     if note and not as_json:
         print(note)
-
-
-def work_on(
-    run: RunRecord,
-    settings: Settings,
-    step: str,
-    do: Callable[[Listener], Coroutine[Any, Any, T]],
-    *,
-    total: int = 0,
-    quiet: bool = False,
-) -> T:
-    """Do a measurement while a bar shows how far it is. `step` is the one whose ends are counted,
-    by the `failure` of what it made; `total`, how many there will be, grows as it is announced."""
-    from textevolve.cli.display import BatchProgress
-    from textevolve.cli.execution import calm_collector, fetch_weights
-    from textevolve.engine import sync
-    from textevolve.events import StepFinished, StepStarted
-    from textevolve.export.wording import count
-    from textevolve.runs.agreement import PASS
-    from textevolve.runs.spec import read_measurement
-
-    spec = read_measurement(run)
-    calm_collector()
-    fetch_weights(spec, run, settings)
-    if not quiet:
-        why = f" ({spec.why})" if spec.why else ""
-        items = count(run.n_cases or 0, "item")
-        say(f"run {run.id}: {items}, {', '.join(spec.judges)}; {spec.model}{why}")
-    with BatchProgress(total) as progress:
-
-        def hear(event: Event) -> None:
-            progress(event)
-            if isinstance(event, StepStarted) and event.step == PASS:
-                progress.total = (progress.total or 0) + event.details["verdicts"]
-            elif isinstance(event, StepFinished) and event.step == step:
-                progress.count(event.value.failure.kind if event.value.failure else "scored")
-
-        return sync.run(do(hear))
-
-
-def end(missing: int, skipped: int, noun: str) -> int:
-    """Say what is missing, and how to go on; the exit code."""
-    if skipped:
-        say(f"{skipped} {noun} were not asked for within the limits. {go_on()}")
-    elif missing:
-        say(f"{missing} {noun} are missing; the same command asks again what got no answer")
-    return PARTLY if missing else 0
 
 
 def stopped() -> int:
     """Say that every answer is kept, and how to go on; the exit code."""
     say(f"\nstopped; every answer so far is kept. {go_on()}")
     return INTERRUPTED
-
-
-def write_agreement(
-    found: Measured,
-    outputs: Sequence[str],
-    data: Mapping[str, Any],
-    facts: Mapping[str, str],
-    *,
-    title: str,
-    sentence: str = "",
-) -> None:
-    """The summary as JSON, the verdicts as JSON lines, or all of it as a page, by each ending."""
-    from textevolve.bench.summary import to_json
-    from textevolve.export.agreement_page import write_agreement_page
-    from textevolve.export.files import open_target
-
-    for output in outputs:
-        if output.lower().endswith(".html"):
-            write_agreement_page(
-                found.summary,
-                _disagreements(found),
-                output,
-                title=title,
-                sentence=sentence,
-                samples=found.samples,
-                facts=facts,
-            )
-        elif output.lower().endswith(".jsonl"):
-            with open_target(output) as target:
-                for verdict in found.verdicts:
-                    target.write(_line(to_json(verdict)))
-        else:
-            write_json(output, data)
-        say(f"written to {output}")
 
 
 def write_json(output: str, data: Mapping[str, Any]) -> None:
@@ -190,24 +91,8 @@ def write_json(output: str, data: Mapping[str, Any]) -> None:
         target.write(_line(data))
 
 
-def _disagreements(found: Measured) -> Disagreements:
-    from textevolve.bench.disagreements import find_disagreements
-
-    return find_disagreements(found.items, found.verdicts)
-
-
 def _line(data: Any) -> bytes:
     return (json.dumps(data, ensure_ascii=False) + "\n").encode("utf-8", "backslashreplace")
-
-
-def run_facts(store: Store, run: RunRecord) -> dict[str, str]:
-    """Where figures come from, each part with its heading."""
-    spec = run.spec
-    return {
-        "Items from": run.source,
-        "Model": f"{spec.get('model')} ({spec.get('why')})",
-        "Run": f"{run.id} in {store.path}",
-    }
 
 
 def go_on() -> str:

@@ -10,13 +10,14 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from textevolve.cli import options
 from textevolve.errors import FatalModelError
 
 if TYPE_CHECKING:
     from textevolve.llm.transfer import Progress, Report
     from textevolve.llm.weights import WeightsRow
 
-app = typer.Typer(no_args_is_help=True)
+app = typer.Typer(**options.PLAIN)
 
 
 @app.command("list")

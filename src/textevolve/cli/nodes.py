@@ -1,36 +1,58 @@
-"""`textevolve nodes`: judge every step of recorded agents, show them, export rewards."""
+"""`textevolve nodes show|export`: what `textevolve runs` cannot do: traces that are no run, nodes
+with their states, rewards with weights. What it can is handed over to it."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack
-from typing import TYPE_CHECKING, Annotated
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+from typing import Annotated
 
 import typer
 
-from textevolve.cli import options, say
+from textevolve.cli import PARTLY, options, say
+from textevolve.cli.runs import export_run
+from textevolve.engine import sync
 from textevolve.errors import InputError
+from textevolve.events import StepFinished
+from textevolve.node_eval.episodes import Reading
+from textevolve.node_eval.rewards import check_weights, collect_names, write_rewards
+from textevolve.report import wording
+from textevolve.report.blocks import Report
+from textevolve.report.files import open_target
+from textevolve.report.html import write_html
+from textevolve.report.terminal import open_console, print_report
+from textevolve.settings import Settings, read_settings
+from textevolve.store.repository import Store, open_store
+from textevolve.store.runs import RunRecord
+from textevolve.studies import driver
+from textevolve.studies.node_checks import read_weights
+from textevolve.studies.node_records import JudgedNode, Record, encode
+from textevolve.studies.node_report import MOST_NODES, TREE_NODES
+from textevolve.studies.nodes import (
+    READ,
+    STUDY,
+    NodesSpec,
+    earlier_run,
+    note,
+    recorded,
+    report,
+    summarise,
+)
 
-if TYPE_CHECKING:
-    from textevolve.node_eval.episodes import Episode
+FAULTS_SAID = 5
 
-app = typer.Typer(no_args_is_help=True)
-
-ENDINGS = (".jsonl", ".html")
-
-Source = Annotated[
-    str,
-    typer.Argument(
-        metavar="TRACE|RUN",
-        help="JSON lines of ours or OpenTelemetry spans as OTLP JSON, - reads them; or a run.",
-    ),
+From = Annotated[
+    str, typer.Argument(metavar="TRACE|RUN", help="A trace, - for standard input, or a run.")
 ]
 Types = Annotated[
     list[str] | None,
     typer.Option(
         "--instruction",
         metavar="NAME=TYPE",
-        help="What nodes of this name do, such as plan=DECOMPOSE; repeatable.",
+        help="What nodes of a name do, such as plan=DECOMPOSE. Repeatable.",
     ),
 ]
 Logs = Annotated[
@@ -38,186 +60,149 @@ Logs = Annotated[
     typer.Option(
         "--logs",
         metavar="FILE",
-        help="OTLP logs, where messages stand in another file than spans; repeatable.",
+        help="A file of OTLP logs, where messages stand apart from the spans. Repeatable.",
     ),
 ]
 
 
-@app.command()
-def evaluate(
-    source: Source,
-    judge: Annotated[
-        list[str] | None,
-        typer.Option("--judge", "-j", help="Such as probe, debate:general+rounds=1; repeatable."),
-    ] = None,
-    rules: Annotated[str | None, typer.Option(help="A file of rules for the output.")] = None,
-    least: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--threshold",
-            metavar="KEY=NUMBER",
-            help="A number that the output must reach; repeatable.",
-        ),
-    ] = None,
-    length: Annotated[
-        str | None,
-        typer.Option(metavar="MIN:MAX", help="Characters of the output; either may be left out."),
-    ] = None,
-    schema: Annotated[str | None, typer.Option(help="A file with a JSON schema.")] = None,
-    latency: Annotated[float | None, typer.Option(help="Seconds that a node may take.")] = None,
-    tokens: Annotated[int | None, typer.Option(help="Tokens that a node may use.")] = None,
-    consistency: Annotated[
-        bool, typer.Option("--consistency", help="Compare with earlier nodes of the type.")
-    ] = False,
-    only: Annotated[
-        list[str] | None,
-        typer.Option(metavar="TYPE", help="Judge nodes of this type only; repeatable."),
-    ] = None,
-    instruction: Types = None,
-    logs: Logs = None,
-    input_key: Annotated[str | None, typer.Option(help="The field of the input to judge.")] = None,
-    output_key: Annotated[
-        str | None, typer.Option(help="The field of the output to judge.")
-    ] = None,
-    model: Annotated[
-        str | None, typer.Option("--model", "-m", help="For judges that name none.")
-    ] = None,
-    concurrency: Annotated[int | None, typer.Option(help="Nodes in flight.")] = None,
-    max_cost: options.MaxCost = None,
-    max_tokens: options.MaxTokens = None,
-    max_calls: options.MaxCalls = None,
-    dry_run: options.DryRun = False,
-    as_json: Annotated[bool, typer.Option("--json", help="Each node as a JSON line.")] = False,
-    output: Annotated[
-        list[str] | None,
-        typer.Option("--output", "-o", help="Nodes to .jsonl, a page to .html; repeatable."),
-    ] = None,
-    name: options.RunName = None,
-    store: options.StoreFile = None,
-) -> None:
-    """Judge every node of a recorded run of an agent.
+@dataclass(frozen=True)
+class KeptRun:
+    store: Store
+    run: RunRecord
+    settings: Settings
 
-    The same command again goes on where it was stopped, and asks nothing twice. Exit codes: 0 done;
-    1 a model or the store failed; 2 bad input; 3 a score is missing, or a line of the trace could
-    not be used; 130 interrupted.
-    """
-    from textevolve.cli import measuring
-    from textevolve.cli.node_options import read_length, read_pair, read_type
-    from textevolve.cli.node_sources import open_source, say_faults
-    from textevolve.cli.node_work import judge_run, show_estimate
-    from textevolve.engine import sync
-    from textevolve.runs.node_checks import choose_checks
-    from textevolve.runs.nodes import begin_nodes, specify_nodes
-    from textevolve.settings import read_settings
-    from textevolve.store.repository import open_store
-    from textevolve.wiring import Limits
 
-    measuring.check_outputs(output or [], ENDINGS)
-    wanted = [read_type("--only", one) for one in only or []]
-    checks = choose_checks(
-        rules=rules,
-        thresholds=[read_pair("--threshold", one) for one in least or []],
-        length=read_length(length),
-        schema=schema,
-        latency=latency,
-        tokens=tokens,
-        consistency=consistency,
-        input_key=input_key,
-        output_key=output_key,
-        only=wanted,
-    )
-    if not checks and not judge:
-        raise InputError("nothing to judge by: give --judge, --rules, --threshold or another")
-    limits = Limits(max_cost, max_tokens, max_calls)
-    settings, _ = read_settings({"model": model, "store": store, "concurrency": concurrency})
-    spec = sync.run(
-        specify_nodes(
-            settings, judge or [], model, input_key=input_key, output_key=output_key, only=wanted
+@dataclass(frozen=True)
+class Source:
+    """A trace, or a run: `records` gives its nodes, anew each time; `reading` is what was met while
+    a trace was read."""
+
+    spec: NodesSpec
+    records: Callable[[], Iterator[Record]]
+    reading: Reading
+    kept: KeptRun | None = None
+
+    def nodes(self) -> Iterator[JudgedNode]:
+        return (record for record in self.records() if isinstance(record, JudgedNode))
+
+    def report(self, most: int, tree: int, *, states: bool = False) -> Report:
+        study = replace(
+            STUDY,
+            summarise=partial(summarise, most=most),
+            report=partial(report, most=tree, states=states),
         )
-    )
-    with ExitStack() as stack:
-        trace = open_source(stack, source, instruction, logs, store)
-        if dry_run:
-            show_estimate(trace.read(), spec, settings, as_json=as_json)
-            raise typer.Exit(say_faults(trace.reading))
-        kept = stack.enter_context(open_store(settings.store))
-        run = begin_nodes(kept, spec, trace.read(), checks, name=name or "", source=source)
-        code = say_faults(trace.reading)
-        try:
-            ended = judge_run(kept, run, settings, limits, output or [], as_json=as_json)
-        except KeyboardInterrupt:
-            raise typer.Exit(measuring.stopped()) from None
-    raise typer.Exit(ended or code)
+        if self.kept is not None:
+            return driver.make_report(study, self.kept.store, self.kept.run, self.records)
+        return study.report(self.spec, study.summarise(self.spec, self.records()))
 
 
-@app.command()
+def open_source(
+    stack: ExitStack,
+    source: str,
+    instruction: list[str] | None,
+    logs: list[str] | None,
+    store: Path | None,
+) -> Source:
+    """What was named on the command line.
+
+    Raises:
+        InputError: an option cannot be used, or the run holds no nodes. StoreError: there is no
+            such run.
+    """
+    reading = Reading()
+    spec = NodesSpec(trace=source, instruction=tuple(instruction or ()), logs=tuple(logs or ()))
+    which = earlier_run(spec)
+    if which is None:
+        if "-" in (source, *spec.logs):  # cannot be read twice
+            held = list(recorded(spec, reading))
+            return Source(spec, lambda: iter(held), reading)
+        return Source(spec, lambda: recorded(spec, reading), reading)
+    settings, _ = read_settings({"store": store})
+    opened = stack.enter_context(open_store(settings.store))
+    run = opened.get_run(which)
+    if run.spec.get("kind") != STUDY.kind:
+        raise InputError(f"run {run.id}: holds no nodes of agents; see textevolve runs list")
+    sync.run(driver.restore_records(opened, run, settings))
+    records = driver.read_records(opened, run)
+    return Source(spec, records, reading, KeptRun(opened, run, settings))
+
+
 def show(
-    source: Source = "last",
+    source: From = "last",
     states: Annotated[
         bool, typer.Option("--states", help="With the beginning of inputs and outputs.")
     ] = False,
-    limit: Annotated[int, typer.Option(help="Nodes that are drawn at most.")] = 200,
+    limit: Annotated[int, typer.Option(help="How many nodes are drawn at most.")] = 200,
     as_json: Annotated[bool, typer.Option("--json", help="Each node as a JSON line.")] = False,
     instruction: Types = None,
     logs: Logs = None,
     store: options.StoreFile = None,
 ) -> None:
     """Show the nodes of a trace or of a run as a tree, without a model call."""
-    from textevolve.cli.node_sources import open_source, print_lines, say_faults
-    from textevolve.cli.node_tables import print_tallies, print_trees
-    from textevolve.node_eval.tallies import Tallies
-
-    tallies = Tallies()
     with ExitStack() as stack:
         opened = open_source(stack, source, instruction, logs, store)
-
-        def counted() -> Iterator[Episode]:
-            for episode in opened.read():
-                tallies.add(episode)
-                yield episode
-
-        if as_json:
-            print_lines(counted())
+        if not as_json:
+            most = max(0, limit)
+            print_report(opened.report(most, most, states=states), open_console())
         else:
-            print_trees(counted(), states=states, most=max(0, limit))
-            print_tallies(tallies, opened.facts())
+            for record in opened.records():
+                print(encode(record).decode())
     raise typer.Exit(say_faults(opened.reading))
 
 
-@app.command()
 def export(
-    source: Source,
+    source: From,
     output: Annotated[
-        str, typer.Option("--output", "-o", help="Rewards to .jsonl or -, a page to .html.")
+        str,
+        typer.Option(
+            "--output",
+            "-o",
+            help="Rewards to .jsonl or -, a page to .html; of a run all that `runs export` writes.",
+        ),
     ] = "-",
     weight: Annotated[
         list[str] | None,
-        typer.Option(metavar="NAME=NUMBER", help="Of an evaluator in a total; repeatable."),
+        typer.Option(
+            metavar="NAME=NUMBER", help="What an evaluator counts in a total. Repeatable."
+        ),
     ] = None,
     instruction: Types = None,
     logs: Logs = None,
     store: options.StoreFile = None,
 ) -> None:
     """Write a reward for each node and evaluator, for training, or all of it as a page."""
-    from textevolve.cli import measuring
-    from textevolve.cli.node_options import read_weights
-    from textevolve.cli.node_sources import open_source, say_faults, write_page
-    from textevolve.export.files import open_target
-    from textevolve.node_eval.rewards import check_weights, collect_names, write_rewards
-
-    if output != "-":
-        measuring.check_outputs([output], ENDINGS)
-    weights = read_weights("--weight", weight)
+    weights = read_weights("--weight", weight or [])
+    rewards = output == "-" or output.lower().endswith(".jsonl")
     with ExitStack() as stack:
         opened = open_source(stack, source, instruction, logs, store)
-        if output.lower().endswith(".html"):
-            write_page(opened.read(), output, opened.facts)
+        if rewards:
+            _export_rewards(opened, output, weights)
+        elif opened.kept is not None:
+            export_run(opened.kept.store, opened.kept.run, opened.kept.settings, [output])
+        elif output.lower().endswith(".html"):
+            with open_target(output) as target:
+                write_html(opened.report(MOST_NODES, TREE_NODES), target)
             say(f"written to {output}")
         else:
-            names = collect_names(opened.read())
-            check_weights(weights, names)
-            with open_target(output) as target:
-                number = write_rewards(opened.read_again(), names, target, weights)
-            if output != "-":
-                say(f"{number} rewards written to {output}")
+            raise InputError(f"{output}: must end in .jsonl, .html")
     raise typer.Exit(say_faults(opened.reading))
+
+
+def _export_rewards(opened: Source, output: str, weights: dict[str, float]) -> None:
+    names = collect_names(opened.nodes())
+    check_weights(weights, names)
+    with open_target(output) as target:
+        number = write_rewards(opened.nodes(), names, target, weights)
+    if output != "-":
+        say(f"{number} rewards written to {output}")
+
+
+def say_faults(reading: Reading) -> int:
+    """Say what of a trace could not be used; the exit code."""
+    for fault in reading.faults[:FAULTS_SAID]:
+        say(f"not used: {wording.shorten(fault, 300)}")
+    if reading.n_faults > FAULTS_SAID:
+        say(f"not used: {reading.n_faults - FAULTS_SAID:,} more lines or spans")
+    if said := note(StepFinished(STUDY.kind, READ, reading)):
+        say(said)
+    return PARTLY if reading.n_faults else 0

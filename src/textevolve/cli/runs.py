@@ -1,29 +1,58 @@
-"""`textevolve runs`: what the store keeps, and what can be made of it without asking again."""
+"""`textevolve runs`: what the store keeps, of whatever kind, and what can be made of it without
+asking again."""
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterable, Mapping
-from contextlib import closing
-from dataclasses import asdict
+import json
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any, cast
 
 import typer
 
 from textevolve.cli import PARTLY, options, say
+from textevolve.cli.results import check_outputs, print_json, write_line, write_outputs
+from textevolve.cli.study import RunOptions, execute
+from textevolve.engine import sync
 from textevolve.errors import InputError
+from textevolve.report import wording
+from textevolve.report.blocks import Column, Report, Table
+from textevolve.report.data import plain
+from textevolve.report.terminal import open_console, print_report
+from textevolve.settings import Settings, read_settings
+from textevolve.store.records import Found, Kept, Order
+from textevolve.store.repository import Store, open_store
+from textevolve.store.runs import RunRecord, RunTotals
+from textevolve.store.salvage import Findings, check_store
+from textevolve.studies import driver
+from textevolve.studies.comparison import compare_runs, report_comparison
+from textevolve.studies.debate_parameters import DebateParameters, given_parameters
+from textevolve.studies.kinds import find_study
+from textevolve.studies.study import AnyStudy, Beside, Row
+from textevolve.studies.variance import measure_variance, report_variance
+from textevolve.wiring import Limits
 
-if TYPE_CHECKING:
-    from textevolve.debate.result import DebateResult
-    from textevolve.settings import Settings
-    from textevolve.store.repository import Store
-    from textevolve.store.runs import RunRecord
-    from textevolve.store.salvage import Findings
-
-app = typer.Typer(no_args_is_help=True)
+app = typer.Typer(**options.PLAIN)
 
 Run = Annotated[str, typer.Argument(help="The run's id, the start of it, its name, or 'last'.")]
-Json = Annotated[bool, typer.Option("--json", help="As JSON lines.")]
+Json = Annotated[bool, typer.Option("--json", help="Print JSON, a line for each record.")]
+Output = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--output",
+        "-o",
+        help="Write results to this file, by its ending: .json, .jsonl, .csv, .parquet, .html or"
+        " .md. Repeatable; - is standard output.",
+    ),
+]
+Turns = Annotated[
+    bool, typer.Option("--turns", help="In tables and JSON lines: a row for each turn of a debate.")
+]
+
+ORDERS = ("score", "-score")
+SHOWN = 200
 
 
 @app.command("list")
@@ -33,34 +62,153 @@ def list_runs(
     store: options.StoreFile = None,
 ) -> None:
     """List the runs that are kept."""
-    from textevolve.cli.tables import print_runs
-
     settings, opened = _open(store)
     with opened:
         rows = [(run, opened.run_totals(run.id)) for run in opened.list_runs(limit)]
-    if not rows and not as_json:
+    if as_json:
+        for run, totals in rows:
+            print(json.dumps(run_data(run, totals)))
+    elif rows:
+        print_report(report_runs(rows), open_console())
+    else:
         typer.echo(f"no runs in {settings.store}; make one with: textevolve evaluate")
-        return
-    print_runs(rows, as_json=as_json)
+
+
+def run_data(run: RunRecord, totals: RunTotals) -> dict[str, object]:
+    """A run as JSON-ready data."""
+    return {
+        "id": run.id,
+        "name": run.name,
+        "kind": _kind(run),
+        "status": run.status,
+        "created": run.created,
+        "updated": run.updated,
+        "source": run.source,
+        "cases": run.n_cases,
+        "model": run.spec.get("model"),
+        "calls": totals.spent.calls,
+        "failed_calls": totals.failed,
+        "reused_calls": totals.reused.calls,
+        "tokens": totals.spent.tokens,
+        "cost": totals.spent.cost,
+    }
+
+
+def _kind(run: RunRecord) -> str:
+    return str(run.spec.get("kind", "evaluate"))
+
+
+def report_runs(rows: Sequence[tuple[RunRecord, RunTotals]]) -> Report:
+    """The runs that a store keeps, with what they have used."""
+    columns = (
+        Column("run"),
+        Column("begun"),
+        Column("state"),
+        Column("kind"),
+        Column("cases", "count"),
+        Column("calls", "count"),
+        Column("tokens", "count"),
+        Column("cost"),
+        Column("name"),
+        Column("model"),
+    )
+    cells = [
+        (
+            run.id,
+            time.strftime("%Y-%m-%d %H:%M", time.localtime(run.created)),
+            run.status,
+            _kind(run),
+            run.n_cases,
+            totals.spent.calls,
+            totals.spent.tokens,
+            None if totals.spent.cost is None else wording.money(totals.spent.cost),
+            wording.shorten(run.name or run.source, 40),
+            wording.shorten(str(run.spec.get("model", "")), 40),
+        )
+        for run, totals in rows
+    ]
+    return Report("Runs", "", [Table("", columns, cells)])
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """Which records are asked for, and in which order."""
+
+    failed: bool = False
+    below: float | None = None
+    sort: str | None = None
+
+    def __post_init__(self) -> None:
+        if self.sort is not None and self.sort not in ORDERS:
+            raise InputError(f"--sort: give {' or '.join(ORDERS)}, not '{self.sort}'")
+
+    @property
+    def all(self) -> bool:
+        return not self.failed and self.below is None and self.sort is None
+
+    @property
+    def found(self) -> Found:
+        return Found(("failed", "skipped") if self.failed else (), self.below)
+
+    @property
+    def order(self) -> Order:
+        return cast(Order, self.sort or "position")
 
 
 @app.command()
-def show(run: Run = "last", as_json: Json = False, store: options.StoreFile = None) -> None:
-    """Show a run's results, recomputed from the journal without a model call."""
-    from textevolve.cli.tables import show_run
-
+def show(
+    run: Run = "last",
+    failed: Annotated[
+        bool, typer.Option("--failed", help="Only records that have no score, with the reason.")
+    ] = False,
+    below: Annotated[
+        float | None, typer.Option(help="Only records with a score below this, from 0 to 1.")
+    ] = None,
+    sort: Annotated[
+        str | None, typer.Option(help="By score, the lowest first, or -score, the highest first.")
+    ] = None,
+    as_json: Json = False,
+    store: options.StoreFile = None,
+) -> None:
+    """Show a run's results, without a model call."""
+    wanted = Wanted(failed, below, sort)
     settings, opened = _open(store)
     with opened:
-        record = _get_whole(opened, run)
-        with _read(opened, settings, record) as results:
-            show_run(record, opened.run_totals(record.id), results, as_json=as_json)
+        record, study = _get_restored(opened, run, settings)
+        if as_json and (study.streams or not wanted.all):
+            for one in driver.read_records(opened, record, wanted.found, wanted.order)():
+                print(write_line(study, one))
+            return
+        records = driver.read_records(opened, record)
+        if as_json:
+            print_json(study, record, records)
+            return
+        made = driver.make_report(study, opened, record, records)
+        found = made if wanted.all else _list(opened, record, wanted)
+        print_report(found, open_console())
+
+
+def _list(store: Store, run: RunRecord, wanted: Wanted) -> Report:
+    """The records that are wanted, a line each."""
+    columns = (Column("record"), Column("score", "score", 3), Column("state"), Column("reason"))
+    rows: list[tuple[str, float | None, str, str]] = []
+    left = 0
+    for kept in store.iterate_records(run.id, wanted.found, wanted.order):
+        if len(rows) == SHOWN:
+            left += 1
+            continue
+        rows.append((_row(kept).name, kept.score, kept.status, wording.shorten(kept.reason, 200)))
+    note = f"{wording.count(left, 'more record')} left out; see all with --json" if left else ""
+    found = wording.count(len(rows) + left, "record")
+    return Report(f"Run {run.id}", found, [Table("Records", columns, rows, note=note)])
 
 
 @app.command()
 def resume(
     run: Run = "last",
-    output: Annotated[str | None, typer.Option("--output", "-o", help="Results to a file.")] = None,
-    concurrency: Annotated[int | None, typer.Option(help="Debates in flight.")] = None,
+    output: Output = None,
+    turns: Turns = False,
+    concurrency: Annotated[int | None, typer.Option(help="How many calls are in flight.")] = None,
     max_cost: options.MaxCost = None,
     max_tokens: options.MaxTokens = None,
     max_calls: options.MaxCalls = None,
@@ -68,40 +216,35 @@ def resume(
     store: options.StoreFile = None,
 ) -> None:
     """Go on with a run: only what is missing is asked."""
-    from textevolve.cli.execution import check_output, execute
-    from textevolve.wiring import Limits
-
-    check_output(output)
-    limits = Limits(max_cost, max_tokens, max_calls)
     settings, opened = _open(store, concurrency=concurrency)
     with opened:
-        record = _get_whole(opened, run)
-        code = execute(opened, record, settings, limits, output=output, as_json=as_json)
-    raise typer.Exit(code)
+        record, study = _get_whole(opened, run)
+        check_outputs(study, output or (), turns=turns)
+        wanted = RunOptions(output=output, as_json=as_json, turns=turns)
+        launch = driver.Launch(limits=Limits(max_cost, max_tokens, max_calls))
+        raise typer.Exit(execute(opened, record, settings, launch, wanted))
 
 
 @app.command()
 def replay(
     run: Run = "last",
     weights: Annotated[str | None, typer.Option(help="Such as accuracy=1,relevance=0.5.")] = None,
-    temperature: Annotated[float | None, typer.Option(help="Of the softmax, above 0.")] = None,
+    temperature: Annotated[str | None, typer.Option(help="Of the softmax, above 0.")] = None,
     aggregation: Annotated[str | None, typer.Option(help="mean, median or trimmed.")] = None,
     convergence: Annotated[str | None, typer.Option(help="A CV, or 'none'.")] = None,
     convergence_mode: Annotated[str | None, typer.Option(help="agents or pooled.")] = None,
     escalate_below: Annotated[
-        float | None, typer.Option(help="With escalation: the certainty of round 1 that will do.")
+        str | None, typer.Option(help="With escalation: the certainty of round 1 that will do.")
     ] = None,
     select: Annotated[str | None, typer.Option(help="argmax or sample.")] = None,
-    threshold: Annotated[float | None, typer.Option(help="From which score one passes.")] = None,
-    output: Annotated[str | None, typer.Option("--output", "-o", help="Results to a file.")] = None,
+    threshold: Annotated[str | None, typer.Option(help="From which score one passes.")] = None,
+    output: Output = None,
     as_json: Json = False,
     store: options.StoreFile = None,
 ) -> None:
-    """Score a run anew under other parameters, without a model call."""
-    from textevolve.cli.tables import show_run
-
-    parameters = {
-        "weights": options.read_weights(weights),
+    """Score a run's debates anew under other parameters, without a model call."""
+    given: dict[str, Any] = {
+        "weights": weights,
         "temperature": temperature,
         "aggregation": aggregation,
         "convergence": convergence,
@@ -110,42 +253,128 @@ def replay(
         "select": select,
         "threshold": threshold,
     }
+    changed = given_parameters(DebateParameters(**given))
     settings, opened = _open(store)
     with opened:
-        record = _get_whole(opened, run)
-        with _read(opened, settings, record, options.given(parameters)) as results:
-            if output is not None:
-                _write(results, output, record, opened)
-            else:
-                show_run(record, opened.run_totals(record.id), results, as_json=as_json)
+        record, study = _get_restored(opened, run, settings)
+        records = driver.read_records(opened, record, change=_rescoring(study, changed))
+        check_outputs(study, output or ())
+        if output:
+            write_outputs(study, opened, record, records, output)
+        elif as_json:
+            for one in records():
+                print(write_line(study, one))
+        else:
+            print_report(driver.make_report(study, opened, record, records), open_console())
+
+
+def _rescoring(study: AnyStudy, parameters: Mapping[str, Any]) -> Callable[[Any], Any]:
+    rescore = study.rescore
+    if rescore is None:
+        raise InputError(f"a run of the kind '{study.kind}' cannot be scored anew; run it again")
+    return lambda record: rescore(record, parameters)
 
 
 @app.command()
 def export(
     run: Run,
-    output: Annotated[str, typer.Argument(help="A .jsonl, .csv, .parquet or .html file.")],
-    turns: Annotated[bool, typer.Option("--turns", help="A row for each turn.")] = False,
+    output: Annotated[
+        list[str],
+        typer.Argument(
+            help="Files to write, by their endings: .json, .jsonl, .csv, .parquet, .html or .md; -"
+            " is standard output."
+        ),
+    ],
+    turns: Turns = False,
     store: options.StoreFile = None,
 ) -> None:
-    """Write a run's results to a file: a table, or one HTML page that opens from disk."""
+    """Write a run's results to files: tables, JSON, or pages that open from disk."""
     settings, opened = _open(store)
     with opened:
-        record = _get_whole(opened, run)
-        with _read(opened, settings, record) as results:
-            _write(results, output, record, opened, turns=turns)
+        record, _ = _get_whole(opened, run)
+        export_run(opened, record, settings, output, turns=turns)
+
+
+def export_run(
+    store: Store, run: RunRecord, settings: Settings, outputs: Sequence[str], *, turns: bool = False
+) -> None:
+    """Write what a run found to files, by their endings."""
+    study = find_study(driver.read_stored(run).kind)
+    check_outputs(study, outputs, turns=turns)
+    sync.run(driver.restore_records(store, run, settings))
+    write_outputs(study, store, run, driver.read_records(store, run), outputs, turns=turns)
+
+
+@app.command()
+def compare(
+    first: Annotated[str, typer.Argument(help="A run's id, the start of it, or its name.")],
+    second: Annotated[str, typer.Argument(help="Another run over the same cases.")],
+    as_json: Json = False,
+    store: options.StoreFile = None,
+) -> None:
+    """Compare two runs over the same cases: paired differences of scores, with an interval."""
+    settings, opened = _open(store)
+    with opened:
+        runs = tuple(_get_restored(opened, name, settings)[0] for name in (first, second))
+        for run in runs:
+            if run.status != "finished":
+                say(f"run {run.id}: is not finished; its figures are of what was judged so far")
+        one, other = runs
+        _refuse_other_cases(opened, one, other)
+        found = compare_runs(_read_rows(opened, one), _read_rows(opened, other))
+        names = one.name or one.id, other.name or other.id
+        beside = _compare_kind(opened, one, other, names)
+        if as_json:
+            print(json.dumps(plain({**asdict(found), **beside.data})))
+        else:
+            made = report_comparison(found, names)
+            print_report(replace(made, blocks=[*made.blocks, *beside.blocks]), open_console())
+
+
+def _compare_kind(store: Store, one: RunRecord, other: RunRecord, names: tuple[str, str]) -> Beside:
+    """What the kind of both runs has to tell of the two, where they are of one kind."""
+    stored = [driver.read_stored(run) for run in (one, other)]
+    study = find_study(stored[0].kind)
+    if stored[0].kind != stored[1].kind or study.compare is None:
+        return Beside((), {})
+    specs = [driver.read_spec(study, one) for one in stored]
+    first, second = (
+        study.summarise(spec, driver.read_records(store, run)())
+        for spec, run in zip(specs, (one, other), strict=True)
+    )
+    return study.compare(specs[0], first, second, names)
+
+
+def _read_rows(store: Store, run: RunRecord) -> Iterator[Row]:
+    return (_row(kept) for kept in store.iterate_records(run.id))
+
+
+def _row(kept: Kept) -> Row:
+    return Row(kept.key, kept.position, kept.case, kept.score)
+
+
+def _refuse_other_cases(store: Store, one: RunRecord, other: RunRecord) -> None:
+    inputs = {case.id: case.input for case in store.iterate_cases(one.id)}
+    for case in store.iterate_cases(other.id):
+        if inputs.get(case.id, case.input) != case.input:
+            raise InputError(
+                f"runs {one.id} and {other.id}: case '{case.id}' is not the same in both, so their"
+                " scores cannot be compared"
+            )
 
 
 @app.command()
 def variance(run: Run = "last", as_json: Json = False, store: options.StoreFile = None) -> None:
-    """Show where the scores' variance comes from, and how many votes the agents are worth."""
-    from textevolve.cli.figures import print_variance
-    from textevolve.runs.measurement import measure_variance
-
+    """Show where the variance of debates' scores comes from, and how many votes the agents are
+    worth."""
     settings, opened = _open(store)
     with opened:
-        record = _get_whole(opened, run)
-        with _read(opened, settings, record) as results:
-            print_variance(measure_variance(results), record.id, as_json=as_json)
+        record, _ = _get_restored(opened, run, settings)
+        found = measure_variance(driver.read_records(opened, record)(), record.id)
+        if as_json:
+            print(json.dumps(plain({"run": record.id, **asdict(found)})))
+        else:
+            print_report(report_variance(found, record.id), open_console())
 
 
 @app.command()
@@ -161,14 +390,14 @@ def check(
     Exit codes: 0 all is whole; 1 the store cannot be read, or the new one not be written; 3 the
     store is damaged.
     """
-    from textevolve.cli.figures import print_json
-    from textevolve.settings import read_settings
-    from textevolve.store.salvage import check_store
-
     settings, _ = read_settings({"store": store})
     found = check_store(settings.store, salvage)
     if as_json:
-        print_json({"store": str(settings.store), **asdict(found), "damaged": found.damaged})
+        print(
+            json.dumps(
+                plain({"store": str(settings.store), **asdict(found), "damaged": found.damaged})
+            )
+        )
     else:
         _print_findings(found, settings.store)
     if salvage is not None:
@@ -177,8 +406,6 @@ def check(
 
 
 def _print_findings(found: Findings, path: Path) -> None:
-    from textevolve.export.wording import count
-
     whole = ", ".join(f"{number:,} {kind}" for kind, number in found.whole.items())
     typer.echo(f"{path}: {'is damaged' if found.damaged else 'all is whole'}\nwhole: {whole}")
     for run, kinds in found.lost.items():
@@ -188,12 +415,14 @@ def _print_findings(found: Findings, path: Path) -> None:
         if lost:
             typer.echo(f"run {run}: lost {lost}; its command again takes in and asks what is lost")
     if found.unread:
-        typer.echo(f"{count(found.unread, 'place')} where something stood that cannot be read")
+        typer.echo(
+            f"{wording.count(found.unread, 'place')} where something stood that cannot be read"
+        )
     if found.complaint:
         typer.echo(f"SQLite says: {found.complaint}")
 
 
-@app.command("rm")
+@app.command("delete")
 def remove(
     run: Run,
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
@@ -210,43 +439,26 @@ def remove(
 
 
 def _open(store: Path | None, **overrides: Any) -> tuple[Settings, Store]:
-    from textevolve.settings import read_settings
-    from textevolve.store.repository import open_store
-
     settings, _ = read_settings({"store": store, **overrides})
     return settings, open_store(settings.store)
 
 
-def _get_whole(store: Store, which: str) -> RunRecord:
-    """The run that is named, if all its cases are there."""
+def _get_whole(store: Store, which: str) -> tuple[RunRecord, AnyStudy]:
+    """The run that is named, if all its cases are there, and what kind of study it is.
+
+    Raises:
+        InputError: its cases are not there. MismatchError: a version without studies made it.
+    """
     run = store.get_run(which)
     if run.n_cases is None:
         raise InputError(
             f"run {run.id}: its cases were not taken in whole; give its command again, or remove it"
         )
-    return run
+    return run, find_study(driver.read_stored(run).kind)
 
 
-def _read(
-    store: Store, settings: Settings, run: RunRecord, parameters: Mapping[str, Any] | None = None
-) -> closing[Generator[DebateResult]]:
-    from textevolve.engine import sync
-    from textevolve.runs.work import Work, read_run
-
-    work = Work(store, settings, parameters=dict(parameters or {}))
-    return closing(sync.iterate(read_run(run, work)))
-
-
-def _write(
-    results: Iterable[DebateResult],
-    output: str,
-    run: RunRecord,
-    store: Store,
-    *,
-    turns: bool = False,
-) -> None:
-    from textevolve.cli.execution import write_output
-
-    number = write_output(results, output, run, store, turns=turns)
-    if output != "-":
-        typer.echo(f"{number} results written to {output}", err=True)
+def _get_restored(store: Store, which: str, settings: Settings) -> tuple[RunRecord, AnyStudy]:
+    """The same, with all its records in the store."""
+    run, study = _get_whole(store, which)
+    sync.run(driver.restore_records(store, run, settings))
+    return run, study

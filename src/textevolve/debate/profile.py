@@ -13,7 +13,6 @@ from importlib import resources
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-import yaml
 from pydantic import (
     BaseModel,
     BeforeValidator,
@@ -28,6 +27,7 @@ from textevolve.debate.order import Order
 from textevolve.debate.tensor import Aggregation, ConvergenceMode
 from textevolve.errors import InputError
 from textevolve.texts.numbers import refuse_odd_number
+from textevolve.texts.yaml_lines import line_of, parse_yaml
 
 Protocol = Literal[
     "sequential",
@@ -292,34 +292,11 @@ def load_profile(name: str | Path) -> Profile:
 
 def parse_profile(text: str, source: str, name: str = "custom") -> Profile:
     """A profile from YAML text; `source` names it in errors."""
-    try:
-        node = yaml.compose(text, Loader=yaml.SafeLoader)
-        data = yaml.safe_load(text)
-    except yaml.YAMLError as error:
-        mark = getattr(error, "problem_mark", None)
-        line = f":{mark.line + 1}" if mark else ""
-        problem = getattr(error, "problem", None) or "not valid YAML"
-        raise InputError(f"profile {source}{line}: {problem}") from None
+    node, data = parse_yaml(text, f"profile {source}")
     if not isinstance(data, dict):
         raise InputError(f"profile {source}:1: must be a mapping with at least 'agents'")
     try:
         return Profile.model_validate({"name": name, **data})
     except ValidationError as error:
-        line = _line_of(node, error.errors()[0]["loc"])
+        line = line_of(node, error.errors()[0]["loc"])
         raise InputError(f"profile {source}:{line}: {explain(error)}") from None
-
-
-def _line_of(node: yaml.Node | None, location: tuple[int | str, ...]) -> int:
-    """The line, from 1 on, of the deepest part of `location` that the file has."""
-    line = 1
-    for part in location:
-        if isinstance(node, yaml.MappingNode):
-            pairs: list[tuple[yaml.Node, yaml.Node]] = node.value
-            match = [(k, v) for k, v in pairs if str(k.value) == str(part)]
-            if not match:
-                break
-            line, node = match[0][0].start_mark.line + 1, match[0][1]
-        elif isinstance(node, yaml.SequenceNode) and isinstance(part, int):
-            node = node.value[part]
-            line = node.start_mark.line + 1 if node else line
-    return line

@@ -33,7 +33,7 @@ from textevolve.debate.tensor import Array
 from textevolve.debate.turn import quote_turn, sum_up, take_turn
 from textevolve.engine.local import gather_bounded
 from textevolve.evaluation import Case, Failure, Usage, check_case
-from textevolve.events import Listener, StepFinished, silence
+from textevolve.events import Listener, StepFinished, StepStarted, silence
 from textevolve.llm.fence import disarm, draw_nonce, fence
 from textevolve.llm.model import Model
 from textevolve.memory.recall import Recall, nothing
@@ -66,6 +66,8 @@ class Debate:
         profile = override(self.profile, case.parameters)
         check_case(case)
         stage = self._set_stage(case, profile)
+        begun = {"case": case, "profile": stage.profile}
+        self.listener(StepStarted(case.id, "debate", begun))
         result = await _debate(stage)
         self.listener(StepFinished(case.id, "debate", result))
         return result

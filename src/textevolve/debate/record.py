@@ -48,10 +48,10 @@ def _adapter() -> TypeAdapter[_Record]:
     return TypeAdapter(_Record)
 
 
-def write_result(result: DebateResult) -> str:
-    record = _Record(
-        **{name: getattr(result, name) for name in _KEPT}, figures=result_figures(result)
-    )
+def write_result(result: DebateResult, *, figures: bool = True) -> str:
+    """`figures`: with the values computed from it, which are not read back."""
+    computed = result_figures(result) if figures else {}
+    record = _Record(**{name: getattr(result, name) for name in _KEPT}, figures=computed)
     return _adapter().dump_json(record).decode()
 
 

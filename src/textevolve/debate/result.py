@@ -21,6 +21,7 @@ from textevolve.debate.tensor import Array
 from textevolve.errors import InputError
 from textevolve.evaluation import Case, EvaluationResult, Failure, Usage
 from textevolve.llm.structured import Rung
+from textevolve.showing import Shown
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,8 +148,8 @@ class LabelledTensor:
         return self.values[tuple(picks)]
 
 
-@dataclass(frozen=True)
-class DebateResult:
+@dataclass(frozen=True, repr=False)
+class DebateResult(Shown):
     """A finished debate over one case. Candidates are numbered from 0 in the case's order.
 
     `convergence`: CV after each round that ran. `stopped`: what ended it. `labels`: the number by
@@ -169,6 +170,11 @@ class DebateResult:
     index: int = 0
     failure: Failure | None = None
     metadata: Mapping[str, Any] = field(default_factory=dict[str, Any])
+
+    def __repr__(self) -> str:
+        found = [r.score for r in self.result if isinstance(r, EvaluationResult)]
+        said = f"scores {[round(score, 3) for score in found]}" if found else f"{self.result[0]}"
+        return f"DebateResult({self.case.id!r}, {said}, best={self.best}, stopped={self.stopped!r})"
 
     @property
     def agents(self) -> tuple[str, ...]:

@@ -85,6 +85,35 @@ async def stream(
         await cancel([*running, *waiting])
 
 
+async def follow(
+    work: Callable[[Callable[[T], None]], Awaitable[T]],
+) -> AsyncGenerator[T]:
+    """What a long piece of work shows of itself on its way, and at last its result.
+
+    `work` is called with a function that it hands to what it has so far; that may be called
+    between any two of its awaits.
+    """
+    shown: deque[T] = deque()
+    news = asyncio.Event()
+
+    def show(so_far: T) -> None:
+        shown.append(so_far)
+        news.set()
+
+    task = asyncio.ensure_future(work(show))
+    task.add_done_callback(lambda _: news.set())
+    try:
+        while not task.done() or shown:
+            await news.wait()
+            while shown:
+                yield shown.popleft()
+            if not task.done():
+                news.clear()
+        yield task.result()
+    finally:
+        await cancel([task])
+
+
 async def cancel(tasks: Iterable[asyncio.Future[R]]) -> None:
     """Cancel what still runs and wait until it has ended."""
     left = list(tasks)

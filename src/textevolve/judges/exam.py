@@ -25,7 +25,7 @@ _VARIABLES = {
     "rules": ("rules", "quoted"),
     "one": ("instruction", "reference", "response"),
     "question": ("question",),
-    "two": ("instruction", "reference", "first", "second"),
+    "two": ("instruction", "reference", "first", "second", "question"),
     "answer": ("instruction",),
     "criteria": ("instruction", "most"),
     "backward": ("response",),
@@ -67,7 +67,9 @@ class Options:
     none it first answers the input itself, in a call of its own. `examples`: a probe is first shown
     six answered examples, and asks one question instead of several. `backward`: what `Backward`
     reads is added to the log-odds of a probe or a checklist. `side_by_side`: calls of one case that
-    may be in flight together. `seed` and `threshold` may also be set by a case's parameters.
+    may be in flight together. `rubric`: the user's own, in place of the questions that are shipped;
+    each line of it is a criterion of a checklist. `seed` and `threshold` may also be set by a
+    case's parameters.
     """
 
     rules: bool = False
@@ -77,6 +79,7 @@ class Options:
     seed: int = 0
     threshold: float = 0.5
     max_answer_tokens: int = 400
+    rubric: str = ""
     side_by_side: int = 64
 
     def overridden(self, parameters: Mapping[str, Any]) -> Options:

@@ -6,16 +6,22 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from textevolve.evaluation import Case, EvaluationResult, Failure, Usage
+from textevolve.showing import Shown
 
 
-@dataclass(frozen=True, slots=True)
-class JudgedCase:
+@dataclass(frozen=True, slots=True, repr=False)
+class JudgedCase(Shown):
     """A case and what the judge made of each of its candidates, in their order."""
 
     case: Case
     index: int
     result: tuple[EvaluationResult | Failure, ...]
     usage: Usage = Usage()
+
+    def __repr__(self) -> str:
+        said = f"scores {[round(one.score, 3) for one in self.scores]}"
+        said = said if self.failure is None else f"{self.failure}"
+        return f"JudgedCase({self.case.id!r}, {said}, best={self.best})"
 
     @property
     def failure(self) -> Failure | None:

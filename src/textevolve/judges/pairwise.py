@@ -59,6 +59,13 @@ class Pairwise:
         return table.judgement()
 
 
+def ask_better(rubric: str) -> str:
+    """The question on two responses."""
+    if not rubric:
+        return "Which response does better what the instruction asks?"
+    return f"Which response does better what this rubric asks?\n{rubric}\n"
+
+
 class _Comparisons:
     """The pairs that were compared, each with the log-odds of the first one from both orders."""
 
@@ -100,6 +107,7 @@ class _Comparisons:
             reference=self.reference,
             first=self.exam.responses[first],
             second=self.exam.responses[second],
+            question=ask_better(self.exam.options.rubric),
         )
         messages = (self.exam.system(), Message("user", (shown,)))
         return await self.exam.choose(messages, "A", "B")

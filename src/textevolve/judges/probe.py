@@ -6,6 +6,7 @@ same questions of every case; `Checklist` first has criteria written for the inp
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Annotated, Any
@@ -26,6 +27,9 @@ QUESTIONS = (
     "Would the person who wrote the instruction be satisfied with this response?",
     "Does the response do exactly what the instruction asks, correctly and completely?",
 )
+BY_RUBRIC = "Does the response do all that this rubric asks?"
+"""Asked, with the rubric after it, in place of `QUESTIONS`."""
+
 MOST_CRITERIA = 5
 
 
@@ -55,6 +59,8 @@ class Probe:
         except (ModelError, BudgetError) as error:
             return exam.judgement([failure_of(error)] * len(case.candidates))
         questions = self.questions[:1] if self.options.examples else self.questions
+        if self.options.rubric:
+            questions = (f"{BY_RUBRIC}\n{self.options.rubric}\n",)
         return exam.judgement(await _examine(exam, questions, reference))
 
 
@@ -72,7 +78,7 @@ class Checklist:
         """
         exam = Exam(case, self.model, self.options)
         try:
-            criteria = await _write_criteria(exam)
+            criteria = read_criteria(self.options.rubric) or await _write_criteria(exam)
             reference = await exam.reference()
         except FatalModelError:
             raise
@@ -81,6 +87,13 @@ class Checklist:
         questions = [f"Is this true of the response: {text}" for text in criteria]
         outcomes = await _examine(exam, questions, reference)
         return exam.judgement(outcomes, criteria=criteria)
+
+
+def read_criteria(rubric: str) -> tuple[str, ...]:
+    """Those of a rubric: each line is one, without the sign of a list before it."""
+    sign = r"^\s*(?:[-*\u2022]|\d+[.)])\s+"
+    lines = (re.sub(sign, "", line).strip() for line in rubric.splitlines())
+    return tuple(dict.fromkeys(line for line in lines if line))
 
 
 class _Criteria(BaseModel):

@@ -5,11 +5,11 @@ A failed attempt is recorded and has no score; it never counts as one of score 0
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Sequence
+from dataclasses import dataclass
 from functools import cache
 from importlib import resources
-from typing import Any, Literal, Protocol
+from typing import Literal, Protocol
 
 from textevolve.evaluation import EvaluationResult, Failure, Usage
 from textevolve.llm.model import text_hash
@@ -27,6 +27,7 @@ class Attempt:
     `output` is None where none was generated; `evaluation` says why in either case where there is
     no result. `similarity` in [0, 1] to the attempt before. `notes`: what was noticed, such as a
     degenerate output that was asked for again. `second`: of a judge that the loop never sees.
+    `instructions`: what the judge wants changed.
     """
 
     iteration: int
@@ -37,11 +38,14 @@ class Attempt:
     similarity: float | None = None
     notes: tuple[str, ...] = ()
     second: EvaluationResult | Failure | None = None
-    metadata: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    instructions: tuple[str, ...] = ()
 
     @property
     def score(self) -> float | None:
         return self.evaluation.score if isinstance(self.evaluation, EvaluationResult) else None
+
+
+TIME_IS_UP = "the time limit is reached; raise it to go on"
 
 
 class Generator(Protocol):

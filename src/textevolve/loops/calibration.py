@@ -3,7 +3,7 @@
 Pryzant and others (2023), "Automatic prompt optimization with 'gradient descent' and beam search",
 arXiv 2305.03495. Added here: rows held out from the search decide whether a template is taken over
 the original, and only if its gain is significant; a second judge, if there is one, is asked on
-those alone. How templates are tried is in `trials.py`, rewritten in `rewriting.py`, chosen in
+those alone. How templates are tried is in `trial_runner.py`, rewritten in `rewriting.py`, chosen in
 `selection.py`; the tree that results is in `search_tree.py`.
 """
 
@@ -23,7 +23,7 @@ from textevolve.llm.meter import Meter
 from textevolve.llm.model import Model
 from textevolve.loops.attempt import Status
 from textevolve.loops.examples import Example, Material
-from textevolve.loops.grading import Metric
+from textevolve.loops.label_metrics import LabelMetric
 from textevolve.loops.rewriting import (
     Rewritten,
     Rules,
@@ -34,14 +34,15 @@ from textevolve.loops.rewriting import (
 )
 from textevolve.loops.search_tree import CalibrationResult, Gain, Node, Placing, Stage
 from textevolve.loops.selection import (
-    Standing,
-    choose_best,
+    ArmStatistics,
+    choose_beam,
     count_pulls,
     draw_rows,
     try_fast,
     try_ucb,
 )
-from textevolve.loops.trials import JudgedInput, Laboratory, Outcome, stop_if_skipped
+from textevolve.loops.trial_runner import JudgedInput, Outcome, TrialRunner, stop_if_skipped
+from textevolve.spec import Frozen, option
 
 SEED = 0
 ROUND: Literal["round"] = "round"
@@ -52,67 +53,77 @@ Compare = Callable[[Sequence[float], Sequence[float]], Gain]
 Handed in, since statistics live above the loops."""
 
 
-@dataclass(frozen=True, slots=True)
-class Plan:
-    """How to search. `minibatch` rows find faults, `selection_minibatch` rows choose the beam, and
-    `final_minibatch` rows of training choose the template that goes into validation."""
+class CalibrationPlan(Frozen):
+    """How to search."""
 
-    beam: int = 4
-    depth: int = 5
-    minibatch: int = 5
-    selection_minibatch: int = 6
-    final_minibatch: int = 20
-    gradient_depth: int = 10
-    successors: int = 5
-    selection: Literal["fast", "ucb"] = "fast"
-    judged: JudgedInput = "seed"
-    seed: int = 0
-    temperature: float | None = 0.0
-    max_output_tokens: int = 512
-
-    def __post_init__(self) -> None:
-        for name in (
-            *("beam", "depth", "minibatch", "selection_minibatch", "final_minibatch"),
-            *("gradient_depth", "successors", "max_output_tokens"),
-        ):
-            if getattr(self, name) < 1:
-                raise InputError(f"{name} must be 1 or more, not {getattr(self, name)}")
-        if self.temperature is not None and not 0 <= self.temperature <= 2:
-            raise InputError(f"the temperature must lie between 0 and 2, not at {self.temperature}")
-        if self.selection not in ("fast", "ucb"):
-            raise InputError(f"selection must be fast or ucb, not '{self.selection}'")
-        if self.judged not in ("seed", "filled", "template"):
-            raise InputError(f"judged must be seed, filled or template, not '{self.judged}'")
+    beam: int = option(4, "Templates that are kept after each round.", group="Search", ge=1)
+    depth: int = option(5, "Rounds at most.", group="Search", ge=1)
+    successors: int = option(
+        5, "New templates that are written for each one kept.", group="Search", ge=1
+    )
+    gradient_depth: int = option(
+        10, "Instructions at most that are written for each template.", group="Search", ge=1
+    )
+    minibatch: int = option(
+        5, "Training rows on which the faults of a template are looked for.", group="Search", ge=1
+    )
+    selection_minibatch: int = option(
+        6, "Training rows on which all templates of a round compete.", group="Search", ge=1
+    )
+    final_minibatch: int = option(
+        20, "Training rows that name the best template of the last beam.", group="Search", ge=1
+    )
+    selection: Literal["fast", "ucb"] = option(
+        "fast",
+        "How the beam is chosen: fast scores all templates on the same rows at once; ucb spends"
+        " half of that on those that look best (bandits).",
+        group="Search",
+    )
+    judged: JudgedInput = option(
+        "seed",
+        "What judges see as the input: the original template (seed), the prompt that was filled in"
+        " (filled), or each template (template).",
+        group="Judging",
+    )
+    temperature: float | None = option(
+        0.0, "Sampling temperature of the outputs.", group="Models", ge=0, le=2
+    )
+    max_output_tokens: int = option(
+        512, "Tokens at most that an output may have.", group="Models", ge=1
+    )
+    seed: int = option(0, "Seed of the rows that are drawn.", group="Search")
 
 
 @dataclass(frozen=True)
-class Means:
+class CalibrationContext:
     """What the search works with. `generator` answers the prompts, `editor` writes instructions and
     templates. At least one of `evaluator` and `metric`; with both the metric gives the scores and
-    the evaluator the reasons. `second_judge` is never optimised against. `seconds`: of wall time.
+    the evaluator the reasons. `second_judge` is never optimised against. `time_limit`: in seconds.
     """
 
     generator: Model
     editor: Model
     compare: Compare
     evaluator: Evaluator | None = None
-    metric: Metric | None = None
+    metric: LabelMetric | None = None
     second_judge: Evaluator | None = None
-    in_flight: int = 64
-    seconds: float | None = None
+    concurrency: int = 64
+    time_limit: float | None = None
     listener: Listener = silence
 
 
-async def search_template(material: Material, plan: Plan, means: Means) -> CalibrationResult:
+async def search_template(
+    material: Material, plan: CalibrationPlan, context: CalibrationContext
+) -> CalibrationResult:
     """The best template that the search finds, and whether it may replace the original.
 
     Raises:
         InputError: there is neither an evaluator nor a metric.
         FatalModelError: no call can succeed; what was answered is in the journal.
     """
-    if means.evaluator is None and means.metric is None:
+    if context.evaluator is None and context.metric is None:
         raise InputError("give an evaluator or a metric: without either nothing can be scored")
-    search = _Search(material, plan, means)
+    search = _Search(material, plan, context)
     try:
         stopped = await search.climb()
         await search.decide()
@@ -126,8 +137,8 @@ class _Search:
     """The tree as it grows. `beam` holds numbers of nodes, the best first."""
 
     material: Material
-    plan: Plan
-    means: Means
+    plan: CalibrationPlan
+    context: CalibrationContext
     began: float = field(default_factory=time.monotonic)
     beam: list[int] = field(default_factory=lambda: [SEED])
     leader: int = SEED
@@ -140,23 +151,23 @@ class _Search:
     instructed: bool = False
 
     def __post_init__(self) -> None:
-        plan, means = self.plan, self.means
+        plan, context = self.plan, self.context
         self.nodes = [Node(SEED, self.material.template, None, 0)]
-        self.editor = Meter(means.editor)
+        self.editor = Meter(context.editor)
         seed = self.material.template
         self.rules = Rules(seed, self.material.names, self.material.columns, plan.seed)
-        self.laboratory = Laboratory(
+        self.runner = TrialRunner(
             seed_template=seed,
-            generator=means.generator,
-            evaluator=means.evaluator,
-            metric=means.metric,
+            generator=context.generator,
+            evaluator=context.evaluator,
+            metric=context.metric,
             judged=plan.judged,
             temperature=plan.temperature,
             max_output_tokens=plan.max_output_tokens,
             seed=plan.seed,
-            in_flight=means.in_flight,
-            listener=means.listener,
-            deadline=None if means.seconds is None else self.began + means.seconds,
+            concurrency=context.concurrency,
+            listener=context.listener,
+            deadline=None if context.time_limit is None else self.began + context.time_limit,
         )
 
     async def climb(self) -> Status:
@@ -166,7 +177,7 @@ class _Search:
             self.rounds = number
             fresh = await self.expand(number)
             entered = await self.select(number, fresh) if fresh else False
-            self.means.listener(StepFinished("", ROUND, self.result("stopped")))
+            self.context.listener(StepFinished("", ROUND, self.result("stopped")))
             if self.instructed and not entered:
                 return "converged"
         return "max_iterations" if self.scored else "failed"
@@ -182,7 +193,7 @@ class _Search:
         seen: dict[int, list[Outcome]] = {parent: [] for parent in self.beam}
         for (parent, _), outcome in zip(pairs, outcomes, strict=True):
             seen[parent].append(outcome)
-        criticised = await self.laboratory.ask_all(
+        criticised = await self.runner.ask_all(
             "instructions", [partial(self.criticise, p, o) for p, o in seen.items()]
         )
         stop_if_skipped(criticised)
@@ -195,7 +206,7 @@ class _Search:
                 continue
             shares = share_out(instructions, plan.successors, plan.seed + number)
             orders += [(parent, share, number * 1000 + k) for k, share in enumerate(shares)]
-        made = await self.laboratory.ask_all(
+        made = await self.runner.ask_all(
             "successors", [partial(self.rewrite, *order) for order in orders]
         )
         added = [
@@ -244,13 +255,13 @@ class _Search:
         if plan.selection == "ucb":
             rows = draw_rows(count, count, plan.seed, "select", number)
             pulls = count_pulls(len(arms), min(plan.selection_minibatch, count))
-            standings = await try_ucb(arms, rows, self.try_rows, width=plan.beam, pulls=pulls)
+            tried = await try_ucb(arms, rows, self.try_rows, width=plan.beam, pulls=pulls)
         else:
             rows = draw_rows(count, plan.selection_minibatch, plan.seed, "select", number)
-            standings = await try_fast(arms, rows, self.try_rows)
-        self.beam = choose_best(standings, plan.beam) or self.beam
+            tried = await try_fast(arms, rows, self.try_rows)
+        self.beam = choose_beam(tried, plan.beam) or self.beam
         self.leader = self.beam[0]
-        self.place(ROUND, number, standings, self.beam)
+        self.place(ROUND, number, tried, self.beam)
         return any(node in fresh for node in self.beam)
 
     async def decide(self) -> None:
@@ -261,9 +272,9 @@ class _Search:
         plan, count = self.plan, len(self.material.training)
         rows = draw_rows(count, plan.final_minibatch, plan.seed, FINALS)
         finalists = sorted({SEED, *self.beam})
-        standings = await try_fast(finalists, rows, self.try_rows)
-        chosen = choose_best(standings, 1)
-        self.place(FINALS, self.rounds, standings, chosen)
+        tried = await try_fast(finalists, rows, self.try_rows)
+        chosen = choose_beam(tried, 1)
+        self.place(FINALS, self.rounds, tried, chosen)
         self.leader = chosen[0] if chosen else self.leader
         if self.leader != SEED:
             await self.validate()
@@ -273,13 +284,13 @@ class _Search:
         pairs = [(node, example) for node in (self.leader, SEED) for example in rows]
         outcomes = await self.try_nodes(pairs)
         scores = [_number(outcome.score) for outcome in outcomes]
-        self.gain = self.means.compare(scores[: len(rows)], scores[len(rows) :])
-        if self.means.second_judge is not None:
+        self.gain = self.context.compare(scores[: len(rows)], scores[len(rows) :])
+        if self.context.second_judge is not None:
             texts = {n: o.output for n, o in enumerate(outcomes) if o.output is not None}
-            found = await self.laboratory.judge(self.means.second_judge, self.named(pairs), texts)
+            found = await self.runner.judge(self.context.second_judge, self.named(pairs), texts)
             results = [found.get(n) for n in range(len(pairs))]
             scores = [r.score if isinstance(r, EvaluationResult) else math.nan for r in results]
-            self.second = self.means.compare(scores[: len(rows)], scores[len(rows) :])
+            self.second = self.context.compare(scores[: len(rows)], scores[len(rows) :])
 
     async def try_rows(self, trials: Sequence[tuple[int, int]]) -> list[float | None]:
         training = self.material.training
@@ -289,7 +300,7 @@ class _Search:
     async def try_nodes(
         self, pairs: Sequence[tuple[int, Example]], *, reasons: bool = False
     ) -> list[Outcome]:
-        outcomes = await self.laboratory.try_all(self.named(pairs), reasons=reasons)
+        outcomes = await self.runner.try_all(self.named(pairs), reasons=reasons)
         for outcome in outcomes:
             self.tried += 1
             if outcome.failure is None:
@@ -302,9 +313,9 @@ class _Search:
         return [(self.nodes[node].text, example) for node, example in pairs]
 
     def place(
-        self, where: Stage, number: int, standings: Sequence[Standing], kept: Sequence[int]
+        self, where: Stage, number: int, tried: Sequence[ArmStatistics], kept: Sequence[int]
     ) -> None:
-        for s in standings:
+        for s in tried:
             placing = Placing(where, number, s.mean, len(s.present), len(s.scores), s.arm in kept)
             node = self.nodes[s.arm]
             self.nodes[s.arm] = replace(node, placings=(*node.placings, placing))
@@ -325,7 +336,7 @@ class _Search:
             second=self.second,
             tried=self.tried,
             failed=self.tried - self.scored,
-            usage=self.editor.usage + self.laboratory.usage,
+            usage=self.editor.usage + self.runner.usage,
             seconds=time.monotonic() - self.began,
         )
 

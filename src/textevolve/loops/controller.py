@@ -5,15 +5,12 @@ Nothing is asked here, and no attempt is made.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 
-from textevolve.errors import InputError
 from textevolve.loops.attempt import Status
-from textevolve.loops.likeness import WORDS_COMPARED, likeness
+from textevolve.loops.similarity import WORDS_COMPARED, similarity
+from textevolve.spec import Frozen, option
 
-OSCILLATION_LIMIT = 0.01
 NEAR_COPY = 0.998
 """Likeness to the attempt before from which one counts as a copy; a word put into a text of two
 hundred is a change."""
@@ -25,35 +22,34 @@ LONGEST = 100_000
 """Characters above which a first attempt is absurdly long."""
 
 
-@dataclass(frozen=True, slots=True)
-class Stopping:
+class Stopping(Frozen):
     """When to stop.
 
-    `threshold`: the score that is good enough. Converged: the best of the last
-    `convergence_window` scores is not `min_improvement` above the best before them. Oscillating:
-    the last three scores turn back, their variance is above `oscillation_limit`, and the last is
-    not a new best; None: never.
-
-    Raises:
-        InputError: a value out of range.
+    Converged: the best of the last `convergence_window` scores is not `min_improvement` above the
+    best before them. Oscillating: the last three scores turn back, their variance is above
+    `oscillation_limit`, and the last is not a new best; None: never.
     """
 
-    threshold: float = 0.8
-    max_iterations: int = 3
-    min_improvement: float = 0.05
-    convergence_window: int = 2
-    oscillation_limit: float | None = OSCILLATION_LIMIT
-
-    def __post_init__(self) -> None:
-        for name in ("threshold", "min_improvement"):
-            if not 0 <= getattr(self, name) <= 1:
-                value = getattr(self, name)
-                raise InputError(f"{name} must be from 0 to 1, not {value}")
-        for name in ("max_iterations", "convergence_window"):
-            if getattr(self, name) < 1:
-                raise InputError(f"{name} must be 1 or more, not {getattr(self, name)}")
-        if self.oscillation_limit is not None and not 0 <= self.oscillation_limit < math.inf:
-            raise InputError(f"oscillation_limit must be 0 or more, not {self.oscillation_limit}")
+    threshold: float = option(
+        0.8, "The score from which an attempt is accepted.", group="Stopping", ge=0, le=1
+    )
+    max_iterations: int = option(3, "Attempts at most.", group="Stopping", ge=1)
+    min_improvement: float = option(
+        0.05,
+        "Stop where the last attempts gain less than this on the best score before them.",
+        group="Stopping",
+        ge=0,
+        le=1,
+    )
+    convergence_window: int = option(
+        2, "How many of the last attempts are looked at for that gain.", group="Stopping", ge=1
+    )
+    oscillation_limit: float | None = option(
+        0.01,
+        "Stop where the last three scores go up and down with a variance above this.",
+        group="Stopping",
+        ge=0,
+    )
 
     def decide(
         self, scores: Sequence[float], iterations: int, *, acceptable: bool = True
@@ -92,7 +88,7 @@ class Stopping:
 
 
 def notice_degenerate(output: str, previous: str | None) -> str | None:
-    """What is wrong with an output as an attempt, by length and likeness alone; None: nothing."""
+    """What is wrong with an output as an attempt, by length and similarity alone; None: nothing."""
     if not output.strip():
         return "empty"
     if previous is None:
@@ -104,6 +100,6 @@ def notice_degenerate(output: str, previous: str | None) -> str | None:
         return f"absurdly long: {len(output):,} characters after {len(previous):,}"
     ours, theirs = output.casefold().split(), previous.casefold().split()
     same_end = ours[WORDS_COMPARED:] == theirs[WORDS_COMPARED:]
-    if same_end and likeness(output, previous) >= NEAR_COPY:
+    if same_end and similarity(output, previous) >= NEAR_COPY:
         return "a near copy of the attempt before"
     return None

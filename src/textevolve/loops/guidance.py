@@ -7,7 +7,6 @@ answered without it, so that what it was worth can be seen side by side.
 from __future__ import annotations
 
 import asyncio
-import math
 import time
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
@@ -29,36 +28,48 @@ from textevolve.llm.fence import disarm, draw_nonce, fence
 from textevolve.llm.meter import Meter
 from textevolve.llm.model import Message, Model, Request
 from textevolve.llm.template import Template, load_template
+from textevolve.loops.attempt import TIME_IS_UP
 from textevolve.loops.scoring import outcome_of
+from textevolve.spec import Frozen, option
 
 Ending = Literal["done", "budget", "failed"]
 Discuss = Callable[[tuple[str, ...]], Awaitable[str]]
 """From candidate answers to the transcript of a discussion about them."""
 
 
+class GuidancePlan(Frozen):
+    """How a question is answered."""
+
+    proposals: int = option(
+        3, "Answers that are drawn for the debate where none are given.", group="Debate", ge=1
+    )
+    proposal_temperature: float = option(
+        0.8,
+        "Sampling temperature of these; at 0 they would be alike.",
+        group="Models",
+        ge=0,
+        le=2,
+    )
+    temperature: float = option(
+        0.0, "Sampling temperature of the two final answers.", group="Models", ge=0, le=2
+    )
+    max_answer_tokens: int = option(
+        800, "Tokens at most that an answer may have.", group="Models", ge=1
+    )
+    seed: int = option(0, "Seed of what is drawn: another seed, other answers.", group="Models")
+
+
 @dataclass(frozen=True, slots=True)
-class Plan:
-    """`proposals`: how many answers are drawn to be discussed, where none are given; at
-    `proposal_temperature`, else they would be alike. `temperature`: of the two final answers.
-    `seconds`: of the whole."""
+class GuidanceContext:
+    """What an answer is made with: the model, the discussion, and who judges both answers, if
+    anyone does; how many proposals are drawn at once, and how many seconds it may take."""
 
-    proposals: int = 3
-    proposal_temperature: float = 0.8
-    temperature: float = 0.0
-    max_answer_tokens: int = 800
-    seconds: float | None = None
-    seed: int = 0
-    side_by_side: int = 8
-
-    def __post_init__(self) -> None:
-        for name in ("proposals", "max_answer_tokens"):
-            if getattr(self, name) < 1:
-                raise InputError(f"{name} must be 1 or more, not {getattr(self, name)}")
-        for name in ("proposal_temperature", "temperature"):
-            if not 0 <= getattr(self, name) <= 2:
-                raise InputError(f"{name} must lie between 0 and 2, not at {getattr(self, name)}")
-        if self.seconds is not None and not 0 < self.seconds < math.inf:
-            raise InputError(f"seconds must be finite and above 0, not {self.seconds}")
+    model: Model
+    discuss: Discuss
+    evaluator: Evaluator | None = None
+    concurrency: int = 8
+    time_limit: float | None = None
+    listener: Listener = silence
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,8 +108,8 @@ class _Work:
 
     question: str
     model: Meter
-    plan: Plan
-    listener: Listener
+    plan: GuidancePlan
+    context: GuidanceContext
     candidates: tuple[str, ...] = ()
     transcript: str = ""
     plain: Answer | None = None
@@ -106,37 +117,31 @@ class _Work:
     judged: Usage = field(default_factory=Usage)
 
 
-async def guide(
-    question: str,
-    model: Model,
-    discuss: Discuss,
-    plan: Plan = Plan(),
-    *,
-    candidates: tuple[str, ...] = (),
-    evaluator: Evaluator | None = None,
-    listener: Listener = silence,
+async def answer_guided(
+    question: str, plan: GuidancePlan, context: GuidanceContext, candidates: tuple[str, ...] = ()
 ) -> Guided:
     """Answer `question` with the discussion of `candidates` in the prompt, and without.
 
     Candidates are drawn from the model where none are given. The usage is without that of the
-    discussion. `evaluator` judges both answers in one case, plain first.
+    discussion. Both answers are judged in one case, plain first.
 
     Raises:
         InputError: the question or a candidate cannot be used.
         FatalModelError: no call can succeed.
     """
     check_case(Case(question, candidates or ("x",)))
-    work = _Work(question, Meter(model), plan, listener, candidates)
+    work = _Work(question, Meter(context.model), plan, context, candidates)
     started = time.monotonic()
     status: Ending = "budget"
+    limit = asyncio.timeout(context.time_limit)
     try:
-        async with asyncio.timeout(plan.seconds):
-            reason = await _work_through(work, discuss, evaluator)
+        async with limit:
+            reason = await _work_through(work)
             status = "failed" if reason else "done"
     except TimeoutError:
-        if plan.seconds is None:
+        if not limit.expired():
             raise
-        reason = f"the limit of {plan.seconds:g} seconds is reached"
+        reason = TIME_IS_UP
     except BudgetError as error:
         reason = str(error)
     return Guided(
@@ -152,44 +157,48 @@ async def guide(
     )
 
 
-async def _work_through(work: _Work, discuss: Discuss, evaluator: Evaluator | None) -> str:
+async def _work_through(work: _Work) -> str:
     """Candidates, discussion, answers, judgement; gives why the end was not come to, if so.
 
     Raises:
         BudgetError: a limit was reached.
     """
     if not work.candidates:
-        work.listener(StepStarted("", "candidates", {"number": work.plan.proposals}))
+        work.context.listener(StepStarted("", "candidates", {"number": work.plan.proposals}))
         try:
-            work.candidates = await propose(work.question, work.model, work.plan)
+            work.candidates = await propose(
+                work.question, work.model, work.plan, work.context.concurrency
+            )
         except FatalModelError:
             raise
         except ModelError as error:
             return f"no candidate answer came: {error}"
-    work.listener(StepFinished("", "candidates", work.candidates))
-    work.listener(StepStarted("", "answers", {"of": "plain"}))
+    work.context.listener(StepFinished("", "candidates", work.candidates))
+    work.context.listener(StepStarted("", "answers", {"of": "plain"}))
     work.plain = await _answer(work, work.question)
-    work.listener(StepFinished("", "plain", work.plain))
-    work.listener(StepStarted("", "debate", {"candidates": len(work.candidates)}))
+    work.context.listener(StepFinished("", "plain", work.plain))
+    work.context.listener(StepStarted("", "debate", {"candidates": len(work.candidates)}))
     try:
-        work.transcript = await discuss(work.candidates)
+        work.transcript = await work.context.discuss(work.candidates)
     except FatalModelError:
         raise
     except ModelError as error:
         return f"the debate gave nothing to reason with: {error}"
-    work.listener(StepStarted("", "answers", {"of": "guided"}))
+    work.context.listener(StepStarted("", "answers", {"of": "guided"}))
     work.guided = await _answer(work, guided_prompt(work.question, work.transcript, work.plan.seed))
-    work.listener(StepFinished("", "guided", work.guided))
+    work.context.listener(StepFinished("", "guided", work.guided))
     for name, answer in (("plain", work.plain), ("guided", work.guided)):
         if answer.failure is not None:
             return f"the {name} answer did not come: {answer.failure.reason}"
-    if evaluator is not None:
-        work.listener(StepStarted("", "judgement", {}))
-        return await _judge(work, evaluator)
+    if work.context.evaluator is not None:
+        work.context.listener(StepStarted("", "judgement", {}))
+        return await _judge(work, work.context.evaluator)
     return ""
 
 
-async def propose(question: str, model: Model, plan: Plan) -> tuple[str, ...]:
+async def propose(
+    question: str, model: Model, plan: GuidancePlan, concurrency: int = 8
+) -> tuple[str, ...]:
     """Candidate answers, each with a seed of its own; the same text twice counts once.
 
     Raises:
@@ -215,9 +224,7 @@ async def propose(question: str, model: Model, plan: Plan) -> tuple[str, ...]:
             limited.append(error)
         return ""
 
-    drawn = await gather_bounded(
-        [lambda n=n: draw(n) for n in range(plan.proposals)], plan.side_by_side
-    )
+    drawn = await gather_bounded([lambda n=n: draw(n) for n in range(plan.proposals)], concurrency)
     if limited:
         raise limited[0]
     candidates = tuple(dict.fromkeys(text for text in drawn if text and "\0" not in text))

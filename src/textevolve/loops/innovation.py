@@ -8,13 +8,12 @@ it was tuned on; whether it really gained is told by outputs drawn anew for both
 from __future__ import annotations
 
 import asyncio
-import math
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cache
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from textevolve.errors import BudgetError, FatalModelError, InputError, ModelError
 from textevolve.evaluation import Case, Evaluator, Failure, Usage, check_case
@@ -24,9 +23,8 @@ from textevolve.llm.meter import Meter
 from textevolve.llm.model import Message, Model, Request
 from textevolve.llm.structured import ask_structured
 from textevolve.llm.template import Template, load_template
-from textevolve.loops.attempt import Attempt, Status
-from textevolve.loops.likeness import likeness
-from textevolve.loops.samples import (
+from textevolve.loops.attempt import TIME_IS_UP, Attempt, Status
+from textevolve.loops.judged_outputs import (
     ANOTHER_TEMPERATURE,
     Sample,
     Source,
@@ -35,6 +33,8 @@ from textevolve.loops.samples import (
     mean_score,
     tell_missing,
 )
+from textevolve.loops.similarity import similarity
+from textevolve.spec import Frozen, option
 
 FRESH_SEEDS = 1_000_000
 """Added to the seed of outputs that no input was tuned on."""
@@ -47,53 +47,79 @@ factors (with so many characters more for a short one)."""
 ATTEMPT, FRESH = "attempt", "fresh"
 
 
-@dataclass(frozen=True, slots=True)
-class Plan:
-    """How an input is refined. `outputs`: drawn for each input; `fresh`: drawn anew at the end, for
-    the first and for the best input. `rounds`: refinements at most. `min_gain`: by which a mean
-    score must rise; `patience`: how many rounds in a row may fail to. `threshold`: the mean score
-    at which there is nothing more to do; None: never. `seconds`: of the whole."""
+class InnovationPlan(Frozen):
+    """How an input is refined."""
 
-    outputs: int = 4
-    fresh: int = 8
-    rounds: int = 3
-    min_gain: float = 0.01
-    patience: int = 1
-    threshold: float | None = None
-    temperature: float = 0.7
-    max_answer_tokens: int = 800
-    seconds: float | None = None
-    seed: int = 0
-    side_by_side: int = 8
+    outputs: int = option(
+        4, "Outputs that are drawn and judged for each input.", group="Search", ge=1
+    )
+    fresh: int = option(
+        8,
+        "Outputs that are drawn anew at the end for the first and for the best input, by which the"
+        " gain is told; 0 for none.",
+        group="Search",
+        ge=0,
+    )
+    rounds: int = option(3, "Refinements at most.", group="Search", ge=0)
+    min_gain: float = option(
+        0.01,
+        "By how much the mean score must rise for a refinement to count.",
+        group="Search",
+        ge=0,
+        lt=1,
+    )
+    patience: int = option(1, "Rounds in a row that may bring no gain.", group="Search", ge=1)
+    threshold: float | None = option(
+        None, "The mean score that is good enough to stop at.", group="Search", ge=0, le=1
+    )
+    temperature: float = option(
+        0.7, "Sampling temperature of the outputs, above 0.", group="Models", le=2
+    )
+    max_answer_tokens: int = option(
+        800, "Tokens at most that an output may have.", group="Models", ge=1
+    )
+    seed: int = option(0, "Seed of the outputs: another seed, other outputs.", group="Models")
 
-    def __post_init__(self) -> None:
-        ones = ("outputs", "patience", "side_by_side", "max_answer_tokens")
-        for name, least in (("rounds", 0), *((name, 1) for name in ones)):
-            if getattr(self, name) < least:
-                raise InputError(f"{name} must be {least} or more, not {getattr(self, name)}")
-        if self.fresh != 0 and self.fresh < 2:
-            raise InputError(f"fresh must be 0 (none) or 2 or more, not {self.fresh}")
-        if not 0 < self.temperature <= 2:
+    @model_validator(mode="after")
+    def _consistent(self) -> InnovationPlan:
+        if self.fresh == 1:
+            raise InputError("fresh must be 0 (none) or 2 or more, not 1")
+        if self.temperature <= 0:
             raise InputError(
-                f"the temperature must lie above 0, up to 2, not at {self.temperature}:"
-                " at 0 all outputs of an input are the same"
+                f"temperature must be above 0, up to 2, not {self.temperature:g}: at 0 all outputs"
+                " of an input are the same"
             )
-        if not 0 <= self.min_gain < 1:
-            raise InputError(f"the least gain must be 0 or more and below 1, not {self.min_gain}")
-        if self.threshold is not None and not 0 <= self.threshold <= 1:
-            raise InputError(f"the threshold must lie between 0 and 1, not at {self.threshold}")
-        if self.seconds is not None and not 0 < self.seconds < math.inf:
-            raise InputError(f"seconds must be finite and above 0, not {self.seconds}")
+        return self
+
+
+@dataclass(frozen=True, slots=True)
+class InnovationContext:
+    """What an innovation works with: the model that writes and refines, the judge of its outputs,
+    how many outputs are made at once, and how many seconds it may take."""
+
+    model: Model
+    evaluator: Evaluator
+    concurrency: int = 8
+    time_limit: float | None = None
+    listener: Listener = silence
+
+
+@dataclass(frozen=True, slots=True)
+class RefinedInput(Attempt):
+    """An input as an attempt. `samples`: the outputs that it was tuned on; none where it was not
+    judged."""
+
+    samples: tuple[Sample, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class Innovation:
-    """What came of it. `attempts`: the inputs in order, the person's own first, each with its
-    `samples` in the metadata; `before` and `after`: outputs drawn anew for the first and the best
-    one, empty where they were not drawn: no input was better, or a limit was reached."""
+    """What came of it. `attempts`: the inputs in order, the person's own first. `before` and
+    `after`: outputs drawn anew for the first and the best one, empty where they were not drawn: no
+    input was better, or a limit was reached."""
 
     input: str
-    attempts: tuple[Attempt, ...]
+    attempts: tuple[RefinedInput, ...]
     status: Status
     before: tuple[Sample, ...] = ()
     after: tuple[Sample, ...] = ()
@@ -103,7 +129,7 @@ class Innovation:
     seconds: float = 0.0
 
     @property
-    def best(self) -> Attempt | None:
+    def best(self) -> RefinedInput | None:
         """The best input so far; one that gained less than the least gain does not count."""
         return _best(self.attempts, self.min_gain)
 
@@ -119,8 +145,8 @@ class Innovation:
         return self.best is not None and self.best.iteration > 1
 
 
-def _best(attempts: Sequence[Attempt], min_gain: float) -> Attempt | None:
-    best: Attempt | None = None
+def _best(attempts: Sequence[RefinedInput], min_gain: float) -> RefinedInput | None:
+    best: RefinedInput | None = None
     for attempt in attempts:
         first = best is None and attempt.score is not None
         if first or (best is not None and _gains(attempt, best, min_gain)):
@@ -128,15 +154,10 @@ def _best(attempts: Sequence[Attempt], min_gain: float) -> Attempt | None:
     return best
 
 
-def _gains(attempt: Attempt, best: Attempt, min_gain: float) -> bool:
+def _gains(attempt: RefinedInput, best: RefinedInput, min_gain: float) -> bool:
     if attempt.score is None or best.score is None:
         return False
     return attempt.score > best.score and attempt.score >= best.score + min_gain
-
-
-def samples_of(attempt: Attempt) -> tuple[Sample, ...]:
-    """The outputs that an input was tuned on; none where it was not judged."""
-    return attempt.metadata.get("samples", ())
 
 
 class _Refined(BaseModel):
@@ -156,28 +177,22 @@ class _Work:
 
     input: str
     source: Source
-    plan: Plan
+    plan: InnovationPlan
     listener: Listener
     refining: Meter
-    attempts: list[Attempt] = field(default_factory=list[Attempt])
+    attempts: list[RefinedInput] = field(default_factory=list[RefinedInput])
     before: tuple[Sample, ...] = ()
     after: tuple[Sample, ...] = ()
 
     @property
     def usage(self) -> Usage:
-        drawn = [sample for attempt in self.attempts for sample in samples_of(attempt)]
+        drawn = [sample for attempt in self.attempts for sample in attempt.samples]
         drawn += [*self.before, *self.after]
         return sum((sample.usage for sample in drawn), self.refining.usage)
 
 
-async def innovate(
-    input: str,
-    model: Model,
-    evaluator: Evaluator,
-    plan: Plan = Plan(),
-    listener: Listener = silence,
-) -> Innovation:
-    """Refine `input` for as long as the outputs of `model` to it are judged better.
+async def refine_input(input: str, plan: InnovationPlan, context: InnovationContext) -> Innovation:
+    """Refine `input` for as long as the outputs of the model to it are judged better.
 
     Raises:
         InputError: the input, or the evaluator's set-up, cannot be used.
@@ -186,24 +201,24 @@ async def innovate(
     check_case(Case(input, ("x",)))
     source = Source(
         wanted=input,
-        model=model,
-        evaluator=evaluator,
+        model=context.model,
+        evaluator=context.evaluator,
         temperature=plan.temperature,
         max_answer_tokens=plan.max_answer_tokens,
-        side_by_side=plan.side_by_side,
+        concurrency=context.concurrency,
     )
-    work = _Work(input, source, plan, listener, Meter(model))
+    work = _Work(input, source, plan, context.listener, Meter(context.model))
     started = time.monotonic()
-    reason = ""
+    limit = asyncio.timeout(context.time_limit)
     try:
-        async with asyncio.timeout(plan.seconds):
+        async with limit:
             status, reason = await _search(work)
             if status not in ("budget", "failed"):
                 await _draw_anew(work)
     except TimeoutError:
-        if plan.seconds is None:
+        if not limit.expired():
             raise
-        status, reason = "budget", f"the limit of {plan.seconds:g} seconds is reached"
+        status, reason = "budget", TIME_IS_UP
     except BudgetError as error:
         status, reason = "budget", str(error)
     return Innovation(
@@ -244,7 +259,7 @@ async def _search(work: _Work) -> tuple[Status, str]:
     return "max_iterations", f"{_rounds(plan.rounds)} used, all there were to be"
 
 
-def _is_accepted(best: Attempt, plan: Plan) -> bool:
+def _is_accepted(best: RefinedInput, plan: InnovationPlan) -> bool:
     return plan.threshold is not None and (best.score or 0.0) >= plan.threshold
 
 
@@ -252,7 +267,7 @@ def _rounds(number: int) -> str:
     return "1 round" if number == 1 else f"{number} rounds"
 
 
-async def _attempt(work: _Work, iteration: int, best: Attempt) -> Attempt:
+async def _attempt(work: _Work, iteration: int, best: RefinedInput) -> RefinedInput:
     """Refine the best input so far, and judge what its outputs are worth."""
     assert best.output is not None
     work.listener(StepStarted("", "refine", {"iteration": iteration}))
@@ -272,22 +287,22 @@ async def _attempt(work: _Work, iteration: int, best: Attempt) -> Attempt:
             break
         notes.append(fault if again else f"{fault}; asked again at another temperature")
     if refined is None or fault:
-        alike = None if refined is None else likeness(refined, best.output)
+        alike = None if refined is None else similarity(refined, best.output)
         failed = Failure("failed", f"no usable input: {fault}")
         return _keep(
-            work, Attempt(iteration, refined, failed, similarity=alike, notes=tuple(notes))
+            work, RefinedInput(iteration, refined, failed, similarity=alike, notes=tuple(notes))
         )
     return await _judge_input(work, iteration, refined, best.output, tuple(notes))
 
 
-async def _refine(work: _Work, iteration: int, best: Attempt, *, again: bool) -> str:
+async def _refine(work: _Work, iteration: int, best: RefinedInput, *, again: bool) -> str:
     """A new input by the remarks on the outputs of the best one.
 
     Raises:
         ModelError: none came.
     """
     assert best.output is not None
-    remarks = gather_remarks(samples_of(best))
+    remarks = gather_remarks(best.samples)
     texts = (work.input, best.output, *remarks)
     nonce = draw_nonce(texts, work.plan.seed)
 
@@ -319,7 +334,7 @@ def _degenerate(text: str, before: str) -> str:
         return f"absurdly short: {len(text)} characters after {len(before)}"
     if len(text) > LONGEST * len(before) + LEEWAY:
         return f"absurdly long: {len(text)} characters after {len(before)}"
-    if likeness(text, before) >= NEAR_COPY:
+    if similarity(text, before) >= NEAR_COPY:
         return "nearly a copy of the input before"
     return ""
 
@@ -330,24 +345,24 @@ async def _judge_input(
     text: str,
     before: str | None,
     notes: tuple[str, ...] = (),
-) -> Attempt:
+) -> RefinedInput:
     """Draw outputs for an input and judge them; the mean is its score."""
     began, plan = time.monotonic(), work.plan
     work.listener(StepStarted("", "outputs", {"iteration": iteration, "number": plan.outputs}))
     samples = await draw_samples(work.source, text, plan.outputs, plan.seed, f"{iteration}")
-    attempt = Attempt(
+    attempt = RefinedInput(
         iteration=iteration,
         output=text,
         evaluation=mean_score(samples, plan.threshold),
         seconds=time.monotonic() - began,
-        similarity=None if before is None else likeness(text, before),
+        similarity=None if before is None else similarity(text, before),
         notes=(*notes, *tell_missing(samples)),
-        metadata={"samples": samples},
+        samples=samples,
     )
     return _keep(work, attempt)
 
 
-def _keep(work: _Work, attempt: Attempt) -> Attempt:
+def _keep(work: _Work, attempt: RefinedInput) -> RefinedInput:
     work.attempts.append(attempt)
     work.listener(StepFinished("", ATTEMPT, attempt))
     return attempt

@@ -8,9 +8,8 @@ does.
 from __future__ import annotations
 
 import asyncio
-import math
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from time import perf_counter
 from typing import Any, TypeVar
 
@@ -23,15 +22,16 @@ from textevolve.errors import (
 )
 from textevolve.evaluation import Case, Evaluation, EvaluationResult, Evaluator, Failure, Usage
 from textevolve.events import Listener, StepFinished, StepStarted, silence
-from textevolve.loops.attempt import Attempt, Generator, Status, best_attempt
-from textevolve.loops.controller import OSCILLATION_LIMIT, Stopping, notice_degenerate
-from textevolve.loops.likeness import likeness
+from textevolve.loops.attempt import TIME_IS_UP, Attempt, Generator, Status, best_attempt
+from textevolve.loops.controller import Stopping, notice_degenerate
+from textevolve.loops.generation import MOST_TOKENS, TEMPERATURE
 from textevolve.loops.rules import FAILED_GATES
 from textevolve.loops.scoring import instructions_of, outcome_of, sampled
+from textevolve.loops.similarity import similarity
+from textevolve.spec import option
 
 T = TypeVar("T")
 RETRY_TEMPERATURE = 1.0
-TIME_IS_UP = "the limit of seconds is reached; raise it to go on"
 ATTEMPT, DONE = "attempt", "optimization"
 """The steps that are announced: each attempt with its `Attempt`, the end with the result."""
 
@@ -42,7 +42,8 @@ Instructions = Callable[[Evaluation, int], Sequence[str]]
 class Optimization:
     """What a loop made of a task. `reason` says in a sentence why it stopped.
 
-    `minimum_score` is apart from why the loop stopped: see `reached_minimum`.
+    `minimum_score` is apart from why the loop stopped: see `reached_minimum`. `position`: of the
+    task among those of its run.
     """
 
     task: str
@@ -53,6 +54,7 @@ class Optimization:
     minimum_score: float | None = None
     seconds: float = 0.0
     id: str = ""
+    position: int = 0
 
     @property
     def best(self) -> Attempt | None:
@@ -89,66 +91,90 @@ def _failed_gates(outcome: EvaluationResult | Failure) -> bool:
     return isinstance(outcome, EvaluationResult) and bool(outcome.metadata.get(FAILED_GATES))
 
 
-async def optimize(
-    task: str,
-    *,
-    generator: Generator,
-    evaluator: Evaluator,
-    threshold: float = 0.8,
-    max_iterations: int = 3,
-    revise: bool = True,
-    min_improvement: float = 0.05,
-    convergence_window: int = 2,
-    oscillation_limit: float | None = OSCILLATION_LIMIT,
-    minimum_score: float | None = None,
-    samples: int = 1,
-    second_judge: Evaluator | None = None,
-    seconds: float | None = None,
-    instructions: Instructions = instructions_of,
-    listener: Listener = silence,
-    id: str = "",
+class OptimizationPlan(Stopping):
+    """How a text is optimised."""
+
+    best_of_n: bool = option(
+        False,
+        "Write every attempt anew from the task alone and keep the best (best-of-n), instead of"
+        " revising the attempt before. Only the threshold ends it early.",
+        group="Stopping",
+    )
+    minimum_score: float | None = option(
+        None,
+        "The lowest score that will do; where the best is below it, the exit code is 3.",
+        group="Stopping",
+        ge=0,
+        le=1,
+    )
+    samples: int = option(
+        1, "How often each attempt is judged; the mean counts.", group="Judging", ge=1
+    )
+    temperature: float = option(
+        TEMPERATURE, "Sampling temperature of the writing.", group="Models", ge=0, le=2
+    )
+    max_answer_tokens: int = option(
+        MOST_TOKENS, "Tokens at most that an attempt may have.", group="Models", ge=1
+    )
+    seed: int = option(0, "Seed of the writing: another seed, other attempts.", group="Models")
+
+
+@dataclass(frozen=True)
+class OptimizationContext:
+    """What an optimisation works with. `second_judge` judges beside, and nothing is optimised
+    against it. `time_limit`: of the whole loop in seconds, at which a call in flight is given up.
+    What an attempt costs is known of a generator that has a running sum `usage`."""
+
+    generator: Generator
+    evaluator: Evaluator
+    second_judge: Evaluator | None = None
+    time_limit: float | None = None
+    instructions: Instructions = instructions_of
+    listener: Listener = silence
+
+
+async def optimize_text(
+    task: str, plan: OptimizationPlan, context: OptimizationContext, id: str = "", position: int = 0
 ) -> Optimization:
     """Make the best text for a task that an evaluator can be made to like.
 
-    `revise`: an attempt is made of the one before and what the judge asked for; False: each is
-    written anew (best of n), and only the threshold or the number of attempts ends the loop.
-    `samples`: how often each attempt is judged, see `sampled`. `second_judge` judges beside, and
-    nothing is optimised against it. `seconds`: a limit of time for the whole loop, at which a call
-    in flight is given up. What an attempt costs is known of a generator that has a running sum
-    `usage`. An attempt that cannot be generated or judged is recorded and does not end the loop.
+    An attempt that cannot be generated or judged is recorded and does not end the loop.
 
     Raises:
-        InputError: the task or a parameter cannot be used.
+        InputError: the task or the time limit cannot be used.
         FatalModelError: no call can succeed. SettingsError, StoreError: as of the models.
     """
     if not task.strip():
         raise InputError("the task is blank")
-    if minimum_score is not None and not 0 <= minimum_score <= 1:
-        raise InputError(f"minimum_score must be from 0 to 1, not {minimum_score}")
-    if seconds is not None and not 0 <= seconds < math.inf:
-        raise InputError(f"the limit of seconds must be 0 or more, and finite, not {seconds}")
-    stopping = Stopping(
-        threshold, max_iterations, min_improvement, convergence_window, oscillation_limit
-    )
-    if not revise:  # what earlier attempts scored says nothing of the next
-        stopping = replace(stopping, convergence_window=max_iterations, oscillation_limit=None)
-    judge = sampled(evaluator, samples)
-    loop = _Loop(task, generator, judge, second_judge, instructions, stopping, listener, id, revise)
+    limit = context.time_limit
+    if limit is not None and not limit >= 0:
+        raise InputError(f"the time limit must be 0 or more seconds, not {limit}")
+    judge = sampled(context.evaluator, plan.samples)
+    loop = _Loop(task, _stopping(plan), context, judge, id, not plan.best_of_n)
     began = perf_counter()
-    status, reason = await loop.run(seconds)
-    attempts = tuple(loop.attempts)
+    status, reason = await loop.run(limit)
     result = Optimization(
-        task,
-        status,
-        reason,
-        attempts,
-        threshold,
-        minimum_score,
-        perf_counter() - began,
-        id,
+        task=task,
+        status=status,
+        reason=reason,
+        attempts=tuple(loop.attempts),
+        threshold=plan.threshold,
+        minimum_score=plan.minimum_score,
+        seconds=perf_counter() - began,
+        id=id,
+        position=position,
     )
-    listener(StepFinished(id, DONE, result))
+    context.listener(StepFinished(id, DONE, result))
     return result
+
+
+def _stopping(plan: OptimizationPlan) -> Stopping:
+    """What attempts scored that were written anew says nothing of the next."""
+    if not plan.best_of_n:
+        return plan
+    return plan.model_copy(
+        update={"convergence_window": plan.max_iterations, "oscillation_limit": None}
+    )
 
 
 class _Stop(Exception):
@@ -173,20 +199,17 @@ class _Loop:
     """The state of one loop, and its steps."""
 
     task: str
-    generator: Generator
-    judge: Evaluator
-    second_judge: Evaluator | None
-    instructions: Instructions
     stopping: Stopping
-    listener: Listener
+    context: OptimizationContext
+    judge: Evaluator
     id: str
     revise: bool
     attempts: list[Attempt] = field(default_factory=list[Attempt])
     limit: asyncio.Timeout = field(default_factory=lambda: asyncio.timeout(None))
 
-    async def run(self, seconds: float | None) -> tuple[Status, str]:
+    async def run(self, time_limit: float | None) -> tuple[Status, str]:
         """Attempts until something ends them; why it did."""
-        self.limit = asyncio.timeout(seconds)
+        self.limit = asyncio.timeout(time_limit)
         try:
             async with self.limit:
                 while True:
@@ -207,7 +230,7 @@ class _Loop:
 
     async def _attempt(self, iteration: int) -> None:
         """One attempt, which is recorded however it ends."""
-        began, used = perf_counter(), _used(self.generator)
+        began, used = perf_counter(), _used(self.context.generator)
         ground = next((a for a in reversed(self.attempts) if a.score is not None), None)
         draft = _Draft(iteration)
         try:
@@ -225,13 +248,13 @@ class _Loop:
     async def _generate(self, draft: _Draft, ground: Attempt | None) -> None:
         """Set the output, or why there is none. A degenerate one is asked for once more, and the
         first is kept where the second is no better."""
-        self.listener(StepStarted(self.id, "generate", {"iteration": draft.iteration}))
+        self.context.listener(StepStarted(self.id, "generate", {"iteration": draft.iteration}))
         previous = ground.output if ground else None
-        feedback: tuple[str, ...] = ground.metadata["instructions"] if ground else ()
+        feedback: tuple[str, ...] = ground.instructions if ground else ()
 
         async def ask(temperature: float | None) -> str | Failure:
             made: Any = await _attempted(
-                lambda: self.generator(
+                lambda: self.context.generator(
                     self.task, previous=previous, feedback=feedback, temperature=temperature
                 )
             )
@@ -259,7 +282,7 @@ class _Loop:
     async def _judge(self, draft: _Draft) -> None:
         """Set the evaluation, and that of the second judge."""
         assert draft.output is not None
-        self.listener(StepStarted(self.id, "judge", {"iteration": draft.iteration}))
+        self.context.listener(StepStarted(self.id, "judge", {"iteration": draft.iteration}))
         case = Case(self.task, (draft.output,), self.id)
         made = await _attempted(lambda: self.judge(case))
         if isinstance(made, Failure):
@@ -273,13 +296,13 @@ class _Loop:
             if draft.evaluation.kind == "skipped":
                 raise _Stop(draft.evaluation.reason)
             return
-        draft.instructions = tuple(self.instructions(made, 0))
+        draft.instructions = tuple(self.context.instructions(made, 0))
         await self._judge_beside(draft, case)
 
     async def _judge_beside(self, draft: _Draft, case: Case) -> None:
-        if self.second_judge is None:
+        if self.context.second_judge is None:
             return
-        judge = self.second_judge
+        judge = self.context.second_judge
         made = await _attempted(lambda: judge(case))
         if not isinstance(made, Failure):
             draft.usage += made.usage
@@ -291,7 +314,7 @@ class _Loop:
     def _record(
         self, draft: _Draft, began: float, used: Usage | None, ground: Attempt | None
     ) -> None:
-        spent = _used(self.generator)
+        spent = _used(self.context.generator)
         if spent is not None and used is not None:
             draft.usage += _difference(spent, used)
         assert draft.evaluation is not None
@@ -303,13 +326,13 @@ class _Loop:
             evaluation=draft.evaluation,
             usage=draft.usage,
             seconds=perf_counter() - began,
-            similarity=likeness(draft.output or "", last or "") if known else None,
+            similarity=similarity(draft.output or "", last or "") if known else None,
             notes=(*draft.notes, *self._regression(draft)),
             second=draft.second,
-            metadata={"instructions": draft.instructions},
+            instructions=draft.instructions,
         )
         self.attempts.append(attempt)
-        self.listener(StepFinished(self.id, ATTEMPT, attempt))
+        self.context.listener(StepFinished(self.id, ATTEMPT, attempt))
 
     def _regression(self, draft: _Draft) -> list[str]:
         best = choose_best(self.attempts)

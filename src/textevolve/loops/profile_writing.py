@@ -23,13 +23,16 @@ from textevolve.llm.meter import Meter
 from textevolve.llm.model import Message, Model, Request
 from textevolve.llm.structured import Structured, ask_structured
 from textevolve.llm.template import Template, load_template
-from textevolve.loops.likeness import likeness
+from textevolve.loops.similarity import similarity
+from textevolve.spec import Frozen, option
 from textevolve.texts.numbers import take_decimal
 
 MOST_ALIKE = 0.75
-"""The likeness of two personas above which they count as the same one."""
+"""The similarity of two personas above which they count as the same one."""
 
 MOST_AGENTS = 12
+MOST_TOKENS = 3000
+"""Of a draft."""
 
 Short = Annotated[str, Field(min_length=1, max_length=60)]
 Sentence = Annotated[str, Field(min_length=1, max_length=300)]
@@ -65,14 +68,21 @@ class Draft(_Strict):
     components: list[DraftedComponent] = Field(min_length=2, max_length=8)
 
 
+class ProfilePlan(Frozen):
+    """How a profile is written."""
+
+    agents: int = option(3, "How many agents debate.", group="Profile", ge=2, le=MOST_AGENTS)
+    seed: int = option(0, "Seed of the draft: another seed may give another profile.")
+
+
 @dataclass(frozen=True, slots=True)
 class WrittenProfile:
     """`text`: the profile as YAML, with reasons as comments. `mended`: what was wrong with the
-    first draft, empty where nothing was. `likeness`: of the two personas that are most alike."""
+    first draft, empty where nothing was. `similarity`: of the two personas that are most alike."""
 
     text: str
     draft: Draft
-    likeness: float
+    similarity: float
     mended: str = ""
     usage: Usage = Usage()
     seconds: float = 0.0
@@ -94,57 +104,57 @@ async def write_profile(
     model: Model,
     subject: str,
     check: Callable[[str], object],
-    *,
-    agents: int = 3,
-    seed: int = 0,
-    max_answer_tokens: int = 3000,
+    plan: ProfilePlan,
     listener: Listener = silence,
 ) -> WrittenProfile:
     """A profile for judging `subject`. `check` raises InputError where the YAML is no profile.
 
     Raises:
-        InputError: nothing to be judged, or too few or too many agents, is given.
+        InputError: nothing to be judged is given.
         AnswerError: no usable profile came in two attempts; says what was wrong with the second.
     """
-    check_subject(subject, agents)
-    meter = Meter(model)
-    request = _ask(subject, agents, seed, max_answer_tokens)
-    answer = await ask_structured(meter, request, _draft_of(agents))
+    check_subject(subject)
+    meter, draft = Meter(model), _draft_of(plan.agents)
+    request = _ask(subject, plan)
+    answer = await ask_structured(meter, request, draft)
     fault, mended = _find_fault(answer.value, model.name, subject, check), ""
     if fault:
         listener(StepFinished("", "draft", fault))
         mended = fault
-        answer = await ask_structured(meter, _mend(request, answer, fault), _draft_of(agents))
+        answer = await ask_structured(meter, _mend(request, answer, fault), draft)
         fault = _find_fault(answer.value, model.name, subject, check)
     if fault:
         raise AnswerError(f"{model.name}: wrote no usable profile in two attempts: {fault}")
     return WrittenProfile(
         text=render_profile(answer.value, model.name, subject),
         draft=answer.value,
-        likeness=max(alike for _, _, alike in _compare(answer.value.agents)),
+        similarity=max(alike for _, _, alike in _compare(answer.value.agents)),
         mended=mended,
         usage=meter.usage,
         seconds=meter.seconds,
     )
 
 
-def check_subject(subject: str, agents: int) -> None:
-    """Raises InputError where there is nothing to be judged, or no debate of so many agents."""
+def check_subject(subject: str) -> None:
+    """Raises InputError where there is nothing to be judged."""
     if not subject.strip():
         raise InputError("say what is to be judged; nothing is given")
-    if not 2 <= agents <= MOST_AGENTS:
-        raise InputError(f"agents must be 2 to {MOST_AGENTS}, not {agents}")
 
 
-def _ask(subject: str, agents: int, seed: int, max_answer_tokens: int) -> Request:
-    nonce = draw_nonce((subject,), seed)
+def count_prompt(subject: str, plan: ProfilePlan) -> int:
+    """The characters of the request for a profile."""
+    return sum(len(message.text) for message in _ask(subject, plan).messages)
+
+
+def _ask(subject: str, plan: ProfilePlan) -> Request:
+    nonce = draw_nonce((subject,), plan.seed)
     shown = fence("subject", disarm(subject, nonce)[0], nonce)
-    asked = _prompt("profile", "agents", "subject").render(agents=agents, subject=shown)
+    asked = _prompt("profile", "agents", "subject").render(agents=plan.agents, subject=shown)
     return Request(
         messages=(Message("user", (asked,)),),
         temperature=0.0,
-        max_tokens=max_answer_tokens,
-        seed=seed,
+        max_tokens=MOST_TOKENS,
+        seed=plan.seed,
     )
 
 
@@ -179,7 +189,7 @@ def _find_fault(draft: Draft, model: str, subject: str, check: Callable[[str], o
 
 def _compare(agents: Sequence[DraftedAgent]) -> list[tuple[str, str, float]]:
     return [
-        (one.name, other.name, likeness(one.persona, other.persona))
+        (one.name, other.name, similarity(one.persona, other.persona))
         for one, other in combinations(agents, 2)
     ]
 

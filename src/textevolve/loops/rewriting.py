@@ -21,7 +21,7 @@ from textevolve.llm.structured import answer_schema, ask_structured, read_answer
 from textevolve.llm.template import Template, load_template
 from textevolve.loops.placeholders import find_fault
 from textevolve.loops.selection import shuffle
-from textevolve.loops.trials import Outcome
+from textevolve.loops.trial_runner import Outcome
 
 _VARIABLES = {
     "calibrate_instructions": ("placeholders", "template", "examples", "most"),

@@ -1,6 +1,6 @@
 """Judging without a model: rules from a YAML file, alone or before a judge (`Hybrid`).
 
-Both are `Evaluator`s. The kinds of rules are in `checks.py`.
+Both are `Evaluator`s. The kinds of rules are in `rule_kinds.py`.
 """
 
 from __future__ import annotations
@@ -24,8 +24,9 @@ from textevolve.evaluation import (
     Usage,
     check_case,
 )
-from textevolve.loops.checks import Call, Finding, JsonSchema, Pattern, Rule, Subject
+from textevolve.loops.rule_kinds import Call, Finding, JsonSchema, Pattern, Rule, Subject
 from textevolve.loops.scoring import instructions_of
+from textevolve.texts.yaml_lines import line_of, parse_yaml
 
 FAILED_GATES = "failed_gates"
 """The metadata in which a result names the gates that its text failed: such a text is not accepted,
@@ -33,13 +34,15 @@ whatever its score."""
 
 
 class RulesFile(BaseModel):
-    """A rules file. `threshold`: the score from which a text passes, if it passes every gate."""
+    """A rules file. `threshold`: the score from which a text passes, if it passes every gate.
+    `share`: of the rules in the score where they come before a judge."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     name: str = "rules"
     description: str = ""
     threshold: Annotated[float, Field(ge=0, le=1)] = 1.0
+    share: Annotated[float, Field(ge=0, le=1)] = 0.5
     rules: Annotated[tuple[Rule, ...], Field(min_length=1)]
 
     @model_validator(mode="after")
@@ -227,14 +230,7 @@ def parse_rules(
     Raises:
         InputError: as `load_rules`.
     """
-    try:
-        node = yaml.compose(text, Loader=yaml.SafeLoader)
-        data: object = yaml.safe_load(text)
-    except (yaml.YAMLError, ValueError, RecursionError) as error:
-        mark = getattr(error, "problem_mark", None)
-        line = f":{mark.line + 1}" if mark else ""
-        problem = getattr(error, "problem", None) or "not valid YAML"
-        raise InputError(f"rules {source}{line}: {problem}") from None
+    node, data = parse_yaml(text, f"rules {source}")
     if not isinstance(data, Mapping):
         raise InputError(f"rules {source}:1: must be a mapping with a list of 'rules'")
     _refuse_doubles(node, source)
@@ -244,14 +240,14 @@ def parse_rules(
         first = error.errors()[0]
         place = _place(first["loc"])
         raise InputError(
-            f"rules {source}:{_line_of(node, place)}: {_explain(first, place)}"
+            f"rules {source}:{line_of(node, place)}: {_explain(first, place)}"
         ) from None
     for n, rule in enumerate(file.rules):
         if isinstance(rule, JsonSchema | Call):
             try:
                 rule.load(folder or Path())
             except InputError as error:
-                line = _line_of(node, ("rules", n))
+                line = line_of(node, ("rules", n))
                 raise InputError(f"rules {source}:{line}: {error}") from None
     return Rules(file, count_tokens)
 
@@ -298,19 +294,3 @@ def _explain(first: Mapping[str, Any], place: tuple[int | str, ...]) -> str:
 
 def _kinds() -> str:
     return "length, must, must_not, json_schema, keywords, language, readability, call"
-
-
-def _line_of(node: yaml.Node | None, place: tuple[int | str, ...]) -> int:
-    """The line, from 1 on, of the deepest part of `place` that the file has."""
-    line = 1
-    for part in place:
-        if isinstance(node, yaml.MappingNode):
-            pairs = cast("list[tuple[yaml.Node, yaml.Node]]", node.value)
-            found = [(key, value) for key, value in pairs if str(key.value) == str(part)]
-            if not found:
-                break
-            line, node = found[0][0].start_mark.line + 1, found[0][1]
-        elif isinstance(node, yaml.SequenceNode) and isinstance(part, int):
-            node = cast("list[yaml.Node]", node.value)[part]
-            line = node.start_mark.line + 1
-    return line

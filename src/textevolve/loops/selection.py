@@ -25,7 +25,7 @@ LEAST_COVERED = 0.5
 
 
 @dataclass(frozen=True, slots=True)
-class Standing:
+class ArmStatistics:
     """An arm after a selection: `scores` by the number of the row, None where one is missing."""
 
     arm: int
@@ -58,23 +58,25 @@ def shuffle(items: list[T], seed: int, *labels: object) -> None:
     Random(int.from_bytes(digest[:8], "big")).shuffle(items)
 
 
-def choose_best(standings: Sequence[Standing], width: int) -> list[int]:
+def choose_beam(tried: Sequence[ArmStatistics], width: int) -> list[int]:
     """The `width` eligible arms of the highest means, the best first; of equals the older."""
-    eligible = [(s.mean, s.arm) for s in standings if s.eligible and s.mean is not None]
+    eligible = [(s.mean, s.arm) for s in tried if s.eligible and s.mean is not None]
     ranked = sorted(eligible, key=lambda pair: (-round(pair[0], 9), pair[1]))
     return [arm for _, arm in ranked[:width]]
 
 
-async def try_fast(arms: Sequence[int], rows: Sequence[int], try_all: TryAll) -> list[Standing]:
+async def try_fast(
+    arms: Sequence[int], rows: Sequence[int], try_all: TryAll
+) -> list[ArmStatistics]:
     """Every arm on every one of the same rows, all in one batch."""
     trials = [(arm, row) for arm in arms for row in rows]
     found = dict(zip(trials, await try_all(trials), strict=True))
-    return [Standing(arm, {row: found[arm, row] for row in rows}) for arm in arms]
+    return [ArmStatistics(arm, {row: found[arm, row] for row in rows}) for arm in arms]
 
 
 async def try_ucb(
     arms: Sequence[int], rows: Sequence[int], try_all: TryAll, *, width: int, pulls: int
-) -> list[Standing]:
+) -> list[ArmStatistics]:
     """Bandits: each arm once, then again and again the `width` arms of the highest UCB1 index.
 
     Every arm goes through the rows in the same order, so those that are compared share their first
@@ -90,7 +92,7 @@ async def try_ucb(
             seen[arm][row] = score
         left -= len(trials)
         chosen = _most_promising(seen, len(rows), width)
-    return [Standing(arm, scores) for arm, scores in seen.items()]
+    return [ArmStatistics(arm, scores) for arm, scores in seen.items()]
 
 
 def count_pulls(arms: int, rows: int) -> int:
@@ -111,14 +113,14 @@ def _most_promising(
     seen: Mapping[int, Mapping[int, float | None]], rows: int, width: int
 ) -> list[int]:
     """The arms to pull next. One whose pulls all failed counts with the mean of all scores."""
-    standings = [Standing(arm, scores) for arm, scores in seen.items()]
-    scored = [score for s in standings for score in s.present]
+    tried = [ArmStatistics(arm, scores) for arm, scores in seen.items()]
+    scored = [score for s in tried for score in s.present]
     usual = sum(scored) / len(scored) if scored else 0.5
-    total = sum(len(s.scores) for s in standings)
+    total = sum(len(s.scores) for s in tried)
 
-    def index(standing: Standing) -> tuple[float, int]:
-        mean = usual if standing.mean is None else standing.mean
-        return -ucb1(mean, len(standing.scores), total), standing.arm
+    def index(arm: ArmStatistics) -> tuple[float, int]:
+        mean = usual if arm.mean is None else arm.mean
+        return -ucb1(mean, len(arm.scores), total), arm.arm
 
-    waiting = [s for s in standings if len(s.scores) < rows]
-    return [standing.arm for standing in sorted(waiting, key=index)[:width]]
+    waiting = [s for s in tried if len(s.scores) < rows]
+    return [arm.arm for arm in sorted(waiting, key=index)[:width]]

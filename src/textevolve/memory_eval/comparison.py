@@ -1,4 +1,4 @@
-"""Two runs side by side: the difference of each figure on the users that both have.
+"""Two runs side by side: the difference of each metric on the users that both have.
 
 Both runs are drawn with the same users, so what makes a user easy or hard cancels out.
 """
@@ -11,20 +11,27 @@ from typing import Any
 
 import numpy as np
 
-from textevolve.memory_eval.figures import (
+from textevolve.memory_eval.judgement import Task
+from textevolve.memory_eval.judgement_sums import (
+    SUMS,
+    Array,
+    JudgementSums,
+    Side,
+    SideValue,
+    totals_at,
+)
+from textevolve.memory_eval.metrics import (
     DRAWS,
-    FIGURES,
     KINDS,
-    SIDE_FIGURES,
-    Kind,
+    METRICS,
+    SIDE_METRICS,
+    MetricKind,
     divide,
     draw_tables,
     interval_of,
     ratios,
     tidy,
 )
-from textevolve.memory_eval.judgement import Task
-from textevolve.memory_eval.tally import SUMS, Array, Part, Side, Tally, totals_at
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,44 +60,46 @@ class DifferencePair:
 
 
 @dataclass(frozen=True, slots=True)
-class Comparison:
+class MemoryComparison:
     """`users` are in both runs; only they are compared. Of those who are `uneven`, the runs judged
-    another number of points or questions. The figures are told apart as in `Figures`."""
+    another number of points or questions. The metrics are told apart as in `MemoryMetrics`."""
 
     users: tuple[str, ...]
     uneven: tuple[str, ...]
     only_first: tuple[str, ...]
     only_second: tuple[str, ...]
-    figures: Mapping[str, DifferencePair]
+    overall: Mapping[str, DifferencePair]
     by_type: Mapping[str, Mapping[str, DifferencePair]]
     by_question_type: Mapping[str, Mapping[str, DifferencePair]]
     by_difficulty: Mapping[str, Mapping[str, DifferencePair]]
 
 
-def compare(first: Tally, second: Tally, *, draws: int = DRAWS, seed: int = 0) -> Comparison:
-    """The differences between two runs; without a user in common there is no figure."""
+def compare(
+    first: JudgementSums, second: JudgementSums, *, draws: int = DRAWS, seed: int = 0
+) -> MemoryComparison:
+    """The differences between two runs; without a user in common there is no metric."""
     ours, theirs = set(first.users), set(second.users)
     users = tuple(sorted(ours & theirs))
-    found: dict[Part | None, dict[str, DifferencePair]] = {}
+    found: dict[SideValue | None, dict[str, DifferencePair]] = {}
     if users:
         parts = (None, *dict.fromkeys((*first.parts, *second.parts)))
         tables = [[tally.table(part, users) for tally in (first, second)] for part in parts]
         measured = [_measures_integrity(side) for side in tables[0]]
         drawn = draw_tables([np.concatenate(both, axis=1) for both in tables], draws, seed)
         for part, both, then in zip(parts, tables, drawn, strict=True):
-            names = FIGURES if part is None else SIDE_FIGURES[part[0]]
+            names = METRICS if part is None else SIDE_METRICS[part[0]]
             found[part] = _compare_tables(both, then, names, measured)
 
     def by(side: Side) -> dict[str, dict[str, DifferencePair]]:
         names = sorted(part[1] for part in filter(None, found) if part[0] == side)
         return {name: found[side, name] for name in names}
 
-    return Comparison(
+    return MemoryComparison(
         users=users,
         uneven=_uneven(users, first.table(None, users), second.table(None, users)),
         only_first=tuple(sorted(ours - theirs)),
         only_second=tuple(sorted(theirs - ours)),
-        figures=found.get(None, {}),
+        overall=found.get(None, {}),
         by_type=by("type"),
         by_question_type=by("question_type"),
         by_difficulty=by("difficulty"),
@@ -103,7 +112,7 @@ def _compare_tables(
     """`both`: the sums of the two runs; `drawn`: those of the drawn users, side by side;
     `measured`: whether each run measures integrity."""
     drawn_sides = () if drawn is None else np.split(drawn, 2, axis=1)
-    found: dict[Kind, dict[str, Difference]] = {}
+    found: dict[MetricKind, dict[str, Difference]] = {}
     for kind in KINDS:
         now = [_values(table.sum(axis=0), kind) for table in both]
         for values in (now[side] for side in (0, 1) if not measured[side]):
@@ -137,7 +146,7 @@ def _measures_integrity(side: Array) -> bool:
     return bool(at("integrity_asked").any() or at("integrity_skipped").any())
 
 
-def _values(sums: Array, kind: Kind) -> dict[str, Array]:
+def _values(sums: Array, kind: MetricKind) -> dict[str, Array]:
     return {name: divide(*both) for name, both in ratios(totals_at(sums), kind).items()}
 
 
@@ -155,6 +164,6 @@ def _difference(now: list[Array], drawn: list[Array]) -> Difference:
     return Difference(first, second, difference, low, high, reason)
 
 
-def to_json(comparison: Comparison) -> dict[str, Any]:
+def to_json(comparison: MemoryComparison) -> dict[str, Any]:
     """Plain data; what is not measured is null, and says why."""
     return asdict(comparison)

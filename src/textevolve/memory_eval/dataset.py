@@ -27,10 +27,10 @@ from textevolve.llm.refusals import one_line
 from textevolve.memory_eval.dialogues import (
     DialogueTurn,
     MemoryPoint,
+    MemorySource,
     MemoryType,
     Question,
     Session,
-    Source,
     User,
 )
 from textevolve.rows import mend_halves
@@ -186,7 +186,7 @@ class _Point(_Shape):
     index: Annotated[int | None, _Plain] = None
     memory_content: str = Field(min_length=1)
     memory_type: Annotated[MemoryType, BeforeValidator(_as_type)]
-    memory_source: Annotated[Source, BeforeValidator(_as_source)]
+    memory_source: Annotated[MemorySource, BeforeValidator(_as_source)]
     importance: Annotated[float | None, Field(ge=0, le=1, allow_inf_nan=False), _Plain] = None
     is_update: Truth = False
     original_memories: Texts = ()

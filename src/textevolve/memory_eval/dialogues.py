@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 MemoryType = Literal["event", "persona", "relationship"]
-Source = Literal["primary", "secondary", "interference", "system"]
+MemorySource = Literal["primary", "secondary", "interference", "system"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,7 +32,7 @@ class MemoryPoint:
     index: int
     content: str
     type: MemoryType
-    source: Source
+    source: MemorySource
     importance: float
     is_update: bool = False
     originals: tuple[str, ...] = ()

@@ -61,11 +61,13 @@ class Verdict:
 
 @dataclass(frozen=True, slots=True)
 class Judgement:
-    """A subject with its verdict, or with why there is none; a failure is never a label."""
+    """A subject with its verdict, or with why there is none; a failure is never a label.
+    `answering`: the seconds that a model took to answer the question, where one did."""
 
     subject: Subject
     outcome: Verdict | Failure
     usage: Usage = field(default_factory=Usage)
+    answering: float | None = None
 
     @property
     def verdict(self) -> Verdict | None:

@@ -1,6 +1,7 @@
 """One structured call for one judgement: the subject's texts, fenced, under the rules of its task.
 
-What a judgement counts for is worked out in `figures.py`; other judges are asked in `choosing.py`.
+What a judgement counts for is worked out in `metrics.py`; other judges are asked in
+`evaluator_judging.py`.
 """
 
 from __future__ import annotations
@@ -65,14 +66,14 @@ def _as_class(given: object) -> object:
     return given.strip(" .\"'*\n").capitalize() if isinstance(given, str) else given
 
 
-Score = Annotated[Literal[0, 1, 2], BeforeValidator(_as_score)]
+_Score = Annotated[Literal[0, 1, 2], BeforeValidator(_as_score)]
 UpdateClass = Literal["Correct", "Hallucination", "Omission", "Other"]
 QuestionClass = Literal["Correct", "Hallucination", "Omission"]
 
 
 class IntegrityAnswer(BaseModel):
     reason: str = Field(validation_alias=AliasChoices("reasoning", "reason"))
-    score: Score
+    score: _Score
 
     def verdict(self) -> Verdict:
         return Verdict(self.score, self.reason.strip())
@@ -80,7 +81,7 @@ class IntegrityAnswer(BaseModel):
 
 class AccuracyAnswer(BaseModel):
     reason: str = Field(validation_alias=AliasChoices("reason", "reasoning"))
-    accuracy_score: Score
+    accuracy_score: _Score
     is_included_in_golden_memories: bool
 
     def verdict(self) -> Verdict:
@@ -104,8 +105,8 @@ class QuestionAnswer(BaseModel):
         return Verdict(self.evaluation_result, self.reason.strip())
 
 
-Answer = IntegrityAnswer | AccuracyAnswer | UpdateAnswer | QuestionAnswer
-ANSWERS: Mapping[Task, type[Answer]] = {
+_Answer = IntegrityAnswer | AccuracyAnswer | UpdateAnswer | QuestionAnswer
+ANSWERS: Mapping[Task, type[_Answer]] = {
     "integrity": IntegrityAnswer,
     "accuracy": AccuracyAnswer,
     "update": UpdateAnswer,
@@ -133,7 +134,7 @@ def prompts_version() -> dict[str, str]:
 
 
 def read_verdicts() -> str:
-    """The file of verdicts written out, as `choosing.py` puts them to a judge."""
+    """The file of verdicts written out, as `evaluator_judging.py` puts them to a judge."""
     file = resources.files("textevolve.memory_eval") / "prompts" / "verdicts.yaml"
     return file.read_text(encoding="utf-8")
 

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 from textevolve.evaluation import Failure
 from textevolve.memory_eval.dialogues import Session, User
-from textevolve.memory_eval.subjects import (
-    Piece,
+from textevolve.memory_eval.items_to_judge import (
+    PieceToJudge,
     Timed,
     judge_answer,
     judge_extraction,
@@ -20,30 +20,30 @@ RECORDED = "recorded"
 
 
 @dataclass(frozen=True, slots=True)
-class Kept:
+class RecordedKinds:
     """What of a kind is recorded anywhere in a data set: where it is, what lacks it is a failure;
     where it is not, that kind is not measured."""
 
     extracted: bool = False
     answered: bool = False
 
-    def seen(self, session: Session) -> Kept:
+    def seen(self, session: Session) -> RecordedKinds:
         """With what one more session has."""
-        return Kept(
+        return RecordedKinds(
             self.extracted or session.extracted is not None,
             self.answered or any(q.recorded_answer is not None for q in session.questions),
         )
 
 
-def read_recorded(user: User, kept: Kept) -> Iterator[Piece]:
+def read_recorded(user: User, kept: RecordedKinds) -> Iterator[PieceToJudge]:
     """The subjects of a user, from what is recorded beside the data; no system is asked."""
     for session in user.sessions:
-        yield Timed(user.id, adding=session.add_seconds, searching=session.search_seconds)
+        yield Timed(user.id, session.index, session.add_seconds, session.search_seconds)
         if not session.is_generated_qa:
             yield from _read_session(user.id, session, kept)
 
 
-def _read_session(user: str, session: Session, kept: Kept) -> Iterator[Piece]:
+def _read_session(user: str, session: Session, kept: RecordedKinds) -> Iterator[PieceToJudge]:
     extracted = session.extracted
     if extracted is None and kept.extracted:
         extracted = Failure("failed", "no extracted memories are recorded for this session")

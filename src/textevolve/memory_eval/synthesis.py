@@ -16,10 +16,10 @@ from textevolve.memory_eval.dataset import hash_line, user_to_line
 from textevolve.memory_eval.dialogues import (
     DialogueTurn,
     MemoryPoint,
+    MemorySource,
     MemoryType,
     Question,
     Session,
-    Source,
     User,
 )
 
@@ -189,7 +189,7 @@ class _Draft:
         self,
         content: str,
         type: MemoryType,
-        source: Source,
+        source: MemorySource,
         importance: float,
         original: str | None = None,
     ) -> MemoryPoint:

@@ -1,6 +1,7 @@
 """What a memory system is to us: it is given dialogues, says what it took, and finds memories.
 
-Only the interface. The systems that are shipped are in `systems/`; feeding them is in `feeding.py`.
+Only the interface. The systems that are shipped are in `systems/`; what they are asked to do is in
+`system_operations.py`.
 """
 
 from __future__ import annotations

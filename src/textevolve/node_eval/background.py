@@ -1,7 +1,7 @@
 """Evaluations beside the agent: a bounded queue, time limits, outcomes, and waiting for them.
 
 Quick evaluators run on one thread, one after another; those that take long run side by side. The
-threads themselves are in `lanes.py`, what a node is in `monitor.py`.
+threads themselves are in `workers.py`, what a node is in `monitor.py`.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from time import monotonic
 from typing import Any, Literal, TypeGuard, cast
 
 from textevolve.evaluation import EvaluationResult, Failure
-from textevolve.node_eval import program
+from textevolve.node_eval import shutdown
 from textevolve.node_eval.evaluators import (
     ERROR_KEPT,
     NodeEvaluator,
@@ -27,18 +27,18 @@ from textevolve.node_eval.evaluators import (
     is_number,
 )
 from textevolve.node_eval.history import one_line
-from textevolve.node_eval.lanes import (
+from textevolve.node_eval.snapshots import SnapshotLimits
+from textevolve.node_eval.workers import (
     NAP,
     EvaluatorLoop,
     Job,
-    Lane,
     Outcomes,
     Running,
     Task,
+    WorkerPool,
     evaluating,
     forget,
 )
-from textevolve.node_eval.snapshots import SnapshotLimits
 
 GRACE = 1.0
 """Seconds by which an async evaluator may overrun its time limit before its loop is left behind."""
@@ -77,7 +77,7 @@ class Background:
         self._told: set[str] = set()
         self._closed = self._retired = False
         self._begin()
-        program.keep(self)
+        shutdown.keep(self)
 
     def _begin(self) -> None:
         self.unfinished: set[Job] = set()
@@ -86,8 +86,8 @@ class Background:
         self._waiters = 0
         self._listeners: list[Callable[[], None]] = []
         parts = (self._evaluate, self._settle, self._put_on_loop, self.lock)
-        self._quick = Lane(1, *parts, naps=True, hand_on=self._hand_on)
-        self._slow = Lane(self.side_by_side, *parts)
+        self._quick = WorkerPool(1, *parts, naps=True, hand_on=self._hand_on)
+        self._slow = WorkerPool(self.side_by_side, *parts)
         self._loop: EvaluatorLoop | None = None
         self._old_loops: list[EvaluatorLoop] = []
         self._watching: threading.Thread | None = None
@@ -161,7 +161,7 @@ class Background:
                 self._record(job, new)
             if task.slow:
                 self._slow_pending -= len(new)
-                program.close_first()
+                shutdown.close_first()
             if not job.missing:
                 job.shared = None
                 self.unfinished.discard(job)
@@ -245,7 +245,7 @@ class Background:
     def set_shortest(self, evaluators: Evaluators) -> None:
         """The shortest of all limits says how often to look for what is overdue."""
         self._shortest = min((self._limit_of(one) for one in evaluators), default=self.timeout)
-        program.close_first()  # for one that was made after the monitor
+        shutdown.close_first()  # for one that was made after the monitor
 
     def _watch_over(self) -> None:
         if self._watching is not None:
@@ -259,8 +259,8 @@ class Background:
 
     def _watch(self) -> None:
         while not self._halt.wait(min(max(self._shortest / 4, 0.01), 1.0)):
-            for lane in (self._quick, self._slow):
-                for running in lane.give_up(self._is_overdue):
+            for pool in (self._quick, self._slow):
+                for running in pool.give_up(self._is_overdue):
                     self._fail_overdue(running)
             self._replace_stuck_loop()
             with self.lock:

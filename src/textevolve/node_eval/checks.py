@@ -2,28 +2,53 @@
 nodes, time and tokens.
 
 They judge what the agent made: of a field that is not there, or was not kept whole, they say so and
-give no score. What reads a field is in `fields.py`.
+give no score. What reads a field is in `state_fields.py`.
 """
 
 from __future__ import annotations
 
+import functools
 import json
 import math
 from collections import Counter
-from collections.abc import Awaitable, Iterator, Mapping
-from typing import Any, Literal, cast
+from collections.abc import Awaitable, Callable, Iterator, Mapping
+from typing import Any, Literal, ParamSpec, TypeVar, cast
 
 from textevolve.errors import InputError
 from textevolve.evaluation import Case, EvaluationResult, Evaluator, Failure
-from textevolve.node_eval.evaluators import NodeEvaluator, Outcome, Targets, is_state
-from textevolve.node_eval.fields import FieldError, Keys, as_text, check_keys, read_text, read_value
+from textevolve.node_eval.evaluators import NodeEvaluator, Outcome, Targets, as_failure, is_state
 from textevolve.node_eval.history import History, HistoryItem, strip_number
 from textevolve.node_eval.snapshots import CutText
+from textevolve.node_eval.state_fields import (
+    FieldError,
+    Keys,
+    as_text,
+    check_keys,
+    read_text,
+    read_value,
+)
 from textevolve.texts.prose import split_words
 from textevolve.texts.schema_check import check_schema, find_faults
 
 LOOK_BACK = 200
 """Supersteps in which earlier nodes are looked for."""
+
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+
+def reads_fields(evaluate: Callable[P, T]) -> Callable[P, T | Failure]:
+    """For an `evaluate`: a field that is not there, or was not kept whole, is a failure."""
+
+    @functools.wraps(evaluate)
+    def reading(*args: P.args, **kwargs: P.kwargs) -> T | Failure:
+        try:
+            return evaluate(*args, **kwargs)
+        except FieldError as error:
+            return as_failure(error)
+
+    return reading
 
 
 class RulesEvaluator(NodeEvaluator):
@@ -44,13 +69,11 @@ class RulesEvaluator(NodeEvaluator):
         check_keys(name, input_key)
         self.rules, self.output_key, self.input_key = rules, output_key, input_key
 
+    @reads_fields
     def evaluate(self, history: History) -> Outcome | Awaitable[Outcome]:
         item = history.entries[-1][-1]
-        try:
-            text = read_text(item.output_state, self.output_key, "output")
-            asked = read_text(item.input_state, self.input_key, "input")
-        except FieldError as error:
-            return Failure("failed", str(error))
+        text = read_text(item.output_state, self.output_key, "output")
+        asked = read_text(item.input_state, self.input_key, "input")
         # Rules can judge a text there and then, without an event loop.
         judge: Any = getattr(self.rules, "judge", None)
         if callable(judge):
@@ -88,12 +111,10 @@ class LengthEvaluator(NodeEvaluator):
             raise InputError(f"evaluator '{name}': 'least' {least} and 'most' {most} do not fit")
         self.key, self.least, self.most, self.unit = key, least, most, unit
 
+    @reads_fields
     def evaluate(self, history: History) -> Outcome:
         state = history.entries[-1][-1].output_state
-        try:
-            size = self._measure(state)
-        except FieldError as error:
-            return Failure("failed", str(error))
+        size = self._measure(state)
         metadata = {"key": self.key, "length": size, "unit": self.unit}
         if size < self.least:
             said = f"{size:,} {self.unit}, at least {self.least:,} are wanted"
@@ -133,11 +154,9 @@ class SchemaEvaluator(NodeEvaluator):
         check_schema(schema, f"evaluator '{name}': the schema")
         self.schema, self.key = schema, key
 
+    @reads_fields
     def evaluate(self, history: History) -> Outcome:
-        try:
-            value = read_value(history.entries[-1][-1].output_state, self.key, "output")
-        except FieldError as error:
-            return Failure("failed", str(error))
+        value = read_value(history.entries[-1][-1].output_state, self.key, "output")
         text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
         faults = find_faults(text, self.schema)
         return EvaluationResult(
@@ -178,16 +197,14 @@ class ConsistencyEvaluator(NodeEvaluator):
         self.key, self.earlier, self.threshold = key, earlier, threshold
         self.of_same, self.same_input = of_same, same_input
 
+    @reads_fields
     def evaluate(self, history: History) -> Outcome:
         item = history.entries[-1][-1]
-        try:
-            value = read_value(item.output_state, self.key, "output")
-        except FieldError as error:
-            return Failure("failed", str(error))
+        value = read_value(item.output_state, self.key, "output")
         shares: list[float] = []
         for other in self._earlier(history, item):
             try:
-                shares.append(likeness(value, read_value(other.output_state, self.key, "output")))
+                shares.append(similarity(value, read_value(other.output_state, self.key, "output")))
             except FieldError:  # that one has nothing to compare with
                 continue
             if len(shares) == self.earlier:
@@ -219,8 +236,8 @@ def _alike(one: tuple[str, ...], other: tuple[str, ...]) -> bool:
     return one == other or [strip_number(n) for n in one] == [strip_number(n) for n in other]
 
 
-def likeness(one: Any, other: Any) -> float:
-    """How much two plain values are alike, in [0, 1]; 1 where they are equal."""
+def similarity(one: Any, other: Any) -> float:
+    """How similar two plain values are, in [0, 1]; 1 where they are equal."""
     if _is_number(one) and _is_number(other):
         most = max(abs(one), abs(other))
         return 1.0 if one == other else max(0.0, 1 - abs(one - other) / most)
@@ -229,12 +246,12 @@ def likeness(one: Any, other: Any) -> float:
     if isinstance(one, dict) and isinstance(other, dict):
         left, right = cast("dict[str, Any]", one), cast("dict[str, Any]", other)
         keys = left.keys() | right.keys()
-        both = [likeness(left[key], right[key]) for key in keys if key in left and key in right]
+        both = [similarity(left[key], right[key]) for key in keys if key in left and key in right]
         return sum(both) / len(keys) if keys else 1.0
     if isinstance(one, (list, tuple)) and isinstance(other, (list, tuple)):
         these, those = cast("list[Any]", one), cast("list[Any]", other)
         most = max(len(these), len(those))
-        alike = sum(map(likeness, these, those))
+        alike = sum(map(similarity, these, those))
         return alike / most if most else 1.0
     return float(_is_bool(one) == _is_bool(other) and one == other)
 

@@ -12,8 +12,8 @@ from collections.abc import Awaitable, Collection, Mapping
 from numbers import Real
 from typing import Any, cast
 
-from textevolve.errors import BudgetError, InputError, TextEvolveError
-from textevolve.evaluation import EvaluationResult, Failure
+from textevolve.errors import InputError, TextEvolveError
+from textevolve.evaluation import EvaluationResult, Failure, failure_of
 from textevolve.node_eval.history import History, HistoryItem
 from textevolve.node_eval.instructions import Instruction, read_instruction
 from textevolve.node_eval.snapshots import SnapshotLimits, is_flat, take_snapshot
@@ -223,10 +223,8 @@ def skip_broken(item: HistoryItem) -> Failure | None:
 
 def as_failure(error: BaseException) -> Failure:
     """What an evaluator raised, as its outcome; one of our own errors says what is wrong itself."""
-    if isinstance(error, BudgetError):
-        return Failure("skipped", str(error))
     if isinstance(error, TextEvolveError):
-        return Failure("failed", str(error))
+        return failure_of(error)
     return Failure("failed", describe_error(error))
 
 

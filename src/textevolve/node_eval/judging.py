@@ -12,7 +12,6 @@ from dataclasses import dataclass
 from typing import cast
 
 from textevolve.errors import (
-    BudgetError,
     FatalModelError,
     InputError,
     StoreError,
@@ -26,11 +25,17 @@ from textevolve.evaluation import (
     Usage,
     check_case,
 )
-from textevolve.node_eval.evaluators import NodeEvaluator, Outcome, Targets, read_targets
-from textevolve.node_eval.fields import FieldError, Keys, check_keys, read_text
+from textevolve.node_eval.episode_evaluation import judge_node
+from textevolve.node_eval.evaluators import (
+    NodeEvaluator,
+    Outcome,
+    Targets,
+    as_failure,
+    read_targets,
+)
 from textevolve.node_eval.history import History, HistoryItem, seen_from
 from textevolve.node_eval.instructions import Instruction
-from textevolve.node_eval.offline import judge_node
+from textevolve.node_eval.state_fields import Keys, check_keys, read_text
 
 
 class JudgeEvaluator(NodeEvaluator):
@@ -65,16 +70,11 @@ class JudgeEvaluator(NodeEvaluator):
         try:
             asked = read_text(item.input_state, self.input_key, "input")
             answer = read_text(item.output_state, self.output_key, "output")
-        except FieldError as error:
-            return Failure("failed", str(error))
-        try:
             evaluation = await self.evaluator(Case(asked, (answer,)))
         except (FatalModelError, StoreError):  # whoever evaluates a whole run has to stop
             raise
-        except BudgetError as error:
-            return Failure("skipped", str(error))
         except TextEvolveError as error:
-            return Failure("failed", str(error))
+            return as_failure(error)
         (outcome,) = evaluation.result
         if isinstance(outcome, Failure):
             return outcome

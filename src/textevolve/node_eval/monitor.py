@@ -32,11 +32,11 @@ from textevolve.node_eval.evaluators import (
 )
 from textevolve.node_eval.history import History, HistoryItem
 from textevolve.node_eval.instructions import Instruction, read_instruction
-from textevolve.node_eval.lanes import Job, evaluating
+from textevolve.node_eval.instrumentation import NodeScope
 from textevolve.node_eval.open_nodes import Feedback, OpenNode
 from textevolve.node_eval.run_records import DEFAULT_RUN, Records, Run, entered
-from textevolve.node_eval.scopes import NodeScope
 from textevolve.node_eval.snapshots import SnapshotLimits, take_snapshot
+from textevolve.node_eval.workers import Job, evaluating
 
 if TYPE_CHECKING:
     from textevolve.node_eval.langgraph import LangGraphHandler

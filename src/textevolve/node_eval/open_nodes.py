@@ -9,8 +9,8 @@ from typing import Any
 from textevolve.evaluation import EvaluationResult, Failure
 from textevolve.node_eval.history import HistoryItem
 from textevolve.node_eval.instructions import Instruction
-from textevolve.node_eval.lanes import Job
 from textevolve.node_eval.run_records import Run
+from textevolve.node_eval.workers import Job
 
 
 @dataclass(slots=True, eq=False)

@@ -11,17 +11,16 @@ from typing import IO, Any
 
 from textevolve.errors import InputError
 from textevolve.evaluation import EvaluationResult, Failure
-from textevolve.node_eval.episodes import Episode
+from textevolve.node_eval.episode_evaluation import PlacedNode
 from textevolve.node_eval.history import HistoryItem
 from textevolve.node_eval.node_lines import describe_run, encode_line
 
 
-def collect_names(episodes: Iterable[Episode]) -> tuple[str, ...]:
+def collect_names(nodes: Iterable[PlacedNode]) -> tuple[str, ...]:
     """Every evaluator that has looked at a node, in the order in which they are met."""
     names: dict[str, None] = {}
-    for episode in episodes:
-        for item in episode.history.items:
-            names |= dict.fromkeys(item.evaluation_results)
+    for node in nodes:
+        names |= dict.fromkeys(node.item.evaluation_results)
     return tuple(names)
 
 
@@ -41,7 +40,7 @@ def check_weights(weights: Mapping[str, float], names: Sequence[str]) -> None:
 
 
 def write_rewards(
-    episodes: Iterable[Episode],
+    nodes: Iterable[PlacedNode],
     names: Sequence[str],
     file: IO[bytes],
     weights: Mapping[str, float] | None = None,
@@ -54,32 +53,28 @@ def write_rewards(
     """
     check_weights(weights or {}, names)
     number = 0
-    for episode in episodes:
-        for step, item in episode.nodes:
-            file.write(encode_line(describe_reward(episode.id, step, item, names, weights)))
-            number += 1
+    for node in nodes:
+        file.write(encode_line(describe_reward(node, names, weights)))
+        number += 1
     return number
 
 
 def describe_reward(
-    episode: str,
-    step: int,
-    item: HistoryItem,
-    names: Sequence[str],
-    weights: Mapping[str, float] | None = None,
+    node: PlacedNode, names: Sequence[str], weights: Mapping[str, float] | None = None
 ) -> dict[str, Any]:
     """A node as its line of rewards has it."""
+    item = node.item
     line: dict[str, Any] = {
-        "episode": episode,
+        "episode": node.episode,
         **describe_run(item),
-        "step": step,
+        "step": node.step,
         "node": item.node,
         "path": list(item.path),
         "instruction": item.instruction.name if item.instruction else None,
         "input": item.input_state,
         "output": item.output_state,
         "error": item.error,
-        "rewards": {name: _score(item, name) for name in names},
+        "rewards": {name: score_of(item, name) for name in names},
     }
     return {**line, "total": weigh(item, weights)} if weights else line
 
@@ -88,13 +83,13 @@ def weigh(item: HistoryItem, weights: Mapping[str, float]) -> float | None:
     """The weighted mean of the scores of the evaluators that were to judge this node; None where
     there is none, or where one of them has no score: half a sum is another reward."""
     asked = {name: weight for name, weight in weights.items() if name in item.evaluation_results}
-    scores = {name: _score(item, name) for name in asked}
+    scores = {name: score_of(item, name) for name in asked}
     total = sum(asked.values())
     if not total or any(scores[name] is None for name, weight in asked.items() if weight):
         return None
     return sum((scores[name] or 0.0) * weight for name, weight in asked.items()) / total
 
 
-def _score(item: HistoryItem, name: str) -> float | None:
+def score_of(item: HistoryItem, name: str) -> float | None:
     result: EvaluationResult | Failure | None = item.evaluation_results.get(name)
     return result.score if isinstance(result, EvaluationResult) else None

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from types import MappingProxyType
 
 from textevolve.node_eval.history import History, HistoryItem
-from textevolve.node_eval.lanes import Job
+from textevolve.node_eval.workers import Job
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,8 +8,8 @@ tokenisers make of ordinary prose; code, and languages without spaces, can lie a
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
 
 from textevolve.debate.profile import Profile, override
 from textevolve.debate.protocol import choose_readout
@@ -25,18 +25,20 @@ CHARACTERS_SPOKEN = 4
 
 
 @dataclass(frozen=True, slots=True)
-class Estimate:
-    """The least and the most that the cases may use; a cost is None where a price is unknown."""
+class UsageRange:
+    """The least and the most that the cases may use; a cost is None where a price is unknown.
+    `parts`: what it is made of, each with its heading."""
 
     cases: int
     least: Usage
     most: Usage
+    parts: Mapping[str, str] = field(default_factory=dict[str, str])
 
 
 PriceOf = Callable[[str], Price | None]
 
 
-def estimate(cases: Iterable[Case], profile: Profile, model: str, price_of: PriceOf) -> Estimate:
+def estimate(cases: Iterable[Case], profile: Profile, model: str, price_of: PriceOf) -> UsageRange:
     """The range for all cases; they are read one by one.
 
     Raises:
@@ -48,7 +50,7 @@ def estimate(cases: Iterable[Case], profile: Profile, model: str, price_of: Pric
         number += 1
         least += _case(case, own, model, price_of, longest=False)
         most += _case(case, own, model, price_of, longest=True)
-    return Estimate(number, least, most)
+    return UsageRange(number, least, most)
 
 
 def _case(case: Case, profile: Profile, model: str, price_of: PriceOf, *, longest: bool) -> Usage:

@@ -11,16 +11,14 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import Any
 
-from textevolve.evaluation import Evaluator, Usage
-from textevolve.evaluators import open_evaluator, parse_evaluator
+from textevolve.evaluation import Evaluator
+from textevolve.evaluators import keep_whole, open_evaluator, parse_evaluator
 from textevolve.events import Listener, silence
 from textevolve.llm.journal import Journal
 from textevolve.llm.model import Model
 from textevolve.loops.attempt import prompts_version
-from textevolve.runs.holding import hold
-from textevolve.runs.measurement import keep_whole
-from textevolve.runs.spec import MeasurementSpec, read_measurement, specify_measurement
-from textevolve.settings import Price, Settings
+from textevolve.runs.spec import MeasurementSpec, specify_measurement
+from textevolve.settings import Settings
 from textevolve.store.repository import Store
 from textevolve.store.runs import RunRecord
 from textevolve.wiring import Limits, ModelOf, choose_model, open_models
@@ -69,8 +67,6 @@ async def open_means(
     limits: Limits = Limits(),
     listener: Listener = silence,
     journal: Journal | None = None,
-    *,
-    ends: bool = True,
 ) -> AsyncGenerator[Means]:
     """The models and judges of a loop, working on its run, which is held meanwhile; `journal`
     stands in the place of the run's own. `ends`: see `hold`.
@@ -79,9 +75,9 @@ async def open_means(
         InputError: a judge's spec, profile or parameter cannot be used.
         StoreError: another process works on this run.
     """
-    spec = read_measurement(run)
+    spec = MeasurementSpec.model_validate(run.spec)
     local = all(name.startswith("local/") for name in models_used(spec))
-    async with hold(store, run.id, ends=ends):
+    with store.lease(run.id):
         kept = journal or store.journal(run.id)
         async with open_models(settings, kept, limits, listener) as model_of:
             judges = {
@@ -99,10 +95,3 @@ async def open_means(
             }
             in_flight = settings.concurrency or (settings.local.slots if local else IN_FLIGHT)
             yield Means(model_of(spec.model), judges, model_of, in_flight)
-
-
-def count_calls(number: int, prompt: float, answer: int, price: Price | None) -> Usage:
-    """What so many calls with so many tokens each use, as an estimate has it."""
-    prompts, answers = round(number * prompt), number * answer
-    cost = None if price is None else (prompts * price.input + answers * price.output) / 1e6
-    return Usage(number, prompts, 0, answers, cost)

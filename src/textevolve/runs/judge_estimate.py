@@ -13,12 +13,13 @@ from typing import Protocol, TypeAlias
 
 from textevolve.errors import InputError
 from textevolve.evaluation import Case, Usage, check_case
-from textevolve.evaluators import EvaluatorSpec, parse_evaluator, read_profile
+from textevolve.evaluators import NAMES, EvaluatorSpec, parse_evaluator, read_profile
 from textevolve.judges.backward import LONGEST
 from textevolve.judges.exam import Options, example_turns, prompt
+from textevolve.judges.pairwise import ask_better
 from textevolve.judges.probe import MOST_CRITERIA, QUESTIONS
 from textevolve.llm.fence import quote
-from textevolve.runs.estimate import SHORT_ANSWER, Estimate, PriceOf, estimate
+from textevolve.runs.estimate import SHORT_ANSWER, PriceOf, UsageRange, estimate
 from textevolve.settings import Price
 
 FENCE = 50
@@ -33,7 +34,7 @@ class Part(Protocol):
     def __call__(self, *, longest: bool) -> Calls: ...
 
 
-def estimate_judge(cases: Iterable[Case], judge: str, model: str, price_of: PriceOf) -> Estimate:
+def estimate_judge(cases: Iterable[Case], judge: str, model: str, price_of: PriceOf) -> UsageRange:
     """The range for all cases; those that cannot be judged, such as blank texts, cost nothing.
 
     What several cases ask in the same words, as where the order of candidates alone differs, the
@@ -44,6 +45,8 @@ def estimate_judge(cases: Iterable[Case], judge: str, model: str, price_of: Pric
     """
     spec = parse_evaluator(judge)
     asked, usable = spec.model or model, _usable(cases)
+    if spec.name not in NAMES:  # what a judge of another package takes is not known
+        return UsageRange(sum(1 for _ in usable), Usage(), Usage())
     if spec.is_debate:
         return estimate(usable, read_profile(spec), asked, price_of)
     price = price_of(asked)
@@ -56,7 +59,7 @@ def estimate_judge(cases: Iterable[Case], judge: str, model: str, price_of: Pric
                 seen.add(key)
                 least += _sum(part(longest=False), price, 5.0)
             most += _sum(part(longest=True), price, 3.0)
-    return Estimate(number, least, most)
+    return UsageRange(number, least, most)
 
 
 def _usable(cases: Iterable[Case]) -> Iterator[Case]:
@@ -99,7 +102,11 @@ def _prepare(case: Case, spec: EvaluatorSpec, *, longest: bool) -> Calls:
 
 def _compare(case: Case, spec: EvaluatorSpec, *, longest: bool) -> Calls:
     """What is asked of pairs of candidates."""
-    bare = len(prompt("two").render(instruction="", reference="", first="", second=""))
+    bare = len(
+        prompt("two").render(
+            instruction="", reference="", first="", second="", question=ask_better("")
+        )
+    )
     shown = bare + _rules(spec, quoted=False) + _fenced(case.input)
     shown += _reference(case, spec, longest=longest)
     texts = [_fenced(text) for text in case.candidates]

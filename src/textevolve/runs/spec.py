@@ -4,44 +4,18 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, cast
+from collections.abc import Mapping, Sequence
+from typing import Any
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field
 
-from textevolve.debate.profile import Profile, explain
 from textevolve.debate.stage import prompts_version
-from textevolve.errors import InputError, MismatchError
+from textevolve.errors import InputError
 from textevolve.evaluation import Case
 from textevolve.evaluators import models_of, parse_evaluator, read_profile
 from textevolve.judges.exam import prompts_version as judge_prompts
 from textevolve.memory.recall import Recall, nothing
 from textevolve.settings import today as this_day
-from textevolve.store.runs import RunRecord
-
-
-class RunSpec(BaseModel):
-    """`model` serves every agent that names none. `recall` names what the agents recall with. `why`
-    and `today` are kept, but are no part of the run's identity: the same command on another day
-    finds the same run."""
-
-    model_config = ConfigDict(frozen=True, extra="ignore")
-
-    profile: Profile
-    model: str
-    prompts: Mapping[str, str] = Field(default_factory=prompts_version)
-    recall: str = ""
-    why: str = ""
-    today: str = Field(default_factory=this_day)
-
-    @property
-    def identity(self) -> dict[str, Any]:
-        return self.model_dump(mode="json", include={"profile", "model", "prompts", "recall"})
-
-    @property
-    def models(self) -> tuple[str, ...]:
-        """Every model the run asks, each once, in the agents' order."""
-        return tuple(dict.fromkeys(agent.model or self.model for agent in self.profile.agents))
 
 
 class MeasurementSpec(BaseModel):
@@ -61,7 +35,7 @@ class MeasurementSpec(BaseModel):
     profiles: Mapping[str, Any] = {}
     prompts: Mapping[str, str] = Field(default_factory=lambda: _all_prompts())
     why: str = ""
-    today: str = Field(default_factory=this_day)
+    today: str = Field(default_factory=lambda: this_day())
 
     @property
     def identity(self) -> dict[str, Any]:
@@ -72,21 +46,6 @@ class MeasurementSpec(BaseModel):
         """Every model that is asked, each once."""
         named = [m for text in self.judges for m in models_of(parse_evaluator(text), self.model)]
         return tuple(dict.fromkeys(named))
-
-
-def read_measurement(run: RunRecord) -> MeasurementSpec:
-    """The specification that a measurement was begun with.
-
-    Raises:
-        MismatchError: it is not one that this version wrote.
-    """
-    try:
-        return MeasurementSpec.model_validate(run.spec)
-    except ValidationError as error:
-        raise MismatchError(
-            f"run {run.id}: was made by another version of TextEvolve ({explain(error)});"
-            " start a new run instead"
-        ) from None
 
 
 def specify_measurement(
@@ -153,26 +112,3 @@ def name_callable(given: object) -> str:
     """The module and name of a function, or of the class of any other object."""
     named: Any = given if hasattr(given, "__qualname__") else type(given)
     return f"{named.__module__}.{named.__qualname__}"
-
-
-def refuse_mismatch(run_id: str, kept: RunSpec, wanted: RunSpec, what: str = "resumed") -> None:
-    """Raises MismatchError, naming what differs, where a run cannot be gone on with as `wanted`."""
-    differences = list(_differences(kept.identity, wanted.identity, ""))
-    if differences:
-        shown = "; ".join(differences[:3]) + ("; ..." if len(differences) > 3 else "")
-        raise MismatchError(f"run {run_id} cannot be {what}: {shown}; start a new run instead")
-
-
-def _differences(kept: object, wanted: object, path: str) -> Iterator[str]:
-    if isinstance(kept, dict) and isinstance(wanted, dict):
-        one, other = cast(dict[str, object], kept), cast(dict[str, object], wanted)
-        for name in sorted({*one, *other}):
-            place = f"{path}.{name}" if path else name
-            yield from _differences(one.get(name), other.get(name), place)
-    elif kept != wanted:
-        yield f"{path} was {_shorten(cast(Any, kept))} and is now {_shorten(wanted)}"
-
-
-def _shorten(value: Any) -> str:
-    text = json.dumps(value, default=str, ensure_ascii=False)
-    return text if len(text) <= 40 else text[:37] + "..."

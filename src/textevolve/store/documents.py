@@ -110,7 +110,11 @@ def pack_json(value: Any, what: str) -> bytes:
 
 
 def unpack_json(data: bytes) -> Any:
-    return load_json(data if data[:1] == b"{" else zlib.decompress(data))
+    return load_json(unpack_json_bytes(data))
+
+
+def unpack_json_bytes(data: bytes) -> bytes:
+    return data if data[:1] == b"{" else zlib.decompress(data)
 
 
 def hash_bytes(text: str) -> bytes:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import sqlite3
 import threading
-from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from functools import partial
 from pathlib import Path
@@ -21,9 +21,10 @@ from sqlalchemy.exc import SQLAlchemyError
 from textevolve.errors import StoreError
 from textevolve.evaluation import Case
 from textevolve.llm.model import Request
-from textevolve.store import journal, lease, removal, runs
+from textevolve.store import journal, lease, records, removal, runs
 from textevolve.store.documents import CHECK, DAMAGES
 from textevolve.store.journal import StoredCall, StoreJournal
+from textevolve.store.records import Found, Kept, Order
 from textevolve.store.runs import Freed, RunRecord, RunTotals, Status
 from textevolve.store.schema import connect, explain, prepare
 from textevolve.store.writer import Writer
@@ -117,6 +118,10 @@ class Store:
         one is returned and the new one removed."""
         return self._writer.run(lambda c: runs.settle_run(c, run_id, fingerprint))
 
+    def respecify(self, run_id: str, changed: Mapping[str, Any]) -> RunRecord:
+        """Change parts of a run's specification that are not its identity."""
+        return self._writer.run(lambda c: runs.respecify(c, run_id, changed))
+
     def find_run(self, fingerprint: str) -> RunRecord | None:
         return self._read(lambda c: runs.find_run(c, fingerprint))
 
@@ -184,6 +189,33 @@ class Store:
     def count_cases(self, run_id: str) -> int:
         """How many cases are in so far."""
         return self._read(lambda c: runs.count_cases(c, run_id), run_id)
+
+    # Records
+
+    def keep_records(self, run_id: str, found: Sequence[Kept]) -> None:
+        """Keep what a run found; a record takes the place of an earlier one with its key."""
+        if found:
+            self._writer.run(lambda c: records.keep_records(c, run_id, found))
+
+    def drop_records(self, run_id: str) -> None:
+        """Forget what a run found, which its journal still knows."""
+        self._writer.run(lambda c: records.drop_records(c, run_id))
+
+    def iterate_records(
+        self, run_id: str, wanted: Found | None = None, order: Order = "position"
+    ) -> Iterator[Kept]:
+        """The records of a run that are wanted, in the order that is asked for."""
+        start = 0
+        while page := self._read(
+            lambda c, start=start: records.read_page(c, run_id, wanted or Found(), order, start),
+            run_id,
+        ):
+            yield from page
+            start += len(page)
+
+    def count_records(self, run_id: str) -> Mapping[str, int]:
+        """How many records a run has, by their status."""
+        return self._read(lambda c: records.count_records(c, run_id), run_id)
 
     def _read(self, query: Callable[[Connection], T], run_id: str = "") -> T:
         with self._lock:

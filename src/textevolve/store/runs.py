@@ -103,6 +103,13 @@ def create_run(
     return get_run(connection, values["id"])
 
 
+def respecify(connection: Connection, run_id: str, changed: Mapping[str, Any]) -> RunRecord:
+    spec = {**get_run(connection, run_id).spec, **changed}
+    written = dump_json(spec, "the description of a run")
+    connection.execute(update(runs).where(runs.c.id == run_id).values(spec=written))
+    return get_run(connection, run_id)
+
+
 def _new_id(connection: Connection) -> str:
     """The date and four letters, such as `20250131-k3fx`."""
     while True:

@@ -18,7 +18,7 @@ from sqlalchemy import (
     text,
 )
 
-REVISION = "0001"
+REVISION = "0002"
 """The newest revision in `store/migrations/versions`; these tables are what it leads to."""
 
 APPLICATION_ID = 0x54457631
@@ -101,6 +101,22 @@ cases = Table(
 )
 
 Index("cases_in_order", cases.c.run_id, cases.c.index, unique=True)
+
+records = Table(
+    "records",
+    metadata,
+    Column("run_id", Text, primary_key=True),
+    Column("key", LargeBinary, primary_key=True),
+    Column("position", Integer, nullable=False),
+    Column("case_id", LargeBinary, nullable=False),
+    Column("score", Float),
+    Column("status", Text, nullable=False),
+    Column("reason", LargeBinary, nullable=False),
+    Column("body", LargeBinary, nullable=False),
+)
+"""What runs found, one row for each record: made from the journal, and made again where lost."""
+
+Index("records_in_order", records.c.run_id, records.c.position)
 
 counters = Table(
     "counters",

@@ -18,10 +18,10 @@ from textevolve.node_eval.arbiteros.history import History
 from textevolve.node_eval.arbiteros.policy import refuse
 from textevolve.node_eval.evaluators import NodeEvaluator, Outcome, check_evaluator
 from textevolve.node_eval.instructions import Instruction, read_instruction
+from textevolve.node_eval.instrumentation import watch
 from textevolve.node_eval.monitor import Monitor
 from textevolve.node_eval.open_nodes import OpenNode
 from textevolve.node_eval.run_records import Run
-from textevolve.node_eval.scopes import watch
 
 F = TypeVar("F", bound=Callable[..., Any])
 BACKENDS = ("langgraph", "native", "vanilla")

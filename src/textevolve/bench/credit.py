@@ -1,0 +1,70 @@
+"""Who wins among an item's candidates, and what credit a judge gets beside people's winners.
+
+Arithmetic on the scores of single items; figures over many are in `agreement.py`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from textevolve.statistics.intervals import TIE, Array, Numbers, mean_present, paired
+
+TIED = -1
+
+
+def winner_of(scores: Sequence[float]) -> int:
+    """The index of the highest, or `TIED`."""
+    highest = max(scores)
+    best = [index for index, score in enumerate(scores) if score >= highest - TIE]
+    return best[0] if len(best) == 1 else TIED
+
+
+def top_credit(scores: Numbers, human: Numbers) -> float:
+    """Credit in [0, 1] of one item with any number of candidates: shared winners by most winners.
+
+    With W the judge's candidates of highest score and H the people's: |W & H| / max(|W|, |H|). Of a
+    pair: 1 where both have the same winner or both tie, 0.5 where one of them ties, else 0. NaN
+    where a score is missing.
+    """
+    ours, theirs = paired(scores, human)
+    if not ours.size or np.isnan(ours).any() or np.isnan(theirs).any():
+        return float("nan")
+    best, wanted = (s >= s.max() - TIE for s in (ours, theirs))
+    return float((best & wanted).sum() / max(best.sum(), wanted.sum()))
+
+
+def credit_place(place: int, human: Sequence[float]) -> float:
+    """Credit of choosing one place; nothing where the item has no such place."""
+    if place >= len(human):
+        return 0.0
+    return top_credit([float(index == place) for index in range(len(human))], human)
+
+
+def share_winners(scores: Sequence[float], human: Sequence[float], places: int) -> Array:
+    """What an item adds to the table (places, places) of the judge's winners by people's.
+
+    A tie is shared among its places, so that no class of ties is needed, which one tie would bring
+    into being for all items. Of the ways to share, the one that agrees most: the diagonal sums to
+    `top_credit`, so agreement in the table is accuracy.
+    """
+    ours, theirs = (np.zeros(places), np.zeros(places))
+    for side, values in ((ours, scores), (theirs, human)):
+        best = np.asarray(values, dtype=np.float64) >= max(values) - TIE
+        side[: best.size] = best / best.sum()
+    same = np.minimum(ours, theirs)
+    rest = 1 - same.sum()
+    table = np.diag(same)
+    return table + np.outer(ours - same, theirs - same) / rest if rest > TIE else table
+
+
+def pair_accuracy(judged: Numbers, human: Numbers) -> float:
+    """Share of pairs of candidates that the judge puts into people's order, its ties half.
+
+    NaN where people set no candidate above another.
+    """
+    ours, theirs = (np.asarray(v, dtype=np.float64) for v in (judged, human))
+    above = theirs[:, None] - theirs[None, :] > TIE
+    gaps = (ours[:, None] - ours[None, :])[above]
+    return mean_present(np.where(np.abs(gaps) <= TIE, 0.5, (gaps > 0).astype(np.float64)))

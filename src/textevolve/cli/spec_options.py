@@ -1,0 +1,171 @@
+"""Options of the command line made from a specification's fields, and specifications from them.
+
+Everything arrives as text and is checked by the specification, so that each rule is in one place.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from types import NoneType
+from typing import Annotated, Any, Literal, get_args, get_origin
+
+import typer
+import yaml
+from pydantic.fields import FieldInfo
+from pydantic_core import PydanticUndefined
+
+from textevolve.cli.command import Command
+from textevolve.cli.options import read_argument
+from textevolve.errors import InputError
+from textevolve.rows import SUFFIXES, read_text
+from textevolve.spec import Frozen, noted_of
+
+
+def parameters_of(spec: type[Frozen]) -> list[inspect.Parameter]:
+    """The arguments and options of a specification, arguments first."""
+    made = [_parameter(name, field) for name, field in spec.model_fields.items()]
+    arguments = [one for one in made if noted_of(spec.model_fields[one.name]).get("argument")]
+    return [*arguments, *(one for one in made if one not in arguments)]
+
+
+def _parameter(name: str, field: FieldInfo) -> inspect.Parameter:
+    noted = noted_of(field)
+    kinds = _kinds(field.annotation)
+    many, flag = _is_many(field.annotation), kinds == (bool,)
+    wanted: Any = (bool if flag else list[str] if many else str) | None
+    required = field.is_required()
+    told: dict[str, Any] = {
+        "help": f"{field.description or ''}{_say_default(field)}",
+        "metavar": None if flag else _metavar(name, kinds, noted),
+        "show_default": False,
+    }
+    if noted.get("argument"):
+        info: Any = typer.Argument(**told)
+    else:
+        dashed = name.replace("_", "-")
+        named = noted.get("flag", f"--{dashed}")
+        names = [f"--{dashed}/--no-{dashed}" if flag else named]
+        names += [noted["short"]] if "short" in noted else []
+        panel = noted.get("group", "Options")
+        info = typer.Option(*names, **told, rich_help_panel=panel)
+    return inspect.Parameter(
+        name,
+        inspect.Parameter.KEYWORD_ONLY,
+        default=... if required and noted.get("argument") else None,
+        annotation=Annotated[wanted, info],
+    )
+
+
+def _kinds(annotation: Any) -> tuple[Any, ...]:
+    """What a field may be beside None; of a list, its items. A choice stays a Literal."""
+    if _is_mapping(annotation):
+        return (Mapping,)
+    if get_origin(annotation) in (tuple, list):
+        return _kinds(get_args(annotation)[0])
+    if get_origin(annotation) is Annotated:
+        return _kinds(get_args(annotation)[0])
+    if get_origin(annotation) is Literal or not get_args(annotation):
+        return (annotation,)
+    return tuple(
+        kind for one in get_args(annotation) if one is not NoneType for kind in _kinds(one)
+    )
+
+
+def _is_many(annotation: Any) -> bool:
+    many = (tuple, list, Mapping)
+    return any(get_origin(one) in many for one in (annotation, *get_args(annotation)))
+
+
+def _is_mapping(annotation: Any) -> bool:
+    return get_origin(annotation) is Mapping
+
+
+def _metavar(name: str, kinds: tuple[Any, ...], noted: Mapping[str, Any]) -> str:
+    if noted.get("metavar"):
+        return str(noted["metavar"])
+    if noted.get("argument"):
+        return name.upper()
+    if get_origin(kinds[0]) is Literal:
+        return "|".join(str(one) for one in get_args(kinds[0]))
+    named = {int: "INTEGER", float: "NUMBER", Mapping: "NAME=VALUE"}
+    return named.get(kinds[0], "TEXT")
+
+
+def _say_default(field: FieldInfo) -> str:
+    default = field.default
+    if default is None or default is PydanticUndefined or default in ("", (), {}):
+        return ""
+    shown = (
+        {True: "yes", False: "no"}.get(default, default) if isinstance(default, bool) else default
+    )
+    return f"  [default: {shown}]"
+
+
+def read_given(spec: type[Frozen], given: Mapping[str, Any]) -> dict[str, Any]:
+    """What was given for a specification's fields, with the texts of files read.
+
+    Raises:
+        InputError: a file cannot be read.
+    """
+    found: dict[str, Any] = {}
+    for name, field in spec.model_fields.items():
+        value = given.get(name)
+        if value is None or value == []:
+            continue
+        if _is_mapping(field.annotation):
+            found[name] = dict(_read_pair(name, one) for one in value)
+            continue
+        read = _READERS.get(noted_of(field).get("text", ""), _as_given)
+        many = _is_many(field.annotation)
+        found[name] = tuple(map(read, value)) if many else read(value)
+    return found
+
+
+def _read_pair(name: str, given: str) -> tuple[str, Any]:
+    key, equals, value = given.partition("=")
+    if not equals:
+        raise InputError(f"--{name.replace('_', '-')}: give NAME=VALUE, not '{given}'")
+    try:
+        return key.strip(), yaml.safe_load(value)
+    except yaml.YAMLError:
+        return key.strip(), value
+
+
+def _as_given(value: Any) -> Any:
+    return value
+
+
+def _read_named(path: str) -> dict[str, str]:
+    return {"name": "standard input" if path == "-" else Path(path).stem, "text": read_text(path)}
+
+
+def _read_or_rows(given: str) -> str:
+    """A text, as `read_argument` has it; the name of a file of rows stays."""
+    return given if Path(given).suffix.lower() in SUFFIXES else read_argument(given)
+
+
+_READERS: Mapping[str, Callable[[str], Any]] = {
+    "file": read_text,
+    "named-file": _read_named,
+    "argument": read_argument,
+    "rows": _read_or_rows,
+}
+
+
+class GroupedCommand(Command):
+    """Shows options in the help under the headings of their groups."""
+
+    def format_options(self, ctx: Any, formatter: Any) -> None:
+        groups: dict[str, list[tuple[str, str]]] = {}
+        for parameter in self.get_params(ctx):
+            record = parameter.get_help_record(ctx)
+            if record is not None:
+                arguments = parameter.param_type_name == "argument"
+                panel = getattr(parameter, "rich_help_panel", None)
+                heading = "Arguments" if arguments else (panel or "Options")
+                groups.setdefault(heading, []).append(record)
+        for heading, rows in groups.items():
+            with formatter.section(heading):
+                formatter.write_dl(rows)

@@ -1,0 +1,297 @@
+"""One command for every kind of study, made from the fields of its specification.
+
+Nothing here knows a kind by name: what differs is in the specification, in the study's report, and
+in the lines that it has for events.
+"""
+
+from __future__ import annotations
+
+import inspect
+import logging
+from collections.abc import Callable, Generator, Iterator, Sequence
+from contextlib import ExitStack, closing, contextmanager
+from dataclasses import dataclass, fields
+from typing import Annotated, Any, cast, get_type_hints
+
+import typer
+
+from textevolve.cli import INTERRUPTED, PARTLY, options, say
+from textevolve.cli.estimates import print_estimate
+from textevolve.cli.execution import calm_collector, fetch_models
+from textevolve.cli.progress import open_progress
+from textevolve.cli.results import (
+    check_outputs,
+    print_json,
+    refuse_overwriting,
+    write_line,
+    write_outputs,
+)
+from textevolve.cli.spec_options import parameters_of, read_given
+from textevolve.engine import sync
+from textevolve.report import wording
+from textevolve.report.terminal import open_console, print_report
+from textevolve.settings import Settings, read_settings
+from textevolve.spec import files_read
+from textevolve.store.repository import Store, open_store
+from textevolve.store.runs import RunRecord
+from textevolve.studies import driver
+from textevolve.studies.driver import Launch, StoredSpec
+from textevolve.studies.kinds import find_study
+from textevolve.studies.rehearsal import forecast
+from textevolve.studies.study import AnyStudy, StudySpec
+from textevolve.studies.study_file import read_study_file
+from textevolve.wiring import Limits
+
+REASONS_SHOWN = 5
+"""Of how many records without a score the reason is said."""
+
+
+@dataclass(frozen=True)
+class RunOptions:
+    """What every command that runs a study takes beside the specification."""
+
+    output: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--output",
+            "-o",
+            help="Write results to this file, by its ending: .json, .jsonl, .csv, .parquet, .html"
+            " or .md. Repeatable; - is standard output.",
+            rich_help_panel="Run",
+        ),
+    ] = None
+    name: Annotated[
+        str | None, typer.Option(help="A name for the run, to find it by.", rich_help_panel="Run")
+    ] = None
+    concurrency: Annotated[
+        int | None, typer.Option(help="How many calls are in flight.", rich_help_panel="Run")
+    ] = None
+    max_cost: options.MaxCost = None
+    max_tokens: options.MaxTokens = None
+    max_calls: options.MaxCalls = None
+    time_limit: Annotated[
+        float | None,
+        typer.Option(help="Stop after so many seconds.", rich_help_panel="Limits"),
+    ] = None
+    dry_run: options.DryRun = False
+    as_json: Annotated[
+        bool,
+        typer.Option("--json", help="Print results as JSON.", rich_help_panel="Run"),
+    ] = False
+    turns: Annotated[
+        bool,
+        typer.Option(
+            "--turns",
+            help="In .csv and .parquet files, and in .jsonl: a row for each turn of a debate.",
+            rich_help_panel="Run",
+        ),
+    ] = False
+    resume: Annotated[
+        str | None,
+        typer.Option(
+            help="Go on with this run, and refuse to where anything differs.",
+            rich_help_panel="Run",
+        ),
+    ] = None
+    store: options.StoreFile = None
+
+
+def make_command(kind: str) -> Callable[..., None]:
+    """The command of a kind: its specification's fields, and what all runs take."""
+    study = find_study(kind)
+
+    def command(**given: Any) -> None:
+        wanted = _take_run_options(given)
+        raise typer.Exit(run_study(study, study.spec(**read_given(study.spec, given)), wanted))
+
+    return _shaped(command, parameters_of(study.spec), kind, study.spec.__doc__ or "")
+
+
+def make_file_command() -> Callable[..., None]:
+    """`textevolve run FILE`: any kind of study, as a YAML file describes it."""
+
+    def command(file: str, **given: Any) -> None:
+        study, spec = read_study_file(file)
+        raise typer.Exit(run_study(study, spec, _take_run_options(given), source=file))
+
+    argument = Annotated[str, typer.Argument(help="A YAML file: `kind: NAME`, then its fields.")]
+    path = inspect.Parameter("file", inspect.Parameter.KEYWORD_ONLY, annotation=argument)
+    return _shaped(command, [path], "run", "Run a study that a YAML file describes.")
+
+
+def _take_run_options(given: dict[str, Any]) -> RunOptions:
+    return RunOptions(**{one.name: given.pop(one.name) for one in fields(RunOptions)})
+
+
+def _shaped(
+    command: Callable[..., None], own: Sequence[inspect.Parameter], name: str, doc: str
+) -> Callable[..., None]:
+    """The command with a signature for typer: its own parameters, and those of all runs."""
+    shared = get_type_hints(RunOptions, include_extras=True)
+    keyword = inspect.Parameter.KEYWORD_ONLY
+    more = [
+        inspect.Parameter(one.name, keyword, default=one.default, annotation=shared[one.name])
+        for one in fields(RunOptions)
+    ]
+    made = cast(Any, command)
+    made.__name__, made.__doc__ = name, doc
+    made.__signature__ = inspect.Signature([*own, *more])
+    made.__annotations__ = {one.name: one.annotation for one in [*own, *more]}
+    return command
+
+
+def run_study(
+    study: AnyStudy, spec: StudySpec, wanted: RunOptions, source: str = "command line"
+) -> int:
+    """Run a study, or say what it may take; the exit code."""
+    with telling_warnings():
+        return _run_study(study, spec, wanted, source)
+
+
+def _run_study(study: AnyStudy, spec: StudySpec, wanted: RunOptions, source: str) -> int:
+    check_outputs(study, wanted.output or (), turns=wanted.turns)
+    refuse_overwriting(wanted.output or (), files_read(spec))
+    limits = Limits(wanted.max_cost, wanted.max_tokens, wanted.max_calls)
+    settings, _ = read_settings(
+        {"model": spec.model, "store": wanted.store, "concurrency": wanted.concurrency}
+    )
+    objects: dict[str, object] = {}
+    launch = Launch(
+        name=wanted.name or "",
+        source=source,
+        limits=limits,
+        time_limit=wanted.time_limit,
+        objects=objects,
+    )
+    cases = driver.read_cases(study, spec, settings.store, settings)
+    stored = sync.run(driver.specify(study, spec, settings, objects))
+    if wanted.dry_run:
+        found = sync.run(forecast(study, stored, list(cases), settings))
+        print_estimate(found, stored.model, stored.why, as_json=wanted.as_json)
+        return 0
+    with open_store(settings.store) as store:
+        resumed = None if wanted.resume is None else store.get_run(wanted.resume)
+        run = driver.register_run(store, study, stored, cases, launch, resumed)
+        return execute(store, run, settings, launch, wanted)
+
+
+@contextmanager
+def telling_warnings() -> Generator[None]:
+    """What the library warns of in its log is said as a line for people."""
+    log, handler = logging.getLogger("textevolve"), logging.Handler(logging.WARNING)
+    handler.emit = lambda record: say(f"warning: {record.getMessage()}")
+    log.addHandler(handler)
+    try:
+        yield
+    finally:
+        log.removeHandler(handler)
+
+
+def execute(
+    store: Store, run: RunRecord, settings: Settings, launch: Launch, wanted: RunOptions
+) -> int:
+    """Do what is missing of a run, show and write what was found, and return the exit code."""
+    stored = driver.read_stored(run)
+    study = find_study(stored.kind)
+    calm_collector()
+    asked = driver.models_asked(study.asks(driver.read_spec(study, stored)), stored)
+    fetch_models(asked, run, settings)
+    quiet = wanted.as_json or "-" in (wanted.output or ())
+    if not quiet:
+        say(_announce(run, stored))
+    unscored = Unscored()
+    closed: BrokenPipeError | None = None
+    try:
+        for record in _draw(study, store, run, settings, launch, quiet=quiet):
+            unscored.add(study.row(record))
+            if wanted.as_json and study.streams and closed is None:
+                try:
+                    print(write_line(study, record), flush=True)
+                except BrokenPipeError as error:  # the files are written all the same
+                    closed = error
+    except KeyboardInterrupt:
+        if not store.count_records(run.id):  # the journal knows how far the first has come
+            sync.run(driver.restore_records(store, store.get_run(run.id), settings))
+        _hand_over(study, store, run, settings, wanted)
+        say(f"\nstopped; every answer so far is kept. {go_on(run)}")
+        return INTERRUPTED
+    _hand_over(study, store, run, settings, wanted)
+    if closed is not None:
+        raise closed
+    unscored.tell(run)
+    return PARTLY if unscored else 0
+
+
+def _announce(run: RunRecord, stored: StoredSpec) -> str:
+    why = f" ({stored.why})" if stored.why else ""
+    model = f"; {stored.model}{why}" if stored.model else ""
+    cases = wording.count(run.n_cases or 0, "case")
+    return f"run {run.id}: {stored.kind}, {cases}{model}"
+
+
+def _draw(
+    study: AnyStudy,
+    store: Store,
+    run: RunRecord,
+    settings: Settings,
+    launch: Launch,
+    *,
+    quiet: bool,
+) -> Iterator[Any]:
+    """The records of a run as they come, while a display shows how far it is."""
+    with ExitStack() as stack:
+        progress = open_progress(stack, study, run, quiet=quiet)
+        work = driver.perform(store, run, settings, launch.heard_by(progress.listener))
+        for record in stack.enter_context(closing(sync.iterate(work))):
+            progress.count(study.row(record).status)
+            yield record
+
+
+def _hand_over(
+    study: AnyStudy, store: Store, run: RunRecord, settings: Settings, wanted: RunOptions
+) -> None:
+    """Write what was found to files first, since whoever reads what is printed may close the pipe;
+    then show it."""
+    run = store.get_run(run.id)
+    records = driver.read_records(store, run)
+    if not store.count_records(run.id):
+        return
+    write_outputs(study, store, run, records, wanted.output or (), turns=wanted.turns)
+    if wanted.as_json and not study.streams:
+        print_json(study, run, records)
+    elif not wanted.as_json and "-" not in (wanted.output or ()):
+        print_report(driver.make_report(study, store, run, records), open_console())
+
+
+class Unscored:
+    """How many records failed or were skipped, and why the first that failed have no score."""
+
+    def __init__(self) -> None:
+        self._found: dict[str, Any] = {}
+
+    def add(self, row: Any) -> None:
+        if row.status == "scored":
+            self._found.pop(row.key, None)
+        else:
+            self._found[row.key] = row
+
+    def __bool__(self) -> bool:
+        return bool(self._found)
+
+    def tell(self, run: RunRecord) -> None:
+        failed = [row for row in self._found.values() if row.status == "failed"]
+        for row in failed[:REASONS_SHOWN]:
+            name = wording.shorten(f"case {row.case}" if row.name == row.case else row.name, 60)
+            say(f"{name} lacks a score: {wording.shorten(row.reason, 300)}")
+        if len(failed) > REASONS_SHOWN:
+            say(f"{len(failed) - REASONS_SHOWN} more cases lack a score")
+        skipped = [row for row in self._found.values() if row.status == "skipped"]
+        if skipped:
+            why = wording.shorten(skipped[0].reason, 300)
+            number = wording.count(len(skipped), "record")
+            say(f"{number} not finished within the limits ({why}). {go_on(run)}")
+
+
+def go_on(run: RunRecord) -> str:
+    """A sentence with the command that goes on with what was stopped."""
+    return f"Go on with: textevolve runs resume {run.id}"

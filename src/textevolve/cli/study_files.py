@@ -1,0 +1,45 @@
+"""`textevolve init` and `textevolve schema`: what helps to write a study down in a YAML file."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from textevolve.cli import say
+from textevolve.errors import InputError
+from textevolve.report.files import open_target
+from textevolve.studies.kinds import kinds
+from textevolve.studies.study_file import schema_of, schema_of_all, write_example
+
+Kind = Annotated[str | None, typer.Argument(help="A kind of study, such as calibrate.")]
+
+
+def schema(kind: Kind = None) -> None:
+    """Print the JSON schema of study files: of one kind, or of all.
+
+    An editor that knows it completes fields and marks errors; name it on the file's first line:
+    # yaml-language-server: $schema=study.schema.json
+    """
+    found = schema_of_all() if kind is None else schema_of(kind)
+    print(json.dumps(found, indent=2, ensure_ascii=False))
+
+
+def init(
+    kind: Kind = None,
+    output: Annotated[
+        str, typer.Option("--output", "-o", help="The file to write; - is standard output.")
+    ] = "study.yaml",
+) -> None:
+    """Write a commented example of a study file, with every field at its default."""
+    if kind is None:
+        raise InputError(f"name a kind of study: {', '.join(kinds())}")
+    text = write_example(kind)
+    if output != "-" and Path(output).exists():
+        raise InputError(f"{output}: is there already; write to another file with -o")
+    with open_target(output) as target:
+        target.write(text.encode())
+    if output != "-":
+        say(f"written to {output}; run it with: textevolve run {output}")

@@ -1,0 +1,172 @@
+"""Outputs that a model gives to one input, each judged by itself, and what they tell together.
+
+Judged by itself, an output's score does not depend on the company it is in, so that means over
+different inputs can be compared.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from statistics import fmean
+
+from textevolve.engine.local import gather_bounded
+from textevolve.errors import (
+    AnswerError,
+    BudgetError,
+    FatalModelError,
+    InputError,
+    ModelError,
+    TextEvolveError,
+)
+from textevolve.evaluation import (
+    Case,
+    EvaluationResult,
+    Evaluator,
+    Failure,
+    Usage,
+    check_case,
+    failure_of,
+)
+from textevolve.llm.meter import Meter
+from textevolve.llm.model import Message, Model, Request
+from textevolve.loops.scoring import instructions_of, outcome_of
+
+ANOTHER_TEMPERATURE = 1.0
+"""Of a second try, where the first gave nothing that could be used."""
+
+REMARKS_SHOWN = 12
+
+
+@dataclass(frozen=True, slots=True)
+class Sample:
+    """One output for an input and its judgement; `text` is None where none came. `remarks`: what
+    the judge wants changed. `usage`: of making and judging it."""
+
+    text: str | None
+    evaluation: EvaluationResult | Failure
+    remarks: tuple[str, ...] = ()
+    usage: Usage = Usage()
+
+    @property
+    def score(self) -> float | None:
+        return self.evaluation.score if isinstance(self.evaluation, EvaluationResult) else None
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """Where samples come from. `wanted`: what the outputs are judged against."""
+
+    wanted: str
+    model: Model
+    evaluator: Evaluator
+    temperature: float
+    max_answer_tokens: int
+    concurrency: int
+
+
+async def draw_samples(
+    source: Source, text: str, number: int, seed: int, case: str
+) -> tuple[Sample, ...]:
+    """So many outputs for the input `text`, with seeds from `seed` on. One that fails is recorded.
+
+    Raises:
+        FatalModelError: no call can succeed.
+    """
+    drawn = await gather_bounded(
+        [lambda n=n: _sample(source, text, seed + n, f"{case}.{n + 1}") for n in range(number)],
+        source.concurrency,
+    )
+    return tuple(drawn)
+
+
+async def _sample(source: Source, text: str, seed: int, case: str) -> Sample:
+    meter = Meter(source.model)
+    try:
+        output = await _generate(source, meter, text, seed)
+    except FatalModelError:
+        raise
+    except (ModelError, BudgetError) as error:
+        return Sample(None, failure_of(error), usage=meter.usage)
+    judged = Case(source.wanted, (output,), case)
+    try:
+        check_case(judged)
+    except InputError as error:
+        return Sample(output, Failure("failed", str(error)), usage=meter.usage)
+    try:
+        evaluation = await source.evaluator(judged)
+    except FatalModelError:
+        raise
+    except (ModelError, BudgetError) as error:
+        return Sample(output, failure_of(error), usage=meter.usage)
+    except TextEvolveError:
+        raise
+    except Exception as error:  # noqa: BLE001  the caller's own evaluator, on any text
+        raised = Failure("failed", f"the evaluator raised {type(error).__name__}: {error}")
+        return Sample(output, raised, usage=meter.usage)
+    outcome = outcome_of(evaluation)
+    return Sample(
+        text=output,
+        evaluation=outcome,
+        remarks=() if isinstance(outcome, Failure) else instructions_of(evaluation, 0),
+        usage=meter.usage + evaluation.usage,
+    )
+
+
+async def _generate(source: Source, model: Model, text: str, seed: int) -> str:
+    """An output; an empty one is asked for once more.
+
+    Raises:
+        AnswerError: it was empty twice. ModelError: none came.
+    """
+    request = Request(
+        messages=(Message("user", (text,)),),
+        temperature=source.temperature,
+        max_tokens=source.max_answer_tokens,
+        seed=seed,
+    )
+    for asked in (request, replace(request, temperature=ANOTHER_TEMPERATURE)):
+        response = await model(asked)
+        if output := response.text.strip():
+            return output
+    raise AnswerError(f"{model.name}: the output was empty twice")
+
+
+def mean_score(samples: Sequence[Sample], threshold: float | None) -> EvaluationResult | Failure:
+    """The mean over what has a score, which must be half of the outputs at least; one that a limit
+    kept from being asked leaves the mean unknown."""
+    failures = [s.evaluation for s in samples if isinstance(s.evaluation, Failure)]
+    for failure in failures:
+        if failure.kind == "skipped":
+            return failure
+    scores = scores_of(samples)
+    if 2 * len(scores) < len(samples):
+        number = f"{len(failures)} of {len(samples)} outputs have no score"
+        return Failure("failed", f"{number}: {failures[0].reason}")
+    score = fmean(scores)
+    remarks = "\n".join(gather_remarks(samples))
+    return EvaluationResult(score, threshold is not None and score >= threshold, remarks)
+
+
+def scores_of(samples: Sequence[Sample]) -> list[float]:
+    """Those that there are."""
+    return [sample.score for sample in samples if sample.score is not None]
+
+
+def gather_remarks(samples: Sequence[Sample]) -> tuple[str, ...]:
+    """What is to be changed, each once: of the worst output first, and in turn from each."""
+    scored = sorted((s for s in samples if s.score is not None), key=lambda s: s.score or 0.0)
+    found: dict[str, None] = {}
+    for place in range(max((len(s.remarks) for s in scored), default=0)):
+        for sample in scored:
+            if place < len(sample.remarks):
+                found[" ".join(sample.remarks[place].split())] = None
+    return tuple(found)[:REMARKS_SHOWN]
+
+
+def tell_missing(samples: Sequence[Sample]) -> tuple[str, ...]:
+    """A note on outputs without a score, where there are any."""
+    failures = [s.evaluation for s in samples if isinstance(s.evaluation, Failure)]
+    if not failures:
+        return ()
+    return (f"{len(failures)} of {len(samples)} outputs have no score: {failures[0].reason}",)

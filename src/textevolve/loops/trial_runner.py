@@ -1,0 +1,250 @@
+"""Trying templates on rows: outputs generated, then judged or graded, each step as one batch.
+
+An output is made exactly as it would be in use: the filled template is the whole prompt. A judge
+sees it only as a candidate of a `Case`. Failures are recorded, and are no scores.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Literal, TypeVar
+
+from textevolve.engine.local import gather_bounded
+from textevolve.errors import (
+    BudgetError,
+    FatalModelError,
+    InputError,
+    ModelError,
+    TextEvolveError,
+)
+from textevolve.evaluation import Case, EvaluationResult, Evaluator, Failure, Usage, failure_of
+from textevolve.events import Listener, StepFinished, StepStarted, silence
+from textevolve.llm.model import Message, Model, Request
+from textevolve.loops.attempt import TIME_IS_UP
+from textevolve.loops.examples import Example
+from textevolve.loops.label_metrics import LabelMetric, grade_output
+from textevolve.loops.placeholders import fill
+from textevolve.loops.scoring import outcome_of
+
+T = TypeVar("T")
+JudgedInput = Literal["seed", "filled", "template"]
+"""What a judge sees as the input: the original template filled with the row, the candidate template
+filled with it, or the candidate template as it stands, with the outputs of all its rows as the
+candidates of one case."""
+STAGE, TRIAL = "stage", "trial"
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """A template's output on one row. `reasons`: what a judge said of it, if one was asked."""
+
+    example: Example
+    output: str | None
+    result: EvaluationResult | Failure
+    reasons: str = ""
+
+    @property
+    def score(self) -> float | None:
+        return self.result.score if isinstance(self.result, EvaluationResult) else None
+
+    @property
+    def failure(self) -> Failure | None:
+        return self.result if isinstance(self.result, Failure) else None
+
+
+@dataclass
+class TrialRunner:
+    """What it takes to try a template. With a `metric` it gives the score, and `evaluator`, where
+    there is one, only reasons. Outputs are remembered and not asked for again. `deadline`: by the
+    monotonic clock; from then on nothing more is asked."""
+
+    seed_template: str
+    generator: Model
+    evaluator: Evaluator | None
+    metric: LabelMetric | None
+    judged: JudgedInput = "seed"
+    temperature: float | None = 0.0
+    max_output_tokens: int = 512
+    seed: int = 0
+    concurrency: int = 64
+    listener: Listener = silence
+    deadline: float | None = None
+    usage: Usage = field(default_factory=Usage)
+    outputs: dict[tuple[str, str], str] = field(default_factory=dict[tuple[str, str], str])
+
+    async def run_batch(
+        self, name: str, work: Sequence[Callable[[], Awaitable[T]]], **details: object
+    ) -> list[T]:
+        """All of a stage at once, as far as the limit of calls in flight allows."""
+        self.listener(StepStarted("", STAGE, {"stage": name, "pieces": len(work), **details}))
+        return await gather_bounded(work, self.concurrency)
+
+    async def ask_all(
+        self, name: str, work: Sequence[Callable[[], Awaitable[T]]], **details: object
+    ) -> list[T | Failure]:
+        """As `run_batch`; what a model refuses, or a limit forbids, fails alone.
+
+        Raises:
+            FatalModelError: no call can succeed.
+        """
+
+        async def ask(piece: Callable[[], Awaitable[T]]) -> T | Failure:
+            try:
+                self.check_time()
+                return await piece()
+            except FatalModelError:
+                raise
+            except (ModelError, BudgetError) as error:
+                return failure_of(error)
+
+        return await self.run_batch(name, [partial(ask, piece) for piece in work], **details)
+
+    def check_time(self) -> None:
+        """Raises BudgetError once the deadline has passed."""
+        if self.deadline is not None and time.monotonic() >= self.deadline:
+            raise BudgetError(TIME_IS_UP)
+
+    async def try_all(
+        self, pairs: Sequence[tuple[str, Example]], *, reasons: bool = False
+    ) -> list[Outcome]:
+        """The outcome of each pair of template and row. `reasons`: ask the judge for reasons even
+        where a metric gives the score.
+
+        Raises:
+            BudgetError: a limit kept some from being asked; what was answered is in the journal.
+            FatalModelError: no call can succeed.
+        """
+        judge = self.evaluator if reasons or self.metric is None else None
+        if judge is not None and self.judged == "template":
+            outcomes = await self._try_together(judge, pairs)
+        else:
+            tried = await self.ask_all(
+                "outputs", [partial(self._try, judge, *pair) for pair in pairs], judged=judge
+            )
+            outcomes = [
+                Outcome(example, None, outcome) if isinstance(outcome, Failure) else outcome
+                for outcome, (_, example) in zip(tried, pairs, strict=True)
+            ]
+        stop_if_skipped([outcome.result for outcome in outcomes])
+        for outcome in outcomes:
+            self.listener(StepFinished(outcome.example.id, TRIAL, outcome))
+        return outcomes
+
+    async def _try(self, judge: Evaluator | None, template: str, example: Example) -> Outcome:
+        """One output, judged as soon as it is there."""
+        text = await self._generate(template, example)
+        if isinstance(text, Failure):
+            return Outcome(example, None, text)
+        if judge is None:
+            return await self._outcome(example, text, None)
+        ((case, _),) = self._cases([(template, example)], {0: text})
+        (judged,) = await self._judge(judge, case)
+        stop_if_skipped([judged])
+        return await self._outcome(example, text, judged)
+
+    async def _try_together(
+        self, judge: Evaluator, pairs: Sequence[tuple[str, Example]]
+    ) -> list[Outcome]:
+        """All outputs first, since those of one template are judged as one case."""
+        outputs = await self.ask_all("outputs", [partial(self._generate, *pair) for pair in pairs])
+        stop_if_skipped(outputs)
+        texts = {n: text for n, text in enumerate(outputs) if isinstance(text, str)}
+        results = await self.judge(judge, pairs, texts)
+        return [
+            Outcome(example, None, output)
+            if isinstance(output, Failure)
+            else await self._outcome(example, output, results[n])
+            for n, (output, (_, example)) in enumerate(zip(outputs, pairs, strict=True))
+        ]
+
+    async def judge(
+        self, judge: Evaluator, pairs: Sequence[tuple[str, Example]], texts: dict[int, str]
+    ) -> dict[int, EvaluationResult | Failure]:
+        """What the judge says of each of the texts, by the number of its pair.
+
+        Raises:
+            BudgetError, FatalModelError: as `try_all`.
+        """
+        cases = self._cases(pairs, texts)
+        judged = await self.run_batch("judge", [partial(self._judge, judge, c) for c, _ in cases])
+        found = dict[int, EvaluationResult | Failure]()
+        for (_, numbers), results in zip(cases, judged, strict=True):
+            found.update(zip(numbers, results, strict=True))
+        stop_if_skipped(list(found.values()))
+        return found
+
+    def _cases(
+        self, pairs: Sequence[tuple[str, Example]], texts: dict[int, str]
+    ) -> list[tuple[Case, list[int]]]:
+        """The cases to be judged, each with the numbers of the pairs that its candidates are of."""
+        if self.judged == "template":
+            groups = dict[str, list[int]]()
+            for n in texts:
+                groups.setdefault(pairs[n][0], []).append(n)
+            return [
+                (Case(template, tuple(texts[n] for n in numbers)), numbers)
+                for template, numbers in groups.items()
+            ]
+        made: list[tuple[Case, list[int]]] = []
+        for n, text in texts.items():
+            template, example = pairs[n]
+            source = self.seed_template if self.judged == "seed" else template
+            made.append((Case(fill(source, example.values), (text,), example.id), [n]))
+        return made
+
+    async def _generate(self, template: str, example: Example) -> str | Failure:
+        key = (template, example.id)
+        if key in self.outputs:
+            return self.outputs[key]
+        request = Request(
+            messages=(Message("user", (fill(template, example.values),)),),
+            temperature=self.temperature,
+            max_tokens=self.max_output_tokens,
+            seed=self.seed,
+        )
+        response = await self.generator(request)
+        self.usage += response.usage
+        if not response.text.strip():
+            return Failure("failed", "the output was empty")
+        self.outputs[key] = response.text
+        return response.text
+
+    async def _judge(self, judge: Evaluator, case: Case) -> list[EvaluationResult | Failure]:
+        number = len(case.candidates)
+        try:
+            self.check_time()
+            evaluation = await judge(case)
+        except (InputError, ModelError, BudgetError) as error:
+            if isinstance(error, FatalModelError):
+                raise
+            return [failure_of(error)] * number
+        except TextEvolveError:  # of the store or the settings: it would be the same for all
+            raise
+        except Exception as error:  # noqa: BLE001  the caller's own evaluator, on any text
+            reason = f"the evaluator raised {type(error).__name__}: {error}"
+            return [Failure("failed", reason)] * number
+        self.usage += evaluation.usage
+        if len(evaluation.result) != number:
+            return [Failure("failed", "the evaluator did not judge every candidate")] * number
+        return [outcome_of(evaluation, n) for n in range(number)]
+
+    async def _outcome(
+        self, example: Example, text: str, judged: EvaluationResult | Failure | None
+    ) -> Outcome:
+        reasons = judged.feedback if isinstance(judged, EvaluationResult) else ""
+        if self.metric is not None:
+            return Outcome(
+                example, text, await grade_output(self.metric, text, example.label), reasons
+            )
+        assert judged is not None
+        return Outcome(example, text, judged, reasons)
+
+
+def stop_if_skipped(results: Iterable[object]) -> None:
+    """Raises BudgetError where a limit was reached, with the reason that was given."""
+    for result in results:
+        if isinstance(result, Failure) and result.kind == "skipped":
+            raise BudgetError(result.reason)

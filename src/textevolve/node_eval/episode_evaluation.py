@@ -1,0 +1,141 @@
+"""Evaluators over what was recorded: each node is judged as it stood when it had just run.
+
+Nobody waits for the agent here, so whatever is asked of a model is asked at once. Watching an agent
+while it runs is the business of `monitor.py`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+from collections.abc import AsyncGenerator, Iterable, Iterator, Sequence
+from contextlib import aclosing
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any
+
+from textevolve.engine.local import gather_bounded, stream
+from textevolve.errors import FatalModelError, StoreError
+from textevolve.evaluation import Failure
+from textevolve.node_eval.episodes import Episode
+from textevolve.node_eval.evaluators import (
+    NodeEvaluator,
+    Outcome,
+    as_failure,
+    check_outcome,
+    read_targets,
+    skip_broken,
+)
+from textevolve.node_eval.history import History, HistoryItem
+from textevolve.node_eval.instructions import Instruction
+from textevolve.node_eval.node_lines import WHOLE
+from textevolve.node_eval.run_records import RunRecord
+from textevolve.node_eval.workers import Job
+
+
+@dataclass(frozen=True, slots=True)
+class PlacedNode:
+    """A node, the episode that it is of, the number of its superstep, from 0 on, and its place
+    among the episode's nodes, from 1 on."""
+
+    episode: str
+    step: int
+    place: int
+    item: HistoryItem
+
+    @property
+    def name(self) -> str:
+        """With the graphs that it ran in."""
+        return "/".join((*self.item.path, self.item.node))
+
+    @property
+    def id(self) -> str:
+        """What it is called among the nodes of all episodes."""
+        return f"{self.episode}:{self.place} {self.name}"
+
+
+def place_nodes(episodes: Iterable[Episode]) -> Iterator[PlacedNode]:
+    for episode in episodes:
+        for place, (step, item) in enumerate(episode.nodes, 1):
+            yield PlacedNode(episode.id, step, place, item)
+
+
+async def evaluate_episodes(
+    episodes: Iterable[Episode], evaluators: Sequence[NodeEvaluator], in_flight: int
+) -> AsyncGenerator[PlacedNode]:
+    """Every node, in order, with what the evaluators say of it; outcomes that were recorded stay,
+    but for those of evaluators of the same name. At most `in_flight` are asked at a time.
+
+    An evaluator sees what was recorded, not what the others happen to have said; one that raises is
+    recorded as not scored. Of nodes that failed or were interrupted nobody is asked, as while an
+    agent runs.
+
+    Raises:
+        FatalModelError: no call to a model can succeed. StoreError: answers cannot be kept.
+    """
+    gate = asyncio.Semaphore(in_flight)
+    targets = [(evaluator, read_targets(evaluator)) for evaluator in evaluators]
+    judge = partial(_judge_node, targets=targets, gate=gate)
+    nodes = stream(_replay_all(episodes), judge, max(in_flight, NODES_IN_FLIGHT))
+    async with aclosing(nodes) as found:
+        async for node in found:
+            yield node
+
+
+NODES_IN_FLIGHT = 16
+
+
+async def _judge_node(
+    found: tuple[PlacedNode, Job],
+    targets: Sequence[tuple[NodeEvaluator, frozenset[Instruction] | None]],
+    gate: asyncio.Semaphore,
+) -> PlacedNode:
+    node, job = found
+    item = node.item
+    wanted = [one for one, aim in targets if aim is None or item.instruction in aim]
+
+    async def judge(evaluator: NodeEvaluator) -> Outcome:
+        if broken := skip_broken(item):
+            return broken
+        async with gate:
+            return await judge_node(job.see(copied=True), evaluator)
+
+    outcomes = await gather_bounded([partial(judge, one) for one in wanted], len(wanted) or 1)
+    said = {one.name: outcome for one, outcome in zip(wanted, outcomes, strict=True)}
+    results = {**item.evaluation_results, **said}
+    return replace(node, item=replace(item, evaluation_results=results))
+
+
+def _replay_all(episodes: Iterable[Episode]) -> Iterator[tuple[PlacedNode, Job]]:
+    for episode in episodes:
+        if any(item.order == 0 for item in episode.history.items):  # a history made by hand
+            for order, item in enumerate(episode.history.items, 1):
+                item.order = order
+        jobs = _replay(episode)
+        yield from ((node, jobs[id(node.item)]) for node in place_nodes([episode]))
+
+
+def _replay(episode: Episode) -> dict[int, Job]:
+    """By the node's `id()`, what there was when it had just ended, as while the agent ran."""
+    record, jobs = RunRecord(), dict[int, Job]()
+    for step, item in sorted(episode.nodes, key=lambda one: one[1].order):
+        record.place(item, step)
+        jobs[id(item)] = Job(item, record.entries, len(record.entries))
+    return jobs
+
+
+async def judge_node(history: History, evaluator: NodeEvaluator) -> Outcome:
+    """What an evaluator says of `history.entries[-1][-1]`, or a failure that says why not."""
+    limit: asyncio.Timeout | None = None
+    try:
+        made: Any = evaluator.evaluate(history)
+        if inspect.isawaitable(made):
+            async with asyncio.timeout(getattr(evaluator, "timeout", None)) as limit:
+                made = await made
+    except (FatalModelError, StoreError):
+        raise
+    except Exception as error:  # noqa: BLE001  an evaluator of the user's may raise anything
+        if limit is not None and limit.expired():
+            return Failure("failed", f"no answer within {evaluator.timeout:g} s")
+        return as_failure(error)
+    return check_outcome(made, WHOLE)

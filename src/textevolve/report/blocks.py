@@ -1,0 +1,194 @@
+"""The blocks that reports are made of: what was found, apart from how it is drawn.
+
+A study builds them; the renderers beside this file draw them, and nothing else does. Texts in them
+come from models, users and files as they are: escaping is the renderers' business. A figure that
+does not exist is None, and is drawn as a dash, never as 0.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Literal, TypeAlias
+
+Format: TypeAlias = Literal[
+    "text", "number", "percent", "score", "count", "money", "duration", "p_value"
+]
+"""How a cell is written. `percent`: a share in [0, 1]. `score`: a number from 0 to the column's
+`most`, coloured by how high it is. `money`: US dollars. `duration`: seconds."""
+
+Tone: TypeAlias = Literal["", "good", "bad", "warning", "dim", "strong"]
+
+
+@dataclass(frozen=True, slots=True)
+class Estimate:
+    """A figure with the ends of its interval, in the unit of the figure."""
+
+    value: float | None
+    low: float | None = None
+    high: float | None = None
+
+
+Cell: TypeAlias = str | int | float | bool | Estimate | None
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """`digits`: decimals, as the format wants them where None (a number 2, a percentage 1, a score
+    1). `most`: the top of the scale of a score."""
+
+    name: str
+    format: Format = "text"
+    digits: int | None = None
+    most: float = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    """Rows of cells in the order of the columns; the first column is the rows' label.
+
+    `best`: rows that stand out. `note`: said below. `links`: for each row the anchor of a section
+    of the same report that it leads to, or an empty text."""
+
+    title: str
+    columns: Sequence[Column]
+    rows: Sequence[Sequence[Cell]]
+    best: frozenset[int] = frozenset()
+    note: str = ""
+    links: Sequence[str] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class IntervalChart:
+    """A dot with its interval for each label, on an axis from `low` to `high`."""
+
+    title: str
+    rows: Sequence[tuple[str, Estimate]]
+    low: float = 0.0
+    high: float = 1.0
+    format: Format = "number"
+
+
+@dataclass(frozen=True, slots=True)
+class BarChart:
+    """A bar for each label; `limit` is a dashed line, with its label."""
+
+    title: str
+    bars: Sequence[tuple[str, float | None]]
+    limit: float | None = None
+    limit_label: str = ""
+    format: Format = "number"
+
+
+@dataclass(frozen=True, slots=True)
+class LineChart:
+    """Lines over numbers, each a name with its points (x, y)."""
+
+    title: str
+    lines: Mapping[str, Sequence[tuple[float, float]]]
+    x_label: str = ""
+    y_label: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class HeatMap:
+    """A grid of values from `low` to `high`; None is a missing one. `row_groups` and
+    `column_groups` name runs of neighbouring rows and columns, each with its length."""
+
+    title: str
+    rows: Sequence[str]
+    columns: Sequence[str]
+    values: Sequence[Sequence[float | None]]
+    low: float = 0.0
+    high: float = 10.0
+    row_groups: Sequence[tuple[str, int]] = ()
+    column_groups: Sequence[tuple[str, int]] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Branch:
+    """One node of a tree: what it is called, what is noted beside it, and what grows from it."""
+
+    label: str
+    note: str = ""
+    tone: Tone = ""
+    children: Sequence[Branch] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Tree:
+    title: str
+    roots: Sequence[Branch]
+
+
+@dataclass(frozen=True, slots=True)
+class Diff:
+    """Two texts, of which the renderers show what was taken out and what was put in."""
+
+    title: str
+    before: str
+    after: str
+
+
+@dataclass(frozen=True, slots=True)
+class Utterance:
+    """What one speaker said. `note` stands beside the name, `points` below the text, each with a
+    heading; `failure` is why there is no text."""
+
+    speaker: str
+    text: str
+    note: str = ""
+    points: Sequence[tuple[str, str]] = ()
+    failure: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Transcript:
+    title: str
+    utterances: Sequence[Utterance]
+
+
+@dataclass(frozen=True, slots=True)
+class Texts:
+    """Whole texts, each under its heading."""
+
+    title: str
+    texts: Sequence[tuple[str, str]]
+
+
+@dataclass(frozen=True, slots=True)
+class Note:
+    """A sentence or a paragraph."""
+
+    text: str
+    tone: Tone = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Section:
+    """Blocks under a heading of their own, which a page can fold away. `folded`: a page begins so,
+    and a terminal shows the heading alone.
+
+    `anchor` names it for links within a page."""
+
+    title: str
+    blocks: Iterable[Block]
+    facts: Mapping[str, str] = field(default_factory=dict[str, str])
+    folded: bool = False
+    anchor: str = ""
+
+
+Chart: TypeAlias = IntervalChart | BarChart | LineChart | HeatMap
+Block: TypeAlias = Table | Chart | Tree | Diff | Transcript | Texts | Note | Section
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """`sentence`: what was found, in one line. `facts`: what it rests on, each under its name.
+
+    `blocks` may be a generator over a run of any size: renderers take them one by one, once."""
+
+    title: str
+    sentence: str
+    blocks: Iterable[Block]
+    facts: Mapping[str, str] = field(default_factory=dict[str, str])

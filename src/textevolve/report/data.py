@@ -1,0 +1,267 @@
+"""A report as data, and the rows of a run as tables for other programs.
+
+Rows are mappings of scalars, lists and mappings. JSON holds them as they are; in CSV and Parquet a
+mapping becomes columns of its own (`usage.tokens`), and a list is its JSON. What is missing is an
+empty cell or a null, never 0. Rows are read one by one, and twice where their columns have to be
+known first, so memory stays flat.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import math
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence, Set
+from contextlib import contextmanager
+from dataclasses import fields, is_dataclass
+from importlib import import_module
+from itertools import islice
+from numbers import Integral, Real
+from typing import IO, Any, cast
+
+from textevolve.errors import InputError, SettingsError
+from textevolve.report.blocks import Report, Section
+
+Row = Mapping[str, Any]
+Scalar = str | int | float | bool | None
+
+ROWS_AT_ONCE = 2000
+FORMULA = ("=", "+", "-", "@", "\t", "\r", "\n")
+EXACT = 2**53
+"""Whole numbers up to this one are exact as floats."""
+
+
+def report_data(report: Report) -> dict[str, Any]:
+    """The report as JSON holds it: each block with its `kind` and its fields."""
+    return {
+        "title": plain(report.title),
+        "sentence": plain(report.sentence),
+        "facts": plain(report.facts),
+        "blocks": [_block_data(block) for block in report.blocks],
+    }
+
+
+def _block_data(block: Any) -> dict[str, Any]:
+    found: dict[str, Any] = {"kind": _snake(type(block).__name__)}
+    for field in fields(block):
+        value = getattr(block, field.name)
+        if isinstance(block, Section) and field.name == "blocks":
+            found["blocks"] = [_block_data(inner) for inner in block.blocks]
+        else:
+            found[field.name] = plain(value)
+    return found
+
+
+def _snake(name: str) -> str:
+    return "".join(f"_{c.lower()}" if c.isupper() else c for c in name).lstrip("_")
+
+
+def plain(value: Any) -> Any:
+    """A value as JSON holds it. Half surrogate pairs, which no file can hold, are written out; a
+    number that is not finite is null.
+
+    Raises:
+        TypeError: it is nothing that JSON holds.
+    """
+    if value is None or isinstance(value, bool):
+        return value
+    if isinstance(value, str):
+        return value.encode("utf-8", "backslashreplace").decode()
+    if isinstance(value, Integral):
+        return int(value)
+    if isinstance(value, Real):
+        return float(value) if math.isfinite(value) else None
+    if isinstance(value, Mapping):
+        items = cast(Mapping[Any, Any], value).items()
+        return {str(plain(str(name))): plain(inner) for name, inner in items}
+    if is_dataclass(value) and not isinstance(value, type):
+        return {field.name: plain(getattr(value, field.name)) for field in fields(value)}
+    if isinstance(value, Set):
+        return sorted(plain(inner) for inner in cast(Set[Any], value))
+    if isinstance(value, Sequence) and not isinstance(value, bytes | bytearray):
+        return [plain(inner) for inner in cast(Sequence[Any], value)]
+    raise TypeError(f"a value of the type {type(value).__name__} cannot be written as data")
+
+
+def write_rows(rows: Callable[[], Iterable[Row]], target: IO[bytes], suffix: str) -> int:
+    """Write rows in the format of a file's suffix, and say how many there were. `rows` gives them
+    anew each time it is called.
+
+    Raises:
+        InputError: the format is not known, or the rows are not the same the second time.
+        SettingsError: Parquet is wanted and pyarrow is not installed.
+    """
+    return choose_writer(suffix)(rows, target)
+
+
+def choose_writer(suffix: str) -> Callable[[Callable[[], Iterable[Row]], IO[bytes]], int]:
+    """What writes the format of a suffix, found before the work whose rows it will write.
+
+    Raises:
+        InputError: the format is not known; names those that are.
+        SettingsError: Parquet is wanted and pyarrow is not installed.
+    """
+    writer = WRITERS.get(suffix.lower())
+    if writer is None:
+        known = ", ".join(WRITERS)
+        raise InputError(f"'{suffix}': rows are written as one of {known}")
+    if writer is _write_parquet:
+        _import_pyarrow()
+    return writer
+
+
+def _write_lines(rows: Callable[[], Iterable[Row]], target: IO[bytes]) -> int:
+    number = 0
+    for row in rows():
+        # ASCII: some readers take U+2028 and its like for the end of a line.
+        target.write(json.dumps(plain(row)).encode() + b"\n")
+        number += 1
+    return number
+
+
+def _write_json(rows: Callable[[], Iterable[Row]], target: IO[bytes]) -> int:
+    number = 0
+    for row in rows():
+        target.write(b",\n" if number else b"[\n")
+        target.write(json.dumps(plain(row)).encode())
+        number += 1
+    target.write(b"\n]\n" if number else b"[]\n")
+    return number
+
+
+def flatten(row: Row) -> dict[str, Scalar]:
+    """One cell for each scalar and list: those of a mapping named after it, lists as JSON.
+
+    Raises:
+        InputError: two cells would have the same name.
+    """
+    found: dict[str, Scalar] = {}
+    for name, value in _flat(plain(row), ""):
+        if name in found:
+            raise InputError(f"two values of a row are named '{name}'; write the rows as .jsonl")
+        found[name] = value
+    return found
+
+
+def _flat(row: Row, before: str) -> Iterator[tuple[str, Scalar]]:
+    for name, value in row.items():
+        if isinstance(value, dict):
+            yield from _flat(cast(Row, value), f"{before}{name}.")
+        else:
+            is_list = isinstance(value, list)
+            yield before + name, json.dumps(value, ensure_ascii=False) if is_list else value
+
+
+Columns = dict[str, type]
+
+
+def find_columns(rows: Iterable[Row]) -> Columns:
+    """The columns of all rows in the order in which they come up, and what each can hold: `int`,
+    `float`, `bool` or `str`, which is also for a column of several kinds, or of none."""
+    kinds: dict[str, set[type]] = {}
+    for row in rows:
+        for name, value in flatten(row).items():
+            kinds.setdefault(name, set()).add(_kind(value))
+    return {name: _common(found - {type(None)}) for name, found in kinds.items()}
+
+
+def _kind(value: Scalar) -> type:
+    if type(value) is int and abs(value) > EXACT:
+        # In Parquet it is a text where the column has floats, or where 64 bits cannot hold it.
+        return _BigInt if -(2**63) <= value < 2**63 else str
+    return type(value)
+
+
+class _BigInt:
+    """The kind of a whole number that a column of floats could not hold exactly."""
+
+
+def _common(kinds: set[type]) -> type:
+    if len(kinds) == 1 and _BigInt not in kinds:
+        return next(iter(kinds))
+    if kinds and kinds <= {int, _BigInt}:
+        return int
+    return float if kinds == {int, float} else str
+
+
+def _cells(row: Row, columns: Columns) -> dict[str, Scalar]:
+    found = flatten(row)
+    if not found.keys() <= columns.keys():
+        raise InputError("the rows changed while they were written; try again")
+    return {name: found.get(name) for name in columns}
+
+
+def _write_csv(rows: Callable[[], Iterable[Row]], target: IO[bytes]) -> int:
+    columns = find_columns(rows())
+    number = 0
+    with _text(target) as text:
+        writer = csv.writer(text)
+        if columns:
+            writer.writerow([_csv_cell(name) for name in columns])
+        for row in rows():
+            writer.writerow([_csv_cell(cell) for cell in _cells(row, columns).values()])
+            number += 1
+    return number
+
+
+@contextmanager
+def _text(target: IO[bytes]) -> Generator[IO[str]]:
+    text = io.TextIOWrapper(target, encoding="utf-8", newline="", write_through=True)
+    try:
+        yield text
+    finally:
+        text.detach()
+
+
+def _csv_cell(value: Scalar) -> Scalar:
+    """A spreadsheet must not take a text for a formula; numbers stay what they are."""
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    return f"'{value}" if isinstance(value, str) and value.startswith(FORMULA) else value
+
+
+def _import_pyarrow() -> tuple[Any, Any]:
+    try:
+        return import_module("pyarrow"), import_module("pyarrow.parquet")
+    except ImportError:
+        raise SettingsError(
+            'Parquet files need pyarrow: pip install "textevolve[parquet]"'
+        ) from None
+
+
+def _write_parquet(rows: Callable[[], Iterable[Row]], target: IO[bytes]) -> int:
+    pa, parquet = _import_pyarrow()
+    columns = find_columns(rows())
+    kinds = {int: pa.int64(), float: pa.float64(), bool: pa.bool_(), str: pa.string()}
+    schema = pa.schema([(name, kinds[kind]) for name, kind in columns.items()])
+    number, found = 0, iter(rows())
+    with parquet.ParquetWriter(target, schema, compression="zstd") as writer:
+        while batch := [_typed(row, columns) for row in islice(found, ROWS_AT_ONCE)]:
+            writer.write_table(pa.Table.from_pylist(batch, schema=schema))
+            number += len(batch)
+    return number
+
+
+def _typed(row: Row, columns: Columns) -> dict[str, Scalar]:
+    """In a column of texts what is no text stands as its JSON."""
+    cells = _cells(row, columns)
+    for name, value in cells.items():
+        if columns[name] is str and value is not None and not isinstance(value, str):
+            cells[name] = json.dumps(value)
+        elif columns[name] is not str and not _fits(value, columns[name]):
+            raise InputError("the rows changed while they were written; try again")
+    return cells
+
+
+def _fits(value: Scalar, kind: type) -> bool:
+    return value is None or type(value) is kind or (kind is float and type(value) is int)
+
+
+WRITERS: Mapping[str, Callable[[Callable[[], Iterable[Row]], IO[bytes]], int]] = {
+    ".jsonl": _write_lines,
+    ".ndjson": _write_lines,
+    ".json": _write_json,
+    ".csv": _write_csv,
+    ".parquet": _write_parquet,
+}

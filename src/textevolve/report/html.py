@@ -1,0 +1,183 @@
+"""A report as one HTML page that opens from the disk, or as a fragment for a notebook.
+
+Everything in it is escaped, there is no script, and nothing is loaded. A page is written block by
+block, so a report of any number of sections takes no more memory than its largest block.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from functools import lru_cache
+from typing import IO, Any
+from urllib.parse import quote
+
+from jinja2 import Environment, PackageLoader, StrictUndefined, Template
+from markupsafe import Markup
+
+from textevolve.report import cells, charts, wording
+from textevolve.report.blocks import (
+    BarChart,
+    Block,
+    Branch,
+    Cell,
+    Column,
+    Diff,
+    HeatMap,
+    IntervalChart,
+    LineChart,
+    Note,
+    Report,
+    Section,
+    Table,
+    Texts,
+    Transcript,
+    Tree,
+)
+from textevolve.report.differences import find_changed_lines
+from textevolve.report.trees import walk
+
+TEXT_SHOWN = 20_000
+LINES_SHOWN = 2000
+DEEPEST_HEADING = 6
+
+
+def write_html(report: Report, target: IO[bytes]) -> None:
+    """Write the whole report as a page of its own, in UTF-8."""
+    pieces = _draw_blocks(report.blocks, 2, _Left(None))
+    for text in _template("page.html").generate(report=report, pieces=pieces):
+        target.write(text.encode())
+
+
+def html_fragment(report: Report, *, sections: int = 50) -> str:
+    """The report as an element with its own style, for a page of somebody else's. Sections beyond
+    the limit are counted, not drawn."""
+    pieces = _draw_blocks(report.blocks, 2, _Left(sections))
+    return _template("fragment.html").render(report=report, pieces=pieces)
+
+
+class _Left:
+    """How many sections may still be drawn; no limit where None."""
+
+    def __init__(self, sections: int | None) -> None:
+        self.sections = sections
+
+    def take(self) -> bool:
+        if self.sections is None:
+            return True
+        self.sections -= 1
+        return self.sections >= 0
+
+
+def _draw_blocks(blocks: Iterable[Block], level: int, left: _Left) -> Iterator[Markup]:
+    counted = 0
+    for block in blocks:
+        if not isinstance(block, Section):
+            yield _draw(block, min(level + 1, DEEPEST_HEADING))
+        elif left.take():
+            yield _macro("start_section", block, min(level, DEEPEST_HEADING))
+            yield from _draw_blocks(block.blocks, level + 1, left)
+            yield _macro("end_section")
+        else:
+            counted += 1
+    if counted:
+        yield _macro("left_out", counted)
+
+
+def _draw(block: Block, level: int) -> Markup:
+    match block:
+        case Table():
+            return _macro("show_table", block, level)
+        case IntervalChart():
+            return _macro("show_intervals", block, charts.draw_intervals(block), of="charts.html")
+        case BarChart():
+            return _macro("show_bars", block, charts.draw_bars(block), of="charts.html")
+        case LineChart():
+            return _macro("show_lines", block, charts.draw_lines(block), of="charts.html")
+        case HeatMap():
+            return _macro("show_heat_map", block, charts.draw_heat_map(block), of="charts.html")
+        case Tree():
+            return _macro("show_tree", block, _events(block), level)
+        case Diff():
+            lines = find_changed_lines(block.before, block.after)
+            left = max(0, len(lines) - LINES_SHOWN)
+            return _macro("show_diff", block, lines[:LINES_SHOWN], left, level)
+        case Transcript():
+            speakers = dict.fromkeys(said.speaker for said in block.utterances)
+            colours = {name: n % charts.COLOURS for n, name in enumerate(speakers)}
+            return _macro("show_transcript", block, colours, level)
+        case Texts():
+            return _macro("show_texts", block, level)
+        case Note():
+            return _macro("show_note", block, level)
+        case Section():
+            raise AssertionError("a section is drawn piece by piece")
+
+
+def _events(tree: Tree) -> list[tuple[str, Branch | None]]:
+    """What a nested list is written by: a list or a branch begins or ends."""
+    found: list[tuple[str, Branch | None]] = []
+    open_lists = 0
+    for depth, branch in walk(tree.roots):
+        if depth + 1 > open_lists:
+            found.append(("deeper", None))
+            open_lists += 1
+        else:
+            found.append(("end", None))
+            while open_lists > depth + 1:
+                found += [("higher", None), ("end", None)]
+                open_lists -= 1
+        found.append(("begin", branch))
+    return found + [("end", None), ("higher", None)] * open_lists
+
+
+def _macro(name: str, *arguments: Any, of: str = "blocks.html") -> Markup:
+    return getattr(_template(of).module, name)(*arguments)
+
+
+def _template(name: str) -> Template:
+    return _environment().get_template(name)
+
+
+@lru_cache(maxsize=1)
+def _environment() -> Environment:
+    environment = Environment(
+        loader=PackageLoader("textevolve.report", "templates"),
+        autoescape=True,
+        auto_reload=False,
+        undefined=StrictUndefined,
+        finalize=_finalize,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    filters: dict[str, Any] = environment.filters
+    filters |= {
+        "anchor": _anchor,
+        "clip": _clip,
+        "counted": wording.count,
+        "parts": _parts,
+        "score": cells.score_of,
+        "shade": cells.shade,
+        "shortened": wording.shorten,
+    }
+    tests: dict[str, Any] = environment.tests
+    tests["figure"] = cells.is_figure
+    return environment
+
+
+def _finalize(value: Any) -> Any:
+    """Control characters are written out in every text, whatever template it stands in."""
+    is_text = isinstance(value, str) and not isinstance(value, Markup)
+    return wording.visible(value) if is_text else value
+
+
+def _anchor(name: str) -> str:
+    """A name that is its own link, whatever characters are in it."""
+    return quote(name, safe="", errors="backslashreplace")
+
+
+def _clip(text: str) -> str:
+    return wording.clip(text, TEXT_SHOWN)
+
+
+def _parts(cell: Cell, column: Column) -> tuple[str, str]:
+    return cells.cell_parts(cell, column.format, column.digits)

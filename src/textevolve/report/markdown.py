@@ -1,0 +1,226 @@
+"""A report as GitHub-flavoured Markdown, in which no text from outside can begin markup.
+
+Whole texts and differences stand in fences longer than any fence in them; everything else is
+escaped. Charts are tables of their figures.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import IO
+
+from textevolve.report import blocks, cells, charts, wording
+from textevolve.report.blocks import Block, Column, Report, Section
+from textevolve.report.differences import find_changed_lines
+from textevolve.report.trees import walk
+
+TEXT_SHOWN = 20_000
+CELL_SHOWN = 1000
+LINES_SHOWN = 2000
+POINTS_SHOWN = 200
+DEEPEST_HEADING = 6
+
+# As entities: a backslash before a pipe is read in two ways by those who split rows into cells.
+_ENTITIES = {"&": "&amp;", "<": "&lt;", ">": "&gt;", "\\": "&#92;", "|": "&#124;"}
+_MARKS = re.compile(
+    r"[&<>\\|`*\[\]~#$]|(?<![^\W_])_|_(?![^\W_])"  # a _ within a word is none
+    r"|:(?=//|[a-z_+-][\w+-]*:)|(?<=www)\.",  # links and emoji
+    re.IGNORECASE,
+)
+_LINE_START = re.compile(r"([-+=])|(\d{1,9})([.)])(?=\s|$)")
+_FENCE = re.compile(r"`{3,}")
+
+
+def write_markdown(report: Report, target: IO[bytes]) -> None:
+    """Write the whole report, block by block, in UTF-8."""
+    for piece in _draw_report(report):
+        target.write(f"{piece}\n".encode())
+
+
+def escape(text: str) -> str:
+    """A text on one line of Markdown that reads as it stands, control characters written out."""
+    return _start_line(_escape_marks(" ".join(wording.visible(text).split())))
+
+
+def escape_cell(text: str) -> str:
+    """As `escape`, with line breaks kept in the way that a cell of a table can hold them."""
+    lines = wording.visible(wording.clip(text, CELL_SHOWN)).strip().split("\n")
+    return "<br>".join(_escape_marks(line.strip()) for line in lines)
+
+
+def _escape_marks(line: str) -> str:
+    return _MARKS.sub(lambda match: _ENTITIES.get(match[0], f"\\{match[0]}"), line)
+
+
+def _start_line(line: str) -> str:
+    """An escaped line that begins no list, and underlines no heading."""
+    return _LINE_START.sub(r"\2\\\1\3", line, count=1) if _LINE_START.match(line) else line
+
+
+def _escape_lines(text: str) -> str:
+    """A text with its line breaks, as one paragraph that no line of it can leave."""
+    lines = [line.strip() for line in wording.visible(wording.clip(text, TEXT_SHOWN)).split("\n")]
+    return "\\\n".join(_start_line(_escape_marks(line)) or "&nbsp;" for line in lines)
+
+
+def _fence(text: str, language: str = "text") -> str:
+    shown = wording.visible(wording.clip(text, TEXT_SHOWN))
+    longest = max((len(run) for run in _FENCE.findall(shown)), default=2)
+    marks = "`" * (longest + 1)
+    return f"{marks}{language}\n{shown}\n{marks}\n"
+
+
+def _draw_report(report: Report) -> Iterator[str]:
+    yield f"# {escape(report.title)}\n"
+    if report.sentence:
+        yield f"{escape(report.sentence)}\n"
+    yield from _draw_facts(report.facts)
+    yield from _draw_blocks(report.blocks, 2)
+
+
+def _draw_facts(facts: Mapping[str, str]) -> Iterator[str]:
+    if facts:
+        lines = [f"- **{escape(name)}:** {escape_cell(value)}" for name, value in facts.items()]
+        yield "\n".join(lines) + "\n"
+
+
+def _draw_blocks(found: Iterable[Block], level: int) -> Iterator[str]:
+    for block in found:
+        if isinstance(block, Section):
+            yield f"{_heading(level)} {escape(block.title)}\n"
+            yield from _draw_facts(block.facts)
+            yield from _draw_blocks(block.blocks, level + 1)
+            continue
+        if not isinstance(block, blocks.Note) and block.title:
+            yield f"{_heading(level + 1)} {escape(block.title)}\n"
+        yield from _draw(block)
+
+
+def _heading(level: int) -> str:
+    return "#" * min(level, DEEPEST_HEADING)
+
+
+def _draw(block: Block) -> Iterator[str]:
+    match block:
+        case blocks.Table():
+            yield from _draw_table(block)
+        case blocks.IntervalChart():
+            columns = (Column(""), Column("Value", block.format))
+            yield from _draw_table(blocks.Table("", columns, block.rows))
+        case blocks.BarChart():
+            columns = (Column(""), Column("Value", block.format))
+            limit = charts.draw_bars(block).limit_label if block.limit is not None else ""
+            note = f"Limit: {limit}" if limit else ""
+            yield from _draw_table(blocks.Table("", columns, block.bars, note=note))
+        case blocks.LineChart():
+            yield from _draw_lines(block)
+        case blocks.HeatMap():
+            yield _draw_heat_map(block)
+        case blocks.Tree():
+            yield _draw_tree(block)
+        case blocks.Diff():
+            yield from _draw_diff(block)
+        case blocks.Transcript():
+            yield from _draw_transcript(block)
+        case blocks.Texts():
+            for name, text in block.texts:
+                yield from [f"**{escape(name)}**\n"] if name.strip() else []
+                yield _fence(text)
+        case blocks.Note():
+            yield f"{_escape_lines(block.text)}\n"
+        case Section():
+            raise AssertionError("a section is drawn block by block")
+
+
+def _draw_table(table: blocks.Table) -> Iterator[str]:
+    if not table.rows or not table.columns:
+        yield "No rows.\n"
+    else:
+        rows = [
+            [cells.cell_text(c, column) for c, column in zip(row, table.columns, strict=True)]
+            for row in table.rows
+        ]
+        right = [cells.is_figure(column) for column in table.columns]
+        yield _grid([column.name for column in table.columns], rows, right, table.best)
+    if table.note:
+        yield f"{_escape_lines(table.note)}\n"
+
+
+def _grid(
+    names: Sequence[str],
+    rows: Sequence[Sequence[str]],
+    right: Sequence[bool],
+    best: frozenset[int] = frozenset(),
+) -> str:
+    """A table; the first cell of rows that stand out is bold."""
+    lines = [_row(map(escape_cell, names)), _row("---:" if flush else "---" for flush in right)]
+    for n, row in enumerate(rows):
+        first, *rest = map(escape_cell, row)
+        lines.append(_row([f"**{first}**" if n in best and first else first, *rest]))
+    return "\n".join(lines) + "\n"
+
+
+def _row(found: Iterable[str]) -> str:
+    return f"| {' | '.join(found)} |"
+
+
+def _draw_lines(chart: blocks.LineChart) -> Iterator[str]:
+    lines = [dict(charts.finite_points(points)) for points in chart.lines.values()]
+    places = sorted({x for points in lines for x in points})
+    columns = [Column(chart.x_label), *(Column(name, "number") for name in chart.lines)]
+    rows = [[f"{x:g}", *(points.get(x) for points in lines)] for x in places[:POINTS_SHOWN]]
+    left = wording.count(len(places) - POINTS_SHOWN, "more point")
+    notes = [f"Values: {chart.y_label}"] if chart.y_label else []
+    notes += [f"{left} not shown here."] if len(places) > POINTS_SHOWN else []
+    yield from _draw_table(blocks.Table("", columns, rows, note="\n".join(notes)))
+
+
+def _draw_heat_map(chart: blocks.HeatMap) -> str:
+    names, labels = list(chart.columns), list(chart.rows)
+    for groups, headed in ((chart.column_groups, names), (chart.row_groups, labels)):
+        for at, head, size in charts.starts(groups, len(headed)):
+            headed[at : at + size] = [f"{head}: {name}" for name in headed[at : at + size]]
+    rows = [
+        [label, *(cells.cell_parts(value, "score")[0] for value in values)]
+        for label, values in zip(labels, chart.values, strict=True)
+    ]
+    return _grid(["", *names], rows, [False, *(True for _ in names)])
+
+
+def _draw_tree(tree: blocks.Tree) -> str:
+    lines: list[str] = []
+    for depth, branch in walk(tree.roots):
+        note = f" ({escape(branch.note)})" if branch.note else ""
+        lines.append(f"{'  ' * depth}- {escape(branch.label) or wording.DASH}{note}")
+    return "\n".join(lines) + "\n"
+
+
+def _draw_diff(diff: blocks.Diff) -> Iterator[str]:
+    lines = find_changed_lines(diff.before, diff.after)
+    if not lines:
+        yield "No visible difference.\n"
+        return
+    signs = {"removed": "-", "added": "+", "same": " "}
+    shown = [
+        f"@@ {line.text} @@" if line.kind == "gap" else f"{signs[line.kind]}{line.text}"
+        for line in lines[:LINES_SHOWN]
+    ]
+    if len(lines) > LINES_SHOWN:
+        shown.append(f"@@ {wording.count(len(lines) - LINES_SHOWN, 'more line')} @@")
+    longest = max((len(run) for run in _FENCE.findall("\n".join(shown))), default=2)
+    marks = "`" * (longest + 1)
+    yield "\n".join([f"{marks}diff", *shown, marks, ""])
+
+
+def _draw_transcript(transcript: blocks.Transcript) -> Iterator[str]:
+    for said in transcript.utterances:
+        note = f" ({escape(said.note)})" if said.note else ""
+        yield f"**{escape(said.speaker) or wording.DASH}**{note}\n"
+        if said.failure:
+            yield f"> *No answer:* {escape(said.failure)}\n"
+        if said.text:
+            yield "\n".join(f"> {line}" for line in _escape_lines(said.text).split("\n")) + "\n"
+        if said.points:
+            points = [f"- *{escape(name)}:* {escape_cell(text)}" for name, text in said.points]
+            yield "\n".join(points) + "\n"

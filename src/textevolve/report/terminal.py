@@ -1,0 +1,226 @@
+"""A report in the terminal: colours where there are any, and the same words where there are none.
+
+What came from outside is always put into a `Text`, with control characters written out, so that
+neither markup nor escape sequences in it are obeyed.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable, Iterator, Mapping
+from copy import copy
+from dataclasses import dataclass
+
+from rich.console import Console, Group, RenderableType
+from rich.padding import Padding
+from rich.rule import Rule
+from rich.table import Table as Grid
+from rich.text import Text
+from rich.tree import Tree as Branches
+
+from textevolve.report import blocks, wording
+from textevolve.report.blocks import Block, Report, Section, Tone
+from textevolve.report.differences import Line, find_changed_lines
+from textevolve.report.terminal_tables import (
+    CELL_SHOWN,
+    draw_bars,
+    draw_heat_map,
+    draw_intervals,
+    draw_lines,
+    draw_table,
+    is_plain,
+    safe,
+)
+from textevolve.report.trees import walk
+
+SECTIONS = 20
+LINES_SHOWN = 120
+
+AGENT_STYLES = ("cyan", "magenta", "blue", "yellow", "green", "red")
+TONES: Mapping[Tone, str] = {
+    "": "",
+    "good": "green",
+    "bad": "red",
+    "warning": "yellow",
+    "dim": "dim",
+    "strong": "bold",
+}
+
+
+def print_report(report: Report, console: Console, *, sections: int = SECTIONS) -> None:
+    """Draw the report block by block, what was found last, where it is seen without scrolling.
+    Sections beyond the limit are counted, not drawn."""
+    if report.title:
+        _print(console, safe(report.title, "bold"))
+    _print_blocks(report.blocks, console, _Left(sections))
+    if report.sentence:
+        console.print()
+        _print(console, safe(report.sentence, "bold"))
+    if report.facts:
+        console.print()
+        console.print(draw_facts(report.facts))
+
+
+def open_console(*, stderr: bool = False) -> Console:
+    """The terminal to draw on. What its encoding cannot express is written out, not refused."""
+    stream = sys.stderr if stderr else sys.stdout
+    reconfigure = getattr(stream, "reconfigure", None)
+    if reconfigure is not None:
+        reconfigure(errors="backslashreplace")
+    return Console(stderr=stderr, highlight=False, emoji=False, markup=False, soft_wrap=False)
+
+
+def _print(console: Console, what: RenderableType) -> None:
+    console.print(what, markup=False, highlight=False, emoji=False)
+
+
+@dataclass
+class _Left:
+    """How many sections may still be drawn."""
+
+    sections: int
+
+    def take(self) -> bool:
+        self.sections -= 1
+        return self.sections >= 0
+
+
+def _print_blocks(found: Iterable[Block], console: Console, left: _Left) -> None:
+    counted = 0
+    for block in found:
+        if not isinstance(block, Section):
+            console.print()
+            _print_block(block, console)
+        elif not block.folded and left.take():
+            console.print()
+            title = Text(wording.shorten(block.title, max(console.width - 8, 8)), "bold")
+            _print(console, Rule(title, align="left", style="dim"))
+            if block.facts:
+                console.print(draw_facts(block.facts))
+            _print_blocks(block.blocks, console, left)
+        else:
+            counted += 1
+    if counted:
+        console.print()
+        said = f"{wording.count(counted, 'more section')} not shown here; a page in HTML has them."
+        _print(console, Text(said, "dim"))
+
+
+def draw_block(block: Block, console: Console, width: int) -> Group:
+    """One block that is so wide at most, for a display of its own."""
+    narrow = copy(console)
+    narrow.width = width
+    return Group(*_draw(block, narrow))
+
+
+def _print_block(block: Block, console: Console) -> None:
+    title = "" if isinstance(block, blocks.Note | Section) else block.title
+    if title:
+        _print(console, safe(title, "bold"))
+    for piece in _draw(block, console):
+        _print(console, piece)
+
+
+def _draw(block: Block, console: Console) -> Iterator[RenderableType]:
+    match block:
+        case blocks.Table():
+            yield from draw_table(block, console)
+        case blocks.IntervalChart():
+            yield from draw_intervals(block, console.width)
+        case blocks.BarChart():
+            yield from draw_bars(block, console.width, plain=is_plain(console))
+        case blocks.LineChart():
+            yield from draw_lines(block, console)
+        case blocks.HeatMap():
+            yield draw_heat_map(block, console)
+        case blocks.Tree():
+            yield from _draw_tree(block)
+        case blocks.Diff():
+            yield from _draw_diff(block)
+        case blocks.Transcript():
+            yield from _draw_transcript(block)
+        case blocks.Texts():
+            yield from _draw_texts(block)
+        case blocks.Note():
+            yield safe(block.text, TONES[block.tone])
+        case Section():
+            raise AssertionError("a section is drawn block by block")
+
+
+def draw_facts(facts: Mapping[str, str]) -> Grid:
+    """Each fact beside its name."""
+    grid = Grid.grid(padding=(0, 2))
+    grid.add_column(style="dim", max_width=24, overflow="fold")
+    grid.add_column(overflow="fold")
+    for name, value in facts.items():
+        grid.add_row(safe(name), safe(value))
+    return grid
+
+
+def _draw_tree(tree: blocks.Tree) -> Iterator[RenderableType]:
+    path: list[Branches] = []
+    for depth, branch in walk(tree.roots):
+        label = safe(branch.label, TONES[branch.tone], CELL_SHOWN)
+        if branch.note:
+            label.append("  ").append_text(safe(branch.note, "not bold dim", CELL_SHOWN))
+        if depth == 0:
+            yield from path[:1]
+            path = [Branches(label, guide_style="dim")]
+        else:
+            del path[depth:]
+            path.append(path[-1].add(label))
+    yield from path[:1]
+
+
+def _draw_diff(diff: blocks.Diff) -> Iterator[RenderableType]:
+    lines = find_changed_lines(diff.before, diff.after)
+    if not lines:
+        yield Text("No visible difference.", "dim")
+    for line in lines[:LINES_SHOWN]:
+        yield _diff_line(line)
+    if len(lines) > LINES_SHOWN:
+        left = wording.count(len(lines) - LINES_SHOWN, "more line")
+        yield Text(f"{left} not shown here.", "dim")
+
+
+def _diff_line(line: Line) -> RenderableType:
+    if line.kind == "gap":
+        return Text(f"@@ {line.text} @@", "dim")
+    sign, style = {"removed": ("- ", "red"), "added": ("+ ", "green")}.get(line.kind, ("  ", ""))
+    text = Text(style=style, overflow="fold")
+    for piece in line.pieces:
+        text.append(piece.text, "" if piece.kind == "same" else "bold underline")
+    grid = Grid.grid()
+    grid.add_column(width=2)
+    grid.add_column(overflow="fold")
+    grid.add_row(Text(sign, style), text)
+    return grid
+
+
+def _draw_transcript(transcript: blocks.Transcript) -> Iterator[RenderableType]:
+    speakers = list(dict.fromkeys(said.speaker for said in transcript.utterances))
+    for n, said in enumerate(transcript.utterances):
+        if n:
+            yield ""
+        colour = AGENT_STYLES[speakers.index(said.speaker) % len(AGENT_STYLES)]
+        name = safe(said.speaker, f"bold {colour}", CELL_SHOWN)
+        if said.note:
+            name = Text.assemble(name, "  ", safe(said.note, "dim", CELL_SHOWN))
+        yield name
+        if said.failure:
+            yield Padding(safe(said.failure, "red"), (0, 0, 0, 2))
+        if said.text:
+            yield Padding(safe(said.text), (0, 0, 0, 2))
+        for heading, text in said.points:
+            yield Padding(
+                Text.assemble(safe(heading, "dim", CELL_SHOWN), "  ", safe(text)), (0, 0, 0, 4)
+            )
+
+
+def _draw_texts(texts: blocks.Texts) -> Iterator[RenderableType]:
+    for n, (name, text) in enumerate(texts.texts):
+        if n:
+            yield ""
+        if name:
+            yield safe(name, "dim", CELL_SHOWN)
+        yield Padding(safe(text), (0, 0, 0, 2))

@@ -1,0 +1,104 @@
+"""How figures and texts from outside are put into words, the same in every renderer.
+
+No markup and no colour here: what is returned is plain text that is safe to print or to escape.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Sequence
+
+from textevolve.evaluation import Usage
+
+DASH = "–"
+"""What stands where there is no figure."""
+
+# All control characters but line feed and tab, what turns the direction of writing around, and
+# half surrogate pairs: a terminal may obey them, or be unable to print them.
+_UNSAFE = re.compile(
+    "[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]"
+)
+
+
+def visible(text: str) -> str:
+    """The text with every character that could steer a terminal written out, as in `\\x1b`."""
+    return _UNSAFE.sub(_spell, text.replace("\r\n", "\n")).expandtabs(4)
+
+
+def _spell(match: re.Match[str]) -> str:
+    code = ord(match[0])
+    return f"\\x{code:02x}" if code < 0x100 else f"\\u{code:04x}"
+
+
+def shorten(text: str, length: int) -> str:
+    """The text on one line of at most `length` characters, control characters written out."""
+    line = " ".join(visible(text[: 4 * length + 400]).split())
+    return line if len(line) <= length else line[: max(length - 1, 0)].rstrip() + "…"
+
+
+def clip(text: str, most: int) -> str:
+    """A very long text cut for reading, with how much is left out."""
+    if len(text) <= most:
+        return text
+    return f"{text[:most]}… ({count(len(text) - most, 'more character')})"
+
+
+def letter(candidate: int) -> str:
+    """A candidate's name by its place in the case, from 0 on: A, B, ..., Z, AA, AB, ..."""
+    name = ""
+    number = candidate + 1
+    while number:
+        number, rest = divmod(number - 1, 26)
+        name = chr(ord("A") + rest) + name
+    return name
+
+
+def letters(candidates: Sequence[int]) -> str:
+    """`A`, `A and B`, `A, B and C`."""
+    names = [letter(j) for j in candidates]
+    return " and ".join((", ".join(names[:-1]), names[-1])) if len(names) > 1 else "".join(names)
+
+
+def figure(value: float | None, digits: int = 2) -> str:
+    """A number, or a dash where there is none."""
+    if value is None or not math.isfinite(value):
+        return DASH
+    return f"{value:.{digits}f}"
+
+
+def percent(share: float | None, digits: int = 0) -> str:
+    return DASH if share is None or not math.isfinite(share) else f"{share * 100:.{digits}f} %"
+
+
+def money(cost: float | None) -> str:
+    """US dollars, with enough digits to tell small sums apart."""
+    if cost is None:
+        return "cost unknown"
+    if cost == 0 or cost >= 1:
+        return f"${cost:,.2f}" if cost else "$0"
+    return f"${cost:.{min(8, max(2, 1 - math.floor(math.log10(cost))))}f}"
+
+
+def duration(seconds: float) -> str:
+    """`4.2 s`, `3 min 20 s`, `2 h 05 min`."""
+    if seconds < 60:
+        return f"{seconds:.1f} s" if seconds < 10 else f"{seconds:.0f} s"
+    minutes, rest = divmod(round(seconds), 60)
+    if minutes < 60:
+        return f"{minutes} min {rest:02d} s"
+    return f"{minutes // 60} h {minutes % 60:02d} min"
+
+
+def count(number: int, noun: str) -> str:
+    """`1 call`, `2,000 calls`."""
+    return f"{number:,} {noun}{'' if number == 1 else 's'}"
+
+
+def spent(usage: Usage) -> str:
+    """Tokens in parts, and cost."""
+    tokens = count(usage.tokens, "token")
+    parts = f"{usage.prompt_tokens:,} prompt"
+    if usage.prompt_tokens and usage.cached_tokens:
+        parts += f", {percent(usage.cached_tokens / usage.prompt_tokens)} of them cached"
+    return f"{tokens} ({parts}; {usage.completion_tokens:,} completion), {money(usage.cost)}"

@@ -1,0 +1,155 @@
+"""How a specification says what each of its fields means, once, for every door to it.
+
+The command line, Python and YAML files are made from these fields; nothing else says their
+defaults, ranges and descriptions. Which specifications there are is the business of `studies`.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Mapping, Sequence
+from typing import Annotated, Any, ClassVar, Literal, TypeAlias, cast
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
+from pydantic.fields import FieldInfo
+
+from textevolve.errors import InputError
+
+
+class Frozen(BaseModel):
+    """Data that comes from outside: checked, and never changed. Unknown fields are refused.
+
+    Raises:
+        InputError: a field cannot be used; says which and what it may be.
+    """
+
+    model_config: ClassVar[ConfigDict] = ConfigDict(
+        frozen=True, extra="forbid", allow_inf_nan=False
+    )
+
+    def __init__(self, **given: Any) -> None:
+        try:
+            super().__init__(**given)
+        except ValidationError as error:
+            raise InputError(explain(error, type(self))) from error
+
+
+def option(
+    default: Any = ...,
+    description: str = "",
+    *,
+    short: str = "",
+    group: str = "",
+    argument: bool = False,
+    text: Literal["", "argument", "rows", "file", "named-file"] = "",
+    flag: str = "",
+    identity: bool = True,
+    reads: bool = False,
+    metavar: str = "",
+    **checks: Any,
+) -> Any:
+    """A field of a specification.
+
+    `short`: the option's letter on the command line. `group`: the heading it stands under in the
+    help. `argument`: it is given without a name there. `text`: a whole text; what is given there is
+    the text itself, or @FILE (`argument`), or a file of rows, too (`rows`), or the name of a file
+    that holds it (`file`), which may be kept with it (`named-file`). `flag`: the option's name,
+    where it is not the field's.
+    `identity`: a change of it makes another run; not so for what only says where cases come from,
+    since the cases themselves count. `reads`: it names files that are read, which no output may
+    overwrite. `metavar`: what stands for its value in the help. `checks`: ranges, as pydantic's
+    `Field` takes them.
+    """
+    noted: dict[str, Any] = {"short": short, "group": group, "argument": argument, "text": text}
+    noted |= {"aside": not identity, "reads": reads, "metavar": metavar, "flag": flag}
+    extra: dict[str, Any] = {name: value for name, value in noted.items() if value}
+    return Field(default=default, description=description, json_schema_extra=extra, **checks)
+
+
+def noted_of(field: FieldInfo) -> Mapping[str, Any]:
+    """What `option` noted of a field, apart from its description."""
+    found = field.json_schema_extra
+    return cast(Mapping[str, Any], found) if isinstance(found, dict) else {}
+
+
+def _as_several(given: Any) -> Any:
+    return (given,) if isinstance(given, str) else given
+
+
+Several: TypeAlias = Annotated[tuple[str, ...], BeforeValidator(_as_several)]
+"""Texts of which a single one may stand without brackets, as in a YAML file."""
+
+
+def files_read(spec: BaseModel) -> tuple[str, ...]:
+    """The files that a specification names, from which cases are read."""
+    named = [n for n, f in type(spec).model_fields.items() if noted_of(f).get("reads")]
+    return tuple(path for name in named for path in _as_several(getattr(spec, name) or ()))
+
+
+def identity_of(spec: BaseModel) -> dict[str, Any]:
+    """The part of a specification that makes a run what it is, as JSON."""
+    fields = type(spec).model_fields
+    aside = {name for name, field in fields.items() if noted_of(field).get("aside")}
+    return spec.model_dump(mode="json", exclude=aside)
+
+
+def explain(error: ValidationError, model: type[BaseModel] | None = None) -> str:
+    """The first thing that is wrong, in one line that says what would be right."""
+    first = error.errors()[0]
+    place = ".".join(str(part) for part in first["loc"])
+    kind, context = first["type"], first.get("ctx", {})
+    given = first.get("input")
+    shown = f", not {_show(given)}" if isinstance(given, str | int | float | bool) else ""
+    if kind == "extra_forbidden":
+        known = list(model.model_fields) if model is not None and len(first["loc"]) == 1 else []
+        return f"unknown field '{place}'{suggest(place, known)}"
+    if kind == "missing":
+        return f"{place} is missing"
+    if kind == "value_error":
+        said = str(context.get("error", first["msg"]))
+        return f"{place}: {said}" if place else said
+    field = model.model_fields.get(str(first["loc"][0])) if model and first["loc"] else None
+    return f"{place} must be {_say_bounds(kind, context, field)}{shown}"
+
+
+def _show(given: object) -> str:
+    return repr(given) if isinstance(given, str) else str(given)
+
+
+def _say_bounds(kind: str, context: Mapping[str, Any], field: FieldInfo | None) -> str:
+    """What a value must be."""
+    bounds: dict[str, Any] = {}
+    for check in field.metadata if field is not None else ():
+        bounds |= {n: getattr(check, n) for n in ("ge", "le", "gt", "lt") if hasattr(check, n)}
+    bounds |= {n: context[n] for n in ("ge", "le", "gt", "lt") if n in context}
+    low, high = bounds.get("ge", bounds.get("gt")), bounds.get("le", bounds.get("lt"))
+    if kind in ("greater_than_equal", "less_than_equal", "greater_than", "less_than"):
+        if low is not None and high is not None:
+            inclusive = "ge" in bounds and "le" in bounds
+            return f"from {low:g} to {high:g}" if inclusive else f"between {low:g} and {high:g}"
+        if low is not None:
+            return f"{low:g} or more" if "ge" in bounds else f"more than {low:g}"
+        return f"{high:g} or less" if "le" in bounds else f"less than {high:g}"
+    if kind == "literal_error":
+        return str(context["expected"]).replace("'", "")
+    words = {
+        "int_parsing": "a whole number",
+        "int_type": "a whole number",
+        "int_from_float": "a whole number",
+        "float_parsing": "a number",
+        "float_type": "a number",
+        "finite_number": "a finite number",
+        "bool_parsing": "true or false",
+        "bool_type": "true or false",
+        "string_type": "a text",
+        "string_too_short": "a text that is not empty",
+    }
+    return words.get(kind, f"usable ({kind.replace('_', ' ')})")
+
+
+def suggest(name: str, known: Sequence[str]) -> str:
+    """An ending for a message: the nearest known name, or all of them."""
+    near = difflib.get_close_matches(name, known, n=1)
+    if near:
+        return f"; did you mean '{near[0]}'?"
+    return f"; there are: {', '.join(known)}" if known else ""

@@ -1,0 +1,289 @@
+"""Whether one judge is better than another on the same items, and how many items it would take.
+
+Every test is paired: both judges saw the same items, an item that either lacks is left out. The
+figures compared are credits in [0, 1] or any other number an item.
+Also here: how much a choice follows a difference in length.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from statistics import NormalDist
+
+import numpy as np
+from numpy.typing import NDArray
+
+from textevolve.statistics.intervals import (
+    DRAWS,
+    TIE,
+    Array,
+    Groups,
+    Interval,
+    Numbers,
+    group_numbers,
+    mean_interval,
+    mean_present,
+    paired,
+    quantile,
+    sum_groups,
+    vector,
+)
+
+EXACT_UNITS = 16  # up to 2**16 patterns of signs are counted one by one
+_BLOCK = 4096  # sign patterns held at once
+
+
+@dataclass(frozen=True, slots=True)
+class PairedTest:
+    """`p` is two-sided. `items` were judged by both; `first` and `second` count those on which
+    that judge did better."""
+
+    p: float
+    items: int
+    first: int
+    second: int
+    exact: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Slope:
+    """A line through choices: their change for one unit of the other quantity.
+
+    `interval` has a reason in place of ends where the slope or its error does not exist.
+    """
+
+    value: float
+    intercept: float
+    error: float
+    interval: Interval
+    items: int
+
+
+def mcnemar_test(first: Numbers, second: Numbers) -> PairedTest:
+    """Exact two-sided McNemar test of two judges' credits.
+
+    McNemar (1947), exact as in Agresti (2013), "Categorical Data Analysis", section 11.1: if
+    neither is better, each wins half of the items on which they differ, so with the smaller count
+    c of d differing p = 2 P(X <= c), X binomial(d, 1/2), at most 1. With half credits it is the
+    exact sign test. p is 1 where the judges never differ and NaN where there is no item.
+    """
+    difference = _differences(first, second)
+    better, worse = int((difference > TIE).sum()), int((difference < -TIE).sum())
+    p = binomial_p(better, worse) if difference.size else float("nan")
+    return PairedTest(p, int(difference.size), better, worse)
+
+
+def binomial_p(wins: int, losses: int) -> float:
+    """Two-sided exact p of so uneven a split of wins + losses throws of a fair coin."""
+    throws, fewer = wins + losses, min(wins, losses)
+    ways = term = 1
+    for k in range(1, fewer + 1):
+        term = term * (throws - k + 1) // k
+        ways += term
+    return min(1.0, 2 * ways / (1 << throws))
+
+
+def sign_flip_test(
+    first: Numbers,
+    second: Numbers,
+    groups: Groups | None = None,
+    *,
+    draws: int = 10_000,
+    seed: int = 0,
+) -> PairedTest:
+    """Two-sided permutation test of the mean paired difference, by flipping signs.
+
+    Fisher (1935), "The Design of Experiments", chapter III. With `groups` all differences of a
+    group flip together, since its items are not independent. Exact for up to 16 groups (or items)
+    whose differences do not cancel out; above, `draws` random patterns and p = (1 + b) / (1 + m)
+    after Phipson and Smyth (2010), "Permutation p-values should never be zero". p is 1 where
+    nothing differs and NaN where there is no item.
+    """
+    ours, theirs = paired(first, second)
+    difference = ours - theirs
+    present = ~np.isnan(difference)
+    numbers = group_numbers(groups, difference.size)
+    kept = difference[present]
+    better, worse = int((kept > TIE).sum()), int((kept < -TIE).sum())
+    sums = sum_groups(kept, numbers[present])
+    sums = sums[np.abs(sums) > TIE]
+    exact = sums.size <= EXACT_UNITS
+    if not kept.size:
+        p = float("nan")
+    elif exact:
+        p = _share_as_far(sums, _all_signs(sums.size))
+    else:
+        beyond = _count_as_far(sums, _random_signs(sums.size, draws, seed))
+        p = (1 + beyond) / (1 + draws)
+    return PairedTest(p, int(kept.size), better, worse, exact)
+
+
+def holm(p_values: Sequence[float] | Array) -> Array:
+    """p-values adjusted for their number: all below alpha stand, with a family-wise error of alpha.
+
+    Holm (1979), "A simple sequentially rejective multiple test procedure". A NaN stays NaN and is
+    not counted as a test.
+    """
+    given = vector(p_values)
+    adjusted = np.full(given.shape, np.nan)
+    order = np.argsort(given)  # NaN goes last
+    order = order[~np.isnan(given[order])]
+    steps = given[order] * np.arange(order.size, 0, -1)
+    adjusted[order] = np.minimum(1.0, np.maximum.accumulate(steps))
+    return adjusted
+
+
+def difference_interval(
+    first: Numbers,
+    second: Numbers,
+    groups: Groups | None = None,
+    *,
+    level: float = 0.95,
+    draws: int = DRAWS,
+    seed: int = 0,
+) -> Interval:
+    """Bootstrap interval of the mean of first minus second, item by item, clustered by group."""
+    ours, theirs = paired(first, second)
+    return mean_interval(ours - theirs, groups, level=level, draws=draws, seed=seed)
+
+
+def items_needed(
+    first: Numbers,
+    second: Numbers,
+    *,
+    size: float | None = None,
+    power: float = 0.8,
+    alpha: float = 0.05,
+) -> float:
+    """Items, all independent, for a two-sided test to find a difference of this size.
+
+    `size`: that of the difference seen, unless given; then NaN where none was seen.
+
+    Connor (1987), "Sample size for testing differences in proportions for the paired-sample
+    design", p. 209, after Miettinen (1968): n = (z_a sqrt(d2) + z_b sqrt(d2 - d^2))^2 / d^2, where
+    d is the mean difference and d2 the mean of its square, which for verdicts right or wrong is
+    the share of items on which the judges differ.
+    """
+    difference = _differences(first, second)
+    mean = mean_present(difference) if size is None else size
+    if not difference.size or abs(mean) <= TIE:
+        return float("nan")
+    square = float((difference**2).mean())
+    if size is not None:  # so large a difference takes at least so many items that differ
+        square = max(square, abs(size))
+    spread = math.sqrt(max(0.0, square - mean**2))
+    z = quantile(1 - alpha) * math.sqrt(square) + NormalDist().inv_cdf(power) * spread
+    return float(math.ceil(z**2 / mean**2 - TIE))
+
+
+def regression_slope(
+    choices: Numbers, quantity: Numbers, groups: Groups | None = None, *, level: float = 0.95
+) -> Slope:
+    """Least-squares slope of choices (1 the first, 0 the second, 0.5 a tie) on a quantity.
+
+    The quantity may be the length of the first text less that of the second. The error is robust
+    to unequal spread: HC1 of MacKinnon and White (1985), or with `groups` the cluster-robust one
+    of Liang and Zeger (1986) with the correction G/(G-1) (n-1)/(n-2); the interval is normal.
+    """
+    ours, theirs = paired(choices, quantity)
+    numbers = group_numbers(groups, ours.size)
+    present = ~(np.isnan(ours) | np.isnan(theirs))
+    y, x, numbers = ours[present], theirs[present], numbers[present]
+    nan = float("nan")
+    spread = ((x - x.mean()) ** 2).sum() if x.size else 0.0
+    if x.size < 3 or np.ptp(x) <= TIE * max(1.0, float(np.abs(x).max())):
+        reason = "fewer than three items" if x.size < 3 else "the quantity is the same in all items"
+        return Slope(nan, nan, nan, Interval(nan, nan, reason), int(x.size))
+    value = float(((x - x.mean()) * (y - y.mean())).sum() / spread)
+    intercept = float(y.mean() - value * x.mean())
+    residuals = y - intercept - value * x
+    error, reason = _slope_error(x, residuals, numbers, clustered=groups is not None)
+    if reason:
+        return Slope(value, intercept, nan, Interval(nan, nan, reason), int(x.size))
+    half = quantile(level) * error
+    return Slope(value, intercept, error, Interval(value - half, value + half), int(x.size))
+
+
+def _slope_error(
+    x: Array, residuals: Array, numbers: NDArray[np.intp], *, clustered: bool
+) -> tuple[float, str]:
+    """The slope's robust standard error, or why there is none."""
+    n = x.size
+    sums = sum_groups((x - x.mean()) * residuals, np.unique(numbers, return_inverse=True)[1])
+    if clustered and sums.size < 2:
+        return float("nan"), "one group only"
+    if np.abs(residuals).max() <= TIE:
+        return float("nan"), "the choices lie on the line without any spread"
+    scale = sums.size / (sums.size - 1) * (n - 1) / (n - 2) if clustered else n / (n - 2)
+    spread = ((x - x.mean()) ** 2).sum()
+    return float(np.sqrt(scale * (sums**2).sum()) / spread), ""
+
+
+def _differences(first: Numbers, second: Numbers) -> Array:
+    ours, theirs = paired(first, second)
+    difference = ours - theirs
+    return difference[~np.isnan(difference)]
+
+
+def _all_signs(units: int) -> Iterator[Array]:
+    """Every pattern of signs of so many units, in blocks (patterns, units)."""
+    bits = np.arange(units)
+    for start in range(0, 1 << units, _BLOCK):
+        patterns = np.arange(start, min(start + _BLOCK, 1 << units))
+        yield np.where((patterns[:, None] >> bits) & 1, -1.0, 1.0)
+
+
+def _random_signs(units: int, draws: int, seed: int) -> Iterator[Array]:
+    generator = np.random.default_rng(seed)
+    for start in range(0, draws, _BLOCK):
+        size = (min(_BLOCK, draws - start), units)
+        yield np.where(generator.random(size) < 0.5, -1.0, 1.0)
+
+
+def _count_as_far(sums: Array, patterns: Iterator[Array]) -> int:
+    """Patterns under which the sum is as far from 0 as the one seen, but for rounding."""
+    reach = abs(float(sums.sum())) - TIE * float(np.abs(sums).sum())
+    return sum(int((np.abs(signs @ sums) >= reach).sum()) for signs in patterns)
+
+
+def _share_as_far(sums: Array, patterns: Iterator[Array]) -> float:
+    return _count_as_far(sums, patterns) / (1 << sums.size)
+
+
+@dataclass(frozen=True, slots=True)
+class PairedDifference:
+    """The means of two lists of scores over the same `items`, and the first less the second with
+    the ends of its 95 % bootstrap interval, None where all differences are the same; `p`: of a
+    sign-flip test. `needed`: items for a test with 80 % power to find such a difference, None where
+    none was seen."""
+
+    items: int
+    first: float
+    second: float
+    low: float | None
+    high: float | None
+    p: float
+    needed: int | None
+
+    @property
+    def difference(self) -> float:
+        return self.first - self.second
+
+
+def compare_paired(first: Numbers, second: Numbers, *, seed: int = 0) -> PairedDifference:
+    """Two lists of scores of the same items, in the same order, none of them missing."""
+    ours, theirs = paired(first, second)
+    interval = difference_interval(ours, theirs, seed=seed)
+    needed = items_needed(ours, theirs)
+    low, high = (end if math.isfinite(end) else None for end in (interval.low, interval.high))
+    return PairedDifference(
+        len(ours),
+        float(ours.mean()),
+        float(theirs.mean()),
+        low,
+        high,
+        sign_flip_test(ours, theirs, seed=seed).p,
+        math.ceil(needed) if math.isfinite(needed) else None,
+    )

@@ -1,0 +1,128 @@
+"""What runs found: one row for each record, which can be filtered, sorted and paged.
+
+The journal is what a run goes on from; records are made from it, and can be made from it again.
+Every function takes a connection; those that change something are called inside a transaction.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal, TypeAlias
+
+from sqlalchemy import ColumnElement, delete, func, select
+from sqlalchemy.dialects.sqlite import insert
+from sqlalchemy.engine import Connection
+
+from textevolve.store.documents import bytes_to_text, pack, text_to_bytes, unpack_json_bytes
+from textevolve.store.tables import records
+
+PAGE = 200
+"""How many records are read at once."""
+
+Order: TypeAlias = Literal["position", "score", "-score"]
+
+
+@dataclass(frozen=True, slots=True)
+class Kept:
+    """A record as the store knows it; `body` is its JSON. `score`: in [0, 1], None where there is
+    none. `status`: scored, failed or skipped."""
+
+    key: str
+    position: int
+    case: str
+    score: float | None
+    status: str
+    reason: str
+    body: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """Which records are wanted: those of a `status`, those `below` a score, those of a `case`."""
+
+    statuses: tuple[str, ...] = ()
+    below: float | None = None
+    case: str | None = None
+
+
+def keep_records(connection: Connection, run_id: str, found: Sequence[Kept]) -> None:
+    rows = [
+        {
+            "run_id": run_id,
+            "key": text_to_bytes(one.key),
+            "position": one.position,
+            "case_id": text_to_bytes(one.case),
+            "score": one.score,
+            "status": one.status,
+            "reason": text_to_bytes(one.reason),
+            "body": pack(one.body),
+        }
+        for one in found
+    ]
+    statement = insert(records)
+    changed = {
+        name: statement.excluded[name]
+        for name in ("position", "case_id", "score", "status", "reason", "body")
+    }
+    connection.execute(
+        statement.on_conflict_do_update(index_elements=["run_id", "key"], set_=changed), rows
+    )
+
+
+def drop_records(connection: Connection, run_id: str) -> None:
+    connection.execute(delete(records).where(records.c.run_id == run_id))
+
+
+def read_page(
+    connection: Connection, run_id: str, wanted: Found, order: Order, start: int
+) -> list[Kept]:
+    """The next records from the place `start` of those that are wanted; empty at the end. Records
+    without a score stand last where it is sorted by scores."""
+    query = select(
+        records.c.key,
+        records.c.position,
+        records.c.case_id,
+        records.c.score,
+        records.c.status,
+        records.c.reason,
+        records.c.body,
+    ).where(records.c.run_id == run_id, *_conditions(wanted))
+    by_score: dict[Order, ColumnElement[Any]] = {
+        "score": records.c.score.asc().nulls_last(),
+        "-score": records.c.score.desc().nulls_last(),
+    }
+    ordered = [by_score[order]] if order in by_score else []
+    query = query.order_by(*ordered, records.c.position, records.c.key).limit(PAGE).offset(start)
+    return [
+        Kept(
+            bytes_to_text(key),
+            position,
+            bytes_to_text(case),
+            score,
+            status,
+            bytes_to_text(reason),
+            unpack_json_bytes(body),
+        )
+        for key, position, case, score, status, reason, body in connection.execute(query)
+    ]
+
+
+def _conditions(wanted: Found) -> list[ColumnElement[bool]]:
+    conditions: list[ColumnElement[bool]] = []
+    if wanted.statuses:
+        conditions.append(records.c.status.in_(wanted.statuses))
+    if wanted.below is not None:
+        conditions.append(records.c.score < wanted.below)
+    if wanted.case is not None:
+        conditions.append(records.c.case_id == text_to_bytes(wanted.case))
+    return conditions
+
+
+def count_records(connection: Connection, run_id: str) -> Mapping[str, int]:
+    query = (
+        select(records.c.status, func.count())
+        .where(records.c.run_id == run_id)
+        .group_by(records.c.status)
+    )
+    return {row[0]: row[1] for row in connection.execute(query)}

@@ -1,0 +1,146 @@
+"""Ablation: whether a debate pays on a user's own items, beside cheaper ways to ask its agents."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+from textevolve.bench.ablation import (
+    MINIMUM_EFFECT,
+    Payoff,
+    first_round,
+    say_payoff,
+    weigh_debate,
+)
+from textevolve.bench.summary import to_json
+from textevolve.bench.verdicts import gather_outcomes
+from textevolve.evaluation import Case
+from textevolve.report.blocks import Report
+from textevolve.spec import option
+from textevolve.studies.agreement import MeasuredJudges, measure_judges, measured_data
+from textevolve.studies.agreement_report import draw_agreement, summary_facts
+from textevolve.studies.labelled_items import (
+    ItemVerdict,
+    OneProfileSpec,
+    OrdersSpec,
+    Questioning,
+    ask_judges,
+    decode,
+    encode,
+    find_row,
+    flatten,
+    name_judge,
+    read_cases,
+)
+from textevolve.studies.study import Asks, Study
+from textevolve.wiring import Workbench
+
+WAYS = ("single", "jury", "debate", "escalation")
+FIRST_ROUND = "debate, first round"
+UNLABELLED = (
+    "These items have no labels, so whether the debate pays cannot be told: only how far the judges"
+    " agree with each other, how steady they are, and what they cost."
+)
+
+
+class AblationSpec(OneProfileSpec, OrdersSpec):
+    """Find out whether a debate pays: a single judge, a jury, the debate and escalation compared.
+
+    The debate's first round is read off the debate, so it costs nothing. On items without labels it
+    can only be told how far these agree with each other, how steady they are and what they cost.
+    """
+
+    kind: ClassVar[str] = "ablation"
+
+    minimum_effect: float = option(
+        MINIMUM_EFFECT,
+        "The smallest gain in accuracy that would matter to you, from 0 to 1.",
+        group="Figures",
+        gt=0,
+        lt=1,
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Ablation:
+    """`payoff`: None where it cannot be weighed at all; `sentence` says why, or what it says."""
+
+    measured: MeasuredJudges
+    payoff: Payoff | None
+    sentence: str
+
+
+def judges_of(spec: AblationSpec) -> tuple[str, ...]:
+    return tuple(name_judge(spec, way) for way in WAYS)
+
+
+def read_items(spec: AblationSpec) -> Iterator[Case]:
+    return read_cases(spec, unlabelled=True)
+
+
+def run(spec: AblationSpec, cases: Iterable[Case], bench: Workbench) -> AsyncGenerator[ItemVerdict]:
+    views = {FIRST_ROUND: (name_judge(spec, "debate"), first_round)}
+    how = Questioning(spec.orders, 1, spec.equal_tokens, views)
+    return ask_judges(cases, judges_of(spec), how, bench)
+
+
+def summarise(spec: AblationSpec, records: Iterable[ItemVerdict]) -> Ablation:
+    measured = measure_judges(records, judges_of(spec), spec)
+    if not measured.summary.labelled:
+        return Ablation(measured, None, UNLABELLED)
+    single, jury, debate, _ = judges_of(spec)
+    known = {judge.name for judge in measured.summary.judges}
+    payoff = None
+    if known >= {single, jury, debate, FIRST_ROUND}:
+        payoff = weigh_debate(
+            measured.items,
+            measured.summary,
+            gather_outcomes(measured.items, measured.verdicts),
+            debate,
+            [jury, single, FIRST_ROUND],
+            once=measured.once,
+            minimum_effect=spec.minimum_effect,
+        )
+    if payoff is None:
+        said = "Whether the debate pays cannot be told: no item has what it takes."
+        return Ablation(measured, None, said)
+    names = {
+        debate: "the debate",
+        jury: "the jury of the same agents",
+        single: "a single judge",
+        FIRST_ROUND: "its own first round",
+    }
+    said = say_payoff(payoff, names, equal_tokens=measured.once is not None)
+    return Ablation(measured, payoff, said)
+
+
+def report(spec: AblationSpec, found: Ablation) -> Report:
+    part = found.measured
+    blocks = draw_agreement(part.items, part.verdicts, part.samples, part.summary, part.once)
+    facts = summary_facts(part.summary, said_to_equal=spec.equal_tokens, once=part.once)
+    return Report("Does the debate pay?", found.sentence, blocks, facts)
+
+
+def data(spec: AblationSpec, found: Ablation) -> Mapping[str, Any]:
+    return {
+        "parameters": spec.model_dump(mode="json"),
+        "sentence": found.sentence,
+        "payoff": to_json(found.payoff),
+        **measured_data(spec, found.measured),
+    }
+
+
+STUDY = Study(
+    spec=AblationSpec,
+    cases=read_items,
+    asks=lambda spec: Asks(judges_of(spec)),
+    run=run,
+    row=find_row,
+    encode=encode,
+    decode=decode,
+    summarise=summarise,
+    report=report,
+    data=data,
+    flat=flatten,
+)

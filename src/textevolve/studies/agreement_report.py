@@ -1,0 +1,338 @@
+"""Judges beside people, and beside each other, as the blocks of a report.
+
+Each text of an item stands there once, however many judges it divides from people.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+
+from textevolve.bench.agreement import AgreementSummary
+from textevolve.bench.disagreements import Disagreements, Disputed, find_disagreements
+from textevolve.bench.items import Item
+from textevolve.bench.summary import Comparison, JudgeSummary
+from textevolve.bench.verdicts import ORDERS, Outcome, Verdict
+from textevolve.report import wording
+from textevolve.report.blocks import (
+    Block,
+    Cell,
+    Column,
+    Estimate,
+    IntervalChart,
+    Section,
+    Table,
+    Texts,
+)
+from textevolve.studies.cells import estimate, finite
+
+PAIRS_SHOWN = 15
+MOST_ITEMS = 1e6
+"""Above so many items needed, the number itself says nothing more."""
+
+
+def summary_sentence(summary: AgreementSummary) -> str:
+    """The most accurate judge, beside what answers that read nothing would score."""
+    items = wording.count(summary.items, "item")
+    if not summary.labelled:
+        return f"None of the {items} has labels, so it cannot be told who is right."
+    known = [judge for judge in summary.judges if not math.isnan(judge.accuracy.value)]
+    if not known:
+        return f"No judge has a whole verdict on any of the {items} with labels."
+    best = max(known, key=lambda judge: judge.accuracy.value)
+    found = accuracy_of(best)
+    ends = f" ({_percent(found.low)} to {_percent(found.high)} %)" if found.low is not None else ""
+    blind = max(value for _, value in blind_answers(summary))
+    said = f"{best.name} chooses as people did in {wording.percent(found.value, 1)} of the items"
+    rest = f"the best answer that reads nothing in {wording.percent(blind, 1)}"
+    first = "Of all judges, " if len(known) > 1 else ""
+    return f"{first}{said}{ends}, {rest}."
+
+
+def _percent(share: float | None) -> str:
+    return wording.DASH if share is None else f"{100 * share:.0f}"
+
+
+def accuracy_of(judge: JudgeSummary) -> Estimate:
+    """With the interval by question; by items where that does not exist (all right, all wrong)."""
+    return estimate(judge.accuracy, judge.wilson)
+
+
+def blind_answers(summary: AgreementSummary) -> list[tuple[str, float]]:
+    """What answers that read nothing would score."""
+    return [
+        ("always the first", summary.always_first),
+        ("always the best place", summary.always_best),
+        ("always the shorter text", summary.always_shorter),
+        ("always the longer text", summary.always_longer),
+    ]
+
+
+def summary_facts(
+    summary: AgreementSummary, *, said_to_equal: bool, once: AgreementSummary | None
+) -> dict[str, str]:
+    """What there is to say about the items, and about what is missing."""
+    items = f"{wording.count(summary.items, 'item')} on {wording.count(summary.groups, 'question')}"
+    if not summary.labelled:
+        items += "; none has labels, so it cannot be told who is right"
+    elif summary.labelled < summary.items:
+        items += f"; {summary.labelled:,} with labels"
+    facts = {"Items": items}
+    won = {name: share for name, share in summary.winners.items() if share}
+    if won:
+        places = (f"{_place(name)} {wording.percent(share)}" for name, share in won.items())
+        facts["People chose"] = ", ".join(places)
+    for judge in summary.judges:
+        reasons = [
+            f"{wording.count(number, 'verdict')}: {wording.shorten(reason, 160)}"
+            for reason, number in judge.failures.items()
+        ]
+        if reasons:
+            facts[f"Missing, {judge.name}"] = "\n".join(reasons)
+    if said_to_equal and once is None:
+        facts["Equal tokens"] = "not asked for yet, since verdicts are missing"
+    return facts
+
+
+def _place(name: str) -> str:
+    return "a tie" if name == "tie" else f"text {name}"
+
+
+def draw_agreement(
+    items: Sequence[Item],
+    verdicts: Sequence[Verdict],
+    samples: Mapping[str, int],
+    summary: AgreementSummary,
+    once: AgreementSummary | None,
+) -> Iterator[Block]:
+    """Everything that was found; `once`: the figures of the first samples, beside those of all."""
+    if summary.labelled:
+        yield _draw_accuracy(summary)
+        chart = [(j.name, accuracy_of(j)) for j in summary.judges]
+        yield IntervalChart("Accuracy, with its 95 % interval", chart, format="percent")
+    if any(judge.position for judge in summary.judges):
+        yield _draw_position(summary)
+    yield _draw_spent(summary, samples, once)
+    if summary.labelled and any(judge.parts for judge in summary.judges):
+        yield _draw_parts(summary)
+    if summary.comparisons:
+        yield _draw_comparisons(summary)
+    yield from _draw_disagreements(find_disagreements(items, verdicts), summary)
+
+
+def _draw_accuracy(summary: AgreementSummary) -> Table:
+    columns = (
+        Column("judge"),
+        Column("accuracy", "percent", 1),
+        Column("kappa", "number"),
+        Column("AC1", "number"),
+        Column("ties", "percent", 1),
+        Column("covered", "percent", 0),
+    )
+    rows: list[tuple[Cell, ...]] = [
+        (j.name, accuracy_of(j), *map(finite, (j.kappa.value, j.ac1.value, j.ties)), j.coverage)
+        for j in summary.judges
+    ]
+    rows += [(name, finite(share), "", "", "", "") for name, share in blind_answers(summary)]
+    note = (
+        "Brackets: 95 % intervals, drawn by question. The last four are answers that read nothing:"
+        " a judge that scores no more has shown nothing."
+    )
+    return Table("Agreement with people", columns, rows, note=note)
+
+
+def _draw_position(summary: AgreementSummary) -> Table:
+    alone = [Column("one order alone", "percent", 1)] if summary.labelled else []
+    columns = (
+        Column("judge"),
+        *alone,
+        Column("same winner", "percent", 1),
+        Column("to first", "count"),
+        Column("to last", "count"),
+        Column("other", "count"),
+        Column("first won", "percent", 1),
+    )
+    rows: list[tuple[Cell, ...]] = []
+    for judge in summary.judges:
+        found = judge.position
+        shown: list[Cell] = [judge.name, *([finite(judge.single.value)] if alone else [])]
+        if found is None:
+            rows.append((*shown, *[None] * 5))
+            continue
+        shown += [estimate(found.consistency), found.to_first, found.to_last, found.other]
+        rows.append((*shown, finite(found.first)))
+    note = (
+        "Same winner: in both orders. To first, to last: items on which whatever stood there won"
+        " both times. First won: of all verdicts; 50 % is fair to a pair."
+    )
+    return Table("Position bias: what the order of the texts does", columns, rows, note=note)
+
+
+def _draw_spent(
+    summary: AgreementSummary, samples: Mapping[str, int], once: AgreementSummary | None
+) -> Table:
+    columns = [
+        Column("judge"),
+        Column("samples", "count"),
+        Column("calls", "number", 1),
+        Column("tokens", "count", 0),
+        Column("time", "duration"),
+        Column("cost", "money"),
+    ]
+    rows: list[list[Cell]] = [
+        [
+            judge.name,
+            samples.get(judge.name, 1),
+            judge.per_item.calls,
+            round(judge.per_item.tokens),
+            judge.per_item.seconds,
+            judge.per_item.cost,
+        ]
+        for judge in summary.judges
+    ]
+    note = "All orders and samples together; the time is that of the models."
+    if once is not None:
+        columns.append(Column("accuracy once", "percent", 1))
+        for row, judge in zip(rows, summary.judges, strict=True):
+            row.append(finite(once.judge(judge.name).accuracy.value))
+        note += " Accuracy once: with one sample, before the others were asked."
+    return Table("Spent on an item", columns, rows, note=note)
+
+
+def _draw_parts(summary: AgreementSummary) -> Table:
+    columns = (
+        Column("judge"),
+        Column("subset"),
+        Column("items", "count"),
+        Column("accuracy", "percent", 1),
+        Column("same winner", "percent", 1),
+        Column("always the first", "percent", 1),
+        Column("always the shorter", "percent", 1),
+    )
+    rows = [
+        (
+            judge.name,
+            part.name or wording.DASH,
+            part.covered,
+            estimate(part.accuracy),
+            finite(part.consistency),
+            finite(part.always_first),
+            finite(part.always_shorter),
+        )
+        for judge in summary.judges
+        for part in judge.parts
+    ]
+    return Table("By subset", columns, rows)
+
+
+def _draw_comparisons(summary: AgreementSummary) -> Table:
+    found, left = _choose_pairs(summary)
+    columns = [Column("judges"), Column("same choice", "percent", 1)]
+    notes = ["Same choice: both choose the same winner."]
+    if summary.labelled:
+        columns += [
+            Column("difference", "percent", 1),
+            Column("p (McNemar)", "p_value"),
+            Column("p (permutation)", "p_value"),
+            Column("items needed", "count"),
+        ]
+        notes.append(
+            "Difference: of the accuracies, in points of 100. Both p-values are corrected for the"
+            " number of pairs (Holm). Items needed: to find a difference of this size with a power"
+            " of 80 % at 5 %."
+        )
+    if left:
+        notes.append(f"Only pairs with the most accurate judge; the JSON has the other {left}.")
+    rows = [_compare(pair)[: len(columns)] for pair in found]
+    return Table("Between judges", columns, rows, note=" ".join(notes))
+
+
+def _compare(pair: Comparison) -> tuple[Cell, ...]:
+    needed = pair.items_needed
+    return (
+        f"{pair.first} − {pair.second}",
+        finite(pair.same.value),
+        estimate(pair.difference),
+        finite(pair.mcnemar_holm),
+        finite(pair.permutation_holm),
+        "> 1 million" if needed > MOST_ITEMS else finite(needed),
+    )
+
+
+def _choose_pairs(summary: AgreementSummary) -> tuple[list[Comparison], int]:
+    """All comparisons, or of many those of the most accurate judge, and how many are left out."""
+    found = list(summary.comparisons)
+    if len(found) <= PAIRS_SHOWN:
+        return found, 0
+    judges = summary.judges
+    best = max(judges, key=lambda j: -1.0 if math.isnan(j.accuracy.value) else j.accuracy.value)
+    chosen = [summary.compare(best.name, other.name) for other in judges if other is not best]
+    return chosen, len(found) - len(chosen)
+
+
+def _draw_disagreements(found: Disagreements, summary: AgreementSummary) -> Iterator[Section]:
+    places = {disputed.item.id: n for n, disputed in enumerate(found.items, 1)}
+    by_id = {disputed.item.id: disputed for disputed in found.items}
+    what = "not as people say" if summary.labelled else "not the same in both orders"
+    for judge in summary.judges:
+        ids, number = found.listed[judge.name], found.disputed[judge.name]
+        if not ids:
+            continue
+        rows = [_dispute(by_id[id], judge.name) for id in ids]
+        note = f"Listed: {len(ids)} of them, the worst first. The JSON lines have all."
+        columns = [Column(n) for n in ("item", "people", "judge", "order", "input")]
+        links = [f"item-{places[id]}" for id in ids]
+        table = Table("", columns, rows, note=note if len(ids) < number else "", links=links)
+        title = f"{judge.name}: {what} on {wording.count(number, 'item')}"
+        facts = {"Changed by the order": wording.count(found.flips[judge.name], "item")}
+        yield Section(title, [table], facts, folded=True)
+    for disputed in found.items:
+        yield _draw_item(disputed, places[disputed.item.id])
+
+
+def _dispute(disputed: Disputed, judge: str) -> tuple[str, ...]:
+    outcome = disputed.outcomes[judge]
+    chose = _chose(disputed.human), _chose(outcome.winner)
+    return (disputed.item.id, *chose, _flip(outcome), wording.shorten(disputed.item.input, 90))
+
+
+def _chose(winner: int | None) -> str:
+    """A winner as a letter; below 0 it is a tie."""
+    if winner is None:
+        return wording.DASH
+    return "tie" if winner < 0 else wording.letter(winner)
+
+
+def _flip(outcome: Outcome) -> str:
+    if not outcome.flipped:
+        return ""
+    given, turned = (_chose(outcome.winners[order]) for order in ORDERS)
+    return f"{given} as given, {turned} reversed"
+
+
+def _draw_item(disputed: Disputed, number: int) -> Section:
+    item = disputed.item
+    texts = [("Input", item.input)]
+    for place, text in enumerate(item.candidates):
+        said = f"; people: {item.human[place]:.2f}" if item.labelled else ""
+        best = "; chosen by people" if disputed.human == place else ""
+        texts.append((f"{wording.letter(place)}{said}{best}", text))
+    columns = [Column("judge"), Column("winner")]
+    for place in range(len(item.candidates)):
+        name = wording.letter(place)
+        columns += [Column(f"{name}, as given", "number"), Column(f"{name}, reversed", "number")]
+    columns += [Column("order"), Column("missing")]
+    rows: list[tuple[Cell, ...]] = []
+    for name, outcome in disputed.outcomes.items():
+        scores = [
+            outcome.means[order][place] if order in outcome.means else None
+            for place in range(len(item.candidates))
+            for order in ORDERS
+        ]
+        missing = wording.shorten(disputed.failures.get(name, ""), 160)
+        rows.append((name, _chose(outcome.winner), *scores, _flip(outcome), missing))
+    note = "Scores are in a judge's own unit: log-odds where it has them, else from 0 to 1."
+    title = f"{wording.shorten(item.id, 40)}: {wording.shorten(item.input, 100)}"
+    facts = {"Subset": item.subset} if item.subset else {}
+    blocks = [Texts("", texts), Table("Verdicts", columns, rows, note=note)]
+    return Section(title, blocks, facts, folded=True, anchor=f"item-{number}")

@@ -1,0 +1,371 @@
+"""Calibrate (prompt optimisation): a better prompt template, found on rows of values for it.
+
+The search is in `textevolve.loops.calibration`; the gain on held-out rows is told with an interval.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import AsyncGenerator, Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict
+from typing import Any, ClassVar, cast
+
+from pydantic import model_validator
+
+from textevolve.engine.local import follow
+from textevolve.errors import InputError
+from textevolve.evaluation import Case
+from textevolve.evaluators import OWN, check_absolute, own_object, split_rules, with_model
+from textevolve.events import Event, StepFinished, StepStarted
+from textevolve.loops.attempt import prompts_version
+from textevolve.loops.calibration import ROUND, CalibrationContext, CalibrationPlan, search_template
+from textevolve.loops.examples import Example, Material, split_examples, take_material
+from textevolve.loops.label_metrics import LabelMetric, needs_label, open_metric
+from textevolve.loops.placeholders import require_placeholders
+from textevolve.loops.search_tree import CalibrationResult, Gain, Node, describe_outcome
+from textevolve.loops.trial_runner import STAGE
+from textevolve.report import wording
+from textevolve.report.blocks import (
+    Block,
+    Branch,
+    Column,
+    Diff,
+    Estimate,
+    Report,
+    Table,
+    Texts,
+    Tree,
+)
+from textevolve.rows import Placed, read_rows
+from textevolve.runs.estimate import PriceOf, UsageRange
+from textevolve.spec import option
+from textevolve.statistics.comparisons import difference_interval, sign_flip_test
+from textevolve.studies.calibration_budget import Judging, estimate_calibration
+from textevolve.studies.study import Asks, Row, Study, StudySpec, json_codec
+from textevolve.wiring import Workbench
+
+DEFAULT_JUDGE = "single"
+STAGES = {
+    "outputs": "outputs are generated and scored",
+    "judge": "cases are judged",
+    "instructions": "lists of instructions are written",
+    "successors": "new templates are written",
+}
+
+
+class CalibrateSpec(CalibrationPlan, StudySpec):
+    """Search for a better prompt template, and take it only if its gain on held-out rows is real.
+
+    Known elsewhere as automatic prompt optimisation with textual gradients and beam search
+    (ProTeGi).
+    """
+
+    kind: ClassVar[str] = "calibrate"
+
+    template: str = option(
+        description="A file with the prompt template, in which {names} are placeholders.",
+        argument=True,
+        text="file",
+        min_length=1,
+    )
+    data: str = option(
+        "",
+        "Rows of values for the placeholders, as JSONL, JSON, CSV or Parquet.",
+        short="-d",
+        group="Data",
+        identity=False,
+        reads=True,
+    )
+    label: str | None = option(
+        None, "The column with the right answer, which a metric compares with.", group="Data"
+    )
+    metric: str | None = option(
+        None,
+        "What scores an output without a judge: exact, regex:PATTERN, FILE.py:FUNCTION or"
+        " MODULE:FUNCTION.",
+        group="Judging",
+    )
+    judge: str | None = option(
+        None,
+        "The judge that scores outputs, such as probe+rules; beside a metric it only gives reasons."
+        f" With neither, it is {DEFAULT_JUDGE}.",
+        short="-j",
+        group="Judging",
+    )
+    second_judge: str | None = option(
+        None,
+        "A judge that the search never sees, and that reports on the held-out rows.",
+        group="Judging",
+    )
+    judge_model: str | None = option(
+        None, "The model for judges that name none, where it is not --model.", group="Models"
+    )
+    validation: float = option(
+        0.3, "Share of the rows that is held out of the search.", group="Search", gt=0, lt=1
+    )
+
+    @model_validator(mode="after")
+    def _usable(self) -> CalibrateSpec:
+        first, second = judges_of(self)
+        if first is not None and first == second:
+            raise InputError("the second judge is the first: name another, or another model")
+        for judge in (first, second):
+            if judge is not None:
+                check_absolute(judge)
+        if self.metric is not None and not self.metric.startswith(OWN):
+            open_metric(self.metric)
+            if needs_label(self.metric) and self.label is None:
+                raise InputError(f"metric {self.metric}: name the column of the label, too")
+        return self
+
+
+def judges_of(spec: CalibrateSpec) -> tuple[str | None, str | None]:
+    """The judge that scores or gives reasons, and the second one."""
+    first = DEFAULT_JUDGE if spec.judge is None and spec.metric is None else spec.judge
+    return (
+        first and with_model(first, spec.judge_model),
+        spec.second_judge and with_model(spec.second_judge, spec.judge_model),
+    )
+
+
+def ask(spec: CalibrateSpec) -> Asks:
+    prompts = {f"loops.{name}": version for name, version in prompts_version().items()}
+    judges = tuple(judge for judge in judges_of(spec) if judge is not None)
+    return Asks(judges, writes=True, prompts=prompts)
+
+
+def read_cases(spec: CalibrateSpec) -> Iterator[Case]:
+    if not spec.data:
+        raise InputError("--data is missing: rows with values for the placeholders")
+    # A value is filled in as it stands.
+    return cases_of(spec, read_rows(spec.data, "row", lambda _: True))
+
+
+def cases_of(spec: CalibrateSpec, rows: Iterable[Placed]) -> Iterator[Case]:
+    """Rows as cases: the values as JSON, the label, and the names of all columns but that one.
+
+    Raises:
+        InputError: the rows do not fit the template.
+    """
+    material = take_material(spec.template, rows, label=spec.label, validation=spec.validation)
+    for example in sorted(material.examples, key=lambda example: example.id):
+        values = json.dumps(example.values, ensure_ascii=False)
+        parameters = {"label": example.label, "columns": list(material.columns)}
+        yield Case(values, (), example.id, parameters)
+
+
+def material_of(spec: CalibrateSpec, cases: Iterable[Case]) -> Material:
+    """What `cases_of` made cases of."""
+    examples: list[Example] = []
+    columns: tuple[str, ...] = ()
+    for case in cases:
+        examples.append(Example(case.id, json.loads(case.input), case.parameters["label"]))
+        columns = tuple(case.parameters["columns"])
+    template = spec.template.replace("\r\n", "\n")
+    labels = () if spec.label is None else (spec.label,)
+    names = require_placeholders(template, (*columns, *labels))
+    training, validation = split_examples(examples, spec.validation)
+    return Material(template, names, columns, tuple(training), tuple(validation))
+
+
+async def run(
+    spec: CalibrateSpec, cases: Iterable[Case], bench: Workbench
+) -> AsyncGenerator[CalibrationResult]:
+    """The search after each round, and at its end."""
+    material = material_of(spec, cases)
+    first, second = judges_of(spec)
+
+    def work(show: Any) -> Any:
+        def hear(event: Event) -> None:
+            if isinstance(event, StepFinished) and event.step == ROUND:
+                show(event.value)
+            bench.listener(event)
+
+        context = CalibrationContext(
+            generator=bench.model,
+            editor=bench.model,
+            compare=lambda ours, theirs: compare_scores(ours, theirs, spec.seed),
+            evaluator=bench.whole_judge_of(first) if first else None,
+            metric=_open_metric(spec, bench),
+            second_judge=bench.whole_judge_of(second) if second else None,
+            concurrency=bench.in_flight,
+            time_limit=bench.seconds_left,
+            listener=hear,
+        )
+        return search_template(material, spec, context)
+
+    async for found in follow(work):
+        yield found
+
+
+def _open_metric(spec: CalibrateSpec, bench: Workbench) -> LabelMetric | None:
+    if spec.metric is None:
+        return None
+    if spec.metric.startswith(OWN):
+        return cast(LabelMetric, own_object(spec.metric, bench.objects))
+    return open_metric(spec.metric)
+
+
+def compare_scores(first: Sequence[float], second: Sequence[float], seed: int = 0) -> Gain:
+    """The paired bootstrap interval of the mean difference, and a sign-flip test beside it."""
+    pairs = [(a, b) for a, b in zip(first, second, strict=True) if not math.isnan(a + b)]
+    if not pairs:
+        none = math.nan
+        return Gain(none, none, none, none, none, none, 0, len(first))
+    ours, theirs = zip(*pairs, strict=True)
+    interval = difference_interval(ours, theirs, seed=seed)
+    means = sum(ours) / len(ours), sum(theirs) / len(theirs)
+    test = sign_flip_test(ours, theirs, seed=seed)
+    return Gain(
+        *means, means[0] - means[1], interval.low, interval.high, test.p, len(pairs), len(first)
+    )
+
+
+def find_row(found: CalibrationResult) -> Row:
+    status = {"budget": "skipped", "failed": "failed"}.get(found.stopped, "scored")
+    score = found.nodes[found.leader].score
+    return Row("search", score=score, status=cast(Any, status), reason=found.reason)
+
+
+def summarise(_spec: CalibrateSpec, records: Iterable[CalibrationResult]) -> CalibrationResult:
+    """The last that was shown of the search."""
+    *_, last = records
+    return last
+
+
+def report(_spec: CalibrateSpec, found: CalibrationResult) -> Report:
+    blocks: list[Block] = [Texts("The template to use", [("", found.template)])]
+    if found.leader:
+        taken = "" if found.accepted else ", which was not taken"
+        title = f"What template {found.leader} changes{taken}"
+        blocks.append(Diff(title, found.nodes[0].text, found.nodes[found.leader].text))
+    if found.gain is not None:
+        blocks.append(_validation(found, found.gain))
+    blocks.append(Tree("The search", [_grow(found, 0)]))
+    facts = {
+        "Rows": f"{found.rows[0]} for training, {found.rows[1]} held out",
+        "Search": f"{wording.count(len(found.nodes), 'template')} in"
+        f" {wording.count(found.rounds, 'round')}, {wording.count(found.tried, 'trial')}",
+        "Used": wording.spent(found.usage),
+    }
+    return Report("Calibration of a prompt template", describe_outcome(found), blocks, facts)
+
+
+def _validation(found: CalibrationResult, gain: Gain) -> Table:
+    gains = [("what was optimised", gain), ("second judge", found.second)]
+    columns = (
+        Column(""),
+        Column("rows", "count"),
+        Column(f"template {found.leader}", "number", 3),
+        Column("original", "number", 3),
+        Column("difference", "number", 3),
+        Column("p", "p_value"),
+    )
+    rows = [
+        (name, one.items, one.first, one.second, Estimate(one.difference, one.low, one.high), one.p)
+        for name, one in gains
+        if one is not None
+    ]
+    note = "On rows that the search has not seen: a paired bootstrap, and a sign-flip test."
+    return Table("Validation", columns, rows, note=note)
+
+
+def _grow(found: CalibrationResult, number: int) -> Branch:
+    """A template with all that were made from it."""
+    node = found.nodes[number]
+    leads = node.number == found.leader and node.number != 0
+    notes = [_place(node, n) for n in range(len(node.placings))]
+    notes += ["in the beam"] * (node.number in found.beam)
+    notes += [("taken" if found.accepted else "leads")] * leads
+    notes += [f"dropped: {node.fault}"] * bool(node.fault)
+    children = [Branch(one) for one in node.instructions]
+    children += [_grow(found, child.number) for child in found.children(number)]
+    name = "original" if node.parent is None else f"template {node.number}"
+    tone = "good" if leads and found.accepted else "bad" if node.fault else ""
+    return Branch(name, ", ".join(notes), tone, children)
+
+
+def _place(node: Node, number: int) -> str:
+    placing = node.placings[number]
+    where = "finals" if placing.stage == "finals" else f"round {placing.round}"
+    of_all = f" ({placing.scored} of {placing.asked})" if placing.scored < placing.asked else ""
+    return f"{where} {wording.figure(placing.mean, 3)}{of_all}"
+
+
+def data(spec: CalibrateSpec, found: CalibrationResult) -> Mapping[str, Any]:
+    return {
+        "parameters": spec.model_dump(mode="json"),
+        "accepted": found.accepted,
+        "template": found.template,
+        "sentence": describe_outcome(found),
+        **asdict(found),
+    }
+
+
+def flatten(found: CalibrationResult) -> Iterator[Mapping[str, Any]]:
+    """A row for each template."""
+    for node in found.nodes:
+        yield {
+            "template": node.number,
+            "parent": node.parent,
+            "round": node.round,
+            "text": node.text,
+            "score": node.score,
+            "leads": node.number == found.leader,
+            "fault": node.fault or None,
+            "instructions": "\n".join(node.instructions),
+        }
+
+
+def estimate(
+    spec: CalibrateSpec, cases: Sequence[Case], model: str, price_of: PriceOf
+) -> UsageRange:
+    """A bound, by a formula: no rehearsal finds the search that goes on for longest."""
+    first, second = (judge and split_rules(judge)[1] for judge in judges_of(spec))
+    judging = Judging(first, second, asked=spec.metric is None)
+    return estimate_calibration(material_of(spec, cases), spec, judging, model, price_of)
+
+
+def note(event: Event) -> str | None:
+    """A stage that starts, or a round that has ended, in one line."""
+    if isinstance(event, StepStarted) and event.step == STAGE:
+        stage = str(event.details["stage"])
+        return f"{event.details['pieces']} {STAGES.get(stage, stage)}"
+    if isinstance(event, StepFinished) and event.step == ROUND:
+        return _note_round(event.value)
+    return None
+
+
+def _note_round(found: CalibrationResult) -> str:
+    """What a round made, and which templates it kept."""
+    made = [node for node in found.nodes if node.round == found.rounds and node.parent is not None]
+    dropped = sum(bool(node.fault) for node in made)
+    kept = ", ".join(
+        f"{n} ({wording.figure(found.nodes[n].score, 3)})" if n else "the original"
+        for n in found.beam
+    )
+    said = f", {dropped} of them dropped" if dropped else ""
+    count = wording.count(len(made), "new template")
+    return f"round {found.rounds}: {count}{said}; in the beam: {kept}"
+
+
+encode, decode = json_codec(CalibrationResult)
+
+STUDY = Study(
+    spec=CalibrateSpec,
+    cases=read_cases,
+    asks=ask,
+    run=run,
+    row=find_row,
+    encode=encode,
+    decode=decode,
+    summarise=summarise,
+    report=report,
+    data=data,
+    flat=flatten,
+    note=note,
+    estimate=estimate,
+    text_endings=(".txt",),
+    texts=lambda _, found: {".txt": found.template.rstrip("\n") + "\n"},
+)

@@ -1,0 +1,184 @@
+"""What a calibration may take, before anything is spent: calls by a formula, tokens as a range.
+
+With b beams, d rounds, m and k rows of the two minibatches, f rows of the finals, s successors and
+v rows of validation; B(1) = 1 and B(r + 1) = min(b, B(r) (1 + s)):
+
+    explored   sum over r of B(r) m              outputs, each generated and judged for reasons
+    selected   sum over r of B(r) (1 + s) k      outputs, half of it with bandits
+    finals     min(b + 1, all templates) f       outputs
+    validated  2 v                               outputs, judged by the second judge, too
+    rewritten  sum over r of B(r) (1 + s)        requests to the editor, each asked twice at most
+
+A minibatch is never larger than the training rows. An output is a call, and a judge's calls on it;
+with a metric the judge is asked only about what is explored.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import partial
+
+from textevolve.evaluation import Case, Usage
+from textevolve.loops.calibration import CalibrationPlan
+from textevolve.loops.examples import Material
+from textevolve.loops.placeholders import fill
+from textevolve.loops.rewriting import (
+    INSTRUCTION_LENGTH,
+    INSTRUCTIONS_TOKENS,
+    TEXT_SHOWN,
+    Rules,
+    example,
+)
+from textevolve.loops.selection import count_pulls
+from textevolve.runs.estimate import SHORT_ANSWER, PriceOf, UsageRange
+from textevolve.runs.judge_estimate import CHARACTERS_A_TOKEN, estimate_judge
+
+PROMPT_CHARACTERS = 1400
+PARTS_SHOWN = 4
+
+
+@dataclass(frozen=True, slots=True)
+class Counts:
+    """Outputs at each stage, `instructions` and `successors` that are asked for, and how many
+    templates the first three stages have in all (what they are judged by, as `judged` may say)."""
+
+    explored: int
+    selected: int
+    finals: int
+    validated: int
+    instructions: int
+    successors: int
+    finalists: int
+    arms: int
+
+    @property
+    def outputs(self) -> int:
+        return self.explored + self.selected + self.finals + self.validated
+
+
+def count_most(plan: CalibrationPlan, training: int, validation: int) -> Counts:
+    """As many of everything as there can be."""
+    m, k = min(plan.minibatch, training), min(plan.selection_minibatch, training)
+    beams, explored, selected, instructions, all_arms, templates = 1, 0, 0, 0, 0, 1
+    for _ in range(plan.depth):
+        arms = beams * (1 + plan.successors)
+        instructions += beams
+        explored += beams * m
+        pulls = min(count_pulls(arms, k), arms * training)
+        selected += pulls if plan.selection == "ucb" else arms * k
+        all_arms += arms
+        templates += beams * plan.successors
+        beams = min(plan.beam, arms)
+    finalists = min(plan.beam + 1, templates)
+    return Counts(
+        explored=explored,
+        selected=selected,
+        finals=finalists * min(plan.final_minibatch, training),
+        validated=2 * validation,
+        instructions=instructions,
+        successors=instructions * plan.successors,
+        finalists=finalists,
+        arms=all_arms,
+    )
+
+
+def count_least(plan: CalibrationPlan, training: int) -> Counts:
+    """One round in which no template that differs from the others does better."""
+    k, arms = min(plan.selection_minibatch, training), 1 + plan.successors
+    selected = count_pulls(arms, k) if plan.selection == "ucb" else arms * k
+    explored = min(plan.minibatch, training)
+    return Counts(explored, min(selected, arms * training), 0, 0, 1, plan.successors, 0, arms)
+
+
+@dataclass(frozen=True, slots=True)
+class Judging:
+    """Who scores: the judge, also where it only gives reasons, and the second one. `asked`: whether
+    the judge gives the scores, too, for there is no metric. Judges that ask no model are left out.
+    """
+
+    first: str | None
+    second: str | None
+    asked: bool
+
+
+def estimate_calibration(
+    material: Material, plan: CalibrationPlan, judging: Judging, model: str, price_of: PriceOf
+) -> UsageRange:
+    """The range for the whole search. The calls of evaluators of the user's own are not known."""
+    rows = len(material.training), len(material.validation)
+    use = partial(_use, material, plan, judging, model, price_of)
+    counts = count_most(plan, *rows)
+    least = use(count_least(plan, rows[0]), longest=False)
+    parts = {
+        "rows": f"{rows[0]:,} for training, {rows[1]:,} for validation",
+        "outputs": f"at most {counts.outputs:,}: {counts.explored:,} explored,"
+        f" {counts.selected:,} in selection, {counts.finals:,} in the finals,"
+        f" {counts.validated:,} in validation",
+        "rewriting": f"at most {counts.instructions:,} lists of instructions and"
+        f" {counts.successors:,} new templates",
+    }
+    return UsageRange(sum(rows), least, use(counts, longest=True), parts)
+
+
+def _use(
+    material: Material,
+    plan: CalibrationPlan,
+    judging: Judging,
+    model: str,
+    price_of: PriceOf,
+    counts: Counts,
+    *,
+    longest: bool,
+) -> Usage:
+    template = material.template
+    rules = Rules(template, material.names, material.columns)
+    written = rules.longest if longest else len(template)
+    filled = [len(fill(template, e.values)) - len(template) for e in material.examples]
+    values = max(filled) if longest else round(sum(filled) / len(filled))
+    answer = plan.max_output_tokens if longest else min(SHORT_ANSWER, plan.max_output_tokens)
+    prompt = max(1, written + values)
+    price = price_of(model)
+
+    def calls(number: int, characters: int, tokens: int) -> Usage:
+        prompts = number * characters / (3.0 if longest else 5.0)
+        completion = number * tokens
+        cost = None if price is None else (prompts * price.input + completion * price.output) / 1e6
+        return Usage(number, round(prompts), 0, completion, cost)
+
+    times = 2 if longest else 1
+    shown = written + PROMPT_CHARACTERS
+    examples = plan.minibatch * PARTS_SHOWN * (TEXT_SHOWN if longest else TEXT_SHOWN // 10)
+    listed = plan.gradient_depth * INSTRUCTION_LENGTH // (1 if longest else 10)
+    again = TEXT_SHOWN if longest else 0
+    total = calls(counts.outputs, prompt, answer)
+    instructed = INSTRUCTIONS_TOKENS if longest else INSTRUCTIONS_TOKENS // 10
+    total += calls(times * counts.instructions, shown + examples + again, instructed)
+    rewritten = rules.max_tokens if longest else len(template) // 4 + 1
+    shots = sum(len(turn.text) for turn in example())
+    total += calls(times * counts.successors, shots + shown + listed + again, rewritten)
+    for judge, cases, candidates in _judged(plan, judging, counts):
+        text = "x" * (answer * CHARACTERS_A_TOKEN)
+        case = Case("x" * prompt, (text,) * candidates)
+        found = estimate_judge([case], judge, model, price_of)
+        total += sum([found.most if longest else found.least] * cases, Usage())
+    return total
+
+
+def _judged(plan: CalibrationPlan, judging: Judging, counts: Counts) -> list[tuple[str, int, int]]:
+    """Each judge by its text, with a number of cases and of candidates in each."""
+    together = plan.judged == "template"
+    made: list[tuple[str, int, int]] = []
+
+    def add(judge: str | None, outputs: int, templates: int) -> None:
+        if judge is not None and outputs:
+            one = -(-outputs // templates) if together else 1
+            made.append((judge, templates if together else outputs, one))
+
+    add(judging.first, counts.explored, counts.instructions)
+    if judging.asked:
+        bandits = plan.selection == "ucb"
+        add(judging.first, counts.selected, counts.selected if bandits else counts.arms)
+        add(judging.first, counts.finals, max(1, counts.finalists))
+        add(judging.first, counts.validated, 2)
+    add(judging.second, counts.validated, 2)
+    return made

@@ -1,0 +1,140 @@
+"""How a debate is put into words, the same while it goes on and in its report.
+
+No markup and no colour here: what is returned is plain text that is safe to print or to escape.
+"""
+
+from __future__ import annotations
+
+import math
+
+from textevolve.debate.order import place_candidates
+from textevolve.debate.profile import Profile
+from textevolve.debate.result import DebateResult, Turn
+from textevolve.debate.tensor import is_quorum
+from textevolve.evaluation import Failure
+from textevolve.report.wording import count, letter, letters, percent, visible
+
+
+def turn_labels(turn: Turn, agents: int, order: str) -> dict[int, int]:
+    """Under which number ("Response 2") an agent knew each candidate, told from the turn alone."""
+    if not turn.order:
+        return {}
+    plain = tuple(range(1, len(turn.order) + 1))
+    mode = "balanced" if order == "balanced" else "fixed"
+    ranks = place_candidates(turn.round * agents + turn.agent, plain, mode)
+    return {candidate: rank + 1 for candidate, rank in zip(turn.order, ranks, strict=True)}
+
+
+def verdict(result: DebateResult) -> str:
+    """Who won, in a sentence."""
+    if not result.scored:
+        return f"no scores: {visible(reason(result))}"
+    best = result.best
+    assert best is not None
+    if len(result.case.candidates) == 1:
+        return f"A scores {result.scores[0]:.2f} of 10"
+    if result.profile.select == "sample":
+        share = percent(float(result.probabilities[best]))
+        return f"{letter(best)}, drawn with a probability of {share}"
+    if result.tied:
+        return f"a tie of {letters(result.tied)} at {result.scores[best]:.2f} of 10"
+    order = sorted(range(len(result.scores)), key=lambda j: -result.scores[j])
+    lead = result.scores[best] - result.scores[order[1]]
+    return f"{letter(best)}, {lead:.2f} points ahead of {letter(order[1])}"
+
+
+def reason(result: DebateResult) -> str:
+    """Why a result has no scores; empty where it has some."""
+    if result.scored:
+        return ""
+    found = result.failure or next((t.failure for t in result.turns if t.failure), None)
+    return found.reason if found else "no turn gave scores"
+
+
+def failures(result: DebateResult) -> dict[Failure, list[Turn]]:
+    """The turns that failed, those with the same reason together."""
+    found: dict[Failure, list[Turn]] = {}
+    for turn in result.turns:
+        if turn.failure:
+            found.setdefault(turn.failure, []).append(turn)
+    return found
+
+
+def changes(result: DebateResult) -> str:
+    """What the debate did to the agents' winners, in a sentence."""
+    if len(result.convergence) < 2 or len(result.case.candidates) < 2 or not result.swings:
+        return ""
+    changed = [s for s in result.swings if s.changed]
+    whole = f"{len(changed)} of {len(result.swings)} agents changed their winner"
+    moves = [f"{visible(s.agent)} {_side(s.first)} → {_side(s.last)}" for s in changed]
+    return f"{whole}: {', '.join(moves)}" if moves else whole
+
+
+def _side(winner: int | None) -> str:
+    return "tie" if winner is None else letter(winner)
+
+
+def ending(result: DebateResult) -> str:
+    """How many rounds ran, and what ended them."""
+    rounds, profile = len(result.convergence), result.profile
+    voters = result.voters[-1] if rounds else 0
+    partly = "" if voters == len(result.agents) else f" ({voters} of {len(result.agents)} voted)"
+    why = {
+        "rounds": "all that were planned" if rounds >= profile.rounds else "all that were asked",
+        "converged": "and a later one would change no score"
+        if profile.readout == "alone"
+        else f"then the agents agreed{partly}",
+        "certain": "then the outcome was certain enough",
+        "budget": "then the budget was spent",
+        "failed": "then no agent gave an answer",
+    }[result.stopped]
+    said = f"{count(rounds, 'round')}, {why}"
+    if profile.protocol != "escalation" or result.certainty is None:
+        return said
+    return f"{said} ({certainty_text(result.certainty, profile.escalate_below)} after round 1)"
+
+
+def certainty_text(certainty: float, escalate_below: float) -> str:
+    """The certainty of a first round beside the limit below which the debate goes on."""
+    sign = "<" if certainty < escalate_below else "≥"
+    return f"certainty {certainty:.3f} {sign} {escalate_below:g}"
+
+
+def round_text(
+    profile: Profile, r: int, cv: float, certainty: float | None, last: bool, voters: int
+) -> str:
+    """What round r, counted from 0, means for the debate; `certainty` is the first round's.
+    `voters`: how many agents gave scores in round r."""
+    agents = len(profile.agents)
+    if voters == agents or not math.isfinite(cv):
+        return _cv_text(profile, r, cv, certainty, last)
+    said = f"{voters} of {agents} agents voted"
+    if is_quorum(voters, agents):
+        return f"{said}; {_cv_text(profile, r, cv, certainty, last)}"
+    return f"{said}, too few to agree" + ("" if last else ": the debate goes on")
+
+
+def _cv_text(profile: Profile, r: int, cv: float, certainty: float | None, last: bool) -> str:
+    if profile.protocol != "escalation" or r > 0 or not math.isfinite(cv):
+        limit = None if profile.protocol == "independent" else profile.convergence
+        if profile.readout == "alone" and limit is not None and math.isfinite(cv):
+            return f"CV {cv:.3f}: a later round would change no score"
+        return step_text(cv, limit, last)
+    if certainty is None:
+        said = f"CV {cv:.3f}, no certainty from a single vote"
+    else:
+        said = f"CV {cv:.3f}, {certainty_text(certainty, profile.escalate_below)}"
+        if certainty >= profile.escalate_below:
+            return f"{said}: no debate is needed"
+    return said if last else f"{said}: the debate goes on"
+
+
+def step_text(cv: float, profile_convergence: float | None, last: bool) -> str:
+    """What a round's CV means for the debate."""
+    if not math.isfinite(cv):
+        return "CV cannot be told: nobody gave a score above 0"
+    limit = profile_convergence
+    if limit is not None and cv <= limit:
+        return f"CV {cv:.3f} ≤ {limit:g}: the agents agree"
+    held = f"CV {cv:.3f}" if limit is None else f"CV {cv:.3f} > {limit:g}"
+    return held if last else f"{held}: the debate goes on"

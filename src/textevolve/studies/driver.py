@@ -1,0 +1,479 @@
+"""Running any study: it is registered, worked on, kept, finished, gone on with, shown again.
+
+The journal is the only checkpoint. A run that is started again asks only what is missing; showing
+one reads its records, or makes them anew from the journal without a model. Nothing here knows a
+kind of study by name.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import json
+import secrets
+import time
+from collections.abc import AsyncGenerator, Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import aclosing
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
+
+from pydantic import BaseModel, ConfigDict, ValidationError
+
+from textevolve.engine import sync
+from textevolve.errors import InputError, MismatchError, StoreError
+from textevolve.evaluation import Case
+from textevolve.evaluators import describe_judge, judge_models
+from textevolve.events import Listener, silence
+from textevolve.report import wording
+from textevolve.settings import Settings, today
+from textevolve.spec import identity_of
+from textevolve.studies.holding import hold
+from textevolve.studies.identity import refuse_differences
+from textevolve.studies.kinds import KINDS, find_study
+from textevolve.studies.study import AnyStudy, Asks, Study, StudySpec
+from textevolve.wiring import (
+    Limits,
+    Salted,
+    Setting,
+    choose_model,
+    open_workbench,
+    replay_models,
+)
+
+if TYPE_CHECKING:
+    from textevolve.report.blocks import Report
+    from textevolve.store.records import Found, Kept, Order
+    from textevolve.store.repository import Store
+    from textevolve.store.runs import RunRecord
+
+VERSION = 2
+"""Of what a run's specification looks like in the store; what has none is from before studies."""
+
+METRIC = "metric"
+"""The kind of runs that keep what a judge between calls asks (`api.persistent_judge`)."""
+
+FLUSH_SECONDS = 0.5
+FLUSH_RECORDS = 200
+
+S = TypeVar("S", bound=StudySpec)
+R = TypeVar("R")
+T = TypeVar("T")
+
+
+class StoredSpec(BaseModel):
+    """What the store keeps of a study: all that is needed to go on with it.
+
+    `model` is the one that was named or found, and `why` says how; `judges` holds what was read
+    from the files behind the judges' names; `described` what the study found of the world.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="ignore")
+
+    version: int = VERSION
+    kind: str
+    spec: dict[str, Any]
+    model: str
+    why: str = ""
+    today: str = ""
+    judges: Mapping[str, Any] = {}
+    prompts: Mapping[str, str] = {}
+    described: Mapping[str, Any] = {}
+
+    def identity(self, study: AnyStudy) -> dict[str, Any]:
+        """What makes the run what it is. The date in its prompts does not: the same command on
+        another day finds the same run."""
+        whole = self.model_dump(mode="json", include={"kind", "model", "judges", "prompts"})
+        whole |= {"described": dict(self.described)} if self.described else {}
+        aside = study.spec.model_validate(self.spec)
+        return {**whole, "spec": identity_of(aside)}
+
+
+@dataclass(frozen=True, slots=True)
+class Launch:
+    """How a study is run, as opposed to what it is. `time_limit` in seconds. `objects`: what the
+    user's own code puts in, by the names that the specification has for them. `ordered`: records
+    in the order of the cases, else as they come. `ends`: all records are read without delay, so
+    that others who want the same run may wait for it."""
+
+    name: str = ""
+    source: str = ""
+    limits: Limits = Limits()
+    time_limit: float | None = None
+    listener: Listener = silence
+    objects: Mapping[str, object] = field(default_factory=dict[str, object])
+    ordered: bool = True
+    ends: bool = True
+
+    def heard_by(self, listener: Listener) -> Launch:
+        return replace(self, listener=listener)
+
+    def __post_init__(self) -> None:
+        if self.time_limit is not None and not 0 <= self.time_limit < float("inf"):
+            raise InputError(f"the time limit must be 0 or more seconds, not {self.time_limit}")
+
+
+async def specify(
+    study: Study[S, R, T],
+    spec: S,
+    settings: Settings,
+    objects: dict[str, object] | None = None,
+) -> StoredSpec:
+    """The specification with all that it leaves open: the model that is asked, the files behind
+    the judges, the date. `objects`: those of `Launch`, of which a study may open more.
+
+    Raises:
+        InputError: a judge cannot be used. SettingsError: no model can be had as asked.
+    """
+    spec = study.complete(spec, settings)
+    asks = study.asks(spec)
+    judges = asks.judges
+    if len(set(judges)) < len(judges):
+        raise InputError("a judge is named twice; to compare a judge with itself give it two seeds")
+    named = [model for judge in judges for model in judge_models(judge, spec.model)]
+    own = next((model for model in named if model), None)
+    wanted = asks.writes or None in named
+    model, why = "", ""
+    own = own or next(iter(asks.models), None)
+    if wanted or own:
+        model, why = await choose_model(settings, spec.model or (None if wanted else own))
+    for further in asks.models:
+        await choose_model(settings, further)
+    return StoredSpec(
+        kind=study.kind,
+        spec=spec.model_dump(mode="json", exclude_defaults=True),
+        model=model,
+        why=why,
+        today=today(),
+        judges=_describe(asks),
+        prompts=asks.prompts,
+        described=await study.describe(spec, settings, {} if objects is None else objects)
+        if study.describe
+        else {},
+    )
+
+
+def read_cases(study: Study[S, R, T], spec: S, store: Path, settings: Settings) -> Iterable[Case]:
+    """The cases that a specification names, lazily: those in its files, or the records of an
+    earlier run, which is looked for in `store`.
+
+    Raises:
+        InputError: the specification names nothing that can be read.
+    """
+    which = study.earlier(spec)
+    return study.cases(spec) if which is None else _read_again(study, which, store, settings)
+
+
+def _read_again(
+    study: Study[S, R, T], which: str, path: Path, settings: Settings
+) -> Iterator[Case]:
+    from textevolve.store.repository import open_store
+
+    assert study.again is not None
+    with open_store(path) as store:
+        run = store.get_run(which)
+        if (kind := read_stored(run).kind) != study.kind:
+            raise InputError(f"run {run.id}: is of the kind {kind}, and not of {study.kind}")
+        sync.run(restore_records(store, run, settings))
+        for record in read_records(store, run)():
+            if (case := study.again(record)) is not None:
+                yield case
+
+
+def models_asked(asks: Asks, stored: StoredSpec) -> tuple[str, ...]:
+    """Every model that a run may ask, each once; its own first."""
+    found = [model for judge in asks.judges for model in judge_models(judge, stored.model) if model]
+    own = [stored.model] if asks.writes else []
+    return tuple(dict.fromkeys([*own, *found, *asks.models]))
+
+
+def register_run(
+    store: Store,
+    study: AnyStudy,
+    stored: StoredSpec,
+    cases: Iterable[Case],
+    launch: Launch,
+    wanted: RunRecord | None = None,
+) -> RunRecord:
+    """The run that a specification and its cases make: a new one, or the one that is kept already.
+
+    The cases are read once, lazily, into the store. `wanted`: the run that it has to be.
+
+    Raises:
+        MismatchError: it is not the run that is wanted; says what differs.
+    """
+    if wanted is not None:
+        refuse_other(wanted, stored)
+    digest = hashlib.sha256(_canonical(stored.identity(study)))
+
+    def noted() -> Iterator[Case]:
+        for case in cases:
+            row = [case.id, case.input, case.candidates, dict(case.parameters), case.reference]
+            digest.update(b"\n" + _canonical(row))
+            yield case
+
+    draft = store.create_run(
+        stored.model_dump(mode="json"),
+        f"draft-{secrets.token_hex(16)}",
+        launch.name,
+        launch.source,
+    )
+    try:
+        store.add_cases(draft.id, noted())
+        if wanted is not None and wanted.fingerprint != digest.hexdigest():
+            raise MismatchError(
+                f"run {wanted.id} cannot be resumed: its cases differ; start a new run instead"
+            )
+        run = store.settle_run(draft.id, digest.hexdigest())
+        spec = stored.model_dump(mode="json")["spec"]
+        # Of a run that is kept already, files may have other names now.
+        return run if run.spec["spec"] == spec else store.respecify(run.id, {"spec": spec})
+    except BaseException:
+        store.delete_run(draft.id)
+        raise
+
+
+def _canonical(data: Any) -> bytes:
+    return json.dumps(data, sort_keys=True, separators=(",", ":"), default=str).encode()
+
+
+def read_stored(run: RunRecord) -> StoredSpec:
+    """What a run was begun with.
+
+    Raises:
+        MismatchError: it was written by a version that had no studies, or by a later one.
+    """
+    try:
+        stored = StoredSpec.model_validate(run.spec)
+    except ValidationError:
+        if run.spec.get("kind") == METRIC:
+            raise MismatchError(
+                f"run {run.id}: holds what a metric asked, and no results of its own; a new metric"
+                " of the same judge finds its answers"
+            ) from None
+        raise MismatchError(
+            f"run {run.id}: was made by an earlier version of TextEvolve, which kept no records;"
+            f" give its textevolve {_command(run)} command again: the journal still answers, so"
+            " nothing is asked twice"
+        ) from None
+    if stored.version > VERSION:
+        raise MismatchError(f"run {run.id}: was made by a later version of TextEvolve; update it")
+    return stored
+
+
+def _command(run: RunRecord) -> str:
+    """The command that made a run before there were studies."""
+    kind = str(run.spec.get("kind", "evaluate"))
+    own = (*KINDS, "optimize", "innovate", "guide", "memory-eval", "nodes")
+    names = {"profile": "profile generate"} | {name: name for name in own}
+    return names.get(kind, f"bench {kind}")
+
+
+def refuse_other(run: RunRecord, wanted: StoredSpec) -> None:
+    """Raises MismatchError, naming what differs, where a run was not begun as `wanted`."""
+    stored = read_stored(run)
+    if stored.kind != wanted.kind:
+        raise MismatchError(f"run {run.id} cannot be resumed: it is of the kind '{stored.kind}'")
+    study = find_study(stored.kind)
+    refuse_differences(run.id, stored.identity(study), wanted.identity(study))
+
+
+def refuse_changed(
+    run: RunRecord, study: AnyStudy, stored: StoredSpec, what: str = "resumed"
+) -> None:
+    """Raises MismatchError, naming what differs, where the prompts that there are, or the files
+    behind its judges, are not those that a run was begun with."""
+    asks = study.asks(read_spec(study, stored))
+    kept = {"prompts": dict(stored.prompts), "judges": dict(stored.judges)}
+    found = {"prompts": dict(asks.prompts), "judges": _describe(asks)}
+    refuse_differences(run.id, kept, found, what)
+
+
+def _describe(asks: Asks) -> dict[str, Any]:
+    return {judge: found for judge in asks.judges if (found := describe_judge(judge))}
+
+
+def read_spec(study: Study[S, R, T], stored: StoredSpec) -> S:
+    return study.spec.model_validate(stored.spec)
+
+
+async def perform(
+    store: Store, run: RunRecord, settings: Settings, launch: Launch = Launch()
+) -> AsyncGenerator[Any]:
+    """Do what is missing of a run: its records as they come, each kept in the store.
+
+    Raises:
+        InputError: an object of the user's own is missing, which the specification names.
+        FatalModelError: no call can succeed; what was answered is kept.
+        StoreError: the store cannot be written, or another process works on this run.
+    """
+    stored = read_stored(run)
+    study = find_study(stored.kind)
+    async with hold(store, run.id, ends=launch.ends):
+        refuse_changed(run, study, stored)
+        keeper = _Keeper(study, store, run.id)
+        try:
+            async with aclosing(_work(study, stored, store, run, settings, launch)) as found:
+                async for record in found:
+                    await keeper.add(record)
+                    yield record
+        finally:
+            await keeper.flush()
+        if not keeper.skipped:
+            store.finish_run(run.id, "finished")
+
+
+async def replay(
+    store: Store, run: RunRecord, settings: Settings, launch: Launch = Launch()
+) -> AsyncGenerator[Any]:
+    """The records of a run, made anew from the journal without a model call.
+
+    Raises:
+        MismatchError: other prompts would be asked here, so nothing would be found.
+    """
+    stored = read_stored(run)
+    study = find_study(stored.kind)
+    refuse_changed(run, study, stored, "shown")
+    work = _work(study, stored, store, run, settings, launch, offline=True)
+    async with aclosing(work) as found:
+        async for record in found:
+            yield record
+
+
+async def _work(
+    study: AnyStudy,
+    stored: StoredSpec,
+    store: Store,
+    run: RunRecord,
+    settings: Settings,
+    launch: Launch,
+    *,
+    offline: bool = False,
+) -> AsyncGenerator[Any]:
+    spec = read_spec(study, stored)
+    setting = Setting(
+        model=stored.model,
+        models=models_asked(study.asks(spec), stored),
+        today=stored.today,
+        objects=launch.objects,
+        time_limit=launch.time_limit,
+        run=f"{run.id}-{run.fingerprint[:8]}",
+        described=stored.described,
+        mode="replay" if offline else "live",
+        ordered=launch.ordered,
+    )
+    kept = store.journal(run.id)
+    journal = Salted(kept, study.salt(spec))
+    models = replay_models(journal, kept.errors) if offline else None
+    opened = open_workbench(
+        setting, settings, journal, launch.limits, launch.listener, models=models
+    )
+    async with (
+        opened as bench,
+        aclosing(study.run(spec, store.iterate_cases(run.id), bench)) as records,
+    ):
+        async for record in records:
+            yield record
+
+
+class _Keeper:
+    """Hands records to the store, some at once: the journal has what they are made from already."""
+
+    def __init__(self, study: AnyStudy, store: Store, run_id: str) -> None:
+        self._study, self._store, self._run_id = study, store, run_id
+        self._waiting: list[Any] = []
+        self._written = time.monotonic()
+        self.skipped = set[str]()
+
+    async def add(self, record: Any) -> None:
+        self._waiting.append(record)
+        row = self._study.row(record)
+        (self.skipped.add if row.status == "skipped" else self.skipped.discard)(row.key)
+        late = time.monotonic() - self._written >= FLUSH_SECONDS
+        if late or len(self._waiting) >= FLUSH_RECORDS:
+            await self.flush()
+
+    async def flush(self) -> None:
+        waiting, self._waiting = self._waiting, []
+        if waiting:
+            await asyncio.shield(asyncio.to_thread(self._write, waiting))
+        self._written = time.monotonic()
+
+    def _write(self, found: Sequence[Any]) -> None:
+        self._store.keep_records(self._run_id, [keep_record(self._study, one) for one in found])
+
+
+def keep_record(study: AnyStudy, record: Any) -> Kept:
+    """A record as the store keeps it."""
+    from textevolve.store.records import Kept
+
+    row = study.row(record)
+    return Kept(
+        row.key, row.position, row.case, row.score, row.status, row.reason, study.encode(record)
+    )
+
+
+Records: TypeAlias = Callable[[], Iterator[Any]]
+"""Gives the records of a run, in their order, anew each time."""
+
+
+def read_records(
+    store: Store,
+    run: RunRecord,
+    wanted: Found | None = None,
+    order: Order = "position",
+    change: Callable[[Any], Any] | None = None,
+) -> Records:
+    """The records of a run that the store holds, or those that are wanted of them; as `change`
+    makes them anew, where it is given."""
+    study = find_study(read_stored(run).kind)
+
+    def read() -> Iterator[Any]:
+        for kept in store.iterate_records(run.id, wanted, order):
+            try:
+                record = study.decode(kept.body)
+            except (ValueError, InputError):
+                raise StoreError(
+                    f"run {run.id}: its record '{kept.key}' cannot be read: it is damaged, or of"
+                    f" another version; `textevolve runs resume {run.id}` makes it anew"
+                ) from None
+            yield record if change is None else change(record)
+
+    return read
+
+
+async def restore_records(store: Store, run: RunRecord, settings: Settings) -> None:
+    """Make a run's records anew from its journal, where it was stopped before all were kept, or
+    where they were lost. Those of a run that is in work are left alone."""
+    whole = run.status == "finished" and bool(store.count_records(run.id))
+    if whole or run.status == "running":
+        return
+    store.drop_records(run.id)
+    keeper = _Keeper(find_study(read_stored(run).kind), store, run.id)
+    async with aclosing(replay(store, run, settings)) as found:
+        async for record in found:
+            await keeper.add(record)
+    await keeper.flush()
+
+
+def make_report(study: AnyStudy, store: Store, run: RunRecord, records: Records) -> Report:
+    """What a person is shown of a run: the study's report, and the facts of the run."""
+    stored = read_stored(run)
+    spec = read_spec(study, stored)
+    made = study.report(spec, study.summarise(spec, records()))
+    totals = store.run_totals(run.id)
+    facts = {
+        "Model": f"{stored.model} ({stored.why})" if stored.why else stored.model,
+        "Spent": wording.spent(totals.spent),
+        "From the journal": wording.count(totals.reused.calls, "answer"),
+        "Run": f"{run.id} in {store.path}",
+    }
+    return replace(made, facts={**made.facts, **{n: v for n, v in facts.items() if v}})
+
+
+def make_data(study: AnyStudy, run: RunRecord, records: Records) -> dict[str, Any]:
+    """The same for programs, as JSON-ready data."""
+    stored = read_stored(run)
+    spec = read_spec(study, stored)
+    found = study.data(spec, study.summarise(spec, records()))
+    return {"kind": stored.kind, "run": run.id, "model": stored.model, **found}

@@ -1,0 +1,417 @@
+"""Evaluate: cases before a debate, or before any other judge; a record for each case.
+
+A debate is the profile's, with parameters laid over it; what is kept of a run holds that profile
+whole, so that a run is gone on with as it was begun, whatever became of the file.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import AsyncGenerator, Iterable, Iterator, Mapping, Sequence
+from contextlib import aclosing
+from dataclasses import replace
+from pathlib import Path
+from typing import Annotated, Any, ClassVar, TypeAlias, cast
+
+from pydantic import BeforeValidator, TypeAdapter, WithJsonSchema
+from pydantic_core import to_json
+
+from textevolve.debate.profile import Profile, load_profile, override
+from textevolve.debate.protocol import Debate
+from textevolve.debate.record import read_result, write_result
+from textevolve.debate.result import DebateResult
+from textevolve.debate.stage import prompts_version
+from textevolve.engine.local import stream
+from textevolve.errors import BudgetError, FatalModelError, InputError, ModelError
+from textevolve.evaluation import Case, EvaluationResult, Evaluator, Failure, check_case, failure_of
+from textevolve.evaluators import (
+    OWN,
+    own_object,
+    parse_evaluator,
+    read_profile,
+    say_limit,
+    split_rules,
+    with_rubric,
+)
+from textevolve.judges.exam import Options
+from textevolve.judges.exam import prompts_version as judge_prompts
+from textevolve.judges.judged import JudgedCase
+from textevolve.memory.recall import Recall, nothing
+from textevolve.report.blocks import Report
+from textevolve.report.html import html_fragment
+from textevolve.rows import SUFFIXES, read_argument
+from textevolve.runs.estimate import PriceOf, UsageRange
+from textevolve.runs.estimate import estimate as bound_debates
+from textevolve.settings import Settings
+from textevolve.showing import show_as
+from textevolve.spec import Several, option
+from textevolve.studies.datasets import Columns, read_cases
+from textevolve.studies.debate_parameters import DebateParameters, given_parameters
+from textevolve.studies.debate_words import reason
+from textevolve.studies.evaluation_report import Evaluations, report_evaluations
+from textevolve.studies.judged_rows import (
+    Judged,
+    candidate_rows,
+    plain_text,
+    turn_rows,
+    write_line,
+)
+from textevolve.studies.study import Asks, Row, Study, StudySpec
+from textevolve.wiring import Workbench
+
+OF_ANY_JUDGE = ("seed", "threshold")
+"""Parameters that judges have which do not debate."""
+
+TIME_IS_UP = "the time limit is reached; resume the run to go on"
+
+
+def _take_profile(given: object) -> object:
+    if not isinstance(given, str | Path | Profile | Mapping):
+        raise InputError(f"a profile is a name, a YAML file's path or a Profile, not {given!r:.40}")
+    return str(given) if isinstance(given, Path) else cast(object, given)
+
+
+WholeProfile: TypeAlias = Annotated[
+    str | Profile,
+    BeforeValidator(_take_profile),
+    WithJsonSchema({"type": ["string", "object"]}),
+]
+
+
+class EvaluateSpec(DebateParameters, StudySpec):
+    """Judge candidate texts by a debate of agents, or by any other judge.
+
+    Exit codes: 0 all scored; 1 a model or the store failed; 2 bad input; 3 some cases have no
+    score; 130 interrupted (the run can be resumed).
+    """
+
+    kind: ClassVar[str] = "evaluate"
+
+    cases: Several = option(
+        (),
+        "The input, then the candidate texts; @FILE reads a text from a file, - from standard"
+        " input. Or one file of cases: .jsonl, .json, .csv or .parquet; - alone is JSON lines from"
+        " standard input.",
+        argument=True,
+        identity=False,
+        reads=True,
+        metavar="INPUT CANDIDATE... | CASES",
+    )
+    profile: WholeProfile | None = option(
+        None,
+        "Who debates, about what and how: a shipped profile, or a YAML file.",
+        short="-p",
+        group="Judging",
+    )
+    judge: str | None = option(
+        None,
+        "Any judge in place of the profile's debate: probe+backward, pairwise+rules, jury:general,"
+        " rules:FILE.yaml, hybrid:FILE.yaml:probe, ...",
+        short="-j",
+        group="Judging",
+    )
+    rubric: str | None = option(
+        None,
+        "What to judge by, a text or @FILE, in place of the shipped components or questions; each"
+        " line is a criterion of a checklist.",
+        group="Judging",
+        text="argument",
+    )
+    recall: str | None = option(
+        None, "What the agents recall with; for programs, which put it in.", group="Debate"
+    )
+
+
+def debates(spec: EvaluateSpec) -> bool:
+    """Whether the judge is a debate, of which all is kept."""
+    if spec.judge is None:
+        return True
+    rules, judge = split_rules(spec.judge)
+    return rules is None and judge is not None and parse_evaluator(judge).is_debate
+
+
+def complete(spec: EvaluateSpec, settings: Settings) -> EvaluateSpec:
+    """A debate's specification with the whole profile in it, parameters and rubric laid over it."""
+    if spec.judge is not None and spec.profile is not None:
+        raise InputError("judge and profile both say who judges: write --judge debate:PROFILE")
+    given = given_parameters(spec)
+    if not debates(spec):
+        _refuse_debate_options(spec, given)
+        return spec
+    base, model, rubric = spec.profile, spec.model, spec.rubric or ""
+    if spec.judge is not None:
+        parsed = parse_evaluator(spec.judge)
+        base, model = read_profile(parsed, rubric), parsed.model or model
+    else:
+        named = settings.profile if base is None else base
+        base = with_rubric(named if isinstance(named, Profile) else load_profile(named), rubric)
+    whole = override(base, given)
+    if model is None and all(agent.model for agent in whole.agents):
+        model = whole.agents[0].model
+    cleared = dict.fromkeys((*DebateParameters.model_fields, "judge", "rubric"))
+    return spec.model_copy(update={**cleared, "profile": whole, "model": model})
+
+
+def _refuse_debate_options(spec: EvaluateSpec, given: Mapping[str, Any]) -> None:
+    """Raises InputError where a parameter is given that such a judge cannot follow."""
+    own = {name: given[name] for name in OF_ANY_JUDGE if name in given}
+    others = [name for name in given if name not in own] + ["recall"] * (spec.recall is not None)
+    if others:
+        raise InputError(
+            f"{others[0]} is an option of debates, and the judge '{spec.judge}' is none: leave it"
+            " out; a judge's own options stand in its name, such as probe+rules"
+        )
+    Options().overridden(own)
+
+
+def ask(spec: EvaluateSpec) -> Asks:
+    prompts = prompts_version()
+    if not debates(spec):
+        own = {f"judges.{name}": version for name, version in judge_prompts().items()}
+        return Asks((spec.judge or "",), prompts={**prompts, **own})
+    agents = _profile_of(spec).agents
+    models = tuple(dict.fromkeys(agent.model for agent in agents if agent.model))
+    return Asks(models=models, writes=any(not agent.model for agent in agents), prompts=prompts)
+
+
+def _profile_of(spec: EvaluateSpec) -> Profile:
+    if isinstance(spec.profile, Profile):
+        return spec.profile
+    raise InputError("the specification of a debate has to be completed first")
+
+
+def read_given(spec: EvaluateSpec) -> Iterator[Case]:
+    """The case that the arguments are, or the cases of the file that they name."""
+    texts = spec.cases
+    if len(texts) != 1 or not (texts[0] == "-" or Path(texts[0]).suffix.lower() in SUFFIXES):
+        yield _read_case(texts)
+        return
+    columns = Columns()
+    yield from read_cases(texts[0], columns)
+    tell_unread(spec, columns)
+
+
+def tell_unread(spec: EvaluateSpec, columns: Columns) -> None:
+    """Warn once, after the cases were read, of their fields that nothing looks at."""
+    _, judge = split_rules(spec.judge) if spec.judge else (None, None)
+    reference = judge is not None and parse_evaluator(judge).reference
+    own = spec.judge is not None and spec.judge.startswith(OWN)
+    if unread := columns.warning(reference=reference or own):
+        logging.getLogger("textevolve").warning(unread)
+
+
+def _read_case(texts: tuple[str, ...]) -> Case:
+    if len(texts) < 2:
+        given = texts[0] if texts else ""
+        raise InputError(
+            "no candidates: give the input and one candidate or more, or a file of cases"
+            f" ({', '.join(SUFFIXES)})" + (f"; '{given[:40]}' is neither" if given else "")
+        )
+    if Path(texts[0]).suffix.lower() in SUFFIXES and os.path.isfile(texts[0]):
+        raise InputError(
+            f"'{texts[0]}' is a file of cases, which stands alone, and '{texts[1][:40]}' is one"
+            " argument too many; a text out of a file is written @FILE"
+        )
+    if texts.count("-") > 1:
+        raise InputError("only one of the texts can come from standard input")
+    input, *candidates = (read_argument(text) for text in texts)
+    case = Case(input, tuple(candidates), "1")
+    check_case(case)
+    return case
+
+
+async def run(
+    spec: EvaluateSpec, cases: Iterable[Case], bench: Workbench
+) -> AsyncGenerator[Judged]:
+    """Each case as soon as it is judged; one that cannot be judged fails alone."""
+    judge = open_judge(spec, bench)
+    own = {} if debates(spec) else given_parameters(spec)
+
+    async def work(numbered: tuple[int, Case]) -> Judged:
+        index, case = numbered
+        if own:
+            case = replace(case, parameters={**own, **case.parameters})
+        try:
+            if bench.seconds_left == 0:
+                raise BudgetError(TIME_IS_UP)
+            made = await judge(case)
+        except FatalModelError:
+            raise
+        except (ModelError, BudgetError, InputError) as error:
+            return _missing(spec, case, index, failure_of(error))
+        if isinstance(made, DebateResult):
+            return replace(made, index=index)
+        return JudgedCase(case, index, tuple(made.result), made.usage)
+
+    results = stream(enumerate(cases), work, bench.in_flight, ordered=bench.ordered)
+    async with aclosing(results):
+        async for judged in results:
+            yield judged
+
+
+def open_judge(spec: EvaluateSpec, bench: Workbench) -> Evaluator:
+    if not debates(spec):
+        text = spec.judge or ""
+        return bench.judge_of(text, spec.rubric or "")
+    recall = nothing if spec.recall is None else own_object(spec.recall, bench.objects)
+    return Debate(
+        profile=_profile_of(spec),
+        model_of=lambda agent: bench.model_of(agent.model or bench.default_model),
+        recall=cast(Recall, recall),
+        listener=bench.listener,
+        side_by_side=bench.side_by_side,
+        today=bench.today,
+    )
+
+
+def _missing(spec: EvaluateSpec, case: Case, index: int, failure: Failure) -> Judged:
+    """The record of a case about which nothing could be asked."""
+    if not debates(spec):
+        return JudgedCase(case, index, (failure,) * max(1, len(case.candidates)))
+    return unusable(case, index, _profile_of(spec), failure)
+
+
+def unusable(case: Case, index: int, profile: Profile, failure: Failure) -> DebateResult:
+    """The result of a case about which nothing could be asked."""
+    return DebateResult(
+        case=case,
+        profile=profile,
+        turns=(),
+        convergence=(),
+        stopped="budget" if failure.kind == "skipped" else "failed",
+        labels=(),
+        nonce="",
+        index=index,
+        failure=failure,
+    )
+
+
+def find_row(judged: Judged) -> Row:
+    key, case = str(judged.index), plain_text(str(judged.case.id))
+    first = next((one for one in judged.result if isinstance(one, Failure)), None)
+    if isinstance(judged, JudgedCase):
+        first, best = judged.failure, None
+    else:
+        best = judged.best
+    if isinstance(judged, DebateResult) and judged.stopped == "budget":
+        why = judged.failure.reason if judged.failure else say_limit(judged)
+        return Row(key, judged.index, case, status="skipped", reason=why)
+    if first is not None:
+        why = reason(judged) if isinstance(judged, DebateResult) else first.reason
+        return Row(key, judged.index, case, status=first.kind, reason=why)
+    found = [one.score for one in judged.result if isinstance(one, EvaluationResult)]
+    score = max(found) if best is None else found[best]
+    return Row(key, judged.index, case, score)
+
+
+_JUDGED = TypeAdapter(JudgedCase)
+_OTHER = b'{"judged":'
+"""How the record of a case begins that was not debated."""
+
+
+def encode(judged: Judged) -> bytes:
+    judged = replace(judged, case=_storable(judged.case))
+    if isinstance(judged, DebateResult):
+        return write_result(judged, figures=False).encode()
+    return _OTHER + to_json(judged, inf_nan_mode="constants", fallback=str) + b"}"
+
+
+def decode(body: bytes) -> Judged:
+    if body.startswith(_OTHER):
+        return _JUDGED.validate_json(body[len(_OTHER) : -1])
+    return read_result(body)
+
+
+def _storable(case: Case) -> Case:
+    """The case as JSON can hold it: in one that fails, what should be a text may be none."""
+    return replace(
+        case,
+        id=plain_text(str(case.id)),
+        input=plain_text(str(case.input)),
+        candidates=tuple(plain_text(str(text)) for text in case.candidates),
+        reference=None if case.reference is None else plain_text(str(case.reference)),
+    )
+
+
+def summarise(_spec: EvaluateSpec, records: Iterable[Judged]) -> Evaluations:
+    return summarise_all(records)
+
+
+def summarise_all(records: Iterable[Judged]) -> Evaluations:
+    found = Evaluations()
+    for judged in records:
+        found.add(judged, find_row(judged))
+    return found
+
+
+def report(spec: EvaluateSpec, found: Evaluations) -> Report:
+    if spec.judge is not None:
+        facts = {"Judge": spec.judge, "Rubric": spec.rubric or ""}
+    else:
+        profile = _profile_of(spec)
+        facts = {
+            "Profile": f"{profile.name}: at most {profile.rounds} rounds, {profile.protocol}",
+            "Models of agents": ", ".join(
+                f"{agent.name}: {agent.model}" for agent in profile.agents if agent.model
+            ),
+            "Seed": str(profile.seed),
+        }
+    return report_evaluations(found, {name: said for name, said in facts.items() if said})
+
+
+def data(spec: EvaluateSpec, found: Evaluations) -> Mapping[str, Any]:
+    return {
+        "parameters": spec.model_dump(mode="json", exclude={"cases"}, exclude_none=True),
+        "cases": found.total,
+        **found.counts,
+        "mean": found.mean,
+        "pass_rate": found.pass_rate,
+        "coverage": found.coverage / found.debates if found.debates else None,
+        "turned": found.turned,
+        "failed_turns": found.failed_turns,
+        "usage": found.usage,
+        "worst": [{"case": name, "score": score} for name, score in found.worst],
+    }
+
+
+def estimate(
+    spec: EvaluateSpec, cases: Sequence[Case], model: str, price_of: PriceOf
+) -> UsageRange | None:
+    """A bound for debates, by a formula: no rehearsal finds the one that ends earliest."""
+    return bound_debates(cases, _profile_of(spec), model, price_of) if debates(spec) else None
+
+
+def rescore(judged: Judged, parameters: Mapping[str, Any]) -> Judged:
+    if not isinstance(judged, DebateResult):
+        raise InputError("only debates can be scored anew; another judge is asked again")
+    return judged.rescore(**parameters)
+
+
+def _draw(judged: Judged) -> str:
+    """What a notebook shows of one case."""
+    return html_fragment(report_evaluations(summarise_all([judged]), {}))
+
+
+for _kind in (DebateResult, JudgedCase):
+    show_as(_kind, _draw, candidate_rows)
+
+STUDY = Study(
+    spec=EvaluateSpec,
+    cases=read_given,
+    asks=ask,
+    run=run,
+    row=find_row,
+    encode=encode,
+    decode=decode,
+    summarise=summarise,
+    report=report,
+    data=data,
+    flat=candidate_rows,
+    streams=True,
+    complete=complete,
+    line=write_line,
+    turns=turn_rows,
+    rescore=rescore,
+    estimate=estimate,
+)

@@ -1,0 +1,360 @@
+"""Guide: an answer with a debate as its chain of thought, beside one without.
+
+What is asked in which order is in `textevolve.loops.guidance`; who debates is decided here.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+from collections.abc import AsyncGenerator, Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, ClassVar, cast
+
+from pydantic import model_validator
+from pydantic_core import from_json, to_json
+
+from textevolve.debate.profile import Profile, load_profile, override
+from textevolve.debate.protocol import Debate
+from textevolve.debate.record import read_result, to_data
+from textevolve.debate.result import DebateResult, Turn
+from textevolve.errors import AnswerError, BudgetError
+from textevolve.evaluation import Case, EvaluationResult, Usage, check_case
+from textevolve.evaluators import OWN, own_object, say_limit, with_model
+from textevolve.events import Event, StepFinished, StepStarted
+from textevolve.loops.attempt import prompts_version
+from textevolve.loops.guidance import (
+    Answer,
+    GuidanceContext,
+    GuidancePlan,
+    Guided,
+    answer_guided,
+)
+from textevolve.loops.rule_kinds import find_callable
+from textevolve.memory.recall import Cue, Memory, Recall, nothing
+from textevolve.report import wording
+from textevolve.report.blocks import Block, Column, Note, Report, Section, Table, Texts
+from textevolve.spec import option
+from textevolve.studies.study import Asks, Row, Status, Study, StudySpec, json_codec
+from textevolve.wiring import Workbench
+
+
+class GuideSpec(GuidancePlan, StudySpec):
+    """Answer a question with a debate about possible answers as reasoning, and without.
+
+    Known elsewhere as multi-agent debate as a chain of thought.
+    """
+
+    kind: ClassVar[str] = "guide"
+
+    question: str = option(
+        description="The question; @FILE reads it from a file, - from standard input.",
+        argument=True,
+        text="argument",
+        identity=False,
+    )
+    candidates: tuple[str, ...] = option(
+        (),
+        "Answers to be debated, each a text or @FILE; where none are given, some are drawn.",
+        argument=True,
+        text="argument",
+        identity=False,
+    )
+    profile: str | None = option(
+        None,
+        "Who debates: the name of a shipped profile, or a YAML file; else that of the settings.",
+        short="-p",
+        group="Debate",
+    )
+    debate: Mapping[str, Any] = option(
+        {},
+        "A parameter of the profile that is to be another one, such as rounds=1.",
+        group="Debate",
+    )
+    recall: str | None = option(
+        None,
+        "A function that gives each agent its memories: FILE.py:FUNCTION or MODULE:FUNCTION.",
+        group="Debate",
+    )
+    judge: str | None = option(
+        None,
+        "A judge that scores both answers: pairwise+rules, probe, rules:FILE.yaml, ...",
+        short="-j",
+        group="Judging",
+    )
+    judge_model: str | None = option(
+        None, "The model for a judge that names none, where it is not --model.", group="Models"
+    )
+
+    @model_validator(mode="after")
+    def _usable(self) -> GuideSpec:
+        read_profile(self)
+        if self.recall is not None and not self.recall.startswith(OWN):
+            find_callable(self.recall, Path())
+        return self
+
+
+def read_profile(spec: GuideSpec, otherwise: str = "general") -> Profile:
+    return override(load_profile(spec.profile or otherwise), spec.debate)
+
+
+@dataclass(frozen=True, slots=True)
+class GuidedAnswer:
+    """The two answers, and the debate that stands between them; None where it was not come to."""
+
+    made: Guided
+    debate: DebateResult | None
+
+    @property
+    def answer(self) -> str | None:
+        """The guided answer."""
+        return self.made.guided.text if self.made.guided is not None else None
+
+    @property
+    def usage(self) -> Usage:
+        return self.made.usage + (self.debate.usage if self.debate is not None else Usage())
+
+
+def judge_of(spec: GuideSpec) -> str | None:
+    return spec.judge and with_model(spec.judge, spec.judge_model)
+
+
+def ask(spec: GuideSpec) -> Asks:
+    judge, profile = judge_of(spec), read_profile(spec)
+    prompts = {f"loops.{name}": version for name, version in prompts_version().items()}
+    if spec.profile is not None:  # the file may come to say something else
+        written = profile.model_dump_json().encode()
+        prompts["profile"] = hashlib.sha256(written).hexdigest()[:12]
+    own = tuple(dict.fromkeys(agent.model for agent in profile.agents if agent.model))
+    return Asks(() if judge is None else (judge,), own, writes=True, prompts=prompts)
+
+
+def read_cases(spec: GuideSpec) -> list[Case]:
+    check_case(Case(spec.question, spec.candidates or ("x",)))
+    return [Case(spec.question, spec.candidates, "1")]
+
+
+async def run(
+    spec: GuideSpec, cases: Iterable[Case], bench: Workbench
+) -> AsyncGenerator[GuidedAnswer]:
+    (case,) = cases
+    held: list[DebateResult] = []
+    debate = Debate(
+        profile=read_profile(spec, bench.settings.profile),
+        model_of=lambda agent: bench.model_of(agent.model or bench.default_model),
+        recall=_open_recall(spec, bench),
+        listener=bench.listener,
+        side_by_side=bench.side_by_side,
+        today=bench.today,
+    )
+
+    async def discuss(candidates: tuple[str, ...]) -> str:
+        result = await debate(Case(case.input, candidates, "debate"))
+        held.append(result)
+        if result.stopped == "budget":
+            raise BudgetError(say_limit(result))
+        if not any(turn.argument or turn.points for turn in result.turns):
+            first = next((t.failure for t in result.turns if t.failure), result.failure)
+            raise AnswerError(first.reason if first else "no agent argued")
+        return write_transcript(result)
+
+    judge = judge_of(spec)
+    context = GuidanceContext(
+        model=bench.model,
+        discuss=discuss,
+        evaluator=None if judge is None else bench.whole_judge_of(judge),
+        concurrency=bench.in_flight,
+        time_limit=bench.seconds_left,
+        listener=bench.listener,
+    )
+    made = await answer_guided(case.input, spec, context, case.candidates)
+    yield GuidedAnswer(made, held[0] if held else None)
+
+
+def _open_recall(spec: GuideSpec, bench: Workbench) -> Recall:
+    if spec.recall is None:
+        return nothing
+    if spec.recall.startswith(OWN):
+        return cast(Recall, own_object(spec.recall, bench.objects))
+    function = find_callable(spec.recall, Path())
+
+    async def recall(cue: Cue, /) -> tuple[Memory, ...]:
+        return tuple(cast("Iterable[Memory]", await asyncio.to_thread(function, cue)))
+
+    return recall
+
+
+def write_transcript(result: DebateResult) -> str:
+    """What was said in a debate, as plain text, with the responses under the labels that the agents
+    knew them by. Scores are left out: they are no reasons."""
+    order = sorted(range(len(result.labels)), key=result.labels.__getitem__)
+    parts = [f"Response {result.labels[j]}:\n{result.case.candidates[j]}" for j in order]
+    parts += [_said(result, turn, order) for turn in result.turns if turn.argument or turn.points]
+    return "\n\n".join(parts)
+
+
+def _said(result: DebateResult, turn: Turn, order: Sequence[int]) -> str:
+    lines = [f"Round {turn.round + 1}, {result.agents[turn.agent]}: {turn.argument}".rstrip()]
+    for j in order if turn.points else ():
+        points = turn.points[j]
+        found = [
+            f"{name}: {' '.join(text.split())}"
+            for name, text in (
+                ("good", points.strengths),
+                ("bad", points.weaknesses),
+                ("to change", points.instructions),
+            )
+            if text.strip()
+        ]
+        lines.append(f"- On Response {result.labels[j]}: " + "; ".join(found))
+    return "\n".join(lines)
+
+
+def find_row(found: GuidedAnswer) -> Row:
+    statuses: dict[str, Status] = {"budget": "skipped", "failed": "failed"}
+    score = _score(found.made.guided)
+    status = statuses.get(found.made.status, "scored")
+    return Row("1", case="1", score=score, status=status, reason=found.made.reason)
+
+
+def _score(answer: Answer | None) -> float | None:
+    judged = answer.judgement if answer is not None else None
+    return judged.score if isinstance(judged, EvaluationResult) else None
+
+
+_encode_made, _decode_made = json_codec(Guided)
+
+
+def encode(found: GuidedAnswer) -> bytes:
+    debate = None if found.debate is None else to_data(found.debate)
+    return to_json({"made": from_json(_encode_made(found.made)), "debate": debate})
+
+
+def decode(body: bytes) -> GuidedAnswer:
+    kept = from_json(body)
+    debate = kept["debate"] and read_result(to_json(kept["debate"]))
+    return GuidedAnswer(_decode_made(to_json(kept["made"])), debate)
+
+
+def summarise(_spec: GuideSpec, records: Iterable[GuidedAnswer]) -> GuidedAnswer:
+    (found,) = records
+    return found
+
+
+def report(spec: GuideSpec, found: GuidedAnswer) -> Report:
+    """Both answers, and where they come from."""
+    made = found.made
+    facts = {"Debate": f"about {wording.count(len(made.candidates), 'candidate')}; {_held(found)}"}
+    if judge := judge_of(spec):
+        facts["Judge"] = judge
+    if made.plain is not None and made.guided is not None and made.plain.text == made.guided.text:
+        facts["Note"] = "both answers are the same, word for word"
+    sentence = f"Not finished: {made.reason}" if made.status != "done" else ""
+    return Report(wording.shorten(made.question, 120), sentence, list(_draw(found)), facts)
+
+
+def _draw(found: GuidedAnswer) -> Iterator[Block]:
+    made = found.made
+    answers = (("without the debate", made.plain), ("with the debate", made.guided))
+    if made.transcript:
+        said = Texts("", [("", made.transcript)])
+        about = Note("It stands in the prompt of the second answer.")
+        yield Section("The debate", [about, said], folded=True)
+    yield Texts("Answers", [(name, _shown(answer)) for name, answer in answers])
+    if any(_score(answer) is not None for _, answer in answers):
+        rows = [(name, _score(answer), _feedback(answer)) for name, answer in answers]
+        columns = (Column("answer"), Column("score", "score", 3), Column("feedback"))
+        yield Table("Judgement", columns, rows)
+
+
+def _held(found: GuidedAnswer) -> str:
+    if found.debate is None:
+        return "not held"
+    turns = sum(turn.failure is None for turn in found.debate.turns)
+    return f"{turns} of {len(found.debate.turns)} turns gave something to reason with"
+
+
+def _shown(answer: Answer | None) -> str:
+    if answer is None:
+        return "(not come to)"
+    return answer.text or f"(none: {answer.failure.reason if answer.failure else ''})"
+
+
+def _feedback(answer: Answer | None) -> str | None:
+    judged = answer.judgement if answer is not None else None
+    return judged.feedback if isinstance(judged, EvaluationResult) else None
+
+
+def data(spec: GuideSpec, found: GuidedAnswer) -> Mapping[str, Any]:
+    made = found.made
+    return {
+        "judge": judge_of(spec),
+        "status": made.status,
+        "reason": made.reason,
+        "question": made.question,
+        "candidates": made.candidates,
+        "transcript": made.transcript,
+        "plain": _answer(made.plain),
+        "guided": _answer(made.guided),
+        "usage": asdict(found.usage),
+        "seconds": made.seconds,
+    }
+
+
+def _answer(answer: Answer | None) -> dict[str, Any] | None:
+    if answer is None:
+        return None
+    return {
+        "text": answer.text,
+        "failure": answer.failure.reason if answer.failure else None,
+        "score": _score(answer),
+        "feedback": _feedback(answer),
+    }
+
+
+def flatten(found: GuidedAnswer) -> Iterator[Mapping[str, Any]]:
+    """A row for each of the two answers."""
+    made = found.made
+    for name, answer in (("plain", made.plain), ("guided", made.guided)):
+        if answer is not None:
+            yield {"question": made.question, "answer": name, **(_answer(answer) or {})}
+
+
+def write_texts(_spec: GuideSpec, found: GuidedAnswer) -> Mapping[str, str]:
+    return {} if found.answer is None else {".txt": f"{found.answer}\n"}
+
+
+def note(event: Event) -> str | None:
+    if isinstance(event, StepStarted):
+        texts = {
+            "candidates": "candidate answers are drawn",
+            "answers": f"the {event.details.get('of')} answer is written",
+            "judgement": "the answers are judged",
+            "turn": f"round {event.details.get('round', 0) + 1}, {event.details.get('agent')}",
+        }
+        return texts.get(event.step)
+    if isinstance(event, StepFinished) and event.step == "candidates":
+        return f"{wording.count(len(event.value), 'candidate')} for the debate"
+    if isinstance(event, StepFinished) and isinstance(event.value, Turn):
+        said = event.value.argument or (event.value.failure and event.value.failure.reason) or ""
+        return wording.shorten(f"round {event.value.round + 1}: {said}", 160)
+    return None
+
+
+STUDY = Study(
+    spec=GuideSpec,
+    cases=read_cases,
+    asks=ask,
+    run=run,
+    row=find_row,
+    encode=encode,
+    decode=decode,
+    summarise=summarise,
+    report=report,
+    data=data,
+    flat=flatten,
+    note=note,
+    text_endings=(".txt",),
+    texts=write_texts,
+)

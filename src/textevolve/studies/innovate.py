@@ -1,0 +1,358 @@
+"""Innovate: a better input for a model, without labels. Its gain is told with an interval, by
+outputs that nothing was tuned on.
+
+The loop is in `textevolve.loops.innovation`; what it may take in `loop_budget.py`.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import AsyncGenerator, Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any, ClassVar
+
+import numpy as np
+from pydantic import model_validator
+
+from textevolve.evaluation import Case, check_case
+from textevolve.evaluators import check_absolute, with_model
+from textevolve.events import Event, StepFinished, StepStarted
+from textevolve.loops.attempt import Attempt, prompts_version
+from textevolve.loops.innovation import (
+    ATTEMPT,
+    FRESH,
+    Innovation,
+    InnovationContext,
+    InnovationPlan,
+    RefinedInput,
+    refine_input,
+)
+from textevolve.loops.judged_outputs import Sample, scores_of
+from textevolve.report import wording
+from textevolve.report.blocks import (
+    Block,
+    Column,
+    Diff,
+    Estimate,
+    IntervalChart,
+    Report,
+    Table,
+    Texts,
+)
+from textevolve.runs.estimate import PriceOf, UsageRange
+from textevolve.spec import option
+from textevolve.statistics.intervals import Array, Figure, bootstrap_interval, mean_interval, ratio
+from textevolve.studies.loop_budget import estimate_innovation
+from textevolve.studies.study import Asks, Row, Status, Study, StudySpec, json_codec
+from textevolve.wiring import Workbench
+
+INPUT_SHOWN = 160
+
+
+class InnovateSpec(InnovationPlan, StudySpec):
+    """Refine an input by what a judge says of its outputs, for as long as their scores rise.
+
+    Known elsewhere as prompt optimisation without labels.
+    """
+
+    kind: ClassVar[str] = "innovate"
+
+    input: str = option(
+        description="The input to refine; @FILE reads it from a file, - from standard input.",
+        argument=True,
+        text="argument",
+        identity=False,
+    )
+    judge: str = option(
+        "debate",
+        "The judge of the outputs: debate, probe+rules, ...; rules:FILE.yaml; or"
+        " hybrid:FILE.yaml:JUDGE, where rules come before the judge.",
+        short="-j",
+        group="Judging",
+    )
+    judge_model: str | None = option(
+        None, "The model for a judge that names none, where it is not --model.", group="Models"
+    )
+
+    @model_validator(mode="after")
+    def _usable(self) -> InnovateSpec:
+        check_absolute(judge_of(self))
+        return self
+
+
+@dataclass(frozen=True, slots=True)
+class Innovated:
+    """An innovation with figures: the mean scores of fresh outputs `before` and `after`, and their
+    difference. NaN where none were drawn, or none were judged. `repeated`: fresh outputs, word for
+    word ones that the best input was tuned on."""
+
+    innovation: Innovation
+    before: Figure
+    after: Figure
+    gain: Figure
+    repeated: int
+
+    @property
+    def input(self) -> str:
+        """The best input: the refined one, or the person's own where none was better."""
+        return self.innovation.refined
+
+
+def judge_of(spec: InnovateSpec) -> str:
+    return with_model(spec.judge, spec.judge_model)
+
+
+def ask(spec: InnovateSpec) -> Asks:
+    prompts = {f"loops.{name}": version for name, version in prompts_version().items()}
+    return Asks((judge_of(spec),), writes=True, prompts=prompts)
+
+
+def read_cases(spec: InnovateSpec) -> list[Case]:
+    check_case(Case(spec.input, ("x",)))
+    return [Case(spec.input, (), "1")]
+
+
+async def run(
+    spec: InnovateSpec, cases: Iterable[Case], bench: Workbench
+) -> AsyncGenerator[Innovation]:
+    (case,) = cases
+    context = InnovationContext(
+        model=bench.model,
+        evaluator=bench.whole_judge_of(judge_of(spec)),
+        concurrency=bench.in_flight,
+        time_limit=bench.seconds_left,
+        listener=bench.listener,
+    )
+    yield await refine_input(case.input, spec, context)
+
+
+def find_row(made: Innovation) -> Row:
+    statuses: dict[str, Status] = {"budget": "skipped", "failed": "failed"}
+    score = made.best.score if made.best is not None else None
+    status = statuses.get(made.status, "scored")
+    return Row("1", case="1", score=score, status=status, reason=made.reason)
+
+
+def summarise(spec: InnovateSpec, records: Iterable[Innovation]) -> Innovated:
+    (made,) = records
+    tuned = [sample.text for sample in made.best.samples] if made.best is not None else []
+    before, after = scores_of(made.before), scores_of(made.after)
+    return Innovated(
+        innovation=made,
+        before=_mean(before, spec.seed),
+        after=_mean(after, spec.seed),
+        gain=difference(before, after, spec.seed),
+        repeated=sum(sample.text is not None and sample.text in tuned for sample in made.after),
+    )
+
+
+def _mean(scores: list[float], seed: int) -> Figure:
+    return Figure(float(np.mean(scores)), mean_interval(scores, seed=seed)) if scores else Figure()
+
+
+def difference(before: list[float], after: list[float], seed: int = 0) -> Figure:
+    """The mean of `after` less that of `before`, two samples that have nothing to do with each
+    other, with a bootstrap interval."""
+    if not before or not after:
+        return Figure()
+    rows = [(score, 1.0, 0.0, 0.0) for score in before] + [(0.0, 0.0, s, 1.0) for s in after]
+
+    def gap(sums: Array) -> Array:
+        return ratio(sums[..., 2], sums[..., 3]) - ratio(sums[..., 0], sums[..., 1])
+
+    value = float(np.mean(after) - np.mean(before))
+    return Figure(value, bootstrap_interval(np.array(rows), gap, seed=seed))
+
+
+def report(spec: InnovateSpec, found: Innovated) -> Report:
+    made = found.innovation
+    facts = {"Judge": judge_of(spec)}
+    if made.best is not None:
+        scores = ", ".join(wording.figure(attempt.score, 3) for attempt in made.attempts)
+        facts["Tuned on"] = f"{scores} (means over the outputs that each was tuned on)"
+    if made.before and made.after:
+        facts["Before"] = _say(found.before, f"{len(made.before)} fresh outputs")
+        facts["After"] = _say(found.after, f"{len(made.after)} fresh outputs")
+        facts["Gain"] = _say(found.gain, _say_gain(found.gain))
+        if found.repeated:
+            said = f"{found.repeated} of the fresh outputs are ones that it was tuned on"
+            facts["Note"] = f"{said}: does the model heed seed and temperature?"
+    elif made.improved:
+        facts["Gain"] = "not known: no fresh outputs were judged"
+    sentence = f"Ended as {made.status}: {made.reason}"
+    return Report("Innovation of an input", sentence, list(_draw(found)), facts)
+
+
+def _draw(found: Innovated) -> Iterator[Block]:
+    made = found.innovation
+    if made.attempts:
+        yield _table(made.attempts, made.best)
+    if made.before and made.after:
+        rows = [("before", _interval(found.before)), ("after", _interval(found.after))]
+        yield IntervalChart("Mean scores of fresh outputs", rows)
+    if made.improved:
+        yield Diff("What has changed", made.input, made.refined)
+        title = "The refined input"
+    else:
+        why = "No refinement scored higher" if made.best is not None else "Nothing has a score"
+        title = f"{why}; the input stands"
+    yield Texts(title, [("", made.refined)])
+
+
+def _table(attempts: Sequence[RefinedInput], best: RefinedInput | None) -> Table:
+    columns = (
+        Column("input"),
+        Column("mean score", "score", 3),
+        Column("outputs", "count"),
+        Column("with a score", "count"),
+        Column("like before", "percent", 0),
+        Column("time", "duration"),
+    )
+    rows = [
+        (
+            _name(attempt),
+            attempt.score,
+            len(attempt.samples),
+            len(scores_of(attempt.samples)),
+            attempt.similarity,
+            attempt.seconds,
+        )
+        for attempt in attempts
+    ]
+    marked = {n for n, one in enumerate(attempts) if best and one.iteration == best.iteration}
+    notes = [(_name(attempt), (*_why(attempt), *attempt.notes)) for attempt in attempts]
+    note = "\n".join(f"{name.capitalize()}: {'; '.join(said)}" for name, said in notes if said)
+    return Table("Inputs", columns, rows, frozenset(marked), note)
+
+
+def _name(attempt: Attempt) -> str:
+    return "input as given" if attempt.iteration == 1 else f"round {attempt.iteration - 1}"
+
+
+def _why(attempt: Attempt) -> list[str]:
+    return [] if attempt.score is not None else [str(getattr(attempt.evaluation, "reason", ""))]
+
+
+def _interval(figure: Figure) -> Estimate:
+    return Estimate(_finite(figure.value), *map(_finite, _ends(figure)))
+
+
+def _ends(figure: Figure) -> tuple[float, float]:
+    return figure.interval.low, figure.interval.high
+
+
+def _finite(value: float) -> float | None:
+    return value if math.isfinite(value) else None
+
+
+def _say(figure: Figure, note: str) -> str:
+    low, high = _ends(figure)
+    ends = f"95 %: {low:.3f} to {high:.3f}" if not math.isnan(low) else figure.interval.reason
+    return f"{wording.figure(figure.value, 3)} ({ends}; {note})"
+
+
+def _say_gain(gain: Figure) -> str:
+    low, high = _ends(gain)
+    if math.isnan(low):
+        return "how far chance explains it cannot be told"
+    if low > 0:
+        return "more than chance explains"
+    return "on fresh outputs it is worse" if high < 0 else "chance alone may explain it"
+
+
+def data(spec: InnovateSpec, found: Innovated) -> Mapping[str, Any]:
+    """Everything of an innovation."""
+    made = found.innovation
+    return {
+        "judge": judge_of(spec),
+        "status": made.status,
+        "reason": made.reason,
+        "improved": made.improved,
+        "input": made.input,
+        "refined": made.refined,
+        "before": {**_figure(found.before), "samples": [_sample(one) for one in made.before]},
+        "after": {**_figure(found.after), "samples": [_sample(one) for one in made.after]},
+        "gain": _figure(found.gain),
+        "repeated": found.repeated,
+        "attempts": list(flatten(made)),
+        "usage": asdict(made.usage),
+        "seconds": made.seconds,
+    }
+
+
+def _figure(figure: Figure) -> dict[str, Any]:
+    return {"value": figure.value, "interval": asdict(figure.interval)}
+
+
+def flatten(made: Innovation) -> Iterator[Mapping[str, Any]]:
+    """A row for each input; the outputs that it was tuned on are within."""
+    for attempt in made.attempts:
+        yield {
+            "iteration": attempt.iteration,
+            "input": attempt.output,
+            "score": attempt.score,
+            "failure": None if attempt.score is not None else asdict(attempt.evaluation),
+            "similarity": attempt.similarity,
+            "notes": attempt.notes,
+            "seconds": attempt.seconds,
+            "samples": [_sample(sample) for sample in attempt.samples],
+        }
+
+
+def _sample(sample: Sample) -> dict[str, Any]:
+    failure = None if sample.score is not None else asdict(sample.evaluation)
+    return {
+        "output": sample.text,
+        "score": sample.score,
+        "failure": failure,
+        "remarks": sample.remarks,
+    }
+
+
+def note(event: Event) -> str | None:
+    """An input that has been judged, or what is being done."""
+    if isinstance(event, StepFinished) and event.step == ATTEMPT:
+        return _note_input(event.value)
+    if isinstance(event, StepStarted) and event.step == "refine":
+        return f"the input is refined for round {event.details['iteration'] - 1}"
+    if isinstance(event, StepStarted) and event.step in ("outputs", FRESH):
+        what = "fresh outputs" if event.step == FRESH else "outputs"
+        return f"{event.details['number']} {what} are drawn and judged"
+    return None
+
+
+def _note_input(attempt: RefinedInput) -> str:
+    if attempt.score is None:
+        return wording.shorten(f"{_name(attempt)}: no score ({_why(attempt)[0]})", 300)
+    notes = wording.shorten("".join(f"; {note}" for note in attempt.notes), 200)
+    given = wording.shorten(attempt.output or "", INPUT_SHOWN)
+    shown = f": {given}" if attempt.iteration > 1 else ""
+    return f"{_name(attempt)}: {wording.figure(attempt.score, 3)}{notes}{shown}"
+
+
+def estimate(
+    spec: InnovateSpec, cases: Sequence[Case], model: str, price_of: PriceOf
+) -> UsageRange:
+    """A bound, by a formula: no rehearsal finds the loop that goes on for longest."""
+    return estimate_innovation(cases[0].input, spec, judge_of(spec), model, price_of)
+
+
+encode, decode = json_codec(Innovation)
+
+STUDY = Study(
+    spec=InnovateSpec,
+    cases=read_cases,
+    asks=ask,
+    run=run,
+    row=find_row,
+    encode=encode,
+    decode=decode,
+    summarise=summarise,
+    report=report,
+    data=data,
+    flat=flatten,
+    note=note,
+    estimate=estimate,
+    text_endings=(".txt",),
+    texts=lambda _, found: {".txt": found.input.rstrip("\n") + "\n"},
+)

@@ -1,0 +1,334 @@
+"""What a person is shown of one judged case: a debate with all that was said, or another judgement.
+
+What is said of many cases together stands in `evaluation_report.py`.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+
+import numpy as np
+
+from textevolve.debate import tensor as arithmetic
+from textevolve.debate.profile import Profile
+from textevolve.debate.record import result_figures
+from textevolve.debate.result import DebateResult, Feedback, Turn
+from textevolve.evaluation import EvaluationResult, Failure
+from textevolve.judges.judged import JudgedCase
+from textevolve.report import wording
+from textevolve.report.blocks import (
+    BarChart,
+    Block,
+    Cell,
+    Column,
+    Estimate,
+    HeatMap,
+    IntervalChart,
+    Note,
+    Section,
+    Table,
+    Texts,
+    Transcript,
+    Utterance,
+)
+from textevolve.studies import debate_words
+from textevolve.studies.judged_rows import Judged
+
+TOP = 10.0
+LABEL_SHOWN = 60
+NAME_SHOWN = 14
+
+
+def say_verdict(judged: Judged) -> str:
+    """Who won, in a sentence."""
+    if isinstance(judged, JudgedCase):
+        return _say_best(judged)
+    said = debate_words.verdict(judged)
+    return f"Winner: {said}" if judged.scored and len(judged.case.candidates) > 1 else said
+
+
+def show_case(judged: Judged) -> Iterator[Block]:
+    """The blocks of one case. What a page folds away is what a terminal has no room for."""
+    if isinstance(judged, DebateResult):
+        yield from _show_debate(judged)
+    else:
+        yield from _show_judged(judged)
+
+
+def facts_of(judged: Judged) -> dict[str, str]:
+    """What the verdict on one case rests on."""
+    if isinstance(judged, JudgedCase):
+        return {"Used": _say_used(judged)}
+    planned = int(np.prod(judged.tensor.shape[:2]))
+    present = sum(turn.scores is not None for turn in judged.turns)
+    share = wording.percent(judged.coverage)
+    facts = {
+        "Debate": debate_words.changes(judged) if judged.scored else "",
+        "Coverage": f"{share} ({present} of {wording.count(planned, 'turn')});"
+        f" {debate_words.ending(judged)}",
+        "Used": f"{_say_used(judged)}, {wording.duration(judged.seconds)}",
+        "Disarmed": _say_marks(judged),
+    }
+    for failure, turns in debate_words.failures(judged).items():
+        facts[failure.kind.capitalize()] = _say_failed(judged, failure, turns)
+    return {name: said for name, said in facts.items() if said}
+
+
+def _say_used(judged: Judged) -> str:
+    return f"{wording.count(judged.usage.calls, 'call')}, {wording.spent(judged.usage)}"
+
+
+def count_marks(result: DebateResult) -> int:
+    """Forged marks that were made harmless, in the texts and in what the agents said."""
+    return result.disarmed + sum(turn.disarmed for turn in result.turns)
+
+
+def _say_marks(result: DebateResult) -> str:
+    marks = count_marks(result)
+    return f"{wording.count(marks, 'forged mark')} in the texts, made harmless" if marks else ""
+
+
+def _say_failed(result: DebateResult, failure: Failure, turns: Sequence[Turn]) -> str:
+    named = ", ".join(f"{result.agents[t.agent]} in round {t.round + 1}" for t in turns)
+    return f"{named}: {failure.reason}"
+
+
+def _show_debate(result: DebateResult) -> Iterator[Block]:
+    yield _texts(result)
+    if any(turn.scores is not None for turn in result.turns):
+        yield from _scores(result)
+    if result.turns:
+        rounds = [_round(result, r) for r in range(len(result.convergence))]
+        yield Section("Debate", rounds, folded=True)
+    if result.scored:
+        found = [(j, one) for j, one in enumerate(result.feedback) if str(one)]
+        for j, one in found:
+            yield Texts(f"Feedback on {wording.letter(j)}", [(_weakest(one), _say_feedback(one))])
+    wrong = [
+        (failure.kind, _say_failed(result, failure, turns))
+        for failure, turns in debate_words.failures(result).items()
+    ]
+    if marks := _say_marks(result):
+        wrong.append(("disarmed", marks))
+    if wrong:
+        yield Table("What went wrong", (Column(""), Column("what")), wrong)
+
+
+def _texts(judged: Judged) -> Section:
+    """The input and the candidates in full."""
+    texts = [("Input", judged.case.input)]
+    for j, text in enumerate(judged.case.candidates):
+        known = ""
+        if isinstance(judged, DebateResult) and judged.labels:
+            known = f", known to the agents as Response {judged.labels[j]}"
+        texts.append((f"{wording.letter(j)}{known}", text))
+    return Section("Input and candidates", [Texts("", texts)], folded=True)
+
+
+def _scores(result: DebateResult) -> Iterator[Block]:
+    yield _table(result)
+    if weights := result.profile.weights:
+        said = ", ".join(f"{name} {weight:g}" for name, weight in weights.items())
+        yield Note(f"Weights: {said}; components that are left out have none.", "dim")
+    yield _spread(result)
+    limit = None if result.profile.protocol == "independent" else result.profile.convergence
+    bars = [
+        (f"round {r + 1}", cv if math.isfinite(cv) else None)
+        for r, cv in enumerate(result.convergence)
+    ]
+    label = "" if limit is None else f"c = {limit:g}"
+    yield BarChart("Disagreement of the agents (CV) by round", bars, limit, label)
+    if result.swings and len(result.case.candidates) > 1:
+        yield _swings(result)
+    yield Section("All scores", [_heat_map(result)], folded=True)
+
+
+def _table(result: DebateResult) -> Table:
+    figures = result_figures(result)
+    best = result.tied or (() if result.best is None else (result.best,))
+    columns = [
+        Column("candidate"),
+        Column("s_norm", "score", 2, TOP),
+        Column("softmax", "percent", 1),
+        Column("score", "number", 3),
+        Column("round 1", "number", 2),
+        Column("± agents", "number", 2),
+        *(Column(wording.shorten(n, NAME_SHOWN), "score", 1, TOP) for n in result.components),
+    ]
+    rows: list[tuple[Cell, ...]] = []
+    for j, text in enumerate(result.case.candidates):
+        components: dict[str, float] = figures["components"][j] or {}
+        rows.append(
+            (
+                f"{wording.letter(j)}  {wording.shorten(text, LABEL_SHOWN)}",
+                figures["s_norm"][j],
+                figures["probabilities"][j],
+                figures["scores"][j],
+                figures["round_one"][j],
+                figures["spread"][j] if figures["spread"] else None,
+                *(components.get(name) for name in result.components),
+            )
+        )
+    stands_out = frozenset(best) if len(rows) > 1 else frozenset[int]()
+    return Table("Scores", columns, rows, best=stands_out)
+
+
+def _spread(result: DebateResult) -> IntervalChart:
+    """Each candidate's score with one standard deviation over the agents to each side."""
+
+    def estimate(j: int) -> Estimate:
+        score, spread = float(result.scores[j]), float(result.spread[j])
+        if not math.isfinite(score + spread):
+            return Estimate(None)
+        return Estimate(score, max(0.0, score - spread), min(TOP, score + spread))
+
+    rows = [(wording.letter(j), estimate(j)) for j in range(len(result.case.candidates))]
+    return IntervalChart("s_norm, one standard deviation over agents to each side", rows, 0.0, TOP)
+
+
+def _swings(result: DebateResult) -> Table:
+    def side(winner: int | None) -> str:
+        return "tie" if winner is None else wording.letter(winner)
+
+    rows = [
+        (swing.agent, side(swing.first), side(swing.last) + ", changed" * swing.changed)
+        for swing in result.swings
+    ]
+    columns = (Column("agent"), Column("first turn"), Column("last turn"))
+    return Table("Winner of each agent", columns, rows)
+
+
+def _heat_map(result: DebateResult) -> HeatMap:
+    rounds, agents, candidates, components = result.tensor.shape
+    cells = result.tensor.values.reshape(rounds * agents, candidates * components)
+    names = [wording.shorten(name, 19) for name in result.agents]
+    return HeatMap(
+        "Each agent's scores of each candidate, from 0 to 10",
+        names * rounds,
+        [wording.shorten(name, 15) for name in result.components] * candidates,
+        [[None if math.isnan(v) else float(v) for v in row] for row in cells],
+        low=0.0,
+        high=TOP,
+        row_groups=[(f"round {r + 1}", agents) for r in range(rounds)],
+        column_groups=[(wording.letter(j), components) for j in range(candidates)],
+    )
+
+
+def _round(result: DebateResult, r: int) -> Section:
+    last, cv = r + 1 == len(result.convergence), result.convergence[r]
+    voters = result.voters[r]
+    said = debate_words.round_text(result.profile, r, cv, result.certainty, last, voters)
+    blocks: list[Block] = [Note(said)]
+    spoken: list[Utterance] = []
+    for turn in (turn for turn in result.turns if turn.round == r):
+        if turn.scores is not None:
+            known = dict(enumerate(result.labels))
+            blocks.append(Transcript("", [*spoken, _utter(result, turn)]))
+            blocks.append(turn_table(turn, result.profile, known))
+            spoken = []
+        else:
+            spoken.append(_utter(result, turn))
+    if spoken:
+        blocks.append(Transcript("", spoken))
+    if r < len(result.summaries) and result.summaries[r]:
+        blocks.append(Texts("Summary for the next round", [("", result.summaries[r])]))
+    return Section(f"Round {r + 1}", blocks)
+
+
+def _utter(result: DebateResult, turn: Turn) -> Utterance:
+    points: list[tuple[str, str]] = []
+    for j, one in enumerate(turn.points):
+        named = (
+            ("for", one.strengths),
+            ("against", one.weaknesses),
+            ("to change", one.instructions),
+        )
+        points += [(f"{wording.letter(j)}, {name}", text) for name, text in named if text]
+    points += [("recalled", memory) for memory in turn.memories]
+    failure = f"{turn.failure.kind}: {turn.failure.reason}" if turn.failure else ""
+    note = f"round {turn.round + 1}, {_note(turn)}"
+    return Utterance(result.agents[turn.agent], turn.argument, note, points, failure)
+
+
+def _note(turn: Turn) -> str:
+    shown = ", ".join(wording.letter(j) for j in turn.order)
+    parts = [turn.model, wording.count(turn.usage.tokens, "token"), wording.duration(turn.seconds)]
+    parts += [f"shown in the order {shown}"] if shown else []
+    parts += [f"answer read: {turn.rung}"] if turn.rung else []
+    parts += [wording.count(turn.disarmed, "forged mark")] if turn.disarmed else []
+    return ", ".join(parts)
+
+
+def turn_table(turn: Turn, profile: Profile, known: Mapping[int, int]) -> Table:
+    """A turn's scores, candidates x components, and each candidate's score from this turn; `known`:
+    the number by which the agents know each candidate."""
+    scores = np.array(turn.scores)
+    weighted = arithmetic.turn_scores(scores, np.array(profile.weight_list))
+    names = [wording.shorten(component.name, NAME_SHOWN) for component in profile.components]
+    columns = [Column(""), *(Column(n, "score", 1, TOP) for n in names)]
+    equal = len(set(profile.weight_list)) == 1
+    columns.append(Column("mean" if equal else "weighted", "score", 2, TOP))
+    rows = [
+        (
+            wording.letter(j) + (f" Response {known[j]}" if j in known else ""),
+            *(float(score) for score in scores[j]),
+            float(weighted[j]),
+        )
+        for j in range(len(scores))
+    ]
+    return Table("", columns, rows)
+
+
+def _weakest(found: Feedback) -> str:
+    return f"weakest: {found.weakest_component}" if found.weakest_component else ""
+
+
+def _say_feedback(found: Feedback) -> str:
+    named: Mapping[str, Sequence[str]] = {
+        "Strengths": found.strengths,
+        "Weaknesses": found.weaknesses,
+        "Instructions": found.instructions,
+    }
+    parts = [
+        f"{n}:\n" + "\n".join(f"- {one}" for one in lines) for n, lines in named.items() if lines
+    ]
+    return "\n".join(parts)
+
+
+def _show_judged(judged: JudgedCase) -> Iterator[Block]:
+    yield _texts(judged)
+    columns = (
+        Column("candidate"),
+        Column("score", "number", 3),
+        Column("log-odds", "number", 2),
+        Column("passed"),
+    )
+    texts = judged.case.candidates or ("",) * len(judged.result)
+    rows = [
+        (f"{wording.letter(j)}  {wording.shorten(text, LABEL_SHOWN)}", *_figures(outcome))
+        for j, (text, outcome) in enumerate(zip(texts, judged.result, strict=False))
+    ]
+    best = frozenset(() if judged.best is None or len(rows) < 2 else (judged.best,))
+    yield Table("Scores", columns, rows, best=best)
+    said = [
+        (wording.letter(j), one.reason if isinstance(one, Failure) else one.feedback)
+        for j, one in enumerate(judged.result)
+    ]
+    if any(text for _, text in said):
+        yield Texts("What the judge says", [(name, text) for name, text in said if text])
+
+
+def _figures(outcome: EvaluationResult | Failure) -> tuple[Cell, Cell, Cell]:
+    if isinstance(outcome, Failure):
+        return (None, None, outcome.kind)
+    odds = outcome.metadata.get("log_odds")
+    return (outcome.score, odds if isinstance(odds, float) else None, outcome.passed)
+
+
+def _say_best(judged: JudgedCase) -> str:
+    if judged.failure is not None:
+        return f"not all have a score ({judged.failure.kind}: {judged.failure.reason})"
+    if len(judged.result) == 1:
+        return "passed" if judged.scores[0].passed else "not passed"
+    return "a tie" if judged.best is None else f"best: {wording.letter(judged.best)}"

@@ -1,0 +1,53 @@
+"""Which kinds of studies there are. Others' packages add theirs by an entry point of the group
+`textevolve.studies` that names a `Study`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from importlib import import_module
+from importlib.metadata import entry_points
+from typing import cast
+
+from textevolve.errors import InputError
+from textevolve.studies.study import AnyStudy
+
+GROUP = "textevolve.studies"
+
+KINDS: Mapping[str, str] = {
+    "evaluate": "textevolve.studies.evaluate",
+    "compare": "textevolve.studies.compare",
+    "calibrate": "textevolve.studies.calibrate",
+    "agreement": "textevolve.studies.agreement",
+    "ablation": "textevolve.studies.ablation",
+    "escalation": "textevolve.studies.escalation",
+    "robustness": "textevolve.studies.robustness",
+    "rates": "textevolve.studies.rates",
+    "nodes": "textevolve.studies.nodes",
+    "memory-eval": "textevolve.studies.memory_eval",
+    "memory-judgement": "textevolve.studies.memory_judgement",
+    "optimize": "textevolve.studies.optimize",
+    "innovate": "textevolve.studies.innovate",
+    "guide": "textevolve.studies.guide",
+    "profile": "textevolve.studies.profile",
+}
+"""For each kind the module that holds its `STUDY`. Modules are loaded when their kind is asked
+for."""
+
+
+def kinds() -> tuple[str, ...]:
+    """The names of all kinds, ours first."""
+    others = {point.name for point in entry_points(group=GROUP)} - set(KINDS)
+    return (*KINDS, *sorted(others))
+
+
+def find_study(kind: str) -> AnyStudy:
+    """
+    Raises:
+        InputError: there is no such kind; says which there are.
+    """
+    if kind in KINDS:
+        return cast(AnyStudy, import_module(KINDS[kind]).STUDY)
+    for point in entry_points(group=GROUP):
+        if point.name == kind:
+            return cast(AnyStudy, point.load())
+    raise InputError(f"no kind of study is named '{kind}'; there are: {', '.join(kinds())}")

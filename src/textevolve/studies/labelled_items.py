@@ -1,0 +1,222 @@
+"""What all studies on labelled items share: where items come from, and who is asked about them.
+
+Labels travel with the cases, so that a run can be gone on with, and summed up, from the store.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import AsyncGenerator, Iterable, Iterator, Mapping, Sequence
+from contextlib import aclosing
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from textevolve.bench.credit import top_credit
+from textevolve.bench.items import Item, read_items
+from textevolve.bench.verdicts import Verdict, View, count_samples, stream_verdicts
+from textevolve.errors import InputError
+from textevolve.evaluation import Case
+from textevolve.events import RecordsExpected
+from textevolve.spec import Several, option
+from textevolve.studies.study import Row, StudySpec, json_codec
+from textevolve.wiring import Workbench
+
+Orders = Literal["both", "given"]
+
+
+class LabelledItemsSpec(StudySpec):
+    """Where labelled items come from."""
+
+    items: Several = option(
+        (),
+        "Files of items that people have judged, as JSONL, JSON, CSV or Parquet.",
+        argument=True,
+        identity=False,
+        reads=True,
+    )
+    format: Literal[
+        "auto", "plain", "llmbar", "faireval", "mt-bench", "judgebench", "rewardbench"
+    ] = option(
+        "auto", "The files' format, where it is not recognised.", group="Items", identity=False
+    )
+    limit: int | None = option(
+        None, "Take only the first so many items.", group="Items", identity=False, ge=1
+    )
+    half: Literal["tune", "report"] | None = option(
+        None,
+        "Take only one half of the items: the one to choose on, or the one to report on.",
+        group="Items",
+        identity=False,
+    )
+
+
+class OneProfileSpec(LabelledItemsSpec):
+    """One profile whose agents are asked in several ways."""
+
+    profile: str = option(
+        "general", "Who debates: a shipped profile, or a YAML file.", short="-p", group="Judging"
+    )
+    judge_option: Several = option(
+        (),
+        "An option that every judge gets: rules, or a parameter of the profile such as"
+        " readout=stated. Repeatable.",
+        group="Judging",
+    )
+
+
+class OrdersSpec(LabelledItemsSpec):
+    """How often judges are asked about an item."""
+
+    orders: Orders = option(
+        "both",
+        "Ask about each item in both orders of its texts, or only as given.",
+        group="Judging",
+    )
+    equal_tokens: bool = option(
+        False,
+        "Ask cheaper judges again until each has used the tokens of the dearest.",
+        group="Judging",
+    )
+    seed: int = option(0, "Seed of the bootstrap.", group="Figures", ge=0)
+
+
+def name_judge(spec: OneProfileSpec, kind: str, *more: str) -> str:
+    """A judge's text; the profile that is the default is not named."""
+    named = kind if spec.profile == "general" else f"{kind}:{spec.profile}"
+    return "+".join([named, *spec.judge_option, *more])
+
+
+def read_cases(spec: LabelledItemsSpec, *, unlabelled: bool = False) -> Iterator[Case]:
+    if not spec.items:
+        raise InputError("items are missing: name the files that hold them")
+    items = read_items(
+        spec.items, spec.format, half=spec.half, limit=spec.limit, unlabelled=unlabelled
+    )
+    yield from map(as_case, items)
+
+
+def as_case(item: Item) -> Case:
+    about = {
+        "human": list(item.human) if item.labelled else None,
+        "group": item.group,
+        "subset": item.subset,
+        "reference": item.reference,
+    }
+    return Case(item.input, item.candidates, item.id, about)
+
+
+def item_of(case: Case) -> Item:
+    """What `as_case` made a case of."""
+    about = case.parameters
+    human = tuple(about["human"] or [math.nan] * len(case.candidates))
+    texts = tuple(case.candidates)
+    return Item(
+        case.id, case.input, texts, human, about["group"], about["subset"], about["reference"]
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class ItemVerdict:
+    """A verdict with what it is about; `position` is its place in the run."""
+
+    position: int
+    item: Item
+    verdict: Verdict
+
+
+@dataclass(frozen=True, slots=True)
+class Questioning:
+    """How judges are asked. `samples`: how often each; with `equal_tokens` once at first, and then
+    as often as the dearest's tokens allow. `views`: see `stream_verdicts`."""
+
+    orders: Orders = "both"
+    samples: int = 1
+    equal_tokens: bool = False
+    views: Mapping[str, View] = field(default_factory=dict[str, View])
+
+    def count(self, samples: Mapping[str, int]) -> int:
+        """How many verdicts an item gets; a view has the first sample alone."""
+        views = [of for of, _ in self.views.values()]
+        return (sum(samples.values()) + len(views)) * (2 if self.orders == "both" else 1)
+
+
+async def ask_judges(
+    cases: Iterable[Case], judges: Sequence[str], how: Questioning, bench: Workbench
+) -> AsyncGenerator[ItemVerdict]:
+    """Every judge's verdicts on every item, and then the further samples to equal tokens, which are
+    not begun where a limit kept something of the first from being asked."""
+    items = {case.id: item_of(case) for case in cases}
+    opened = {judge: bench.whole_judge_of(judge) for judge in judges}
+    samples = dict.fromkeys(judges, how.samples)
+    first: list[Verdict] = []
+    position = 0
+    for skip in (0, 1) if how.equal_tokens else (0,):
+        if skip:
+            if any(is_skipped(verdict) for verdict in first):
+                return
+            samples = count_samples(first, judges)
+        bench.listener(RecordsExpected(how.count(samples) * len(items)))
+        verdicts = stream_verdicts(
+            items.values(),
+            opened,
+            orders=how.orders,
+            in_flight=bench.in_flight,
+            samples=samples,
+            skip=skip,
+            # Of further samples a view would have more than the judge it is a part of got for it.
+            views={} if skip else how.views,
+            listener=bench.listener,
+        )
+        async with aclosing(verdicts):
+            async for verdict in verdicts:
+                first += [] if skip else [verdict]
+                yield ItemVerdict(position, items[verdict.item], verdict)
+                position += 1
+
+
+def is_skipped(verdict: Verdict) -> bool:
+    return verdict.failure is not None and verdict.failure.kind == "skipped"
+
+
+def find_row(found: ItemVerdict) -> Row:
+    """A verdict's score is its credit: 1 where the judge chose as people did, a tie half."""
+    verdict = found.verdict
+    failure = verdict.failure
+    return Row(
+        key=f"{verdict.judge}/{verdict.order}/{verdict.sample}/{verdict.item}",
+        position=found.position,
+        case=verdict.item,
+        score=credit_of(found),
+        status=failure.kind if failure else "scored",
+        reason=f"{verdict.judge}: {failure.reason}" if failure else "",
+    )
+
+
+def credit_of(found: ItemVerdict) -> float | None:
+    """None without a whole verdict, or without people's."""
+    scores = [score for score in found.verdict.scores if score is not None]
+    if len(scores) < len(found.item.candidates) or not found.item.labelled:
+        return None
+    return top_credit(scores, found.item.human)
+
+
+def flatten(found: ItemVerdict) -> Iterator[dict[str, Any]]:
+    verdict = found.verdict
+    yield {
+        "item": verdict.item,
+        "subset": found.item.subset,
+        "judge": verdict.judge,
+        "order": verdict.order,
+        "sample": verdict.sample,
+        "status": verdict.failure.kind if verdict.failure else "scored",
+        "scores": list(verdict.scores),
+        "credit": credit_of(found),
+        "calls": verdict.usage.calls,
+        "tokens": verdict.usage.tokens,
+        "cost": verdict.usage.cost,
+        "seconds": verdict.seconds,
+        "reason": verdict.failure.reason if verdict.failure else None,
+    }
+
+
+encode, decode = json_codec(ItemVerdict)

@@ -1,0 +1,333 @@
+"""Memory evaluation: what a memory system keeps, makes up, updates, and answers from what it keeps.
+
+After HaluMem (arXiv 2511.03506). How a system is asked and judged is in `textevolve.memory_eval`;
+the work is in `memory_stages.py`, what people are shown in `memory_report.py`.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import AsyncGenerator, Iterable, Iterator, Mapping
+from contextlib import AsyncExitStack, aclosing
+from dataclasses import asdict
+from typing import Any, ClassVar, cast
+
+from pydantic import TypeAdapter, field_validator
+from pydantic_core import from_json, to_json
+
+from textevolve.engine.pipeline import pipe
+from textevolve.errors import InputError
+from textevolve.evaluation import Case, Failure
+from textevolve.evaluators import OWN, own_object
+from textevolve.llm.refusals import one_line
+from textevolve.memory_eval.dataset import Malformed
+from textevolve.memory_eval.dialogues import User
+from textevolve.memory_eval.evaluation import (
+    EvaluationRecord,
+    MemoryEvaluation,
+    Scope,
+    SessionTimes,
+    collect,
+    score_of,
+    to_row,
+)
+from textevolve.memory_eval.judgement import Judgement
+from textevolve.memory_eval.judging import prompts_version
+from textevolve.memory_eval.metrics import to_json as metrics_to_json
+from textevolve.memory_eval.recorded import RECORDED
+from textevolve.memory_eval.survey import Survey, find_unmeasured, read_data
+from textevolve.memory_eval.system import Capabilities, MemorySystem
+from textevolve.memory_eval.systems.adapter import Adapted
+from textevolve.memory_eval.systems.finding import open_system
+from textevolve.rows import tell_mended
+from textevolve.settings import Settings
+from textevolve.spec import option
+from textevolve.studies.memory_report import compare, report
+from textevolve.studies.memory_stages import Stages
+from textevolve.studies.study import Asks, Row, Study, StudySpec
+from textevolve.wiring import Workbench, choose_model
+
+USERS_IN_FLIGHT = 8
+BASELINES = ("none", "context")
+"""Systems that cost nothing, and so are rehearsed as they are."""
+OPENED = "opened system"
+"""Among the objects of a run: the memory system that was opened to describe it."""
+
+
+class MemoryEvaluationSpec(StudySpec):
+    """Feed a memory system dialogues, and judge what it kept, made up, updated and answers.
+
+    After the HaluMem benchmark. The same command again goes on where it was stopped, and asks
+    nothing twice. Limits bound what judging and answering use, not what a memory system spends
+    itself.
+    """
+
+    kind: ClassVar[str] = "memory-eval"
+
+    data: str = option(
+        description="A file of users with their sessions, as JSON, one user a line.",
+        argument=True,
+        identity=False,
+        reads=True,
+        min_length=1,
+    )
+    system: str = option(
+        description="The memory system to measure: none, context, recorded, http:URL, mem0,"
+        " MODULE:ATTRIBUTE, FILE.py:ATTRIBUTE, or the name of an installed one.",
+        short="-s",
+        group="Memory system",
+    )
+    judge: str | None = option(
+        None,
+        "The judge of memories, such as debate:general or jury. Where none is named, --model makes"
+        " each judgement with one structured call.",
+        short="-j",
+        group="Judging",
+    )
+    answer_model: str | None = option(
+        None,
+        "The model that answers questions from the memories that were found, where it is not"
+        " --model. A system that answers by itself needs none.",
+        group="Models",
+    )
+    users: int | None = option(
+        None, "Measure only the first so many users.", group="Data", ge=1, identity=False
+    )
+    sessions: int | None = option(
+        None, "Take only the first so many sessions of each user.", group="Data", ge=1
+    )
+    seed: int = option(
+        0, "Seed of the model's judgements and answers, and of the bootstrap.", group="Judging"
+    )
+    fresh: str = option(
+        "", "Any text. Another text asks and feeds everything anew, in a run of its own."
+    )
+
+    @field_validator("system")
+    @classmethod
+    def _named(cls, system: str) -> str:
+        if not system.strip():
+            raise InputError("no memory system is named; there are: none, context, recorded, ...")
+        return system
+
+    @property
+    def system_name(self) -> str:
+        """What the system's operations stand under in the journal."""
+        return self.system.removeprefix(OWN)
+
+
+def ask(spec: MemoryEvaluationSpec) -> Asks:
+    prompts = {f"memory_eval.{name}": version for name, version in prompts_version().items()}
+    judges = () if spec.judge is None else (spec.judge,)
+    models = () if spec.answer_model is None else (spec.answer_model,)
+    return Asks(judges, models, writes=True, prompts=prompts)
+
+
+async def describe(
+    spec: MemoryEvaluationSpec, settings: Settings, objects: dict[str, object]
+) -> Mapping[str, Any]:
+    """The system's own name, which says more than the specification where it has a configuration,
+    and what it can do."""
+    found: dict[str, Any] = {}
+    if spec.answer_model is not None:
+        found["answer_model"], _ = await choose_model(settings, spec.answer_model)
+    if spec.system != RECORDED:
+        system = _open_system(spec, settings, objects)
+        objects[OPENED] = system
+        found |= {"system": system.name, "capabilities": asdict(system.capabilities)}
+    return found
+
+
+def _open_system(
+    spec: MemoryEvaluationSpec, settings: Settings, objects: Mapping[str, object]
+) -> MemorySystem:
+    if not spec.system.startswith(OWN):
+        return open_system(spec.system, settings)
+    given = own_object(spec.system, objects)
+    return Adapted(given, spec.system_name, settings.timeouts.deadline)
+
+
+def read_cases(spec: MemoryEvaluationSpec) -> Iterator[Case]:
+    """A case for each user: the hash of its line, which the run reads again."""
+    survey = Survey()
+    for found in read_data(spec.data, spec.users, spec.sessions):
+        survey.note(found)
+        if isinstance(found, User):
+            if found.mended:
+                tell_mended(f"{spec.data}:{found.line}: user {one_line(found.id)}")
+            yield Case(found.sha256, (), found.id)
+    if spec.system == RECORDED:
+        survey.check_recorded(spec.data)
+
+
+def _survey(spec: MemoryEvaluationSpec, wanted: Mapping[str, str]) -> Survey:
+    """What there is of the users that are wanted, and of the lines that are no users."""
+    survey = Survey()
+    for found in read_data(spec.data, spec.users, spec.sessions):
+        if isinstance(found, Malformed) or found.id in wanted:
+            survey.note(found)
+    return survey
+
+
+def _users(spec: MemoryEvaluationSpec, wanted: Mapping[str, str]) -> Iterator[tuple[int, User]]:
+    """The users that are wanted, numbered; `wanted` has the hash of each.
+
+    Raises:
+        InputError: they are not those that the run was begun with.
+    """
+    lines = read_data(spec.data, None, spec.sessions)
+    users = (found for found in lines if isinstance(found, User))
+    for number, (name, sha256) in enumerate(wanted.items(), 1):
+        user = next((user for user in users if user.id == name), None)
+        if user is None or user.sha256 != sha256:
+            raise InputError(
+                f"{spec.data}: has been changed since the run was begun; give its command again"
+            )
+        yield number, user
+
+
+async def run(
+    spec: MemoryEvaluationSpec, cases: Iterable[Case], bench: Workbench
+) -> AsyncGenerator[EvaluationRecord]:
+    """First what is measured and which lines are no users, then judgements and times as they come,
+    in no order."""
+    wanted = {case.id: case.input for case in cases}
+    survey = _survey(spec, wanted)
+    can = None if spec.system == RECORDED else Capabilities(**bench.described["capabilities"])
+    unmeasured = find_unmeasured(survey, can)
+    yield Scope(survey.users, survey.sessions, unmeasured, bench.run.rpartition("-")[0])
+    for line in survey.malformed:
+        yield line
+    async with AsyncExitStack() as stack:
+        system = None if can is None else _system_of(spec, bench)
+        if system is not None:
+            stack.push_async_callback(_close_system, system)
+        judge = spec.judge and bench.whole_judge_of(spec.judge)
+        answering = bench.described.get("answer_model", bench.default_model)
+        stages = Stages(
+            bench=bench,
+            survey=survey,
+            name=spec.system_name,
+            can=can,
+            system=system,
+            judge=judge or None,
+            answering=bench.model_of(answering),
+            seed=spec.seed,
+        )
+        stream = pipe(
+            _users(spec, wanted),
+            stages.produce,
+            stages.settle,
+            sources_in_flight=min(USERS_IN_FLIGHT, bench.in_flight),
+            in_flight=bench.in_flight,
+        )
+        async with aclosing(stream) as done:
+            async for record in done:
+                yield record
+
+
+def _system_of(spec: MemoryEvaluationSpec, bench: Workbench) -> MemorySystem | None:
+    """None where it is not asked: in a replay, and in a rehearsal where it would cost something."""
+    known = spec.system.partition(":")[0] in BASELINES
+    if bench.mode != "live" and (bench.mode == "replay" or not known):
+        return None
+    opened = cast("MemorySystem | None", bench.objects.get(OPENED))
+    return opened or _open_system(spec, bench.settings, bench.objects)
+
+
+async def _close_system(system: MemorySystem) -> None:
+    """What is judged is judged, whatever a system does when it is let go."""
+    try:
+        await system.aclose()
+    except Exception as error:  # noqa: BLE001  it is told, and nothing hangs on it
+        said = one_line(f"{type(error).__name__}: {error}")
+        logging.getLogger("textevolve").warning("%s: cannot be closed: %s", system.name, said)
+
+
+def find_row(record: EvaluationRecord) -> Row:
+    """A judgement is a record of its user's; a point has one, whichever its task turns out to be,
+    so that what was asked again takes the place of what failed."""
+    match record:
+        case Scope():
+            return Row("data", -1)
+        case Malformed():
+            who = f" (user {record.id})" if record.id else ""
+            reason = f"skipped, not a user{who}: {record.reason}"
+            return Row(f"line {record.line}", -1, status="failed", reason=reason)
+        case SessionTimes():
+            return Row(f"{record.user}/{record.session + 1:03}", case=record.user)
+        case Judgement():
+            subject, outcome = record.subject, record.outcome
+            what = {"accuracy": "memory", "question": "question"}.get(subject.task, "point")
+            return Row(
+                f"{subject.user}/{subject.session + 1:03}/{what}/{subject.item:03}",
+                case=subject.user,
+                score=score_of(record),
+                status=outcome.kind if isinstance(outcome, Failure) else "scored",
+                reason=outcome.reason,
+            )
+
+
+_RECORDS: Mapping[str, Any] = {
+    kind.__name__: kind for kind in (Judgement, SessionTimes, Scope, Malformed)
+}
+_CODECS: Mapping[str, TypeAdapter[Any]] = {n: TypeAdapter(kind) for n, kind in _RECORDS.items()}
+
+
+def encode(record: EvaluationRecord) -> bytes:
+    return to_json({type(record).__name__: record})
+
+
+def decode(body: bytes) -> EvaluationRecord:
+    ((name, found),) = from_json(body).items()
+    return _CODECS[name].validate_python(found)
+
+
+def flatten(record: EvaluationRecord) -> Iterator[Mapping[str, Any]]:
+    """A row for each judgement."""
+    if isinstance(record, Judgement):
+        yield to_row(record)
+
+
+def data(spec: MemoryEvaluationSpec, found: MemoryEvaluation) -> Mapping[str, Any]:
+    """Everything but the judgements."""
+    labels: dict[str, dict[str, int]] = {}
+    for (task, label), number in found.labels.items():
+        labels.setdefault(task, {})[str(label)] = number
+    return {
+        "parameters": spec.model_dump(mode="json"),
+        "whole": found.whole,
+        "sessions": found.scope.sessions,
+        "malformed": [asdict(line) for line in found.malformed],
+        "judgements": found.counts,
+        "labels": labels,
+        "failures": [
+            {"task": task, "reason": reason, "number": number}
+            for task, reason, number in found.failures
+        ],
+        "not_measured": found.scope.not_measured,
+        **metrics_to_json(found.metrics),
+        "usage": asdict(found.usage),
+    }
+
+
+def summarise(spec: MemoryEvaluationSpec, records: Iterable[EvaluationRecord]) -> MemoryEvaluation:
+    return collect(records, spec.seed)
+
+
+STUDY = Study(
+    spec=MemoryEvaluationSpec,
+    cases=read_cases,
+    asks=ask,
+    run=run,
+    row=find_row,
+    encode=encode,
+    decode=decode,
+    summarise=summarise,
+    report=report,
+    data=data,
+    flat=flatten,
+    describe=describe,
+    salt=lambda spec: spec.fresh,
+    compare=compare,
+)

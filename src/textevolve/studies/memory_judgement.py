@@ -1,0 +1,117 @@
+"""One judgement of a memory, by its texts: what `judge_integrity` and its like ask.
+
+Whole data sets are judged by `memory_eval.py`, whose records these are.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncGenerator, Iterable, Iterator, Mapping
+from typing import Any, ClassVar
+
+from pydantic import model_validator
+
+from textevolve.errors import InputError
+from textevolve.evaluation import Case
+from textevolve.memory_eval.evaluation import to_row
+from textevolve.memory_eval.evaluator_judging import judge_by_evaluator
+from textevolve.memory_eval.judgement import Judgement, Subject, Task
+from textevolve.memory_eval.judging import (
+    MAX_TOKENS,
+    OWN,
+    SHARED,
+    judge_subject,
+    prompts_version,
+)
+from textevolve.report.blocks import Report
+from textevolve.spec import option
+from textevolve.studies.memory_eval import find_row, flatten
+from textevolve.studies.memory_report import describe_verdict, show_texts
+from textevolve.studies.study import Asks, Study, StudySpec, json_codec
+from textevolve.wiring import Workbench
+
+
+class MemoryJudgementSpec(StudySpec):
+    """Judge one memory, update or answer by the texts that the judgement is made of."""
+
+    kind: ClassVar[str] = "memory-judgement"
+
+    task: Task = option(description="What is judged: integrity, accuracy, update or question.")
+    texts: Mapping[str, str] = option(
+        description="The texts by name. integrity: expected, memories. accuracy: dialogue, gold,"
+        " memory. update: expected, original, memories. question: question, reference, evidence,"
+        " answer.",
+        identity=False,
+    )
+    judge: str | None = option(
+        None,
+        "The judge, such as debate or probe+rules. Where none is named, --model judges with one"
+        " structured call.",
+        short="-j",
+        group="Judging",
+    )
+    seed: int = option(0, "Seed of the structured call.", group="Judging")
+    max_tokens: int = option(
+        MAX_TOKENS, "Most tokens of the structured call's answer.", group="Judging", ge=1
+    )
+
+    @model_validator(mode="after")
+    def _complete(self) -> MemoryJudgementSpec:
+        names = (*SHARED[self.task], *OWN[self.task])
+        if sorted(names) != sorted(self.texts):
+            raise InputError(f"texts: {self.task} is judged by {', '.join(names)}")
+        return self
+
+
+def ask(spec: MemoryJudgementSpec) -> Asks:
+    prompts = {f"memory_eval.{name}": version for name, version in prompts_version().items()}
+    judges = () if spec.judge is None else (spec.judge,)
+    return Asks(judges, writes=spec.judge is None, prompts=prompts)
+
+
+def read_cases(spec: MemoryJudgementSpec) -> Iterator[Case]:
+    yield Case(json.dumps(dict(spec.texts), sort_keys=True), (), "1")
+
+
+async def run(
+    spec: MemoryJudgementSpec, cases: Iterable[Case], bench: Workbench
+) -> AsyncGenerator[Judgement]:
+    for case in cases:
+        subject = Subject(spec.task, case.id, 0, 1, json.loads(case.input))
+        if spec.judge is not None:
+            yield await judge_by_evaluator(bench.whole_judge_of(spec.judge), subject)
+        else:
+            yield await judge_subject(
+                bench.model, subject, max_tokens=spec.max_tokens, seed=spec.seed
+            )
+
+
+def summarise(_spec: MemoryJudgementSpec, records: Iterable[Judgement]) -> Judgement:
+    (found,) = records
+    return found
+
+
+def report(_spec: MemoryJudgementSpec, found: Judgement) -> Report:
+    sentence = f"{found.subject.task.capitalize()}: {describe_verdict(found)}."
+    return Report("A memory judged", sentence, [show_texts(found)])
+
+
+def data(_spec: MemoryJudgementSpec, found: Judgement) -> Mapping[str, Any]:
+    return to_row(found)
+
+
+encode, decode = json_codec(Judgement)
+
+STUDY = Study(
+    spec=MemoryJudgementSpec,
+    cases=read_cases,
+    asks=ask,
+    run=run,
+    row=find_row,
+    encode=encode,
+    decode=decode,
+    summarise=summarise,
+    report=report,
+    data=data,
+    flat=flatten,
+)

@@ -1,0 +1,233 @@
+"""What is told of judged nodes: figures by evaluator and type of node, the episodes as a tree, and
+for a page each node in full."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from itertools import groupby
+from typing import Any
+
+from textevolve.evaluation import EvaluationResult, Failure
+from textevolve.node_eval.history import HistoryItem
+from textevolve.node_eval.statistics import EvaluatorStatistics, NodeStatistics, TypeStatistics
+from textevolve.report import wording
+from textevolve.report.blocks import (
+    BarChart,
+    Block,
+    Branch,
+    Column,
+    Note,
+    Report,
+    Section,
+    Table,
+    Texts,
+    Tone,
+    Tree,
+)
+from textevolve.studies.node_records import JudgedNode, Record, UnusedLine
+
+MOST_NODES = 1000
+"""So many nodes, the first, are shown in full."""
+
+TREE_NODES = 50
+STATE_SHOWN = 120
+FEEDBACK_SHOWN = 140
+WHOLE_STATE = 4000
+
+
+@dataclass(frozen=True, slots=True)
+class NodesResult:
+    """`statistics` of all nodes; `shown`: the first of them, whole; `unused`: what of the trace was
+    no node."""
+
+    statistics: NodeStatistics
+    shown: Sequence[JudgedNode]
+    unused: Sequence[UnusedLine]
+
+
+def summarise(records: Iterable[Record], most: int) -> NodesResult:
+    statistics, shown, unused = NodeStatistics(), list[JudgedNode](), list[UnusedLine]()
+    for record in records:
+        if isinstance(record, UnusedLine):
+            unused.append(record)
+            continue
+        statistics.add(record.episode, record.item)
+        if len(shown) < most:
+            shown.append(record)
+    return NodesResult(statistics, shown, unused)
+
+
+def report(found: NodesResult, facts: Mapping[str, str], *, most: int, states: bool) -> Report:
+    """`most`: nodes that the tree has; `states`: with the beginning of inputs and outputs."""
+    sentence = _sentence(found.statistics)
+    return Report("Nodes of an agent", sentence, _blocks(found, most, states), facts)
+
+
+def _sentence(found: NodeStatistics) -> str:
+    said = f"{wording.count(found.of_all.nodes, 'node')} in "
+    said += wording.count(found.episodes, "episode")
+    return f"{said}; {found.errors:,} failed themselves" if found.errors else said
+
+
+def _blocks(found: NodesResult, most: int, states: bool) -> Iterator[Block]:
+    of_all = found.statistics.of_all
+    if of_all.by_evaluator:
+        yield _by_evaluator(of_all)
+        yield from _without_score(of_all)
+        if len(of_all.by_evaluator) > 1:
+            bars = [(name, one.mean) for name, one in of_all.by_evaluator.items()]
+            yield BarChart("Mean scores", bars)
+        if len(found.statistics.by_type) > 1:
+            yield _by_type(found.statistics)
+    if found.unused:
+        columns = (Column("not used"), Column("why"))
+        yield Table("Left out of the trace", columns, [(u.place, u.reason) for u in found.unused])
+    yield from _tree(found, most, states)
+    if len(found.shown) < of_all.nodes:
+        number = wording.count(of_all.nodes, "node")
+        said = f"The first {wording.count(len(found.shown), 'node')} of {number} are shown in full."
+        yield Note(f"{said} The figures are of all.", "warning")
+    for node in found.shown:
+        yield _in_full(node)
+
+
+def _by_evaluator(found: TypeStatistics) -> Table:
+    statistics = found.by_evaluator
+    columns = [Column(""), Column("mean", "score", 3), Column("passed", "count")]
+    columns.append(Column("scored", "count"))
+    more = {"failed": "no score", "skipped": "not asked"}
+    told = [name for name in more if any(getattr(one, name) for one in statistics.values())]
+    names = ("mean", "passed", "scored", *told)
+    rows = [
+        (wording.shorten(name, 60), *(getattr(one, figure) for figure in names))
+        for name, one in statistics.items()
+    ]
+    return Table("Evaluators", [*columns, *(Column(more[n], "count") for n in told)], rows)
+
+
+def _without_score(found: TypeStatistics) -> Iterator[Table]:
+    """Why the first node has no score, for each evaluator to which that happened."""
+    rows = [
+        (wording.shorten(name, 60), one.failed + one.skipped, wording.shorten(one.reason, 300))
+        for name, one in found.by_evaluator.items()
+        if one.reason
+    ]
+    if rows:
+        columns = (Column("no score by"), Column("nodes", "count"), Column("the first of them"))
+        yield Table("Nodes without a score", columns, rows)
+
+
+def _by_type(found: NodeStatistics) -> Table:
+    names = list(found.of_all.by_evaluator)
+    columns = [Column("type"), Column("nodes", "count")]
+    columns += [Column(wording.shorten(name, 24), "score", 3) for name in names]
+    none = EvaluatorStatistics()
+    rows = [
+        (name or "(no type)", one.nodes, *(one.by_evaluator.get(n, none).mean for n in names))
+        for name, one in sorted(found.by_type.items())
+    ]
+    return Table("Mean scores by type of node", columns, rows)
+
+
+def _tree(found: NodesResult, most: int, states: bool) -> Iterator[Block]:
+    """Episodes, in each its supersteps, in each its nodes, below each what was said of it."""
+    roots: list[Branch] = []
+    for episode, nodes in groupby(found.shown[:most], lambda node: node.episode):
+        steps = [
+            Branch(f"superstep {step + 1}", tone="dim", children=[_grow(n, states) for n in inside])
+            for step, inside in groupby(nodes, lambda node: node.step)
+        ]
+        roots.append(Branch(f"episode {episode}", tone="strong", children=steps))
+    if roots:
+        yield Tree("Episodes", roots)
+    if left := found.statistics.of_all.nodes - min(most, len(found.shown)):
+        said = wording.count(left, "more node")
+        yield Note(f"{said}; see them with: textevolve nodes show --limit", "dim")
+
+
+def _grow(node: JudgedNode, states: bool) -> Branch:
+    item = node.item
+    children = [
+        Branch(f"{name}: {wording.shorten(_as_text(state), STATE_SHOWN)}", tone="dim")
+        for name, state in (("in", item.input_state), ("out", item.output_state))
+        if states
+    ]
+    if item.error is not None:
+        said = "waits" if item.interrupted else "failed"
+        tone: Tone = "warning" if item.interrupted else "bad"
+        children.append(Branch(f"{said}: {item.error}", tone=tone))
+    results = item.evaluation_results.items()
+    children += [Branch(name, *_judged(outcome)) for name, outcome in results]
+    return Branch(node.name or "(no name)", _about(item), "strong", children)
+
+
+def _about(item: HistoryItem) -> str:
+    parts = [item.instruction.name] if item.instruction else []
+    parts += [] if item.seconds is None else [wording.duration(item.seconds)]
+    parts += [] if item.tokens is None else [wording.count(item.tokens, "token")]
+    return ", ".join(parts)
+
+
+def _judged(outcome: EvaluationResult | Failure) -> tuple[str, Tone]:
+    """What an evaluator said, in one line."""
+    if isinstance(outcome, Failure):
+        return f"{_grade(outcome)}: {outcome.reason}", "warning"
+    told = wording.shorten(outcome.feedback, FEEDBACK_SHOWN)
+    said = _grade(outcome)
+    return (f"{said}: {told}" if told else said), ("good" if outcome.passed else "bad")
+
+
+def _grade(outcome: EvaluationResult | Failure) -> str:
+    if isinstance(outcome, Failure):
+        return "no score" if outcome.kind == "failed" else "not asked"
+    return f"{_score(outcome)}, {'passed' if outcome.passed else 'not passed'}"
+
+
+def _score(outcome: EvaluationResult | Failure) -> str:
+    return wording.figure(None if isinstance(outcome, Failure) else outcome.score)
+
+
+def _in_full(node: JudgedNode) -> Section:
+    item = node.item
+    facts = {"Node": about} if (about := _about(item)) else {}
+    for name, one in item.evaluation_results.items():
+        told = one.reason if isinstance(one, Failure) else one.feedback
+        facts[name] = ": ".join(part for part in (_grade(one), told) if part)
+    texts = [("Input", _clip(item.input_state)), ("Output", _clip(item.output_state))]
+    if item.error is not None:
+        texts.append(("Waits for" if item.interrupted else "Error", item.error))
+    scores = [f"{name} {_score(one)}" for name, one in item.evaluation_results.items()]
+    title = wording.shorten(f"{node.id}  {', '.join(scores)}", 200)
+    return Section(title, [Texts("", texts)], facts, folded=True)
+
+
+def _as_text(state: Any, indent: int | None = None) -> str:
+    if isinstance(state, str):
+        return state
+    return json.dumps(state, ensure_ascii=False, indent=indent, default=str)
+
+
+def _clip(state: Any) -> str:
+    return wording.clip(_as_text(state, 1), WHOLE_STATE)
+
+
+def data(found: NodesResult) -> Mapping[str, Any]:
+    """The figures, JSON-ready."""
+    statistics = found.statistics
+    return {
+        "episodes": statistics.episodes,
+        "nodes": statistics.of_all.nodes,
+        "errors": statistics.errors,
+        "evaluators": _figures(statistics.of_all),
+        "types": {
+            name: {"nodes": one.nodes, "evaluators": _figures(one)}
+            for name, one in statistics.by_type.items()
+        },
+        "unused": [asdict(one) for one in found.unused],
+    }
+
+
+def _figures(found: TypeStatistics) -> dict[str, Any]:
+    return {name: {"mean": one.mean, **asdict(one)} for name, one in found.by_evaluator.items()}

@@ -1,0 +1,302 @@
+"""Optimize (prompt optimisation's sibling for one text, self-refine): a text for a task, revised as
+a judge asks, of which the best is kept.
+
+The loop is in `textevolve.loops.optimization`; what it may take in `loop_budget.py`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, Iterable, Iterator, Mapping, Sequence
+from contextlib import aclosing
+from itertools import chain, islice
+from pathlib import Path
+from typing import Any, ClassVar, cast
+
+from pydantic import model_validator
+from pydantic_core import from_json, to_json
+
+from textevolve.engine.local import stream
+from textevolve.errors import InputError
+from textevolve.evaluation import Case, Failure, check_case
+from textevolve.evaluators import OWN, check_absolute, own_object, with_model
+from textevolve.events import Event, Listener, StepFinished, StepStarted
+from textevolve.loops.attempt import Attempt, Generator, prompts_version
+from textevolve.loops.callables import as_generator
+from textevolve.loops.generation import ModelGenerator
+from textevolve.loops.optimization import (
+    ATTEMPT,
+    DONE,
+    Optimization,
+    OptimizationContext,
+    OptimizationPlan,
+    optimize_text,
+)
+from textevolve.loops.rule_kinds import find_callable
+from textevolve.report import wording
+from textevolve.report.blocks import Report
+from textevolve.rows import SUFFIXES, read_rows
+from textevolve.runs.estimate import PriceOf, UsageRange
+from textevolve.spec import option
+from textevolve.studies.loop_budget import estimate_optimization
+from textevolve.studies.optimize_report import make_report, say_minimum
+from textevolve.studies.study import Asks, Row, Status, Study, StudySpec, json_codec
+from textevolve.wiring import Workbench
+
+DEFAULT_JUDGE = "single"
+
+
+class OptimizeSpec(OptimizationPlan, StudySpec):
+    """Write a text for a task, have it judged, revise it as the judge asks, and keep the best.
+
+    Known elsewhere as self-refine. For a file of tasks, each of them is optimised.
+    """
+
+    kind: ClassVar[str] = "optimize"
+
+    task: str = option(
+        description="The task; @FILE reads it from a file, - from standard input. Or the name of a"
+        " file of tasks, as JSONL, JSON, CSV or Parquet with the column task.",
+        argument=True,
+        text="rows",
+        identity=False,
+    )
+    judge: str = option(
+        DEFAULT_JUDGE,
+        "The judge: single, debate:general, probe+rules, ...; rules:FILE.yaml; or"
+        " hybrid:FILE.yaml:JUDGE, where rules come before the judge.",
+        short="-j",
+        group="Judging",
+    )
+    second_judge: str | None = option(
+        None,
+        "A judge that scores beside the first; nothing is optimised against it.",
+        group="Judging",
+    )
+    judge_model: str | None = option(
+        None, "The model for judges that name none, where it is not --model.", group="Models"
+    )
+    generator: str | None = option(
+        None,
+        "What writes the attempts in place of the model: FILE.py:FUNCTION or MODULE:FUNCTION.",
+        group="Models",
+    )
+
+    @model_validator(mode="after")
+    def _usable(self) -> OptimizeSpec:
+        for judge in judges_of(self):
+            check_absolute(judge)
+        if self.generator is not None and not self.generator.startswith(OWN):
+            find_callable(self.generator, Path())
+        return self
+
+
+def judges_of(spec: OptimizeSpec) -> tuple[str, ...]:
+    """The judge, and the second one if there is one."""
+    named = [spec.judge] if spec.second_judge is None else [spec.judge, spec.second_judge]
+    return tuple(with_model(judge, spec.judge_model) for judge in named)
+
+
+def ask(spec: OptimizeSpec) -> Asks:
+    prompts = {f"loops.{name}": version for name, version in prompts_version().items()}
+    return Asks(judges_of(spec), writes=spec.generator is None, prompts=prompts)
+
+
+def read_cases(spec: OptimizeSpec) -> Iterator[Case]:
+    """The task, or those of the file that is named: rows with `task` (or `input`) and an optional
+    `id`.
+
+    Raises:
+        InputError: the file cannot be read, or a row has no task; names file and line.
+    """
+    if not _is_file(spec.task):
+        yield as_case(spec.task)
+        return
+    ids = set[str]()
+    for where, row in read_rows(spec.task, "task", lambda name: name in ("task", "input", "id")):
+        text, given = row.get("task", row.get("input")), row.get("id")
+        if not isinstance(text, str):
+            raise InputError(f"{where}: 'task' must be there, and a text")
+        id = str(len(ids) + 1 if given in (None, "") else given)
+        if id in ids:
+            raise InputError(f"{spec.task}: two tasks have the id '{id}'; ids must differ")
+        ids.add(id)
+        yield as_case(text, id, where)
+    if not ids:
+        raise InputError(f"{spec.task}: no tasks: it is empty")
+
+
+def _is_file(task: str) -> bool:
+    """Whether a file of tasks is meant: a name that ends like one and has no space, or exists."""
+    try:
+        ends = Path(task).suffix.lower() in SUFFIXES
+        return ends and (not any(map(str.isspace, task)) or Path(task).is_file())
+    except (OSError, ValueError):
+        return False
+
+
+def as_case(task: str, id: str = "1", where: str = "the task") -> Case:
+    """A task as a run keeps it: a case that has no candidates yet.
+
+    Raises:
+        InputError: it is blank, or no valid text.
+    """
+    try:
+        check_case(Case(task, ("x",)))
+    except InputError as error:
+        raise InputError(f"{where}: {str(error).replace('the input', 'the task')}") from None
+    return Case(task, (), id)
+
+
+async def run(
+    spec: OptimizeSpec, cases: Iterable[Case], bench: Workbench
+) -> AsyncGenerator[Optimization]:
+    """What became of each task, as they finish."""
+    first = list(islice(source := iter(cases), 2))
+    listener = bench.listener if len(first) < 2 else _ends_only(bench.listener)
+    judge, *second = (bench.whole_judge_of(name) for name in judges_of(spec))
+
+    async def work(placed: tuple[int, Case]) -> Optimization:
+        position, case = placed
+        context = OptimizationContext(
+            generator=_open_generator(spec, bench),
+            evaluator=judge,
+            second_judge=second[0] if second else None,
+            time_limit=bench.seconds_left,
+            listener=listener,
+        )
+        return await optimize_text(case.input, spec, context, case.id, position)
+
+    placed = enumerate(chain(first, source))
+    async with aclosing(stream(placed, work, bench.in_flight, ordered=False)) as found:
+        async for made in found:
+            yield made
+
+
+def _ends_only(listener: Listener) -> Listener:
+    """Of many tasks at once, only the ends are worth a line."""
+
+    def hear(event: Event) -> None:
+        if not isinstance(event, StepStarted | StepFinished) or event.step == DONE:
+            listener(event)
+
+    return hear
+
+
+def _open_generator(spec: OptimizeSpec, bench: Workbench) -> Generator:
+    if spec.generator is None:
+        return ModelGenerator(
+            bench.model,
+            temperature=spec.temperature,
+            max_tokens=spec.max_answer_tokens,
+            seed=spec.seed,
+        )
+    if spec.generator.startswith(OWN):
+        return as_generator(cast("Generator", own_object(spec.generator, bench.objects)))
+    return as_generator(find_callable(spec.generator, Path()))
+
+
+def find_row(made: Optimization) -> Row:
+    status: Status = "failed" if made.score is None else "scored"
+    if made.status == "budget":
+        status = "skipped"
+    elif made.reached_minimum is False:
+        status = "failed"
+    reason = say_minimum(made) if made.status != "budget" else ""
+    return Row(made.id, made.position, made.id, made.score, status, reason or made.reason)
+
+
+def summarise(_spec: OptimizeSpec, records: Iterable[Optimization]) -> tuple[Optimization, ...]:
+    return tuple(records)
+
+
+_, decode = json_codec(Optimization)
+
+
+def encode(made: Optimization) -> bytes:
+    """The fields of the record, and what they amount to."""
+    return to_json(describe(made), inf_nan_mode="null", serialize_unknown=True)
+
+
+def describe(made: Optimization) -> dict[str, Any]:
+    """A task with all its attempts, for programs."""
+    best = made.best
+    fields = {name: getattr(made, name) for name in made.__dataclass_fields__}
+    return {
+        **fields,
+        "score": made.score,
+        "output": made.output,
+        "best": best.iteration if best else None,
+        "reached_minimum": made.reached_minimum,
+        "usage": made.usage,
+    }
+
+
+def flatten(made: Optimization) -> Iterator[Mapping[str, Any]]:
+    """A row for each task; its attempts are within."""
+    yield cast("Mapping[str, Any]", from_json(encode(made)))
+
+
+def data(_spec: OptimizeSpec, found: Sequence[Optimization]) -> Mapping[str, Any]:
+    return {"tasks": [next(flatten(made)) for made in found]}
+
+
+def write_texts(_spec: OptimizeSpec, found: Sequence[Optimization]) -> Mapping[str, str]:
+    """The best texts, one below the other."""
+    texts = [made.output.rstrip() for made in found if made.output]
+    return {".txt": "\n\n".join(texts) + "\n"} if texts else {}
+
+
+def report(spec: OptimizeSpec, found: Sequence[Optimization]) -> Report:
+    return make_report(spec, judges_of(spec), found)
+
+
+def note(event: Event) -> str | None:
+    """What is being done, an attempt that has ended, or a task."""
+    if isinstance(event, StepStarted) and event.step in ("generate", "judge"):
+        doing = "is written" if event.step == "generate" else "is judged"
+        return f"attempt {event.details['iteration']} {doing}"
+    if isinstance(event, StepFinished) and event.step == ATTEMPT:
+        return _note_attempt(event.value)
+    if isinstance(event, StepFinished) and event.step == DONE:
+        made: Optimization = event.value
+        scored = "" if made.score is None else f" at {wording.figure(made.score, 3)}"
+        return f"{wording.shorten(made.id, 30)}: {made.status}{scored}, {made.reason}"
+    return None
+
+
+def _note_attempt(attempt: Attempt) -> str:
+    if isinstance(attempt.evaluation, Failure):
+        why = wording.shorten(attempt.evaluation.reason, 200)
+        return f"attempt {attempt.iteration}  no score ({why})"
+    wanted = attempt.instructions
+    said = "".join(f"; {note}" for note in attempt.notes)
+    first = f"  wanted: {wording.shorten(wanted[0], 60)}" if wanted else ""
+    return f"attempt {attempt.iteration}  {attempt.evaluation.score:.3f}{first}{said}"
+
+
+def estimate(
+    spec: OptimizeSpec, cases: Sequence[Case], model: str, price_of: PriceOf
+) -> UsageRange:
+    """A bound, by a formula: no rehearsal finds the loop that goes on for longest."""
+    writes = spec.generator is None
+    return estimate_optimization(cases, spec, judges_of(spec), model, price_of, writes=writes)
+
+
+STUDY = Study(
+    spec=OptimizeSpec,
+    cases=read_cases,
+    asks=ask,
+    run=run,
+    row=find_row,
+    encode=encode,
+    decode=decode,
+    summarise=summarise,
+    report=report,
+    data=data,
+    flat=flatten,
+    note=note,
+    estimate=estimate,
+    text_endings=(".txt",),
+    texts=write_texts,
+    streams=True,
+)

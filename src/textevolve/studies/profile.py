@@ -1,0 +1,215 @@
+"""Profile: a debate's profile that a model writes for what is to be judged.
+
+How a draft is asked for and mended is in `textevolve.loops.profile_writing`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any, ClassVar
+
+from pydantic import model_validator
+
+from textevolve.debate.profile import Profile, parse_profile
+from textevolve.errors import AnswerError, BudgetError
+from textevolve.evaluation import Case, Failure, Usage, failure_of
+from textevolve.events import Event, StepFinished, StepStarted
+from textevolve.loops.attempt import prompts_version
+from textevolve.loops.profile_writing import (
+    MOST_TOKENS,
+    ProfilePlan,
+    WrittenProfile,
+    check_subject,
+    count_prompt,
+    write_profile,
+)
+from textevolve.report import wording
+from textevolve.report.blocks import Column, Report, Table, Texts
+from textevolve.runs.estimate import PriceOf, UsageRange
+from textevolve.spec import option
+from textevolve.studies.loop_budget import LONG, SHORT, count_calls
+from textevolve.studies.study import Asks, Row, Study, StudySpec, json_codec
+from textevolve.wiring import Workbench
+
+SOURCE = "as generated"
+SHORT_PROFILE = 500
+"""Tokens of a short profile."""
+
+
+class ProfileSpec(ProfilePlan, StudySpec):
+    """Have a model write a profile for what is to be judged: agents, components and weights."""
+
+    kind: ClassVar[str] = "profile"
+
+    subject: str = option(
+        description="What is to be judged, and to what end; @FILE reads it from a file, - from"
+        " standard input.",
+        argument=True,
+        text="argument",
+        identity=False,
+    )
+
+    @model_validator(mode="after")
+    def _usable(self) -> ProfileSpec:
+        check_subject(self.subject)
+        return self
+
+
+@dataclass(frozen=True, slots=True)
+class GeneratedProfile:
+    """A profile that a model wrote, or why there is none. `text`: the same as YAML, in which the
+    reasons for the weights stand as comments."""
+
+    model: str
+    written: WrittenProfile | None
+    failure: Failure | None = None
+
+    @property
+    def text(self) -> str:
+        return self.written.text if self.written is not None else ""
+
+    @property
+    def profile(self) -> Profile:
+        return _check(self.require().text)
+
+    def require(self) -> WrittenProfile:
+        """
+        Raises:
+            AnswerError: no profile was written; says why. BudgetError: a limit was reached first.
+        """
+        if self.written is not None:
+            return self.written
+        skipped = self.failure is not None and self.failure.kind == "skipped"
+        raise (BudgetError if skipped else AnswerError)(_reason(self))
+
+    @property
+    def usage(self) -> Usage:
+        return self.written.usage if self.written is not None else Usage()
+
+
+def ask(_spec: ProfileSpec) -> Asks:
+    prompts = {f"loops.{name}": version for name, version in prompts_version().items()}
+    return Asks(writes=True, prompts=prompts)
+
+
+def read_cases(spec: ProfileSpec) -> list[Case]:
+    return [Case(spec.subject, (), "1")]
+
+
+async def run(
+    spec: ProfileSpec, cases: Iterable[Case], bench: Workbench
+) -> AsyncGenerator[GeneratedProfile]:
+    (case,) = cases
+    bench.listener(StepStarted("1", "draft", {}))
+    try:
+        written = await write_profile(bench.model, case.input, _check, spec, bench.listener)
+    except (AnswerError, BudgetError) as error:
+        yield GeneratedProfile(bench.default_model, None, failure_of(error))
+        return
+    yield GeneratedProfile(bench.default_model, written)
+
+
+def _check(text: str) -> Profile:
+    return parse_profile(text, SOURCE)
+
+
+def find_row(found: GeneratedProfile) -> Row:
+    if found.failure is None:
+        return Row("1", case="1")
+    return Row("1", case="1", status=found.failure.kind, reason=found.failure.reason)
+
+
+def summarise(_spec: ProfileSpec, records: Iterable[GeneratedProfile]) -> GeneratedProfile:
+    (found,) = records
+    return found
+
+
+def report(spec: ProfileSpec, found: GeneratedProfile) -> Report:
+    title = f"A profile for: {wording.shorten(spec.subject, 120)}"
+    if found.written is None:
+        return Report(title, f"No profile was written: {_reason(found)}", [])
+    draft, profile = found.written.draft, found.profile
+    agents = [(agent.name, agent.role) for agent in draft.agents]
+    parts = [(part.name, part.weight, part.meaning, part.reason) for part in draft.components]
+    columns = (
+        Column("component"),
+        Column("weight", "number"),
+        Column("meaning"),
+        Column("reason for the weight"),
+    )
+    sentence = (
+        f"{profile.name}: {len(profile.agents)} agents, {len(profile.components)} components; the"
+        f" two most similar personas share {found.written.similarity:.0%} of their words."
+    )
+    blocks = [
+        Table("Agents", (Column("agent"), Column("role")), agents),
+        Table("Components", columns, parts),
+        Texts("The profile", [("", found.text)]),
+    ]
+    mended = {"Mended": found.written.mended} if found.written.mended else {}
+    return Report(title, sentence, blocks, mended)
+
+
+def _reason(found: GeneratedProfile) -> str:
+    return found.failure.reason if found.failure is not None else ""
+
+
+def data(_spec: ProfileSpec, found: GeneratedProfile) -> Mapping[str, Any]:
+    if found.written is None:
+        return {"profile": None, "failure": found.failure and asdict(found.failure)}
+    draft = found.written.draft
+    return {
+        "profile": found.profile.model_dump(mode="json"),
+        "reasons": {part.name: part.reason for part in draft.components},
+        "roles": {agent.name: agent.role for agent in draft.agents},
+        "similarity": found.written.similarity,
+        "mended": found.written.mended,
+        "text": found.text,
+    }
+
+
+def flatten(found: GeneratedProfile) -> Iterator[Mapping[str, Any]]:
+    """A row for each component."""
+    for part in found.written.draft.components if found.written is not None else ():
+        yield part.model_dump(mode="json")
+
+
+def write_texts(_spec: ProfileSpec, found: GeneratedProfile) -> Mapping[str, str]:
+    return {} if found.written is None else {".yaml": found.text, ".yml": found.text}
+
+
+def note(event: Event) -> str | None:
+    if isinstance(event, StepFinished) and event.step == "draft":
+        return f"the first draft was not usable and is asked for again: {event.value}"
+    return "the profile is being written" if isinstance(event, StepStarted) else None
+
+
+def estimate(spec: ProfileSpec, cases: Sequence[Case], model: str, price_of: PriceOf) -> UsageRange:
+    """From one short draft to two, each asked for twice. A rehearsal would make up drafts that are
+    not usable."""
+    price, prompt = price_of(model), count_prompt(cases[0].input, spec)
+    least = count_calls(1, prompt / SHORT, SHORT_PROFILE, price)
+    again = 4 * MOST_TOKENS  # the first draft stands in the prompt of the second
+    return UsageRange(1, least, count_calls(4, (prompt + again) / LONG, MOST_TOKENS, price))
+
+
+encode, decode = json_codec(GeneratedProfile)
+
+STUDY = Study(
+    spec=ProfileSpec,
+    cases=read_cases,
+    asks=ask,
+    run=run,
+    row=find_row,
+    encode=encode,
+    decode=decode,
+    summarise=summarise,
+    report=report,
+    data=data,
+    flat=flatten,
+    note=note,
+    estimate=estimate,
+    text_endings=(".yaml", ".yml"),
+    texts=write_texts,
+)

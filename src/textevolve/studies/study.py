@@ -1,0 +1,204 @@
+"""What a study is: a specification in, records as they come, figures, a report.
+
+A kind of study is a module of plain functions with a `Study` at its end, which hands them to the
+driver. Nothing here runs one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, ClassVar, Generic, Literal, Protocol, TypeAlias, TypeVar
+
+from pydantic import TypeAdapter
+from pydantic_core import to_json
+
+from textevolve.evaluation import Case
+from textevolve.events import Event
+from textevolve.report.blocks import Block, Report
+from textevolve.runs.estimate import PriceOf, UsageRange
+from textevolve.settings import Settings
+from textevolve.spec import Frozen, option
+from textevolve.wiring import Workbench
+
+Status: TypeAlias = Literal["scored", "failed", "skipped"]
+
+
+class StudySpec(Frozen):
+    """What all specifications have. `kind` is the name of the study everywhere."""
+
+    kind: ClassVar[str]
+
+    model: str | None = option(
+        None,
+        "The model to ask, such as openai/gpt-5-mini or local/qwen2.5-coder-1.5b. Where none is"
+        " named, one is looked for.",
+        short="-m",
+        group="Models",
+        identity=False,  # the one that is found counts
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Asks:
+    """Whom a study asks: judges by their specs, and further models.
+
+    `writes`: its own model is asked for more than judging, so one is needed even where every judge
+    names its own. `prompts`: versions of its prompts, which are a part of the run's identity.
+    """
+
+    judges: tuple[str, ...] = ()
+    models: tuple[str, ...] = ()
+    writes: bool = False
+    prompts: Mapping[str, str] = field(default_factory=dict[str, str])
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """What the store finds, sorts and compares records by.
+
+    `key` names the record within its run: one with the same key takes the place of the earlier.
+    `position`: its place in the run. `case`: the id of the case that it is about. `score`: in
+    [0, 1] where the study has such a scale; None where there is none. A run is finished when no
+    record is `skipped`.
+    """
+
+    key: str
+    position: int = 0
+    case: str = ""
+    score: float | None = None
+    status: Status = "scored"
+    reason: str = ""
+
+    @property
+    def name(self) -> str:
+        """What a person is told of: the case, or the place in it that the key names."""
+        return self.key if self.key.startswith(self.case) else self.case
+
+
+S_contra = TypeVar("S_contra", bound=StudySpec, contravariant=True)
+S = TypeVar("S", bound=StudySpec)
+R = TypeVar("R")
+R_co = TypeVar("R_co", covariant=True)
+T = TypeVar("T")
+
+
+class Run(Protocol[S_contra, R_co]):
+    """The work: a generator of records. What the journal knows is not asked again, so that it can
+    always be started from the beginning. A case that cannot be judged is a record that says why;
+    what ends the whole study is raised."""
+
+    def __call__(
+        self, spec: S_contra, cases: Iterable[Case], bench: Workbench, /
+    ) -> AsyncGenerator[R_co]: ...
+
+
+def no_note(_event: Event) -> str | None:
+    """For studies whose progress is told by their records alone."""
+    return None
+
+
+def no_salt(_spec: Any) -> str:
+    """For studies that share answers with whoever asks the same."""
+    return ""
+
+
+@dataclass(frozen=True, slots=True)
+class Beside:
+    """What a kind tells of two of its runs side by side: for people, and as JSON-ready data."""
+
+    blocks: Sequence[Block]
+    data: Mapping[str, Any]
+
+
+class DescribeWorld(Protocol[S_contra]):
+    """What lies outside the specification and makes a run what it is, such as the configuration of
+    a system that is measured: as JSON, which is kept with the run. What is opened for that may be
+    left in `objects`, for the run."""
+
+    def __call__(
+        self, spec: S_contra, settings: Settings, objects: dict[str, object], /
+    ) -> Awaitable[Mapping[str, Any]]: ...
+
+
+def as_given(spec: Any, _settings: Settings) -> Any:
+    """For studies whose specification leaves nothing open but the model."""
+    return spec
+
+
+def no_texts(_spec: Any, _result: Any) -> Mapping[str, str]:
+    """For studies whose result is no text."""
+    return {}
+
+
+def no_run(_spec: Any) -> str | None:
+    """For studies whose cases are never those of an earlier run."""
+    return None
+
+
+@dataclass(frozen=True)
+class Study(Generic[S, R, T]):
+    """One kind of study.
+
+    `cases`: read lazily from what the specification names. `earlier`: the run of the same kind that
+    it names in place of a file, if it does; `again`: a record of that as a case, None where it is
+    none. `row`: how a record is found.
+    `encode` and `decode`: JSON of a record, and back. `summarise`: what was found, from records
+    alone, which may come from the store. `report`: what a person is shown of that; `data`: the same
+    for programs, as JSON-ready figures. `flat`: the rows that a record has in a table. `note`: a
+    line to show for an event of the work. `texts`: what of the result is worth a file of its own,
+    such as a template to use, by the file's ending, all of which `text_endings` names; one that
+    there is not is left out. `streams`:
+    records are results by themselves, to be shown as they come. `estimate`: what it may use where
+    that has to be an exact bound, from the specification, the cases and the model; where there is
+    none the study is rehearsed.
+
+    Where a study has them: `complete`: the specification with what it leaves open to files and
+    settings; a run is kept with that, so that it is gone on with as it was begun. `line`: a record
+    as a line of JSON for others, in .jsonl files and on standard output; else its rows, or its
+    encoding, stand there. `turns`: the rows of its single turns. `rescore`: a record anew under
+    other parameters, without asking. `describe`: what else makes a run what it is. `salt`: a text
+    with which the same is asked anew. `compare`: what its own figures say of two results.
+    """
+
+    spec: type[S]
+    cases: Callable[[S], Iterable[Case]]
+    asks: Callable[[S], Asks]
+    run: Run[S, R]
+    row: Callable[[R], Row]
+    encode: Callable[[R], bytes]
+    decode: Callable[[bytes], R]
+    summarise: Callable[[S, Iterable[R]], T]
+    report: Callable[[S, T], Report]
+    data: Callable[[S, T], Mapping[str, Any]]
+    flat: Callable[[R], Iterable[Mapping[str, Any]]]
+    note: Callable[[Event], str | None] = no_note
+    texts: Callable[[S, T], Mapping[str, str]] = no_texts
+    text_endings: tuple[str, ...] = ()
+    streams: bool = False
+    estimate: Callable[[S, Sequence[Case], str, PriceOf], UsageRange | None] | None = None
+    complete: Callable[[S, Settings], S] = as_given
+    line: Callable[[R], str] | None = None
+    turns: Callable[[R], Iterable[Mapping[str, Any]]] | None = None
+    rescore: Callable[[R, Mapping[str, Any]], R] | None = None
+    earlier: Callable[[S], str | None] = no_run
+    again: Callable[[R], Case | None] | None = None
+    describe: DescribeWorld[S] | None = None
+    salt: Callable[[S], str] = no_salt
+    compare: Callable[[S, T, T, tuple[str, str]], Beside] | None = None
+
+    @property
+    def kind(self) -> str:
+        return self.spec.kind
+
+
+def json_codec(record: type[R]) -> tuple[Callable[[R], bytes], Callable[[bytes], R]]:
+    """From records of plain dataclasses to JSON and back; NaN and infinity come back as such, and
+    what a judge of the user's own noted that JSON does not know comes back as its text."""
+    adapter = TypeAdapter(record)
+    return (
+        lambda one: to_json(one, inf_nan_mode="constants", serialize_unknown=True)
+    ), adapter.validate_json
+
+
+AnyStudy: TypeAlias = Study[Any, Any, Any]

@@ -1,0 +1,96 @@
+"""A study written down in a YAML file: its kind, then the fields of its specification."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Mapping
+from typing import Any, cast
+
+import yaml
+from pydantic import ValidationError
+
+from textevolve.errors import InputError
+from textevolve.rows import read_text
+from textevolve.spec import noted_of
+from textevolve.studies.kinds import find_study, kinds
+from textevolve.studies.study import AnyStudy, StudySpec
+from textevolve.texts.yaml_lines import line_of, parse_yaml
+
+KIND = "kind"
+FILE = "file"
+"""In the place of a text, `{file: NAME}` stands for what the file holds."""
+
+
+def read_study_file(path: str) -> tuple[AnyStudy, StudySpec]:
+    """The study that a file describes.
+
+    Raises:
+        InputError: the file cannot be read, or something in it cannot be used; names the line.
+    """
+    node, data = parse_yaml(read_text(path), path)
+    given = cast("dict[str, Any]", data) if isinstance(data, dict) else {}
+    if not isinstance(given.get(KIND), str):
+        raise InputError(f"{path}:1: must name the kind of study: {', '.join(kinds())}")
+    try:
+        study = find_study(given.pop(KIND))
+    except InputError as error:
+        raise InputError(f"{path}:{line_of(node, (KIND,))}: {error}") from None
+    try:
+        return study, study.spec(**{name: _read(value) for name, value in given.items()})
+    except InputError as error:
+        cause = error.__cause__
+        place = cause.errors()[0]["loc"] if isinstance(cause, ValidationError) else ()
+        raise InputError(f"{path}:{line_of(node, place)}: {error}") from None
+
+
+def _read(value: Any) -> Any:
+    named = cast("dict[str, Any]", value) if isinstance(value, dict) else {}
+    return read_text(str(named[FILE])) if set(named) == {FILE} else cast(Any, value)
+
+
+def schema_of(kind: str) -> dict[str, Any]:
+    """The JSON schema of the files of one kind."""
+    schema = find_study(kind).spec.model_json_schema()
+    named = {KIND: {"const": kind, "description": "The kind of study."}}
+    fields = cast("dict[str, Any]", schema["properties"])
+    schema["properties"] = {**named, **{n: _describe(f) for n, f in fields.items()}}
+    schema["required"] = [KIND, *schema.get("required", [])]
+    return schema
+
+
+def _describe(field: Mapping[str, Any]) -> dict[str, Any]:
+    """A field's schema; where it is a whole text, a file's name may stand for it."""
+    told = {name: value for name, value in field.items() if name not in _OURS}
+    if field.get("text"):
+        named = {"type": "object", "properties": {FILE: {"type": "string"}}, "required": [FILE]}
+        return {"description": told.get("description", ""), "anyOf": [told, named]}
+    return told
+
+
+_OURS = ("short", "group", "argument", "text", "flag", "aside", "reads", "metavar")
+
+
+def schema_of_all() -> dict[str, Any]:
+    """The JSON schema of all study files."""
+    return {
+        "$schema": "https://json-schema.org/draft/2020-12/schema",
+        "title": "A TextEvolve study",
+        "oneOf": [schema_of(kind) for kind in kinds()],
+    }
+
+
+def write_example(kind: str) -> str:
+    """A commented file of this kind: required fields to be filled in, the others at their defaults,
+    which a `#` switches off."""
+    spec = find_study(kind).spec
+    lines = [f"# {line}".rstrip() for line in inspect.cleandoc(spec.__doc__ or "").splitlines()]
+    lines += ["# Run it with: textevolve run FILE.yaml", "", f"{KIND}: {kind}", ""]
+    for name, field in spec.model_fields.items():
+        lines.append(f"# {field.description or name}")
+        if field.is_required():
+            text = noted_of(field).get("text") == "file"
+            lines += [f"{name}: {{file: {name}.txt}}" if text else f"{name}: ...", ""]
+            continue
+        written = yaml.safe_dump({name: field.default}, default_flow_style=True, width=1000)
+        lines += [f"# {written.strip()[1:-1]}", ""]
+    return "\n".join(lines)

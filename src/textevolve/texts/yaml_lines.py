@@ -1,0 +1,45 @@
+"""YAML as data, with the line on which each part of it stands, for messages."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import yaml
+
+from textevolve.errors import InputError
+
+
+def parse_yaml(text: str, source: str) -> tuple[yaml.Node | None, Any]:
+    """The nodes of a text and its data; `source` names it in messages.
+
+    Raises:
+        InputError: it is not valid YAML; names the line.
+    """
+    try:
+        return yaml.compose(text, Loader=yaml.SafeLoader), yaml.safe_load(text)
+    except yaml.YAMLError as error:
+        mark = getattr(error, "problem_mark", None)
+        line = f":{mark.line + 1}" if mark else ""
+        problem = getattr(error, "problem", None) or "not valid YAML"
+        raise InputError(f"{source}{line}: {problem}") from None
+    except RecursionError:
+        raise InputError(f"{source}: nested too deeply") from None
+    except ValueError as error:  # an impossible date or number without quotes
+        raise InputError(f"{source}: not valid YAML: {error}; put texts into quotes") from None
+
+
+def line_of(node: yaml.Node | None, location: tuple[int | str, ...]) -> int:
+    """The line, from 1 on, of the deepest part of `location` that the text has."""
+    line = 1 if node is None else node.start_mark.line + 1
+    for part in location:
+        if isinstance(node, yaml.MappingNode):
+            pairs: list[tuple[yaml.Node, yaml.Node]] = node.value
+            match = [(k, v) for k, v in pairs if str(k.value) == str(part)]
+            if not match:
+                break
+            line, node = match[0][0].start_mark.line + 1, match[0][1]
+        elif isinstance(node, yaml.SequenceNode) and isinstance(part, int):
+            items: list[yaml.Node] = node.value
+            node = items[part]
+            line = node.start_mark.line + 1
+    return line

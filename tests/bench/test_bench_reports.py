@@ -1,0 +1,212 @@
+"""What the reports of agreement and robustness hold, read off their pages."""
+
+import html
+import io
+import re
+from dataclasses import dataclass, replace
+
+import pytest
+
+from textevolve.bench.agreement import summarise
+from textevolve.bench.card import Card, make_card
+from textevolve.bench.card_cases import FAMILIES, CardCase
+from textevolve.bench.card_questions import Answer, Judgement, Question, Refusal
+from textevolve.bench.card_wording import explain_check
+from textevolve.bench.disagreements import SHOWN
+from textevolve.bench.items import Item
+from textevolve.bench.verdicts import Verdict
+from textevolve.errors import AnswerError, InputError
+from textevolve.evaluation import EvaluationResult, Failure, Usage
+from textevolve.report.blocks import Report
+from textevolve.report.html import write_html
+from textevolve.studies import agreement, robustness
+from textevolve.studies.agreement import AgreementSpec
+from textevolve.studies.labelled_items import ItemVerdict, as_case, item_of
+from textevolve.studies.robustness import RobustnessSpec, card_case_of
+from textevolve.studies.robustness import as_case as as_card_case
+
+
+def page_of(report: Report) -> str:
+    target = io.BytesIO()
+    write_html(report, target)
+    return target.getvalue().decode()
+
+
+def read(page: str) -> str:
+    body = re.sub(r"<style>.*?</style>", " ", page, flags=re.DOTALL)
+    return " ".join(html.unescape(re.sub(r"<[^>]*>", " ", body)).split())
+
+
+# Agreement
+
+
+def divided(text="plain", number=3):
+    """One item each right, wrong and turning with the order, a judge that fails, and so round."""
+    items = [
+        Item(f"{n} {text}", f"input {text}", (f"a {text}", f"b {text}"), (1.0, 0.0), "", text)
+        for n in range(number)
+    ]
+    items[0] = replace(items[0], human=(0.5, 0.5), subset="other")
+    found = []
+    for n, item in enumerate(items):
+        for order in ("given", "reversed"):
+            turned = n % 3 == 2 and order == "reversed"
+            scores = (0.2, 0.7) if n % 3 == 1 or turned else (0.7, 0.2)
+            made = [Verdict(f"one {text}", item.id, order, scores, Usage(1, 10))]
+            failure = Failure("failed", f"no use {text}") if n else None
+            scores = (None, None) if n else (0.7, 0.2)
+            made.append(Verdict(f"two {text}", item.id, order, scores, failure=failure))
+            found += [ItemVerdict(2 * n, item, verdict) for verdict in made]
+    return found
+
+
+def agreement_page(records):
+    spec = AgreementSpec(judge=tuple(dict.fromkeys(r.verdict.judge for r in records)))
+    return page_of(agreement.report(spec, agreement.sum_up(spec, records)))
+
+
+def test_disagreements_and_flips_can_be_read():
+    page = agreement_page(divided())
+    text = read(page)
+    assert "one plain: not as people say on 3 items" in text
+    assert "Changed by the order 1 item" in text
+    assert "0 plain tie A input plain" in text
+    assert "1 plain A B input plain" in text
+    assert "2 plain A tie A as given, B reversed" in text
+    assert "no use plain" in text
+    assert "always the shorter text" in text
+    links, targets = (set(re.findall(rf'{name}="#?([^"]+)"', page)) for name in ("href", "id"))
+    assert links
+    assert links <= targets
+
+
+def test_a_page_of_many_items_stays_small_and_says_so():
+    page = agreement_page(divided(number=600))
+    assert len(page) < 500_000
+    assert f"Listed: {SHOWN} of them, the worst first" in read(page)
+
+
+def test_records_and_cases_come_back_as_they_were():
+    for record in divided("\u202e\x00 é"):
+        assert agreement.STUDY.decode(agreement.STUDY.encode(record)) == record
+        assert item_of(as_case(record.item)) == record.item
+    bare = replace(divided()[0].item, human=(float("nan"),) * 2, reference="the answer")
+    again = item_of(as_case(bare))
+    assert (again.labelled, again.reference) == (False, "the answer")
+    rows = [agreement.STUDY.row(record) for record in divided()]
+    assert [row.score for row in rows[::2]] == [0.5, 0.5, 0, 0, 1, 0]
+    assert len({row.key for row in rows}) == len(rows)
+
+
+def test_figures_of_records_are_those_of_their_verdicts():
+    records = divided(number=12)
+    spec = AgreementSpec(judge=("one plain", "two plain"), seed=3)
+    items = {record.item.id: record.item for record in records}
+    wanted = summarise(list(items.values()), [record.verdict for record in records], seed=3)
+    found = agreement.sum_up(spec, records).summary
+    assert repr(found) == repr(wanted)
+
+
+# Robustness
+
+
+@dataclass(frozen=True)
+class Judged:
+    result: tuple[EvaluationResult, ...]
+    usage: Usage = Usage(1, 10, 0, 1, 0.0)
+    coverage: float = 1.0
+
+
+def card_cases():
+    """A case of each family, and a control."""
+    found = []
+    for n, family in enumerate((*FAMILIES, "injection")):
+        attack = {"attack": "attack!"} if family == "injection" else {}
+        kind = "control" if n == len(FAMILIES) else f"kind {n}"
+        texts = {"input": f"input {n}", "good": f"good {n}", "bad": f"bad text {n}"}
+        found.append(CardCase(id=f"case-{n}", family=family, kind=kind, **texts, **attack))
+    return found
+
+
+async def card_of(*, failing="", refused=""):
+    """Made by a judge that prefers what stands first."""
+
+    async def judge(case):
+        if failing and failing in case.id:
+            raise AnswerError("no use")
+        if refused and refused in case.id:
+            raise InputError("not taken")
+        scores = (0.9 - 0.1 * int(case.parameters.get("seed", 0)), 0.25)
+        return Judged(tuple(EvaluationResult(s, s >= 0.5) for s in scores))
+
+    return await make_card(judge, card_cases(), name="my judge")
+
+
+def card_page(card):
+    return read(page_of(robustness.report(RobustnessSpec(judge="probe"), card)))
+
+
+async def test_every_figure_is_there_with_its_interval_and_what_it_means():
+    card = await card_of()
+    text = card_page(card)
+    for check in card.checks:
+        assert explain_check(check) in text
+        for rate in check.rates:
+            if rate.interval is None or rate.rate is None:
+                assert f"{rate.name}: {rate.meaning} – 0 of 0 – {rate.wanted}" in text
+                continue
+            low, high = (f"{end * 100:.0f}" for end in rate.interval)
+            value = f"{rate.rate * 100:.0f} % [{low}, {high}]"
+            shown = f"{rate.name}: {rate.meaning} {value} {rate.hits} of {rate.count} 100 %"
+            assert f"{shown} {rate.wanted}" in text
+        for figure in check.figures:
+            value = "–" if figure.value is None else f"{figure.value:.3f}"
+            assert f"{figure.name}: {figure.meaning}" in text
+            assert value in text
+        for example in check.examples:
+            assert example.said in text
+    assert "a fault: standing first is worth +0.650 here" in text
+    assert "better one first 0.900 0.250" in text
+    assert "with the attack, worse one first 0.250 0.900" in text
+    assert "better one first, seed 2 0.700 0.250" in text
+
+
+async def test_what_is_missing_has_no_number():
+    card = await card_of(failing="-1/", refused="-3/")
+    assert (card.failed, card.refused) == (2, 2)
+    text = card_page(card)
+    assert "longer-wins: pairs of which the longer, worse one won – 0 of 0" in text
+    assert "Nothing can be said: every judgement of this family is missing." in text
+    assert "Nothing can be said: every judgement of this family is refused by the judge." in text
+    assert "0 answered, 2 missing; coverage 0 %" in text
+    assert "0 answered, 2 refused; coverage –" in text
+
+
+async def test_half_a_pair_says_nothing():
+    text = card_page(await card_of(failing="-1/good"))
+    assert "Nothing can be said: of no case are all judgements there." in text
+
+
+async def test_a_card_read_back_makes_the_same_page():
+    card = await card_of()
+    assert card_page(Card.from_json(card.to_json())) == card_page(card)
+
+
+@pytest.mark.parametrize(
+    ("outcome", "score", "status"),
+    [
+        (Answer(0.9, 0.1), 1, "scored"),
+        (Answer(0.5, 0.5, -2.0), 0, "scored"),
+        (Answer(0.5, 0.5), 0.5, "scored"),
+        (Refusal("not taken"), None, "scored"),
+        (Failure("failed", "no use"), None, "failed"),
+        (Failure("skipped", "the limit"), None, "skipped"),
+    ],
+)
+def test_judgements_come_back_as_they_were(outcome, score, status):
+    for case in card_cases():
+        assert card_case_of(as_card_case(case)) == case
+        record = Judgement(Question(case, good_first=False, seed=2), outcome, Usage(1, 2), 7)
+        assert robustness.STUDY.decode(robustness.STUDY.encode(record)) == record
+        row = robustness.STUDY.row(record)
+        assert (row.score, row.status, row.case) == (score, status, case.id)

@@ -1,0 +1,80 @@
+"""Escalation on labelled items: what follows from debates, in figures and in words."""
+
+from dataclasses import replace
+
+import pytest
+
+from textevolve.bench.first_rounds import Debated, weigh_escalation
+from textevolve.bench.item_fields import draw_side
+from textevolve.bench.items import question_of, read_items
+from textevolve.bench.verdicts import Verdict, count_samples
+from textevolve.errors import InputError
+from textevolve.evaluation import Failure, Usage
+from textevolve.studies.agreement import AgreementSpec
+from textevolve.studies.escalation import EscalationSpec, explain_selection
+
+
+def debated(certainties, first, whole):
+    return [
+        Debated(f"i{n}", sure, one, both, 3, 6, question=f"question {n}")
+        for n, (sure, one, both) in enumerate(zip(certainties, first, whole, strict=True))
+    ]
+
+
+def test_a_threshold_is_found_and_said_how_to_use():
+    sure = [0.95] * 60 + [0.55] * 40
+    found = weigh_escalation(debated(sure, [1] * 60 + [0] * 40, [1] * 100))
+    assert found.selection.threshold == pytest.approx(0.56)
+    assert found.chosen.share.value == 0.6
+    assert found.chosen.calls.value == pytest.approx((60 * 3 + 40 * 6) / 600)
+    assert (found.first.value, found.debate.value, found.difference.value) == (0.6, 1, -0.4)
+    said = explain_selection(found)
+    assert "For 90% agreement with a confidence of 90%: --protocol escalation" in said
+    assert "--escalate-below 0.56" in said
+    assert "decides 60.0 % at once and takes 70.0 % of the calls" in said
+    assert "Of 60 first rounds so sure 0 were wrong" in said
+
+
+def test_a_first_round_that_errs_has_no_threshold():
+    found = weigh_escalation(debated([0.9] * 100, [1, 0] * 50, [1] * 100))
+    assert found.chosen is None
+    assert "the first round errs too often" in explain_selection(found)
+
+
+def test_one_item_of_each_question_is_used():
+    alike = [replace(d, question="one") for d in debated([0.9] * 60, [1] * 60, [1] * 60)]
+    assert weigh_escalation(alike).selection.items == 1
+
+
+def test_what_failed_or_was_skipped_has_no_curve():
+    failed, skipped = Failure("failed", "no use"), Failure("skipped", "the limits")
+    made = [Debated("i0", failure=failed), Debated("i1", failure=skipped)]
+    assert weigh_escalation(made).curve == ()
+    for wanted in ({"agreement": 1}, {"confidence": 0}):
+        with pytest.raises(InputError, match="must be between 0 and 1"):
+            EscalationSpec(**wanted)
+
+
+def verdict(judge, tokens, failed=False):
+    failure = Failure("failed", "no use") if failed else None
+    return Verdict(judge, "i", "given", (1.0, 0.0), Usage(1, tokens), failure=failure)
+
+
+def test_samples_follow_from_tokens_rounded_down():
+    made = [verdict("dear", 1000), verdict("half", 499), verdict("most", 501)]
+    made += [verdict("dear", 9, failed=True), verdict("free", 0)]
+    found = count_samples(made, ["dear", "half", "most", "free", "silent"])
+    assert found == {"dear": 1, "half": 2, "most": 1, "free": 1, "silent": 1}
+
+
+def test_specifications_and_halves_are_checked(tmp_path):
+    for wrong in ({"samples": 2, "equal_tokens": True}, {"samples": 0}, {"orders": "one"}):
+        with pytest.raises(InputError):
+            AgreementSpec(judge="probe", **wrong)
+    path = tmp_path / "one.jsonl"
+    path.write_text('{"input": "1?", "a": "x", "b": "y", "winner": "a"}\n')
+    (side,) = {draw_side(f"half 0: {question_of(item)}") for item in read_items([str(path)])}
+    there, empty = ("tune", "report") if side else ("report", "tune")
+    assert len(read_items([str(path)], half=there)) == 1
+    with pytest.raises(InputError, match=f"no items are left in the half '{empty}'"):
+        read_items([str(path)], half=empty)

@@ -1,0 +1,174 @@
+"""What every run of a loop can do, whatever its kind: stopped, listed, shown, gone on with,
+exported, compared, deleted, described by a file."""
+
+import json
+
+import pytest
+import yaml
+from test_guidance import QUESTION, answering
+from test_innovate_command import Knows
+from test_innovation import TASK
+from test_profile_writing import draft, writes
+
+from textevolve.llm.testing import Answer
+from textevolve.store.repository import open_store
+
+DRAFTS = ("The sea is moved.", "The sea is moved by the moon.", "The sea is pulled by the moon.")
+
+
+def revising(body, _number):
+    """Each revision is the next draft; the judge likes the last."""
+    said = body["messages"][-1]["content"]
+    if body.get("max_tokens") == 1:
+        return Answer(yes=0.2 + 0.3 * ("moon" in said) + 0.4 * ("pulled" in said))
+    known = [draft for draft in DRAFTS if draft in said]
+    return DRAFTS[min(2, DRAFTS.index(known[-1]) + 1)] if known else DRAFTS[0]
+
+
+KINDS = {
+    "optimize": (("optimize",), revising, {"task": "Say what moves the sea.", "judge": "probe"}),
+    "innovate": (
+        ("innovate",),
+        lambda: Knows(1, 2, 2, 1),
+        {"input": TASK, "judge": "probe", "outputs": 2, "fresh": 2},
+    ),
+    "guide": (("guide",), answering, {"question": QUESTION, "judge": "probe", "proposals": 2}),
+    "profile": (("profile", "generate"), writes(draft()), {"subject": "Advice"}),
+}
+TEXTS = {"optimize": DRAFTS[2], "innovate": "Level 2", "guide": "The moon and the sun pull."}
+
+
+@pytest.fixture(params=KINDS)
+def kind(request):
+    return request.param
+
+
+@pytest.fixture
+def asked(kind, cli, server, model):
+    """Gives the command of a kind; its first field is an argument."""
+    words, script, fields = KINDS[kind]
+    server.script = script() if kind == "innovate" else script
+    first, *named = fields.items()
+    options = [part for name, value in named for part in (f"--{name}", value)]
+
+    def run(*more):
+        return cli(*words, first[1], *options, "-m", model, *more)
+
+    return run
+
+
+def test_a_limit_stops_it_and_it_is_listed_shown_and_gone_on_with(kind, asked, cli, server):
+    short = asked("--max-calls", 3 if kind != "profile" else 0, "--name", "mine")
+    assert short.code == 3
+    assert "Go on with: textevolve runs resume" in short.err
+    assert "mine" in cli("runs", "list").out
+    failed = cli("runs", "show", "mine", "--failed").out
+    assert "skipped" in failed
+    assert "1 record" in failed
+    assert cli("runs", "resume", "mine", "--json").code == 0
+    calls = server.calls
+    assert calls == len(server.seen)
+    assert asked().code == 0
+    assert "0 records" in cli("runs", "show", "mine", "--failed").out
+    assert server.calls == calls
+
+
+def test_it_is_shown_in_parts_and_made_anew_from_the_journal(kind, asked, cli, server, home):
+    asked("--name", "mine")
+    calls, shown = server.calls, cli("runs", "show", "mine").out
+    (row,) = cli("runs", "show", "mine", "--sort=-score", "--json").rows
+    assert row
+    below = cli("runs", "show", "mine", "--below", 0.1).out
+    assert "0 records" in below
+    with open_store(home / "store.db") as store:
+        store.drop_records(store.get_run("mine").id)
+    again = cli("runs", "show", "mine").out
+    times = ("attempt", "input as", "round")  # rows of a table hold how long something took
+    kept, made = (
+        [line for line in text.splitlines() if not line.strip().startswith(times)]
+        for text in (shown.split("From the journal")[0], again.split("From the journal")[0])
+    )
+    assert kept == made
+    assert server.calls == calls
+
+
+@pytest.mark.parametrize("ending", ["json", "jsonl", "csv", "md", "html", "parquet"])
+def test_it_is_written_in_every_form(kind, asked, cli, server, home, ending):
+    if ending == "parquet":
+        pytest.importorskip("pyarrow")
+    asked("--name", "mine", "-o", f"first.{ending}")
+    calls = server.calls
+    assert cli("runs", "export", "mine", f"second.{ending}").code == 0
+    assert server.calls == calls
+    first, second = ((home / f"{name}.{ending}").read_bytes() for name in ("first", "second"))
+    assert first
+    if ending in ("json", "jsonl"):
+        assert [json.loads(line) for line in first.splitlines()] == [
+            json.loads(line) for line in second.splitlines()
+        ]
+    if ending in ("md", "html") and kind in TEXTS:
+        assert TEXTS[kind] in second.decode()
+
+
+def test_it_is_compared_and_deleted(kind, asked, cli):
+    asked("--name", "one")
+    asked("--name", "two", "--seed", 7)
+    compared = cli("runs", "compare", "one", "two")
+    if kind == "profile":
+        assert "nothing to compare" in compared.err
+    else:
+        assert compared.code == 0, compared.err
+        assert "1 case" in compared.out
+    assert cli("runs", "delete", "one", "--yes").code == 0
+    assert "one" not in [row["name"] for row in cli("runs", "list", "--json").rows]
+
+
+def test_a_file_describes_the_same_run(kind, asked, cli, server, model, home):
+    asked("--name", "mine")
+    calls = server.calls
+    described = {"kind": kind, **KINDS[kind][2], "model": model}
+    (home / "study.yaml").write_text(yaml.safe_dump(described))
+    ended = cli("run", "study.yaml")
+    assert ended.code == 0, ended.err
+    assert server.calls == calls
+    assert len(cli("runs", "list", "--json").rows) == 1
+    assert yaml.safe_load(cli("init", kind, "-o", "-").out)["kind"] == kind
+    assert json.loads(cli("schema", kind).out)["properties"]["kind"] == {
+        "const": kind,
+        "description": "The kind of study.",
+    }
+
+
+def test_what_it_took_lies_within_what_was_said_before(kind, asked, server):
+    said = json.loads(asked("--dry-run", "--json").out)
+    assert server.calls == 0
+    assert asked().code == 0
+    assert said["least"]["calls"] <= server.calls <= said["most"]["calls"]
+
+
+def test_parameters_of_a_debate_are_given_by_name(cli, server, model):
+    server.script = answering
+    asked = ("guide", QUESTION, "A.", "B.", "-m", model, "--debate")
+    assert cli(*asked, "rounds=1", "--debate", "readout=stated").code == 0
+    assert server.calls == 1 + 3 + 1
+    assert "give NAME=VALUE" in cli(*asked, "rounds").err
+    assert "did you mean 'rounds'" in cli(*asked, "round=1").err
+
+
+def test_functions_in_files_write_and_recall(cli, server, model, home):
+    server.script = answering
+    (home / "own.py").write_text(
+        "from textevolve import Memory\n"
+        "def write(task, *, previous=None, feedback=(), temperature=None):\n"
+        "    return f'{previous or task} Once more.'\n"
+        "def recall(cue):\n"
+        "    return [Memory(f'{cue.agent} knows the spring tide.')]\n"
+    )
+    (home / "rules.yaml").write_text("rules:\n  - {kind: must, pattern: 'more. Once'}\n")
+    written = cli("optimize", "Say.", "-j", "rules:rules.yaml", "--generator", "own.py:write")
+    assert written.code == 0, written.err
+    assert server.calls == 0
+    assert "The best: attempt 2" in written.out
+    answered = cli("guide", QUESTION, "-m", model, "--recall", "own.py:recall")
+    assert answered.code == 0, answered.err
+    assert any("Critic knows the spring tide." in str(body) for body in server.requests)

@@ -1,0 +1,427 @@
+"""Feeding a memory system: the order, what is judged of it, and what a second start does again."""
+
+import asyncio
+import json
+from contextlib import aclosing
+
+import pytest
+
+from textevolve.errors import AccessError, AnswerError, FatalModelError, SettingsError
+from textevolve.evaluation import Failure
+from textevolve.events import StepFinished, silence
+from textevolve.llm.wrappers import Journaled
+from textevolve.memory_eval.dialogues import DialogueTurn, MemoryPoint, Question, Session, User
+from textevolve.memory_eval.items_to_judge import Timed, Unanswered
+from textevolve.memory_eval.recorded import RecordedKinds, read_recorded
+from textevolve.memory_eval.system import Capabilities
+from textevolve.memory_eval.system_operations import (
+    FAILURES_IN_A_ROW,
+    FEEDING,
+    QUESTION_LIMIT,
+    UPDATE_LIMIT,
+    Health,
+    feed,
+    open_instance,
+)
+
+
+class Memory(dict):
+    """A journal in memory, which counts."""
+
+    async def find(self, key):
+        entry = self.get(key)
+        return entry.response if entry else None
+
+    async def append(self, entry):
+        if entry.response is not None:
+            self[entry.key] = entry
+
+
+class Toy:
+    """Keeps each turn of the user's as it is, and does what it is told to do wrong."""
+
+    name = "toy"
+
+    def __init__(self, capabilities=None, wrong=None):
+        self.capabilities = capabilities or Capabilities()
+        self.wrong = wrong or {}
+        self.did = []
+        self.held = {}
+
+    def _do(self, verb, what):
+        self.did.append((verb, what))
+        answer = self.wrong.get((verb, what), self.wrong.get(verb))
+        if isinstance(answer, BaseException):
+            raise answer
+        return answer
+
+    async def add(self, dialogue, user):
+        given = self._do("add", dialogue[0].content)
+        kept = [turn.content for turn in dialogue if turn.role == "user"]
+        self.held.setdefault(user, []).extend(kept)
+        return kept if given is None else given
+
+    async def search(self, query, user, limit):
+        given = self._do("search", query)
+        found = self.held.get(user, [])[-limit:]
+        return found if given is None else given
+
+    async def answer(self, question, memories):
+        given = self._do("answer", question)
+        return f"{len(memories)} memories" if given is None else given
+
+    async def aclose(self):
+        self.did.append(("close", ""))
+
+
+def point(index, content, *, update=False, source="primary"):
+    return MemoryPoint(index, content, "persona", source, 0.5, update, ("old",) * update)
+
+
+def session(index, *contents, generated=False, **more):
+    dialogue = tuple(DialogueTurn("user", text, "10:00") for text in contents)
+    return Session(index, dialogue, is_generated_qa=generated, **more)
+
+
+def make_user(sessions=3):
+    made = [
+        session(
+            n,
+            f"fact {n}",
+            points=(point(1, f"fact {n}"), point(2, f"change {n}", update=True)),
+            questions=(Question(f"what {n}?", f"fact {n}", (f"fact {n}",)),),
+        )
+        for n in range(sessions)
+    ]
+    return User("anna", tuple(made))
+
+
+async def feeding(user, key, system, spec, journal, listener=silence, health=None):
+    instance = await open_instance(system, spec, user, key, journal, health)
+    asked = feed(user, key, system.capabilities, Journaled(instance, journal, listener), listener)
+    async with aclosing(asked) as pieces:
+        async for piece in pieces:
+            yield piece
+
+
+async def collect(user, system, journal=None, heard=None, health=None):
+    listener = (lambda event: None) if heard is None else heard.append
+    journal = Memory() if journal is None else journal
+    return [piece async for piece in feeding(user, "k", system, "toy", journal, listener, health)]
+
+
+def judged(pieces):
+    return [
+        piece.subject if isinstance(piece, Unanswered) else piece
+        for piece in pieces
+        if not isinstance(piece, Timed)
+    ]
+
+
+async def test_sessions_are_fed_in_time_and_asked_about_in_between():
+    system = Toy()
+    await collect(make_user(2), system)
+    assert system.did == [
+        ("add", "fact 0"),
+        ("search", "change 0"),
+        ("search", "what 0?"),
+        ("add", "fact 1"),
+        ("search", "change 1"),
+        ("search", "what 1?"),
+    ]
+
+
+async def test_what_is_judged_of_a_session():
+    limits = []
+
+    class Noting(Toy):
+        async def search(self, query, user, limit):
+            limits.append(limit)
+            return await super().search(query, user, limit)
+
+    pieces = await collect(make_user(1), Noting())
+    integrity, accuracy, update, question = judged(pieces)
+    assert integrity.texts == {"expected": "fact 0", "memories": "fact 0"}
+    assert (integrity.task, integrity.item, integrity.type, integrity.importance) == (
+        "integrity",
+        1,
+        "persona",
+        0.5,
+    )
+    assert accuracy.texts["memory"] == "fact 0"
+    assert accuracy.texts["gold"] == "fact 0\nchange 0"
+    assert accuracy.texts["dialogue"] == "[10:00] user: fact 0"
+    assert update.texts == {"expected": "change 0", "original": "old", "memories": "fact 0"}
+    assert (update.task, update.item) == ("update", 2)
+    assert question.texts["reference"] == "fact 0"
+    assert "answer" not in question.texts
+    assert limits == [UPDATE_LIMIT, QUESTION_LIMIT]
+    asked = [piece for piece in pieces if isinstance(piece, Unanswered)]
+    assert asked[0].memories == ("fact 0",)
+
+
+async def test_points_not_to_be_kept_are_judged_but_are_no_gold():
+    user = User("a", (session(0, "x", points=(point(1, "no", source="interference"),)),))
+    integrity, accuracy = judged(await collect(user, Toy()))
+    assert integrity.source == "interference"
+    assert accuracy.texts["gold"] == ""
+
+
+async def test_a_system_that_answers_is_asked_itself():
+    (*_, question) = judged(await collect(make_user(1), Toy(Capabilities(answers=True))))
+    assert question.texts["answer"] == "1 memories"
+
+
+async def test_generated_sessions_are_fed_and_nothing_of_them_is_judged():
+    whole = make_user(1).sessions[0]
+    user = User("a", (Session(0, whole.dialogue, whole.points, whole.questions, "", "", True),))
+    system = Toy()
+    assert judged(await collect(user, system)) == []
+    assert system.did == [("add", "fact 0")]
+
+
+async def test_nothing_extracted_is_zero_by_rule_and_nothing_found_is_integrity():
+    system = Toy(wrong={"add": [], "search": []})
+    first, update, question = judged(await collect(make_user(1), system))
+    assert (first.task, first.by_rule) == ("integrity", 0)
+    assert (update.task, update.by_rule, update.item) == ("integrity", 0, 2)
+    assert question.task == "question"
+
+
+async def test_memories_without_text_count_as_none():
+    first, *_ = judged(await collect(make_user(1), Toy(wrong={"add": ["", "  "]})))
+    assert first.by_rule == 0
+
+
+async def test_what_a_system_cannot_do_is_not_judged():
+    tasks = [s.task for s in judged(await collect(make_user(1), Toy(Capabilities(extracts=False))))]
+    assert tasks == ["update", "question"]
+    silent = Capabilities(extracts=False)
+    update, _ = judged(await collect(make_user(1), Toy(silent, {"search": []})))
+    assert (update.task, update.by_rule) == ("update", "Omission")
+    unsearched = Toy(Capabilities(searches=False))
+    tasks = [s.task for s in judged(await collect(make_user(1), unsearched))]
+    assert tasks == ["integrity", "accuracy", "integrity"]
+    assert ("search", "change 0") not in unsearched.did
+    failing = Toy(Capabilities(searches=False), {("add", "fact 0"): OSError("gone")})
+    tasks = [s.task for s in judged(await collect(make_user(1), failing))]
+    assert tasks == ["integrity", "integrity"]  # no update that would count as not reached
+
+
+@pytest.mark.parametrize(
+    ("wrong", "said"),
+    [
+        (ValueError("bad\nthing"), "ValueError: bad thing"),
+        (AnswerError("not now"), "not now"),
+        (TimeoutError(), "TimeoutError"),
+        (asyncio.CancelledError("a task of its own"), "CancelledError: a task of its own"),
+        (SystemExit(2), "SystemExit: 2"),
+        ("a text", "gave str, not a list of texts"),
+        ([1], "gave a list with int in it"),
+        ({"memories": []}, "gave dict, not a list of texts"),
+    ],
+)
+async def test_a_failed_add_fails_its_session_alone(wrong, said):
+    system = Toy(wrong={("add", "fact 1"): wrong})
+    subjects = judged(await collect(make_user(3), system))
+    failed = [s for s in subjects if s.failure]
+    assert {s.session for s in failed} == {1}
+    assert [s.task for s in failed] == ["integrity", "update", "question"]
+    assert all(s.failure.kind == "failed" and said in s.failure.reason for s in failed)
+    assert all(s.failure.reason.startswith("add: ") for s in failed)
+    assert ("add", "fact 2") in system.did
+
+
+async def test_a_failed_search_or_answer_fails_what_needed_it():
+    system = Toy(Capabilities(answers=True), {("search", "change 0"): OSError("gone")})
+    failed = [s for s in judged(await collect(make_user(1), system)) if s.failure]
+    assert [(s.task, s.failure) for s in failed] == [
+        ("update", Failure("failed", "search: OSError: gone"))
+    ]
+    system = Toy(Capabilities(answers=True), {"answer": 7})
+    failed = [s for s in judged(await collect(make_user(1), system)) if s.failure]
+    assert [s.failure.reason for s in failed] == ["answer: gave int, not a text"]
+
+
+@pytest.mark.parametrize("error", [AccessError("wrong key"), SettingsError("no extra")])
+async def test_what_cannot_succeed_ends_the_run(error):
+    with pytest.raises(type(error), match=str(error)):
+        await collect(make_user(1), Toy(wrong={"add": error}))
+
+
+async def test_a_system_that_fails_again_and_again_ends_the_run():
+    system, health = Toy(wrong={"add": OSError("gone")}), Health()
+    with pytest.raises(FatalModelError, match=r"10 times in a row.*OSError: gone"):
+        await collect(make_user(20), system, health=health)
+    assert len(system.did) == FAILURES_IN_A_ROW
+    system = Toy(wrong={"search": OSError("gone")})
+    subjects = judged(await collect(make_user(20), system))
+    assert sum(bool(s.failure) for s in subjects) == 40  # an add succeeds in between
+
+
+async def test_what_is_too_late_is_no_sign_of_a_broken_system():
+    journal, durable = Memory(), Capabilities(durable=True)
+    await collect(make_user(20), Toy(durable, {"search": OSError("gone")}), journal)
+    system = Toy(durable)
+    failed = [s for s in judged(await collect(make_user(20), system, journal)) if s.failure]
+    assert len(failed) == 38
+    assert len(system.did) == 2
+
+
+async def test_a_second_start_does_nothing_again():
+    journal, system = Memory(), Toy(Capabilities(answers=True))
+    first = await collect(make_user(), system, journal)
+    again = Toy(Capabilities(answers=True))
+    second = await collect(make_user(), again, journal)
+    assert second == first  # times included: they are those of then
+    assert again.did == []
+
+
+async def test_a_system_that_forgets_is_given_again_what_is_needed_and_no_more():
+    journal = Memory()
+    broken = Toy(wrong={("search", "what 1?"): OSError("gone")})
+    await collect(make_user(), broken, journal)
+    system = Toy()
+    subjects = judged(await collect(make_user(), system, journal))
+    assert system.did == [("add", "fact 0"), ("add", "fact 1"), ("search", "what 1?")]
+    assert not any(s.failure for s in subjects)
+    assert system.held == {"k": ["fact 0", "fact 1"]}
+
+
+async def test_a_system_that_cannot_be_given_again_fails_only_what_is_missing():
+    journal = Memory()
+    await collect(make_user(), Toy(wrong={("search", "what 1?"): OSError("gone")}), journal)
+    subjects = judged(await collect(make_user(), Toy(wrong={"add": OSError("full")}), journal))
+    assert [s.session for s in subjects if s.failure] == [1]
+
+
+async def test_a_durable_system_is_given_only_what_is_missing():
+    journal, durable = Memory(), Capabilities(durable=True)
+    await collect(make_user(2), Toy(durable), journal)
+    system = Toy(durable)
+    await collect(make_user(3), system, journal)
+    assert system.did == [("add", "fact 2"), ("search", "change 2"), ("search", "what 2?")]
+
+
+async def test_a_durable_system_is_not_asked_when_it_knows_more_than_it_should():
+    journal, durable = Memory(), Capabilities(durable=True)
+    await collect(make_user(), Toy(durable, {("search", "what 1?"): OSError("gone")}), journal)
+    system = Toy(durable)
+    failed = [s for s in judged(await collect(make_user(), system, journal)) if s.failure]
+    assert system.did == []
+    assert [(s.task, s.session) for s in failed] == [("question", 1)]
+    assert "--fresh" in failed[0].failure.reason
+
+
+async def test_a_durable_system_is_asked_again_for_the_last_session():
+    journal, durable = Memory(), Capabilities(durable=True)
+    await collect(make_user(), Toy(durable, {("search", "what 2?"): OSError("gone")}), journal)
+    system = Toy(durable)
+    assert not any(s.failure for s in judged(await collect(make_user(), system, journal)))
+    assert system.did == [("search", "what 2?")]
+
+
+async def test_an_answer_can_be_asked_for_at_any_time():
+    journal, can = Memory(), Capabilities(answers=True, durable=True)
+    await collect(make_user(), Toy(can, {("answer", "what 0?"): OSError("gone")}), journal)
+    system = Toy(can)
+    assert not any(s.failure for s in judged(await collect(make_user(), system, journal)))
+    assert system.did == [("answer", "what 0?")]
+
+
+async def test_users_and_systems_have_their_own_operations():
+    journal = Memory()
+    await collect(make_user(1), Toy(), journal)
+    other = Toy()
+    _ = [p async for p in feeding(make_user(1), "another", other, "toy", journal)]
+    third = Toy()
+    _ = [p async for p in feeding(make_user(1), "k", third, "toy:2", journal)]
+    assert len(other.did) == len(third.did) == 3
+
+
+async def test_a_session_without_dialogue_is_not_fed():
+    user = User("a", (Session(0, (), points=(point(1, "x"),)),))
+    system = Toy()
+    (subject,) = judged(await collect(user, system))
+    assert subject.by_rule == 0
+    assert system.did == []
+
+
+async def test_how_many_more_judgements_there_are_than_planned_is_told():
+    heard = []
+    pieces = await collect(make_user(2), Toy(), heard=heard)
+    planned = sum(len(s.points) + len(s.questions) for s in make_user(2).sessions)
+    more = [e.value for e in heard if isinstance(e, StepFinished) and e.step == FEEDING]
+    assert more == [1, 1]
+    assert len(judged(pieces)) == planned + sum(more)
+
+
+async def test_leaving_early_closes_what_was_begun():
+    pieces = feeding(make_user(), "k", Toy(), "toy", Memory())
+    assert isinstance(await anext(pieces), Timed)
+    await anext(pieces)
+    await pieces.aclose()
+
+
+async def test_operations_stand_in_the_journal_as_they_can_be_read():
+    journal = Memory()
+    await collect(make_user(1), Toy(), journal)
+    said = [json.loads(entry.request.messages[0].text) for entry in journal.values()]
+    assert [one["operation"] for one in said] == ["add", "search", "search"]
+    assert said[0]["dialogue"] == [["user", "fact 0", "10:00"]]
+    assert {entry.model for entry in journal.values()} == {"memory/toy"}
+
+
+def recorded_session(index=0, **more):
+    return session(index, "x", points=more.pop("points", (point(1, "a"),)), **more)
+
+
+def read(*sessions):
+    kept = RecordedKinds()
+    for one in sessions:
+        kept = kept.seen(one)
+    return judged(read_recorded(User("u", sessions), kept))
+
+
+def test_recorded_results_give_the_same_subjects():
+    update = MemoryPoint(2, "b", "event", "primary", 0.5, True, ("c",), returned=("d", "e"))
+    question = Question("q?", "r", recorded_answer="s")
+    one = recorded_session(
+        points=(point(1, "a"), update),
+        questions=(question,),
+        extracted=("x", "y"),
+        add_seconds=2.0,
+        search_seconds=1.0,
+    )
+    subjects = read(one)
+    assert [s.task for s in subjects] == ["integrity", "accuracy", "accuracy", "update", "question"]
+    assert subjects[3].texts["memories"] == "d\ne"
+    assert subjects[4].texts["answer"] == "s"
+    (timed, *_) = read_recorded(User("u", (one,)), RecordedKinds(True, True))
+    assert timed == Timed("u", adding=2.0, searching=1.0)
+
+
+def test_recorded_results_that_are_missing_are_failures_only_where_others_are_there():
+    asked = {"questions": (Question("q?", "r"),)}
+    answered = {"questions": (Question("q?", "r", recorded_answer="s"),)}
+    assert [s.task for s in read(recorded_session(extracted=(), **asked))] == ["integrity"]
+    both = read(recorded_session(extracted=(), **asked), recorded_session(1, **answered))
+    assert [(s.task, bool(s.failure)) for s in both] == [
+        ("integrity", False),
+        ("question", True),
+        ("integrity", True),
+        ("question", False),
+    ]
+
+
+def test_a_recorded_update_that_returned_nothing_is_judged_for_integrity():
+    update = MemoryPoint(1, "b", "event", "primary", 0.5, True, returned=())
+    (first,) = read(recorded_session(points=(update,), extracted=()))
+    assert (first.task, first.by_rule) == ("integrity", 0)
+    unsaid = MemoryPoint(1, "b", "event", "primary", 0.5, True)
+    (second,) = read(recorded_session(points=(unsaid,), extracted=()))
+    assert second.task == "integrity"
+    (third,) = read(
+        recorded_session(points=(update,), questions=(Question("q", "r", recorded_answer="s"),))
+    )[:1]
+    assert (third.task, third.by_rule) == ("update", "Omission")

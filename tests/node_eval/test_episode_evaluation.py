@@ -1,0 +1,194 @@
+"""Evaluators over recorded runs: each node as it stood when it had just run."""
+
+import asyncio
+
+import pytest
+
+from textevolve.errors import AccessError, BudgetError, ModelError
+from textevolve.evaluation import EvaluationResult, Failure
+from textevolve.node_eval.episode_evaluation import evaluate_episodes
+from textevolve.node_eval.episodes import Episode
+from textevolve.node_eval.evaluators import NodeEvaluator, ThresholdEvaluator
+from textevolve.node_eval.history import History, HistoryItem
+from textevolve.node_eval.instructions import Instruction
+
+
+def recorded():
+    steps = [["a"], ["b", "c"], ["d"]]
+    names = [name for step in steps for name in step]
+    return Episode(
+        "run",
+        History(
+            [
+                [
+                    HistoryItem(
+                        timestamp=0,
+                        instruction=Instruction.GENERATE if name != "c" else Instruction.LOAD,
+                        output_state={"name": name, "score": 0.5},
+                        evaluation_results={"old": EvaluationResult(1.0, True)},
+                        node=name,
+                        order=names.index(name) + 1,
+                    )
+                    for name in step
+                ]
+                for step in steps
+            ]
+        ),
+    )
+
+
+class Custom(NodeEvaluator):
+    def __init__(self, name, does, **more):
+        super().__init__(name, **more)
+        self.does = does
+
+    def evaluate(self, history):
+        return self.does(history)
+
+
+async def evaluate(episode, *evaluators, in_flight=256):
+    return [node async for node in evaluate_episodes([episode], evaluators, in_flight)]
+
+
+async def outcomes(*evaluators, **more):
+    nodes = await evaluate(recorded(), *evaluators, **more)
+    return {node.item.node: node.item.evaluation_results for node in nodes}
+
+
+async def test_each_node_is_judged_with_what_had_run_before_it():
+    seen = {}
+
+    def look(history):
+        shape = [[item.node for item in step] for step in history.entries]
+        seen[shape[-1][-1]] = shape
+        return EvaluationResult(1.0, True)
+
+    await outcomes(Custom("look", look))
+    assert seen == {
+        "a": [["a"]],
+        "b": [["a"], ["b"]],
+        "c": [["a"], ["b", "c"]],
+        "d": [["a"], ["b", "c"], ["d"]],
+    }
+
+
+async def test_nodes_of_a_history_made_by_hand_are_told_apart():
+    seen = []
+    episode = Episode("1", History([[HistoryItem(timestamp=0, node=n) for n in "ab"]]))
+
+    def look(history):
+        seen.append([item.node for item in history.entries[-1]])
+        return EvaluationResult(1.0, True)
+
+    await evaluate(episode, Custom("look", look))
+    assert seen == [["a"], ["a", "b"]]
+
+
+async def test_a_node_is_judged_with_what_ran_within_it():
+    steps = [[("outer", 3), ("beside", 4)], [("inner", 1)], [("last", 2)], [("after", 5)]]
+    history = History(
+        [[HistoryItem(timestamp=0, node=n, order=order) for n, order in step] for step in steps]
+    )
+    seen = {}
+
+    def look(history):
+        shape = [[item.node for item in step] for step in history.entries]
+        seen[shape[-1][-1]] = shape
+        return EvaluationResult(1.0, True)
+
+    await evaluate(Episode("1", history), Custom("look", look))
+    assert seen["inner"] == [["inner"]]
+    assert seen["outer"] == [["inner"], ["last"], ["outer"]]
+    assert seen["beside"][-1] == ["outer", "beside"]
+    assert seen["after"] == [["inner"], ["last"], ["outer", "beside"], ["after"]]
+
+
+async def test_what_was_recorded_stays_and_targets_limit_who_is_judged():
+    found = await outcomes(ThresholdEvaluator("t", "score", 0.4, [Instruction.LOAD]))
+    assert list(found["a"]) == ["old"]
+    assert list(found["c"]) == ["old", "t"]
+    assert found["c"]["t"].passed
+
+
+async def test_an_evaluator_that_fails_is_recorded_and_the_others_go_on():
+    def spoil(history):
+        history.entries[-1][-1].output_state.clear()
+        raise ValueError("no")
+
+    async def hang(_history):
+        await asyncio.sleep(60)
+
+    slow = Custom("slow", hang)
+    slow.timeout = 0.01
+
+    def spend(_history):
+        raise BudgetError("spent")
+
+    def break_off(_history):
+        raise ModelError("reset")
+
+    class Unspeakable(Exception):
+        def __str__(self):
+            raise RuntimeError
+
+    def raise_unspeakable(_history):
+        raise Unspeakable
+
+    found = await outcomes(
+        Custom("spoils", spoil),
+        Custom("unspeakable", raise_unspeakable),
+        slow,
+        Custom("spends", spend),
+        Custom("breaks", break_off),
+        Custom("none", lambda _: None),
+        Custom("much", lambda _: EvaluationResult(1.5, True)),
+        ThresholdEvaluator("t", "score", 0.4),
+    )
+    results = found["d"]
+    assert results["spoils"] == Failure("failed", "raised ValueError: no")
+    assert results["unspeakable"] == Failure("failed", "raised Unspeakable")
+    assert results["slow"] == Failure("failed", "no answer within 0.01 s")
+    assert results["spends"] == Failure("skipped", "spent")
+    assert results["breaks"] == Failure("failed", "reset")
+    assert results["none"].kind == results["much"].kind == "failed"
+    assert results["t"].score == 0.5
+
+
+async def test_what_no_call_can_mend_ends_it():
+    async def refuse(_history):
+        raise AccessError("wrong key")
+
+    with pytest.raises(AccessError):
+        await outcomes(Custom("judge", refuse))
+
+
+async def test_no_more_are_asked_at_a_time_than_allowed():
+    running, most = 0, 0
+
+    async def count(_history):
+        nonlocal running, most
+        running += 1
+        most = max(most, running)
+        await asyncio.sleep(0)
+        running -= 1
+        return EvaluationResult(1.0, True)
+
+    await outcomes(Custom("count", count), Custom("count too", count), in_flight=2)
+    assert most == 2
+
+
+async def test_nodes_come_in_their_order_as_they_are_judged_and_what_was_recorded_is_not_changed():
+    episode, waiting = recorded(), asyncio.Event()
+
+    async def wait_for_the_last(history):
+        if history.entries[-1][-1].node == "d":
+            await waiting.wait()
+        return EvaluationResult(1.0, True)
+
+    found = []
+    async for node in evaluate_episodes([episode], [Custom("look", wait_for_the_last)], 8):
+        found.append((node.episode, node.step, node.item.node))
+        if node.item.node == "c":
+            waiting.set()
+    assert found == [("run", 0, "a"), ("run", 1, "b"), ("run", 1, "c"), ("run", 2, "d")]
+    assert all(list(item.evaluation_results) == ["old"] for item in episode.history.items)

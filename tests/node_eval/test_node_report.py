@@ -1,0 +1,104 @@
+"""The report of an agent's nodes: a small history whole, of a big one the first, nothing obeyed."""
+
+from io import BytesIO
+
+from textevolve.evaluation import EvaluationResult, Failure
+from textevolve.node_eval.episode_evaluation import place_nodes
+from textevolve.node_eval.episodes import Episode
+from textevolve.node_eval.history import History, HistoryItem
+from textevolve.node_eval.instructions import Instruction
+from textevolve.report.html import write_html
+from textevolve.studies.node_records import UnusedLine, as_record
+from textevolve.studies.node_report import WHOLE_STATE
+from textevolve.studies.nodes import NodesSpec, data, report, summarise
+
+
+def item(node, **more):
+    return HistoryItem(timestamp=1, node=node, **{"instruction": Instruction.GENERATE, **more})
+
+
+def found(*episodes, unused=(), **more):
+    records = [as_record(node, n) for n, node in enumerate(place_nodes(episodes), 1)]
+    return summarise(NodesSpec(), [*records, *unused], **more)
+
+
+def page(result, **more):
+    target = BytesIO()
+    write_html(report(NodesSpec(), result, **more), target)
+    return target.getvalue().decode()
+
+
+def test_scores_failures_and_states_are_shown_and_escaped():
+    bad = "<script>alert(1)</script>"
+    history = History(
+        [
+            [
+                item(
+                    bad,
+                    input_state={"q": bad},
+                    output_state="x" * (WHOLE_STATE + 5),
+                    evaluation_results={
+                        "good": EvaluationResult(0.75, True, bad),
+                        "lost": Failure("failed", "no answer"),
+                    },
+                )
+            ],
+            [item("b", error="broke", path=("outer",)), item("c", error="you?", interrupted=True)],
+        ]
+    )
+    text = page(found(Episode("one", history)))
+    assert "<script" not in text
+    assert "&lt;script&gt;" in text
+    for said in (
+        "0.75",
+        "no score",
+        "no answer",
+        "… (5 more characters)",
+        "outer/b",
+        "failed: broke",
+        "waits: you?",
+        "Waits for",
+        "3 nodes in 1 episode",
+        "default-src &#39;none&#39;" if "&#39;none" in text else "default-src 'none'",
+    ):
+        assert said in text, said
+    assert "http" not in text.replace("http-equiv", "")
+
+
+def test_a_big_history_is_cut_and_says_so():
+    episodes = [
+        Episode(str(n), History([[item(f"n{n}-a"), item(f"n{n}-b")], [item(f"n{n}-c")]]))
+        for n in range(3)
+    ]
+    text = page(found(*episodes, most=4))
+    assert "The first 4 nodes of 9 nodes are shown in full" in text
+    assert text.count('<details class="section') == 4
+    assert "n1-a" in text
+    assert "n1-b" not in text
+    assert "episode 2" not in text
+    assert "are shown in full" not in page(found(*episodes))
+    small = page(found(*episodes), most=4)
+    assert "5 more nodes" in small
+    assert "episode 2" not in small
+
+
+def test_figures_are_by_evaluator_and_by_type_and_lines_that_were_not_used_are_named():
+    results = {"good": EvaluationResult(0.5, False)}
+    history = History(
+        [
+            [item("a", evaluation_results=results)],
+            [item("b", instruction=None, evaluation_results={"good": EvaluationResult(1.0, True)})],
+            [item("c", error="broke", evaluation_results={"good": Failure("skipped", "failed")})],
+        ]
+    )
+    result = found(Episode("one", history), unused=[UnusedLine(4, "t.jsonl:9", "not JSON")])
+    told = data(NodesSpec(), result)
+    good = told["evaluators"]["good"]
+    assert (good["mean"], good["passed"], good["scored"], good["skipped"]) == (0.75, 1, 2, 1)
+    assert told["types"]["GENERATE"]["evaluators"]["good"]["mean"] == 0.5
+    assert told["types"][""]["evaluators"]["good"]["mean"] == 1.0
+    assert (told["episodes"], told["nodes"], told["errors"]) == (1, 3, 1)
+    assert told["unused"] == [{"number": 4, "place": "t.jsonl:9", "reason": "not JSON"}]
+    text = page(result)
+    assert "t.jsonl:9" in text
+    assert "(no type)" in text

@@ -1,0 +1,159 @@
+"""How figures are written, where the marks of charts go, and what is told of two texts."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from textevolve.report.blocks import (
+    BarChart,
+    Cell,
+    Column,
+    Estimate,
+    Format,
+    IntervalChart,
+    LineChart,
+)
+from textevolve.report.cells import cell_text, shade
+from textevolve.report.charts import (
+    draw_bars,
+    draw_intervals,
+    draw_lines,
+    find_ticks,
+    place,
+    starts,
+)
+from textevolve.report.differences import find_changed_lines
+from textevolve.report.plots import plot_line
+from textevolve.report.wording import clip, visible
+
+from .conftest import hostile
+
+FORMATS: tuple[Format, ...] = (
+    *("text", "number", "percent", "score", "count", "money", "duration", "p_value"),
+)
+
+
+@pytest.mark.parametrize(
+    ("cell", "format", "digits", "said"),
+    [
+        (0.8, "percent", None, "80.0 %"),
+        (0.8, "percent", 0, "80 %"),
+        (-0.001, "number", None, "0.00"),
+        (1234.5, "number", 1, "1,234.5"),
+        (12000, "count", None, "12,000"),
+        (1.5, "count", None, "1.5"),
+        (0.0004, "p_value", None, "< 0.001"),
+        (0.04, "p_value", None, "0.040"),
+        (0.0123, "money", None, "$0.012"),
+        (-2.0, "money", None, "-$2.00"),
+        (61, "duration", None, "1 min 01 s"),
+        (True, "number", None, "yes"),
+        ("failed", "percent", None, "failed"),
+        (3, "text", None, "3"),
+        (Estimate(0.5, 0.4, 0.6), "percent", None, "50.0 % [40.0, 60.0]"),
+        (Estimate(0.5, 0.4), "number", None, "0.50 [0.40, –]"),
+        (Estimate(0.5), "number", None, "0.50"),
+        (Estimate(None, 0.4, 0.6), "number", None, "–"),
+    ],
+)
+def test_cells_are_written_as_their_column_says(
+    cell: Cell, format: Format, digits: int | None, said: str
+) -> None:
+    assert cell_text(cell, Column("c", format, digits)) == said
+
+
+@pytest.mark.parametrize("format", FORMATS)
+@pytest.mark.parametrize("cell", [None, math.nan, math.inf, -math.inf, Estimate(math.nan, 0, 1)])
+def test_what_is_missing_is_a_dash(cell: Cell, format: Format) -> None:
+    assert cell_text(cell, Column("c", format)) == "–"
+
+
+@given(st.floats() | st.integers(), st.sampled_from(FORMATS))
+def test_every_number_can_be_written(value: float, format: Format) -> None:
+    assert cell_text(value, Column("c", format))
+    assert cell_text(10**400, Column("c", format))
+
+
+@given(st.floats(-1e6, 1e6), st.floats(0.001, 1e6))
+def test_ticks_are_few_and_between_the_ends(low: float, width: float) -> None:
+    ticks = find_ticks(low, low + width)
+    assert 2 <= len(ticks) <= 6
+    assert ticks == sorted(set(ticks))
+    assert all(low - width * 1e-6 <= t <= low + width * (1 + 1e-6) for t in ticks)
+
+
+@given(st.floats(), st.floats(-1e9, 1e9), st.floats(-1e9, 1e9))
+def test_marks_stay_on_their_axis(value: float, low: float, high: float) -> None:
+    found = place(value, low, high)
+    assert (found is None) == (not math.isfinite(value))
+    assert found is None or 0 <= found <= 100
+    found = shade(value, low, high)
+    assert found is None or 0 <= found <= 10
+
+
+def test_an_interval_without_a_figure_has_no_place() -> None:
+    row = draw_intervals(IntervalChart("", [("a", Estimate(None, 0.1, 0.2))])).rows[0]
+    assert (row.middle, row.low, row.high, row.said) == (None, None, None, "–")
+
+
+@given(st.lists(st.none() | st.floats(-1e9, 1e9), max_size=5), st.none() | st.floats(-1e9, 1e9))
+def test_bars_begin_at_zero(values: list[float | None], limit: float | None) -> None:
+    drawn = draw_bars(BarChart("", [("", value) for value in values], limit))
+    for value, bar in zip(values, drawn.rows, strict=True):
+        assert (bar.width is None) == (value is None)
+        if bar.width is not None:
+            assert bar.start >= 0
+            assert bar.start + bar.width <= 100.02
+            at = bar.start if value and value > 0 else bar.start + bar.width
+            assert at == pytest.approx(drawn.zero, abs=0.02)
+
+
+def test_points_without_a_place_are_left_out_of_lines() -> None:
+    chart = LineChart("", {"a": [(1, 2), (0, 1), (2, math.nan)], "none": []})
+    drawn = draw_lines(chart)
+    assert [len(line.marks) for line in drawn.lines] == [2, 0]
+    assert [mark.x for mark in drawn.lines[0].marks] == [0, 100]
+    assert plot_line([], 10, plain=False) == ""
+    assert plot_line([1.0], 10, plain=True) != ""
+
+
+def test_groups_cover_as_far_as_there_are_members() -> None:
+    assert starts([("a", 2), ("none", 0), ("b", 9)], 3) == [(0, "a", 2), (2, "b", 1)]
+
+
+@given(hostile, hostile)
+def test_changed_lines_join_up_to_both_texts(old: str, new: str) -> None:
+    lines = find_changed_lines(old, new)
+    if visible(old) == visible(new):
+        assert lines == ()
+        return
+    before = [line.text for line in lines if line.kind in ("same", "removed")]
+    after = [line.text for line in lines if line.kind in ("same", "added")]
+    if not any(line.kind == "gap" for line in lines):
+        assert before == visible(old).split("\n")
+        assert after == visible(new).split("\n")
+
+
+def test_unchanged_lines_far_from_a_change_are_counted() -> None:
+    lines = [f"line {n}" for n in range(3000)]
+    changed = [*lines[:1000], "line one thousand", *lines[1001:2990], "x", *lines[2991:]]
+    found = find_changed_lines("\n".join(lines), "\n".join(changed))
+    gaps = [line.text for line in found if line.kind == "gap"]
+    assert gaps == ["997 unchanged lines", "1,983 unchanged lines", "6 unchanged lines"]
+    kept = sum(line.kind in ("same", "removed") for line in found)
+    assert kept + 997 + 1983 + 6 == 3000
+
+
+def test_many_equal_lines_are_compared_soon() -> None:
+    found = find_changed_lines("a\n" * 9000 + "b", "a\n" * 9001 + "c")
+    assert found
+
+
+def test_clipped_texts_say_what_is_missing() -> None:
+    assert clip("abc", 3) == "abc"
+    assert clip("a" * 1005, 5) == "aaaaa… (1,000 more characters)"
+    assert clip("abcd", 3) == "abc… (1 more character)"

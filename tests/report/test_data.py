@@ -1,0 +1,210 @@
+"""Rows for other programs: they come back as they went, missing stays missing, memory is flat."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import math
+import sys
+import weakref
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import pyarrow.parquet as parquet
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from textevolve.errors import InputError, SettingsError
+from textevolve.report.blocks import Report, Section, Table
+from textevolve.report.data import (
+    choose_writer,
+    find_columns,
+    flatten,
+    plain,
+    report_data,
+    write_rows,
+)
+
+from .conftest import MakeBlocks, hostile
+
+scalars = st.one_of(*(st.none(), st.booleans(), st.integers(-(2**70), 2**70), st.floats(), hostile))
+names = st.text("abc=-,\"'\n|é", min_size=1, max_size=3)
+values = st.recursive(
+    scalars,
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(names, inner, max_size=3),
+    max_leaves=6,
+)
+tables = st.lists(st.dictionaries(names, values, max_size=4), max_size=5)
+
+
+def written(rows: Sequence[Mapping[str, Any]], suffix: str) -> bytes:
+    target = io.BytesIO()
+    assert write_rows(lambda: iter(rows), target, suffix) == len(rows)
+    return target.getvalue()
+
+
+def read_csv(data: bytes) -> list[dict[str, str]]:
+    return list(csv.DictReader(io.StringIO(data.decode(), newline="")))
+
+
+def read_parquet(data: bytes) -> list[dict[str, Any]]:
+    return parquet.read_table(io.BytesIO(data)).to_pylist()  # pyright: ignore
+
+
+@given(tables)
+def test_json_and_json_lines_come_back_as_they_went(rows: list[dict[str, Any]]) -> None:
+    expected = [plain(row) for row in rows]
+    lines = written(rows, ".jsonl").decode().splitlines()
+    assert [json.loads(line) for line in lines] == expected
+    assert json.loads(written(rows, ".json")) == expected
+
+
+@given(tables)
+def test_csv_holds_every_cell(rows: list[dict[str, Any]]) -> None:
+    expected = [flatten(row) for row in rows]
+    columns = find_columns(rows)
+    found = list(csv.reader(io.StringIO(written(rows, ".csv").decode(), newline="")))
+    if not columns:
+        return
+    assert [name.removeprefix("'") for name in found[0]] == [n.removeprefix("'") for n in columns]
+    assert len(found) == len(rows) + 1
+    for row, cells in zip(expected, found[1:], strict=True):
+        for name, cell in zip(columns, cells, strict=True):
+            value = row.get(name)
+            if isinstance(value, str):
+                assert cell in (value, f"'{value}")
+                assert not cell.startswith(("=", "+", "-", "@", "\t", "\r", "\n"))
+            else:
+                plain = str(value).lower() if isinstance(value, bool) else str(value)
+                assert cell == ("" if value is None else plain)
+
+
+@given(tables)
+def test_parquet_comes_back_as_it_went(rows: list[dict[str, Any]]) -> None:
+    expected = [flatten(row) for row in rows]
+    columns = find_columns(rows)
+    if not columns:
+        return
+    for row, found in zip(expected, read_parquet(written(rows, ".parquet")), strict=True):
+        assert list(found) == list(columns)
+        for name, value in found.items():
+            want = row.get(name)
+            if columns[name] is str and want is not None and not isinstance(want, str):
+                want = json.dumps(want)
+            assert value == want
+            assert value is None or type(value) is columns[name]
+
+
+def test_types_are_those_that_hold_every_row() -> None:
+    rows = [
+        {"i": 1, "f": 1, "b": True, "s": "a", "mixed": 1, "none": None, "big": 2**60, "odd": True},
+        {"i": None, "f": 0.5, "mixed": "x", "big": 1, "odd": 1},
+        {"f": None, "wide": 2**64, "exact": 2**60},
+        {"exact": 0.5},
+    ]
+    kinds = ["int", "float", "bool", "str", "str", "str", "int", "str", "str", "str"]
+    names = ["i", "f", "b", "s", "mixed", "none", "big", "odd", "wide", "exact"]
+    found = {name: kind.__name__ for name, kind in find_columns(rows).items()}
+    assert found == dict(zip(names, kinds, strict=True))
+    back = read_parquet(written(rows, ".parquet"))
+    assert back[0]["mixed"] == "1"
+    assert back[0]["odd"] == "true"
+    assert back[2]["exact"] == str(2**60)
+    assert back[1]["b"] is None
+    assert back[1]["f"] == 0.5
+
+
+def test_mappings_become_columns_and_lists_stand_as_json() -> None:
+    rows = [{"usage": {"tokens": 5, "by": {"a": 1}}, "tags": ["x", None]}, {"usage": {}}]
+    assert read_csv(written(rows, ".csv")) == [
+        {"usage.tokens": "5", "usage.by.a": "1", "tags": '["x", null]'},
+        {"usage.tokens": "", "usage.by.a": "", "tags": ""},
+    ]
+
+
+def test_two_cells_of_one_name_are_refused() -> None:
+    with pytest.raises(InputError, match=r"two values of a row are named 'a\.b'"):
+        written([{"a": {"b": 1}, "a.b": 2}], ".csv")
+
+
+def test_what_is_not_a_number_is_missing_and_half_surrogates_are_written_out() -> None:
+    row = {"x": math.nan, "y": [math.inf], "z": "\ud800", "n": np.float64(0.5), "i": np.int64(3)}
+    expected = {"x": None, "y": [None], "z": "\\ud800", "n": 0.5, "i": 3}
+    assert json.loads(written([row], ".jsonl")) == expected
+    assert read_csv(written([row], ".csv"))[0]["x"] == ""
+    with pytest.raises(TypeError, match="object cannot be written"):
+        plain(object())
+
+
+@pytest.mark.parametrize("start", ["=", "+", "-", "@", "\t", "\r", "\n"])
+def test_a_spreadsheet_takes_no_text_for_a_formula(start: str) -> None:
+    data = written([{f"{start}name": f"{start}cmd()", "n": -1.5}], ".csv").decode()
+    assert list(csv.reader(io.StringIO(data, newline=""))) == [
+        [f"'{start}name", "n"],
+        [f"'{start}cmd()", "-1.5"],
+    ]
+
+
+def test_no_rows_are_an_empty_file_of_their_format() -> None:
+    assert json.loads(written([], ".json")) == []
+    assert written([], ".jsonl") == written([], ".csv") == b""
+    assert read_parquet(written([], ".parquet")) == []
+
+
+def test_unknown_formats_and_a_missing_library_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(InputError, match=r"'\.xls': rows are written as one of \.jsonl, .*parquet"):
+        choose_writer(".xls")
+    monkeypatch.setitem(sys.modules, "pyarrow", None)
+    with pytest.raises(SettingsError, match=r"textevolve\[parquet\]"):
+        choose_writer(".parquet")
+
+
+@pytest.mark.parametrize(
+    ("suffix", "later"),
+    [(".csv", {"b": 1}), (".parquet", {"b": 1}), (".parquet", {"a": "text"})],
+)
+def test_rows_that_change_while_they_are_written_are_noticed(
+    suffix: str, later: dict[str, Any]
+) -> None:
+    answers = iter([[{"a": 1}], [{"a": 1}, later]])
+    with pytest.raises(InputError, match="the rows changed"):
+        write_rows(lambda: next(answers), io.BytesIO(), suffix)
+
+
+class Held(dict[str, Any]):
+    __hash__ = object.__hash__  # type: ignore[assignment]
+
+
+@pytest.mark.parametrize("suffix", [".jsonl", ".json", ".csv", ".parquet"])
+def test_rows_are_let_go_as_they_are_written(suffix: str) -> None:
+    alive: weakref.WeakSet[Held] = weakref.WeakSet()
+    found = 0
+
+    def rows() -> Iterator[Held]:
+        nonlocal found
+        for n in range(5000):
+            row = Held(n=n)
+            alive.add(row)
+            found = max(found, len(alive))
+            yield row
+
+    assert write_rows(rows, io.BytesIO(), suffix) == 5000
+    assert found <= 3
+
+
+def test_a_report_is_json_with_the_kind_of_each_block(blocks: MakeBlocks) -> None:
+    inner = (Table("", [], []) for _ in range(2))
+    data = report_data(Report("t\ud800", "s", [*blocks(), Section("lazy", inner)], {"a": "b"}))
+    assert json.loads(json.dumps(data, allow_nan=False)) == data
+    assert data["title"] == "t\\ud800"
+    kinds = [block["kind"] for block in data["blocks"]]
+    assert kinds == [
+        *("table", "table", "interval_chart", "bar_chart", "line_chart", "heat_map", "tree"),
+        *("diff", "transcript", "texts", "note", "section", "section"),
+    ]
+    assert data["blocks"][0]["rows"][0][1] == {"value": 0.71, "low": 0.62, "high": 0.8}
+    assert data["blocks"][0]["best"] == [0]
+    assert [block["kind"] for block in data["blocks"][-1]["blocks"]] == ["table", "table"]

@@ -1,0 +1,168 @@
+"""Pages: whole, self-contained, and nothing in them but our own elements."""
+
+from __future__ import annotations
+
+import re
+from html.parser import HTMLParser
+
+import pytest
+from hypothesis import given, settings
+
+from textevolve.report.blocks import (
+    Branch,
+    Column,
+    Diff,
+    HeatMap,
+    Note,
+    Report,
+    Section,
+    Table,
+    Texts,
+    Tree,
+)
+from textevolve.report.html import html_fragment
+
+from .conftest import as_html, hostile, make_blocks, report_of
+
+VOID = {"meta", "br"}
+
+
+class Page(HTMLParser):
+    """The elements of a page and its text; fails where one is closed that is not open."""
+
+    def __init__(self, page: str) -> None:
+        super().__init__(convert_charrefs=True)
+        self.elements: list[tuple[str, tuple[str, ...]]] = []
+        self.texts: list[str] = []
+        self.links: list[str] = []
+        self.ids: list[str] = []
+        self._open: list[str] = []
+        self.feed(page)
+        self.close()
+        assert self._open == []
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.elements.append((tag, tuple(name for name, _ in attrs)))
+        self.links += [value or "" for name, value in attrs if name == "href"]
+        self.ids += [value or "" for name, value in attrs if name == "id"]
+        if tag not in VOID:
+            self._open.append(tag)
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self._open.pop() == tag
+
+    def handle_data(self, data: str) -> None:
+        if self._open and self._open[-1] not in ("style", "title"):
+            self.texts.append(data)
+
+    def handle_comment(self, data: str) -> None:
+        raise AssertionError(f"a comment: {data}")
+
+
+def test_every_block_is_on_the_page_and_missing_figures_are_dashes() -> None:
+    page = Page(as_html(report_of(make_blocks("words here"), "title")))
+    text = " ".join(" ".join(page.texts).split())
+    for said in ("71.0 %", "[62.0, 80.0]", "7.2", "< 0.001", "12,000"):
+        assert said in text
+    for said in ("$0.020", "1 min 01 s", "words here", "other words here", "No rows."):
+        assert said in text
+    assert text.count("–") >= 8 + 1 + 1 + 1 + 1
+    assert "None" not in text
+    assert "nan" not in text
+
+
+def test_a_page_loads_nothing_and_runs_nothing() -> None:
+    page = as_html(report_of(make_blocks()))
+    assert "default-src 'none'" in page
+    assert not re.search(r"(?i)\bsrc=|@import|url\(|<script|\son\w+=", page)
+    assert all(link.startswith("#") for link in Page(page).links)
+
+
+@settings(max_examples=60)
+@given(hostile, hostile)
+def test_no_text_gets_out_of_its_place(one: str, two: str) -> None:
+    expected = Page(as_html(report_of(make_blocks("a", "b"), "a")))
+    page = as_html(report_of(make_blocks(f"a{one}", f"b{two}"), f"a{one}"))
+    found = Page(page)
+    # The texts decide on a few of our elements: pieces of a difference, a long cell's class.
+    loose = {"ins", "del", "div", "span", "polyline"}
+    kept = [e for e in found.elements if e[0] not in loose]
+    assert kept == [e for e in expected.elements if e[0] not in loose]
+    assert {e for e in found.elements if e[0] in loose} <= {
+        *((tag, ("class",)) for tag in loose),
+        *((tag, ()) for tag in loose),
+        *(("div", ("class", "tabindex")), ("div", ("class", "id")), ("div", ("id", "class"))),
+        ("polyline", ("class", "points")),
+    }
+    assert not re.search(
+        "[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069\ud800-\udfff]", page
+    )
+
+
+@given(hostile)
+def test_links_lead_to_their_sections(anchor: str) -> None:
+    anchor += "x"
+    table = Table("", [Column("")], [["a"]], links=[anchor])
+    page = Page(as_html(Report("", "", [table, Section("s", [], anchor=anchor)])))
+    assert page.links == [f"#{page.ids[0]}"]
+    assert re.fullmatch(r"[\w.~%-]+", page.ids[0], re.ASCII)
+
+
+def test_sections_are_folded_as_they_say() -> None:
+    page = as_html(Report("", "", [Section("a", []), Section("b", [], folded=True)]))
+    assert re.findall(r"<details[^>]*>", page) == [
+        '<details class="section level-2" open>',
+        '<details class="section level-2">',
+    ]
+
+
+def test_long_texts_say_how_much_is_left_out() -> None:
+    page = as_html(Report("", "", [Texts("", [("a", "x" * 20_005)])]))
+    assert "x… (5 more characters)" in page
+
+
+def test_a_tree_of_any_depth_is_drawn() -> None:
+    root = Branch("0")
+    for n in range(1, 2000):
+        root = Branch(str(n), children=[root, Branch("beside")])
+    page = Page(as_html(Report("", "", [Tree("", [root, Branch("last")])])))
+    assert sum(tag == "li" for tag, _ in page.elements) == 4000
+
+
+def test_scores_are_shaded_by_the_scale_of_their_column() -> None:
+    table = Table("", [Column(""), Column("s", "score", most=1)], [["a", 0.7], ["b", None]])
+    page = as_html(Report("", "", [table]))
+    assert '<span class="s s7">0.7</span>' in page
+    assert page.count('class="s s') == 1
+
+
+def test_missing_cells_of_a_heat_map_are_not_zeros() -> None:
+    page = as_html(Report("", "", [HeatMap("", ["r"], ["a", "b"], [[None, 0]])]))
+    assert page.count('class="missing"') == 1
+    assert page.count('<g class="s0"') == 1
+    assert "missing</title>" in page
+
+
+def test_differences_mark_words_within_lines() -> None:
+    page = as_html(Report("", "", [Diff("", "keep\nread the text", "keep\nread the whole text")]))
+    assert "read the <ins>whole </ins>text" in page
+    same = as_html(Report("", "", [Diff("", "a\r\nb", "a\nb")]))
+    assert "No visible difference." in same
+
+
+def test_a_fragment_counts_what_it_leaves_out() -> None:
+    sections = (Section(f"section {n}", [Note("x")]) for n in range(60))
+    fragment = html_fragment(Report("t", "", sections), sections=3)
+    assert fragment.count("<details") == 3
+    assert "57 more sections not shown here." in fragment
+    assert "<html" not in fragment
+    Page(fragment)
+
+
+@pytest.mark.parametrize("bad", [float("nan"), float("inf"), -float("inf"), None])
+def test_figures_that_are_none_are_dashes(bad: float | None) -> None:
+    columns = [Column(""), Column("n", "number"), Column("d", "duration"), Column("m", "money")]
+    page = " ".join(
+        Page(as_html(Report("", "", [Table("", columns, [["a", bad, bad, bad]])]))).texts
+    )
+    assert page.count("–") == 3

@@ -1,0 +1,124 @@
+"""Markdown: read back by a parser, every text is where it was put and nothing else."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from hypothesis import given, settings
+from markdown_it import MarkdownIt
+from markdown_it.token import Token
+
+from textevolve.report.blocks import (
+    Branch,
+    Column,
+    Diff,
+    Estimate,
+    Note,
+    Report,
+    Section,
+    Table,
+    Texts,
+    Tree,
+)
+from textevolve.report.wording import visible
+
+from .conftest import as_markdown, hostile, make_blocks, report_of
+
+PARSER = MarkdownIt("commonmark").enable(["table", "strikethrough"])
+
+
+def parse(*blocks: Any) -> list[Token]:
+    return PARSER.parse(as_markdown(Report("t", "", blocks)))
+
+
+def kinds(tokens: list[Token]) -> list[str]:
+    return [token.type for token in tokens]
+
+
+def inline_text(token: Token) -> str:
+    parts = {"softbreak": "\n", "hardbreak": "\n", "html_inline": "\n"}
+    return "".join(parts.get(c.type, c.content) for c in token.children or ())
+
+
+def test_every_block_is_written_and_missing_figures_are_dashes() -> None:
+    text = as_markdown(report_of(make_blocks("words here"), "title"))
+    for said in ("# title", "| words here |", "$0.020".replace("$", "\\$"), "No rows.", "12,000"):
+        assert said in text
+    assert "71.0 % \\[62.0, 80.0\\]" in text
+    assert "None" not in text
+    assert text.count("| –") >= 8 + 1 + 1 + 1
+
+
+@settings(max_examples=60)
+@given(hostile, hostile)
+def test_no_text_becomes_markup(one: str, two: str) -> None:
+    text = as_markdown(report_of(make_blocks(f"a{one}", f"b{two}"), f"a{one}"))
+    tokens = PARSER.parse(text)
+    text.encode()
+    assert "html_block" not in kinds(tokens)
+    assert "code_block" not in kinds(tokens)
+    assert "hr" not in kinds(tokens)
+    for token in tokens:
+        for child in token.children or ():
+            assert child.type in {
+                *("text", "text_special", "softbreak", "hardbreak"),
+                *("html_inline", "strong_open", "strong_close", "em_open", "em_close"),
+            }, child
+            if child.type == "html_inline":
+                assert child.content == "<br>"
+
+
+@given(hostile, hostile)
+def test_a_table_keeps_its_columns(one: str, two: str) -> None:
+    columns = [Column(one), Column(two, "number")]
+    table = Table("", columns, [[one, two], [two, one], [None, None]], best=frozenset({0}))
+    text = as_markdown(Report("t", "", [table]))
+    rows = [line for line in text.split("\n") if line.startswith("|")]
+    assert {row.count("|") for row in rows} == {3}
+    assert len(rows) == 5
+    tokens = PARSER.parse(text)
+    assert kinds(tokens).count("td_open") == 6
+    assert kinds(tokens).count("th_open") == 2
+    assert kinds(tokens).count("table_open") == 1
+    cells = [t for n, t in enumerate(tokens) if n and tokens[n - 1].type == "td_open"]
+    assert inline_text(cells[3]).split() == visible(one).split()
+
+
+@given(hostile)
+def test_whole_texts_stay_in_their_fences(text: str) -> None:
+    for token in (t for t in parse(Texts("", [("name", text)])) if t.type == "fence"):
+        assert token.content == visible(text) + "\n"
+    assert kinds(parse(Texts("", [("name", text)]))).count("fence") == 1
+
+
+@given(hostile, hostile)
+def test_a_difference_stays_in_its_fence(one: str, two: str) -> None:
+    tokens = kinds(parse(Diff("", one, two)))
+    alike = visible(one).split("\n") == visible(two).split("\n")
+    assert tokens[3:] == (["paragraph_open", "inline", "paragraph_close"] if alike else ["fence"])
+
+
+@given(hostile)
+def test_a_paragraph_reads_as_it_stands(text: str) -> None:
+    tokens = parse(Note(f"x{text}"))
+    assert kinds(tokens)[3:] == ["paragraph_open", "inline", "paragraph_close"]
+    assert inline_text(tokens[4]).split() == visible(f"x{text}").split()
+
+
+def test_a_tree_is_a_nested_list() -> None:
+    tokens = parse(Tree("", [Branch("- a", children=[Branch("# b"), Branch("")]), Branch("1. c")]))
+    assert kinds(tokens).count("bullet_list_open") == 2
+    assert kinds(tokens).count("list_item_open") == 4
+    assert "heading_open" not in kinds(tokens)[3:]
+
+
+def test_sections_are_headings_one_below_the_other() -> None:
+    text = as_markdown(Report("t", "", [Section("a", [Section("b", [Note("x")])])]))
+    assert text == "# t\n\n## a\n\n### b\n\nx\n\n"
+
+
+def test_estimates_and_long_cells() -> None:
+    columns = [Column("a"), Column("b", "percent", 0)]
+    text = as_markdown(Report("t", "", [Table("", columns, [["x" * 1005, Estimate(0.5, 0.4)]])]))
+    assert "(5 more characters)" in text
+    assert "50 % \\[40, –\\]" in text

@@ -1,0 +1,61 @@
+"""Reports of any size: sections are taken one by one, once, and let go."""
+
+from __future__ import annotations
+
+import io
+import weakref
+from collections.abc import Callable, Iterator
+
+import pytest
+from rich.console import Console
+
+from textevolve.report.blocks import Block, Column, Report, Section, Table
+from textevolve.report.html import html_fragment, write_html
+from textevolve.report.markdown import write_markdown
+from textevolve.report.terminal import print_report
+
+
+class Rows(list[list[str]]):
+    """Rows of which it can be told whether anybody still holds them."""
+
+    __hash__ = object.__hash__  # type: ignore[assignment]
+
+
+class Nowhere(io.RawIOBase):
+    def write(self, data: object) -> int:  # type: ignore[override]
+        return 0
+
+
+def print_all(report: Report) -> None:
+    print_report(report, Console(file=io.StringIO(), width=80), sections=10_000)
+
+
+WRITERS: dict[str, Callable[[Report], object]] = {
+    "html": lambda report: write_html(report, Nowhere()),  # type: ignore[arg-type]
+    "fragment": html_fragment,
+    "markdown": lambda report: write_markdown(report, Nowhere()),  # type: ignore[arg-type]
+    "terminal": print_all,
+}
+
+
+@pytest.mark.parametrize("name", WRITERS)
+def test_memory_holds_a_few_sections_of_many(name: str) -> None:
+    alive: weakref.WeakSet[Rows] = weakref.WeakSet()
+    most = drawn = 0
+
+    def tables(rows: Rows) -> Iterator[Block]:
+        nonlocal drawn
+        drawn += 1
+        yield Table("", [Column("a")], rows)
+
+    def sections() -> Iterator[Block]:
+        nonlocal most
+        for n in range(300):
+            rows = Rows([["x"]])
+            alive.add(rows)
+            most = max(most, len(alive))
+            yield Section(str(n), tables(rows))
+
+    WRITERS[name](Report("t", "", sections()))
+    assert most <= 4
+    assert drawn == (50 if name == "fragment" else 300)

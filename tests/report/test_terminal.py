@@ -1,0 +1,170 @@
+"""The terminal: every block at every width, and nothing that a text could steer it with."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from rich.cells import cell_len
+
+from textevolve.report.blocks import (
+    BarChart,
+    Branch,
+    Column,
+    Diff,
+    Estimate,
+    HeatMap,
+    IntervalChart,
+    LineChart,
+    Note,
+    Report,
+    Section,
+    Table,
+    Transcript,
+    Tree,
+    Utterance,
+)
+
+from .conftest import as_terminal, hostile, make_blocks, report_of
+
+
+def drawn(*blocks: Any, width: int = 100, **options: Any) -> str:
+    return as_terminal(Report("", "", blocks), width, **options)
+
+
+@pytest.mark.parametrize("width", [40, 80, 200])
+@pytest.mark.parametrize("colour", [False, True])
+def test_every_block_fits_the_width(width: int, colour: bool) -> None:
+    options = {"force_terminal": True, "color_system": "truecolor"} if colour else {}
+    said = as_terminal(report_of(make_blocks("words here"), "title"), width, **options)
+    assert ("\x1b[" in said) == colour
+    plain = re.sub(r"\x1b\[[\d;]*m", "", said)
+    assert max(map(cell_len, plain.split("\n"))) <= width
+    for word in ("71.0 %", "[62.0, 80.0]", "7.2", "< 0.001", "12,000", "$0.020", "No rows."):
+        assert word in plain
+    assert "None" not in plain
+    assert plain.count("–") >= 8 + 1 + 1 + 1
+
+
+@settings(max_examples=40)
+@given(hostile, hostile)
+def test_no_text_steers_the_terminal(one: str, two: str) -> None:
+    for options in ({}, {"force_terminal": True, "color_system": "truecolor"}):
+        said = as_terminal(report_of(make_blocks(one, two), one), 60, **options)
+        ours = re.sub(r"\x1b\[[\d;]*m", "", said) if options else said
+        # The texts have no letters before such a code that would make it ours: \x1b is written out.
+        assert not re.search("[\x00-\x09\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]", ours)
+        said.encode()
+
+
+def test_markup_and_emoji_in_texts_stay_as_they_are() -> None:
+    said = drawn(Note("[bold red]x[/] :smile:"), Table("", [Column("[i]")], [["[/i]"]]))
+    assert "[bold red]x[/] :smile:" in said
+    assert "[/i]" in said
+
+
+def test_a_wide_table_is_split_with_its_labels_repeated() -> None:
+    columns = [Column("judge"), *(Column(f"figure {n}", "count") for n in range(12))]
+    rows = [["the first judge", *range(1000, 1012)], ["another judge", *range(12)]]
+    said = drawn(Table("", columns, rows), width=60)
+    assert said.count("the first judge") == said.count("another judge") >= 3
+    for n in range(12):
+        assert said.count(f"figure {n}\n") + said.count(f"figure {n} ") == 1
+        assert f"1,0{n:02d}" in said
+    assert drawn(Table("", columns, rows), width=200).count("another judge") == 1
+
+
+def test_rows_that_stand_out_do_so_without_colour() -> None:
+    said = drawn(Table("", [Column("j")], [["a"], ["b"]], best=frozenset({1})))
+    assert "* b" in said
+    assert "  a" in said
+
+
+def test_long_tables_and_sections_beyond_the_limit_are_counted() -> None:
+    table = Table("", [Column("n")], [[str(n)] for n in range(100)])
+    assert "40 more rows not shown here." in drawn(table)
+    sections = [Section(f"s{n}", [Note(f"in {n}")]) for n in range(30)]
+    said = drawn(*sections, Note("after"), sections=2)
+    assert "in 1" in said
+    assert "in 2" not in said
+    assert "after" in said
+    assert "28 more sections not shown here" in said
+
+
+def test_an_interval_is_a_bar_of_characters_on_its_axis() -> None:
+    rows = [("a", Estimate(0.5, 0.25, 0.75)), ("b", Estimate(None, 0.1, 0.2)), ("c", Estimate(1.0))]
+    lines = drawn(IntervalChart("", rows), width=60).split("\n")
+    a = next(line for line in lines if line.startswith("a"))
+    b = next(line for line in lines if line.startswith("b"))
+    assert re.search(r"\|-+o-+\|", a)
+    assert a.index("o") - a.index("|") == pytest.approx(a.rindex("|") - a.index("o"), abs=1)
+    assert not re.search(r"[|o-]", b)
+    assert "–" in b
+    assert "0.50 [0.25, 0.75]" in a
+
+
+def test_bars_grow_with_their_values_and_a_limit_crosses_them() -> None:
+    chart = BarChart("", [("a", 4.0), ("b", 2.0), ("c", None), ("d", 0.0)], 3.0, "the limit")
+    said = drawn(chart, width=60).split("\n")
+    a, b, c, d = (line for line in said if re.match(r"[abcd] ", line))
+    assert 0.4 < b.count("█") / (a.count("█") + 1) < 0.6
+    assert "█" not in c + d
+    assert "–" in c
+    assert "┆" in b
+    assert "┆ the limit" in "\n".join(said)
+
+
+def test_a_terminal_of_ascii_draws_charts_in_ascii() -> None:
+    import io
+
+    from rich.console import Console
+
+    from textevolve.report.terminal import print_report
+
+    file = io.TextIOWrapper(io.BytesIO(), encoding="ascii")
+    blocks = [BarChart("", [("a", 1.0)], 0.5), Table("", [Column("a")], [["b"]])]
+    blocks.append(LineChart("", {"l": [(n, n) for n in range(50)]}))
+    blocks.append(Tree("", [Branch("r", children=[Branch("s")])]))
+    print_report(Report("t", "", [Section("s", blocks)]), Console(file=file, width=60))
+    file.seek(0)
+    assert "####" in file.read()
+
+
+def test_few_points_are_a_table_and_many_a_line_of_marks() -> None:
+    few = drawn(LineChart("", {"a": [(0, 0.25), (1, 0.75)], "b": [(1, 0.5)]}))
+    assert "0.25" in few
+    assert "–" in few
+    many = drawn(LineChart("", {"a": [(n, n * n) for n in range(50)]}))
+    assert "▁" in many
+    assert "█" in many
+    assert "2401.00" in many
+
+
+def test_cells_of_a_heat_map_are_coloured_and_have_their_numbers() -> None:
+    chart = HeatMap("", ["x", "y"], ["a", "b"], [[0, 10], [None, 5]], row_groups=[("one", 2)])
+    said = drawn(chart, force_terminal=True, color_system="truecolor")
+    assert "48;2" in said
+    plain = re.sub(r"\x1b\[[\d;]*m", "", said)
+    assert re.search(r"one +x +0\.0 +10\.0", plain)
+    assert re.search(r"y +– +5\.0", plain)
+
+
+def test_differences_are_told_without_colour() -> None:
+    before = "\n".join(["first", "old line of words", *(f"line {n}" for n in range(20))])
+    said = drawn(Diff("", before, before.replace("old", "new")))
+    assert "- old line of words" in said
+    assert "+ new line of words" in said
+    assert "@@ 17 unchanged lines @@" in said
+    assert "No visible difference." in drawn(Diff("", "a", "a"))
+
+
+def test_a_deep_tree_and_a_transcript_with_a_failure() -> None:
+    root = Branch("0")
+    for n in range(1, 500):
+        root = Branch(str(n), children=[root])
+    assert "└── " in drawn(Tree("", [root]))
+    said = drawn(Transcript("", [Utterance("A", "", failure="timed out"), Utterance("B", "yes")]))
+    assert "  timed out" in said
+    assert "  yes" in said

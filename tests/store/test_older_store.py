@@ -1,0 +1,55 @@
+"""A store that was written before there were studies: `before_studies.sql` is its dump."""
+
+import datetime
+import sqlite3
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+DUMP = Path(__file__).parent / "before_studies.sql"
+APPLICATION_ID = 0x54457631
+CASE = ("evaluate", "Why are there tides?", "The moon pulls on the sea.")
+
+
+class TheDay(datetime.date):
+    """The day on which the runs were made, which is a part of their prompts."""
+
+    @classmethod
+    def today(cls):
+        return cls(2026, 1, 15)
+
+
+@pytest.fixture
+def older(home, monkeypatch):
+    monkeypatch.setattr(datetime, "date", TheDay)
+    with closing(sqlite3.connect(home / "store.db")) as store:
+        store.executescript(DUMP.read_text())
+        store.execute(f"PRAGMA application_id = {APPLICATION_ID}")
+    (home / "textevolve.toml").write_text(
+        'model = "recorded/judge"\n'
+        '[providers.recorded]\nbase_url = "http://127.0.0.1:9/v1"\nkeyless = true\n'
+        "[retries]\nattempts = 1\n"
+    )
+    return home
+
+
+def test_its_runs_are_listed(cli, older):
+    ended = cli("runs", "list", "--json")
+    assert ended.code == 0, ended.err
+    assert {row["name"] for row in ended.rows} == {"tides", ""}
+    assert {row["status"] for row in ended.rows} == {"finished"}
+
+
+@pytest.mark.parametrize(
+    "more", [("The wind blows at night.", "--rounds", "1"), ("--judge", "probe")], ids=str
+)
+def test_its_journal_answers_the_same_commands(cli, older, more):
+    ended = cli(*CASE, *more, "--json")
+    assert ended.code == 0, ended.err
+    assert len(ended.rows) == 1
+
+
+def test_its_runs_can_be_deleted(cli, older):
+    assert cli("runs", "delete", "tides", "--yes").code == 0
+    assert len(cli("runs", "list", "--json").rows) == 1

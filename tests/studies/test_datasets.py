@@ -1,0 +1,73 @@
+"""What a row's fields mean, and which of them nothing reads."""
+
+import pytest
+
+from textevolve.errors import InputError
+from textevolve.evaluation import Case
+from textevolve.store.repository import open_store
+from textevolve.studies.datasets import Columns, read_cases, take_case, take_cases
+
+ROW = {"input": "2 + 2?", "candidates": ["4", "5"]}
+
+
+@pytest.mark.parametrize("name", ["reference", "expected", "ideal", "answer"])
+@pytest.mark.parametrize(("given", "found"), [("four", "four"), (4, "4"), (0.5, "0.5")])
+def test_a_gold_answer_is_the_reference(name, given, found):
+    columns = Columns()
+    assert take_case({**ROW, name: given}, columns=columns).reference == found
+    assert columns.unread == {}
+    assert columns.warning(reference=True) == ""
+    assert columns.warning(reference=False).endswith(f"read: {name}")
+
+
+@pytest.mark.parametrize("name", ["reference", "answer"])
+@pytest.mark.parametrize("given", [None, "", " \n", float("nan")])
+def test_an_empty_field_is_no_reference(name, given):
+    assert take_case({**ROW, name: given}).reference is None
+
+
+def test_of_several_references_the_first_counts_and_the_others_are_named():
+    columns = Columns()
+    case = take_case({**ROW, "answer": "a", "expected": "e"}, columns=columns)
+    assert case.reference == "e"
+    assert columns.warning(reference=True) == "nothing reads these fields of the cases: answer"
+
+
+def test_what_is_no_text_is_no_reference():
+    columns = Columns()
+    assert take_case({**ROW, "answer": ["a", "b"]}, columns=columns).reference is None
+    assert "answer" in columns.unread
+    with pytest.raises(InputError, match="'reference' must be text, not list"):
+        take_case({**ROW, "reference": ["a"]})
+
+
+def test_a_table_keeps_a_reference_as_it_stands(tmp_path):
+    file = tmp_path / "cases.csv"
+    file.write_text("input,candidate_1,answer,source,rounds\n2 + 2?,4,007,web,1\n3?,3,,,2\n")
+    columns = Columns()
+    cases = list(read_cases(str(file), columns))
+    assert [case.reference for case in cases] == ["007", None]
+    assert columns.unread == {"source": None}
+
+
+def test_fields_that_nothing_reads_are_named_once():
+    columns = Columns()
+    rows = [{**ROW, "candidate_1": "x", "label": 1, "empty": None}, {**ROW, "label": 2, 7: "x"}]
+    assert len(list(take_cases([*rows, Case("a", ("b",), reference="c")], columns))) == 3
+    assert columns.warning(reference=False) == (
+        "nothing reads these fields of the cases: candidate_1, label, 7; only judges with a"
+        " reference, such as --judge reference, read: reference"
+    )
+    many = Columns(dict.fromkeys(f"c{n}" for n in range(20)))
+    assert many.warning(reference=True).endswith("c11 and 8 more")
+
+
+def test_a_reference_is_kept_and_makes_another_run_and_none_makes_the_same(tmp_path, registered):
+    plain = Case("a", ("b",), "1")
+    gold = Case("a", ("b",), "1", reference="c")
+    with open_store(tmp_path / "store.db") as store:
+        run = registered(store, [plain])
+        assert registered(store, [plain]).id == run.id
+        assert registered(store, [gold]).id != run.id
+        both = registered(store, [plain, gold])
+        assert list(store.iterate_cases(both.id)) == [plain, gold]

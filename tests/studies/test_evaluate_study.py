@@ -1,0 +1,227 @@
+"""Evaluate as a study: one path for a debate and any other judge, through every door."""
+
+import json
+import math
+import sqlite3
+import sys
+import types
+from contextlib import closing
+
+import pytest
+
+from textevolve import (
+    Case,
+    DebateResult,
+    EvaluationResult,
+    Failure,
+    InputError,
+    SettingsError,
+    evaluate,
+    evaluate_batch,
+)
+from textevolve.judges.judged import JudgedCase
+from textevolve.llm.testing import Answer
+from textevolve.studies.evaluate import EvaluateSpec, decode, encode, find_row
+
+INPUT, GOOD, BAD = "Why are there tides?", "The moon pulls the sea.", "I like cheese."
+CASE = ("evaluate", INPUT, BAD, GOOD)
+pytestmark = pytest.mark.usefixtures("home")
+
+
+def fair(body, _number=0):
+    said = body["messages"][-1]["content"]
+    return Answer(yes=0.9 if GOOD in said else 0.2) if body.get("max_tokens") == 1 else None
+
+
+@pytest.fixture
+def cases(home):
+    rows = [{"id": f"c{n}", "input": f"{n}?", "candidates": ["a", "b"]} for n in range(6)]
+    (home / "cases.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return "cases.jsonl"
+
+
+@pytest.mark.parametrize("judge", ["probe", "debate:general+readout=stated"])
+def test_a_run_is_filtered_resumed_compared_and_deleted(cli, server, model, cases, judge):
+    command = ("evaluate", cases, "-m", model, "-j", judge, "--name", "first")
+    short = cli(*command, "--max-calls", 10)
+    assert short.code == 3
+    resumed = cli("runs", "resume", "first", "--json")
+    assert resumed.code == 0
+    assert len(resumed.rows) == 6
+    lowest = cli("runs", "show", "first", "--sort", "score", "--json").rows
+    assert sorted(map(str, lowest)) == sorted(map(str, resumed.rows))
+    assert cli("runs", "show", "first", "--failed", "--json").rows == []
+    assert "6 records" in cli("runs", "show", "first", "--below", "1.1").out
+    cli("evaluate", cases, "-m", model, "-j", "probe+seed=1", "--name", "second")
+    found = json.loads(cli("runs", "compare", "first", "second", "--json").out)
+    assert len(found["cases"]) == 6
+    assert cli("runs", "delete", "first", "-y").code == 0
+    assert cli("runs", "show", "first").code == 1
+
+
+@pytest.mark.parametrize("judge", [(), ("-j", "probe")])
+def test_records_that_are_lost_are_made_again_without_a_call(
+    cli, server, model, cases, home, judge
+):
+    first = cli("evaluate", cases, "-m", model, *judge, "--json").rows
+    calls = server.calls
+    with closing(sqlite3.connect(home / "store.db")) as raw, raw:
+        raw.execute("DELETE FROM records")
+    again = cli("runs", "show", "--json").rows
+    assert again == first
+    assert server.calls == calls
+
+
+@pytest.mark.parametrize("judge", [(), ("-j", "probe")])
+def test_a_run_is_written_in_every_format(cli, model, cases, home, judge):
+    names = [f"r.{ending}" for ending in ("json", "jsonl", "csv", "parquet", "md", "html")]
+    outputs = [part for name in names for part in ("-o", name)]
+    assert cli("evaluate", cases, "-m", model, *judge, *outputs).code == 0
+    written = {name: (home / name).read_bytes() for name in names}
+    assert all(written.values())
+    assert cli("runs", "export", "last", *names).code == 0
+    assert {name: (home / name).read_bytes() for name in names} == written
+    whole = json.loads(written["r.json"])
+    assert (whole["kind"], whole["cases"], whole["scored"]) == ("evaluate", 6, 6)
+    assert len(whole["worst"]) == 5
+    assert "c0" in written["r.md"].decode()
+
+
+def test_a_file_describes_a_run_and_its_faults_are_placed(cli, server, model, home):
+    (home / "study.yaml").write_text(
+        f"kind: evaluate\ncases:\n- {INPUT}\n- {BAD}\n- {GOOD}\nrounds: 1\nreadout: stated\n"
+        f"model: {model!r}\n"
+    )
+    (row,) = cli("run", "study.yaml", "--json").rows
+    assert row["profile"]["rounds"] == 1
+    (same,) = cli(*CASE, "--rounds", 1, "--readout", "stated", "-m", model, "--json").rows
+    assert same["turns"] == row["turns"]
+    (home / "study.yaml").write_text("kind: evaluate\ncases: c.jsonl\nrounds: many\n")
+    refused = cli("run", "study.yaml")
+    assert refused.err.startswith("error: study.yaml:3: rounds: must be a valid number")
+
+
+def test_turns_are_rows_of_their_own_and_only_where_there_are_any(cli, model, home):
+    command = (*CASE, "-m", model, "--rounds", 1)
+    assert cli(*command, "-o", "turns.csv", "--turns").code == 0
+    assert len((home / "turns.csv").read_text().splitlines()) == 1 + 3 * 2
+    (home / "t.txt").write_text("Add {n}.")
+    (home / "v.jsonl").write_text('{"n": 1}\n' * 9)
+    refused = cli("calibrate", "t.txt", "-d", "v.jsonl", "-m", model, "--turns")
+    assert (refused.code, refused.err.count("\n")) == (2, 1)
+    assert "--turns: a run of the kind 'calibrate' has no turns" in refused.err
+
+
+def test_a_run_is_resumed_only_as_it_was_begun(cli, server, model, cases, home):
+    (home / "mine.yaml").write_text("agents:\n- {name: Solo, persona: You judge.}\n")
+    command = ("evaluate", cases, "-p", "mine.yaml", "-m", model, "--readout", "stated")
+    assert cli(*command, "--max-calls", 3).code == 3
+    (home / "mine.yaml").unlink()
+    assert cli("runs", "resume").code == 0  # the profile was kept whole
+    assert {len(row["profile"]["agents"]) for row in cli("runs", "show", "--json").rows} == {1}
+
+
+RUBRIC = "- It names the moon.\n- It has no fault."
+
+
+@pytest.mark.parametrize(
+    ("judge", "asked"),
+    [
+        (("-j", "probe"), "does the response do all that this rubric asks?"),
+        (("-j", "pairwise"), "does better what this rubric asks?"),
+        (("-j", "checklist"), "is this true of the response: it "),
+        (("--readout", "stated"), "- rubric: how far it does what this rubric asks:"),
+        (("-j", "jury:general+readout=probe"), "does it do all that this rubric asks?"),
+    ],
+)
+def test_a_rubric_takes_the_place_of_what_is_shipped(cli, server, model, home, judge, asked):
+    cli(*CASE, *judge, "-m", model)
+    plain = server.calls
+    assert asked not in json.dumps(list(server.requests)).lower()
+    (home / "mine.txt").write_text(RUBRIC)
+    ended = cli(*CASE, *judge, "--rubric", "@mine.txt", "-m", model, "--json")
+    assert ended.code == 0
+    said = [json.dumps(body["messages"]).lower() for body in list(server.requests)[plain:]]
+    assert said
+    assert any(asked in one for one in said)
+    assert len(cli("runs", "list", "--json").rows) == 2  # a rubric makes another run
+    calls = server.calls
+    if judge[0] == "-j":
+        named = cli(*CASE, "-j", f"{judge[1]}+rubric=mine.txt", "-m", model, "--json")
+        assert named.code == 0
+        assert server.calls == calls  # the same questions
+    (line,) = ended.rows
+    assert len(line.get("profile", {}).get("components", ["rubric"])) == 1
+
+
+@pytest.mark.parametrize(
+    ("more", "said"),
+    [
+        (("-j", "backward", "--rubric", "x"), "judge backward takes no rubric"),
+        (("-j", "probe", "--rubric", "  "), "the rubric is empty"),
+        (("-j", "probe+rubric=gone.txt"), "gone.txt: cannot be read"),
+        (("-j", "probe", "-p", "general"), "write --judge debate:PROFILE"),
+    ],
+)
+def test_what_cannot_be_used_is_refused_in_one_line(cli, server, model, more, said):
+    refused = cli(*CASE, "-m", model, *more)
+    assert (refused.code, server.calls) == (2, 0)
+    assert said in refused.err.splitlines()[-1]
+
+
+def length_of(case):
+    return [min(1.0, len(text) / 100) for text in case.candidates]
+
+
+def test_python_takes_any_judge(server, model):
+    server.script = fair
+    found = evaluate(INPUT, [BAD, GOOD], judge="probe", model=model)
+    assert isinstance(found, JudgedCase)
+    assert found.best == 1
+    own = list(evaluate_batch([(INPUT, [BAD, GOOD])] * 2, judge=length_of, ordered=True))
+    assert [one.best for one in own] == [1, 1]
+    assert own[0].scores[0].score == pytest.approx(len(BAD) / 100)
+    with pytest.raises(InputError, match="rounds is an option of debates"):
+        evaluate(INPUT, [GOOD], judge=length_of, rounds=2)
+
+
+def test_a_time_limit_leaves_the_rest_unasked(server, model):
+    results = list(evaluate_batch([("a?", ["b"])] * 3, model=model, time_limit=0))
+    assert server.calls == 0
+    assert {find_row(one).status for one in results} == {"skipped"}
+    assert "the time limit is reached" in find_row(results[0]).reason
+
+
+def test_records_read_back_as_they_were(server, model, make_result, unusable):
+    scored = EvaluationResult(0.5, True, "so", {"log_odds": 0.1, "odd": math.inf})
+    case = Case("a", ("b", "c"), "1", {"seed": 1}, "gold")
+    for record in (
+        make_result(failed=((0, 1),)),
+        unusable,
+        JudgedCase(case, 3, (scored, Failure("failed", "why"))),
+    ):
+        assert decode(encode(record)) == record
+    strange = JudgedCase(Case(5, ("\ud800", None)), 0, (Failure("failed", "no text"),) * 2)  # type: ignore
+    assert decode(encode(strange)).case == Case("5", ("\\ud800", "None"))
+
+
+def test_a_result_shows_itself(make_result, monkeypatch):
+    result = make_result("<b>bold</b>")
+    judged = JudgedCase(result.case, 0, (EvaluationResult(0.5, True),) * 3)
+    for one in (result, judged):
+        assert len(repr(one)) < 200
+        page = one._repr_html_()
+        assert "&lt;b&gt;bold" in page
+        assert "<b>bold" not in page
+    monkeypatch.setitem(sys.modules, "pandas", None)
+    monkeypatch.setitem(sys.modules, "polars", None)
+    with pytest.raises(SettingsError, match="pandas or polars"):
+        result.to_frame()
+    monkeypatch.setitem(sys.modules, "polars", types.SimpleNamespace(DataFrame=list))
+    assert [row["candidate"] for row in result.to_frame()] == [1, 2, 3]
+    assert isinstance(result, DebateResult)
+
+
+def test_the_specification_has_its_descriptions():
+    for name, field in EvaluateSpec.model_fields.items():
+        assert field.description, name

@@ -1,0 +1,109 @@
+"""What makes a run another run, and what does not."""
+
+import pytest
+
+from textevolve import Case, InputError, MismatchError, load_profile
+from textevolve.debate.profile import override
+from textevolve.debate.stage import prompts_version
+from textevolve.evaluators import name_object
+from textevolve.settings import Settings
+from textevolve.store.repository import open_store
+from textevolve.studies.evaluate import EvaluateSpec, complete
+
+GENERAL = load_profile("general")
+CASES = [Case("?", ("a", "b"), "1"), Case("??", ("c",), "2", {"rounds": 1})]
+
+
+@pytest.fixture
+def store(home):
+    with open_store(home / "store.db") as opened:
+        yield opened
+
+
+def test_the_day_and_why_a_model_was_taken_change_nothing(store, registered):
+    run = registered(store, CASES)
+    assert registered(store, CASES, today="2027-01-01", why="configured").id == run.id
+
+
+@pytest.mark.parametrize(
+    ("changed", "said"),
+    [
+        ({"model": "a/n"}, 'model was "a/m" and is now "a/n"'),
+        ({"prompts": {**prompts_version(), "case": "x"}}, "prompts.case was"),
+        (
+            {"profile": override(GENERAL, {"seed": 1})},
+            "spec.profile.seed was 0 and is now 1",
+        ),
+        (
+            {"profile": override(GENERAL, {"weights": {"accuracy": 0.5}})},
+            "spec.profile.weights.accuracy was null and is now 0.5",
+        ),
+    ],
+)
+def test_all_else_makes_another_run_and_is_named(store, registered, changed, said):
+    run = registered(store, CASES)
+    with pytest.raises(MismatchError, match=f"run {run.id} cannot be resumed: ") as caught:
+        registered(store, CASES, wanted=run, **changed)
+    assert said in str(caught.value)
+    assert registered(store, CASES, **changed).id != run.id
+
+
+@pytest.mark.parametrize(
+    "cases",
+    [
+        CASES[:1],
+        CASES[::-1],
+        [CASES[0], Case("??", ("c",), "2", {"rounds": 2})],
+        [CASES[0], Case("??", ("c",), "3", {"rounds": 1})],
+        [CASES[0], Case("??", ("c", ""), "2", {"rounds": 1})],
+        [Case("?", ("ab",), "1"), CASES[1]],
+    ],
+)
+def test_other_cases_make_another_run(store, registered, cases):
+    assert registered(store, CASES).id != registered(store, cases).id
+
+
+def test_many_differences_are_cut_short(store, registered):
+    run = registered(store, CASES)
+    other = {"model": "b/m", "profile": load_profile("prompt-tuning")}
+    with pytest.raises(MismatchError) as caught:
+        registered(store, CASES, wanted=run, prompts={}, **other)
+    assert len(str(caught.value)) < 400
+    assert "; ...; start a new run instead" in str(caught.value)
+
+
+def test_a_recall_is_known_by_its_name():
+    class Notes:
+        async def __call__(self, cue):
+            return ()
+
+    async def recall(cue):
+        return ()
+
+    assert name_object(recall).endswith("test_a_recall_is_known_by_its_name.<locals>.recall")
+    assert name_object(Notes()).endswith(".Notes")
+
+
+def test_the_same_run_is_found_again_and_a_broken_source_leaves_none(store, registered):
+    def broken():
+        yield CASES[0]
+        raise InputError("line 2: not valid JSON")
+
+    with pytest.raises(InputError, match="line 2"):
+        registered(store, broken())
+    assert store.list_runs() == []
+    run = registered(store, CASES)
+    assert registered(store, iter(CASES), today="2027-01-01") == run
+    assert registered(store, CASES, wanted=run) == run
+    with pytest.raises(MismatchError, match="its cases differ"):
+        registered(store, CASES[:1], wanted=run)
+    assert [r.id for r in store.list_runs()] == [run.id]
+    assert registered(store, CASES[:1]).id != run.id
+
+
+def test_what_is_given_is_laid_over_the_profile_and_kept_whole():
+    spec = complete(EvaluateSpec(profile="general", rounds="1", convergence="none"), Settings())
+    assert (spec.rounds, spec.profile.rounds, spec.profile.convergence) == (None, 1, None)
+    assert complete(spec, Settings()) == spec
+    judged = complete(EvaluateSpec(judge="debate:general+rounds=1+convergence=none"), Settings())
+    assert judged.profile == spec.profile

@@ -1,0 +1,233 @@
+"""The report: nothing in it is obeyed or fetched, everything is in it, and it stays small."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import replace
+from pathlib import Path
+from xml.etree import ElementTree
+
+import pytest
+
+from pages import ALLOWED, HOSTILE, Outline
+from textevolve.debate.profile import Agent, Component, load_profile
+from textevolve.debate.result import DebateResult, Points, Turn
+from textevolve.errors import InputError
+from textevolve.evaluation import Case, Failure
+from textevolve.report.files import open_target
+from textevolve.report.html import write_html
+from textevolve.studies import evaluation_report
+from textevolve.studies.evaluate import find_row
+from textevolve.studies.evaluation_report import Evaluations, report_evaluations
+
+Make = Callable[..., DebateResult]
+
+
+def hostile(make: Make, text: str, **more: object) -> DebateResult:
+    """A result with the text in every field that can hold any."""
+    agents = tuple(
+        Agent.model_construct(name=f"{text} {n}", persona=text, model=None, collections=())
+        for n in range(3)
+    )
+    components = tuple(
+        Component.model_construct(name=f"{text} {n}", meaning=text, rubric={}, question=text)
+        for n in range(5)
+    )
+    profile = load_profile("general").model_copy(
+        update={
+            "name": text,
+            "agents": agents,
+            "components": components,
+            "weights": {c.name: 1.0 for c in components},
+        }
+    )
+    result = make(text, profile=profile, failed=((1, 1),), summaries=(text,), **more)
+    return replace(result, case=Case(text, (text,) * 3, text), nonce=text, disarmed=2)
+
+
+def add_up(results: Iterable[DebateResult]) -> Evaluations:
+    found = Evaluations()
+    for result in results:
+        found.add(result, find_row(result))
+    return found
+
+
+def page_of(path: Path, results: Iterable[DebateResult], text: str = "plain") -> str:
+    report = report_evaluations(add_up(results), {f"a {text}": text, f"b {text}": text})
+    with open_target(path) as target:
+        write_html(report, target)
+    return path.read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize("text", HOSTILE)
+@pytest.mark.parametrize("number", [1, 2])
+def test_hostile_text_adds_no_element_and_no_attribute(
+    tmp_path: Path, make_result: Make, text: str, number: int
+) -> None:
+    def build(text: str) -> str:
+        results = [hostile(make_result, text, index=n) for n in range(number)]
+        nobody = ((0, 0), (0, 1), (0, 2))
+        if number > 1:
+            results.append(make_result(text, rounds=1, failed=nobody, index=9, stopped="failed"))
+        return page_of(tmp_path / "r.html", results, text)
+
+    plain, attacked = Outline(build("plain")), Outline(build(text))
+    assert attacked.elements == plain.elements
+    assert {tag for tag, _ in attacked.elements} <= ALLOWED
+    for name, value in attacked.attributes:
+        assert not name.startswith("on")
+        assert name not in ("style", "src", "srcset", "action", "xlink:href")
+        assert name != "href" or re.fullmatch(r"#case-\d+", value or "")
+        assert name != "fill" or re.fullmatch(r"url\(#missing-\d+\)", value or "")
+    assert not {"\x1b", "\x00", "\u202e"} & set(attacked.text)
+
+
+@pytest.mark.parametrize("text", HOSTILE[:6])
+def test_hostile_text_is_shown_as_it_is(tmp_path: Path, make_result: Make, text: str) -> None:
+    shown = Outline(page_of(tmp_path / "r.html", [hostile(make_result, text)], text)).text
+    places = ("input", "candidate", "argument", "point", "memory", "summary", "failure", "fact")
+    assert shown.count(text) > 3 * len(places)
+
+
+def test_nothing_is_loaded_and_no_script_may_run(tmp_path: Path, make_result: Make) -> None:
+    page = page_of(tmp_path / "r.html", [make_result()])
+    outline = Outline(page)
+    policy = next(v for n, v in outline.attributes if n == "content" and v and "default-src" in v)
+    assert policy.startswith("default-src 'none'; style-src 'unsafe-inline'")
+    assert "script-src" not in policy
+    assert "script" not in {tag for tag, _ in outline.elements}
+    assert not re.search(r"https?:|//[a-z]|@import|url\((?!#missing)", page)
+
+
+def test_charts_are_well_formed(tmp_path: Path, make_result: Make) -> None:
+    page = page_of(tmp_path / "r.html", [hostile(make_result, text) for text in HOSTILE])
+    charts = re.findall(r"<svg.*?</svg>", page, re.DOTALL)
+    # Of the run a bar for each part of the scale; of each case a strip for each candidate with its
+    # axis, one for each round with the limit, and the heat map.
+    bins, candidates, rounds = evaluation_report.BINS, 3, 2
+    assert len(charts) == bins + len(HOSTILE) * (candidates + 1 + rounds + 1 + 1)
+    for chart in charts:
+        ElementTree.fromstring(chart)
+
+
+def test_every_part_of_a_debate_is_there(tmp_path: Path, make_result: Make) -> None:
+    result = make_result("words", failed=((1, 2),), disarmed=3)
+    text = Outline(page_of(tmp_path / "r.html", [result])).text
+    for part in (
+        *("input words", "words 0", "words 2", "argued words", "good words", "weak words"),
+        *("mend words", "recalled words", "local/m words", "no use words", "answer read: strict"),
+        *(
+            "failed Neutral Observer in round 2: no use words",
+            "3 forged marks",
+            "Coverage 83 %",
+            "a plain",
+        ),
+        *("round 1, Critic, A, confidence: ", "round 2, Neutral Observer, C, accuracy: missing"),
+        *(f"{score:.2f}" for score in result.scores),
+        *(f"{score:.2f}" for score in result.round_one),
+        *(f"{share * 100:.1f} %" for share in result.probabilities),
+        *("CV 0.300 > 0.05", "600 prompt", "c = 0.05", "shown in the order C, B, A"),
+    ):
+        assert part in text, part
+
+
+def test_missing_cells_are_hatched_and_hold_no_number(tmp_path: Path, make_result: Make) -> None:
+    page = page_of(tmp_path / "r.html", [make_result(failed=((0, 1),))])
+    assert page.count('class="missing"') == 3 * 5
+    assert page.count(": missing</title>") == 3 * 5
+
+
+def test_a_case_that_could_not_be_judged(tmp_path: Path, unusable: DebateResult) -> None:
+    text = Outline(page_of(tmp_path / "r.html", [unusable])).text
+    assert "no scores: no candidates" in text
+
+
+def test_no_cases_at_all(tmp_path: Path) -> None:
+    assert "no cases" in Outline(page_of(tmp_path / "r.html", [])).text
+
+
+def test_a_run_of_many_has_an_overview(tmp_path: Path, make_result: Make) -> None:
+    nobody = ((0, 0), (0, 1), (0, 2))
+    results = [make_result(f"text {n}", index=n, rounds=1) for n in range(4)]
+    results.append(make_result(index=4, rounds=1, failed=nobody, stopped="failed"))
+    page = page_of(tmp_path / "r.html", results)
+    outline = Outline(page)
+    assert "5 cases: 4 scored, 1 failed; mean score " in outline.text
+    assert "Scores of all candidates, from 0 to 1" in page
+    worst = outline.text.split("Lowest scores")[1].split("Cases")[0]
+    scores = [(max(one.score for one in r.result), f"c{r.index}") for r in results[:4]]
+    assert re.findall(r"c\d", worst) == [name for _, name in sorted(scores)]
+    assert page.count('href="#case-') == 5
+    ids = {value for name, value in outline.attributes if name == "id" and value}
+    links = {value[1:] for name, value in outline.attributes if name == "href" and value}
+    assert links <= ids
+
+
+def test_of_many_cases_the_failed_and_the_most_disputed_are_in_full(
+    make_result: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    nobody = ((0, 0), (0, 1), (0, 2))
+    results = [make_result(index=n, rounds=1) for n in range(30)]
+    results[17] = make_result(index=17, rounds=1, failed=nobody, stopped="failed")
+    monkeypatch.setattr(evaluation_report, "ALL_IN_FULL", 5)
+    monkeypatch.setattr(evaluation_report, "IN_FULL_OF_MANY", 5)
+    chosen = [result.index for result in add_up(results).chosen]
+    spread = {r.index: max(r.spread) for r in results if r.index != 17}
+    most = sorted(spread, key=lambda n: -spread[n])[:4]
+    assert chosen == sorted([17, *most])
+
+
+def test_a_big_run_is_bounded_and_says_so(
+    tmp_path: Path, make_result: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(evaluation_report, "LISTED", 50)
+    monkeypatch.setattr(evaluation_report, "ALL_IN_FULL", 20)
+    monkeypatch.setattr(evaluation_report, "IN_FULL_OF_MANY", 3)
+
+    def many() -> Iterator[DebateResult]:
+        for index in range(120):
+            yield make_result(index=index, rounds=1, candidates=2)
+
+    page = page_of(tmp_path / "r.html", many())
+    text = Outline(page).text
+    assert len(re.findall('id="case-', page)) == 3
+    assert "The first 50 cases of 120 are listed" in text
+    assert "Shown in full below: 3 cases of 120" in text
+    assert "120 cases: 120 scored" in text
+
+
+def test_long_texts_are_cut_and_it_says_so(tmp_path: Path, make_result: Make) -> None:
+    result = replace(make_result(), case=Case("x" * 50_000, ("a", "b", "c")))
+    text = Outline(page_of(tmp_path / "r.html", [result])).text
+    assert "30,000 more characters" in text
+
+
+def test_a_turn_that_was_never_asked(tmp_path: Path, make_result: Make) -> None:
+    skipped = Turn(1, 0, "m", (), failure=Failure("skipped", "the budget is spent"))
+    result = make_result()
+    result = replace(result, turns=(*result.turns[:3], skipped), stopped="budget")
+    assert "skipped: the budget is spent" in Outline(page_of(tmp_path / "r.html", [result])).text
+
+
+def test_empty_points_make_no_lines(tmp_path: Path, make_result: Make) -> None:
+    result = make_result()
+    turns = tuple(replace(t, points=(Points("", "", ""),) * 3) for t in result.turns)
+    page = page_of(tmp_path / "r.html", [replace(result, turns=turns)])
+    assert "<i>For</i>" not in page
+
+
+def test_it_is_written_whole_or_not_at_all(tmp_path: Path, make_result: Make) -> None:
+    path = tmp_path / "r.html"
+    path.write_text("as it was")
+
+    def broken() -> Iterator[DebateResult]:
+        yield make_result()
+        raise RuntimeError("half way")
+
+    with pytest.raises(RuntimeError, match="half way"):
+        page_of(path, broken())
+    assert path.read_text() == "as it was"
+    with pytest.raises(InputError, match="cannot be written"):
+        page_of(tmp_path / "none" / "r.html", [make_result()])
+    assert list(tmp_path.iterdir()) == [path]

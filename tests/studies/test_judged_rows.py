@@ -1,0 +1,234 @@
+"""Tables for other programs: every row is there, missing is missing, nothing is half written."""
+
+from __future__ import annotations
+
+import csv
+import json
+import os
+import sys
+import tracemalloc
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pyarrow.parquet as parquet
+import pytest
+
+from textevolve.cli.results import check_outputs, write_records
+from textevolve.debate.profile import Component, load_profile
+from textevolve.debate.result import DebateResult
+from textevolve.errors import InputError, SettingsError
+from textevolve.report.files import open_target
+from textevolve.studies.evaluate import STUDY
+
+Make = Callable[..., DebateResult]
+Results = list[DebateResult] | Callable[[], Iterator[DebateResult]]
+
+
+def write_results(
+    results: Results, path: str | Path, ending: str = "", *, turns: bool = False
+) -> None:
+    """As `-o PATH` writes what a run holds."""
+    ending = ending or (".jsonl" if path == "-" else Path(path).suffix)
+    records = results if callable(results) else lambda: iter(results)
+    with open_target(path, binary=ending == ".parquet") as target:
+        write_records(STUDY, records, target, ending, turns=turns)
+
+
+def read_csv(path: Path) -> list[dict[str, str]]:
+    with path.open(encoding="utf-8", newline="") as file:
+        return list(csv.DictReader(file))
+
+
+def read_parquet(path: Path) -> list[dict[str, Any]]:
+    return parquet.read_table(path).to_pylist()  # pyright: ignore
+
+
+def test_jsonl_holds_whole_results(tmp_path: Path, make_result: Make) -> None:
+    results = [make_result(index=n) for n in range(3)]
+    write_results(results, tmp_path / "r.jsonl")
+    lines = (tmp_path / "r.jsonl").read_text().splitlines()
+    assert [DebateResult.from_json(line) for line in lines] == results
+
+
+def test_csv_has_a_row_for_each_candidate(tmp_path: Path, make_result: Make) -> None:
+    result = make_result(index=4)
+    write_results([result], tmp_path / "r.csv")
+    rows = read_csv(tmp_path / "r.csv")
+    assert [row["candidate"] for row in rows] == ["1", "2", "3"]
+    assert [float(row["s_norm"]) for row in rows] == result.scores.tolist()
+    assert [float(row["probability"]) for row in rows] == result.probabilities.tolist()
+    assert [row["best"] for row in rows].index("true") == result.best
+    accuracy = result.tensor.at(candidate=1, component="accuracy").mean()
+    assert float(rows[1]["component_accuracy"]) == pytest.approx(accuracy)
+    assert rows[0]["case_tokens"] == "720"
+    assert "argued" not in rows[0]["feedback"]
+    assert "mend plain" in rows[0]["feedback"]
+
+
+def test_csv_and_parquet_say_the_same(tmp_path: Path, make_result: Make) -> None:
+    results = [make_result(index=0), make_result(index=1, failed=((0, 1),))]
+    for turns in (False, True):
+        write_results(results, tmp_path / "r.csv", turns=turns)
+        write_results(results, tmp_path / "r.parquet", turns=turns)
+        one, other = read_csv(tmp_path / "r.csv"), read_parquet(tmp_path / "r.parquet")
+        assert len(one) == len(other)
+        for row, same in zip(one, other, strict=True):
+            shown = {
+                k: "" if v is None else str(v).lower() if isinstance(v, bool) else str(v)
+                for k, v in same.items()
+            }
+            assert row == shown
+
+
+def test_missing_is_empty_and_never_zero(
+    tmp_path: Path, make_result: Make, unusable: DebateResult
+) -> None:
+    nobody = make_result(rounds=1, failed=((0, 0), (0, 1), (0, 2)), stopped="failed")
+    write_results([nobody, unusable], tmp_path / "r.csv")
+    write_results([nobody, unusable], tmp_path / "r.parquet")
+    figures = (
+        *("score", "s_norm", "probability", "passed", "best", "spread", "round_one_s_norm"),
+        *("winner_changes", "component_accuracy", "component_timeliness"),
+    )
+    rows = read_csv(tmp_path / "r.csv")
+    assert [row["status"] for row in rows] == ["failed"] * 4
+    assert rows[-1]["candidate"] == ""
+    assert rows[-1]["reason"] == "no candidates"
+    assert {row[name] for row in rows for name in figures} == {""}
+    for row in read_parquet(tmp_path / "r.parquet"):
+        assert {row[name] for name in figures} == {None}
+
+
+def test_a_failed_turn_has_rows_without_scores(tmp_path: Path, make_result: Make) -> None:
+    write_results([make_result(failed=((1, 2),))], tmp_path / "t.csv", turns=True)
+    rows = read_csv(tmp_path / "t.csv")
+    assert len(rows) == 2 * 3 * 3
+    failed = [row for row in rows if row["status"] == "failed"]
+    assert {(row["round"], row["agent"]) for row in failed} == {("2", "Neutral Observer")}
+    assert {row["component_accuracy"] + row["weighted"] for row in failed} == {""}
+    assert failed[0]["reason"] == "no use plain"
+    first = [row for row in rows if row["round"] == "1" and row["agent"] == "Critic"]
+    assert [row["label"] for row in first] == ["3", "2", "1"]
+    assert sorted(row["place"] for row in first) == ["1", "2", "3"]
+
+
+@pytest.mark.parametrize("start", ["=1+1", "+1", "-1", "@SUM(A1)", "\t=1", "\r=1", "\n=1"])
+def test_a_spreadsheet_takes_no_text_for_a_formula(
+    tmp_path: Path, make_result: Make, start: str
+) -> None:
+    result = make_result(start)
+    write_results([result], tmp_path / "r.csv")
+    row = read_csv(tmp_path / "r.csv")[0]
+    assert row["text"] == f"'{start} 0"
+    assert float(row["s_norm"]) == result.scores[0]
+
+
+def test_components_of_a_later_case_get_their_columns(tmp_path: Path, make_result: Make) -> None:
+    wit = Component(name="wit", meaning="how funny it is")
+    profile = load_profile("general").model_copy(update={"components": (wit,)})
+    results = [make_result(index=0), make_result(index=1, profile=profile)]
+    write_results(results, tmp_path / "r.csv")
+    rows = read_csv(tmp_path / "r.csv")
+    assert rows[0]["component_wit"] == ""
+    assert rows[3]["component_wit"] != ""
+    assert rows[3]["component_accuracy"] == ""
+
+
+def test_an_unknown_format_names_the_known(tmp_path: Path) -> None:
+    for path in (tmp_path / "r.xlsx", tmp_path / "r"):
+        with pytest.raises(InputError, match=r"must end in .*\.jsonl, \.csv, \.parquet"):
+            check_outputs(STUDY, [str(path)])
+
+
+def test_without_pyarrow_it_says_what_to_install(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "pyarrow", None)
+    with pytest.raises(SettingsError, match=r'pip install "textevolve\[parquet\]"'):
+        write_results([], tmp_path / "r.parquet")
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("suffix", ["jsonl", "csv", "parquet"])
+def test_a_file_appears_whole_or_not_at_all(tmp_path: Path, make_result: Make, suffix: str) -> None:
+    path = tmp_path / f"r.{suffix}"
+    path.write_bytes(b"as it was")
+
+    def broken() -> Iterator[DebateResult]:
+        yield make_result()
+        assert path.read_bytes() == b"as it was"
+        raise RuntimeError("half way")
+
+    with pytest.raises(RuntimeError, match="half way"):
+        write_results(broken, path)
+    assert path.read_bytes() == b"as it was"
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_what_cannot_be_written_is_an_input_error(tmp_path: Path, make_result: Make) -> None:
+    with pytest.raises(InputError, match="is a folder"):
+        write_results([], tmp_path, ".csv")
+    with pytest.raises(InputError, match="cannot be written"):
+        write_results([make_result()], tmp_path / "none" / "r.csv")
+    with pytest.raises(InputError, match="name a file"):
+        write_results([], "-", ".parquet")
+
+
+def test_a_device_or_pipe_stays_what_it_is(tmp_path: Path, make_result: Make) -> None:
+    write_results([make_result()], "/dev/null", ".jsonl")
+    assert not Path("/dev/null").is_file()
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    reader = os.open(pipe, os.O_RDONLY | os.O_NONBLOCK)
+    try:
+        write_results([make_result()], pipe, ".jsonl")
+        assert b'"nonce"' in os.read(reader, 1 << 16)
+    finally:
+        os.close(reader)
+    assert pipe.is_fifo()
+
+
+def test_a_link_leads_to_the_file_that_is_replaced(tmp_path: Path, make_result: Make) -> None:
+    (tmp_path / "real.csv").write_text("old")
+    (tmp_path / "link.csv").symlink_to("real.csv")
+    write_results([make_result()], tmp_path / "link.csv")
+    assert (tmp_path / "link.csv").is_symlink()
+    assert len(read_csv(tmp_path / "real.csv")) == 3
+
+
+def test_standard_output(capfdbinary: pytest.CaptureFixture[bytes], make_result: Make) -> None:
+    write_results([make_result()], "-")
+    write_results([make_result()], "-", ".csv")
+    lines = capfdbinary.readouterr().out.splitlines()
+    assert json.loads(lines[0])["nonce"] == "n"
+    assert lines[1].startswith(b"index,id,candidate")
+
+
+def test_half_surrogates_and_control_characters_can_be_written(
+    tmp_path: Path, make_result: Make
+) -> None:
+    for suffix in ("csv", "parquet"):
+        for turns in (False, True):
+            write_results([make_result("\ud800\x1b\0")], tmp_path / f"r.{suffix}", turns=turns)
+    assert read_parquet(tmp_path / "r.parquet")[0]["argument"] == "argued \\ud800\x1b\0"
+
+
+@pytest.mark.parametrize("suffix", ["jsonl", "csv"])
+def test_memory_stays_flat(tmp_path: Path, make_result: Make, suffix: str) -> None:
+    text = "w" * 100_000
+    write_results([make_result()], tmp_path / f"r.{suffix}")
+
+    def peak(number: int) -> int:
+        tracemalloc.start()
+        try:
+
+            def few() -> Iterator[DebateResult]:
+                return (make_result(text, candidates=1, rounds=1, index=n) for n in range(number))
+
+            write_results(few, tmp_path / f"r.{suffix}")
+            return tracemalloc.get_traced_memory()[1]
+        finally:
+            tracemalloc.stop()
+
+    assert peak(20) < 1.3 * peak(4)

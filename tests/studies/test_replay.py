@@ -1,0 +1,186 @@
+"""A run read back from the journal alone: it says what it said, failures included."""
+
+import json
+import re
+
+import pytest
+
+from textevolve import InputError, MismatchError, Settings, aevaluate_batch
+from textevolve.engine import sync
+from textevolve.evaluation import Case
+from textevolve.evaluators import name_object
+from textevolve.llm.testing import Fault, misbehave
+from textevolve.memory.recall import Memory
+from textevolve.settings import Retries
+from textevolve.store.repository import open_store
+from textevolve.studies.driver import Launch, perform, replay
+from textevolve.wiring import Limits
+
+CASES = [Case(f"Which is {n}?", (f"{n}", f"{n + 1}"), f"c{n}") for n in range(4)]
+
+
+@pytest.fixture
+def settings(home):
+    return Settings(store=home / "store.db", retries=Retries(attempts=1))
+
+
+async def every(results):
+    return [result async for result in results]
+
+
+async def judge(model, settings, **options):
+    return await every(
+        aevaluate_batch(CASES, model=model, settings=settings, ordered=True, **options)
+    )
+
+
+async def again(settings, **parameters):
+    """The newest run, read from the journal."""
+    with open_store(settings.store) as store:
+        found = await every(replay(store, store.get_run("last"), settings))
+        return [result.rescore(**parameters) if parameters else result for result in found]
+
+
+KINDS = [
+    *({"protocol": p} for p in ("sequential", "blind-first", "simultaneous", "independent")),
+    *({"protocol": "escalation", "escalate_below": share} for share in (0.6, 1.0)),
+    {"protocol": "simultaneous-summary", "convergence": None},
+    *({"readout": r} for r in ("expected", "probe")),
+    {"order": "swap"},
+    {"select": "sample", "seed": 3},
+]
+
+
+@pytest.mark.parametrize("kind", KINDS, ids=str)
+async def test_a_run_reads_back_as_it_was(server, model, settings, kind):
+    first = await judge(model, settings, rounds=3, **kind)
+    calls = server.calls
+    assert await again(settings) == first
+    assert server.calls == calls
+    assert [r.best for r in await again(settings)] == [r.best for r in first]
+
+
+async def test_a_failed_turn_reads_back_as_failed_and_the_debate_goes_on(server, model, settings):
+    """Calls without any answer, and answers that cannot be used."""
+
+    def script(body, _number):
+        text = body["messages"][1]["content"]
+        case = re.search(r"Which is (\d)", text)[1]
+        if case == "1" and text.rfind("You are Critic") > 0:
+            return misbehave(Fault.SERVER_ERROR)
+        return misbehave(Fault.EMPTY) if case == "2" and "round 2" in text else None
+
+    server.script = script
+    first = await judge(model, settings, convergence=None)
+    assert [len(r.turns) for r in first] == [6, 6, 6, 6]
+    assert [round(r.coverage, 2) for r in first] == [1, 0.67, 0.5, 1]
+    with open_store(settings.store) as store:
+        kept = store.run_totals(store.get_run("last").id)
+    assert await again(settings) == first
+    with open_store(settings.store) as store:
+        assert store.run_totals(store.get_run("last").id) == kept
+
+
+async def test_a_call_that_failed_is_asked_again_and_its_answer_then_counts(
+    server, model, settings
+):
+    server.script = lambda _body, number: Fault.SERVER_ERROR if number == 2 else None
+    first = await judge(model, settings, convergence=None)
+    assert sum(t.failure is not None for r in first for t in r.turns) == 1
+    server.script = None
+    second = await judge(model, settings, convergence=None)
+    assert all(r.coverage == 1 for r in second)
+    assert await again(settings) == second
+
+
+async def test_reading_a_run_under_other_parameters_is_a_new_run_under_them(
+    server, model, settings
+):
+    """Those that decide nothing of what is asked; a new run then finds all answers."""
+    await judge(model, settings, rounds=3, convergence=None)
+    calls = server.calls
+    changed = {
+        "weights": {"accuracy": 1.0, "relevance": 0.25},
+        "temperature": 3.0,
+        "aggregation": "trimmed",
+        "threshold": 0.9,
+    }
+    early = sorted(min(r.convergence[:-1]) for r in await again(settings, **changed))
+    changed["convergence"] = early[1]  # under which some of the debates end before the last round
+    reread = await again(settings, **changed)
+    assert server.calls == calls
+    fresh = await judge(model, settings, rounds=3, **changed)
+    assert server.calls == calls
+    assert reread == fresh
+    assert {r.stopped for r in fresh} == {"rounds", "converged"}
+
+
+async def test_an_escalation_is_told_again_and_shares_the_answers_of_a_full_debate(
+    server, model, settings
+):
+    await judge(model, settings, protocol="blind-first", convergence=None)
+    calls = server.calls
+    options = {"protocol": "escalation", "convergence": None}
+    full = await judge(model, settings, escalate_below=1, **options)
+    least = max(r.certainty for r in full)  # with which some debates end after round 1, not all
+    reread = await again(settings, escalate_below=least)
+    fresh = await judge(model, settings, escalate_below=least, **options)
+    assert reread == fresh == await again(settings)
+    assert {r.stopped for r in full if r.certainty < 1} == {"rounds"}
+    assert {r.stopped for r in fresh} == {"rounds", "certain"}
+    assert {len(r.turns) for r in fresh if r.stopped == "certain"} == {3}
+    assert server.calls == calls
+
+
+async def test_an_escalation_that_a_budget_stopped_goes_on_as_if_it_had_not(
+    server, model, settings
+):
+    options = {"protocol": "escalation", "escalate_below": 0.7}
+    stopped = await judge(model, settings, limits=Limits(calls=8), **options)
+    assert server.calls == 8
+    assert "budget" in {r.stopped for r in stopped}
+    second = await judge(model, settings, **options)
+    calls = server.calls
+    assert calls == sum(len(r.turns) for r in second)
+    assert await again(settings) == second
+    assert server.calls == calls
+
+
+async def test_a_run_that_recalls_is_gone_on_with_only_by_the_same_recall(server, model, settings):
+    async def recall(cue):
+        return (Memory(f"{cue.agent} knows."),)
+
+    first = await judge(model, settings, rounds=1, recall=recall)
+    assert all(t.memories for r in first for t in r.turns)
+    calls = server.calls
+    with open_store(settings.store) as store:
+        run = store.get_run("last")
+        with_recall = Launch(objects={name_object(recall): recall})
+        assert await every(replay(store, run, settings, with_recall)) == first
+        for work in (replay, perform):
+            with pytest.raises(InputError, match=r"recall is an object of the program that began"):
+                await every(work(store, run, settings))
+    assert server.calls == calls
+    assert len(await judge(model, settings, rounds=1)) == 4
+    assert server.calls == 2 * calls
+
+
+@pytest.mark.parametrize(
+    ("change", "reason"),
+    [
+        ({"prompts": {"rules": "old"}}, "prompts.alone was null and is now"),
+        ({"version": 3}, "made by a later version of TextEvolve"),
+        ({"spec": None}, "made by an earlier version of TextEvolve"),
+    ],
+)
+def test_a_run_of_another_version_is_refused(home, settings, change, reason):
+    profile = {"name": "p", "agents": [{"name": "A", "persona": "You judge."}]}
+    kept = {"kind": "evaluate", "spec": {"profile": profile}, "model": "local/smollm2-135m"}
+    spec = {**kept, **change}
+    with open_store(settings.store) as store:
+        run = store.create_run(json.loads(json.dumps(spec)), "f")
+        store.add_cases(run.id, CASES)
+        for work in (replay, perform):
+            with pytest.raises(MismatchError, match=reason):
+                list(sync.iterate(work(store, run, settings)))
+        assert store.get_run(run.id).status == "interrupted"

@@ -1,0 +1,407 @@
+"""Agreement, intervals, tests and rankings against scipy, statsmodels and by hand."""
+
+import itertools
+import math
+
+import numpy as np
+import pytest
+import statsmodels.api as sm
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
+from scipy import stats
+from statsmodels.stats.contingency_tables import mcnemar as reference_mcnemar
+from statsmodels.stats.inter_rater import cohens_kappa
+from statsmodels.stats.multitest import multipletests
+from statsmodels.stats.proportion import proportion_confint
+
+from textevolve.bench.credit import top_credit
+from textevolve.errors import InputError
+from textevolve.statistics import agreement as a
+from textevolve.statistics import comparisons as c
+from textevolve.statistics import intervals as s
+
+NAN = float("nan")
+LABEL = st.sampled_from([0.0, 1.0, 2.0])
+GAPPED = st.sampled_from([0.0, 1.0, 2.0, NAN])
+CREDIT = st.sampled_from([0.0, 0.5, 1.0, NAN])
+SEEDS = st.integers(0, 2**32 - 1)
+few = settings(max_examples=40, deadline=None)
+
+
+def two(elements, least=0, most=40):
+    """Two lists of one length."""
+    return st.integers(least, most).flatmap(
+        lambda n: st.tuples(*[st.lists(elements, min_size=n, max_size=n)] * 2)
+    )
+
+
+def whole(first, second):
+    pairs = [(a, b) for a, b in zip(first, second, strict=True) if not math.isnan(a + b)]
+    return [a for a, _ in pairs], [b for _, b in pairs]
+
+
+def table_of(first, second, classes=()):
+    """How often each class of the first meets each of the second."""
+    first, second = whole(first, second)
+    named = sorted({*first, *second, *classes})
+    table = np.zeros((len(named), len(named)))
+    for pair in zip(first, second, strict=True):
+        table[tuple(named.index(one) for one in pair)] += 1
+    return table
+
+
+def kappa(first, second):
+    return float(a.kappa_of(table_of(first, second)))
+
+
+def ac1(first, second, classes=()):
+    return float(a.ac1_of(table_of(first, second, classes)))
+
+
+def kappa_interval(first, second, measure=a.kappa_of, **more):
+    """Of items with the table that each adds to the sum."""
+    rows = [table_of([x], [y], (0.0, 1.0)).ravel() for x, y in zip(first, second, strict=True)]
+    return s.bootstrap_interval(
+        np.array(rows), lambda sums: measure(sums.reshape(*sums.shape[:-1], 2, 2)), **more
+    )
+
+
+# Credits
+
+
+@pytest.mark.parametrize(
+    ("judged", "human", "credit"),
+    [(3, 1, 1), (3, -1, 0), (0, -1, 0.5), (2, 0, 0.5), (0, 0, 1), (NAN, 1, NAN), (1, NAN, NAN)],
+)
+def test_a_tie_is_worth_half_and_a_missing_verdict_nothing(judged, human, credit):
+    scores, people = (judged, 0.0), (human, 0.0)
+    assert top_credit(scores, people) == pytest.approx(credit, nan_ok=True)
+
+
+def test_top_credit_shares_out_over_more_than_two_candidates():
+    assert top_credit([1, 5, 3], [0, 2, 1]) == 1
+    assert top_credit([5, 5, 3], [0, 2, 1]) == 0.5
+    assert top_credit([5, 5, 5], [0, 2, 1]) == pytest.approx(1 / 3)
+    assert top_credit([5, 3, 3], [2, 2, 1]) == 0.5
+    assert top_credit([5, 3, 3], [0, 2, 1]) == 0
+    assert math.isnan(top_credit([], []))
+
+
+def test_means_leave_missing_ones_out():
+    assert s.mean_present([1, 0, 0.5, NAN]) == 0.5
+    assert math.isnan(s.mean_present([]))
+    assert math.isnan(s.mean_present([NAN, NAN]))
+
+
+# Agreement
+
+
+@given(two(GAPPED))
+def test_kappa_is_that_of_statsmodels(raters):
+    first, second = whole(*raters)
+    found = kappa(*raters)
+    if len(set(first + second)) < 2:
+        assert math.isnan(found)
+        return
+    expected = cohens_kappa(table_of(*raters), return_results=False)
+    assert found == pytest.approx(float(expected))
+
+
+@given(two(GAPPED), st.integers(0, 2))
+def test_ac1_is_the_formula_in_plain_loops(raters, more):
+    first, second = whole(*raters)
+    seen = sorted(set(first + second))
+    classes = len(seen) + more
+    found = ac1(*raters, [7.0 + n for n in range(more)])
+    if not first or classes < 2:
+        assert math.isnan(found)
+        return
+    agreed = sum(a == b for a, b in zip(first, second, strict=True)) / len(first)
+    share = [(first.count(k) + second.count(k)) / (2 * len(first)) for k in seen]
+    chance = sum(p * (1 - p) for p in share) / (classes - 1)
+    assert found == pytest.approx((agreed - chance) / (1 - chance))
+
+
+def test_ac1_stands_where_kappa_collapses():
+    """118 yes and yes, 5 yes and no, 2 no and yes: Gwet (2002), "Kappa statistic is not
+    satisfactory", who gives -0.02 and 0.94."""
+    first = [1.0] * 118 + [1.0] * 5 + [0.0] * 2
+    second = [1.0] * 118 + [0.0] * 5 + [1.0] * 2
+    assert kappa(first, second) == pytest.approx(-0.0234, abs=1e-4)
+    assert ac1(first, second) == pytest.approx(0.9408, abs=1e-4)
+
+
+def test_one_class_only_has_no_kappa_and_an_ac1_only_if_there_could_be_two():
+    assert math.isnan(kappa([1, 1, 1], [1, 1, 1]))
+    assert math.isnan(ac1([1, 1, 1], [1, 1, 1]))
+    assert ac1([1, 1, 1], [1, 1, 1], [0]) == 1
+
+
+def test_all_agree_and_no_item():
+    for measure in (kappa, ac1):
+        assert measure([0, 1, 1], [0, 1, 1]) == pytest.approx(1)
+        assert math.isnan(measure([], []))
+        assert math.isnan(measure([NAN, 1], [0, NAN]))
+
+
+def test_lists_of_unequal_length_are_refused():
+    with pytest.raises(InputError, match="3 and 2 verdicts"):
+        a.kendall_tau([1, 0, 1], [1, 0])
+    with pytest.raises(InputError, match="2 groups were given for 3 items"):
+        s.mean_interval([1, 0, 1], ["a", "b"])
+
+
+# Intervals
+
+
+@given(st.integers(0, 50), st.integers(0, 50), st.sampled_from([0.8, 0.95, 0.99]))
+def test_wilson_is_that_of_statsmodels(wins, losses, level):
+    found = s.wilson_interval(wins, wins + losses, level)
+    if wins + losses == 0:
+        assert math.isnan(found.low)
+        assert found.reason == "no item"
+        return
+    expected = proportion_confint(wins, wins + losses, alpha=1 - level, method="wilson")
+    assert (found.low, found.high) == pytest.approx(expected, abs=1e-12)
+
+
+def test_impossible_counts_and_levels_are_refused():
+    for count in ((3, 2), (-1, 2)):
+        with pytest.raises(InputError):
+            s.wilson_interval(*count)
+    with pytest.raises(InputError, match="confidence level"):
+        s.wilson_interval(1, 2, level=95)
+    with pytest.raises(InputError, match="confidence level"):
+        s.mean_interval([0, 1], level=1.0)
+    with pytest.raises(InputError, match="one draw"):
+        s.mean_interval([0, 1], draws=0)
+
+
+def test_bootstrap_of_a_mean_is_that_of_scipy():
+    values = np.random.default_rng(5).exponential(size=60)
+    found = s.mean_interval(values, draws=20_000)
+    expected = stats.bootstrap(
+        (values,), np.mean, n_resamples=20_000, method="percentile", rng=1
+    ).confidence_interval
+    assert found.low == pytest.approx(expected.low, abs=0.01)
+    assert found.high == pytest.approx(expected.high, abs=0.01)
+
+
+def test_bootstrap_of_groups_is_the_quantile_of_all_draws_of_groups():
+    """Three groups of unequal size: all 27 draws are counted one by one."""
+    groups = [[0.0, 1.0, 0.0], [1.0, 1.0], [0.0]]
+    values = [v for g in groups for v in g]
+    names = [n for n, g in enumerate(groups) for _ in g]
+    means = [np.mean([*a, *b, *c]) for a, b, c in itertools.product(groups, repeat=3)]
+    found = s.mean_interval(values, names, level=0.8, draws=50_000)
+    low, high = np.quantile(means, [0.1, 0.9], method="inverted_cdf")
+    assert (found.low, found.high) == pytest.approx((low, high))
+
+
+def test_items_of_a_group_make_the_interval_wider_than_as_many_free_ones():
+    values = np.repeat(np.random.default_rng(2).random(30) < 0.6, 5)
+    free = s.mean_interval(values)
+    tied = s.mean_interval(values, np.repeat(np.arange(30), 5).tolist())
+    assert tied.high - tied.low == pytest.approx((free.high - free.low) * math.sqrt(5), rel=0.15)
+    assert s.mean_interval(values, [""] * 150) == free
+    assert s.mean_interval(values, [None] * 150) == free
+
+
+def test_bootstrap_gives_a_reason_where_there_is_no_interval():
+    for values, groups, reason in [
+        ([], None, "no item"),
+        ([NAN, NAN], None, "no item"),
+        ([1, 0, 1], ["a", "a", "a"], "one group only"),
+        ([1, 0, NAN], ["a", "a", "b"], "one group only"),
+        ([1, 1, 1], None, "no variation between the groups"),
+    ]:
+        found = s.mean_interval(values, groups)
+        assert math.isnan(found.low)
+        assert math.isnan(found.high)
+        assert found.reason == reason
+
+
+def test_bootstrap_of_kappa_holds_what_loops_over_items_give():
+    random = np.random.default_rng(3)
+    first = random.integers(0, 2, 80).astype(float)
+    second = np.where(random.random(80) < 0.75, first, 1 - first)
+    second[:3] = NAN
+    for measure, plain in ((a.kappa_of, kappa), (a.ac1_of, ac1)):
+        found = kappa_interval(first, second, measure, draws=4000)
+        draws = [random.integers(3, 80, 77) for _ in range(2000)]
+        low, high = np.quantile([plain(first[d], second[d]) for d in draws], [0.025, 0.975])
+        assert (found.low, found.high) == pytest.approx((low, high), abs=0.03)
+
+
+def test_kappa_that_is_mostly_undefined_has_no_interval():
+    found = kappa_interval([1, 1, 1, 1, 0], [1, 1, 1, 1, 0])
+    assert math.isnan(found.low)
+    assert "undefined in" in found.reason
+
+
+@few
+@given(two(CREDIT, most=12), SEEDS)
+def test_one_seed_gives_one_interval(raters, seed):
+    groups = ["a", "b", "", "c"] * 3
+    results = [
+        c.difference_interval(*raters, groups[: len(raters[0])], seed=seed, draws=300)
+        for _ in range(2)
+    ]
+    assert repr(results[0]) == repr(results[1])
+    if not math.isnan(results[0].low):
+        assert -1 <= results[0].low <= results[0].high <= 1
+
+
+# Tests between two judges
+
+
+@given(two(CREDIT))
+def test_mcnemar_is_that_of_statsmodels_and_of_a_sign_test(raters):
+    first, second = whole(*raters)
+    found = c.mcnemar_test(*raters)
+    assert (found.items, found.exact) == (len(first), True)
+    if not first:
+        assert math.isnan(found.p)
+        return
+    table = [[0, found.first], [found.second, 0]]
+    assert found.p == pytest.approx(float(reference_mcnemar(table, exact=True).pvalue))
+    assert found.first == sum(a > b for a, b in zip(first, second, strict=True))
+
+
+def test_mcnemar_by_hand():
+    assert c.binomial_p(0, 5) == 2 / 32
+    assert c.binomial_p(3, 3) == 1
+    assert c.binomial_p(0, 0) == 1
+    assert c.binomial_p(900, 1100) == pytest.approx(stats.binomtest(900, 2000).pvalue)
+    assert c.binomial_p(0, 2000) == 0.0  # below what a float can hold
+
+
+@few
+@given(two(CREDIT, least=2, most=11))
+def test_sign_flips_are_counted_exactly_as_by_scipy(raters):
+    first, second = whole(*raters)
+    difference = np.array(first) - np.array(second)
+    found = c.sign_flip_test(*raters)
+    if len(difference) < 2 or not difference.any():
+        assert found.p == (1 if first else pytest.approx(NAN, nan_ok=True))
+        return
+    expected = stats.permutation_test(
+        (difference,), np.sum, permutation_type="samples", n_resamples=np.inf
+    )
+    assert found.exact
+    assert found.p == pytest.approx(min(1.0, expected.pvalue))
+
+
+def test_many_sign_flips_are_drawn_and_never_give_zero():
+    first, second = np.ones(40), np.zeros(40)
+    found = c.sign_flip_test(first, second, draws=999)
+    assert not found.exact
+    assert found.p == 1 / 1000
+    assert (found.items, found.first, found.second) == (40, 40, 0)
+    near = np.where(np.arange(60) < 36, 1.0, 0.0)
+    drawn = c.sign_flip_test(near, 1 - near, draws=20_000, seed=4)
+    assert drawn.p == pytest.approx(c.mcnemar_test(near, 1 - near).p, abs=0.01)
+    assert drawn == c.sign_flip_test(near, 1 - near, draws=20_000, seed=4)
+
+
+def test_signs_of_a_group_flip_together():
+    first, second = [1, 1, 1, 1, 0, 1], [0, 0, 0, 0, 0, 1]
+    assert c.sign_flip_test(first, second).p == 2 / 16
+    assert c.sign_flip_test(first, second, ["a", "a", "b", "b", "c", "c"]).p == 2 / 4
+    assert c.sign_flip_test(first, second, ["a"] * 6).p == 1
+    many = c.sign_flip_test([1] * 40, [0] * 40, [n % 4 for n in range(40)])
+    assert (many.exact, many.p) == (True, 2 / 16)
+
+
+@settings(max_examples=8, deadline=None)  # statsmodels collects the garbage at every call
+@given(st.lists(st.floats(0, 1), max_size=8))
+def test_holm_is_that_of_statsmodels(p_values):
+    expected = multipletests(p_values, method="holm")[1] if p_values else []
+    assert c.holm(p_values) == pytest.approx(np.array(expected))
+
+
+def test_holm_does_not_count_a_test_that_does_not_exist():
+    found = c.holm([0.01, NAN, 0.04])
+    assert found == pytest.approx([0.02, NAN, 0.04], nan_ok=True)
+
+
+@pytest.mark.parametrize(
+    ("rates", "power", "items"), [((0.45, 0.05), 0.8, 23), ((0.3, 0.15), 0.8, 155)]
+)
+def test_items_needed_are_those_of_published_calculators(rates, power, items):
+    """Both from the formula of Connor (1987) as public sample-size calculators show it."""
+    wins, losses = (round(rate * 100) for rate in rates)
+    first = [1] * wins + [0] * losses + [1] * (100 - wins - losses)
+    second = [0] * wins + [1] * losses + [1] * (100 - wins - losses)
+    assert c.items_needed(first, second, power=power) == items
+
+
+def test_items_needed_give_the_power_promised():
+    first, second = [1] * 25 + [0] * 10 + [1] * 65, [0] * 25 + [1] * 10 + [1] * 65
+    needed = int(c.items_needed(first, second))
+    drawn = np.random.default_rng(1).multinomial(needed, [0.25, 0.10, 0.65], 4000)
+    wins, losses = drawn[:, 0], drawn[:, 1]
+    found = (wins - losses) ** 2 / (wins + losses) > stats.chi2.ppf(0.95, 1)
+    assert found.mean() == pytest.approx(0.8, abs=0.03)
+
+
+def test_no_number_of_items_finds_no_difference():
+    assert math.isnan(c.items_needed([1, 0], [0, 1]))
+    assert math.isnan(c.items_needed([], []))
+    assert c.items_needed([1, 1, 1], [0, 0, 0]) == math.ceil(stats.norm.ppf(0.975) ** 2)
+
+
+def test_difference_of_judges_that_are_never_apart_has_no_interval():
+    assert c.difference_interval([1, 0, 1], [1, 0, 1]).reason == "no variation between the groups"
+
+
+# The slope on a length difference
+
+
+@few
+@given(SEEDS, st.booleans())
+def test_slope_is_that_of_statsmodels(seed, clustered):
+    random = np.random.default_rng(seed)
+    x = random.normal(size=50)
+    y = (random.random(50) < 1 / (1 + np.exp(-x))).astype(float)
+    assume(np.ptp(y) > 0)
+    groups = np.arange(50) // 3 if clustered else None
+    kind = {"cov_type": "HC1"}
+    if clustered:
+        kind = {"cov_type": "cluster", "cov_kwds": {"groups": groups}}
+    expected = sm.OLS(y, sm.add_constant(x)).fit(**kind)
+    found = c.regression_slope(
+        [*y, NAN, 1.0], [*x, 0.0, NAN], [*groups, 0, 0] if clustered else None
+    )
+    assert found.items == 50
+    assert (found.intercept, found.value) == pytest.approx(tuple(expected.params))
+    assert found.error == pytest.approx(expected.bse[1])
+    assert (found.interval.low, found.interval.high) == pytest.approx(tuple(expected.conf_int()[1]))
+
+
+def test_a_slope_that_does_not_exist_says_why():
+    for y, x, groups, reason in [
+        ([], [], None, "fewer than three items"),
+        ([1, 0], [3, 4], None, "fewer than three items"),
+        ([1, 0, 1], [5, 5, 5], None, "the quantity is the same in all items"),
+        ([1, 1, 1], [1, 2, 3], None, "the choices lie on the line without any spread"),
+        ([1, 0, 1], [1, 2, 3], ["a"] * 3, "one group only"),
+    ]:
+        found = c.regression_slope(y, x, groups)
+        assert math.isnan(found.interval.low)
+        assert math.isnan(found.error)
+        assert found.interval.reason == reason
+    assert c.regression_slope([1, 1, 1], [1, 2, 3]).value == 0
+
+
+# Rankings
+
+
+@given(two(GAPPED, most=8))
+def test_rank_correlations_are_those_of_scipy(rankings):
+    first, second = whole(*rankings)
+    found = a.kendall_tau(*rankings)
+    if len(set(first)) < 2 or len(set(second)) < 2:
+        assert math.isnan(found)
+    else:
+        assert found == pytest.approx(float(stats.kendalltau(first, second).statistic))
