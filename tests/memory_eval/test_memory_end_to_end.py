@@ -309,5 +309,5 @@ def test_a_small_real_run(cli, home, monkeypatch):
         "update": 1,
         "question": 1,
     }
-    assert sum(one["valid"] for one in found["coverage"].values()) >= 3
-    assert found["overall"]["recall"]["all"]["value"] is not None
+    assert sum(one["valid"] for one in found["coverage"].values()) >= 4
+    assert found["overall"]["recall"]["all"]["value"] == 1.0
