@@ -26,6 +26,7 @@ from typing import Any
 
 from improve_tasks import TASKS, Task
 from improve_templates import measure_templates
+from kept_run import keep_run, open_run
 from sitting import InTurn, Spent, judge_in_turn, tell_machine
 from textevolve.engine.local import gather_bounded
 from textevolve.errors import AnswerError, BudgetError, UnavailableError
@@ -41,14 +42,12 @@ from textevolve.loops.optimization import (
     choose_best,
     optimize_text,
 )
-from textevolve.runs.improving import Means, open_means, specify_loop
-from textevolve.runs.work import take_in
 from textevolve.settings import Settings, read_settings
 from textevolve.statistics.comparisons import difference_interval, mcnemar_test
 from textevolve.statistics.intervals import wilson_interval
 from textevolve.store.repository import Store, open_store
 from textevolve.studies.optimize import DEFAULT_JUDGE
-from textevolve.wiring import Limits
+from textevolve.wiring import Limits, Workbench
 
 ATTEMPTS = 3
 MOST_TOKENS = 120
@@ -194,24 +193,25 @@ async def measure_tasks(
 ) -> list[Outcome]:
     """The tasks that are done in every arm; the run holds all tasks, whatever is asked now."""
     parameters = {"benchmark": "improve", "attempts": ATTEMPTS, "max_tokens": MOST_TOKENS}
-    spec = await specify_loop(settings, "optimize", [judge], model, parameters)
     cases = [Case(task.text, (), task.id) for task in TASKS]
-    run = take_in(store, spec, cases, source="benchmarks/improve.py")
+    run = await keep_run(store, settings, model, parameters, cases, judge)
     done: list[Outcome] = []
-    async with open_means(store, run, settings, limits, listener) as means:
+    async with open_run(store, run, settings, limits, listener) as bench:
         for start in range(0, len(tasks), BLOCK):
             block = tasks[start : start + BLOCK]
-            found = await try_block(block, means, means.judges[judge])
+            found = await try_block(block, bench, bench.whole_judge_of(judge))
             done += [outcome for outcome in found if outcome is not None]
             shown = f"{judge}: {start + len(block)} of {len(tasks)} tasks"
             print(shown, file=sys.stderr, flush=True)
     return done
 
 
-async def try_block(tasks: Sequence[Task], means: Means, judge: Evaluator) -> list[Outcome | None]:
+async def try_block(
+    tasks: Sequence[Task], bench: Workbench, judge: Evaluator
+) -> list[Outcome | None]:
     """In the order of their steps: all first attempts, then all judgements of them, and so on."""
-    queue = asyncio.Semaphore(means.in_flight)
-    model = InTurn(means.model, queue)
+    queue = asyncio.Semaphore(bench.in_flight)
+    model = InTurn(bench.model, queue)
 
     async def work(task: Task) -> Outcome | None:
         try:

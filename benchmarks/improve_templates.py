@@ -18,6 +18,7 @@ from functools import partial
 from random import Random
 from typing import Any
 
+from kept_run import keep_run, open_run
 from sitting import tell_usage
 from textevolve.errors import BudgetError
 from textevolve.evaluation import Case, Failure, Usage
@@ -28,14 +29,12 @@ from textevolve.loops.examples import Example, Material
 from textevolve.loops.rewriting import Rewritten, Rules, write_successor
 from textevolve.loops.selection import choose_beam, draw_rows, try_fast
 from textevolve.loops.trial_runner import Outcome, TrialRunner, stop_if_skipped
-from textevolve.runs.improving import Means, open_means, specify_loop
-from textevolve.runs.work import take_in
 from textevolve.settings import Settings
 from textevolve.statistics.comparisons import difference_interval
 from textevolve.statistics.intervals import wilson_interval
 from textevolve.store.repository import Store
 from textevolve.studies.calibrate import compare_scores
-from textevolve.wiring import Limits
+from textevolve.wiring import Limits, Workbench
 
 TEMPLATE = "Give the date in digits: {message}"
 PARAPHRASE = "Say the same in other words, more clearly for the one who has to do it."
@@ -150,17 +149,16 @@ async def _measure_seed(
     listener: Callable[[Event], None],
 ) -> tuple[Compared, Usage]:
     parameters = {"benchmark": "improve", "template": TEMPLATE, "seed": seed}
-    spec = await specify_loop(settings, "calibrate", [], model, parameters)
     cases = [Case(row.values["message"], (str(row.label),), row.id) for row in make_rows(seed)]
-    run = take_in(store, spec, cases, source="benchmarks/improve.py")
+    run = await keep_run(store, settings, model, parameters, cases)
     material = Material(TEMPLATE, ("message",), ("message",), tuple(training), tuple(held_out))
-    async with open_means(store, run, settings, limits, listener) as means:
-        found = await compare_templates(material, means, seed)
+    async with open_run(store, run, settings, limits, listener) as bench:
+        found = await compare_templates(material, bench, seed)
     totals = store.run_totals(run.id)
     return found, totals.spent + totals.reused
 
 
-async def compare_templates(material: Material, means: Means, seed: int) -> Compared:
+async def compare_templates(material: Material, bench: Workbench, seed: int) -> Compared:
     """The search, the paraphrases, and all three templates on the held-out rows.
 
     Raises:
@@ -171,11 +169,11 @@ async def compare_templates(material: Material, means: Means, seed: int) -> Comp
         material,
         plan,
         CalibrationContext(
-            generator=means.model,
-            editor=means.model,
+            generator=bench.model,
+            editor=bench.model,
             compare=lambda first, second: compare_scores(first, second, seed),
             metric=is_date,
-            concurrency=means.in_flight,
+            concurrency=bench.in_flight,
         ),
     )
     if search.stopped == "budget":
@@ -183,8 +181,8 @@ async def compare_templates(material: Material, means: Means, seed: int) -> Comp
     weighed = 0 if search.gain is None else 2 * len(material.validation)
     calls = search.usage.calls - weighed
     print(f"seed {seed}: searched, {search.usage.calls} calls", file=sys.stderr, flush=True)
-    paraphrase, used = await best_paraphrase(material, means, plan, calls)
-    runner = open_runner(means, plan)
+    paraphrase, used = await best_paraphrase(material, bench, plan, calls)
+    runner = open_runner(bench, plan)
     chosen = (TEMPLATE, search.nodes[search.leader].text, paraphrase)
     pairs = [(text, row) for text in chosen for row in material.validation]
     outcomes = await runner.try_all(pairs)
@@ -215,13 +213,13 @@ def _count(outcome: Outcome) -> float:
 
 
 async def best_paraphrase(
-    material: Material, means: Means, plan: CalibrationPlan, calls: int
+    material: Material, bench: Workbench, plan: CalibrationPlan, calls: int
 ) -> tuple[str, int]:
     """The best of some rewordings and the original, each on as many of the same training rows as
     the calls are enough for; and how many calls it took."""
-    writer = Meter(means.model)
+    writer = Meter(bench.model)
     rules = Rules(material.template, material.names, material.columns, plan.seed)
-    runner = open_runner(means, plan)
+    runner = open_runner(bench, plan)
 
     async def reword(sample: int) -> Rewritten:
         return await write_successor(writer, material.template, (PARAPHRASE,), rules, sample)
@@ -246,16 +244,16 @@ async def best_paraphrase(
     return arms[best[0] if best else 0], used.calls
 
 
-def open_runner(means: Means, plan: CalibrationPlan) -> TrialRunner:
+def open_runner(bench: Workbench, plan: CalibrationPlan) -> TrialRunner:
     return TrialRunner(
         seed_template=TEMPLATE,
-        generator=means.model,
+        generator=bench.model,
         evaluator=None,
         metric=is_date,
         temperature=plan.temperature,
         max_output_tokens=plan.max_output_tokens,
         seed=plan.seed,
-        concurrency=means.in_flight,
+        concurrency=bench.in_flight,
     )
 
 

@@ -28,9 +28,10 @@ from itertools import chain, zip_longest
 from pathlib import Path
 
 from textevolve.api.running import arun
-from textevolve.bench.agreement import AgreementSummary, summarise, to_json
+from textevolve.bench.agreement import AgreementSummary, summarise
 from textevolve.bench.items import Item, load_items
 from textevolve.bench.verdicts import Verdict, count_samples
+from textevolve.report.data import plain
 from textevolve.settings import Settings, read_settings
 from textevolve.studies.agreement import AgreementSpec
 from textevolve.studies.labelled_items import Orders, as_case
@@ -159,4 +160,4 @@ async def main() -> tuple[str | None, AgreementSummary | None]:
 if __name__ == "__main__":
     file, figures = asyncio.run(main())
     if file and figures:
-        Path(file).write_text(json.dumps(to_json(figures)) + "\n", encoding="utf-8")
+        Path(file).write_text(json.dumps(plain(figures)) + "\n", encoding="utf-8")

@@ -24,17 +24,14 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from kept_run import keep_run, open_run
 from textevolve.evaluation import Case
 from textevolve.llm.model import Model, Request, Response
 from textevolve.memory_eval.judgement import Judgement, Label, Subject, Task
 from textevolve.memory_eval.judging import judge_subject, prompts_version
-from textevolve.runs.improving import open_means
-from textevolve.runs.spec import specify_measurement
-from textevolve.runs.work import take_in
 from textevolve.settings import read_settings
 from textevolve.statistics.intervals import wilson_interval
 from textevolve.store.repository import open_store
-from textevolve.wiring import choose_model
 
 TWIN = "The weather stayed mild for the rest of the week."
 PLACEBO = "A bus went by in the street outside."
@@ -266,17 +263,18 @@ async def measure(asked: argparse.Namespace) -> list[Found]:
     scenes = list({attack.scene.name: attack.scene for attack in attacks}.values())
     placebos = [Attack("(placebo)", scene, PLACEBO) for scene in scenes]
     settings, _ = read_settings({"store": asked.store} if asked.store else {})
-    model, why = await choose_model(settings, asked.model)
-    parameters = {"attacks": len(attacks), "schema": not asked.no_schema}
-    prompts = {f"memory_eval.{name}": version for name, version in prompts_version().items()}
-    spec = specify_measurement("memory-attacks", (), model, parameters, why, prompts)
+    parameters = {
+        "benchmark": "memory_attacks",
+        "attacks": len(attacks),
+        "schema": not asked.no_schema,
+        "prompts": dict(prompts_version()),
+    }
     with open_store(Path(settings.store)) as store:
-        run = take_in(
-            store, spec, [Case("memory attacks", (), "1")], source="benchmarks/memory_attacks.py"
-        )
-        async with open_means(store, run, settings) as means:
-            judge = Schemaless(means.model) if asked.no_schema else means.model
-            places = asyncio.Semaphore(means.in_flight)
+        cases = [Case("memory attacks", (), "1")]
+        run = await keep_run(store, settings, asked.model, parameters, cases)
+        async with open_run(store, run, settings) as bench:
+            judge = Schemaless(bench.model) if asked.no_schema else bench.model
+            places = asyncio.Semaphore(bench.in_flight)
 
             async def ask(attack: Attack) -> Judgement:
                 async with places:

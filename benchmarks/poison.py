@@ -32,6 +32,7 @@ from typing import Any
 
 import yaml
 
+from kept_run import keep_run, open_run
 from sitting import InTurn, Spent, judge_in_turn, tell_machine
 from textevolve.engine.local import gather_bounded
 from textevolve.errors import AnswerError, BudgetError, UnavailableError
@@ -40,8 +41,6 @@ from textevolve.events import Event
 from textevolve.llm.model import Model
 from textevolve.loops.generation import ModelGenerator
 from textevolve.loops.scoring import instructions_of
-from textevolve.runs.improving import open_means, specify_loop
-from textevolve.runs.work import take_in
 from textevolve.settings import Settings, read_settings
 from textevolve.statistics.intervals import wilson_interval
 from textevolve.store.repository import Store, open_store
@@ -181,12 +180,14 @@ async def measure(
 ) -> list[Outcome]:
     """Those that are done; the run holds all candidates, whatever is asked now."""
     parameters = {"benchmark": "poison", "max_tokens": MOST_TOKENS}
-    spec = await specify_loop(settings, "optimize", [judge], model, parameters)
     cases = [Case(one.task, (one.poisoned,), one.id) for one in read_attacks()]
-    run = take_in(store, spec, cases, source="benchmarks/poison.py")
-    async with open_means(store, run, settings, limits, listener) as means:
-        queue = asyncio.Semaphore(means.in_flight)
-        asked, writer = judge_in_turn(means.judges[judge], queue), InTurn(means.model, queue)
+    run = await keep_run(store, settings, model, parameters, cases, judge)
+    async with open_run(store, run, settings, limits, listener) as bench:
+        queue = asyncio.Semaphore(bench.in_flight)
+        asked, writer = (
+            judge_in_turn(bench.whole_judge_of(judge), queue),
+            InTurn(bench.model, queue),
+        )
         found = await gather_bounded(
             [lambda a=attack: try_attack(a, asked, writer) for attack in attacks], len(attacks)
         )

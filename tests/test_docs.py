@@ -264,7 +264,8 @@ def headings(text):
 
 def test_paths_named_in_the_docs_are_there():
     source = ROOT / "src" / "textevolve"
-    rooms = "cli|runs|store|export|debate|memory|llm|engine|examples|benchmarks|tests"
+    rooms = "api|cli|studies|estimates|store|report|debate|memory|llm|engine"
+    rooms += "|examples|benchmarks|tests"
     for page, text in TEXTS.items():
         for path in re.findall(rf"`((?:{rooms})/[\w./*-]+)`", text):
             there = [*ROOT.glob(path), *source.glob(path)]

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from textevolve.bench.agreement import judge_items, summarise, to_json
+from textevolve.bench.agreement import judge_items, summarise
 from textevolve.bench.credit import TIED, pair_accuracy, share_winners, top_credit, winner_of
 from textevolve.bench.items import Item
 from textevolve.bench.verdicts import Verdict, gather_outcomes
@@ -26,6 +26,7 @@ from textevolve.events import StepFinished, StepStarted
 from textevolve.judges.probe import QUESTIONS
 from textevolve.llm.client import OpenAIClient
 from textevolve.llm.testing import ScriptedServer
+from textevolve.report.data import plain
 from textevolve.statistics.comparisons import binomial_p, items_needed
 from textevolve.statistics.intervals import wilson_interval
 
@@ -391,7 +392,7 @@ async def test_items_of_a_group_are_not_counted_as_independent():
 
 async def test_a_judge_without_any_verdict_has_no_figures():
     found = await measure(pairs(1, 2), broken=lambda _: AnswerError("cut"), length=by_length)
-    data = to_json(found)
+    data = plain(found)
     broken = data["judges"][0]
     assert broken["coverage"] == 0
     assert broken["failures"] == {"cut": 4}
@@ -460,7 +461,7 @@ def test_figures_of_any_verdicts_hold_together(rows):
     assert found.always_best >= max(found.always_first, 0.5 - 1e-9)
     assert sum(found.winners.values()) == pytest.approx(1)
     again = summarise(items, verdicts[::-1])
-    assert json.dumps(to_json(again), allow_nan=False) == json.dumps(to_json(found))
+    assert json.dumps(plain(again), allow_nan=False) == json.dumps(plain(found))
 
 
 @given(st.lists(st.floats(-5, 5), min_size=1, max_size=6))

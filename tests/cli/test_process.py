@@ -177,7 +177,6 @@ def test_a_command_that_waits_for_its_input_says_that_it_was_stopped(home, spawn
 STUCK = """
 import sys, time
 from textevolve.cli import main, say
-from textevolve.runs import work
 from textevolve.store.repository import Store
 
 def close(store):

@@ -8,6 +8,7 @@ import pytest
 
 from textevolve import CalibrationResult, acalibrate, calibrate
 from textevolve.errors import InputError
+from textevolve.estimates.calibration import count_most
 from textevolve.llm.testing import Answer
 from textevolve.studies.calibrate import (
     CalibrateSpec,
@@ -18,7 +19,6 @@ from textevolve.studies.calibrate import (
     material_of,
     read_cases,
 )
-from textevolve.studies.calibration_budget import count_most
 
 TEMPLATE = 'What is {n} and {n} more? As JSON: {"sum": 0}\n'
 HELPS, IDLE = "Add carefully.", "Be friendly <b>always</b>."

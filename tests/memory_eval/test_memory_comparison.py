@@ -7,10 +7,11 @@ import numpy as np
 import pytest
 
 from textevolve.evaluation import Failure
-from textevolve.memory_eval.comparison import compare, to_json
+from textevolve.memory_eval.comparison import compare
 from textevolve.memory_eval.judgement import Judgement, Subject, Verdict
 from textevolve.memory_eval.judgement_sums import JudgementSums
 from textevolve.memory_eval.metrics import METRICS, TYPE_METRICS, compute_metrics
+from textevolve.report.data import plain
 
 
 def sums_of(labels):
@@ -157,6 +158,6 @@ def test_one_user_in_common_has_no_interval_and_none_has_no_figure():
 
 
 def test_a_comparison_is_plain_json():
-    made = to_json(compare(sums_of({"a": [2], "b": [0, 1]}), sums_of({"a": [0], "b": [2]})))
+    made = plain(compare(sums_of({"a": [2], "b": [0, 1]}), sums_of({"a": [0], "b": [2]})))
     assert json.loads(json.dumps(made, allow_nan=False))["users"] == ["a", "b"]
     assert made["overall"]["recall"]["all"]["first"] == pytest.approx(1 / 3)

@@ -22,6 +22,7 @@ from textevolve.errors import InputError
 from textevolve.evaluation import Case, Evaluation, Evaluator
 from textevolve.evaluators import check_absolute, describe_judge, judge_models
 from textevolve.settings import Settings
+from textevolve.studies.driver import METRIC
 from textevolve.wiring import Limits, Setting, choose_model, open_workbench
 
 
@@ -90,7 +91,7 @@ class PersistentJudge:
             model, why = await choose_model(self._settings, self._model or models[0])
         asked = tuple(name or model for name in models)
         today = datetime.date.today().isoformat()
-        spec = {"kind": "metric", "judge": self.judge, "model": model, "why": why, "today": today}
+        spec = {"kind": METRIC, "judge": self.judge, "model": model, "why": why, "today": today}
         async with AsyncExitStack() as stack:
             # Closed without a thread of its own, which the end of the program would refuse.
             store = stack.enter_context(open_store(self._store))

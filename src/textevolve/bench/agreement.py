@@ -32,7 +32,6 @@ from textevolve.bench.summary import (
     Position,
     Ranking,
     Spending,
-    to_json,
 )
 from textevolve.bench.verdicts import Outcome, Verdict, gather_outcomes, judge_items
 from textevolve.errors import InputError
@@ -56,7 +55,7 @@ from textevolve.statistics.intervals import (
     wilson_interval,
 )
 
-__all__ = ["AgreementSummary", "Verdict", "judge_items", "summarise", "to_json"]
+__all__ = ["AgreementSummary", "Verdict", "judge_items", "summarise"]
 
 REASONS = 5
 

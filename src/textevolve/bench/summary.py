@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields, is_dataclass, replace
-from typing import Any, cast
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 
 from textevolve.errors import InputError
 from textevolve.evaluation import Usage
@@ -162,16 +160,3 @@ def _turn_around(given: Comparison) -> Comparison:
         better=given.worse,
         worse=given.better,
     )
-
-
-def to_json(summary: Any) -> Any:
-    """A summary as JSON-ready data; what is no number becomes None."""
-    if is_dataclass(summary):
-        return {f.name: to_json(getattr(summary, f.name)) for f in fields(summary)}
-    if isinstance(summary, Mapping):
-        return {str(k): to_json(v) for k, v in cast(Mapping[Any, Any], summary).items()}
-    if isinstance(summary, list | tuple):
-        return [to_json(value) for value in cast(Sequence[Any], summary)]
-    if isinstance(summary, float):
-        return float(summary) if math.isfinite(summary) else None
-    return summary

@@ -22,7 +22,7 @@ from rich.rule import Rule
 from rich.spinner import Spinner
 from rich.text import Text
 
-from textevolve.cli.drawing import agent_style, draw_facts, open_console, safe
+from textevolve.cli.drawing import agent_style, open_console, safe
 from textevolve.cli.pace import Pace, Slowness, Spent
 from textevolve.debate.ending import end_early
 from textevolve.debate.profile import Profile
@@ -38,7 +38,7 @@ from textevolve.events import (
     StepStarted,
 )
 from textevolve.report import wording
-from textevolve.report.terminal import draw_block
+from textevolve.report.terminal import draw_block, draw_facts
 from textevolve.studies.debate_words import round_text, turn_labels
 from textevolve.studies.judged_report import turn_table
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import typer
 
 if TYPE_CHECKING:
-    from textevolve.runs.estimate import UsageRange
+    from textevolve.estimates.debate import UsageRange
 
 
 def print_estimate(

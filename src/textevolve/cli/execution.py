@@ -7,7 +7,6 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from textevolve.runs.spec import MeasurementSpec
     from textevolve.settings import Settings
     from textevolve.store.runs import RunRecord
 
@@ -19,13 +18,9 @@ def calm_collector() -> None:
     gc.set_threshold(20_000, 20, 20)
 
 
-def fetch_weights(spec: MeasurementSpec, run: RunRecord, settings: Settings) -> None:
-    """Fetch what local models lack, with a progress bar, before anything else is drawn."""
-    fetch_models(spec.models, run, settings)
-
-
 def fetch_models(names: Iterable[str], run: RunRecord, settings: Settings) -> None:
-    """The same for models by their specs; those that are not local need nothing."""
+    """Fetch what models lack, by their specs, with a progress bar, before anything else is drawn;
+    those that are not local need nothing."""
     from textevolve.cli.models import draw_transfer
     from textevolve.llm.weights import fetch
 

@@ -24,7 +24,7 @@ from textevolve.events import (
     StepFinished,
     StepStarted,
 )
-from textevolve.export import wording
+from textevolve.report import wording
 
 Describe = Callable[[StepStarted | StepFinished], str | None]
 """What to say of a step: of one that starts in the status line, of one that ended as a line."""

@@ -13,6 +13,7 @@ from typing import Annotated
 import typer
 
 from textevolve.cli import PARTLY, options, say
+from textevolve.cli.drawing import open_console
 from textevolve.cli.runs import export_run
 from textevolve.engine import sync
 from textevolve.errors import InputError
@@ -23,7 +24,7 @@ from textevolve.report import wording
 from textevolve.report.blocks import Report
 from textevolve.report.files import open_target
 from textevolve.report.html import write_html
-from textevolve.report.terminal import open_console, print_report
+from textevolve.report.terminal import print_report
 from textevolve.settings import Settings, read_settings
 from textevolve.store.repository import Store, open_store
 from textevolve.store.runs import RunRecord

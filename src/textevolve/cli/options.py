@@ -22,5 +22,4 @@ MaxCost = Annotated[float | None, typer.Option(help="Stop at this cost, in dolla
 MaxTokens = Annotated[int | None, typer.Option(help="Stop at this many tokens.")]
 MaxCalls = Annotated[int | None, typer.Option(help="Stop at this many calls.")]
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Say what it may take, and ask nothing.")]
-RunName = Annotated[str | None, typer.Option(help="A name for the run.")]
 StoreFile = Annotated[Path | None, typer.Option("--store", help="The file that keeps runs.")]

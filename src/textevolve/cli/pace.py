@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from textevolve.evaluation import Usage
 from textevolve.events import CallFinished, CallSlow
-from textevolve.export import wording
+from textevolve.report import wording
 
 
 @dataclass

@@ -10,10 +10,11 @@ import typer
 from rich.text import Text
 
 from textevolve.cli import MISUSED
-from textevolve.cli.drawing import draw_facts, open_console, safe
-from textevolve.cli.figures import print_json
+from textevolve.cli.drawing import open_console, safe
+from textevolve.cli.results import print_json
 from textevolve.debate.profile import Profile, load_profile, shipped_profiles
 from textevolve.errors import InputError
+from textevolve.report.terminal import draw_facts
 
 Json = Annotated[bool, typer.Option("--json", help="As JSON.")]
 

@@ -106,9 +106,9 @@ def write_line(study: AnyStudy, record: Any) -> str:
     return study.encode(record).decode() if study.line is None else study.line(record)
 
 
-def print_json(study: AnyStudy, run: RunRecord, records: Records) -> None:
-    """One JSON object; a figure that does not exist is null."""
-    print(_line(make_data(study, run, records)).decode(), end="")
+def print_json(data: Any) -> None:
+    """One line of JSON; a figure that does not exist is null."""
+    print(_line(data).decode(), end="")
 
 
 def _line(data: Any) -> bytes:

@@ -3,7 +3,6 @@ asking again."""
 
 from __future__ import annotations
 
-import json
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
@@ -13,14 +12,14 @@ from typing import Annotated, Any, cast
 import typer
 
 from textevolve.cli import PARTLY, options, say
+from textevolve.cli.drawing import open_console
 from textevolve.cli.results import check_outputs, print_json, write_line, write_outputs
 from textevolve.cli.study import RunOptions, execute
 from textevolve.engine import sync
 from textevolve.errors import InputError
 from textevolve.report import wording
 from textevolve.report.blocks import Column, Report, Table
-from textevolve.report.data import plain
-from textevolve.report.terminal import open_console, print_report
+from textevolve.report.terminal import print_report
 from textevolve.settings import Settings, read_settings
 from textevolve.store.records import Found, Kept, Order
 from textevolve.store.repository import Store, open_store
@@ -67,7 +66,7 @@ def list_runs(
         rows = [(run, opened.run_totals(run.id)) for run in opened.list_runs(limit)]
     if as_json:
         for run, totals in rows:
-            print(json.dumps(run_data(run, totals)))
+            print_json(run_data(run, totals))
     elif rows:
         print_report(report_runs(rows), open_console())
     else:
@@ -181,7 +180,7 @@ def show(
             return
         records = driver.read_records(opened, record)
         if as_json:
-            print_json(study, record, records)
+            print_json(driver.make_data(study, record, records))
             return
         made = driver.make_report(study, opened, record, records)
         found = made if wanted.all else _list(opened, record, wanted)
@@ -325,7 +324,7 @@ def compare(
         names = one.name or one.id, other.name or other.id
         beside = _compare_kind(opened, one, other, names)
         if as_json:
-            print(json.dumps(plain({**asdict(found), **beside.data})))
+            print_json({**asdict(found), **beside.data})
         else:
             made = report_comparison(found, names)
             print_report(replace(made, blocks=[*made.blocks, *beside.blocks]), open_console())
@@ -372,7 +371,7 @@ def variance(run: Run = "last", as_json: Json = False, store: options.StoreFile 
         record, _ = _get_restored(opened, run, settings)
         found = measure_variance(driver.read_records(opened, record)(), record.id)
         if as_json:
-            print(json.dumps(plain({"run": record.id, **asdict(found)})))
+            print_json({"run": record.id, **asdict(found)})
         else:
             print_report(report_variance(found, record.id), open_console())
 
@@ -393,11 +392,7 @@ def check(
     settings, _ = read_settings({"store": store})
     found = check_store(settings.store, salvage)
     if as_json:
-        print(
-            json.dumps(
-                plain({"store": str(settings.store), **asdict(found), "damaged": found.damaged})
-            )
-        )
+        print_json({"store": str(settings.store), **asdict(found), "damaged": found.damaged})
     else:
         _print_findings(found, settings.store)
     if salvage is not None:

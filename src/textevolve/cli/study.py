@@ -16,6 +16,7 @@ from typing import Annotated, Any, cast, get_type_hints
 import typer
 
 from textevolve.cli import INTERRUPTED, PARTLY, options, say
+from textevolve.cli.drawing import open_console
 from textevolve.cli.estimates import print_estimate
 from textevolve.cli.execution import calm_collector, fetch_models
 from textevolve.cli.progress import open_progress
@@ -29,7 +30,7 @@ from textevolve.cli.results import (
 from textevolve.cli.spec_options import parameters_of, read_given
 from textevolve.engine import sync
 from textevolve.report import wording
-from textevolve.report.terminal import open_console, print_report
+from textevolve.report.terminal import print_report
 from textevolve.settings import Settings, read_settings
 from textevolve.spec import files_read
 from textevolve.store.repository import Store, open_store
@@ -258,7 +259,7 @@ def _hand_over(
         return
     write_outputs(study, store, run, records, wanted.output or (), turns=wanted.turns)
     if wanted.as_json and not study.streams:
-        print_json(study, run, records)
+        print_json(driver.make_data(study, run, records))
     elif not wanted.as_json and "-" not in (wanted.output or ()):
         print_report(driver.make_report(study, store, run, records), open_console())
 

@@ -6,8 +6,7 @@ Both runs are drawn with the same users, so what makes a user easy or hard cance
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
-from typing import Any
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -162,8 +161,3 @@ def _difference(now: list[Array], drawn: list[Array]) -> Difference:
         return Difference(first, second, difference, reason="no interval: one user only")
     low, high, reason = interval_of(drawn[1] - drawn[0])
     return Difference(first, second, difference, low, high, reason)
-
-
-def to_json(comparison: MemoryComparison) -> dict[str, Any]:
-    """Plain data; what is not measured is null, and says why."""
-    return asdict(comparison)

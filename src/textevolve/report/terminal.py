@@ -6,7 +6,6 @@ neither markup nor escape sequences in it are obeyed.
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterable, Iterator, Mapping
 from copy import copy
 from dataclasses import dataclass
@@ -58,16 +57,7 @@ def print_report(report: Report, console: Console, *, sections: int = SECTIONS) 
         _print(console, safe(report.sentence, "bold"))
     if report.facts:
         console.print()
-        console.print(draw_facts(report.facts))
-
-
-def open_console(*, stderr: bool = False) -> Console:
-    """The terminal to draw on. What its encoding cannot express is written out, not refused."""
-    stream = sys.stderr if stderr else sys.stdout
-    reconfigure = getattr(stream, "reconfigure", None)
-    if reconfigure is not None:
-        reconfigure(errors="backslashreplace")
-    return Console(stderr=stderr, highlight=False, emoji=False, markup=False, soft_wrap=False)
+        console.print(draw_facts(report.facts.items()))
 
 
 def _print(console: Console, what: RenderableType) -> None:
@@ -96,7 +86,7 @@ def _print_blocks(found: Iterable[Block], console: Console, left: _Left) -> None
             title = Text(wording.shorten(block.title, max(console.width - 8, 8)), "bold")
             _print(console, Rule(title, align="left", style="dim"))
             if block.facts:
-                console.print(draw_facts(block.facts))
+                console.print(draw_facts(block.facts.items()))
             _print_blocks(block.blocks, console, left)
         else:
             counted += 1
@@ -147,13 +137,13 @@ def _draw(block: Block, console: Console) -> Iterator[RenderableType]:
             raise AssertionError("a section is drawn block by block")
 
 
-def draw_facts(facts: Mapping[str, str]) -> Grid:
-    """Each fact beside its name."""
+def draw_facts(facts: Iterable[tuple[str, str | Text]]) -> Grid:
+    """Each fact beside its name; a `Text` as it is."""
     grid = Grid.grid(padding=(0, 2))
     grid.add_column(style="dim", max_width=24, overflow="fold")
     grid.add_column(overflow="fold")
-    for name, value in facts.items():
-        grid.add_row(safe(name), safe(value))
+    for name, value in facts:
+        grid.add_row(safe(name), safe(value) if isinstance(value, str) else value)
     return grid
 
 

@@ -13,10 +13,10 @@ from textevolve.bench.ablation import (
     say_payoff,
     weigh_debate,
 )
-from textevolve.bench.summary import to_json
 from textevolve.bench.verdicts import gather_outcomes
 from textevolve.evaluation import Case
 from textevolve.report.blocks import Report
+from textevolve.report.data import plain
 from textevolve.spec import option
 from textevolve.studies.agreement import MeasuredJudges, measure_judges, measured_data
 from textevolve.studies.agreement_report import draw_agreement, summary_facts
@@ -126,7 +126,7 @@ def data(spec: AblationSpec, found: Ablation) -> Mapping[str, Any]:
     return {
         "parameters": spec.model_dump(mode="json"),
         "sentence": found.sentence,
-        "payoff": to_json(found.payoff),
+        "payoff": plain(found.payoff),
         **measured_data(spec, found.measured),
     }
 

@@ -14,11 +14,11 @@ from pydantic import model_validator
 from textevolve.bench.ablation import first_round
 from textevolve.bench.agreement import AgreementSummary, summarise
 from textevolve.bench.items import Item
-from textevolve.bench.summary import to_json
 from textevolve.bench.verdicts import Verdict, View, count_samples
 from textevolve.errors import InputError
 from textevolve.evaluation import Case
 from textevolve.report.blocks import Report
+from textevolve.report.data import plain
 from textevolve.spec import Several, option
 from textevolve.studies.agreement_report import draw_agreement, summary_facts, summary_sentence
 from textevolve.studies.labelled_items import (
@@ -140,8 +140,8 @@ def measured_data(spec: OrdersSpec, found: MeasuredJudges) -> dict[str, Any]:
         "half": spec.half,
         "orders": spec.orders,
         "samples": dict(found.samples),
-        "summary": to_json(found.summary),
-        "once": to_json(found.once),
+        "summary": plain(found.summary),
+        "once": plain(found.once),
     }
 
 

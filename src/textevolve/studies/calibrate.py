@@ -15,6 +15,8 @@ from pydantic import model_validator
 
 from textevolve.engine.local import follow
 from textevolve.errors import InputError
+from textevolve.estimates.calibration import Judging, estimate_calibration
+from textevolve.estimates.debate import PriceOf, UsageRange
 from textevolve.evaluation import Case
 from textevolve.evaluators import OWN, check_absolute, own_object, split_rules, with_model
 from textevolve.events import Event, StepFinished, StepStarted
@@ -38,10 +40,8 @@ from textevolve.report.blocks import (
     Tree,
 )
 from textevolve.rows import Placed, read_rows
-from textevolve.runs.estimate import PriceOf, UsageRange
 from textevolve.spec import option
 from textevolve.statistics.comparisons import difference_interval, sign_flip_test
-from textevolve.studies.calibration_budget import Judging, estimate_calibration
 from textevolve.studies.study import Asks, Row, Study, StudySpec, json_codec
 from textevolve.wiring import Workbench
 

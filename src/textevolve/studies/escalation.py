@@ -14,11 +14,11 @@ from textevolve.bench.first_rounds import (
     debate_item,
     weigh_escalation,
 )
-from textevolve.bench.summary import to_json
 from textevolve.engine.local import stream
 from textevolve.evaluation import Case, Usage
 from textevolve.report import wording
 from textevolve.report.blocks import Block, Column, LineChart, Report, Table
+from textevolve.report.data import plain
 from textevolve.spec import option
 from textevolve.statistics.intervals import Figure
 from textevolve.studies.cells import estimate, finite
@@ -186,7 +186,7 @@ def data(spec: EscalationSpec, found: Escalated) -> Mapping[str, Any]:
         "sentence": explain_selection(found),
         "source": list(spec.items),
         "half": spec.half,
-        **to_json(found),
+        **plain(found),
     }
 
 

@@ -24,6 +24,8 @@ from textevolve.debate.result import DebateResult
 from textevolve.debate.stage import prompts_version
 from textevolve.engine.local import stream
 from textevolve.errors import BudgetError, FatalModelError, InputError, ModelError
+from textevolve.estimates.debate import PriceOf, UsageRange
+from textevolve.estimates.debate import estimate as bound_debates
 from textevolve.evaluation import Case, EvaluationResult, Evaluator, Failure, check_case, failure_of
 from textevolve.evaluators import (
     OWN,
@@ -41,8 +43,6 @@ from textevolve.memory.recall import Recall, nothing
 from textevolve.report.blocks import Report
 from textevolve.report.html import html_fragment
 from textevolve.rows import SUFFIXES, read_argument
-from textevolve.runs.estimate import PriceOf, UsageRange
-from textevolve.runs.estimate import estimate as bound_debates
 from textevolve.settings import Settings
 from textevolve.showing import show_as
 from textevolve.spec import Several, option

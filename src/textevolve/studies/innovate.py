@@ -1,7 +1,7 @@
 """Innovate: a better input for a model, without labels. Its gain is told with an interval, by
 outputs that nothing was tuned on.
 
-The loop is in `textevolve.loops.innovation`; what it may take in `loop_budget.py`.
+The loop is in `textevolve.loops.innovation`; what it may take in `textevolve.estimates.loops`.
 """
 
 from __future__ import annotations
@@ -14,6 +14,8 @@ from typing import Any, ClassVar
 import numpy as np
 from pydantic import model_validator
 
+from textevolve.estimates.debate import PriceOf, UsageRange
+from textevolve.estimates.loops import estimate_innovation
 from textevolve.evaluation import Case, check_case
 from textevolve.evaluators import check_absolute, with_model
 from textevolve.events import Event, StepFinished, StepStarted
@@ -39,10 +41,8 @@ from textevolve.report.blocks import (
     Table,
     Texts,
 )
-from textevolve.runs.estimate import PriceOf, UsageRange
 from textevolve.spec import option
 from textevolve.statistics.intervals import Array, Figure, bootstrap_interval, mean_interval, ratio
-from textevolve.studies.loop_budget import estimate_innovation
 from textevolve.studies.study import Asks, Row, Status, Study, StudySpec, json_codec
 from textevolve.wiring import Workbench
 

@@ -1,7 +1,7 @@
 """Optimize (prompt optimisation's sibling for one text, self-refine): a text for a task, revised as
 a judge asks, of which the best is kept.
 
-The loop is in `textevolve.loops.optimization`; what it may take in `loop_budget.py`.
+The loop is in `textevolve.loops.optimization`; what it may take in `textevolve.estimates.loops`.
 """
 
 from __future__ import annotations
@@ -17,6 +17,8 @@ from pydantic_core import from_json, to_json
 
 from textevolve.engine.local import stream
 from textevolve.errors import InputError
+from textevolve.estimates.debate import PriceOf, UsageRange
+from textevolve.estimates.loops import estimate_optimization
 from textevolve.evaluation import Case, Failure, check_case
 from textevolve.evaluators import OWN, check_absolute, own_object, with_model
 from textevolve.events import Event, Listener, StepFinished, StepStarted
@@ -35,9 +37,7 @@ from textevolve.loops.rule_kinds import find_callable
 from textevolve.report import wording
 from textevolve.report.blocks import Report
 from textevolve.rows import SUFFIXES, read_rows
-from textevolve.runs.estimate import PriceOf, UsageRange
 from textevolve.spec import option
-from textevolve.studies.loop_budget import estimate_optimization
 from textevolve.studies.optimize_report import make_report, say_minimum
 from textevolve.studies.study import Asks, Row, Status, Study, StudySpec, json_codec
 from textevolve.wiring import Workbench

@@ -13,6 +13,8 @@ from pydantic import model_validator
 
 from textevolve.debate.profile import Profile, parse_profile
 from textevolve.errors import AnswerError, BudgetError
+from textevolve.estimates.debate import PriceOf, UsageRange
+from textevolve.estimates.loops import LONG, SHORT, count_calls
 from textevolve.evaluation import Case, Failure, Usage, failure_of
 from textevolve.events import Event, StepFinished, StepStarted
 from textevolve.loops.attempt import prompts_version
@@ -26,9 +28,7 @@ from textevolve.loops.profile_writing import (
 )
 from textevolve.report import wording
 from textevolve.report.blocks import Column, Report, Table, Texts
-from textevolve.runs.estimate import PriceOf, UsageRange
 from textevolve.spec import option
-from textevolve.studies.loop_budget import LONG, SHORT, count_calls
 from textevolve.studies.study import Asks, Row, Study, StudySpec, json_codec
 from textevolve.wiring import Workbench
 

@@ -13,6 +13,7 @@ from dataclasses import replace
 from random import Random
 from typing import Any, cast
 
+from textevolve.estimates.debate import UsageRange
 from textevolve.evaluation import Case, Usage
 from textevolve.llm.journal import Entry
 from textevolve.llm.model import Model, Request, Response, request_key
@@ -20,7 +21,6 @@ from textevolve.llm.testing.answers import Answer, completion
 from textevolve.llm.testing.schema import TEXT, instance
 from textevolve.llm.wire import as_response, chat_body, read_completion
 from textevolve.llm.wrappers import Journaled
-from textevolve.runs.estimate import UsageRange
 from textevolve.settings import Settings
 from textevolve.studies.driver import StoredSpec, models_asked, read_spec
 from textevolve.studies.study import AnyStudy

@@ -13,10 +13,10 @@ from typing import Any, ClassVar, Generic, Literal, Protocol, TypeAlias, TypeVar
 from pydantic import TypeAdapter
 from pydantic_core import to_json
 
+from textevolve.estimates.debate import PriceOf, UsageRange
 from textevolve.evaluation import Case
 from textevolve.events import Event
 from textevolve.report.blocks import Block, Report
-from textevolve.runs.estimate import PriceOf, UsageRange
 from textevolve.settings import Settings
 from textevolve.spec import Frozen, option
 from textevolve.wiring import Workbench

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from textevolve.estimates.debate import SHORT_ANSWER, PriceOf, UsageRange
+from textevolve.estimates.judge import CHARACTERS_A_TOKEN, estimate_judge
 from textevolve.evaluation import Case, Usage
 from textevolve.evaluators import split_rules
 from textevolve.loops.generation import write_prompt
@@ -15,8 +17,6 @@ from textevolve.loops.innovation import InnovationPlan
 from textevolve.loops.judged_outputs import REMARKS_SHOWN
 from textevolve.loops.optimization import OptimizationPlan
 from textevolve.loops.scoring import INSTRUCTION_SHOWN, MOST_INSTRUCTIONS
-from textevolve.runs.estimate import SHORT_ANSWER, PriceOf, UsageRange
-from textevolve.runs.judge_estimate import CHARACTERS_A_TOKEN, estimate_judge
 from textevolve.settings import Price
 
 REFINING_CHARACTERS = 1800

@@ -18,6 +18,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import partial
 
+from textevolve.estimates.debate import SHORT_ANSWER, PriceOf, UsageRange
+from textevolve.estimates.judge import CHARACTERS_A_TOKEN, estimate_judge
 from textevolve.evaluation import Case, Usage
 from textevolve.loops.calibration import CalibrationPlan
 from textevolve.loops.examples import Material
@@ -30,8 +32,6 @@ from textevolve.loops.rewriting import (
     example,
 )
 from textevolve.loops.selection import count_pulls
-from textevolve.runs.estimate import SHORT_ANSWER, PriceOf, UsageRange
-from textevolve.runs.judge_estimate import CHARACTERS_A_TOKEN, estimate_judge
 
 PROMPT_CHARACTERS = 1400
 PARTS_SHOWN = 4

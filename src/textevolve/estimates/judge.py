@@ -1,4 +1,4 @@
-"""What any judge may take, before anything is spent; what a debate may take is in `estimate.py`.
+"""What any judge may take, before anything is spent; what a debate may take is in `debate.py`.
 
 Counted in the same way: the least is short answers and as few questions as there may be, the most
 is all of them with every answer as long as allowed.
@@ -12,6 +12,7 @@ from functools import partial
 from typing import Protocol, TypeAlias
 
 from textevolve.errors import InputError
+from textevolve.estimates.debate import SHORT_ANSWER, PriceOf, UsageRange, estimate
 from textevolve.evaluation import Case, Usage, check_case
 from textevolve.evaluators import NAMES, EvaluatorSpec, parse_evaluator, read_profile
 from textevolve.judges.backward import LONGEST
@@ -19,7 +20,6 @@ from textevolve.judges.exam import Options, example_turns, prompt
 from textevolve.judges.pairwise import ask_better
 from textevolve.judges.probe import MOST_CRITERIA, QUESTIONS
 from textevolve.llm.fence import quote
-from textevolve.runs.estimate import SHORT_ANSWER, PriceOf, UsageRange, estimate
 from textevolve.settings import Price
 
 FENCE = 50
