@@ -178,6 +178,42 @@ class Section:
     anchor: str = ""
 
 
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """What one variant gave for one row of a matrix: a text or a failure, and what was said of it.
+
+    `scores` in [0, 1] and `reasons`, each by the name of the judge or metric. `failure`: why there
+    is no output, or no score. `facts`: tokens, time, cost. `details`: what can be opened in place,
+    such as the transcript of a debate."""
+
+    output: str = ""
+    scores: Mapping[str, float | None] = field(default_factory=dict[str, float | None])
+    passed: bool | None = None
+    reasons: Mapping[str, str] = field(default_factory=dict[str, str])
+    failure: str = ""
+    facts: Mapping[str, str] = field(default_factory=dict[str, str])
+    details: Sequence[Block] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class MatrixRow:
+    """One row: its id, what was asked, and an entry for each variant (None where there is none)."""
+
+    id: str
+    input: str
+    entries: Sequence[Entry | None]
+    reference: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Matrix:
+    """Rows of the data against variants. `rows` may be a generator over a run of any size."""
+
+    title: str
+    variants: Sequence[str]
+    rows: Iterable[MatrixRow]
+
+
 Chart: TypeAlias = IntervalChart | BarChart | LineChart | HeatMap
 Block: TypeAlias = Table | Chart | Tree | Diff | Transcript | Texts | Note | Section
 

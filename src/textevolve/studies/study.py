@@ -60,7 +60,8 @@ class Row:
     `key` names the record within its run: one with the same key takes the place of the earlier.
     `position`: its place in the run. `case`: the id of the case that it is about. `score`: in
     [0, 1] where the study has such a scale; None where there is none. A run is finished when no
-    record is `skipped`.
+    record is `skipped`. `variant`: which of those compared gave it, where there are several.
+    `passed`: the verdict of whoever scored it, if there is one.
     """
 
     key: str
@@ -69,6 +70,8 @@ class Row:
     score: float | None = None
     status: Status = "scored"
     reason: str = ""
+    variant: str = ""
+    passed: bool | None = None
 
     @property
     def name(self) -> str:
