@@ -213,3 +213,16 @@ def test_signals_that_are_to_be_ignored_stay_so(home, spawn, stalling):
         process.send_signal(signal.SIGTERM)
         process.communicate(timeout=LIMIT)
     assert process.returncode == 143
+
+
+def test_an_encoding_that_cannot_show_a_text_ends_nothing(files, spawn, model, monkeypatch):
+    """Lines of JSON stay such, with the text whole; what people read shows an escape."""
+    monkeypatch.setenv("PYTHONIOENCODING", "ascii")
+    case = ("Ist 7 eine Primzahl? \N{GRINNING FACE}", "Ja, natürlich.", "Nein.")
+    process = spawn("evaluate", *case, "-m", model, "--json")
+    out, _ = process.communicate(timeout=LIMIT)
+    assert process.returncode == 0
+    assert case[1] in json.dumps(json.loads(out), ensure_ascii=False)
+    shown, said = spawn("runs", "show", "last").communicate(timeout=LIMIT)
+    assert "nat\\u00fcrlich" in shown
+    assert "Traceback" not in said

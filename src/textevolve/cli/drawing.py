@@ -20,11 +20,6 @@ class _Console(Console):
 
 
 def open_console(*, stderr: bool = False) -> Console:
-    """The terminal to draw on. What its encoding cannot express is written out, not refused."""
-    stream = sys.stderr if stderr else sys.stdout
-    reconfigure = getattr(stream, "reconfigure", None)
-    if reconfigure is not None:
-        reconfigure(errors="backslashreplace")
     return _Console(stderr=stderr, highlight=False, emoji=False, markup=False, soft_wrap=False)
 
 

@@ -3,10 +3,12 @@
 SIGTERM does what Ctrl-C does: it interrupts the command, which lets go of what it holds and says
 how to go on. A second signal ends the process at once. Where the reader of what is printed has
 gone, as `head` does, the command ends in silence; one that is to write files goes on in silence.
+What the terminal's encoding cannot show is written as an escape and ends nothing.
 """
 
 from __future__ import annotations
 
+import codecs
 import os
 import signal
 import sys
@@ -45,11 +47,31 @@ class State:
 _state = State()
 
 
+def _escape(error: UnicodeError) -> tuple[str, int]:
+    """What an encoding cannot express as an escape of JSON, so that a line of JSON stays one."""
+    if not isinstance(error, UnicodeEncodeError):
+        raise error
+    units = error.object[error.start : error.end].encode("utf-16-be", "surrogatepass").hex()
+    return "".join(f"\\u{units[at : at + 4]}" for at in range(0, len(units), 4)), error.end
+
+
+codecs.register_error("json_escape", _escape)
+
+
+def _print_everything() -> None:
+    """No text that comes from outside ends the command because the terminal cannot show it."""
+    for stream in (sys.stdout, sys.stderr):
+        reconfigure = getattr(stream, "reconfigure", None)  # a test's or a program's may have none
+        if reconfigure is not None:
+            reconfigure(errors="json_escape")
+
+
 @contextmanager
 def begin() -> Generator[State]:
     """A command's own state, and the signals that end it, as they were again afterwards."""
     global _state
     _state = State()
+    _print_everything()
     before = {
         sign: signal.signal(sign, _stop)
         for sign, usual in (
