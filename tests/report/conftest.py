@@ -16,10 +16,13 @@ from textevolve.report.blocks import (
     Branch,
     Column,
     Diff,
+    Entry,
     Estimate,
     HeatMap,
     IntervalChart,
     LineChart,
+    Matrix,
+    MatrixRow,
     Note,
     Report,
     Section,
@@ -67,6 +70,7 @@ def make_blocks(text: str = "plain", *more: str) -> list[Block]:
     return [
         Table(text, columns, rows, frozenset({0}), text, links=[text, ""]),
         Table(other, [Column("none")], []),
+        make_matrix(text, other),
         IntervalChart(text, [(text, Estimate(0.5, 0.4, 0.6)), (other, Estimate(None))]),
         BarChart(text, [(text, 1.5), (other, None)], limit=1.0, limit_label=text),
         LineChart(text, {text: [(0, 0.5), (1, 0.7)], other + "!": []}, text, text),
@@ -84,6 +88,15 @@ def make_blocks(text: str = "plain", *more: str) -> list[Block]:
         Note(text, "warning"),
         Section(text, [Note(other), Section(other, [Note(text)])], {text: other}, True, text),
     ]
+
+
+def make_matrix(text: str, other: str) -> Matrix:
+    entry = Entry(text, {text: 0.75, other: None}, True, {text: other}, "", {text: other})
+    rows = [
+        MatrixRow(text, other, [entry, None], text, {other: text}, [Note(text)]),
+        MatrixRow(other, text, [Entry(failure=text, details=[Note(other)]), entry]),
+    ]
+    return Matrix(text, [text, other + "!"], iter(rows))
 
 
 @pytest.fixture

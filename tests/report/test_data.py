@@ -202,7 +202,16 @@ def test_a_report_is_json_with_the_kind_of_each_block(blocks: MakeBlocks) -> Non
     assert data["title"] == "t\\ud800"
     kinds = [block["kind"] for block in data["blocks"]]
     assert kinds == [
-        *("table", "table", "interval_chart", "bar_chart", "line_chart", "heat_map", "tree"),
+        *(
+            "table",
+            "table",
+            "matrix",
+            "interval_chart",
+            "bar_chart",
+            "line_chart",
+            "heat_map",
+            "tree",
+        ),
         *("diff", "transcript", "texts", "note", "section", "section"),
     ]
     assert data["blocks"][0]["rows"][0][1] == {"value": 0.71, "low": 0.62, "high": 0.8}

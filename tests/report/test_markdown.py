@@ -12,7 +12,10 @@ from textevolve.report.blocks import (
     Branch,
     Column,
     Diff,
+    Entry,
     Estimate,
+    Matrix,
+    MatrixRow,
     Note,
     Report,
     Section,
@@ -122,3 +125,12 @@ def test_estimates_and_long_cells() -> None:
     text = as_markdown(Report("t", "", [Table("", columns, [["x" * 1005, Estimate(0.5, 0.4)]])]))
     assert "(5 more characters)" in text
     assert "50 % \\[40, –\\]" in text
+
+
+def test_a_matrix_is_bounded() -> None:
+    rows = (MatrixRow(f"r{n}", "a|b", [Entry("out\n|put", {"j": 0.5}, False)]) for n in range(999))
+    shown = as_markdown(Report("", "", [Matrix("", ["one"], rows)]))
+    assert "| r0 | a&#124;b | 0.50 fail<br>out &#124;put |" in shown
+    assert "r199 |" in shown
+    assert "r200 |" not in shown
+    assert "799 more rows not shown here" in shown

@@ -14,10 +14,13 @@ from textevolve.report.blocks import (
     Branch,
     Column,
     Diff,
+    Entry,
     Estimate,
     HeatMap,
     IntervalChart,
     LineChart,
+    Matrix,
+    MatrixRow,
     Note,
     Report,
     Section,
@@ -168,3 +171,12 @@ def test_a_deep_tree_and_a_transcript_with_a_failure() -> None:
     said = drawn(Transcript("", [Utterance("A", "", failure="timed out"), Utterance("B", "yes")]))
     assert "  timed out" in said
     assert "  yes" in said
+
+
+def test_a_matrix_is_a_line_for_each_of_the_first_rows() -> None:
+    entries = [Entry("a", {"j": 0.9}, True), Entry(failure="no answer"), None]
+    rows = (MatrixRow(f"r{n}", "asked", entries) for n in range(10_000))
+    shown = as_terminal(Report("", "", [Matrix("", ["one", "two", "three"], rows)]))
+    assert len(re.findall(r"r\d+ +0.90 pass +failed +– +asked", shown)) == 20
+    assert "9,980 rows more: write the report to a page, -o report.html" in shown
+    assert shown.count("\n") < 30

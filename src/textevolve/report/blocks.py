@@ -197,17 +197,22 @@ class Entry:
 
 @dataclass(frozen=True, slots=True)
 class MatrixRow:
-    """One row: its id, what was asked, and an entry for each variant (None where there is none)."""
+    """One row: its id, what was asked, and an entry for each variant (None where there is none).
+
+    `facts` and `details`: what is said of the row as a whole, such as the debate over all of it."""
 
     id: str
     input: str
     entries: Sequence[Entry | None]
     reference: str = ""
+    facts: Mapping[str, str] = field(default_factory=dict[str, str])
+    details: Sequence[Block] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class Matrix:
-    """Rows of the data against variants. `rows` may be a generator over a run of any size."""
+    """Rows of the data against variants. `rows` may be a generator over a run of any size, which
+    renderers take one by one, once. The first of an entry's scores is the one it is sorted by."""
 
     title: str
     variants: Sequence[str]
@@ -215,7 +220,7 @@ class Matrix:
 
 
 Chart: TypeAlias = IntervalChart | BarChart | LineChart | HeatMap
-Block: TypeAlias = Table | Chart | Tree | Diff | Transcript | Texts | Note | Section
+Block: TypeAlias = Table | Matrix | Chart | Tree | Diff | Transcript | Texts | Note | Section
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,7 +21,7 @@ from numbers import Integral, Real
 from typing import IO, Any, cast
 
 from textevolve.errors import InputError, SettingsError
-from textevolve.report.blocks import Report, Section
+from textevolve.report.blocks import Block, Entry, Matrix, MatrixRow, Report, Section
 
 Row = Mapping[str, Any]
 Scalar = str | int | float | bool | None
@@ -48,9 +48,23 @@ def _block_data(block: Any) -> dict[str, Any]:
         value = getattr(block, field.name)
         if isinstance(block, Section) and field.name == "blocks":
             found["blocks"] = [_block_data(inner) for inner in block.blocks]
+        elif isinstance(block, Matrix) and field.name == "rows":
+            found["rows"] = [_matrix_row(row) for row in block.rows]
         else:
             found[field.name] = plain(value)
     return found
+
+
+def _matrix_row(row: MatrixRow) -> dict[str, Any]:
+    entries = [None if one is None else _with_details(one) for one in row.entries]
+    return {**_with_details(row), "entries": entries}
+
+
+def _with_details(holder: MatrixRow | Entry) -> dict[str, Any]:
+    kept = ("details", "entries")
+    found = {f.name: plain(getattr(holder, f.name)) for f in fields(holder) if f.name not in kept}
+    details: Sequence[Block] = holder.details
+    return {**found, "details": [_block_data(block) for block in details]}
 
 
 def _snake(name: str) -> str:

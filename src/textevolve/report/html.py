@@ -14,7 +14,7 @@ from urllib.parse import quote
 from jinja2 import Environment, PackageLoader, StrictUndefined, Template
 from markupsafe import Markup
 
-from textevolve.report import cells, charts, wording
+from textevolve.report import cells, charts, matrices, wording
 from textevolve.report.blocks import (
     BarChart,
     Block,
@@ -25,6 +25,7 @@ from textevolve.report.blocks import (
     HeatMap,
     IntervalChart,
     LineChart,
+    Matrix,
     Note,
     Report,
     Section,
@@ -38,6 +39,7 @@ from textevolve.report.trees import walk
 
 TEXT_SHOWN = 20_000
 LINES_SHOWN = 2000
+MATRIX_ROWS = 200
 DEEPEST_HEADING = 6
 
 
@@ -87,6 +89,9 @@ def _draw(block: Block, level: int) -> Markup:
     match block:
         case Table():
             return _macro("show_table", block, level)
+        case Matrix():
+            rows, more = matrices.take_first(block.rows, MATRIX_ROWS)
+            return _macro("show_matrix", block, rows, more, level, of="matrix.html")
         case IntervalChart():
             return _macro("show_intervals", block, charts.draw_intervals(block), of="charts.html")
         case BarChart():
@@ -155,6 +160,7 @@ def _environment() -> Environment:
         "clip": _clip,
         "counted": wording.count,
         "parts": _parts,
+        "said": matrices.say_entry,
         "score": cells.score_of,
         "shade": cells.shade,
         "shortened": wording.shorten,

@@ -10,7 +10,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import IO
 
-from textevolve.report import blocks, cells, charts, wording
+from textevolve.report import blocks, cells, charts, matrices, wording
 from textevolve.report.blocks import Block, Column, Report, Section
 from textevolve.report.differences import find_changed_lines
 from textevolve.report.trees import walk
@@ -19,6 +19,8 @@ TEXT_SHOWN = 20_000
 CELL_SHOWN = 1000
 LINES_SHOWN = 2000
 POINTS_SHOWN = 200
+MATRIX_ROWS = 200
+OUTPUT_SHOWN = 160
 DEEPEST_HEADING = 6
 
 # As entities: a backslash before a pipe is read in two ways by those who split rows into cells.
@@ -105,6 +107,8 @@ def _draw(block: Block) -> Iterator[str]:
     match block:
         case blocks.Table():
             yield from _draw_table(block)
+        case blocks.Matrix():
+            yield from _draw_matrix(block)
         case blocks.IntervalChart():
             columns = (Column(""), Column("Value", block.format))
             yield from _draw_table(blocks.Table("", columns, block.rows))
@@ -145,6 +149,24 @@ def _draw_table(table: blocks.Table) -> Iterator[str]:
         yield _grid([column.name for column in table.columns], rows, right, table.best)
     if table.note:
         yield f"{_escape_lines(table.note)}\n"
+
+
+def _draw_matrix(matrix: blocks.Matrix) -> Iterator[str]:
+    rows, left = matrices.take_first(matrix.rows, MATRIX_ROWS)
+    names = ["row", "input", *matrix.variants]
+    shown = [
+        [row.id, wording.shorten(row.input, OUTPUT_SHOWN), *map(_say_entry, row.entries)]
+        for row in rows
+    ]
+    yield _grid(names, shown, [False] * len(names)) if shown else "No rows.\n"
+    if left:
+        yield f"{wording.count(left, 'more row')} not shown here; a page in HTML has them.\n"
+
+
+def _say_entry(entry: blocks.Entry | None) -> str:
+    said = matrices.say_entry(entry)
+    text = "" if entry is None else wording.shorten(entry.failure or entry.output, OUTPUT_SHOWN)
+    return f"{said}\n{text}" if text else said
 
 
 def _grid(

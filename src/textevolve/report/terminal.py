@@ -26,6 +26,7 @@ from textevolve.report.terminal_tables import (
     draw_heat_map,
     draw_intervals,
     draw_lines,
+    draw_matrix,
     draw_table,
     is_plain,
     safe,
@@ -115,6 +116,8 @@ def _draw(block: Block, console: Console) -> Iterator[RenderableType]:
     match block:
         case blocks.Table():
             yield from draw_table(block, console)
+        case blocks.Matrix():
+            yield from draw_matrix(block, console)
         case blocks.IntervalChart():
             yield from draw_intervals(block, console.width)
         case blocks.BarChart():

@@ -16,10 +16,11 @@ from rich.console import Console, Group, RenderableType
 from rich.table import Table as Grid
 from rich.text import Text
 
-from textevolve.report import blocks, cells, charts, plots, wording
+from textevolve.report import blocks, cells, charts, matrices, plots, wording
 from textevolve.report.blocks import Column
 
 ROWS_SHOWN = 60
+MATRIX_ROWS = 20
 POINTS_SHOWN = 12
 TEXT_SHOWN = 4000
 CELL_SHOWN = 200
@@ -65,6 +66,36 @@ def draw_table(table: blocks.Table, console: Console) -> Iterator[RenderableType
         yield Text(f"{left} not shown here.", "dim")
     if table.note:
         yield safe(table.note, "dim")
+
+
+def draw_matrix(matrix: blocks.Matrix, console: Console) -> Iterator[RenderableType]:
+    """A line for each of the first rows: its id, the scores of each variant, what was asked."""
+    rows, left = matrices.take_first(matrix.rows, MATRIX_ROWS)
+    if not rows:
+        yield Text("No rows.", "dim")
+        return
+    names = [Text(wording.shorten(row.id, 30)) for row in rows]
+    columns = [
+        drawn(wording.shorten(name, MOST_TEXT), [_entry(row.entries[n]) for row in rows])
+        for n, name in enumerate(matrix.variants)
+    ]
+    label = drawn("", names, right=False)
+    room = max(LEAST_TEXT, console.width - label.room - _width(columns) - GAP)
+    asked = [Text(wording.shorten(row.input, room)) for row in rows]
+    columns.append(Drawn(Text("input", "dim"), asked, room, right=False))
+    yield fit_columns(label, [columns], console)
+    if left:
+        said = f"{wording.count(left, 'row')} more: write the report to a page, -o report.html"
+        yield Text(said, "dim")
+
+
+def _entry(entry: blocks.Entry | None) -> Text:
+    said = matrices.say_entry(entry)
+    if said == wording.DASH:
+        return Text(said, "dim")
+    if entry is None or entry.passed is not None or said == "failed":
+        return Text(said, "green" if entry is not None and entry.passed else "red")
+    return Text(said, _score_style(cells.shade(matrices.main_score(entry), 0.0, 1.0)))
 
 
 def _column(table: blocks.Table, n: int, rows: Sequence[Sequence[blocks.Cell]]) -> Drawn:
