@@ -19,6 +19,7 @@ class Case:
 
     `parameters` are this case's own settings (`rounds`, `weights`, ...), which win over the run's.
     `reference`: a gold answer, which a judge with a reference sees in place of one of its own.
+    `context`: the texts that an answer must keep to, for judges of faithfulness; others ignore it.
     """
 
     input: str
@@ -26,6 +27,7 @@ class Case:
     id: str = ""
     parameters: Mapping[str, Any] = field(default_factory=dict[str, Any])
     reference: str | None = None
+    context: str | None = None
 
 
 def check_case(case: Case) -> None:
@@ -34,8 +36,11 @@ def check_case(case: Case) -> None:
         raise InputError("no candidates: give at least one text to be judged")
     named = [("the input", case.input)]
     named += [(f"candidate {n}", text) for n, text in enumerate(case.candidates, 1)]
-    if case.reference is not None:
-        named.append(("the reference", case.reference))
+    named += [
+        (name, text)
+        for name, text in (("the reference", case.reference), ("the context", case.context))
+        if text is not None
+    ]
     for name, text in named:
         if not isinstance(text, str):  # pyright: ignore[reportUnnecessaryIsInstance]
             raise InputError(f"{name} is not a text but {type(text).__name__}")

@@ -71,3 +71,13 @@ def test_a_reference_is_kept_and_makes_another_run_and_none_makes_the_same(tmp_p
         assert registered(store, [gold]).id != run.id
         both = registered(store, [plain, gold])
         assert list(store.iterate_cases(both.id)) == [plain, gold]
+
+
+def test_a_context_is_kept_and_makes_another_run(tmp_path, registered):
+    plain = Case("a", ("b",), "1")
+    told = Case("a", ("b",), "1", context="It says b.")
+    with open_store(tmp_path / "store.db") as store:
+        run = registered(store, [plain])
+        both = registered(store, [told, plain])
+        assert registered(store, [told]).id != run.id
+        assert list(store.iterate_cases(both.id)) == [told, plain]

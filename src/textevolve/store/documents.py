@@ -197,6 +197,8 @@ def dump_case(case: Case) -> bytes:
         document["parameters"] = dict(case.parameters)
     if case.reference is not None:
         document["reference"] = case.reference
+    if case.context is not None:
+        document["context"] = case.context
     return pack_json(document, f"case {case.id!r}")
 
 
@@ -208,4 +210,5 @@ def load_case(id: bytes, body: bytes) -> Case:
         bytes_to_text(id),
         stored.get("parameters", {}),
         stored.get("reference"),
+        stored.get("context"),
     )

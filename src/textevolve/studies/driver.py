@@ -209,6 +209,7 @@ def register_run(
     def noted() -> Iterator[Case]:
         for case in cases:
             row = [case.id, case.input, case.candidates, dict(case.parameters), case.reference]
+            row += [] if case.context is None else [case.context]
             digest.update(b"\n" + _canonical(row))
             yield case
 

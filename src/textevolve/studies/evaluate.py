@@ -331,6 +331,7 @@ def _storable(case: Case) -> Case:
         input=plain_text(str(case.input)),
         candidates=tuple(plain_text(str(text)) for text in case.candidates),
         reference=None if case.reference is None else plain_text(str(case.reference)),
+        context=None if case.context is None else plain_text(str(case.context)),
     )
 
 
