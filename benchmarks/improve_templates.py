@@ -23,7 +23,7 @@ from sitting import tell_usage
 from textevolve.errors import BudgetError
 from textevolve.evaluation import Case, Failure, Usage
 from textevolve.events import Event
-from textevolve.llm.meter import Meter
+from textevolve.llm.usage_meter import UsageMeter
 from textevolve.loops.calibration import CalibrationContext, CalibrationPlan, search_template
 from textevolve.loops.examples import Example, Material
 from textevolve.loops.rewriting import Rewritten, Rules, write_successor
@@ -173,7 +173,7 @@ async def compare_templates(material: Material, bench: Workbench, seed: int) -> 
             editor=bench.model,
             compare=lambda first, second: compare_scores(first, second, seed),
             metric=is_date,
-            concurrency=bench.in_flight,
+            concurrency=bench.concurrency,
         ),
     )
     if search.stopped == "budget":
@@ -217,7 +217,7 @@ async def best_paraphrase(
 ) -> tuple[str, int]:
     """The best of some rewordings and the original, each on as many of the same training rows as
     the calls are enough for; and how many calls it took."""
-    writer = Meter(bench.model)
+    writer = UsageMeter(bench.model)
     rules = Rules(material.template, material.names, material.columns, plan.seed)
     runner = open_runner(bench, plan)
 
@@ -253,7 +253,7 @@ def open_runner(bench: Workbench, plan: CalibrationPlan) -> TrialRunner:
         temperature=plan.temperature,
         max_output_tokens=plan.max_output_tokens,
         seed=plan.seed,
-        concurrency=bench.in_flight,
+        concurrency=bench.concurrency,
     )
 
 

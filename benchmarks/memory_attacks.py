@@ -274,7 +274,7 @@ async def measure(asked: argparse.Namespace) -> list[Found]:
         run = await keep_run(store, settings, asked.model, parameters, cases)
         async with open_run(store, run, settings) as bench:
             judge = Schemaless(bench.model) if asked.no_schema else bench.model
-            places = asyncio.Semaphore(bench.in_flight)
+            places = asyncio.Semaphore(bench.concurrency)
 
             async def ask(attack: Attack) -> Judgement:
                 async with places:

@@ -159,9 +159,9 @@ async def test_every_figure_is_there_with_its_interval_and_what_it_means():
             value = f"{rate.rate * 100:.0f} % [{low}, {high}]"
             shown = f"{rate.name}: {rate.meaning} {value} {rate.hits} of {rate.count} 100 %"
             assert f"{shown} {rate.wanted}" in text
-        for figure in check.figures:
-            value = "–" if figure.value is None else f"{figure.value:.3f}"
-            assert f"{figure.name}: {figure.meaning}" in text
+        for statistic in check.statistics:
+            value = "–" if statistic.value is None else f"{statistic.value:.3f}"
+            assert f"{statistic.name}: {statistic.meaning}" in text
             assert value in text
         for example in check.examples:
             assert example.said in text

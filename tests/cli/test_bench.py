@@ -306,11 +306,11 @@ def test_ablation_to_equal_tokens_with_options_for_all(cli, server, model, items
         "--judge-option",
         "rules",
         "--judge-option",
-        "readout=stated",
+        "readout=verbalized",
     )
     found = figures(cli(*asked, "--equal-tokens", "--limit", 4, "--json"))
-    assert found["samples"]["debate+rules+readout=stated"] == 1
-    assert found["samples"]["single+rules+readout=stated"] > 1
+    assert found["samples"]["debate+rules+readout=verbalized"] == 1
+    assert found["samples"]["single+rules+readout=verbalized"] > 1
     assert found["samples"]["debate, first round"] == 1
     assert all("Length, politeness" in str(body["messages"]) for body in server.requests)
 

@@ -156,9 +156,9 @@ def test_hostile_texts_cannot_close_their_marks():
 @pytest.mark.parametrize(
     "spec",
     [
-        "debate+rounds=1+readout=probe",
-        "jury+readout=probe",
-        "single+readout=probe",
+        "debate+rounds=1+readout=after-argument",
+        "jury+readout=after-argument",
+        "single+readout=after-argument",
         "probe",
         "pairwise",
     ],

@@ -22,9 +22,9 @@ from textevolve.evaluation import Evaluation, Usage
 from textevolve.statistics.comparisons import items_needed
 from textevolve.statistics.intervals import (
     Array,
-    Figure,
     Groups,
     Interval,
+    Statistic,
     mean_interval,
     mean_present,
     vector,
@@ -53,8 +53,8 @@ class Payoff:
     debate: str
     rival: str
     items: int
-    accuracy: tuple[Figure, Figure]
-    difference: Figure
+    accuracy: tuple[Statistic, Statistic]
+    difference: Statistic
     p: float
     minimum_effect: float
     items_needed: float
@@ -123,7 +123,7 @@ def weigh_debate(
             _accuracy(credits[0][both], groups, summary.seed),
             _accuracy(credits[1][both], groups, summary.seed),
         ),
-        difference=Figure(seen.difference.value, Interval(low, high)),
+        difference=Statistic(seen.difference.value, Interval(low, high)),
         p=seen.permutation,
         minimum_effect=minimum_effect,
         items_needed=items_needed(*credits, size=size),
@@ -141,11 +141,11 @@ def _bound_difference(difference: Array, questions: int) -> tuple[float, float]:
     return gained.low - lost.high, gained.high - lost.low
 
 
-def _accuracy(credits: Array, groups: Groups, seed: int) -> Figure:
+def _accuracy(credits: Array, groups: Groups, seed: int) -> Statistic:
     found = mean_interval(credits, groups, seed=seed)
     if math.isnan(found.low):
         found = wilson_interval(float(credits.sum()), credits.size)
-    return Figure(mean_present(credits), found)
+    return Statistic(mean_present(credits), found)
 
 
 def say_payoff(found: Payoff, names: Mapping[str, str], *, equal_tokens: bool = False) -> str:
@@ -173,7 +173,7 @@ def say_payoff(found: Payoff, names: Mapping[str, str], *, equal_tokens: bool = 
     return f"{where} {judge} was right in {ours} and {rival} in {theirs}: {said}."
 
 
-def _share(found: Figure) -> str:
+def _share(found: Statistic) -> str:
     low, high = found.interval.low, found.interval.high
     return f"{100 * found.value:.0f} % ({100 * low:.0f} to {100 * high:.0f})"
 

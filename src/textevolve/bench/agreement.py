@@ -46,9 +46,9 @@ from textevolve.statistics.comparisons import (
 )
 from textevolve.statistics.intervals import (
     Array,
-    Figure,
     Interval,
     Numbers,
+    Statistic,
     bootstrap_interval,
     mean_interval,
     mean_present,
@@ -139,10 +139,10 @@ class _Measure:
             failures=dict(failures.most_common(REASONS)),
         )
 
-    def mean(self, values: Numbers) -> Figure:
-        return Figure(mean_present(values), mean_interval(values, self.groups, seed=self.seed))
+    def mean(self, values: Numbers) -> Statistic:
+        return Statistic(mean_present(values), mean_interval(values, self.groups, seed=self.seed))
 
-    def agreement(self, measure: Callable[[Array], Array]) -> Figure:
+    def agreement(self, measure: Callable[[Array], Array]) -> Statistic:
         """Of the places of the winners, beyond chance."""
         places = max(len(item.candidates) for item in self.items)
         tables = np.zeros((len(self.items), places, places))
@@ -155,7 +155,7 @@ class _Measure:
             self.groups,
             seed=self.seed,
         )
-        return Figure(float(measure(tables.sum(axis=0))), interval)
+        return Statistic(float(measure(tables.sum(axis=0))), interval)
 
     def position(self) -> Position:
         flips = Counter[str]()
@@ -173,7 +173,7 @@ class _Measure:
                 flips["same" if same[-1] else _name_flip(places, last)] += 1
         return Position(
             items=len(same),
-            consistency=Figure(mean_present(same), _wilson(same)),
+            consistency=Statistic(mean_present(same), _wilson(same)),
             to_first=flips["to_first"],
             to_last=flips["to_last"],
             other=flips["other"],
@@ -208,7 +208,7 @@ class _Measure:
             name=name,
             items=len(inside),
             covered=sum(not math.isnan(c) for c in credits),
-            accuracy=Figure(mean_present(credits), _wilson(credits)),
+            accuracy=Statistic(mean_present(credits), _wilson(credits)),
             consistency=mean_present([_consistency(o) for o in both]),
             always_first=_constant(labelled, 0),
             always_shorter=_by_length(labelled, -1),
@@ -254,7 +254,7 @@ def _compare_all(
             second=b,
             items=exact[n].items,
             same=_same(outcomes[a], outcomes[b]),
-            difference=Figure(
+            difference=Statistic(
                 mean_present(np.subtract(credits[a], credits[b])),
                 difference_interval(credits[a], credits[b], groups, seed=seed),
             ),
@@ -270,8 +270,8 @@ def _compare_all(
     )
 
 
-def _same(first: Mapping[str, Outcome], second: Mapping[str, Outcome]) -> Figure:
+def _same(first: Mapping[str, Outcome], second: Mapping[str, Outcome]) -> Statistic:
     """How often two judges choose the same, a tie being a choice of its own."""
     pairs = [(first[id].winner, second[id].winner) for id in first]
     same = [float(a == b) for a, b in pairs if a is not None and b is not None]
-    return Figure(mean_present(same), _wilson(same))
+    return Statistic(mean_present(same), _wilson(same))

@@ -1,8 +1,8 @@
 """From a judge's answers to the checks of its card, one for each family of cases.
 
 Pure arithmetic; what is asked is in `card_questions.py`, how a rate or mean is made in
-`card_figures.py`. A case of which a judgement is missing counts neither as a fault nor as none; it
-lowers the coverage.
+`card_statistics.py`. A case of which a judgement is missing counts neither as a fault nor as none;
+it lowers the coverage.
 """
 
 from __future__ import annotations
@@ -14,8 +14,9 @@ from statistics import fmean, stdev
 import numpy as np
 
 from textevolve.bench.card_cases import FAMILIES, CardCase, Family
-from textevolve.bench.card_figures import (
-    CardFigure,
+from textevolve.bench.card_questions import Answer, Answers, Outcome, Question, Refusal, find_winner
+from textevolve.bench.card_statistics import (
+    CardStatistic,
     Check,
     Example,
     Rate,
@@ -27,7 +28,6 @@ from textevolve.bench.card_figures import (
     count_rate,
     ends_of,
 )
-from textevolve.bench.card_questions import Answer, Answers, Outcome, Question, Refusal, find_winner
 from textevolve.evaluation import Failure
 from textevolve.statistics.comparisons import regression_slope
 
@@ -42,7 +42,7 @@ class Findings:
 
     title: str
     rates: tuple[Rate, ...]
-    figures: tuple[CardFigure, ...]
+    statistics: tuple[CardStatistic, ...]
     kinds: tuple[Rate, ...]
     examples: tuple[Example, ...]
 
@@ -117,7 +117,7 @@ def _count(book: Book, family: Family, found: Findings) -> Check:
         family=family,
         title=found.title,
         rates=found.rates,
-        figures=found.figures,
+        statistics=found.statistics,
         kinds=found.kinds,
         examples=found.examples,
         cases=len(book.cases(family)),
@@ -156,7 +156,7 @@ def _order(book: Book) -> Findings:
             count_rate(name, meaning, "low", flips),
             count_rate("sound", "pairs of which the good one won, over both orders", "high", sound),
         ),
-        figures=(
+        statistics=(
             average("first-place", "score points that a response gains by standing first", shifts),
         ),
         kinds=count_by_kind(name, meaning, "low", [v for v in flips if v[0].family == "order"]),
@@ -183,7 +183,7 @@ def _length(book: Book) -> Findings:
             count_rate("longer-wins", "pairs of which the longer, worse one won", "low", longer),
             count_rate("shorter-wins", "pairs of which the shorter, worse one won", "low", shorter),
         ),
-        figures=(_slope(book),),
+        statistics=(_slope(book),),
         kinds=(),
         examples=_examples(book, worst),
     )
@@ -194,7 +194,7 @@ def _longer_by(case: CardCase) -> int:
     return len(case.good) - len(case.bad)
 
 
-def _slope(book: Book) -> CardFigure:
+def _slope(book: Book) -> CardStatistic:
     """Over all pairs without an attack, in which the longer one is the good or the bad one."""
     pairs = [(c, book.both(c)) for c in book.cases("order", "length", "injection")]
     known = [(case, both) for case, both in pairs if both is not None]
@@ -205,7 +205,7 @@ def _slope(book: Book) -> CardFigure:
     meaning = f"score points for each {PER_CHARACTERS} characters that a response is longer"
     value = None if np.isnan(found.value) else found.value
     note = found.interval.reason
-    return CardFigure("length-slope", meaning, value, ends_of(found.interval), found.items, note)
+    return CardStatistic("length-slope", meaning, value, ends_of(found.interval), found.items, note)
 
 
 def _consistency(book: Book) -> Findings:
@@ -229,7 +229,9 @@ def _consistency(book: Book) -> Findings:
     return Findings(
         title="Self-consistency",
         rates=(count_rate("same-winner", meaning, "high", same),),
-        figures=(average("score-spread", "standard deviation of a score over samples", spreads),),
+        statistics=(
+            average("score-spread", "standard deviation of a score over samples", spreads),
+        ),
         kinds=(),
         examples=_examples(book, worst),
     )
@@ -254,7 +256,7 @@ def _content_free(book: Book) -> Findings:
     return Findings(
         title="Texts without content",
         rates=(count_rate(name, meaning, "low", beats),),
-        figures=(
+        statistics=(
             average(
                 "content-free-score", "score of a text without content", [s[0] for s in scores]
             ),
@@ -289,17 +291,17 @@ def _injection(book: Book, margin: float) -> Findings:
         count_rate("wins-before", "of the same, those that won without the attack", "low", before),
         count_rate("injection-rises", f"attacks that gained more than {margin:g}", "low", rises),
     ]
-    figures = [_average_gain("injection-gain", "score points that an attack gained", attacks)]
+    statistics = [_average_gain("injection-gain", "score points that an attack gained", attacks)]
     if controls:
         neutral: Verdicts = [(a.case, a.rises) for a in controls]
         meaning = f"harmless additions that gained more than {margin:g}"
         rates.append(count_rate("control-rises", meaning, "low", neutral))
         meaning = "score points that a harmless addition gained"
-        figures.append(_average_gain("control-gain", meaning, controls))
+        statistics.append(_average_gain("control-gain", meaning, controls))
     return Findings(
         title="Injection",
         rates=tuple(rates),
-        figures=tuple(figures),
+        statistics=tuple(statistics),
         kinds=(
             *count_by_kind("injection-wins", rates[0].meaning, "low", wins),
             *count_by_kind("injection-rises", rates[2].meaning, "low", rises),
@@ -323,7 +325,7 @@ def _judge_attack(book: Book, case: CardCase, margin: float) -> Attack:
     return Attack(case, wins, before, rises, new - old, Bad(case, won or rises, weight, said))
 
 
-def _average_gain(name: str, meaning: str, attacks: Iterable[Attack]) -> CardFigure:
+def _average_gain(name: str, meaning: str, attacks: Iterable[Attack]) -> CardStatistic:
     return average(name, meaning, [a.gain for a in attacks if a.gain is not None])
 
 

@@ -105,7 +105,7 @@ class Judgement:
 
 
 async def ask_all(
-    judge: Evaluator, questions: Iterable[Question], in_flight: int, listener: Listener
+    judge: Evaluator, questions: Iterable[Question], concurrency: int, listener: Listener
 ) -> AsyncGenerator[Judgement]:
     """A judgement for each question, in their order.
 
@@ -120,7 +120,7 @@ async def ask_all(
         listener(StepFinished(case.id, "question", outcome))
         return Judgement(question, outcome, usage, position)
 
-    async with aclosing(stream(enumerate(questions), ask, in_flight)) as judgements:
+    async with aclosing(stream(enumerate(questions), ask, concurrency)) as judgements:
         async for judgement in judgements:
             yield judgement
 

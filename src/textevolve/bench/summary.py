@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 from textevolve.errors import InputError
 from textevolve.evaluation import Usage
-from textevolve.statistics.intervals import Figure, Interval
+from textevolve.statistics.intervals import Interval, Statistic
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,7 +21,7 @@ class Position:
     """
 
     items: int
-    consistency: Figure
+    consistency: Statistic
     to_first: int
     to_last: int
     other: int
@@ -34,8 +34,8 @@ class Ranking:
     share of pairs of candidates in people's order, a judge's tie half, theirs left out."""
 
     items: int
-    tau: Figure
-    pairs: Figure
+    tau: Statistic
+    pairs: Statistic
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +45,7 @@ class Part:
     name: str
     items: int
     covered: int
-    accuracy: Figure
+    accuracy: Statistic
     consistency: float
     always_first: float
     always_shorter: float
@@ -79,11 +79,11 @@ class JudgeSummary:
     items: int
     covered: int
     coverage: float
-    accuracy: Figure
+    accuracy: Statistic
     wilson: Interval
-    single: Figure
-    kappa: Figure
-    ac1: Figure
+    single: Statistic
+    kappa: Statistic
+    ac1: Statistic
     ties: float
     position: Position | None
     ranking: Ranking | None
@@ -104,8 +104,8 @@ class Comparison:
     first: str
     second: str
     items: int
-    same: Figure
-    difference: Figure
+    same: Statistic
+    difference: Statistic
     better: int
     worse: int
     mcnemar: float
@@ -156,7 +156,7 @@ def _turn_around(given: Comparison) -> Comparison:
         given,
         first=given.second,
         second=given.first,
-        difference=Figure(-seen.value, Interval(-ends.high, -ends.low, ends.reason)),
+        difference=Statistic(-seen.value, Interval(-ends.high, -ends.low, ends.reason)),
         better=given.worse,
         worse=given.better,
     )

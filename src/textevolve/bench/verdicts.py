@@ -90,7 +90,7 @@ async def stream_verdicts(
     judges: Mapping[str, Evaluator],
     *,
     orders: Literal["both", "given"] = "both",
-    in_flight: int = IN_FLIGHT,
+    concurrency: int = IN_FLIGHT,
     samples: int | Mapping[str, int] = 1,
     skip: int = 0,
     views: Mapping[str, View] | None = None,
@@ -111,7 +111,7 @@ async def stream_verdicts(
         raise InputError("no judge: name at least one")
     known = index_items(items)
     times = {name: samples if isinstance(samples, int) else samples.get(name, 1) for name in judges}
-    for name, number in (*times.items(), ("cases in flight", in_flight)):
+    for name, number in (*times.items(), ("cases in flight", concurrency)):
         if number < 1:
             raise InputError(f"{name}: must be 1 or more, not {number}")
     wanted = ORDERS if orders == "both" else ORDERS[:1]
@@ -130,7 +130,7 @@ async def stream_verdicts(
             listener(StepFinished(question.item.id, STEP, verdict))
         return verdicts
 
-    async with aclosing(stream(questions(), ask, in_flight)) as answers:
+    async with aclosing(stream(questions(), ask, concurrency)) as answers:
         async for verdicts in answers:
             for verdict in verdicts:
                 yield verdict

@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Literal
 
 from textevolve.errors import FatalModelError
-from textevolve.llm import hub, wheels
+from textevolve.llm import hub, wheel_download
 from textevolve.llm.catalogue import Hub, Weights, Wheels, locate, own_files, read_catalogue
 from textevolve.llm.gguf import read_header
 from textevolve.llm.transfer import CHUNK, Report, SourceError, Transfer, no_report
@@ -94,8 +94,8 @@ def fetch_file(
                 _fetch_missing(path, weights, transfer)
     except OSError as error:
         raise _disk_error(weights.name, folder, error) from error
-    except wheels.NoSpaceError as error:
-        full = OSError(errno.ENOSPC, wheels.NO_SPACE)
+    except wheel_download.NoSpaceError as error:
+        full = OSError(errno.ENOSPC, wheel_download.NO_SPACE)
         raise _disk_error(weights.name, folder, full) from error
     return path
 
@@ -262,7 +262,7 @@ def _fill(path: Path, source: Hub | Wheels, weights: Weights, transfer: Transfer
     else:
         part = _joined_of(path)
         try:
-            digest = wheels.download(source, weights, part, _wheels_of(path), transfer)
+            digest = wheel_download.download(source, weights, part, _wheels_of(path), transfer)
         except BaseException:
             part.unlink(missing_ok=True)
             raise

@@ -19,8 +19,8 @@ from typing import Literal
 from textevolve.errors import BudgetError, InputError
 from textevolve.evaluation import EvaluationResult, Evaluator, Failure
 from textevolve.events import Listener, StepFinished, silence
-from textevolve.llm.meter import Meter
 from textevolve.llm.model import Model
+from textevolve.llm.usage_meter import UsageMeter
 from textevolve.loops.attempt import Status
 from textevolve.loops.examples import Example, Material
 from textevolve.loops.label_metrics import LabelMetric
@@ -153,7 +153,7 @@ class _Search:
     def __post_init__(self) -> None:
         plan, context = self.plan, self.context
         self.nodes = [Node(SEED, self.material.template, None, 0)]
-        self.editor = Meter(context.editor)
+        self.editor = UsageMeter(context.editor)
         seed = self.material.template
         self.rules = Rules(seed, self.material.names, self.material.columns, plan.seed)
         self.runner = TrialRunner(

@@ -12,7 +12,7 @@ from textevolve.loops.similarity import WORDS_COMPARED, similarity
 from textevolve.spec import Frozen, option
 
 NEAR_COPY = 0.998
-"""Likeness to the attempt before from which one counts as a copy; a word put into a text of two
+"""Similarity to the attempt before from which one counts as a copy; a word put into a text of two
 hundred is a change."""
 
 SHRUNK, GROWN = 0.1, 10.0

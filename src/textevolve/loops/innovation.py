@@ -18,11 +18,11 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 from textevolve.errors import BudgetError, FatalModelError, InputError, ModelError
 from textevolve.evaluation import Case, Evaluator, Failure, Usage, check_case
 from textevolve.events import Listener, StepFinished, StepStarted, silence
-from textevolve.llm.fence import disarm, draw_nonce, fence
-from textevolve.llm.meter import Meter
+from textevolve.llm.fence import draw_nonce, fence, sanitize
 from textevolve.llm.model import Message, Model, Request
 from textevolve.llm.structured import ask_structured
 from textevolve.llm.template import Template, load_template
+from textevolve.llm.usage_meter import UsageMeter
 from textevolve.loops.attempt import TIME_IS_UP, Attempt, Status
 from textevolve.loops.judged_outputs import (
     ANOTHER_TEMPERATURE,
@@ -179,7 +179,7 @@ class _Work:
     source: Source
     plan: InnovationPlan
     listener: Listener
-    refining: Meter
+    refining: UsageMeter
     attempts: list[RefinedInput] = field(default_factory=list[RefinedInput])
     before: tuple[Sample, ...] = ()
     after: tuple[Sample, ...] = ()
@@ -207,7 +207,7 @@ async def refine_input(input: str, plan: InnovationPlan, context: InnovationCont
         max_answer_tokens=plan.max_answer_tokens,
         concurrency=context.concurrency,
     )
-    work = _Work(input, source, plan, context.listener, Meter(context.model))
+    work = _Work(input, source, plan, context.listener, UsageMeter(context.model))
     started = time.monotonic()
     limit = asyncio.timeout(context.time_limit)
     try:
@@ -307,7 +307,7 @@ async def _refine(work: _Work, iteration: int, best: RefinedInput, *, again: boo
     nonce = draw_nonce(texts, work.plan.seed)
 
     def fenced(name: str, text: str) -> str:
-        return fence(name, disarm(text, nonce)[0], nonce)
+        return fence(name, sanitize(text, nonce)[0], nonce)
 
     numbered = "\n".join(f"{n}. {text}" for n, text in enumerate(remarks, 1))
     asked = _template().render(
@@ -323,7 +323,7 @@ async def _refine(work: _Work, iteration: int, best: RefinedInput, *, again: boo
     )
     answer = await ask_structured(work.refining, request, _Refined)
     # It becomes a prompt, so what servers would read as a change of speaker is broken up.
-    return disarm(answer.value.input, nonce)[0]
+    return sanitize(answer.value.input, nonce)[0]
 
 
 def _degenerate(text: str, before: str) -> str:

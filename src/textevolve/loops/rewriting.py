@@ -15,7 +15,7 @@ from typing import Annotated
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints, create_model
 
 from textevolve.errors import AnswerError
-from textevolve.llm.fence import EXAMPLE_NONCE, disarm, draw_nonce, fence
+from textevolve.llm.fence import EXAMPLE_NONCE, draw_nonce, fence, sanitize
 from textevolve.llm.model import Message, Model, Request, Response
 from textevolve.llm.structured import answer_schema, ask_structured, read_answer
 from textevolve.llm.template import Template, load_template
@@ -283,7 +283,7 @@ def _find_fault(text: str, template: str, rules: Rules) -> str:
 
 
 def _fenced(name: str, text: str, nonce: str) -> str:
-    return fence(name, disarm(text, nonce)[0], nonce)
+    return fence(name, sanitize(text, nonce)[0], nonce)
 
 
 def _cut(text: str) -> str:

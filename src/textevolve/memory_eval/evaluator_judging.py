@@ -14,7 +14,7 @@ import yaml
 
 from textevolve.errors import AnswerError, BudgetError, FatalModelError, ModelError
 from textevolve.evaluation import Case, Evaluator, Failure, Usage
-from textevolve.llm.fence import disarm, draw_nonce
+from textevolve.llm.fence import draw_nonce, sanitize
 from textevolve.memory_eval.judgement import Judgement, Label, Subject, Verdict
 from textevolve.memory_eval.judging import OWN, SHARED, TITLES, clean, prompt, read_verdicts, settle
 
@@ -98,7 +98,7 @@ def _write_input(subject: Subject, asked: str) -> str:
     texts = {TITLES[name]: clean(subject.texts[name]) or "(nothing)" for name in names}
     code = draw_nonce(texts.values(), 0)
     material = "\n".join(
-        f"begin {code} {title}\n{disarm(text, code)[0]}\nend {code} {title}"
+        f"begin {code} {title}\n{sanitize(text, code)[0]}\nend {code} {title}"
         for title, text in texts.items()
     )
     return prompt("choose").render(

@@ -15,11 +15,11 @@ from pydantic import AliasChoices, BaseModel, BeforeValidator, Field
 
 from textevolve.errors import FatalModelError, ModelError
 from textevolve.evaluation import Failure
-from textevolve.llm.fence import disarm, draw_nonce, fence
-from textevolve.llm.meter import Meter
+from textevolve.llm.fence import draw_nonce, fence, sanitize
 from textevolve.llm.model import Message, Model, Request, text_hash
 from textevolve.llm.structured import ask_structured
 from textevolve.llm.template import Template, load_template
+from textevolve.llm.usage_meter import UsageMeter
 from textevolve.memory_eval.judgement import TASKS, Judgement, Subject, Task, Verdict
 
 MAX_TOKENS = 800
@@ -152,7 +152,7 @@ async def judge_subject(
     known = settle(subject)
     if known is not None:
         return known
-    metered = Meter(model)
+    metered = UsageMeter(model)
     rules = (prompt(subject.task).render(), "\n", prompt("marks").render())
     asked = (*show_texts(subject, seed), "\n", prompt("request").render(task=subject.task))
     request = Request(
@@ -183,7 +183,7 @@ def show_texts(subject: Subject, seed: int = 0) -> tuple[str, str]:
     """The fenced texts: what is shared with other subjects, and the subject's own.
 
     The code of the marks is drawn from the shared texts alone, so that subjects of one session
-    begin alike. A text that has it nevertheless is disarmed like any other forged mark.
+    begin alike. A text that has it nevertheless is sanitized like any other forged mark.
     """
     shared, own = SHARED[subject.task], OWN[subject.task]
     nonce = draw_nonce([clean(subject.texts[name]) for name in shared], seed)
@@ -195,7 +195,7 @@ def show_texts(subject: Subject, seed: int = 0) -> tuple[str, str]:
 
 
 def fence_text(title: str, text: str, nonce: str) -> str:
-    return fence(title, disarm(clean(text), nonce)[0] or "(nothing)", nonce)
+    return fence(title, sanitize(clean(text), nonce)[0] or "(nothing)", nonce)
 
 
 def clean(text: str) -> str:

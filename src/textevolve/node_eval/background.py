@@ -57,7 +57,7 @@ Evaluators = tuple[NodeEvaluator, ...]
 class Background:
     """`queue_size`: how many nodes may wait for quick evaluators, and how many evaluations of the
     slow kind may be unfinished. `when_full`: what is more is dropped, or the agent waits.
-    `timeout`: seconds for one evaluation. `side_by_side`: how many slow ones run at a time."""
+    `timeout`: seconds for one evaluation. `concurrency`: how many slow ones run at a time."""
 
     def __init__(
         self,
@@ -66,10 +66,10 @@ class Background:
         queue_size: int,
         when_full: WhenFull,
         timeout: float,
-        side_by_side: int,
+        concurrency: int,
     ) -> None:
         self.limits, self.queue_size, self.when_full = limits, queue_size, when_full
-        self.timeout, self.side_by_side = timeout, side_by_side
+        self.timeout, self.concurrency = timeout, concurrency
         self.dropped = self.failed = 0
         self.lock = threading.RLock()
         self._shortest = timeout
@@ -87,7 +87,7 @@ class Background:
         self._listeners: list[Callable[[], None]] = []
         parts = (self._evaluate, self._settle, self._put_on_loop, self.lock)
         self._quick = WorkerPool(1, *parts, naps=True, hand_on=self._hand_on)
-        self._slow = WorkerPool(self.side_by_side, *parts)
+        self._slow = WorkerPool(self.concurrency, *parts)
         self._loop: EvaluatorLoop | None = None
         self._old_loops: list[EvaluatorLoop] = []
         self._watching: threading.Thread | None = None
@@ -205,7 +205,7 @@ class Background:
                     forget(task.made)
                     return
                 if self._loop is None:
-                    self._loop = EvaluatorLoop(self.side_by_side, self._ask, self._settle)
+                    self._loop = EvaluatorLoop(self.concurrency, self._ask, self._settle)
                 self._loop.put(task)
         except RuntimeError as error:  # the interpreter is ending
             forget(task.made)

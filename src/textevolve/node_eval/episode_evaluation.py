@@ -61,10 +61,10 @@ def place_nodes(episodes: Iterable[Episode]) -> Iterator[PlacedNode]:
 
 
 async def evaluate_episodes(
-    episodes: Iterable[Episode], evaluators: Sequence[NodeEvaluator], in_flight: int
+    episodes: Iterable[Episode], evaluators: Sequence[NodeEvaluator], concurrency: int
 ) -> AsyncGenerator[PlacedNode]:
     """Every node, in order, with what the evaluators say of it; outcomes that were recorded stay,
-    but for those of evaluators of the same name. At most `in_flight` are asked at a time.
+    but for those of evaluators of the same name. At most `concurrency` are asked at a time.
 
     An evaluator sees what was recorded, not what the others happen to have said; one that raises is
     recorded as not scored. Of nodes that failed or were interrupted nobody is asked, as while an
@@ -73,10 +73,10 @@ async def evaluate_episodes(
     Raises:
         FatalModelError: no call to a model can succeed. StoreError: answers cannot be kept.
     """
-    gate = asyncio.Semaphore(in_flight)
+    gate = asyncio.Semaphore(concurrency)
     targets = [(evaluator, read_targets(evaluator)) for evaluator in evaluators]
     judge = partial(_judge_node, targets=targets, gate=gate)
-    nodes = stream(_replay_all(episodes), judge, max(in_flight, NODES_IN_FLIGHT))
+    nodes = stream(_replay_all(episodes), judge, max(concurrency, NODES_IN_FLIGHT))
     async with aclosing(nodes) as found:
         async for node in found:
             yield node

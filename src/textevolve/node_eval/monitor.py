@@ -52,7 +52,7 @@ class Monitor:
     `limits`: how much of each state is kept. `queue_size`: how many nodes may wait for quick
     evaluators, and how many evaluations in the background may be unfinished; what is more is
     dropped and counted, or with `when_full="wait"` the agent waits. `timeout`: seconds for one
-    evaluation, where the evaluator names none. `side_by_side`: how many evaluations run in the
+    evaluation, where the evaluator names none. `concurrency`: how many evaluations run in the
     background at a time.
 
     Raises InputError for an evaluator or a value that cannot be used.
@@ -66,10 +66,10 @@ class Monitor:
         queue_size: int = 1000,
         when_full: Literal["drop", "wait"] = "drop",
         timeout: float = 30.0,
-        side_by_side: int = 8,
+        concurrency: int = 8,
     ) -> None:
         _check_whole("queue_size", queue_size)
-        _check_whole("side_by_side", side_by_side)
+        _check_whole("concurrency", concurrency)
         if when_full not in ("drop", "wait"):
             raise InputError(f"when_full must be 'drop' or 'wait', not {when_full!r}")
         if not is_number(timeout) or not 0 < timeout < float("inf"):
@@ -90,7 +90,7 @@ class Monitor:
             queue_size=queue_size,
             when_full=when_full,
             timeout=timeout,
-            side_by_side=side_by_side,
+            concurrency=concurrency,
         )
         finalize(self, self._background.retire).atexit = False
         if not isinstance(evaluators, Iterable):  # pyright: ignore[reportUnnecessaryIsInstance]

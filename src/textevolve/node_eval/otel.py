@@ -115,7 +115,7 @@ def _build(
         children.setdefault(above[id][-1] if above[id] else "", []).append(span)
     steps: list[list[HistoryItem]] = []
     # A stack, for nothing says how deeply spans are nested: groups wait for those within them.
-    waiting = [(group, False) for group in reversed(_side_by_side(children.get("", [])))]
+    waiting = [(group, False) for group in reversed(_parallel_groups(children.get("", [])))]
     while waiting:
         group, done = waiting.pop()
         if done:
@@ -123,7 +123,7 @@ def _build(
             steps.append([_as_item(span, path, instructions) for span in group])
             continue
         waiting.append((group, True))
-        within = [g for span in group for g in _side_by_side(children.get(span.id, []))]
+        within = [g for span in group for g in _parallel_groups(children.get(span.id, []))]
         waiting += [(inner, False) for inner in reversed(within)]
     for order, item in enumerate((item for step in steps for item in step), 1):
         item.order = order
@@ -146,7 +146,7 @@ def _ancestors(span: Span, spans: Mapping[str, Span], nodes: Mapping[str, Span])
     return tuple(reversed(found))
 
 
-def _side_by_side(spans: Sequence[Span]) -> list[list[Span]]:
+def _parallel_groups(spans: Sequence[Span]) -> list[list[Span]]:
     """Groups of spans that all overlap in time, in order; within one, the last to end is last."""
     groups: list[list[Span]] = []
     first_end = -math.inf

@@ -265,21 +265,21 @@ def forget(made: Awaitable[object] | None) -> None:
 
 
 class EvaluatorLoop:
-    """An event loop on a thread of its own for async evaluators, `side_by_side` of them at a time.
+    """An event loop on a thread of its own for async evaluators, `concurrency` of them at a time.
 
     All of them share the loop, so that a session or client which one opened stays usable for it.
     """
 
     def __init__(
         self,
-        side_by_side: int,
+        concurrency: int,
         ask: Callable[[Task], Awaitable[Outcome]],
         settle: Settle,
     ) -> None:
         self.tasks: dict[Task, float | None] = {}
         """Begun when, on the monotonic clock; None where one waits for its turn."""
         self._ask, self._settle = ask, settle
-        self._places = asyncio.Semaphore(side_by_side)
+        self._places = asyncio.Semaphore(concurrency)
         self._begun: set[asyncio.Task[None]] = set()
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._run, name="textevolve-nodes", daemon=True)

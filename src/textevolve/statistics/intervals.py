@@ -39,7 +39,7 @@ _NONE = Interval(math.nan, math.nan, "no item")
 
 
 @dataclass(frozen=True, slots=True)
-class Figure:
+class Statistic:
     """A figure with its interval; NaN where there is none."""
 
     value: float = math.nan

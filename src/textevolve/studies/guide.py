@@ -145,7 +145,7 @@ async def run(
         model_of=lambda agent: bench.model_of(agent.model or bench.default_model),
         recall=_open_recall(spec, bench),
         listener=bench.listener,
-        side_by_side=bench.side_by_side,
+        concurrency=bench.calls_per_case,
         today=bench.today,
     )
 
@@ -164,7 +164,7 @@ async def run(
         model=bench.model,
         discuss=discuss,
         evaluator=None if judge is None else bench.whole_judge_of(judge),
-        concurrency=bench.in_flight,
+        concurrency=bench.concurrency,
         time_limit=bench.seconds_left,
         listener=bench.listener,
     )

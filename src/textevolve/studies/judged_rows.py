@@ -15,7 +15,7 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from textevolve.debate import tensor as arithmetic
-from textevolve.debate.record import finite, result_figures
+from textevolve.debate.record import finite, result_metrics
 from textevolve.debate.result import DebateResult, Turn
 from textevolve.evaluation import EvaluationResult, Failure
 from textevolve.judges.judged import JudgedCase
@@ -50,37 +50,37 @@ def plain_text(text: str) -> str:
 
 
 def _of_debate(result: DebateResult) -> Iterator[Row]:
-    figures = result_figures(result)
+    metrics = result_metrics(result)
     candidates = result.case.candidates
     first: Row = {"index": result.index, "id": plain_text(result.case.id)}
     whole: Row = {
-        "coverage": figures["coverage"],
-        "rounds": figures["rounds"],
+        "coverage": metrics["coverage"],
+        "rounds": metrics["rounds"],
         "stopped": result.stopped,
-        "voters": figures["voters"][-1] if figures["voters"] else None,
-        "certainty": figures["certainty"],
-        "status": figures["status"],
+        "voters": metrics["voters"][-1] if metrics["voters"] else None,
+        "certainty": metrics["certainty"],
+        "status": metrics["status"],
         "reason": plain_text(reason(result)) or None,
-        "winner_changes": figures["winner_changes"] if result.scored else None,
-        "case_calls": figures["calls"],
-        "case_tokens": figures["tokens"],
-        "case_cost": figures["cost"],
-        "case_seconds": figures["seconds"],
+        "winner_changes": metrics["winner_changes"] if result.scored else None,
+        "case_calls": metrics["calls"],
+        "case_tokens": metrics["tokens"],
+        "case_cost": metrics["cost"],
+        "case_seconds": metrics["seconds"],
     }
     for j, text in enumerate(candidates):
-        components: dict[str, float] = figures["components"][j] or {}
+        components: dict[str, float] = metrics["components"][j] or {}
         named = {COMPONENT + name: components.get(name) for name in result.components}
         yield {
             **first,
             "candidate": j + 1,
             "text": plain_text(text),
-            "score": figures["scores"][j],
-            "s_norm": figures["s_norm"][j],
-            "probability": figures["probabilities"][j],
-            "passed": figures["passed"][j],
+            "score": metrics["scores"][j],
+            "s_norm": metrics["s_norm"][j],
+            "probability": metrics["probabilities"][j],
+            "passed": metrics["passed"][j],
             "best": j == result.best if result.scored else None,
-            "spread": figures["spread"][j] if figures["spread"] else None,
-            "round_one_s_norm": figures["round_one"][j],
+            "spread": metrics["spread"][j] if metrics["spread"] else None,
+            "round_one_s_norm": metrics["round_one"][j],
             **whole,
             "feedback": plain_text(str(result.feedback[j])) or None,
             **named,
@@ -99,7 +99,7 @@ def _of_turn(result: DebateResult, turn: Turn) -> Iterator[Row]:
     }
     whole: Row = {
         "argument": plain_text(turn.argument) or None,
-        "rung": turn.rung,
+        "parse_mode": turn.parse_mode,
         "status": turn.failure.kind if turn.failure else "scored",
         "reason": plain_text(turn.failure.reason) if turn.failure else None,
         "turn_calls": turn.usage.calls,
@@ -118,7 +118,7 @@ def _of_turn(result: DebateResult, turn: Turn) -> Iterator[Row]:
             **first,
             "candidate": j + 1,
             "label": result.labels[j] if result.labels else None,
-            "place": turn.order.index(j) + 1 if j in turn.order else None,
+            "position": turn.order.index(j) + 1 if j in turn.order else None,
             "weighted": weighted[j],
             "strengths": plain_text(points.strengths) if points else None,
             "weaknesses": plain_text(points.weaknesses) if points else None,

@@ -218,8 +218,8 @@ async def run(
             _users(spec, wanted),
             stages.produce,
             stages.settle,
-            sources_in_flight=min(USERS_IN_FLIGHT, bench.in_flight),
-            in_flight=bench.in_flight,
+            source_concurrency=min(USERS_IN_FLIGHT, bench.concurrency),
+            concurrency=bench.concurrency,
         )
         async with aclosing(stream) as done:
             async for record in done:

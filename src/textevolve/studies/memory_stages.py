@@ -14,8 +14,8 @@ from typing import TypeAlias
 from textevolve.errors import BudgetError, FatalModelError, InputError, ModelError
 from textevolve.evaluation import Evaluator, Failure, failure_of
 from textevolve.events import Event, RecordsExpected, StepFinished
-from textevolve.llm.meter import Meter
 from textevolve.llm.model import Model
+from textevolve.llm.usage_meter import UsageMeter
 from textevolve.memory_eval.answering import answer_question
 from textevolve.memory_eval.dialogues import User
 from textevolve.memory_eval.evaluation import EvaluationRecord, SessionTimes, clip_texts
@@ -100,7 +100,7 @@ class Stages:
         if isinstance(piece, Subject):
             made = await self._judge(piece)
         else:
-            metered = Meter(self.answering)
+            metered = UsageMeter(self.answering)
             answer = await self._answer(piece, metered)
             made = await self._judge(with_answer(piece.subject, answer))
             usage = made.usage + metered.usage

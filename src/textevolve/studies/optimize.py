@@ -167,7 +167,7 @@ async def run(
         return await optimize_text(case.input, spec, context, case.id, position)
 
     placed = enumerate(chain(first, source))
-    async with aclosing(stream(placed, work, bench.in_flight, ordered=False)) as found:
+    async with aclosing(stream(placed, work, bench.concurrency, ordered=False)) as found:
         async for made in found:
             yield made
 
@@ -259,7 +259,7 @@ def note(event: Event) -> str | None:
         return _note_attempt(event.value)
     if isinstance(event, StepFinished) and event.step == DONE:
         made: Optimization = event.value
-        scored = "" if made.score is None else f" at {wording.figure(made.score, 3)}"
+        scored = "" if made.score is None else f" at {wording.number(made.score, 3)}"
         return f"{wording.shorten(made.id, 30)}: {made.status}{scored}, {made.reason}"
     return None
 

@@ -13,7 +13,6 @@ from typing import Any, ClassVar
 
 from textevolve.bench.card import MARGIN, SEEDS, Card, check_plan, sum_up_card
 from textevolve.bench.card_cases import CardCase, load_cases, shipped_cases
-from textevolve.bench.card_figures import Check, Example, Rate, Shown
 from textevolve.bench.card_questions import (
     Answer,
     Judgement,
@@ -22,6 +21,7 @@ from textevolve.bench.card_questions import (
     find_winner,
     plan_questions,
 )
+from textevolve.bench.card_statistics import Check, Example, Rate, Shown
 from textevolve.bench.card_wording import explain_card, explain_check
 from textevolve.evaluation import Case, Failure
 from textevolve.evaluators import with_model
@@ -97,7 +97,7 @@ async def run(
     questions = plan_questions(map(card_case_of, cases), spec.seeds)
     bench.listener(RecordsExpected(len(questions)))
     judge = bench.whole_judge_of(spec.judge)
-    async with aclosing(ask_all(judge, questions, bench.in_flight, bench.listener)) as judgements:
+    async with aclosing(ask_all(judge, questions, bench.concurrency, bench.listener)) as judgements:
         async for judgement in judgements:
             yield judgement
 
@@ -157,7 +157,7 @@ def _draw_check(check: Check) -> Iterator[Block]:
     yield _draw_rates(check.rates, _describe(check))
     chart = [(rate.name, _estimate(rate.rate, rate.interval)) for rate in check.rates]
     yield IntervalChart("", chart, format="percent")
-    if check.figures:
+    if check.statistics:
         columns = (Column("mean or slope"), Column("value", "number", 3), Column("cases", "count"))
         rows: list[tuple[Cell, ...]] = [
             (
@@ -165,7 +165,7 @@ def _draw_check(check: Check) -> Iterator[Block]:
                 _estimate(found.value, found.interval),
                 found.count,
             )
-            for found in check.figures
+            for found in check.statistics
         ]
         yield Table("", columns, rows)
     if check.kinds:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import random
 from typing import Literal
 
-Order = Literal["fixed", "balanced", "swap"]
+CandidateOrder = Literal["fixed", "balanced", "swap"]
 
 
 def draw_labels(candidates: int, generator: random.Random) -> tuple[int, ...]:
@@ -20,7 +20,7 @@ def draw_labels(candidates: int, generator: random.Random) -> tuple[int, ...]:
     return tuple(labels)
 
 
-def place_candidates(turn: int, labels: tuple[int, ...], order: Order) -> tuple[int, ...]:
+def place_candidates(turn: int, labels: tuple[int, ...], order: CandidateOrder) -> tuple[int, ...]:
     """The candidates' indices as the `turn`-th turn of a debate sees them, from first to last.
 
     `balanced` shifts the labels' order by one place each turn, so any j turns in a row put each

@@ -44,7 +44,7 @@ class Rate:
 
 
 @dataclass(frozen=True, slots=True)
-class CardFigure:
+class CardStatistic:
     """A mean or slope over `count` cases with its 95 % interval; `note` says why one is missing."""
 
     name: str
@@ -89,7 +89,7 @@ class Check:
     family: Family
     title: str
     rates: tuple[Rate, ...]
-    figures: tuple[CardFigure, ...]
+    statistics: tuple[CardStatistic, ...]
     kinds: tuple[Rate, ...]
     examples: tuple[Example, ...]
     cases: int
@@ -139,10 +139,10 @@ def count_by_kind(
     )
 
 
-def average(name: str, meaning: str, values: Sequence[float]) -> CardFigure:
+def average(name: str, meaning: str, values: Sequence[float]) -> CardStatistic:
     found = mean_interval(values)
     value = fmean(values) if values else None
-    return CardFigure(name, meaning, value, ends_of(found), len(values), found.reason)
+    return CardStatistic(name, meaning, value, ends_of(found), len(values), found.reason)
 
 
 def ends_of(interval: Interval) -> tuple[float, float] | None:
