@@ -151,7 +151,7 @@ def _order(book: Book) -> Findings:
         worst.append(Bad(case, flipped, (10 if flipped else 0) + abs(shift), said))
     name, meaning = "order-flips", "pairs of which another response won in the other order"
     return Findings(
-        title="Order",
+        title="Position bias",
         rates=(
             count_rate(name, meaning, "low", flips),
             count_rate("sound", "pairs of which the good one won, over both orders", "high", sound),
@@ -178,7 +178,7 @@ def _length(book: Book) -> Findings:
             said += f", and {-lead:+.3f} ahead of it"
             worst.append(Bad(case, find_winner(both) < 0, -lead, said))
     return Findings(
-        title="Length",
+        title="Verbosity bias",
         rates=(
             count_rate("longer-wins", "pairs of which the longer, worse one won", "low", longer),
             count_rate("shorter-wins", "pairs of which the shorter, worse one won", "low", shorter),

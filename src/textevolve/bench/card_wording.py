@@ -87,8 +87,8 @@ def _order(found: _Statistics) -> str:
         where = "first" if sign > 0 else "last"
         return f"{said}; standing {where} is worth {abs(place.value):.3f} score points."
     if flips.hits:
-        return f"{said}; no position is preferred that could be told, which points to chance."
-    return f"{said}, and no position is preferred that could be told."
+        return f"{said}; no position bias is seen that could be told, which points to chance."
+    return f"{said}, and no position bias is seen that could be told."
 
 
 def _length(found: _Statistics) -> str:
@@ -98,7 +98,7 @@ def _length(found: _Statistics) -> str:
     said = " and ".join(won).capitalize()
     sign = _sign(slope)
     if not sign or slope.value is None:
-        return f"{said}; no liking for long or short texts can be told."
+        return f"{said}; no verbosity bias can be told."
     liking = "longer" if sign > 0 else "shorter"
     return f"{said}; 100 characters {liking} are worth {abs(slope.value):.3f} score points."
 

@@ -62,7 +62,7 @@ def blind_answers(summary: AgreementSummary) -> list[tuple[str, float]]:
     """What answers that read nothing would score."""
     return [
         ("always the first", summary.always_first),
-        ("always the best place", summary.always_best),
+        ("always the best position", summary.always_best),
         ("always the shorter text", summary.always_shorter),
         ("always the longer text", summary.always_longer),
     ]
