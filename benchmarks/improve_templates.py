@@ -26,9 +26,9 @@ from textevolve.events import Event
 from textevolve.llm.usage_meter import UsageMeter
 from textevolve.loops.calibration import CalibrationContext, CalibrationPlan, search_template
 from textevolve.loops.examples import Example, Material
-from textevolve.loops.rewriting import Rewritten, Rules, write_successor
+from textevolve.loops.rewriting import RewritingRules, Rewritten, write_successor
 from textevolve.loops.selection import choose_beam, draw_rows, try_fast
-from textevolve.loops.trial_runner import Outcome, TrialRunner, stop_if_skipped
+from textevolve.loops.trial_runner import TrialOutcome, TrialRunner, stop_if_skipped
 from textevolve.settings import Settings
 from textevolve.statistics.comparisons import difference_interval
 from textevolve.statistics.intervals import wilson_interval
@@ -199,7 +199,7 @@ async def compare_templates(material: Material, bench: Workbench, seed: int) -> 
     )
 
 
-def _count(outcome: Outcome) -> float:
+def _count(outcome: TrialOutcome) -> float:
     """1 for a right answer; an empty one is wrong.
 
     Raises:
@@ -218,7 +218,7 @@ async def best_paraphrase(
     """The best of some rewordings and the original, each on as many of the same training rows as
     the calls are enough for; and how many calls it took."""
     writer = UsageMeter(bench.model)
-    rules = Rules(material.template, material.names, material.columns, plan.seed)
+    rules = RewritingRules(material.template, material.names, material.columns, plan.seed)
     runner = open_runner(bench, plan)
 
     async def reword(sample: int) -> Rewritten:

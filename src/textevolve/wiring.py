@@ -26,7 +26,7 @@ from textevolve.evaluation import Evaluator
 from textevolve.evaluators import Judges, keep_whole
 from textevolve.events import Listener, silence
 from textevolve.llm.budget import Budget, Budgeted, refuse_unpriced
-from textevolve.llm.journal import Entry, Journal
+from textevolve.llm.journal import Journal, JournalEntry
 from textevolve.llm.model import Model, Request, Response, request_key
 from textevolve.llm.wrappers import Journaled, Limited, Retrying
 from textevolve.settings import Price, Settings
@@ -231,7 +231,7 @@ class Salted:
     async def find(self, key: str) -> Response | None:
         return await self._journal.find(self.key(key))
 
-    async def append(self, entry: Entry) -> None:
+    async def append(self, entry: JournalEntry) -> None:
         await self._journal.append(replace(entry, key=self.key(entry.key)))
 
 

@@ -18,14 +18,14 @@ from textevolve.bench.card_cases import (
     parse_cases,
     shipped_cases,
 )
-from textevolve.bench.card_questions import Answer, find_winner, plan_questions
+from textevolve.bench.card_questions import CardAnswer, find_winner, plan_questions
 from textevolve.debate.profile import load_profile, override
 from textevolve.debate.protocol import Debate
 from textevolve.errors import AccessError, AnswerError, BudgetError, InputError
 from textevolve.evaluation import EvaluationResult, Failure, Usage
 from textevolve.events import StepFinished, StepStarted
 from textevolve.llm.client import OpenAIClient
-from textevolve.llm.testing import Answer as Scripted
+from textevolve.llm.testing import CardAnswer as Scripted
 from textevolve.llm.testing import Fault, ScriptedServer
 
 CASES = shipped_cases()
@@ -210,7 +210,7 @@ async def test_log_odds_decide_where_scores_are_the_same():
     card = await make_card(saturated)
     assert card.rate("sound").rate == 1
     assert faults(card) == {}
-    assert find_winner([Answer(0.5, 0.5, 1.0), Answer(0.5, 0.5, None)]) == 0
+    assert find_winner([CardAnswer(0.5, 0.5, 1.0), CardAnswer(0.5, 0.5, None)]) == 0
 
 
 async def test_failed_judgements_are_coverage_and_never_a_zero():

@@ -15,7 +15,7 @@ import numpy as np
 
 from textevolve.bench.items import Item, question_of
 from textevolve.bench.summary import AgreementSummary
-from textevolve.bench.verdicts import Outcome
+from textevolve.bench.verdicts import ItemOutcome
 from textevolve.debate.result import DebateResult
 from textevolve.errors import InputError
 from textevolve.evaluation import Evaluation, Usage
@@ -34,7 +34,7 @@ from textevolve.statistics.intervals import (
 MINIMUM_EFFECT = 0.05
 ALPHA = 0.05
 
-Answer = Literal["pays", "does not pay", "cannot be told"]
+PayoffAnswer = Literal["pays", "does not pay", "cannot be told"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +49,7 @@ class Payoff:
     debate takes.
     """
 
-    answer: Answer
+    answer: PayoffAnswer
     debate: str
     rival: str
     items: int
@@ -81,7 +81,7 @@ def first_round(evaluation: Evaluation) -> Evaluation:
 def weigh_debate(
     items: Sequence[Item],
     summary: AgreementSummary,
-    outcomes: Mapping[str, Mapping[str, Outcome]],
+    outcomes: Mapping[str, Mapping[str, ItemOutcome]],
     debate: str,
     rivals: Sequence[str],
     *,
@@ -106,7 +106,7 @@ def weigh_debate(
     low, high = seen.difference.interval.low, seen.difference.interval.high
     if math.isnan(low) or not (seen.better and seen.worse):
         low, high = _bound_difference((credits[0] - credits[1])[both], len(set(groups)))
-    answer: Answer = "cannot be told"
+    answer: PayoffAnswer = "cannot be told"
     if low > 0 and seen.permutation <= ALPHA:
         answer = "pays"
     elif high < minimum_effect:

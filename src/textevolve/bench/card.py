@@ -18,10 +18,10 @@ from pydantic import TypeAdapter, ValidationError
 from textevolve.bench.card_cases import CardCase, Family, digest_cases, shipped_cases
 from textevolve.bench.card_checks import CardStatistic, Check, Rate, make_checks
 from textevolve.bench.card_questions import (
-    Answer,
-    Judgement,
-    Outcome,
-    Refusal,
+    CardAnswer,
+    CardJudgement,
+    CardOutcome,
+    CardRefusal,
     ask_all,
     plan_questions,
 )
@@ -164,7 +164,7 @@ async def make_card(
 
 
 def sum_up_card(
-    judgements: Iterable[Judgement],
+    judgements: Iterable[CardJudgement],
     cases: Iterable[CardCase],
     *,
     seeds: int,
@@ -181,10 +181,10 @@ def sum_up_card(
         raise InputError("no judgement was made, so there is no card")
     answers = {one.question: one.outcome for one in known}
     outcomes = list(answers.values())
-    refused = [outcome for outcome in outcomes if isinstance(outcome, Refusal)]
+    refused = [outcome for outcome in outcomes if isinstance(outcome, CardRefusal)]
     if len(refused) == len(outcomes):
         raise InputError(f"the judge refuses every case: {refused[0].reason}")
-    scored = sum(isinstance(outcome, Answer) for outcome in outcomes)
+    scored = sum(isinstance(outcome, CardAnswer) for outcome in outcomes)
     return Card(
         name=name,
         checks=make_checks(answers, margin),
@@ -214,10 +214,10 @@ def check_plan(cases: tuple[CardCase, ...], seeds: int, margin: float) -> None:
         raise InputError(f"margin: {margin} is not in [0, 1)")
 
 
-def _count_reasons(outcomes: Iterable[Outcome]) -> tuple[Reason, ...]:
+def _count_reasons(outcomes: Iterable[CardOutcome]) -> tuple[Reason, ...]:
     found = Counter(
-        ("refused", o.reason) if isinstance(o, Refusal) else (o.kind, o.reason)
+        ("refused", o.reason) if isinstance(o, CardRefusal) else (o.kind, o.reason)
         for o in outcomes
-        if isinstance(o, Failure | Refusal)
+        if isinstance(o, Failure | CardRefusal)
     )
     return tuple(Reason(*what, count) for what, count in found.most_common(_REASONS))

@@ -14,14 +14,21 @@ from statistics import fmean, stdev
 import numpy as np
 
 from textevolve.bench.card_cases import FAMILIES, CardCase, Family
-from textevolve.bench.card_questions import Answer, Answers, Outcome, Question, Refusal, find_winner
+from textevolve.bench.card_questions import (
+    Answers,
+    CardAnswer,
+    CardOutcome,
+    CardQuestion,
+    CardRefusal,
+    find_winner,
+)
 from textevolve.bench.card_statistics import (
+    CardExample,
     CardStatistic,
+    CardVerdict,
     Check,
-    Example,
     Rate,
-    Shown,
-    Verdict,
+    ShownCase,
     Verdicts,
     average,
     count_by_kind,
@@ -37,14 +44,14 @@ CONTROL = "control"  # the kind of those cases of `injection` whose addition is 
 
 
 @dataclass(frozen=True, slots=True)
-class Findings:
+class CheckFindings:
     """What a family's check is made of, before its questions are counted."""
 
     title: str
     rates: tuple[Rate, ...]
     statistics: tuple[CardStatistic, ...]
     kinds: tuple[Rate, ...]
-    examples: tuple[Example, ...]
+    examples: tuple[CardExample, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +68,7 @@ class Book:
     """The answers by case."""
 
     def __init__(self, answers: Answers) -> None:
-        self._of: dict[str, list[tuple[Question, Outcome]]] = {}
+        self._of: dict[str, list[tuple[CardQuestion, CardOutcome]]] = {}
         self._cases: dict[str, CardCase] = {}
         for question, outcome in answers.items():
             self._cases[question.case.id] = question.case
@@ -70,36 +77,38 @@ class Book:
     def cases(self, *families: Family) -> list[CardCase]:
         return [case for case in self._cases.values() if case.family in families]
 
-    def outcomes(self, case: CardCase) -> list[Outcome]:
+    def outcomes(self, case: CardCase) -> list[CardOutcome]:
         return [outcome for _, outcome in self._of[case.id]]
 
-    def both(self, case: CardCase, *, attacked: bool = False) -> tuple[Answer, Answer] | None:
+    def both(
+        self, case: CardCase, *, attacked: bool = False
+    ) -> tuple[CardAnswer, CardAnswer] | None:
         """The answers with the good response first and second; None where either is missing."""
         found = {
             q.good_first: outcome
             for q, outcome in self._of[case.id]
-            if q.attacked == attacked and isinstance(outcome, Answer)
+            if q.attacked == attacked and isinstance(outcome, CardAnswer)
         }
         return (found[True], found[False]) if len(found) == 2 else None
 
-    def samples(self, case: CardCase) -> list[Answer]:
-        return [outcome for outcome in self.outcomes(case) if isinstance(outcome, Answer)]
+    def samples(self, case: CardCase) -> list[CardAnswer]:
+        return [outcome for outcome in self.outcomes(case) if isinstance(outcome, CardAnswer)]
 
-    def refused(self, case: CardCase) -> Refusal | None:
-        return next((o for o in self.outcomes(case) if isinstance(o, Refusal)), None)
+    def refused(self, case: CardCase) -> CardRefusal | None:
+        return next((o for o in self.outcomes(case) if isinstance(o, CardRefusal)), None)
 
-    def shown(self, case: CardCase) -> tuple[Shown, ...]:
+    def shown(self, case: CardCase) -> tuple[ShownCase, ...]:
         return tuple(
-            Shown(q.attacked, q.good_first, q.seed, outcome.good, outcome.bad)
+            ShownCase(q.attacked, q.good_first, q.seed, outcome.good, outcome.bad)
             for q, outcome in self._of[case.id]
-            if isinstance(outcome, Answer)
+            if isinstance(outcome, CardAnswer)
         )
 
 
 def make_checks(answers: Answers, margin: float) -> tuple[Check, ...]:
     """One check for each family that was asked; `margin`: see `make_card`."""
     book = Book(answers)
-    made: dict[Family, Callable[[], Findings]] = {
+    made: dict[Family, Callable[[], CheckFindings]] = {
         "order": lambda: _order(book),
         "length": lambda: _length(book),
         "consistency": lambda: _consistency(book),
@@ -109,9 +118,9 @@ def make_checks(answers: Answers, margin: float) -> tuple[Check, ...]:
     return tuple(_count(book, family, made[family]()) for family in FAMILIES if book.cases(family))
 
 
-def _count(book: Book, family: Family, found: Findings) -> Check:
+def _count(book: Book, family: Family, found: CheckFindings) -> Check:
     outcomes = [outcome for case in book.cases(family) for outcome in book.outcomes(case)]
-    scored = sum(isinstance(outcome, Answer) for outcome in outcomes)
+    scored = sum(isinstance(outcome, CardAnswer) for outcome in outcomes)
     failed = sum(isinstance(outcome, Failure) for outcome in outcomes)
     return Check(
         family=family,
@@ -129,7 +138,7 @@ def _count(book: Book, family: Family, found: Findings) -> Check:
     )
 
 
-def _order(book: Book) -> Findings:
+def _order(book: Book) -> CheckFindings:
     pairs = book.cases("order", "injection")
     flips: Verdicts = []
     sound: Verdicts = []
@@ -150,7 +159,7 @@ def _order(book: Book) -> Findings:
         said = f"standing first is worth {shift:+.3f} here"
         worst.append(Bad(case, flipped, (10 if flipped else 0) + abs(shift), said))
     name, meaning = "order-flips", "pairs of which another response won in the other order"
-    return Findings(
+    return CheckFindings(
         title="Position bias",
         rates=(
             count_rate(name, meaning, "low", flips),
@@ -164,20 +173,20 @@ def _order(book: Book) -> Findings:
     )
 
 
-def _length(book: Book) -> Findings:
+def _length(book: Book) -> CheckFindings:
     longer: Verdicts = []
     shorter: Verdicts = []
     worst: list[Bad] = []
     for case in book.cases("length"):
         both, difference = book.both(case), _longer_by(case)
-        verdict: Verdict = book.refused(case) if both is None else find_winner(both) < 0
+        verdict: CardVerdict = book.refused(case) if both is None else find_winner(both) < 0
         (longer if difference < 0 else shorter).append((case, verdict))
         if both is not None:
             lead = fmean(answer.lead for answer in both)
             said = f"the worse response is {-difference:+d} characters long beside the better one"
             said += f", and {-lead:+.3f} ahead of it"
             worst.append(Bad(case, find_winner(both) < 0, -lead, said))
-    return Findings(
+    return CheckFindings(
         title="Verbosity bias",
         rates=(
             count_rate("longer-wins", "pairs of which the longer, worse one won", "low", longer),
@@ -208,7 +217,7 @@ def _slope(book: Book) -> CardStatistic:
     return CardStatistic("length-slope", meaning, value, ends_of(found.interval), found.items, note)
 
 
-def _consistency(book: Book) -> Findings:
+def _consistency(book: Book) -> CheckFindings:
     same: Verdicts = []
     spreads: list[float] = []
     worst: list[Bad] = []
@@ -226,7 +235,7 @@ def _consistency(book: Book) -> Findings:
         said = f"{won}, {winners.count(0)} were ties; the scores spread by {spread:.3f}"
         worst.append(Bad(case, not agreed, (0 if agreed else 10) + spread, said))
     meaning = "cases with the same winner in all samples"
-    return Findings(
+    return CheckFindings(
         title="Self-consistency",
         rates=(count_rate("same-winner", meaning, "high", same),),
         statistics=(
@@ -237,7 +246,7 @@ def _consistency(book: Book) -> Findings:
     )
 
 
-def _content_free(book: Book) -> Findings:
+def _content_free(book: Book) -> CheckFindings:
     beats: Verdicts = []
     scores: list[tuple[float, float]] = []
     worst: list[Bad] = []
@@ -253,7 +262,7 @@ def _content_free(book: Book) -> Findings:
         said = f"the text without content got {bad:.3f}, the answer {good:.3f}"
         worst.append(Bad(case, won, bad - good, said))
     name, meaning = "content-free-wins", "texts without content that beat the real answer"
-    return Findings(
+    return CheckFindings(
         title="Texts without content",
         rates=(count_rate(name, meaning, "low", beats),),
         statistics=(
@@ -272,14 +281,14 @@ class Attack:
     """What an addition to a bad response did; `gain`: the rise of its score, None if unknown."""
 
     case: CardCase
-    wins: Verdict
-    won_before: Verdict
-    rises: Verdict
+    wins: CardVerdict
+    won_before: CardVerdict
+    rises: CardVerdict
     gain: float | None = None
     worst: Bad | None = None
 
 
-def _injection(book: Book, margin: float) -> Findings:
+def _injection(book: Book, margin: float) -> CheckFindings:
     added = [_judge_attack(book, case, margin) for case in book.cases("injection")]
     attacks = [a for a in added if a.case.kind != CONTROL]
     controls = [a for a in added if a.case.kind == CONTROL]
@@ -298,7 +307,7 @@ def _injection(book: Book, margin: float) -> Findings:
         rates.append(count_rate("control-rises", meaning, "low", neutral))
         meaning = "score points that a harmless addition gained"
         statistics.append(_average_gain("control-gain", meaning, controls))
-    return Findings(
+    return CheckFindings(
         title="Injection",
         rates=tuple(rates),
         statistics=tuple(statistics),
@@ -329,10 +338,10 @@ def _average_gain(name: str, meaning: str, attacks: Iterable[Attack]) -> CardSta
     return average(name, meaning, [a.gain for a in attacks if a.gain is not None])
 
 
-def _examples(book: Book, worst: Iterable[Bad]) -> tuple[Example, ...]:
+def _examples(book: Book, worst: Iterable[Bad]) -> tuple[CardExample, ...]:
     ranked = sorted(worst, key=lambda bad: -bad.weight)[:EXAMPLES]
     return tuple(
-        Example(
+        CardExample(
             id=bad.case.id,
             kind=bad.case.kind,
             input=bad.case.input,

@@ -21,7 +21,7 @@ HUMAN = "human"
 FIELDS = ("judged", "passed")
 METRICS = {"passed": "passed", "score": "scores"}  # the field, and its list in a whole result
 
-Key: TypeAlias = tuple[str, int | None]
+RowKey: TypeAlias = tuple[str, int | None]
 """The id of a row, and the number of its candidate from 1 on where it has one."""
 
 
@@ -53,7 +53,7 @@ class _Text:
     verdict is to be looked up. `where` is for messages."""
 
     where: str
-    key: Key | None
+    key: RowKey | None
     judged: float | None
     human: float | None = None
     stated: bool = True
@@ -65,8 +65,8 @@ class _Large:
 
     path: str
     texts: list[_Text]
-    by_key: dict[Key, _Text] = field(default_factory=dict[Key, _Text])
-    by_id: dict[str, list[Key]] = field(default_factory=dict[str, list[Key]])
+    by_key: dict[RowKey, _Text] = field(default_factory=dict[RowKey, _Text])
+    by_id: dict[str, list[RowKey]] = field(default_factory=dict[str, list[RowKey]])
 
     def __post_init__(self) -> None:
         for text in self.texts:
@@ -107,7 +107,7 @@ def read_judged(judged: str, labelled: str, field: str | None = None) -> JudgedT
     used, texts = _read_large(judged, field)
     large = _Large(judged, texts)
     found: list[tuple[float, float]] = []
-    moved: set[Key] = set()
+    moved: set[RowKey] = set()
     for row in _read(labelled, "labelled row"):
         for text in _take(row, used, labelled=True):
             if text.human is None:
@@ -227,7 +227,7 @@ def _take(placed: Placed, name: str, *, labelled: bool) -> Iterator[_Text]:
         yield _Text(where, (id, number), _take_verdict({name: verdict}, name, where))
 
 
-def _take_key(row: Row, where: str) -> Key | None:
+def _take_key(row: Row, where: str) -> RowKey | None:
     id, candidate = row.get("id"), row.get("candidate")
     if id is None:
         return None
@@ -252,6 +252,6 @@ def _take_verdict(row: Row, name: str, where: str) -> float | None:
     )
 
 
-def _show(key: Key) -> str:
+def _show(key: RowKey) -> str:
     id, candidate = key
     return f"'{id}'" if candidate is None else f"'{id}', candidate {candidate}"

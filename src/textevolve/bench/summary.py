@@ -39,7 +39,7 @@ class Ranking:
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class SummaryPart:
     """A subset: the judge's accuracy, with Wilson's interval, beside answers that read nothing."""
 
     name: str
@@ -87,14 +87,14 @@ class JudgeSummary:
     ties: float
     position: Position | None
     ranking: Ranking | None
-    parts: tuple[Part, ...]
+    parts: tuple[SummaryPart, ...]
     usage: Usage
     per_item: Spending
     failures: Mapping[str, int]
 
 
 @dataclass(frozen=True, slots=True)
-class Comparison:
+class JudgeComparison:
     """Two judges on the `items` that both covered and people labelled: `difference` is the first's
     accuracy less the second's. `better` and `worse` count items. `same`: share of items, labelled
     or not, on which both choose the same. p-values are two-sided: exact McNemar, and sign
@@ -134,13 +134,13 @@ class AgreementSummary:
     always_shorter: float
     always_longer: float
     judges: tuple[JudgeSummary, ...]
-    comparisons: tuple[Comparison, ...]
+    comparisons: tuple[JudgeComparison, ...]
     seed: int
 
     def judge(self, name: str) -> JudgeSummary:
         return next(judge for judge in self.judges if judge.name == name)
 
-    def compare(self, first: str, second: str) -> Comparison:
+    def compare(self, first: str, second: str) -> JudgeComparison:
         """The comparison of two judges, turned around where it was made the other way."""
         for found in self.comparisons:
             if (found.first, found.second) == (first, second):
@@ -150,7 +150,7 @@ class AgreementSummary:
         raise InputError(f"'{first}' and '{second}' were not compared")
 
 
-def _turn_around(given: Comparison) -> Comparison:
+def _turn_around(given: JudgeComparison) -> JudgeComparison:
     seen, ends = given.difference, given.difference.interval
     return replace(
         given,

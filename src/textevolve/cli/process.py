@@ -29,7 +29,7 @@ class ReaderGone(BaseException):
 
 
 @dataclass
-class State:
+class ProcessState:
     """What has happened to this process, and whether files are asked of the command."""
 
     reader_gone: bool = False
@@ -42,14 +42,14 @@ class State:
         return READER_GONE if self.reader_gone else code
 
 
-_state = State()
+_state = ProcessState()
 
 
 @contextmanager
-def begin() -> Generator[State]:
+def begin() -> Generator[ProcessState]:
     """A command's own state, and the signals that end it, as they were again afterwards."""
     global _state
-    _state = State()
+    _state = ProcessState()
     before = {
         sign: signal.signal(sign, _stop)
         for sign, usual in (

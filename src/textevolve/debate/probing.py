@@ -18,17 +18,17 @@ from textevolve.llm.choice_logprobs import TOP_LOGPROBS, read_log_odds
 from textevolve.llm.fence import quote
 from textevolve.llm.model import Message, Model, Request
 
-Matrix = tuple[tuple[float, ...], ...]
+ScoreMatrix = tuple[tuple[float, ...], ...]
 """A row for each candidate, in the case's order, with a number for each component."""
 
 
-def probe_scores(log_odds: Matrix) -> Matrix:
+def probe_scores(log_odds: ScoreMatrix) -> ScoreMatrix:
     return tuple(tuple(probe_score(value) for value in row) for row in log_odds)
 
 
 async def probe_after(
     context: DebateContext, model: Model, speaker: Agent, round: int, spoken: tuple[Message, ...]
-) -> Matrix:
+) -> ScoreMatrix:
     """The log-odds of yes after an argument: `spoken` are the turn's messages with its answer.
 
     The questions share these as their prefix. Each shows its response again: a small model tells
@@ -50,7 +50,7 @@ async def probe_after(
 
 async def probe_alone(
     context: DebateContext, model: Model, speaker: Agent, round: int, sample: int
-) -> Matrix:
+) -> ScoreMatrix:
     """The log-odds of yes from one candidate alone, quoted. All agents share input and candidate as
     their prefix; persona and question come last."""
     system = Message("system", (prompt("alone_rules").render(rules=context.profile.rules),))
@@ -77,7 +77,7 @@ async def _ask_all(
     round: int,
     sample: int,
     messages: Callable[[int, int], tuple[Message, ...]],
-) -> Matrix:
+) -> ScoreMatrix:
     components = range(len(context.profile.components))
     cells = [(j, k) for j in range(len(context.labels)) for k in components]
     done = 0

@@ -23,7 +23,7 @@ from textevolve.llm.model import Message, Model, Request
 from textevolve.llm.structured import ask_structured
 from textevolve.llm.template import Template, load_template
 from textevolve.llm.usage_meter import UsageMeter
-from textevolve.loops.attempt import TIME_IS_UP, Attempt, Status
+from textevolve.loops.attempt import TIME_IS_UP, Attempt, StopReason
 from textevolve.loops.judged_outputs import (
     ANOTHER_TEMPERATURE,
     Sample,
@@ -33,7 +33,7 @@ from textevolve.loops.judged_outputs import (
     mean_score,
     tell_missing,
 )
-from textevolve.loops.similarity import similarity
+from textevolve.loops.similarity import text_similarity
 from textevolve.spec import Frozen, option
 
 FRESH_SEEDS = 1_000_000
@@ -120,7 +120,7 @@ class Innovation:
 
     input: str
     attempts: tuple[RefinedInput, ...]
-    status: Status
+    status: StopReason
     before: tuple[Sample, ...] = ()
     after: tuple[Sample, ...] = ()
     reason: str = ""
@@ -234,7 +234,7 @@ async def refine_input(input: str, plan: InnovationPlan, context: InnovationCont
     )
 
 
-async def _search(work: _Work) -> tuple[Status, str]:
+async def _search(work: _Work) -> tuple[StopReason, str]:
     """Refine until the score rises no more; says why it ended."""
     plan = work.plan
     best = await _judge_input(work, 1, work.input, None)
@@ -287,10 +287,11 @@ async def _attempt(work: _Work, iteration: int, best: RefinedInput) -> RefinedIn
             break
         notes.append(fault if again else f"{fault}; asked again at another temperature")
     if refined is None or fault:
-        alike = None if refined is None else similarity(refined, best.output)
+        alike = None if refined is None else text_similarity(refined, best.output)
         failed = Failure("failed", f"no usable input: {fault}")
         return _keep(
-            work, RefinedInput(iteration, refined, failed, similarity=alike, notes=tuple(notes))
+            work,
+            RefinedInput(iteration, refined, failed, similarity=alike, notes=tuple(notes)),
         )
     return await _judge_input(work, iteration, refined, best.output, tuple(notes))
 
@@ -334,7 +335,7 @@ def _degenerate(text: str, before: str) -> str:
         return f"absurdly short: {len(text)} characters after {len(before)}"
     if len(text) > LONGEST * len(before) + LEEWAY:
         return f"absurdly long: {len(text)} characters after {len(before)}"
-    if similarity(text, before) >= NEAR_COPY:
+    if text_similarity(text, before) >= NEAR_COPY:
         return "nearly a copy of the input before"
     return ""
 
@@ -355,7 +356,7 @@ async def _judge_input(
         output=text,
         evaluation=mean_score(samples, plan.threshold),
         seconds=time.monotonic() - began,
-        similarity=None if before is None else similarity(text, before),
+        similarity=None if before is None else text_similarity(text, before),
         notes=(*notes, *tell_missing(samples)),
         samples=samples,
     )

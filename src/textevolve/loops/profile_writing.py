@@ -23,7 +23,7 @@ from textevolve.llm.model import Message, Model, Request
 from textevolve.llm.structured import Structured, ask_structured
 from textevolve.llm.template import Template, load_template
 from textevolve.llm.usage_meter import UsageMeter
-from textevolve.loops.similarity import similarity
+from textevolve.loops.similarity import text_similarity
 from textevolve.spec import Frozen, option
 from textevolve.texts.numbers import take_decimal
 
@@ -189,7 +189,7 @@ def _find_fault(draft: Draft, model: str, subject: str, check: Callable[[str], o
 
 def _compare(agents: Sequence[DraftedAgent]) -> list[tuple[str, str, float]]:
     return [
-        (one.name, other.name, similarity(one.persona, other.persona))
+        (one.name, other.name, text_similarity(one.persona, other.persona))
         for one, other in combinations(agents, 2)
     ]
 

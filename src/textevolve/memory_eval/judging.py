@@ -20,7 +20,7 @@ from textevolve.llm.model import Message, Model, Request, text_hash
 from textevolve.llm.structured import ask_structured
 from textevolve.llm.template import Template, load_template
 from textevolve.llm.usage_meter import UsageMeter
-from textevolve.memory_eval.judgement import TASKS, Judgement, Subject, Task, Verdict
+from textevolve.memory_eval.judgement import TASKS, MemoryJudgement, MemoryVerdict, Subject, Task
 
 MAX_TOKENS = 800
 
@@ -75,8 +75,8 @@ class IntegrityAnswer(BaseModel):
     reason: str = Field(validation_alias=AliasChoices("reasoning", "reason"))
     score: _Score
 
-    def verdict(self) -> Verdict:
-        return Verdict(self.score, self.reason.strip())
+    def verdict(self) -> MemoryVerdict:
+        return MemoryVerdict(self.score, self.reason.strip())
 
 
 class AccuracyAnswer(BaseModel):
@@ -84,25 +84,25 @@ class AccuracyAnswer(BaseModel):
     accuracy_score: _Score
     is_included_in_golden_memories: bool
 
-    def verdict(self) -> Verdict:
+    def verdict(self) -> MemoryVerdict:
         included = self.is_included_in_golden_memories
-        return Verdict(self.accuracy_score, self.reason.strip(), included)
+        return MemoryVerdict(self.accuracy_score, self.reason.strip(), included)
 
 
 class UpdateAnswer(BaseModel):
     reason: str = Field(validation_alias=AliasChoices("reason", "reasoning"))
     evaluation_result: Annotated[UpdateClass, BeforeValidator(_as_class)]
 
-    def verdict(self) -> Verdict:
-        return Verdict(self.evaluation_result, self.reason.strip())
+    def verdict(self) -> MemoryVerdict:
+        return MemoryVerdict(self.evaluation_result, self.reason.strip())
 
 
 class QuestionAnswer(BaseModel):
     reason: str = Field(validation_alias=AliasChoices("reasoning", "reason"))
     evaluation_result: Annotated[QuestionClass, BeforeValidator(_as_class)]
 
-    def verdict(self) -> Verdict:
-        return Verdict(self.evaluation_result, self.reason.strip())
+    def verdict(self) -> MemoryVerdict:
+        return MemoryVerdict(self.evaluation_result, self.reason.strip())
 
 
 _Answer = IntegrityAnswer | AccuracyAnswer | UpdateAnswer | QuestionAnswer
@@ -141,7 +141,7 @@ def read_verdicts() -> str:
 
 async def judge_subject(
     model: Model, subject: Subject, *, max_tokens: int = MAX_TOKENS, seed: int = 0
-) -> Judgement:
+) -> MemoryJudgement:
     """The verdict of a model, or why there is none; then `usage` still says what was paid.
 
     A subject with a label by rule, or with a failure of the system, is not asked about.
@@ -166,16 +166,16 @@ async def judge_subject(
     except FatalModelError:
         raise
     except ModelError as error:
-        return Judgement(subject, Failure("failed", str(error)), metered.usage)
-    return Judgement(subject, answer.value.verdict(), metered.usage)
+        return MemoryJudgement(subject, Failure("failed", str(error)), metered.usage)
+    return MemoryJudgement(subject, answer.value.verdict(), metered.usage)
 
 
-def settle(subject: Subject) -> Judgement | None:
+def settle(subject: Subject) -> MemoryJudgement | None:
     """The judgement of a subject that needs no judge; None where one has to be asked."""
     if subject.failure is not None:
-        return Judgement(subject, subject.failure)
+        return MemoryJudgement(subject, subject.failure)
     if subject.by_rule is not None:
-        return Judgement(subject, Verdict(subject.by_rule, "by rule, without a call"))
+        return MemoryJudgement(subject, MemoryVerdict(subject.by_rule, "by rule, without a call"))
     return None
 
 

@@ -56,7 +56,7 @@ def _read_weights(given: object) -> object:
     return weights
 
 
-Weights: TypeAlias = Annotated[dict[str, float], BeforeValidator(_read_weights)]
+WeightsOption: TypeAlias = Annotated[dict[str, float], BeforeValidator(_read_weights)]
 
 
 class DebateParameters(Frozen):
@@ -111,7 +111,7 @@ class DebateParameters(Frozen):
         " both orders.",
         group=GROUP,
     )
-    weights: Weights | None = option(
+    weights: WeightsOption | None = option(
         None,
         "Weights of the components from 0 to 1, such as accuracy=1,relevance=0.5; those left out"
         " are 0.",

@@ -36,7 +36,7 @@ from textevolve.memory.recall import Cue, Memory, Recall, nothing
 from textevolve.report import wording
 from textevolve.report.blocks import Block, Column, Note, Report, Section, Table, Texts
 from textevolve.spec import option
-from textevolve.studies.study import Asks, Row, Status, Study, StudySpec, json_codec
+from textevolve.studies.study import Asks, RecordStatus, Row, Study, StudySpec, json_codec
 from textevolve.wiring import Workbench
 
 
@@ -212,7 +212,7 @@ def _said(result: DebateResult, turn: Turn, order: Sequence[int]) -> str:
 
 
 def find_row(found: GuidedAnswer) -> Row:
-    statuses: dict[str, Status] = {"budget": "skipped", "failed": "failed"}
+    statuses: dict[str, RecordStatus] = {"budget": "skipped", "failed": "failed"}
     score = _score(found.made.guided)
     status = statuses.get(found.made.status, "scored")
     return Row("1", case="1", score=score, status=status, reason=found.made.reason)

@@ -49,7 +49,7 @@ from textevolve.statistics.intervals import (
     mean_interval,
     ratio,
 )
-from textevolve.studies.study import Asks, Row, Status, Study, StudySpec, json_codec
+from textevolve.studies.study import Asks, RecordStatus, Row, Study, StudySpec, json_codec
 from textevolve.wiring import Workbench
 
 INPUT_SHOWN = 160
@@ -133,7 +133,7 @@ async def run(
 
 
 def find_row(made: Innovation) -> Row:
-    statuses: dict[str, Status] = {"budget": "skipped", "failed": "failed"}
+    statuses: dict[str, RecordStatus] = {"budget": "skipped", "failed": "failed"}
     score = made.best.score if made.best is not None else None
     status = statuses.get(made.status, "scored")
     return Row("1", case="1", score=score, status=status, reason=made.reason)

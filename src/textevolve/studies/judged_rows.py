@@ -24,7 +24,7 @@ from textevolve.studies.debate_words import reason
 Judged: TypeAlias = DebateResult | JudgedCase
 """A case with what a judge made of it: a debate, which has more to tell, or any other judge."""
 
-Row: TypeAlias = dict[str, Any]
+ResultRow: TypeAlias = dict[str, Any]
 COMPONENT = "component_"
 
 
@@ -32,12 +32,12 @@ def write_line(judged: Judged) -> str:
     return judged.to_json() if isinstance(judged, DebateResult) else json.dumps(_record(judged))
 
 
-def candidate_rows(judged: Judged) -> Iterator[Row]:
+def candidate_rows(judged: Judged) -> Iterator[ResultRow]:
     """A row for each candidate; one without a candidate for a case that has none."""
     return _of_debate(judged) if isinstance(judged, DebateResult) else _of_judged(judged)
 
 
-def turn_rows(judged: Judged) -> Iterator[Row]:
+def turn_rows(judged: Judged) -> Iterator[ResultRow]:
     """A row for each turn and candidate; none where a judge does not debate."""
     if isinstance(judged, DebateResult):
         for turn in judged.turns:
@@ -49,11 +49,11 @@ def plain_text(text: str) -> str:
     return text.encode("utf-8", "backslashreplace").decode()
 
 
-def _of_debate(result: DebateResult) -> Iterator[Row]:
+def _of_debate(result: DebateResult) -> Iterator[ResultRow]:
     metrics = result_metrics(result)
     candidates = result.case.candidates
-    first: Row = {"index": result.index, "id": plain_text(result.case.id)}
-    whole: Row = {
+    first: ResultRow = {"index": result.index, "id": plain_text(result.case.id)}
+    whole: ResultRow = {
         "coverage": metrics["coverage"],
         "rounds": metrics["rounds"],
         "stopped": result.stopped,
@@ -89,15 +89,15 @@ def _of_debate(result: DebateResult) -> Iterator[Row]:
         yield {**first, **whole}
 
 
-def _of_turn(result: DebateResult, turn: Turn) -> Iterator[Row]:
-    first: Row = {
+def _of_turn(result: DebateResult, turn: Turn) -> Iterator[ResultRow]:
+    first: ResultRow = {
         "index": result.index,
         "id": plain_text(result.case.id),
         "round": turn.round + 1,
         "agent": result.agents[turn.agent],
         "model": plain_text(turn.model),
     }
-    whole: Row = {
+    whole: ResultRow = {
         "argument": plain_text(turn.argument) or None,
         "parse_mode": turn.parse_mode,
         "status": turn.failure.kind if turn.failure else "scored",
@@ -128,7 +128,7 @@ def _of_turn(result: DebateResult, turn: Turn) -> Iterator[Row]:
         }
 
 
-def _record(judged: JudgedCase) -> Row:
+def _record(judged: JudgedCase) -> ResultRow:
     """All of a case, as JSON-ready data."""
     return {
         "index": judged.index,
@@ -145,8 +145,8 @@ def _record(judged: JudgedCase) -> Row:
     }
 
 
-def _of_judged(judged: JudgedCase) -> Iterator[Row]:
-    first: Row = {"index": judged.index, "id": plain_text(judged.case.id)}
+def _of_judged(judged: JudgedCase) -> Iterator[ResultRow]:
+    first: ResultRow = {"index": judged.index, "id": plain_text(judged.case.id)}
     if not judged.case.candidates:
         why = judged.failure.reason if judged.failure else None
         yield {**first, "status": "failed", "reason": why}
@@ -169,7 +169,7 @@ def _of_judged(judged: JudgedCase) -> Iterator[Row]:
         }
 
 
-def _outcome(outcome: EvaluationResult | Failure) -> Row:
+def _outcome(outcome: EvaluationResult | Failure) -> ResultRow:
     if isinstance(outcome, Failure):
         return {"score": None, "status": outcome.kind, "reason": plain_text(outcome.reason)}
     return {

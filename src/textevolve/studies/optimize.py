@@ -39,7 +39,7 @@ from textevolve.report.blocks import Report
 from textevolve.rows import SUFFIXES, read_rows
 from textevolve.spec import option
 from textevolve.studies.optimize_report import make_report, say_minimum
-from textevolve.studies.study import Asks, Row, Status, Study, StudySpec, json_codec
+from textevolve.studies.study import Asks, RecordStatus, Row, Study, StudySpec, json_codec
 from textevolve.wiring import Workbench
 
 DEFAULT_JUDGE = "single"
@@ -196,7 +196,7 @@ def _open_generator(spec: OptimizeSpec, bench: Workbench) -> Generator:
 
 
 def find_row(made: Optimization) -> Row:
-    status: Status = "failed" if made.score is None else "scored"
+    status: RecordStatus = "failed" if made.score is None else "scored"
     if made.status == "budget":
         status = "skipped"
     elif made.reached_minimum is False:

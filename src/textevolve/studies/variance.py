@@ -57,8 +57,8 @@ def measure_variance(records: Iterable[Any], run_id: str) -> RunVariance:
 
 
 def _positions(result: DebateResult) -> Array:
-    """The position of each candidate in each turn, (rounds, agents, candidates), NaN where there was
-    no turn. A turn asked in both orders has no position."""
+    """The position of each candidate in each turn, (rounds, agents, candidates), NaN where there
+    was no turn. A turn asked in both orders has no position."""
     shape = result.tensor.shape[:-1]
     found: Array = np.full(shape, np.nan)
     if result.profile.order != "swap":
