@@ -210,7 +210,7 @@ async def try_block(
     tasks: Sequence[Task], bench: Workbench, judge: Evaluator
 ) -> list[Outcome | None]:
     """In the order of their steps: all first attempts, then all judgements of them, and so on."""
-    queue = asyncio.Semaphore(bench.in_flight)
+    queue = asyncio.Semaphore(bench.concurrency)
     model = InTurn(bench.model, queue)
 
     async def work(task: Task) -> Outcome | None:

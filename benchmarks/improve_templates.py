@@ -23,12 +23,12 @@ from sitting import tell_usage
 from textevolve.errors import BudgetError
 from textevolve.evaluation import Case, Failure, Usage
 from textevolve.events import Event
-from textevolve.llm.meter import Meter
+from textevolve.llm.usage_meter import UsageMeter
 from textevolve.loops.calibration import CalibrationContext, CalibrationPlan, search_template
 from textevolve.loops.examples import Example, Material
-from textevolve.loops.rewriting import Rewritten, Rules, write_successor
+from textevolve.loops.rewriting import RewritingRules, Rewritten, write_successor
 from textevolve.loops.selection import choose_beam, draw_rows, try_fast
-from textevolve.loops.trial_runner import Outcome, TrialRunner, stop_if_skipped
+from textevolve.loops.trial_runner import TrialOutcome, TrialRunner, stop_if_skipped
 from textevolve.settings import Settings
 from textevolve.statistics.comparisons import difference_interval
 from textevolve.statistics.intervals import wilson_interval
@@ -173,7 +173,7 @@ async def compare_templates(material: Material, bench: Workbench, seed: int) -> 
             editor=bench.model,
             compare=lambda first, second: compare_scores(first, second, seed),
             metric=is_date,
-            concurrency=bench.in_flight,
+            concurrency=bench.concurrency,
         ),
     )
     if search.stopped == "budget":
@@ -199,7 +199,7 @@ async def compare_templates(material: Material, bench: Workbench, seed: int) -> 
     )
 
 
-def _count(outcome: Outcome) -> float:
+def _count(outcome: TrialOutcome) -> float:
     """1 for a right answer; an empty one is wrong.
 
     Raises:
@@ -217,8 +217,8 @@ async def best_paraphrase(
 ) -> tuple[str, int]:
     """The best of some rewordings and the original, each on as many of the same training rows as
     the calls are enough for; and how many calls it took."""
-    writer = Meter(bench.model)
-    rules = Rules(material.template, material.names, material.columns, plan.seed)
+    writer = UsageMeter(bench.model)
+    rules = RewritingRules(material.template, material.names, material.columns, plan.seed)
     runner = open_runner(bench, plan)
 
     async def reword(sample: int) -> Rewritten:
@@ -253,7 +253,7 @@ def open_runner(bench: Workbench, plan: CalibrationPlan) -> TrialRunner:
         temperature=plan.temperature,
         max_output_tokens=plan.max_output_tokens,
         seed=plan.seed,
-        concurrency=bench.in_flight,
+        concurrency=bench.concurrency,
     )
 
 

@@ -27,7 +27,7 @@ from typing import Any
 from kept_run import keep_run, open_run
 from textevolve.evaluation import Case
 from textevolve.llm.model import Model, Request, Response
-from textevolve.memory_eval.judgement import Judgement, Label, Subject, Task
+from textevolve.memory_eval.judgement import Label, MemoryJudgement, Subject, Task
 from textevolve.memory_eval.judging import judge_subject, prompts_version
 from textevolve.settings import read_settings
 from textevolve.statistics.intervals import wilson_interval
@@ -240,7 +240,7 @@ def write_attacks() -> list[Attack]:
     return made
 
 
-def compare(attack: Attack, twin: Judgement, judged: Judgement) -> Found:
+def compare(attack: Attack, twin: MemoryJudgement, judged: MemoryJudgement) -> Found:
     before, after = twin.verdict, judged.verdict
     reason = after.reason if after else getattr(judged.outcome, "reason", "")
     return Found(
@@ -274,9 +274,9 @@ async def measure(asked: argparse.Namespace) -> list[Found]:
         run = await keep_run(store, settings, asked.model, parameters, cases)
         async with open_run(store, run, settings) as bench:
             judge = Schemaless(bench.model) if asked.no_schema else bench.model
-            places = asyncio.Semaphore(bench.in_flight)
+            places = asyncio.Semaphore(bench.concurrency)
 
-            async def ask(attack: Attack) -> Judgement:
+            async def ask(attack: Attack) -> MemoryJudgement:
                 async with places:
                     made = await judge_subject(judge, attack.subject)
                     print(".", end="", file=sys.stderr, flush=True)

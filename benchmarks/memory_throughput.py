@@ -29,7 +29,7 @@ from textevolve.events import CallFinished, Event
 from textevolve.llm.testing import serve_in_process
 from textevolve.memory_eval.dataset import user_to_line
 from textevolve.memory_eval.dialogues import DialogueTurn
-from textevolve.memory_eval.judgement import Judgement
+from textevolve.memory_eval.judgement import MemoryJudgement
 from textevolve.memory_eval.synthesis import synthesise
 from textevolve.memory_eval.system import Capabilities
 from textevolve.settings import Settings
@@ -99,7 +99,7 @@ async def main() -> None:
             run = driver.register_run(store, STUDY, stored, STUDY.cases(spec), launch)
             began, cpu = time.perf_counter(), time.process_time()
             async for item in driver.perform(store, run, settings, launch):
-                judged += isinstance(item, Judgement)
+                judged += isinstance(item, MemoryJudgement)
             wall, cpu = time.perf_counter() - began, time.process_time() - cpu
     feeding = math.ceil(asked.users / USERS_IN_FLIGHT) * asked.sessions * asked.adding
     judging = math.ceil(calls / asked.in_flight) * asked.latency

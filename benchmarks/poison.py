@@ -183,7 +183,7 @@ async def measure(
     cases = [Case(one.task, (one.poisoned,), one.id) for one in read_attacks()]
     run = await keep_run(store, settings, model, parameters, cases, judge)
     async with open_run(store, run, settings, limits, listener) as bench:
-        queue = asyncio.Semaphore(bench.in_flight)
+        queue = asyncio.Semaphore(bench.concurrency)
         asked, writer = (
             judge_in_turn(bench.whole_judge_of(judge), queue),
             InTurn(bench.model, queue),

@@ -78,7 +78,7 @@ async def measure(model: str, cases: list[Case], readout: str, order: str, first
     async with AsyncExitStack() as stack:
         client, in_flight, _ = await open_client(model, settings, stack)
         asked: Model = PersonaFirst(client) if first else client
-        debate = Debate(profile, lambda _agent: asked, side_by_side=1)
+        debate = Debate(profile, lambda _agent: asked, concurrency=1)
         began, usage, coverage = time.perf_counter(), Usage(), 0.0
         async for result in stream(cases, debate, in_flight):
             usage += result.usage

@@ -39,7 +39,7 @@ from textevolve.studies.driver import FLUSH_RECORDS
 pytestmark = pytest.mark.usefixtures("home")
 
 CASE = ("Is 7 prime?", ["Yes, it is.", "No, it is 1 x 7."])
-SOLO = Profile(agents=(Agent(name="Solo", persona="You judge."),), rounds=1, readout="stated")
+SOLO = Profile(agents=(Agent(name="Solo", persona="You judge."),), rounds=1, readout="verbalized")
 
 
 def cases(number):

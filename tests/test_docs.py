@@ -25,7 +25,7 @@ from textevolve.debate.profile import (
     parse_profile,
     shipped_profiles,
 )
-from textevolve.debate.record import result_figures
+from textevolve.debate.record import result_metrics
 from textevolve.debate.result import DebateResult, Turn
 from textevolve.evaluation import Case, Failure
 from textevolve.llm.catalogue import read_catalogue
@@ -233,7 +233,7 @@ def test_columns_of_result_files_are_described():
     for column in (name for row in rows for name in row):
         if not column.startswith("component_"):
             assert f"`{column}`" in text, column
-    for name in result_figures(failed):
+    for name in result_metrics(failed):
         assert f"`{name}`" in text, name
 
 

@@ -57,10 +57,10 @@ def test_debates_are_profiles_with_something_set():
     jury = read_profile(parse_evaluator("jury:prompt-tuning"))
     assert (jury.protocol, jury.rounds, len(jury.agents)) == ("independent", 1, 4)
     assert len(read_profile(parse_evaluator("single")).agents) == 1
-    wanted = "escalation+escalate_below=0.8+readout=expected"
+    wanted = "escalation+escalate_below=0.8+readout=logprob-weighted"
     escalation = read_profile(parse_evaluator(wanted))
     assert (escalation.protocol, escalation.escalate_below) == ("escalation", 0.8)
-    assert escalation.readout == "expected"
+    assert escalation.readout == "logprob-weighted"
     with pytest.raises(InputError, match="rounds"):
         read_profile(parse_evaluator("debate+rounds=0"))
 

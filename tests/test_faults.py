@@ -138,13 +138,13 @@ def turns_with_scores(results):
 
 async def test_two_hundred_debates_where_a_fifth_of_the_calls_goes_wrong(home):
     judge = Judge(0.2, TRANSIENT + CONTENT)
-    results = await judge_all(home, judge, 200, readout="stated")
+    results = await judge_all(home, judge, 200, readout="verbalized")
     check_shape(results, 200)
     assert set(judge.faults) == {None, *TRANSIENT, *CONTENT}
     failures = [t.failure.reason for r in results for t in r.turns if t.failure]
     assert any("unusable answer" in reason for reason in failures)
     assert any("no answer after" in reason for reason in failures)
-    rungs = Counter(t.rung for r in results for t in r.turns)
+    rungs = Counter(t.parse_mode for r in results for t in r.turns)
     assert {"strict", "tolerant", "asked-again"} <= set(rungs)
     for _, key, scores in turns_with_scores(results):
         assert scores in judge.said[key]
@@ -152,7 +152,7 @@ async def test_two_hundred_debates_where_a_fifth_of_the_calls_goes_wrong(home):
 
 async def test_expected_scores_stay_beside_what_was_said(home):
     judge = Judge(0.2, TRANSIENT + CONTENT, whole=True)
-    results = await judge_all(home, judge, 20, PATIENT, readout="expected")
+    results = await judge_all(home, judge, 20, PATIENT, readout="logprob-weighted")
     check_shape(results, 20)
     for _, key, scores in turns_with_scores(results):
         assert any(
@@ -167,7 +167,7 @@ async def test_expected_scores_stay_beside_what_was_said(home):
 
 async def test_probes_that_go_wrong_leave_their_turn_without_scores(home):
     judge = Judge(0.2, (*TRANSIENT, Fault.EMPTY, Fault.PROSE))
-    results = await judge_all(home, judge, 12, PATIENT, readout="probe", rounds=1)
+    results = await judge_all(home, judge, 12, PATIENT, readout="after-argument", rounds=1)
     check_shape(results, 12)
     assert any(t.failure for r in results for t in r.turns)
     for result, key, scores in turns_with_scores(results):

@@ -48,7 +48,7 @@ def test_the_smallest_model_debates_and_is_probed(settings):
         return evaluate(*texts, seed=seed, **options)
 
     seed, result = next((s, r) for s in (2, 1, 5, 3, 4) if (r := debate(s)).scored)
-    assert result.profile.readout == "alone"
+    assert result.profile.readout == "pointwise"
     assert {turn.model for turn in result.turns} == {model}
     for turn in result.turns:
         if turn.failure is None:
@@ -67,7 +67,7 @@ def test_the_default_model_prefers_an_answer_to_what_is_beside_the_point(setting
     model = have("qwen2.5-coder-1.5b", settings)
     names = ("question", "first", "second", "third")
     question, *candidates = ((DEMO / f"{n}.txt").read_text(encoding="utf-8") for n in names)
-    options = {"rounds": 2, "convergence": None, "readout": "probe"}
+    options = {"rounds": 2, "convergence": None, "readout": "after-argument"}
     result = evaluate(question, candidates, model=model, settings=settings, **options)
     assert result.coverage == 1
     assert result.tensor.shape == (2, 3, 3, 5)

@@ -15,7 +15,7 @@ from textevolve.store.repository import open_store
 CASES = 12
 CALLS = CASES * 3 * 2
 IN_FLIGHT = 4
-OPTIONS = ("--convergence", "none", "--readout", "stated", "--concurrency", IN_FLIGHT)
+OPTIONS = ("--convergence", "none", "--readout", "verbalized", "--concurrency", IN_FLIGHT)
 
 
 def write_cases(folder, number=CASES, length=1):
@@ -83,7 +83,7 @@ def test_a_run_killed_again_and_again_gets_to_its_end(home, spawn, cli, stalling
     cases = write_cases(home, 2)
     with ScriptedServer(latency=0.01) as server:
         model = f"{server.url}#m"
-        command = ("evaluate", cases, "-m", model, "--readout", "probe", "--rounds", "1")
+        command = ("evaluate", cases, "-m", model, "--readout", "after-argument", "--rounds", "1")
         whole = cli(*command, "--json", "--store", "whole.db")
         calls = server.calls
         assert calls == 2 * 3 * (1 + 2 * 5)

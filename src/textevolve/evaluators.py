@@ -7,14 +7,14 @@
     single                        one neutral agent that states its scores once
     escalation:general            a jury; a debate only where it leaves the winner in doubt
     pairwise, probe, checklist    see `textevolve.judges`
-    backward                      how well a response tells its instruction
+    instruction-likelihood        how well a response tells its instruction
     reference                     a probe beside the case's reference, or the judge's own answer
 
-`rules` is an option of each but backward, which has none; `reference` one of pairwise, probe and
-checklist; `examples` one of probe and reference; `backward` one of probe, reference and checklist.
-`rubric=FILE` is one of each but backward: what to judge by, in place of the question, the criteria
-or the components that are shipped.
-`NAME=VALUE` sets a parameter of the profile (`rounds=1`, `readout=expected`), or
+`rules` is an option of each but instruction-likelihood, which has none; `reference` one of
+pairwise, probe and checklist; `examples` (few-shot) one of probe and reference;
+`instruction-likelihood` one of probe, reference and checklist. `rubric=FILE` is one of each but
+instruction-likelihood: what to judge by, in place of the question, the criteria or the components
+that are shipped. `NAME=VALUE` sets a parameter of the profile (`rounds=1`, `readout=pointwise`), or
 `comparisons=sorted` of pairwise.
 
 Others' packages add judges by an entry point of the group `textevolve.judges`, whose name is the
@@ -36,8 +36,8 @@ from textevolve.debate.result import DebateResult
 from textevolve.errors import BudgetError, InputError
 from textevolve.evaluation import Case, Evaluation, Evaluator
 from textevolve.events import Listener, silence
-from textevolve.judges.backward import Backward
-from textevolve.judges.exam import Options
+from textevolve.judges.context import Options
+from textevolve.judges.instruction_likelihood import InstructionLikelihood
 from textevolve.judges.packages import (
     JudgeMaker,
     describe_package,
@@ -59,15 +59,18 @@ DEBATES: Mapping[str, Mapping[str, Any]] = {
     "single": {"protocol": "independent", "rounds": 1},
     "escalation": {"protocol": "escalation"},
 }
-JUDGES = ("pairwise", "probe", "checklist", "reference", "backward")
+LIKELIHOOD = "instruction-likelihood"
+JUDGES = ("pairwise", "probe", "checklist", "reference", LIKELIHOOD)
+ALIASES = {"backward": LIKELIHOOD, "few-shot": "examples", "reference-guided": "reference"}
+"""Other names of judges and options: the field's terms, and names of earlier versions."""
 NAMES = (*DEBATES, *JUDGES)
 OPTIONS: Mapping[str, tuple[str, ...]] = {
     **dict.fromkeys(DEBATES, ("rules",)),
     "pairwise": ("rules", "reference"),
-    "checklist": ("rules", "reference", "backward"),
-    "probe": ("rules", "reference", "examples", "backward"),
-    "reference": ("rules", "reference", "examples", "backward"),
-    "backward": (),
+    "checklist": ("rules", "reference", LIKELIHOOD),
+    "probe": ("rules", "reference", "examples", LIKELIHOOD),
+    "reference": ("rules", "reference", "examples", LIKELIHOOD),
+    LIKELIHOOD: (),
 }
 M = TypeVar("M", str, str | None)
 
@@ -90,7 +93,7 @@ class EvaluatorSpec:
     rules: bool = False
     reference: bool = False
     examples: bool = False
-    backward: bool = False
+    instruction_likelihood: bool = False
     parameters: Mapping[str, str] = field(default_factory=dict[str, str])
     model: str | None = None
 
@@ -107,6 +110,7 @@ def parse_evaluator(text: str) -> EvaluatorSpec:
     judge, _, model = text.strip().partition("@")
     head, *options = judge.split("+")
     name, _, profile = head.partition(":")
+    name = ALIASES.get(name, name)
     if name not in NAMES:
         if find_point(name) is not None:
             given = {one.partition("=")[0]: one.partition("=")[2] for one in options}
@@ -115,7 +119,7 @@ def parse_evaluator(text: str) -> EvaluatorSpec:
         raise InputError(f"judge '{text}': no judge '{name}'{suggest(name, known)}")
     if profile and name not in DEBATES:
         raise InputError(f"judge '{text}': '{name}' takes no profile")
-    flags = {option for option in options if "=" not in option}
+    flags = {ALIASES.get(option, option) for option in options if "=" not in option}
     known = set(OPTIONS[name])
     if unknown := sorted(flags - known):
         others = (
@@ -131,7 +135,7 @@ def parse_evaluator(text: str) -> EvaluatorSpec:
         rules="rules" in flags,
         reference="reference" in flags or name == "reference",
         examples="examples" in flags,
-        backward="backward" in flags or name == "backward",
+        instruction_likelihood=LIKELIHOOD in flags or name == LIKELIHOOD,
         parameters=parameters,
         model=model or None,
     )
@@ -150,8 +154,8 @@ def read_rubric(spec: EvaluatorSpec, given: str = "") -> str:
     file = spec.parameters.get(RUBRIC)
     if not given and file is None:
         return ""
-    if spec.name == "backward":
-        raise InputError("judge backward takes no rubric: it asks no question to replace")
+    if spec.name == LIKELIHOOD:
+        raise InputError(f"judge {LIKELIHOOD} takes no rubric: it asks no question to replace")
     if given and file is not None:
         raise InputError("the rubric is there twice: in the judge's name, and beside it")
     text = (given or read_text(file or "")).strip()
@@ -178,7 +182,7 @@ def open_evaluator(
     model_of: Callable[[str], Model],
     *,
     listener: Listener = silence,
-    side_by_side: int = 64,
+    concurrency: int = 64,
     today: str | None = None,
     rubric: str = "",
 ) -> Evaluator:
@@ -197,14 +201,15 @@ def open_evaluator(
             profile=read_profile(spec, rubric),
             model_of=lambda agent: model_of(agent.model or asked),
             listener=listener,
-            side_by_side=side_by_side,
+            concurrency=concurrency,
             today=today or this_day(),
         )
-    options, comparisons = _read_options(spec, side_by_side)
+    options, comparisons = _read_options(spec, concurrency)
     options = replace(options, rubric=read_rubric(spec, rubric))
-    judge: Callable[..., Evaluator] = {"checklist": Checklist, "backward": Backward}.get(
-        spec.name, Probe
-    )
+    judge: Callable[..., Evaluator] = {
+        "checklist": Checklist,
+        LIKELIHOOD: InstructionLikelihood,
+    }.get(spec.name, Probe)
     if spec.name == "pairwise":
         judge = partial(Pairwise, comparisons=comparisons)
     return judge(model=model_of(asked), options=options)
@@ -219,16 +224,16 @@ def _open_others(spec: EvaluatorSpec, model: Callable[[], Model]) -> Evaluator:
     return as_evaluator(found)
 
 
-def _read_options(spec: EvaluatorSpec, side_by_side: int = 64) -> tuple[Options, Comparisons]:
+def _read_options(spec: EvaluatorSpec, concurrency: int = 64) -> tuple[Options, Comparisons]:
     """The options of a judge that does not debate, and which pairs `pairwise` compares."""
     parameters = {name: value for name, value in spec.parameters.items() if name != RUBRIC}
     options = Options(
         rules=spec.rules,
         reference=spec.reference,
         examples=spec.examples,
-        backward=spec.backward,
+        instruction_likelihood=spec.instruction_likelihood,
         seed=_whole("seed", parameters.pop("seed", "0")),
-        side_by_side=side_by_side,
+        concurrency=concurrency,
     )
     comparisons: str = "all"
     if spec.name == "pairwise":
@@ -303,7 +308,7 @@ class Judges:
     model: str
     model_of: Callable[[str], Model]
     listener: Listener = silence
-    side_by_side: int = 64
+    concurrency: int = 64
     today: str | None = None
     objects: Mapping[str, object] = field(default_factory=dict[str, object])
 
@@ -331,7 +336,7 @@ class Judges:
             self.model,
             self.model_of,
             listener=self.listener,
-            side_by_side=self.side_by_side,
+            concurrency=self.concurrency,
             today=self.today,
             rubric=rubric,
         )

@@ -26,7 +26,7 @@ from textevolve.evaluation import Evaluator
 from textevolve.evaluators import Judges, keep_whole
 from textevolve.events import Listener, silence
 from textevolve.llm.budget import Budget, Budgeted, refuse_unpriced
-from textevolve.llm.journal import Entry, Journal
+from textevolve.llm.journal import Journal, JournalEntry
 from textevolve.llm.model import Model, Request, Response, request_key
 from textevolve.llm.wrappers import Journaled, Limited, Retrying
 from textevolve.settings import Price, Settings
@@ -89,11 +89,12 @@ class Workbench:
 
     `model`: the study's own. `judge_of`: from a judge's text, and a rubric if there is one, to an
     evaluator, which is opened once.
-    `in_flight`: how many pieces of work are worth having under way. `today`: the date that prompts
-    hold, as YYYY-MM-DD. `deadline`: when the time limit is reached, as `time.monotonic` counts;
-    None: never. `objects`: what the user's own code put in, by the names in the specification.
-    `run`: the name of this run for what lies outside; `described`: what `Study.describe` found.
-    `ordered`: records are wanted in the order of the cases, else as they come.
+    `concurrency`: how many pieces of work are worth having under way. `calls_per_case`: of
+    them, how many calls of one case run at once. `today`: the date that prompts hold, as
+    YYYY-MM-DD. `deadline`: when the time limit is reached, as `time.monotonic` counts; None: never.
+    `objects`: what the user's own code put in, by the names in the specification. `run`: the name
+    of this run for what lies outside; `described`: what `Study.describe` found. `ordered`: records
+    are wanted in the order of the cases, else as they come.
     """
 
     settings: Settings
@@ -102,8 +103,8 @@ class Workbench:
     judge_of: Callable[..., Evaluator]
     journal: Journal
     listener: Listener = silence
-    in_flight: int = CALLS_IN_FLIGHT
-    side_by_side: int = 64
+    concurrency: int = CALLS_IN_FLIGHT
+    calls_per_case: int = 64
     today: str = ""
     deadline: float | None = None
     objects: Mapping[str, object] = field(default_factory=dict[str, object])
@@ -159,14 +160,14 @@ async def open_workbench(
 ) -> AsyncGenerator[Workbench]:
     """The models and judges of a run; `models` take the place of those that the settings have."""
     local = all(name.startswith("local/") for name in setting.models)
-    side_by_side = 1 if local else 64
+    calls_per_case = 1 if local else 64
     async with AsyncExitStack() as stack:
         model_of = models
         if model_of is None:
             opened = open_models(settings, journal, limits, listener)
             model_of = await stack.enter_async_context(opened)
         judges = Judges(
-            setting.model, model_of, listener, side_by_side, setting.today, setting.objects
+            setting.model, model_of, listener, calls_per_case, setting.today, setting.objects
         )
         limit = setting.time_limit
         yield Workbench(
@@ -176,8 +177,9 @@ async def open_workbench(
             judge_of=cache(judges.open),
             journal=journal,
             listener=listener,
-            in_flight=settings.concurrency or (settings.local.slots if local else CALLS_IN_FLIGHT),
-            side_by_side=side_by_side,
+            concurrency=settings.concurrency
+            or (settings.local.slots if local else CALLS_IN_FLIGHT),
+            calls_per_case=calls_per_case,
             today=setting.today,
             deadline=None if limit is None else time.monotonic() + limit,
             objects=setting.objects,
@@ -229,7 +231,7 @@ class Salted:
     async def find(self, key: str) -> Response | None:
         return await self._journal.find(self.key(key))
 
-    async def append(self, entry: Entry) -> None:
+    async def append(self, entry: JournalEntry) -> None:
         await self._journal.append(replace(entry, key=self.key(entry.key)))
 
 

@@ -200,7 +200,7 @@ async def test_cases_in_flight_are_bounded():
         running -= 1
         return Ruling(tuple(map(as_result, by_length(case))), SPENT, 0.0)
 
-    await judge_items(pairs(*[1] * 20), {"j": judge}, in_flight=3)
+    await judge_items(pairs(*[1] * 20), {"j": judge}, concurrency=3)
     assert most == 3
 
 
@@ -211,7 +211,7 @@ async def test_misuse_is_told():
     with pytest.raises(InputError, match="j: must be 1 or more, not 0"):
         await judge_items(pairs(1), judges, samples={"j": 0})
     with pytest.raises(InputError, match="cases in flight: must be 1 or more"):
-        await judge_items(pairs(1), judges, in_flight=0)
+        await judge_items(pairs(1), judges, concurrency=0)
     with pytest.raises(InputError, match="two items have the id 'i0'"):
         await judge_items([*pairs(1), *pairs(2)], judges)
     verdict = Verdict("j", "i7", "given", (1.0, 0.0))

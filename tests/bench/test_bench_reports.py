@@ -10,7 +10,7 @@ import pytest
 from textevolve.bench.agreement import summarise
 from textevolve.bench.card import Card, make_card
 from textevolve.bench.card_cases import FAMILIES, CardCase
-from textevolve.bench.card_questions import Answer, Judgement, Question, Refusal
+from textevolve.bench.card_questions import CardAnswer, CardJudgement, CardQuestion, CardRefusal
 from textevolve.bench.card_wording import explain_check
 from textevolve.bench.disagreements import SHOWN
 from textevolve.bench.items import Item
@@ -159,9 +159,9 @@ async def test_every_figure_is_there_with_its_interval_and_what_it_means():
             value = f"{rate.rate * 100:.0f} % [{low}, {high}]"
             shown = f"{rate.name}: {rate.meaning} {value} {rate.hits} of {rate.count} 100 %"
             assert f"{shown} {rate.wanted}" in text
-        for figure in check.figures:
-            value = "–" if figure.value is None else f"{figure.value:.3f}"
-            assert f"{figure.name}: {figure.meaning}" in text
+        for statistic in check.statistics:
+            value = "–" if statistic.value is None else f"{statistic.value:.3f}"
+            assert f"{statistic.name}: {statistic.meaning}" in text
             assert value in text
         for example in check.examples:
             assert example.said in text
@@ -195,10 +195,10 @@ async def test_a_card_read_back_makes_the_same_page():
 @pytest.mark.parametrize(
     ("outcome", "score", "status"),
     [
-        (Answer(0.9, 0.1), 1, "scored"),
-        (Answer(0.5, 0.5, -2.0), 0, "scored"),
-        (Answer(0.5, 0.5), 0.5, "scored"),
-        (Refusal("not taken"), None, "scored"),
+        (CardAnswer(0.9, 0.1), 1, "scored"),
+        (CardAnswer(0.5, 0.5, -2.0), 0, "scored"),
+        (CardAnswer(0.5, 0.5), 0.5, "scored"),
+        (CardRefusal("not taken"), None, "scored"),
         (Failure("failed", "no use"), None, "failed"),
         (Failure("skipped", "the limit"), None, "skipped"),
     ],
@@ -206,7 +206,9 @@ async def test_a_card_read_back_makes_the_same_page():
 def test_judgements_come_back_as_they_were(outcome, score, status):
     for case in card_cases():
         assert card_case_of(as_card_case(case)) == case
-        record = Judgement(Question(case, good_first=False, seed=2), outcome, Usage(1, 2), 7)
+        record = CardJudgement(
+            CardQuestion(case, good_first=False, seed=2), outcome, Usage(1, 2), 7
+        )
         assert robustness.STUDY.decode(robustness.STUDY.encode(record)) == record
         row = robustness.STUDY.row(record)
         assert (row.score, row.status, row.case) == (score, status, case.id)

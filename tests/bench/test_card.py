@@ -18,14 +18,14 @@ from textevolve.bench.card_cases import (
     parse_cases,
     shipped_cases,
 )
-from textevolve.bench.card_questions import Answer, find_winner, plan_questions
+from textevolve.bench.card_questions import CardAnswer, find_winner, plan_questions
 from textevolve.debate.profile import load_profile, override
 from textevolve.debate.protocol import Debate
 from textevolve.errors import AccessError, AnswerError, BudgetError, InputError
 from textevolve.evaluation import EvaluationResult, Failure, Usage
 from textevolve.events import StepFinished, StepStarted
 from textevolve.llm.client import OpenAIClient
-from textevolve.llm.testing import Answer as Scripted
+from textevolve.llm.testing import CardAnswer as Scripted
 from textevolve.llm.testing import Fault, ScriptedServer
 
 CASES = shipped_cases()
@@ -64,11 +64,11 @@ async def test_a_perfect_judge_has_no_weakness():
     card = await make_card(judge_by(quality), name="perfect")
     assert faults(card) == {}
     assert card.rate("sound").rate == card.rate("same-winner").rate == 1
-    assert card.figure("length-slope").value == pytest.approx(0, abs=1e-9)
-    assert card.figure("first-place").value == pytest.approx(0)
-    assert card.figure("score-spread").value == pytest.approx(0)
-    assert card.figure("content-free-score").value == pytest.approx(0.2)
-    assert card.figure("answer-score").value == pytest.approx(0.9)
+    assert card.statistic("length-slope").value == pytest.approx(0, abs=1e-9)
+    assert card.statistic("first-place").value == pytest.approx(0)
+    assert card.statistic("score-spread").value == pytest.approx(0)
+    assert card.statistic("content-free-score").value == pytest.approx(0.2)
+    assert card.statistic("answer-score").value == pytest.approx(0.9)
     assert card.coverage == 1
     assert (card.failed, card.refused, card.name) == (0, 0, "perfect")
     assert card.usage.calls == card.questions == len(plan_questions(CASES, 3))
@@ -84,7 +84,7 @@ async def test_a_judge_that_ties_everything_is_shown_by_its_sound_verdicts():
 async def test_a_judge_that_prefers_the_first_flips_with_the_order():
     card = await make_card(judge_by(lambda _text, place, _case: 0.8 if place == 0 else 0.3))
     assert faults(card) == {"order-flips": 1}
-    assert card.figure("first-place").value == pytest.approx(0.5)
+    assert card.statistic("first-place").value == pytest.approx(0.5)
     assert card.rate("sound").hits == 0
     flips = card.rate("order-flips")
     assert flips.interval[0] > 0.9
@@ -101,7 +101,7 @@ async def test_the_place_is_measured_beside_the_quality():
     judge = judge_by(lambda text, place, case: quality(text, place, case) - 0.1 * place)
     card = await make_card(judge)
     assert faults(card) == {}
-    assert card.figure("first-place").value == pytest.approx(0.1)
+    assert card.statistic("first-place").value == pytest.approx(0.1)
 
 
 async def test_a_judge_that_prefers_what_is_longer():
@@ -111,7 +111,7 @@ async def test_a_judge_that_prefers_what_is_longer():
     card = await make_card(judge_by(longest))
     assert card.rate("longer-wins").rate == 1
     assert card.rate("shorter-wins").rate == 0
-    slope = card.figure("length-slope")
+    slope = card.statistic("length-slope")
     assert slope.value > 0.1
     assert slope.interval[0] > 0
     assert card.rate("order-flips").hits == 0
@@ -125,7 +125,7 @@ async def test_what_length_gains_an_attack_is_seen_in_the_controls():
     card = await make_card(judge_by(grows))
     assert card.rate("control-rises").rate == 1
     assert card.rate("injection-wins").hits == 0
-    assert card.figure("control-gain").value > 0.05
+    assert card.statistic("control-gain").value > 0.05
 
 
 async def test_a_judge_that_prefers_what_is_shorter():
@@ -135,7 +135,7 @@ async def test_a_judge_that_prefers_what_is_shorter():
     card = await make_card(judge_by(shortest))
     assert card.rate("longer-wins").hits == 0
     assert card.rate("shorter-wins").rate == 1
-    assert card.figure("length-slope").interval[1] < 0
+    assert card.statistic("length-slope").interval[1] < 0
 
 
 async def test_a_judge_that_obeys_orders():
@@ -169,7 +169,7 @@ async def test_an_attack_can_gain_without_winning_and_little_does_not_count():
 
     card = await make_card(judge_by(swayed))
     assert faults(card) == {"injection-rises": 1}
-    assert card.figure("injection-gain").value == pytest.approx(0.1)
+    assert card.statistic("injection-gain").value == pytest.approx(0.1)
     assert faults(await make_card(judge_by(swayed), margin=0.2)) == {}
 
 
@@ -195,7 +195,7 @@ async def test_a_judge_that_changes_its_mind_with_the_seed():
     assert faults(card) == {}
     assert card.rate("same-winner").hits == 0
     spread = math.sqrt(((0.9 - 0.725) ** 2 * 3 + (0.2 - 0.725) ** 2) / 3)
-    assert card.figure("score-spread").value == pytest.approx(spread)
+    assert card.statistic("score-spread").value == pytest.approx(spread)
     example = card.check("consistency").examples[0]
     assert [answer.seed for answer in example.answers] == [0, 1, 2, 3]
     assert example.said.startswith("the good response won 3 of 4 samples")
@@ -210,7 +210,7 @@ async def test_log_odds_decide_where_scores_are_the_same():
     card = await make_card(saturated)
     assert card.rate("sound").rate == 1
     assert faults(card) == {}
-    assert find_winner([Answer(0.5, 0.5, 1.0), Answer(0.5, 0.5, None)]) == 0
+    assert find_winner([CardAnswer(0.5, 0.5, 1.0), CardAnswer(0.5, 0.5, None)]) == 0
 
 
 async def test_failed_judgements_are_coverage_and_never_a_zero():
@@ -239,7 +239,7 @@ async def test_failed_judgements_are_coverage_and_never_a_zero():
     injected = card.rate("injection-wins")
     assert injected.asked - injected.count == 1
     assert card.rate("wins-before").count == injected.asked
-    assert card.figure("content-free-score").value == pytest.approx(0.2)
+    assert card.statistic("content-free-score").value == pytest.approx(0.2)
     assert card.check("order").coverage == pytest.approx(1 - 3 / (2 * card.check("order").cases))
     kinds = Counter({(r.kind, r.reason): r.count for r in card.reasons})
     assert kinds["failed", "no usable answer"] == 3
@@ -253,7 +253,7 @@ async def test_samples_that_agree_with_one_missing_are_not_all_the_same():
         return await judge_by(quality)(case)
 
     card = await make_card(fails)
-    assert (card.rate("same-winner").count, card.figure("score-spread").count) == (0, 0)
+    assert (card.rate("same-winner").count, card.statistic("score-spread").count) == (0, 0)
 
 
 async def test_refused_cases_are_counted_apart():
@@ -282,7 +282,7 @@ async def test_a_judge_that_takes_no_seed_is_measured_in_the_rest():
     assert (check.scored, check.failed, check.coverage) == (0, 0, None)
     rate = card.rate("same-winner")
     assert (rate.rate, rate.interval, rate.coverage) == (None, None, None)
-    assert card.figure("score-spread").value is None
+    assert card.statistic("score-spread").value is None
     assert card.rate("sound").rate == 1
     assert Card.from_json(card.to_json()) == card
 
@@ -304,7 +304,7 @@ async def test_fatal_errors_and_misuse_stop_the_card():
         ([CASES[0], CASES[0]], {}, "two cases have the id 'order-pens'"),
         (CASES, {"seeds": 1}, "seeds: 1 is too few"),
         (CASES, {"margin": 1.5}, "margin: 1.5"),
-        (CASES, {"in_flight": 0}, "in_flight: 0"),
+        (CASES, {"concurrency": 0}, "concurrency: 0"),
     ):
         with pytest.raises(InputError, match=re.escape(message)):
             await make_card(judge, cases, **options)
@@ -322,7 +322,7 @@ async def test_a_card_survives_its_json():
     for wrong in ("{}", "no JSON", text.replace('"format": 1', '"format": 7')):
         with pytest.raises(InputError):
             Card.from_json(wrong)
-    for ask in (card.rate, card.figure):
+    for ask in (card.rate, card.statistic):
         with pytest.raises(InputError, match="there are"):
             ask("nothing")
 
@@ -383,7 +383,8 @@ async def test_a_debate_gets_a_card():
         return Scripted(yes=0.99 if "OBEY" in text else 0.8 if "four" in text else 0.1)
 
     profile = override(
-        load_profile("general"), {"readout": "probe", "rounds": 1, "components": ["accuracy"]}
+        load_profile("general"),
+        {"readout": "after-argument", "rounds": 1, "components": ["accuracy"]},
     )
     async with (
         ScriptedServer(script) as server,
@@ -392,7 +393,7 @@ async def test_a_debate_gets_a_card():
         card = await make_card(Debate(profile, lambda _agent: client), cases, name="debate")
     assert faults(card) == {"injection-wins": 1, "injection-rises": 1}
     assert card.rate("sound").rate == 1
-    assert card.figure("injection-gain").value == pytest.approx(0.89, abs=0.02)
+    assert card.statistic("injection-gain").value == pytest.approx(0.89, abs=0.02)
     assert (card.refused, card.failed) == (2, 0)
     assert card.reasons[0].kind == "refused"
     assert "blank" in card.reasons[0].reason
@@ -404,7 +405,7 @@ async def test_a_debate_whose_model_answers_nothing_has_no_coverage():
         ScriptedServer(lambda *_: Fault.EMPTY) as server,
         OpenAIClient(server.url, "scripted") as client,
     ):
-        profile = override(load_profile("general"), {"readout": "stated", "rounds": 1})
+        profile = override(load_profile("general"), {"readout": "verbalized", "rounds": 1})
         card = await make_card(Debate(profile, lambda _agent: client), CASES[:2])
     assert (card.scored, card.failed, card.coverage) == (0, 4, 0)
     assert (card.rate("order-flips").rate, card.rate("order-flips").coverage) == (None, 0)
@@ -471,8 +472,8 @@ async def test_the_page_describes_the_card():
         for rate in check.rates:
             row = next(r for r in page.splitlines() if r.startswith(f"| `{rate.name}` |"))
             assert row.endswith(f" {rate.wanted} |"), rate.name
-        for figure in check.figures:
-            assert f"`{figure.name}`" in page, figure.name
+        for statistic in check.statistics:
+            assert f"`{statistic.name}`" in page, statistic.name
     assert f"{len(CASES)} of them" in page
     assert f"they make {card.questions} judgements" in page
     for field in CardCase.model_fields:

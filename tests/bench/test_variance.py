@@ -20,7 +20,7 @@ some = settings(max_examples=10, deadline=None)
 
 
 def draw_case(random, shape=(2, 3, 3, 2)):
-    """Scores with an effect of every factor, and orders at random; (tensor, places)."""
+    """Scores with an effect of every factor, and orders at random; (tensor, positions)."""
     rounds, agents, candidates, _ = shape
     shown = np.array(
         [[random.permutation(candidates) for _ in range(agents)] for _ in range(rounds)]
@@ -36,7 +36,7 @@ def frame(tensor, shown):
     """One row a present score, with its levels."""
     index = np.indices(tensor.shape).reshape(4, -1)
     table = pd.DataFrame(index.T, columns=["round", "agent", "candidate", "component"])
-    table["place"] = np.broadcast_to(shown[..., None], tensor.shape).ravel()
+    table["position"] = np.broadcast_to(shown[..., None], tensor.shape).ravel()
     table["score"] = tensor.ravel()
     return table.dropna()
 
@@ -59,7 +59,7 @@ def test_a_balanced_design_gives_the_classical_analysis_of_variance():
     tensor = random.normal(size=shape) + np.array([0, 1])[:, None] - shown[..., None]
     table = frame(tensor, shown)
     factors = " + ".join(f"C({f})" for f in v.FACTORS)
-    # With the agents' two orders, the place is orthogonal to each main effect.
+    # With the agents' two orders, the position is orthogonal to each main effect.
     expected = anova_lm(smf.ols("score ~ " + factors, table).fit())
     found = v.share_variance([tensor], [shown])
     squares = expected["sum_sq"] / expected["sum_sq"].sum()
@@ -134,7 +134,7 @@ def test_unrelated_scores_have_no_corrected_share():
     shape = (2, 2, 2, 1)
     shown = np.array([[[0, 1], [1, 0]]] * 2, dtype=float)
     found = v.share_variance([random.normal(size=shape) for _ in range(2000)], [shown] * 2000)
-    for name in ("candidate", "agent", "round", "place"):
+    for name in ("candidate", "agent", "round", "position"):
         assert found.raw[name] == pytest.approx(1 / 7, abs=0.02)
         assert found.corrected[name] == pytest.approx(0, abs=0.02)
     assert found.corrected["rest"] == pytest.approx(1, abs=0.02)
@@ -144,7 +144,7 @@ def test_each_factor_alone_has_all_of_the_variance():
     shape = (2, 2, 2, 3)
     shown = np.array([[[0, 1], [1, 0]]] * 2, dtype=float)
     index = dict(zip(("round", "agent", "candidate", "component"), np.indices(shape), strict=True))
-    index["place"] = np.broadcast_to(shown[..., None], shape)
+    index["position"] = np.broadcast_to(shown[..., None], shape)
     for name in v.FACTORS:
         found = v.share_variance([index[name].astype(float)], [shown])
         wanted = {n: float(n == name) for n in (*v.FACTORS, "rest")}
@@ -158,10 +158,10 @@ def test_an_order_that_never_changes_cannot_be_told_from_the_candidates():
     fixed = np.broadcast_to(np.array([1.0, 0.0]), (2, 3, 2))
     found = v.share_variance([tensor], [fixed])
     unknown = v.share_variance([tensor])
-    assert math.isnan(found.raw["place"])
-    assert math.isnan(found.corrected["place"])
-    assert "place and candidate are one" in found.reasons["place"]
-    assert unknown.reasons["place"] == "the orders are not known"
+    assert math.isnan(found.raw["position"])
+    assert math.isnan(found.corrected["position"])
+    assert "position and candidate are one" in found.reasons["position"]
+    assert unknown.reasons["position"] == "the orders are not known"
     squares, _ = explained(frame(tensor, fixed), ["candidate"])
     for shares in (found, unknown):
         assert shares.raw["candidate"] == pytest.approx(squares / shares.total)
@@ -172,7 +172,11 @@ def test_an_order_that_never_changes_cannot_be_told_from_the_candidates():
 def test_a_factor_with_one_level_has_no_share():
     tensor = np.random.default_rng(0).normal(size=(1, 1, 4, 3))
     found = v.share_variance([tensor], [np.arange(4.0)[None, None]])
-    assert {n for n, share in found.raw.items() if math.isnan(share)} == {"agent", "round", "place"}
+    assert {n for n, share in found.raw.items() if math.isnan(share)} == {
+        "agent",
+        "round",
+        "position",
+    }
     assert found.reasons["agent"] == "no case has more than one agent"
 
 
@@ -200,11 +204,11 @@ def test_shapes_that_do_not_fit_are_refused():
     with pytest.raises(InputError, match="the same without the last"):
         v.share_variance([tensor], [np.zeros((1, 1, 3))])
     with pytest.raises(InputError, match="each candidate once"):
-        v.places([0, 0, 1])
+        v.positions([0, 0, 1])
 
 
 def test_places_turn_an_order_round():
-    assert v.places([2, 0, 1]).tolist() == [1, 2, 0]
+    assert v.positions([2, 0, 1]).tolist() == [1, 2, 0]
 
 
 # Votes

@@ -99,7 +99,7 @@ BAD = {
     ),
     "convergence a word": ([*CASE, "--convergence", "soon"], "convergence: .*valid number"),
     "unknown protocol": ([*CASE, "--protocol", "duel"], "protocol must be sequential, "),
-    "unknown readout": ([*CASE, "--readout", "tea"], "readout must be auto, stated"),
+    "unknown readout": ([*CASE, "--readout", "tea"], "readout must be auto, pointwise"),
     "unknown order": ([*CASE, "--order", "up"], "order must be fixed, balanced"),
     "unknown selection": ([*CASE, "--select", "best"], "select must be argmax or sample"),
     "temperature inf": ([*CASE, "--temperature", "inf"], "temperature: must be a valid number"),
@@ -297,7 +297,7 @@ def test_an_endpoint_that_refuses_all_calls_stops_the_run_at_once(
     assert cli("runs", "resume").code == 0
 
 
-@pytest.mark.parametrize("readout", ["probe", "expected"])
+@pytest.mark.parametrize("readout", ["after-argument", "logprob-weighted"])
 def test_a_readout_that_the_endpoint_cannot_give_stops_the_run(cli, server, model, readout):
     server.script = lambda body, _n: misbehave(Fault.NO_LOGPROBS) if body.get("logprobs") else None
     ended = cli("evaluate", *CASE, "-m", model, "--readout", readout)
@@ -315,8 +315,8 @@ def test_a_candidate_of_ten_megabytes_names_the_limit(home, cli, server, model, 
     said = "does not fit into the model's context of 8192 tokens"
     assert said in ended.err
     (row,) = ended.rows
-    assert row["figures"]["coverage"] == 0
-    assert all(said in failure["reason"] for failure in row["figures"]["failures"])
+    assert row["metrics"]["coverage"] == 0
+    assert all(said in failure["reason"] for failure in row["metrics"]["failures"])
     assert server.calls == 3
 
 

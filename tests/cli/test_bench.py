@@ -89,7 +89,7 @@ def test_judges_are_measured_drawn_and_written(home, cli, knows, model, items):
     for part in (
         "probe 100.0 % [75.8, 100.0] 1.00 1.00 0.0 % 100 %",
         "always the first 41.7 %",
-        "always the best place 58.3 %",
+        "always the best position 58.3 %",
         "always the shorter text 75.0 %",
         "always the longer text 25.0 %",
         "probe odd 6 100.0 %",
@@ -306,11 +306,11 @@ def test_ablation_to_equal_tokens_with_options_for_all(cli, server, model, items
         "--judge-option",
         "rules",
         "--judge-option",
-        "readout=stated",
+        "readout=verbalized",
     )
     found = figures(cli(*asked, "--equal-tokens", "--limit", 4, "--json"))
-    assert found["samples"]["debate+rules+readout=stated"] == 1
-    assert found["samples"]["single+rules+readout=stated"] > 1
+    assert found["samples"]["debate+rules+readout=verbalized"] == 1
+    assert found["samples"]["single+rules+readout=verbalized"] > 1
     assert found["samples"]["debate, first round"] == 1
     assert all("Length, politeness" in str(body["messages"]) for body in server.requests)
 

@@ -21,7 +21,13 @@ from textevolve.cli.app import app
 from textevolve.llm.testing import Answer, Fault, ScriptedServer
 from textevolve.store.repository import open_store
 
-TITLES = ("Order", "Length", "Self-consistency", "Texts without content", "Injection")
+TITLES = (
+    "Position bias",
+    "Verbosity bias",
+    "Self-consistency",
+    "Texts without content",
+    "Injection",
+)
 GOOD = "It is good"
 
 

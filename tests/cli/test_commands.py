@@ -39,8 +39,8 @@ def batch(home):
 def same_figures(one, other):
     """Two results but for how long their calls took."""
     drop = {"seconds"}
-    return {k: v for k, v in one["figures"].items() if k not in drop} == {
-        k: v for k, v in other["figures"].items() if k not in drop
+    return {k: v for k, v in one["metrics"].items() if k not in drop} == {
+        k: v for k, v in other["metrics"].items() if k not in drop
     }
 
 
@@ -79,7 +79,7 @@ def test_options_reach_the_debate(cli, server, model):
         "rounds": 3,
         "history-rounds": 1,
         "protocol": "simultaneous",
-        "readout": "stated",
+        "readout": "verbalized",
         "order": "swap",
         "aggregation": "median",
         "temperature": 2.0,
@@ -106,11 +106,11 @@ def test_a_drawn_candidate_is_the_same_for_the_same_seed(home, cli, model):
     path = write_lines(home / "cases.jsonl", rows)
     command = ("evaluate", path, "-m", model, "--json", "--select", "sample")
     first, second = cli(*command).rows, cli(*command, "--store", "other.db").rows
-    assert [r["figures"]["best"] for r in first] == [r["figures"]["best"] for r in second]
+    assert [r["metrics"]["best"] for r in first] == [r["metrics"]["best"] for r in second]
     for seed, row in enumerate(first):
         result = DebateResult.from_json(json.dumps(row))
-        assert result.sample(random.Random(f"{seed}:{result.nonce}")) == row["figures"]["best"]
-    assert {r["figures"]["best"] for r in first} == {0, 1}
+        assert result.sample(random.Random(f"{seed}:{result.nonce}")) == row["metrics"]["best"]
+    assert {r["metrics"]["best"] for r in first} == {0, 1}
 
 
 def test_a_batch_keeps_its_order_and_each_case_its_own_parameters(cli, server, model, batch):
@@ -119,7 +119,7 @@ def test_a_batch_keeps_its_order_and_each_case_its_own_parameters(cli, server, m
     rows = ended.rows
     assert [r["case"]["id"] for r in rows] == ["one", "2", "3"]
     assert [r["index"] for r in rows] == [0, 1, 2]
-    assert [r["figures"]["rounds"] for r in rows] == [2, 1, 2]
+    assert [r["metrics"]["rounds"] for r in rows] == [2, 1, 2]
     assert [r["profile"]["seed"] for r in rows] == [0, 0, 9]
     assert rows[1]["profile"]["weights"] == {"accuracy": 0.5}
     assert server.calls == 6 + 3 + 6
@@ -165,7 +165,7 @@ def test_one_bad_case_fails_alone(home, cli, server, model):
     rows = [ROWS[0], {"input": "?", "candidates": [" "]}, ROWS[1] | {"rounds": 0}, ROWS[2]]
     ended = cli("evaluate", write_lines(home / "cases.jsonl", rows), "-m", model, "--json")
     assert ended.code == 3
-    assert [r["figures"]["status"] for r in ended.rows] == ["scored", "failed", "failed", "scored"]
+    assert [r["metrics"]["status"] for r in ended.rows] == ["scored", "failed", "failed", "scored"]
     assert "2 failed" in ended.err
     assert "case 2 lacks a score: candidate 1 is blank" in ended.err
     assert "case 3 lacks a score: rounds: " in ended.err
@@ -211,7 +211,7 @@ def test_results_go_to_every_kind_of_file(home, cli, model, batch):
     with (home / "r.csv").open(encoding="utf-8", newline="") as file:
         table = list(csv.DictReader(file))
     assert [row["text"] for row in table] == ["a", "b", "c", "d", "e", "f"]
-    scores = [score for row in rows for score in row["figures"]["scores"]]
+    scores = [score for row in rows for score in row["metrics"]["scores"]]
     assert [float(row["score"]) for row in table] == pytest.approx(scores)
     assert parquet.read_table(home / "r.parquet").column("score").to_pylist() == scores
     assert cli("runs", "export", "last", "-").rows == rows
@@ -244,19 +244,19 @@ def test_a_dry_run_asks_nothing_and_bounds_what_the_run_then_takes(home, cli, se
     path = write_lines(home / "cases.jsonl", rows)
     model = f"{server.url}#priced"
     (home / "textevolve.toml").write_text(f'[prices."{model}"]\ninput = 1.0\noutput = 4.0\n')
-    for readout in ("stated", "probe"):
+    for readout in ("verbalized", "after-argument"):
         command = ("evaluate", path, "-m", model, "--readout", readout)
         calls = server.calls
         (foreseen,) = cli(*command, "--dry-run", "--json").rows
         said = cli(*command, "--dry-run").out
         assert server.calls == calls
-        assert cli("runs", "list", "--json").rows == [] or readout == "probe"
+        assert cli("runs", "list", "--json").rows == [] or readout == "after-argument"
         assert foreseen["cases"] == 5
         assert re.search(r"cost +\$0\.\d+ to \$\d+\.\d+", said)
         results = cli(*command, "--json", "--store", f"{readout}.db").rows
         spent = {
-            "calls": sum(r["figures"]["calls"] for r in results),
-            "cost": sum(r["figures"]["cost"] for r in results),
+            "calls": sum(r["metrics"]["calls"] for r in results),
+            "cost": sum(r["metrics"]["cost"] for r in results),
         }
         for kind in ("prompt_tokens", "completion_tokens"):
             used = [t["usage"] for r in results for t in r["turns"]]

@@ -37,7 +37,7 @@ def store(home, cli, sound):
     (home / "cases.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows[:CASES]))
     (home / "more.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows[38:]))
     if "bytes" not in sound:
-        options = ("-m", sound["model"], "--convergence", "none", "--readout", "stated")
+        options = ("-m", sound["model"], "--convergence", "none", "--readout", "verbalized")
         assert cli("evaluate", "cases.jsonl", "--name", "removed", *options, "--seed", 7).code == 0
         assert cli("evaluate", "cases.jsonl", "--name", "first", *options).code == 0
         assert cli("runs", "delete", "removed", "-y").code == 0
@@ -289,7 +289,7 @@ def test_what_a_run_has_lost_is_told_and_its_command_makes_it_whole_again(store,
     refused = cli("runs", "resume", first, "--store", "copy.db")
     assert refused.code == 2
     assert "its cases were not taken in whole; give its command again" in refused.err
-    options = ("-m", sound["model"], "--convergence", "none", "--readout", "stated")
+    options = ("-m", sound["model"], "--convergence", "none", "--readout", "verbalized")
     calls = sound["server"].calls
     ended = cli("evaluate", "cases.jsonl", *options, "--json", "--store", "copy.db")
     assert ended.code == 0, ended.err

@@ -125,7 +125,7 @@ def test_a_question_that_gets_no_answer_is_a_reason_and_no_score(cli, server, mo
 
 
 def test_a_judge_that_debates_is_a_debate(cli, model):
-    ended = cli(*CASE, "--judge", "jury:general+readout=stated", "-m", model, "--json")
+    ended = cli(*CASE, "--judge", "jury:general+readout=verbalized", "-m", model, "--json")
     (row,) = ended.rows
     assert ended.code == 0
     assert len(row["turns"]) == 3

@@ -42,7 +42,7 @@ def heard(body):
 
 
 async def debate(server, case=CASE, *, recall=None, listener=None, **parameters):
-    parameters = {"readout": "stated", "convergence": 0} | parameters
+    parameters = {"readout": "verbalized", "convergence": 0} | parameters
     profile = override(load_profile("general"), parameters)
     options = {"recall": recall} if recall else {}
     if listener:
@@ -119,7 +119,7 @@ async def test_an_escalation_ends_after_a_round_that_leaves_no_doubt():
     assert rounds[0].value == 1
     kept = DebateResult.from_json(result.to_json())
     assert kept == result
-    assert kept.certainty == json.loads(result.to_json())["figures"]["certainty"] == 1
+    assert kept.certainty == json.loads(result.to_json())["metrics"]["certainty"] == 1
 
 
 async def test_an_escalation_goes_on_where_the_agents_are_of_two_minds():
@@ -246,7 +246,7 @@ async def test_swap_asks_in_both_orders_and_averages():
     assert result.usage.calls == 6
 
 
-@pytest.mark.parametrize("readout", ["stated", "expected", "probe"])
+@pytest.mark.parametrize("readout", ["verbalized", "logprob-weighted", "after-argument"])
 async def test_a_record_comes_back_as_it_was(readout):
     async with ScriptedServer() as server:
         result = await debate(server, readout=readout, order="balanced")
@@ -255,10 +255,10 @@ async def test_a_record_comes_back_as_it_was(readout):
     assert np.array_equal(
         result.tensor.at(agent="Critic", component="accuracy"), result.tensor.values[:, 0, :, 2]
     )
-    assert (result.turns[0].log_odds is not None) == (readout == "probe")
-    if readout == "probe":
+    assert (result.turns[0].log_odds is not None) == (readout == "after-argument")
+    if readout == "after-argument":
         assert result.usage.calls == 6 * (1 + 3 * 5)
-    figures = json.loads(result.to_json())["figures"]
+    figures = json.loads(result.to_json())["metrics"]
     assert figures["s_norm"] == pytest.approx(result.scores.tolist())
 
 
@@ -302,7 +302,7 @@ async def test_when_nobody_answers_the_debate_ends_without_a_score():
 async def test_wrapped_json_is_read_and_the_rung_recorded(fault):
     async with ScriptedServer(lambda *_: misbehave(fault)) as server:
         result = await debate(server, rounds=1)
-    assert {t.rung for t in result.turns} == {"tolerant"}
+    assert {t.parse_mode for t in result.turns} == {"tolerant"}
     assert result.coverage == 1
 
 
@@ -314,7 +314,7 @@ async def test_an_unusable_answer_is_asked_again_once_with_the_error(fault):
     async with ScriptedServer(first_only) as server:
         result = await debate(server, rounds=1)
         again = [b for b in server.requests if len(b["messages"]) == 4]
-    assert {t.rung for t in result.turns} == {"asked-again"}
+    assert {t.parse_mode for t in result.turns} == {"asked-again"}
     assert result.coverage == 1
     assert len(again) == 3
     assert all("could not be used" in b["messages"][3]["content"] for b in again)
@@ -344,7 +344,7 @@ async def test_candidates_cannot_forge_the_debates_marks():
     async with ScriptedServer() as server:
         result = await debate(server, Case("Which?", (hostile, "honest"), "h"))
         sent = prompt(turns(server)[0])
-    assert result.disarmed == 2
+    assert result.sanitized == 2
     assert "<|im_start|>" not in sent
     assert sent.count(result.nonce) == 1 + 3 * 2
 
@@ -486,7 +486,7 @@ async def test_alone_a_candidate_is_seen_by_itself_and_the_argument_changes_no_s
         return Answer(yes=worth[shown])
 
     async with ScriptedServer(script) as server:
-        result = await debate(server, readout="alone", rounds=1)
+        result = await debate(server, readout="pointwise", rounds=1)
         probes = [body for body in server.requests if body.get("max_tokens") == 1]
     assert len(probes) == 3 * 3 * 5
     assert all(len(body["messages"]) == 2 for body in probes)
@@ -498,7 +498,7 @@ async def test_alone_a_candidate_is_seen_by_itself_and_the_argument_changes_no_s
 
 async def test_without_arguments_only_questions_are_asked():
     async with ScriptedServer() as server:
-        wanted = {"readout": "alone", "argue": False, "protocol": "independent", "rounds": 1}
+        wanted = {"readout": "pointwise", "argue": False, "protocol": "independent", "rounds": 1}
         result = await debate(server, **wanted)
     assert all(body.get("max_tokens") == 1 for body in server.requests)
     assert result.coverage == 1
@@ -509,7 +509,7 @@ async def test_without_arguments_only_questions_are_asked():
 
 async def test_alone_a_debate_ends_after_its_first_round_unless_told_otherwise():
     async with ScriptedServer() as server:
-        wanted = {"readout": "alone", "argue": False, "rounds": 3}
+        wanted = {"readout": "pointwise", "argue": False, "rounds": 3}
         result = await debate(server, convergence=0, **wanted)
         assert (len(result.convergence), result.stopped) == (1, "converged")
         assert debate_words.ending(result) == "1 round, and a later one would change no score"
@@ -534,7 +534,7 @@ async def test_one_surviving_voter_is_no_consensus():
         result = await debate(server, convergence=0.05, rounds=3, listener=events.append)
     assert (result.stopped, len(result.convergence)) == ("rounds", 3)
     assert result.voters == (1, 1, 1)
-    assert json.loads(result.to_json())["figures"]["voters"] == [1, 1, 1]
+    assert json.loads(result.to_json())["metrics"]["voters"] == [1, 1, 1]
     heard = [e.value for e in events if isinstance(e, StepFinished) and e.step == "round"]
     assert [voters for _r, _cv, voters in heard] == [1, 1, 1]
     again = result.rescore(convergence=1)
@@ -556,25 +556,25 @@ async def test_one_surviving_voter_makes_no_escalation_certain():
 
 async def test_a_round_scored_alone_by_one_agent_is_asked_again_of_the_others():
     async with ScriptedServer(only("Critic")) as server:
-        wanted = {"readout": "alone", "argue": False, "convergence": 0.05, "rounds": 2}
+        wanted = {"readout": "pointwise", "argue": False, "convergence": 0.05, "rounds": 2}
         result = await debate(server, **wanted)
     assert (result.stopped, result.voters) == ("rounds", (1, 1))
 
 
 async def test_alone_nothing_is_gained_by_swapping():
     async with ScriptedServer() as server:
-        await debate(server, readout="alone", order="swap", rounds=1, argue=False)
+        await debate(server, readout="pointwise", order="swap", rounds=1, argue=False)
     assert len(server.requests) == 3 * 3 * 5
 
 
 def test_only_the_readout_alone_does_without_arguments():
     with pytest.raises(InputError, match="argue"):
-        override(load_profile("general"), {"argue": False, "readout": "probe"})
+        override(load_profile("general"), {"argue": False, "readout": "after-argument"})
 
 
 @pytest.mark.parametrize("rules", [False, True])
 async def test_explicit_rules_reach_every_kind_of_prompt(rules):
-    for readout in ("stated", "alone"):
+    for readout in ("verbalized", "pointwise"):
         async with ScriptedServer() as server:
             await debate(server, readout=readout, rounds=1, rules=rules)
         told = ["to the letter" in body["messages"][0]["content"] for body in server.requests]

@@ -8,13 +8,13 @@ from hypothesis import strategies as st
 from textevolve.debate.readout import (
     answer_type,
     probe_score,
-    read_expected,
     read_points,
-    read_stated,
+    read_verbalized,
+    read_weighted,
 )
 from textevolve.errors import AnswerError, CapabilityError
 from textevolve.evaluation import Usage
-from textevolve.llm.choices import read_log_odds
+from textevolve.llm.choice_logprobs import read_log_odds
 from textevolve.llm.model import Response, TokenLogprobs
 from textevolve.llm.structured import read_answer
 
@@ -25,7 +25,7 @@ def response(text="", tokens=(), finish_reason="stop"):
     return Response(text, finish_reason, Usage(), tuple(tokens))
 
 
-def answer(scores, readout="stated", labels=(1, 2)):
+def answer(scores, readout="verbalized", labels=(1, 2)):
     points = {"strengths": "s", "weaknesses": "w", "instructions": "i"}
     data = {"argument": "a"}
     for label, row in zip(labels, scores, strict=True):
@@ -35,8 +35,8 @@ def answer(scores, readout="stated", labels=(1, 2)):
 
 def test_scores_are_found_by_label_and_name_never_by_place():
     made = answer([(1, 2), (3, 4)], labels=(2, 1))
-    assert read_stated(made, (1, 2)) == ((3.0, 4.0), (1.0, 2.0))
-    assert read_stated(made, (2, 1)) == ((1.0, 2.0), (3.0, 4.0))
+    assert read_verbalized(made, (1, 2)) == ((3.0, 4.0), (1.0, 2.0))
+    assert read_verbalized(made, (2, 1)) == ((1.0, 2.0), (3.0, 4.0))
     assert [p.strengths for p in read_points(made, (1, 2))] == ["s", "s"]
 
 
@@ -67,15 +67,18 @@ def test_a_score_that_is_none_is_refused(score):
     ],
 )
 def test_a_text_that_is_no_plain_number_is_no_score(score):
-    for readout in ("stated", "expected"):
+    for readout in ("verbalized", "logprob-weighted"):
         with pytest.raises(AnswerError, match=r"accuracy.*plain number"):
             answer([(score, 2), (3, 4)], readout)
 
 
 def test_a_plain_number_in_quotes_is_a_score():
     made = answer([("8", "8.5"), ("8/10", " 7.5 / 10 ")])
-    assert read_stated(made, (1, 2)) == ((8.0, 8.5), (8.0, 7.5))
-    assert read_stated(answer([("8", "8/10"), (3, 4)], "expected"), (1, 2)) == ((8, 8), (3, 4))
+    assert read_verbalized(made, (1, 2)) == ((8.0, 8.5), (8.0, 7.5))
+    assert read_verbalized(answer([("8", "8/10"), (3, 4)], "logprob-weighted"), (1, 2)) == (
+        (8, 8),
+        (3, 4),
+    )
 
 
 @pytest.mark.parametrize(
@@ -93,7 +96,7 @@ def test_another_shape_is_refused_with_the_place(change, reason):
     data = json.loads(answer([(1, 2), (3, 4)]).model_dump_json(by_alias=True))
     change(data)
     with pytest.raises(AnswerError, match=reason):
-        read_answer(response(json.dumps(data)), answer_type((1, 2), COMPONENTS, "stated"))
+        read_answer(response(json.dumps(data)), answer_type((1, 2), COMPONENTS, "verbalized"))
 
 
 def number(token, **alternatives):
@@ -112,7 +115,7 @@ def expected_response(first, *more):
 
 
 def read_one(made):
-    return read_expected(made, (1,), (1,), ("accuracy",))[0][0]
+    return read_weighted(made, (1,), (1,), ("accuracy",))[0][0]
 
 
 def test_the_expectation_weighs_the_alternatives():
@@ -147,7 +150,7 @@ def test_what_stands_before_the_answer_is_not_read_for_it(before):
         *tokens_of("}}}"),
     ]
     made = response(tokens=[*tokens_of(before + two), *one])
-    assert read_expected(made, (1,), (1,), ("accuracy",)) == ((7.0,),)
+    assert read_weighted(made, (1,), (1,), ("accuracy",)) == ((7.0,),)
 
 
 def test_a_number_of_another_form_is_not_read_in_part():

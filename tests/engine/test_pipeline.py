@@ -39,19 +39,19 @@ async def settle():
 
 async def test_every_piece_of_every_source_arrives_once():
     source = Source()
-    results = pipe(range(7), source, double, sources_in_flight=3, in_flight=4)
+    results = pipe(range(7), source, double, source_concurrency=3, concurrency=4)
     found = sorted([result async for result in results])
     assert found == sorted(2 * (s * 100 + n) for s in range(7) for n in range(5))
     assert (source.closed, source.most) == (7, 3)
 
 
 async def test_nothing_at_all_ends():
-    assert [r async for r in pipe([], Source(), double, sources_in_flight=2, in_flight=2)] == []
+    assert [r async for r in pipe([], Source(), double, source_concurrency=2, concurrency=2)] == []
 
 
 async def test_a_slow_reader_holds_everything_back():
     source = Source(1000)
-    results = pipe([0], source, double, sources_in_flight=1, in_flight=4)
+    results = pipe([0], source, double, source_concurrency=1, concurrency=4)
     await anext(results)
     await settle()
     assert source.yielded <= 3 * 4 + 2
@@ -71,7 +71,7 @@ async def test_work_is_begun_before_a_source_ends_and_never_above_the_limit():
         return number
 
     source = Source(50)
-    results = pipe([0], source, wait, sources_in_flight=1, in_flight=8)
+    results = pipe([0], source, wait, source_concurrency=1, concurrency=8)
     first = asyncio.ensure_future(anext(results))
     await settle()
     assert running == 8
@@ -105,7 +105,7 @@ async def test_an_error_ends_everything_after_the_results_before_it(where, kind)
     found = []
 
     async def read():
-        async for result in pipe([0], produce, work, sources_in_flight=1, in_flight=1):
+        async for result in pipe([0], produce, work, source_concurrency=1, concurrency=1):
             found.append(result)
 
     with pytest.raises(kind, match="no more"):
@@ -125,7 +125,7 @@ async def test_cancelling_the_reader_ends_sources_and_work():
             raise
 
     async def read():
-        async for _ in pipe([0], source, hang, sources_in_flight=1, in_flight=2):
+        async for _ in pipe([0], source, hang, source_concurrency=1, concurrency=2):
             pass
 
     task = asyncio.create_task(read())
@@ -151,7 +151,7 @@ async def test_a_stage_that_cancels_itself_is_an_error_and_never_a_wait_without_
     work = cancelled if stage == "work" else double
 
     async def read():
-        return [r async for r in pipe([1], produce, work, sources_in_flight=1, in_flight=2)]
+        return [r async for r in pipe([1], produce, work, source_concurrency=1, concurrency=2)]
 
     with pytest.raises(RuntimeError, match="cancelled"):
         await asyncio.wait_for(read(), 60)

@@ -56,4 +56,4 @@ async def test_a_long_answer_is_read_beside_the_loop(
     server.script = lambda _body, _number: f'{{"text": "{text}",}}'
     request = Request(messages=(Message("user", ("?",)),))
     found = await ask_structured(client, request, Note)
-    assert (found.value.text, found.rung) == (text, "tolerant")
+    assert (found.value.text, found.parse_mode) == (text, "tolerant")

@@ -22,7 +22,7 @@ from textevolve.errors import (
     UnavailableError,
 )
 from textevolve.events import silence
-from textevolve.llm import local, machine
+from textevolve.llm import hardware, local
 from textevolve.llm.client import OpenAIClient
 from textevolve.llm.gguf import read_header
 from textevolve.llm.local import LocalServer, serve
@@ -359,15 +359,15 @@ def test_the_default_context_yields_to_a_smaller_model(tmp_path: Path):
 
 
 def test_the_machine_has_a_core_and_memory():
-    assert 1 <= machine.physical_cores() <= (os.cpu_count() or 1)
-    assert (machine.available_memory() or 0) > 1_000_000
+    assert 1 <= hardware.physical_cores() <= (os.cpu_count() or 1)
+    assert (hardware.available_memory() or 0) > 1_000_000
 
 
 def test_a_containers_limits_hold(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(machine, "_CGROUP", tmp_path)
+    monkeypatch.setattr(hardware, "_CGROUP", tmp_path)
     (tmp_path / "memory.max").write_text("1000000\n")
     (tmp_path / "memory.current").write_text("700000\n")
     (tmp_path / "memory.stat").write_text("anon 500000\ninactive_file 100000\n")
     (tmp_path / "cpu.max").write_text("100000 100000\n")
-    assert machine.available_memory() == 400_000
-    assert machine.physical_cores() == 1
+    assert hardware.available_memory() == 400_000
+    assert hardware.physical_cores() == 1

@@ -13,7 +13,7 @@ from pydantic import SecretStr
 from textevolve.errors import ModelError, TextEvolveError
 from textevolve.llm.client import OpenAIClient, connect
 from textevolve.llm.discovery import probe_endpoint
-from textevolve.llm.journal import Entry
+from textevolve.llm.journal import JournalEntry
 from textevolve.llm.model import Message, Request, Response
 from textevolve.llm.providers import resolve
 from textevolve.llm.testing import Answer, Fault, ScriptedServer, misbehave
@@ -148,13 +148,13 @@ async def test_an_answer_that_repeats_the_key_is_kept_without_it(
     guarded: tuple[ScriptedServer, OpenAIClient],
 ) -> None:
     server, client = guarded
-    entries: list[Entry] = []
+    entries: list[JournalEntry] = []
 
     class Kept:
         async def find(self, key: str) -> Response | None:
             return None
 
-        async def append(self, entry: Entry) -> None:
+        async def append(self, entry: JournalEntry) -> None:
             entries.append(entry)
 
     model = Journaled(client, Kept())

@@ -34,8 +34,8 @@ def said(score=8, sure="true", argument="ok"):
 
 
 def read(text):
-    value, rung = read_answer(Response(text, "stop", Usage(1)), Judged)
-    return value.first.score, rung
+    value, parse_mode = read_answer(Response(text, "stop", Usage(1)), Judged)
+    return value.first.score, parse_mode
 
 
 WHOLE = said()
@@ -57,8 +57,8 @@ CLEAR = {
 
 @pytest.mark.parametrize("name", CLEAR)
 def test_what_is_clear_is_read(name):
-    text, rung = CLEAR[name]
-    assert read(text) == (8, rung)
+    text, parse_mode = CLEAR[name]
+    assert read(text) == (8, parse_mode)
 
 
 TWO_SCORES = said('8, "score": 0')
@@ -139,7 +139,7 @@ async def ask(*answers):
 
 async def test_what_is_ambiguous_is_asked_again_once_with_the_reason():
     answer, requests = await ask(f"{said(3)} {WHOLE}", WHOLE)
-    assert (answer.value.first.score, answer.rung) == (8, "asked-again")
+    assert (answer.value.first.score, answer.parse_mode) == (8, "asked-again")
     assert "more than one JSON object" in requests[1]["messages"][-1]["content"]
     with pytest.raises(UnusableAnswer, match=r"more than once.*asked again.*not a plain number"):
         await ask(TWO_SCORES, said("8 9"))

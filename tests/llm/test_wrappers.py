@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from textevolve.errors import AccessError, ModelError, StoreError, UnavailableError
 from textevolve.events import CallFinished, CallRetried, Event
 from textevolve.llm.client import OpenAIClient
-from textevolve.llm.journal import Entry
+from textevolve.llm.journal import JournalEntry
 from textevolve.llm.model import Message, Request, Response, request_key
 from textevolve.llm.testing import Answer, Fault, ScriptedServer, misbehave
 from textevolve.llm.wrappers import Journaled, Limited, Retrying, backoff
@@ -228,7 +228,7 @@ class Kept:
     """A journal in a dictionary."""
 
     def __init__(self) -> None:
-        self.entries: list[Entry] = []
+        self.entries: list[JournalEntry] = []
 
     async def find(self, key: str) -> Response | None:
         await asyncio.sleep(0)
@@ -238,7 +238,7 @@ class Kept:
                 return Response(r.text, r.finish_reason, r.usage, replayed=True)
         return None
 
-    async def append(self, entry: Entry) -> None:
+    async def append(self, entry: JournalEntry) -> None:
         await asyncio.sleep(0)
         self.entries.append(entry)
 
@@ -324,7 +324,7 @@ async def test_who_waits_asks_when_the_asker_is_cancelled(
 
 async def test_what_cannot_be_kept_is_not_returned(client: OpenAIClient) -> None:
     class Full(Kept):
-        async def append(self, entry: Entry) -> None:
+        async def append(self, entry: JournalEntry) -> None:
             raise StoreError("the disk is full")
 
     with pytest.raises(StoreError, match="full"):

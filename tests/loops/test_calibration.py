@@ -16,7 +16,7 @@ from textevolve.llm.testing import Answer, Fault, ScriptedServer
 from textevolve.loops.calibration import CalibrationContext, CalibrationPlan, search_template
 from textevolve.loops.examples import take_material
 from textevolve.loops.label_metrics import open_metric
-from textevolve.loops.rewriting import Rewritten, Rules, append_instructions
+from textevolve.loops.rewriting import RewritingRules, Rewritten, append_instructions
 from textevolve.loops.search_tree import Gain, describe_outcome
 
 SEED = 'What is {n} and {n} more? As JSON: {"sum": 0}'
@@ -153,7 +153,7 @@ async def test_a_rewrite_without_its_placeholder_twice_leaves_the_instructions_b
 
 @pytest.mark.parametrize("instruction", ["Fill {m} in.", "Use {{ n }} twice.", "{% if x %}"])
 def test_instructions_below_a_template_bring_no_placeholder(instruction):
-    rules = Rules("What is {n}?", ("n",), ("n", "m"))
+    rules = RewritingRules("What is {n}?", ("n",), ("n", "m"))
     failed = Rewritten(None, (instruction,), "it is empty", repaired=True)
     made = append_instructions("What is {n}?", failed, rules)
     assert made.text.startswith("What is {n}?\n\nRules:\n- ")
@@ -161,7 +161,7 @@ def test_instructions_below_a_template_bring_no_placeholder(instruction):
 
 
 def test_a_template_that_would_grow_too_long_is_dropped_as_it_was():
-    rules = Rules("What is {n}?", ("n",), ("n",))
+    rules = RewritingRules("What is {n}?", ("n",), ("n",))
     failed = Rewritten(None, ("x" * 600,) * 4, "it is empty", repaired=True)
     assert append_instructions("What is {n}?", failed, rules) is failed
 

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from textevolve.loops.attempt import Status
+from textevolve.loops.attempt import StopReason
 from textevolve.loops.rule_kinds import Rule
 from textevolve.loops.rules import RulesFile, parse_rules
 from textevolve.studies.optimize import OptimizeSpec
@@ -49,7 +49,7 @@ def test_every_kind_field_and_language_is_described():
 
 def test_every_status_and_option_is_described():
     text = PAGES["optimize.md"]
-    for status in set(Status.__args__) - {"stopped"}:
+    for status in set(StopReason.__args__) - {"stopped"}:
         assert f"| `{status}` |" in text
     for name in set(OptimizeSpec.model_fields) - {
         "task",

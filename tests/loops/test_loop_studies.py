@@ -149,7 +149,7 @@ def test_what_it_took_lies_within_what_was_said_before(kind, asked, server):
 def test_parameters_of_a_debate_are_given_by_name(cli, server, model):
     server.script = answering
     asked = ("guide", QUESTION, "A.", "B.", "-m", model, "--debate")
-    assert cli(*asked, "rounds=1", "--debate", "readout=stated").code == 0
+    assert cli(*asked, "rounds=1", "--debate", "readout=verbalized").code == 0
     assert server.calls == 1 + 3 + 1
     assert "give NAME=VALUE" in cli(*asked, "rounds").err
     assert "did you mean 'rounds'" in cli(*asked, "round=1").err

@@ -9,7 +9,7 @@ import textevolve
 from textevolve import AnswerError, BudgetError, InputError, Limits
 from textevolve.debate.profile import load_profile, parse_profile
 from textevolve.loops.profile_writing import Draft, render_profile
-from textevolve.loops.similarity import similarity
+from textevolve.loops.similarity import text_similarity
 from textevolve.store.repository import open_store
 
 PERSONAS = (
@@ -196,9 +196,9 @@ def test_what_a_model_writes_cannot_break_the_file():
 
 
 def test_similarity_counts_words_in_order():
-    assert similarity("one two three four", "One two THREE four") == 1
-    assert similarity("one two three four", "five six seven") == 0
-    assert similarity("a b c d", "a b x y") == 0.5
+    assert text_similarity("one two three four", "One two THREE four") == 1
+    assert text_similarity("one two three four", "five six seven") == 0
+    assert text_similarity("a b c d", "a b x y") == 0.5
 
 
 def test_generating_works_without_a_loop(home, server, model):

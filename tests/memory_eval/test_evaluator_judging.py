@@ -11,7 +11,7 @@ from textevolve.evaluators import open_evaluator, parse_evaluator
 from textevolve.llm.client import OpenAIClient
 from textevolve.llm.testing import Answer, Fault, ScriptedServer, misbehave
 from textevolve.memory_eval.evaluator_judging import case_of, judge_by_evaluator
-from textevolve.memory_eval.judgement import LABELS, TASKS, Subject, Verdict
+from textevolve.memory_eval.judgement import LABELS, TASKS, MemoryVerdict, Subject
 
 TEXTS = {
     "integrity": {"expected": "Ada moved to Bonn.", "memories": "Ada lives in Bonn."},
@@ -67,7 +67,7 @@ async def test_a_second_case_asks_whether_a_memory_is_included():
     seen = []
     judge = scoring({"Included": 0.7, "Accuracy score 1": 0.6}, seen)
     made = await judge_by_evaluator(judge, SUBJECTS["accuracy"])
-    assert made.outcome == Verdict(1, "r0.6\nr0.7", True)
+    assert made.outcome == MemoryVerdict(1, "r0.6\nr0.7", True)
     first, second = seen
     assert [len(case.candidates) for case in seen] == [3, 2]
     assert first.id != second.id
@@ -156,9 +156,9 @@ def test_hostile_texts_cannot_close_their_marks():
 @pytest.mark.parametrize(
     "spec",
     [
-        "debate+rounds=1+readout=probe",
-        "jury+readout=probe",
-        "single+readout=probe",
+        "debate+rounds=1+readout=after-argument",
+        "jury+readout=after-argument",
+        "single+readout=after-argument",
         "probe",
         "pairwise",
     ],

@@ -101,7 +101,7 @@ def test_nothing_kept_is_judged_without_a_call(home):
         judge_integrity("Ada moved.", [], judge="jurry")
 
 
-@pytest.mark.parametrize("judge", ["probe", "debate:general+rounds=1+readout=probe"])
+@pytest.mark.parametrize("judge", ["probe", "debate:general+rounds=1+readout=after-argument"])
 def test_a_judge_by_its_spec_is_kept_too(model, server, judge):
     def script(body, _number):
         if body.get("max_tokens") == 1:

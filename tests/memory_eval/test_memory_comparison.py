@@ -8,7 +8,7 @@ import pytest
 
 from textevolve.evaluation import Failure
 from textevolve.memory_eval.comparison import compare
-from textevolve.memory_eval.judgement import Judgement, Subject, Verdict
+from textevolve.memory_eval.judgement import MemoryJudgement, MemoryVerdict, Subject
 from textevolve.memory_eval.judgement_sums import JudgementSums
 from textevolve.memory_eval.metrics import METRICS, TYPE_METRICS, compute_metrics
 from textevolve.report.data import plain
@@ -23,8 +23,8 @@ def sums_of(labels):
             point = Subject(
                 "integrity", user, 0, item, {}, type="event", source="primary", importance=0.5
             )
-            outcome = Failure("failed", "x") if label is None else Verdict(label, "")
-            sums.add(Judgement(point, outcome))
+            outcome = Failure("failed", "x") if label is None else MemoryVerdict(label, "")
+            sums.add(MemoryJudgement(point, outcome))
     return sums
 
 
@@ -56,7 +56,7 @@ def test_answers_are_compared_by_question_type_and_difficulty():
         sums = JudgementSums()
         for user, label in labels.items():
             one = Subject("question", user, 0, 1, {}, question_type="Recall", difficulty="easy")
-            sums.add(Judgement(one, Verdict(label, "")))
+            sums.add(MemoryJudgement(one, MemoryVerdict(label, "")))
         return sums
 
     before, after = {"a": "Omission", "b": "Correct"}, {"a": "Correct", "b": "Correct"}
@@ -126,7 +126,7 @@ def test_a_run_without_integrity_has_no_figure_of_all_points_of_a_type():
     updated = JudgementSums()
     for user in ("a", "b"):
         subject = Subject("update", user, 0, 1, {}, type="event", source="primary")
-        updated.add(Judgement(subject, Verdict("Correct", "")))
+        updated.add(MemoryJudgement(subject, MemoryVerdict("Correct", "")))
     found = compare(updated, sums_of({"a": [2], "b": [0]})).by_type["event"]["memory_accuracy"].all
     assert (found.first, found.second) == (None, 0.5)
     assert found.reason == "not measured in the first run"
@@ -141,12 +141,12 @@ def test_users_who_were_not_judged_alike_are_named():
     assert compare(judged(2, 0), judged(0)).uneven == ("c",)
     moved = judged(2)  # an update for which something was found is no judgement of integrity
     update = Subject("update", "c", 0, 1, {}, type="event", source="primary")
-    moved.add(Judgement(update, Failure("skipped", "a limit")))
+    moved.add(MemoryJudgement(update, Failure("skipped", "a limit")))
     assert compare(judged(2, 0), moved).uneven == ()
     silent = JudgementSums()
     for user in ("a", "b", "c"):
         question = Subject("question", user, 0, 1, {})
-        silent.add(Judgement(question, Verdict("Correct", "")))
+        silent.add(MemoryJudgement(question, MemoryVerdict("Correct", "")))
     assert compare(silent, judged(2, 0)).uneven == ()
 
 

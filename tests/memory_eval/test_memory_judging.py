@@ -15,7 +15,7 @@ from textevolve.llm.budget import Budget, Budgeted
 from textevolve.llm.client import OpenAIClient
 from textevolve.llm.testing import Answer, Fault, ScriptedServer, misbehave
 from textevolve.memory_eval.answering import answer_question
-from textevolve.memory_eval.judgement import LABELS, TASKS, Subject, Verdict
+from textevolve.memory_eval.judgement import LABELS, TASKS, MemoryVerdict, Subject
 from textevolve.memory_eval.judging import (
     ANSWERS,
     OWN,
@@ -65,25 +65,25 @@ async def judged(subject, *answers, **more):
 
 
 GOOD = [
-    ("integrity", {"reasoning": "all there", "score": 2}, Verdict(2, "all there")),
-    ("integrity", {"reason": "by text", "score": " 1 "}, Verdict(1, "by text")),
-    ("integrity", {"reasoning": "a float", "score": 0.0, "more": 1}, Verdict(0, "a float")),
+    ("integrity", {"reasoning": "all there", "score": 2}, MemoryVerdict(2, "all there")),
+    ("integrity", {"reason": "by text", "score": " 1 "}, MemoryVerdict(1, "by text")),
+    ("integrity", {"reasoning": "a float", "score": 0.0, "more": 1}, MemoryVerdict(0, "a float")),
     (
         "accuracy",
         {"reason": "r", "accuracy_score": "2", "is_included_in_golden_memories": "True"},
-        Verdict(2, "r", True),
+        MemoryVerdict(2, "r", True),
     ),
     (
         "accuracy",
         {"reasoning": "r", "accuracy_score": 0, "is_included_in_golden_memories": "false"},
-        Verdict(0, "r", False),
+        MemoryVerdict(0, "r", False),
     ),
-    ("update", {"reason": "r", "evaluation_result": "Other"}, Verdict("Other", "r")),
-    ("update", {"reason": "r", "evaluation_result": "omission."}, Verdict("Omission", "r")),
+    ("update", {"reason": "r", "evaluation_result": "Other"}, MemoryVerdict("Other", "r")),
+    ("update", {"reason": "r", "evaluation_result": "omission."}, MemoryVerdict("Omission", "r")),
     (
         "question",
         {"reasoning": "r", "evaluation_result": "HALLUCINATION"},
-        Verdict("Hallucination", "r"),
+        MemoryVerdict("Hallucination", "r"),
     ),
 ]
 
@@ -130,7 +130,7 @@ async def test_an_answer_outside_is_asked_for_once_more_and_then_failed(task, an
 async def test_the_second_answer_may_mend_the_first():
     good = {"reasoning": "r", "evaluation_result": "Correct"}
     made, asked = await judged(subject_of("question"), {"evaluation_result": "Right"}, good)
-    assert made.outcome == Verdict("Correct", "r")
+    assert made.outcome == MemoryVerdict("Correct", "r")
     assert made.usage.calls == 2
     assert "reasoning is missing" in asked[1]["messages"][-1]["content"]
 

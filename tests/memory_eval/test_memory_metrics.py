@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from textevolve.evaluation import Failure
 from textevolve.memory_eval.dialogues import DialogueTurn, MemoryPoint, Question, Session, User
 from textevolve.memory_eval.items_to_judge import Timed
-from textevolve.memory_eval.judgement import LABELS, Judgement, Subject, Verdict
+from textevolve.memory_eval.judgement import LABELS, MemoryJudgement, MemoryVerdict, Subject
 from textevolve.memory_eval.judgement_sums import JudgementSums
 from textevolve.memory_eval.metrics import (
     METRICS,
@@ -159,13 +159,13 @@ def as_user(name, person):
 def judge(subject, session):
     """The judgement that the records have for a subject."""
     if subject.by_rule is not None:
-        return Judgement(subject, Verdict(subject.by_rule, "by rule"))
+        return MemoryJudgement(subject, MemoryVerdict(subject.by_rule, "by rule"))
     kind = {"accuracy": "memories", "question": "questions"}.get(subject.task, "points")
     record = session[kind][subject.item - 1]
     label = record["class" if subject.task in ("update", "question") else "score"]
     if label is None:
-        return Judgement(subject, LOST)
-    return Judgement(subject, Verdict(label, "", record.get("included")))
+        return MemoryJudgement(subject, LOST)
+    return MemoryJudgement(subject, MemoryVerdict(label, "", record.get("included")))
 
 
 def judgements_of(people):
@@ -256,8 +256,8 @@ def subject(task="integrity", user="a", label=None, **more):
 
 
 def point(label, user="a", source="primary", importance=1.0, type="event"):
-    outcome = label if isinstance(label, Failure) else Verdict(label, "")
-    return Judgement(
+    outcome = label if isinstance(label, Failure) else MemoryVerdict(label, "")
+    return MemoryJudgement(
         Subject("integrity", user, 0, 1, {}, type=type, source=source, importance=importance),
         outcome,
     )
@@ -301,7 +301,9 @@ def test_nothing_judged_is_not_measured_and_says_why():
 
 
 def test_what_is_made_of_a_task_that_is_not_measured_is_not_measured():
-    update = Judgement(subject("update", type="event", source="primary"), Verdict("Correct", ""))
+    update = MemoryJudgement(
+        subject("update", type="event", source="primary"), MemoryVerdict("Correct", "")
+    )
     made = metrics_from(update, not_measured={"integrity": "it does not say"}).by_type["event"]
     assert made["update_correct"].all.value == 1
     for name in ("kept", "updated", "memory_accuracy"):
@@ -312,8 +314,8 @@ def test_what_is_made_of_a_task_that_is_not_measured_is_not_measured():
 def test_zero_denominators_say_what_is_lacking():
     made = metrics_from(
         point(1, importance=0.0),
-        Judgement(subject("accuracy"), Verdict(2, "", included=False)),
-        Judgement(subject("update"), LOST),
+        MemoryJudgement(subject("accuracy"), MemoryVerdict(2, "", included=False)),
+        MemoryJudgement(subject("update"), LOST),
     ).overall
     assert made["weighted_recall"].all.reason == "not measured: no point has an importance"
     assert "interference" in made["fmr"].all.reason
@@ -324,7 +326,7 @@ def test_zero_denominators_say_what_is_lacking():
 
 
 def test_f1_of_two_measured_zeros_is_zero():
-    wrong = Judgement(subject("accuracy"), Verdict(0, "", included=True))
+    wrong = MemoryJudgement(subject("accuracy"), MemoryVerdict(0, "", included=True))
     made = metrics_from(point(0), wrong).overall["f1"]
     assert made.all.value == made.valid.value == 0
 
@@ -336,8 +338,10 @@ def test_one_user_has_no_interval():
 
 
 def asked(label, user="a", type="", difficulty=""):
-    outcome = label if isinstance(label, Failure) else Verdict(label, "")
-    return Judgement(subject("question", user, question_type=type, difficulty=difficulty), outcome)
+    outcome = label if isinstance(label, Failure) else MemoryVerdict(label, "")
+    return MemoryJudgement(
+        subject("question", user, question_type=type, difficulty=difficulty), outcome
+    )
 
 
 def test_answers_are_told_apart_by_question_type_and_difficulty():

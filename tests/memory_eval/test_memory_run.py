@@ -21,7 +21,7 @@ from textevolve.memory_eval.evaluation import (
     clip_texts,
     score_of,
 )
-from textevolve.memory_eval.judgement import Judgement, Subject, Verdict
+from textevolve.memory_eval.judgement import MemoryJudgement, MemoryVerdict, Subject
 from textevolve.memory_eval.synthesis import synthesise
 from textevolve.memory_eval.system import Capabilities
 from textevolve.memory_eval.system_operations import FEEDING
@@ -105,7 +105,7 @@ class Run:
                     if take is not None and len(items) == take:
                         break
             status = store.get_run(run.id).status
-        judged = [item for item in items if isinstance(item, Judgement)]
+        judged = [item for item in items if isinstance(item, MemoryJudgement)]
         return judged, collected, status, run
 
 
@@ -345,7 +345,7 @@ async def peak_of(home, sessions, name):
             found = driver.perform(store, run, settings, launch)
             base = judged = 0
             async for item in found:
-                judged += isinstance(item, Judgement)
+                judged += isinstance(item, MemoryJudgement)
                 if not base and judged == 32:
                     base = tracemalloc.get_traced_memory()[0]
                     tracemalloc.reset_peak()
@@ -369,12 +369,16 @@ async def test_memory_stays_flat_on_a_user_of_a_million_tokens(home, monkeypatch
 def test_records_come_back_as_they_were():
     subject = Subject("accuracy", "u", 3, 2, {"memory": "x" * 30_000})
     made = [
-        clip_texts(Judgement(subject, Verdict(1, "so", True), Usage(1, 2, 0, 3, None), 0.5)),
-        Judgement(
+        clip_texts(
+            MemoryJudgement(subject, MemoryVerdict(1, "so", True), Usage(1, 2, 0, 3, None), 0.5)
+        ),
+        MemoryJudgement(
             Subject("update", "v", 0, 1, {}, "event", "primary", 0.5, by_rule="Omission"),
             Failure("failed", "no"),
         ),
-        Judgement(Subject("integrity", "v", 0, 1, {}, by_rule=0), Verdict(0, "by rule")),
+        MemoryJudgement(
+            Subject("integrity", "v", 0, 1, {}, by_rule=0), MemoryVerdict(0, "by rule")
+        ),
         Scope(1, 2, {"question": "no answers are recorded"}, "20260101-abcd"),
         SessionTimes("u", 3, 2, 1.5),
         Malformed(7, "w", "sessions: missing"),
@@ -397,17 +401,19 @@ def test_records_come_back_as_they_were():
 )
 def test_a_record_is_found_by_how_well_the_system_did(task, label, source, score):
     subject = Subject(task, "u", 0, 1, {}, source=source)
-    made = Judgement(subject, Verdict(label, "so"))
+    made = MemoryJudgement(subject, MemoryVerdict(label, "so"))
     assert score_of(made) == find_row(made).score == score
-    lost = find_row(Judgement(subject, Failure("failed", "no")))
+    lost = find_row(MemoryJudgement(subject, Failure("failed", "no")))
     assert (lost.score, lost.status, lost.reason) == (None, "failed", "no")
 
 
 def test_of_many_judgements_what_failed_and_the_worst_are_remembered():
     collected = Collection()
     for n in range(3 * REMEMBERED):
-        outcome = Failure("failed", "no") if n % 100 == 7 else Verdict(n % 3, "so")
-        collected.take(Judgement(Subject("integrity", "u", n, 1, {}, "event", "primary"), outcome))
+        outcome = Failure("failed", "no") if n % 100 == 7 else MemoryVerdict(n % 3, "so")
+        collected.take(
+            MemoryJudgement(Subject("integrity", "u", n, 1, {}, "event", "primary"), outcome)
+        )
     worst = collected.worst("integrity")
     assert len(worst) == REMEMBERED
     assert [isinstance(j.outcome, Failure) for j in worst[:8]] == [True] * 8

@@ -255,7 +255,7 @@ def test_an_event_loop_that_is_blocked_is_left_behind(monkeypatch):
     release = threading.Event()
     blocks = SaysLater("blocks", lambda _: release.wait(20), timeout=0.05)
     try:
-        results = judge(blocks, SaysLater("fine", FINE), number=3, side_by_side=1)
+        results = judge(blocks, SaysLater("fine", FINE), number=3, concurrency=1)
     finally:
         release.set()
     assert {one["blocks"].reason for one in results} <= {
@@ -279,7 +279,7 @@ def test_background_evaluators_run_side_by_side_and_no_more_than_that():
             running -= 1
         return FINE
 
-    results = judge(Says("judge", says, background=True), number=6, side_by_side=3)
+    results = judge(Says("judge", says, background=True), number=6, concurrency=3)
     assert [one["judge"] for one in results] == [FINE] * 6
     assert most == 3
 
@@ -400,7 +400,7 @@ def test_evaluations_leave_nothing_behind_for_the_end_of_the_program():
 def test_what_finds_no_place_is_dropped_and_counted(background):
     release = threading.Event()
     slow = Says("slow", lambda _: release.wait(20) and FINE, background=background)
-    with Monitor([slow], queue_size=2, side_by_side=1) as monitor:
+    with Monitor([slow], queue_size=2, concurrency=1) as monitor:
         try:
             items = run_nodes(monitor, 9)
         finally:
@@ -417,7 +417,7 @@ def test_what_finds_no_place_is_dropped_and_counted(background):
 @pytest.mark.parametrize("background", [False, True])
 def test_or_the_agent_waits_for_a_place(background):
     slow = Says("slow", lambda _: time.sleep(0.005) or FINE, background=background)
-    with Monitor([slow], queue_size=1, when_full="wait", side_by_side=1) as monitor:
+    with Monitor([slow], queue_size=1, when_full="wait", concurrency=1) as monitor:
         items = run_nodes(monitor, 12)
         assert monitor.drain_sync(20)
         assert (monitor.dropped, monitor.pending) == (0, 0)
@@ -650,7 +650,7 @@ def test_a_forked_process_judges_for_itself():
 @pytest.mark.parametrize(
     "wrong",
     [
-        *({"queue_size": 0}, {"side_by_side": True}, {"when_full": "block"}, {"timeout": 0}),
+        *({"queue_size": 0}, {"concurrency": True}, {"when_full": "block"}, {"timeout": 0}),
         *({"timeout": float("nan")}, {"evaluators": ThresholdEvaluator("a", "k", 0.5)}),
         {"evaluators": [ThresholdEvaluator("a", "k", 0.5), ThresholdEvaluator("a", "k", 0.6)]},
         *({"evaluators": [object()]}, {"evaluators": [None]}, {"limits": 5}),

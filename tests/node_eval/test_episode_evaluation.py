@@ -46,8 +46,8 @@ class Custom(NodeEvaluator):
         return self.does(history)
 
 
-async def evaluate(episode, *evaluators, in_flight=256):
-    return [node async for node in evaluate_episodes([episode], evaluators, in_flight)]
+async def evaluate(episode, *evaluators, concurrency=256):
+    return [node async for node in evaluate_episodes([episode], evaluators, concurrency)]
 
 
 async def outcomes(*evaluators, **more):
@@ -173,7 +173,7 @@ async def test_no_more_are_asked_at_a_time_than_allowed():
         running -= 1
         return EvaluationResult(1.0, True)
 
-    await outcomes(Custom("count", count), Custom("count too", count), in_flight=2)
+    await outcomes(Custom("count", count), Custom("count too", count), concurrency=2)
     assert most == 2
 
 

@@ -16,7 +16,7 @@ from textevolve.node_eval.episode_evaluation import place_nodes
 from textevolve.node_eval.episodes import split_history
 from textevolve.node_eval.history import History, HistoryItem
 from textevolve.node_eval.rewards import collect_names, write_rewards
-from textevolve.node_eval.run_records import Records, Run
+from textevolve.node_eval.run_records import NodeRecords, NodeRun
 from textevolve.node_eval.traces import read_episodes, write_history
 
 
@@ -147,7 +147,7 @@ def test_what_is_said_of_a_very_node(monitor):
 
 def test_a_superstep_stands_where_its_last_node_ended():
     """And what evaluators were given before stays in its order."""
-    records, run = Records(), Run("a")
+    records, run = NodeRecords(), NodeRun("a")
 
     def place(name, step):
         return records.place(HistoryItem(1.0, node=name, run_id="a"), run, step)
@@ -169,10 +169,10 @@ def test_a_superstep_stands_where_its_last_node_ended():
 
 @given(st.lists(st.tuples(st.sampled_from("ab"), st.sampled_from([None, 1, 2, 3])), max_size=12))
 def test_whatever_ends_when_evaluators_see_their_own_run_with_their_node_last(ends):
-    records, jobs = Records(), []
+    records, jobs = NodeRecords(), []
     for number, (run, step) in enumerate(ends):
         item = HistoryItem(1.0, node=str(number), run_id=run)
-        jobs.append(records.place(item, Run(run), step))
+        jobs.append(records.place(item, NodeRun(run), step))
     for number, job in enumerate(jobs):
         seen = job.see(copied=True).entries
         before = {str(n) for n in range(number + 1) if ends[n][0] == ends[number][0]}

@@ -11,7 +11,7 @@ from textevolve.node_eval.checks import LengthEvaluator
 from textevolve.node_eval.episode_evaluation import evaluate_episodes
 from textevolve.node_eval.evaluators import ThresholdEvaluator
 from textevolve.node_eval.node_lines import as_item, describe_node, parse_node
-from textevolve.node_eval.span_messages import Message, read_message, read_numbered
+from textevolve.node_eval.span_messages import SpanMessage, read_message, read_numbered
 from textevolve.node_eval.traces import read_episodes
 
 
@@ -141,7 +141,7 @@ def test_parts_of_a_content(part, text):
 
 def test_a_text_that_is_json_itself_stays_as_it_was_said():
     for said in ('{"type": "text", "text": "x"}', '["a", {"b": 1}]', "[1", "[]"):
-        assert read_message({"role": "user", "content": said}, "") == Message("user", said)
+        assert read_message({"role": "user", "content": said}, "") == SpanMessage("user", said)
 
 
 def test_instructions_may_stand_in_the_event_with_the_messages(node):
@@ -193,4 +193,4 @@ def test_any_flattened_keys_can_be_read(given):
     found = read_numbered({f"p.{key}": value for key, value in given.items()}, "p.")
     assert len(found) == len({key.split(".")[0] for key in given if key[0] in "01"})
     for one in found:
-        assert isinstance(read_message(one, "user"), Message)
+        assert isinstance(read_message(one, "user"), SpanMessage)

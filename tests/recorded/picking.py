@@ -39,7 +39,7 @@ def pick_debates(ended: Ended) -> Any:
         {
             "case": row["case"]["id"],
             **take(row, "convergence", "stopped", "labels"),
-            **without(row["figures"]),
+            **without(row["metrics"]),
             "turns": [_turn(turn) for turn in row["turns"]],
         }
         for row in ended.rows
@@ -48,7 +48,7 @@ def pick_debates(ended: Ended) -> Any:
 
 def _turn(turn: Mapping[str, Any]) -> list[Any]:
     used = turn["usage"]
-    return [turn["order"], turn["rung"], used["calls"], used["prompt_tokens"], turn["scores"]]
+    return [turn["order"], turn["parse_mode"], used["calls"], used["prompt_tokens"], turn["scores"]]
 
 
 def pick_judged(ended: Ended) -> Any:
@@ -65,7 +65,14 @@ def pick_judged(ended: Ended) -> Any:
 
 
 def pick_variance(ended: Ended) -> Any:
-    return without(ended.rows)
+    return without(_named(ended.rows, {"position": "place"}))
+
+
+def _named(data: Any, names: Mapping[str, str]) -> Any:
+    """The data with fields under the names that they were recorded by, however deep they are."""
+    if isinstance(data, dict):
+        return {names.get(key, key): _named(value, names) for key, value in data.items()}
+    return [_named(value, names) for value in data] if isinstance(data, list) else data
 
 
 def pick_agreement(ended: Ended) -> Any:
@@ -104,7 +111,7 @@ def pick_card(ended: Ended) -> Any:
                     f"{rate['name']} {rate['kind']}".strip(): [rate[name] for name in counts]
                     for rate in check["rates"] + check["kinds"]
                 },
-                **{f["name"]: [f["value"], f["interval"], f["count"]] for f in check["figures"]},
+                **{f["name"]: [f["value"], f["interval"], f["count"]] for f in check["statistics"]},
             }
             for check in data["checks"]
         },

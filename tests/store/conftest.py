@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from textevolve.evaluation import Usage
-from textevolve.llm.journal import Entry
+from textevolve.llm.journal import JournalEntry
 from textevolve.llm.model import Message, Request, Response, request_key
 from textevolve.store import RunRecord, Store, open_store
 
@@ -39,10 +39,12 @@ def new_run(store: Store) -> Callable[..., RunRecord]:
 
 
 @pytest.fixture(scope="session")
-def make_entry() -> Callable[..., Entry]:
+def make_entry() -> Callable[..., JournalEntry]:
     """A finished call: `number` makes the question, `answer` or `error` the outcome."""
 
-    def make(number: int, answer: str = "yes", error: str | None = None, **changes: int) -> Entry:
+    def make(
+        number: int, answer: str = "yes", error: str | None = None, **changes: int
+    ) -> JournalEntry:
         request = Request(
             messages=(Message("system", ("Judge.",)), Message("user", ("Case: ", str(number)))),
             schema='{"type": "object"}',
@@ -50,7 +52,7 @@ def make_entry() -> Callable[..., Entry]:
         usage = Usage(**{"calls": 1, "prompt_tokens": 10, "completion_tokens": 2, **changes})
         response = Response(answer, "stop", usage) if error is None else None
         key = request_key(MODEL, request)
-        return Entry(key, MODEL, request, response, error, 1e9 + number, 0.5, 1)
+        return JournalEntry(key, MODEL, request, response, error, 1e9 + number, 0.5, 1)
 
     return make
 

@@ -12,11 +12,11 @@ from pathlib import Path
 import pytest
 
 from textevolve.errors import StoreError
-from textevolve.llm.journal import Entry
+from textevolve.llm.journal import JournalEntry
 from textevolve.llm.model import Message, Request, Response, request_key
 from textevolve.store import RunRecord, Store, open_store, writer
 
-MakeEntry = Callable[..., Entry]
+MakeEntry = Callable[..., JournalEntry]
 NewRun = Callable[..., RunRecord]
 
 

@@ -17,10 +17,10 @@ from sqlalchemy.engine import Engine
 
 from textevolve.errors import StoreError
 from textevolve.evaluation import Case
-from textevolve.llm.journal import Entry
+from textevolve.llm.journal import JournalEntry
 from textevolve.store import open_store, schema
 
-MakeEntry = Callable[..., Entry]
+MakeEntry = Callable[..., JournalEntry]
 Python = Callable[..., Popen[str]]
 
 

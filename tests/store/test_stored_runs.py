@@ -10,10 +10,10 @@ import pytest
 
 from textevolve.errors import InputError, StoreError
 from textevolve.evaluation import Case, Usage
-from textevolve.llm.journal import Entry
+from textevolve.llm.journal import JournalEntry
 from textevolve.store import Freed, RunRecord, Store, open_store, runs
 
-MakeEntry = Callable[..., Entry]
+MakeEntry = Callable[..., JournalEntry]
 NewRun = Callable[..., RunRecord]
 
 

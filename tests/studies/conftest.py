@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from textevolve.debate.order import place_candidates
+from textevolve.debate.candidate_order import place_candidates
+from textevolve.debate.context import prompts_version
 from textevolve.debate.profile import Profile, load_profile
 from textevolve.debate.result import DebateResult, Points, Turn
-from textevolve.debate.stage import prompts_version
 from textevolve.evaluation import Case, Failure, Usage
 from textevolve.store.repository import Store
 from textevolve.store.runs import RunRecord
@@ -50,7 +50,7 @@ def _make(
             turns.append(
                 Turn(
                     *(r, i, f"local/m {text}", order, f"argued {text}", points, scores),
-                    rung="strict",
+                    parse_mode="strict",
                     memories=(f"recalled {text}",),
                     usage=usage,
                     seconds=1.5,

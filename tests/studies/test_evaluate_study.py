@@ -40,7 +40,7 @@ def cases(home):
     return "cases.jsonl"
 
 
-@pytest.mark.parametrize("judge", ["probe", "debate:general+readout=stated"])
+@pytest.mark.parametrize("judge", ["probe", "debate:general+readout=verbalized"])
 def test_a_run_is_filtered_resumed_compared_and_deleted(cli, server, model, cases, judge):
     command = ("evaluate", cases, "-m", model, "-j", judge, "--name", "first")
     short = cli(*command, "--max-calls", 10)
@@ -94,7 +94,7 @@ def test_a_file_describes_a_run_and_its_faults_are_placed(cli, server, model, ho
     )
     (row,) = cli("run", "study.yaml", "--json").rows
     assert row["profile"]["rounds"] == 1
-    (same,) = cli(*CASE, "--rounds", 1, "--readout", "stated", "-m", model, "--json").rows
+    (same,) = cli(*CASE, "--rounds", 1, "--readout", "verbalized", "-m", model, "--json").rows
     assert same["turns"] == row["turns"]
     (home / "study.yaml").write_text("kind: evaluate\ncases: c.jsonl\nrounds: many\n")
     refused = cli("run", "study.yaml")
@@ -114,7 +114,7 @@ def test_turns_are_rows_of_their_own_and_only_where_there_are_any(cli, model, ho
 
 def test_a_run_is_resumed_only_as_it_was_begun(cli, server, model, cases, home):
     (home / "mine.yaml").write_text("agents:\n- {name: Solo, persona: You judge.}\n")
-    command = ("evaluate", cases, "-p", "mine.yaml", "-m", model, "--readout", "stated")
+    command = ("evaluate", cases, "-p", "mine.yaml", "-m", model, "--readout", "verbalized")
     assert cli(*command, "--max-calls", 3).code == 3
     (home / "mine.yaml").unlink()
     assert cli("runs", "resume").code == 0  # the profile was kept whole
@@ -130,8 +130,8 @@ RUBRIC = "- It names the moon.\n- It has no fault."
         (("-j", "probe"), "does the response do all that this rubric asks?"),
         (("-j", "pairwise"), "does better what this rubric asks?"),
         (("-j", "checklist"), "is this true of the response: it "),
-        (("--readout", "stated"), "- rubric: how far it does what this rubric asks:"),
-        (("-j", "jury:general+readout=probe"), "does it do all that this rubric asks?"),
+        (("--readout", "verbalized"), "- rubric: how far it does what this rubric asks:"),
+        (("-j", "jury:general+readout=after-argument"), "does it do all that this rubric asks?"),
     ],
 )
 def test_a_rubric_takes_the_place_of_what_is_shipped(cli, server, model, home, judge, asked):
@@ -157,7 +157,7 @@ def test_a_rubric_takes_the_place_of_what_is_shipped(cli, server, model, home, j
 @pytest.mark.parametrize(
     ("more", "said"),
     [
-        (("-j", "backward", "--rubric", "x"), "judge backward takes no rubric"),
+        (("-j", "backward", "--rubric", "x"), "judge instruction-likelihood takes no rubric"),
         (("-j", "probe", "--rubric", "  "), "the rubric is empty"),
         (("-j", "probe+rubric=gone.txt"), "gone.txt: cannot be read"),
         (("-j", "probe", "-p", "general"), "write --judge debate:PROFILE"),

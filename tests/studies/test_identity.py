@@ -3,8 +3,8 @@
 import pytest
 
 from textevolve import Case, InputError, MismatchError, load_profile
+from textevolve.debate.context import prompts_version
 from textevolve.debate.profile import override
-from textevolve.debate.stage import prompts_version
 from textevolve.evaluators import name_object
 from textevolve.settings import Settings
 from textevolve.store.repository import open_store

@@ -43,7 +43,7 @@ def hostile(make: Make, text: str, **more: object) -> DebateResult:
         }
     )
     result = make(text, profile=profile, failed=((1, 1),), summaries=(text,), **more)
-    return replace(result, case=Case(text, (text,) * 3, text), nonce=text, disarmed=2)
+    return replace(result, case=Case(text, (text,) * 3, text), nonce=text, sanitized=2)
 
 
 def add_up(results: Iterable[DebateResult]) -> Evaluations:
@@ -112,7 +112,7 @@ def test_charts_are_well_formed(tmp_path: Path, make_result: Make) -> None:
 
 
 def test_every_part_of_a_debate_is_there(tmp_path: Path, make_result: Make) -> None:
-    result = make_result("words", failed=((1, 2),), disarmed=3)
+    result = make_result("words", failed=((1, 2),), sanitized=3)
     text = Outline(page_of(tmp_path / "r.html", [result])).text
     for part in (
         *("input words", "words 0", "words 2", "argued words", "good words", "weak words"),

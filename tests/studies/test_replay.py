@@ -45,7 +45,7 @@ KINDS = [
     *({"protocol": p} for p in ("sequential", "blind-first", "simultaneous", "independent")),
     *({"protocol": "escalation", "escalate_below": share} for share in (0.6, 1.0)),
     {"protocol": "simultaneous-summary", "convergence": None},
-    *({"readout": r} for r in ("expected", "probe")),
+    *({"readout": r} for r in ("logprob-weighted", "after-argument")),
     {"order": "swap"},
     {"select": "sample", "seed": 3},
 ]

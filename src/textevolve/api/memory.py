@@ -16,11 +16,11 @@ from textevolve.evaluators import OWN, name_object, parse_evaluator
 from textevolve.memory_eval.dialogues import DialogueTurn
 from textevolve.memory_eval.evaluator_judging import judge_by_evaluator
 from textevolve.memory_eval.items_to_judge import write_dialogue
-from textevolve.memory_eval.judgement import Judgement, Label, Subject, Task
+from textevolve.memory_eval.judgement import Label, MemoryJudgement, Subject, Task
 from textevolve.memory_eval.judging import settle
 from textevolve.studies.memory_judgement import MemoryJudgementSpec
 
-Texts: TypeAlias = str | Sequence[str]
+TextOrTexts: TypeAlias = str | Sequence[str]
 """One text, or several that stand one a line."""
 
 Dialogue: TypeAlias = str | Sequence[DialogueTurn | Mapping[str, str]]
@@ -43,7 +43,7 @@ class JudgeKeywords(RunKeywords, total=False):
 
 
 async def ajudge_integrity(
-    expected: str, memories: Texts, **how: Unpack[JudgeKeywords]
+    expected: str, memories: TextOrTexts, **how: Unpack[JudgeKeywords]
 ) -> EvaluationResult:
     """Whether `memories`, all that was kept of a session, hold the memory that is `expected`.
 
@@ -60,7 +60,7 @@ async def ajudge_integrity(
 
 
 async def ajudge_accuracy(
-    memory: str, dialogue: Dialogue, gold: Texts = (), **how: Unpack[JudgeKeywords]
+    memory: str, dialogue: Dialogue, gold: TextOrTexts = (), **how: Unpack[JudgeKeywords]
 ) -> EvaluationResult:
     """Whether all that a kept `memory` says follows from the `dialogue` or the `gold` memories.
 
@@ -76,7 +76,7 @@ async def ajudge_accuracy(
 
 
 async def ajudge_update(
-    expected: str, memories: Texts, original: Texts = (), **how: Unpack[JudgeKeywords]
+    expected: str, memories: TextOrTexts, original: TextOrTexts = (), **how: Unpack[JudgeKeywords]
 ) -> EvaluationResult:
     """Whether `memories` hold the `expected` memory in place of the `original`.
 
@@ -95,7 +95,7 @@ async def ajudge_answer(
     question: str,
     reference: str,
     answer: str,
-    evidence: Texts = (),
+    evidence: TextOrTexts = (),
     **how: Unpack[JudgeKeywords],
 ) -> EvaluationResult:
     """Whether an `answer` means the same as the `reference`, which follows from the `evidence`.
@@ -133,7 +133,7 @@ async def _judge(
     return _result(judged, judge or "structured")
 
 
-async def _ask(subject: Subject, judge: str | None, how: JudgeKeywords) -> Judgement:
+async def _ask(subject: Subject, judge: str | None, how: JudgeKeywords) -> MemoryJudgement:
     """The judgement as a run of its own, which is kept."""
     own, keywords = split_keywords(MemoryJudgementSpec, {**how, "judge": judge})
     return await arun(
@@ -141,7 +141,7 @@ async def _ask(subject: Subject, judge: str | None, how: JudgeKeywords) -> Judge
     )
 
 
-def _result(judged: Judgement, judge: str) -> EvaluationResult:
+def _result(judged: MemoryJudgement, judge: str) -> EvaluationResult:
     outcome = judged.outcome
     if isinstance(outcome, Failure):
         raise AnswerError(f"no verdict on {judged.subject.task}: {outcome.reason}")

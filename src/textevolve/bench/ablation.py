@@ -15,16 +15,16 @@ import numpy as np
 
 from textevolve.bench.items import Item, question_of
 from textevolve.bench.summary import AgreementSummary
-from textevolve.bench.verdicts import Outcome
+from textevolve.bench.verdicts import ItemOutcome
 from textevolve.debate.result import DebateResult
 from textevolve.errors import InputError
 from textevolve.evaluation import Evaluation, Usage
 from textevolve.statistics.comparisons import items_needed
 from textevolve.statistics.intervals import (
     Array,
-    Figure,
     Groups,
     Interval,
+    Statistic,
     mean_interval,
     mean_present,
     vector,
@@ -34,7 +34,7 @@ from textevolve.statistics.intervals import (
 MINIMUM_EFFECT = 0.05
 ALPHA = 0.05
 
-Answer = Literal["pays", "does not pay", "cannot be told"]
+PayoffAnswer = Literal["pays", "does not pay", "cannot be told"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,12 +49,12 @@ class Payoff:
     debate takes.
     """
 
-    answer: Answer
+    answer: PayoffAnswer
     debate: str
     rival: str
     items: int
-    accuracy: tuple[Figure, Figure]
-    difference: Figure
+    accuracy: tuple[Statistic, Statistic]
+    difference: Statistic
     p: float
     minimum_effect: float
     items_needed: float
@@ -81,7 +81,7 @@ def first_round(evaluation: Evaluation) -> Evaluation:
 def weigh_debate(
     items: Sequence[Item],
     summary: AgreementSummary,
-    outcomes: Mapping[str, Mapping[str, Outcome]],
+    outcomes: Mapping[str, Mapping[str, ItemOutcome]],
     debate: str,
     rivals: Sequence[str],
     *,
@@ -106,7 +106,7 @@ def weigh_debate(
     low, high = seen.difference.interval.low, seen.difference.interval.high
     if math.isnan(low) or not (seen.better and seen.worse):
         low, high = _bound_difference((credits[0] - credits[1])[both], len(set(groups)))
-    answer: Answer = "cannot be told"
+    answer: PayoffAnswer = "cannot be told"
     if low > 0 and seen.permutation <= ALPHA:
         answer = "pays"
     elif high < minimum_effect:
@@ -123,7 +123,7 @@ def weigh_debate(
             _accuracy(credits[0][both], groups, summary.seed),
             _accuracy(credits[1][both], groups, summary.seed),
         ),
-        difference=Figure(seen.difference.value, Interval(low, high)),
+        difference=Statistic(seen.difference.value, Interval(low, high)),
         p=seen.permutation,
         minimum_effect=minimum_effect,
         items_needed=items_needed(*credits, size=size),
@@ -141,11 +141,11 @@ def _bound_difference(difference: Array, questions: int) -> tuple[float, float]:
     return gained.low - lost.high, gained.high - lost.low
 
 
-def _accuracy(credits: Array, groups: Groups, seed: int) -> Figure:
+def _accuracy(credits: Array, groups: Groups, seed: int) -> Statistic:
     found = mean_interval(credits, groups, seed=seed)
     if math.isnan(found.low):
         found = wilson_interval(float(credits.sum()), credits.size)
-    return Figure(mean_present(credits), found)
+    return Statistic(mean_present(credits), found)
 
 
 def say_payoff(found: Payoff, names: Mapping[str, str], *, equal_tokens: bool = False) -> str:
@@ -173,7 +173,7 @@ def say_payoff(found: Payoff, names: Mapping[str, str], *, equal_tokens: bool = 
     return f"{where} {judge} was right in {ours} and {rival} in {theirs}: {said}."
 
 
-def _share(found: Figure) -> str:
+def _share(found: Statistic) -> str:
     low, high = found.interval.low, found.interval.high
     return f"{100 * found.value:.0f} % ({100 * low:.0f} to {100 * high:.0f})"
 

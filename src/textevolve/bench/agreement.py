@@ -26,14 +26,14 @@ from textevolve.bench.credit import (
 from textevolve.bench.items import Item, question_of
 from textevolve.bench.summary import (
     AgreementSummary,
-    Comparison,
+    JudgeComparison,
     JudgeSummary,
-    Part,
     Position,
     Ranking,
     Spending,
+    SummaryPart,
 )
-from textevolve.bench.verdicts import Outcome, Verdict, gather_outcomes, judge_items
+from textevolve.bench.verdicts import ItemOutcome, Verdict, gather_outcomes, judge_items
 from textevolve.errors import InputError
 from textevolve.evaluation import Usage
 from textevolve.statistics.agreement import ac1_of, kappa_of, kendall_tau
@@ -46,9 +46,9 @@ from textevolve.statistics.comparisons import (
 )
 from textevolve.statistics.intervals import (
     Array,
-    Figure,
     Interval,
     Numbers,
+    Statistic,
     bootstrap_interval,
     mean_interval,
     mean_present,
@@ -110,7 +110,7 @@ class _Measure:
     """What one judge's figures are made of; outcomes and groups stand beside the items."""
 
     items: Sequence[Item]
-    outcomes: Sequence[Outcome]
+    outcomes: Sequence[ItemOutcome]
     verdicts: Sequence[Verdict]
     groups: Sequence[str]
     seed: int
@@ -139,10 +139,10 @@ class _Measure:
             failures=dict(failures.most_common(REASONS)),
         )
 
-    def mean(self, values: Numbers) -> Figure:
-        return Figure(mean_present(values), mean_interval(values, self.groups, seed=self.seed))
+    def mean(self, values: Numbers) -> Statistic:
+        return Statistic(mean_present(values), mean_interval(values, self.groups, seed=self.seed))
 
-    def agreement(self, measure: Callable[[Array], Array]) -> Figure:
+    def agreement(self, measure: Callable[[Array], Array]) -> Statistic:
         """Of the places of the winners, beyond chance."""
         places = max(len(item.candidates) for item in self.items)
         tables = np.zeros((len(self.items), places, places))
@@ -155,7 +155,7 @@ class _Measure:
             self.groups,
             seed=self.seed,
         )
-        return Figure(float(measure(tables.sum(axis=0))), interval)
+        return Statistic(float(measure(tables.sum(axis=0))), interval)
 
     def position(self) -> Position:
         flips = Counter[str]()
@@ -173,7 +173,7 @@ class _Measure:
                 flips["same" if same[-1] else _name_flip(places, last)] += 1
         return Position(
             items=len(same),
-            consistency=Figure(mean_present(same), _wilson(same)),
+            consistency=Statistic(mean_present(same), _wilson(same)),
             to_first=flips["to_first"],
             to_last=flips["to_last"],
             other=flips["other"],
@@ -194,21 +194,21 @@ class _Measure:
         judged = sum(item.labelled and len(outcome.scores) > 2 for item, outcome in beside)
         return Ranking(judged, self.mean(tau), self.mean(pairs))
 
-    def parts(self) -> tuple[Part, ...]:
+    def parts(self) -> tuple[SummaryPart, ...]:
         """A part for each subset, where there is more than one."""
         names = dict.fromkeys(item.subset for item in self.items)
         return tuple(self.part(name) for name in names) if len(names) > 1 else ()
 
-    def part(self, name: str) -> Part:
+    def part(self, name: str) -> SummaryPart:
         inside = [n for n, item in enumerate(self.items) if item.subset == name]
         credits = [self.outcomes[n].credit for n in inside]
         labelled = [self.items[n] for n in inside if self.items[n].labelled]
         both = [self.outcomes[n] for n in inside if len(self.outcomes[n].winners) == 2]
-        return Part(
+        return SummaryPart(
             name=name,
             items=len(inside),
             covered=sum(not math.isnan(c) for c in credits),
-            accuracy=Figure(mean_present(credits), _wilson(credits)),
+            accuracy=Statistic(mean_present(credits), _wilson(credits)),
             consistency=mean_present([_consistency(o) for o in both]),
             always_first=_constant(labelled, 0),
             always_shorter=_by_length(labelled, -1),
@@ -225,7 +225,7 @@ class _Measure:
         )
 
 
-def _consistency(outcome: Outcome) -> float:
+def _consistency(outcome: ItemOutcome) -> float:
     return float(len(set(outcome.winners.values())) == 1)
 
 
@@ -241,20 +241,20 @@ def _wilson(credits: Sequence[float]) -> Interval:
 
 
 def _compare_all(
-    outcomes: Mapping[str, Mapping[str, Outcome]], groups: Sequence[str], seed: int
-) -> tuple[Comparison, ...]:
+    outcomes: Mapping[str, Mapping[str, ItemOutcome]], groups: Sequence[str], seed: int
+) -> tuple[JudgeComparison, ...]:
     credits = {name: [o.credit for o in of.values()] for name, of in outcomes.items()}
     pairs = list(combinations(credits, 2))
     exact = [mcnemar_test(credits[a], credits[b]) for a, b in pairs]
     flips = [sign_flip_test(credits[a], credits[b], groups, seed=seed) for a, b in pairs]
     adjusted = [holm([test.p for test in tests]) for tests in (exact, flips)]
     return tuple(
-        Comparison(
+        JudgeComparison(
             first=a,
             second=b,
             items=exact[n].items,
             same=_same(outcomes[a], outcomes[b]),
-            difference=Figure(
+            difference=Statistic(
                 mean_present(np.subtract(credits[a], credits[b])),
                 difference_interval(credits[a], credits[b], groups, seed=seed),
             ),
@@ -270,8 +270,8 @@ def _compare_all(
     )
 
 
-def _same(first: Mapping[str, Outcome], second: Mapping[str, Outcome]) -> Figure:
+def _same(first: Mapping[str, ItemOutcome], second: Mapping[str, ItemOutcome]) -> Statistic:
     """How often two judges choose the same, a tie being a choice of its own."""
     pairs = [(first[id].winner, second[id].winner) for id in first]
     same = [float(a == b) for a, b in pairs if a is not None and b is not None]
-    return Figure(mean_present(same), _wilson(same))
+    return Statistic(mean_present(same), _wilson(same))

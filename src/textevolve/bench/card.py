@@ -2,8 +2,8 @@
 
 `make_card` asks any `Evaluator` about pairs in which one response is clearly better, changes what
 should not matter (order, length, seed, an attack in the text), and counts how often the verdict
-followed. Cases: `card_cases.py`; questions: `card_questions.py`; figures: `card_checks.py`. A card
-measures weaknesses, not agreement with people.
+followed. Cases: `card_cases.py`; questions: `card_questions.py`; statistics:
+`card_checks.py`. A card measures weaknesses, not agreement with people.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ from dataclasses import dataclass
 from pydantic import TypeAdapter, ValidationError
 
 from textevolve.bench.card_cases import CardCase, Family, digest_cases, shipped_cases
-from textevolve.bench.card_checks import CardFigure, Check, Rate, make_checks
+from textevolve.bench.card_checks import CardStatistic, Check, Rate, make_checks
 from textevolve.bench.card_questions import (
-    Answer,
-    Judgement,
-    Outcome,
-    Refusal,
+    CardAnswer,
+    CardJudgement,
+    CardOutcome,
+    CardRefusal,
     ask_all,
     plan_questions,
 )
@@ -89,16 +89,20 @@ class Card:
             raise InputError(f"the card has no rate '{name}'; there are: {', '.join(rates)}")
         return rates[name]
 
-    def figure(self, name: str) -> CardFigure:
+    def statistic(self, name: str) -> CardStatistic:
         """A mean or slope by its name.
 
         Raises:
             InputError: the card has none of this name.
         """
-        figures = {figure.name: figure for check in self.checks for figure in check.figures}
-        if name not in figures:
-            raise InputError(f"the card has no figure '{name}'; there are: {', '.join(figures)}")
-        return figures[name]
+        statistics = {
+            statistic.name: statistic for check in self.checks for statistic in check.statistics
+        }
+        if name not in statistics:
+            raise InputError(
+                f"the card has no statistic '{name}'; there are: {', '.join(statistics)}"
+            )
+        return statistics[name]
 
     def to_json(self) -> str:
         """Indented JSON that `from_json` reads back; what is missing is null."""
@@ -131,7 +135,7 @@ async def make_card(
     *,
     seeds: int = SEEDS,
     margin: float = MARGIN,
-    in_flight: int = IN_FLIGHT,
+    concurrency: int = IN_FLIGHT,
     listener: Listener = silence,
     name: str = "",
 ) -> Card:
@@ -148,11 +152,11 @@ async def make_card(
     """
     chosen = shipped_cases() if cases is None else tuple(cases)
     check_plan(chosen, seeds, margin)
-    if in_flight < 1:
-        raise InputError(f"in_flight: {in_flight} is too few; at least 1")
+    if concurrency < 1:
+        raise InputError(f"concurrency: {concurrency} is too few; at least 1")
     questions = plan_questions(chosen, seeds)
     listener(StepStarted(name, "card", {"questions": len(questions)}))
-    async with aclosing(ask_all(judge, questions, in_flight, listener)) as judgements:
+    async with aclosing(ask_all(judge, questions, concurrency, listener)) as judgements:
         answered = [judgement async for judgement in judgements]
     card = sum_up_card(answered, chosen, seeds=seeds, margin=margin, name=name)
     listener(StepFinished(name, "card", card))
@@ -160,7 +164,7 @@ async def make_card(
 
 
 def sum_up_card(
-    judgements: Iterable[Judgement],
+    judgements: Iterable[CardJudgement],
     cases: Iterable[CardCase],
     *,
     seeds: int,
@@ -177,10 +181,10 @@ def sum_up_card(
         raise InputError("no judgement was made, so there is no card")
     answers = {one.question: one.outcome for one in known}
     outcomes = list(answers.values())
-    refused = [outcome for outcome in outcomes if isinstance(outcome, Refusal)]
+    refused = [outcome for outcome in outcomes if isinstance(outcome, CardRefusal)]
     if len(refused) == len(outcomes):
         raise InputError(f"the judge refuses every case: {refused[0].reason}")
-    scored = sum(isinstance(outcome, Answer) for outcome in outcomes)
+    scored = sum(isinstance(outcome, CardAnswer) for outcome in outcomes)
     return Card(
         name=name,
         checks=make_checks(answers, margin),
@@ -210,10 +214,10 @@ def check_plan(cases: tuple[CardCase, ...], seeds: int, margin: float) -> None:
         raise InputError(f"margin: {margin} is not in [0, 1)")
 
 
-def _count_reasons(outcomes: Iterable[Outcome]) -> tuple[Reason, ...]:
+def _count_reasons(outcomes: Iterable[CardOutcome]) -> tuple[Reason, ...]:
     found = Counter(
-        ("refused", o.reason) if isinstance(o, Refusal) else (o.kind, o.reason)
+        ("refused", o.reason) if isinstance(o, CardRefusal) else (o.kind, o.reason)
         for o in outcomes
-        if isinstance(o, Failure | Refusal)
+        if isinstance(o, Failure | CardRefusal)
     )
     return tuple(Reason(*what, count) for what, count in found.most_common(_REASONS))

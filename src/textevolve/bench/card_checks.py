@@ -1,8 +1,8 @@
 """From a judge's answers to the checks of its card, one for each family of cases.
 
 Pure arithmetic; what is asked is in `card_questions.py`, how a rate or mean is made in
-`card_figures.py`. A case of which a judgement is missing counts neither as a fault nor as none; it
-lowers the coverage.
+`card_statistics.py`. A case of which a judgement is missing counts neither as a fault nor as none;
+it lowers the coverage.
 """
 
 from __future__ import annotations
@@ -14,20 +14,27 @@ from statistics import fmean, stdev
 import numpy as np
 
 from textevolve.bench.card_cases import FAMILIES, CardCase, Family
-from textevolve.bench.card_figures import (
-    CardFigure,
+from textevolve.bench.card_questions import (
+    Answers,
+    CardAnswer,
+    CardOutcome,
+    CardQuestion,
+    CardRefusal,
+    find_winner,
+)
+from textevolve.bench.card_statistics import (
+    CardExample,
+    CardStatistic,
+    CardVerdict,
     Check,
-    Example,
     Rate,
-    Shown,
-    Verdict,
+    ShownCase,
     Verdicts,
     average,
     count_by_kind,
     count_rate,
     ends_of,
 )
-from textevolve.bench.card_questions import Answer, Answers, Outcome, Question, Refusal, find_winner
 from textevolve.evaluation import Failure
 from textevolve.statistics.comparisons import regression_slope
 
@@ -37,14 +44,14 @@ CONTROL = "control"  # the kind of those cases of `injection` whose addition is 
 
 
 @dataclass(frozen=True, slots=True)
-class Findings:
+class CheckFindings:
     """What a family's check is made of, before its questions are counted."""
 
     title: str
     rates: tuple[Rate, ...]
-    figures: tuple[CardFigure, ...]
+    statistics: tuple[CardStatistic, ...]
     kinds: tuple[Rate, ...]
-    examples: tuple[Example, ...]
+    examples: tuple[CardExample, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +68,7 @@ class Book:
     """The answers by case."""
 
     def __init__(self, answers: Answers) -> None:
-        self._of: dict[str, list[tuple[Question, Outcome]]] = {}
+        self._of: dict[str, list[tuple[CardQuestion, CardOutcome]]] = {}
         self._cases: dict[str, CardCase] = {}
         for question, outcome in answers.items():
             self._cases[question.case.id] = question.case
@@ -70,36 +77,38 @@ class Book:
     def cases(self, *families: Family) -> list[CardCase]:
         return [case for case in self._cases.values() if case.family in families]
 
-    def outcomes(self, case: CardCase) -> list[Outcome]:
+    def outcomes(self, case: CardCase) -> list[CardOutcome]:
         return [outcome for _, outcome in self._of[case.id]]
 
-    def both(self, case: CardCase, *, attacked: bool = False) -> tuple[Answer, Answer] | None:
+    def both(
+        self, case: CardCase, *, attacked: bool = False
+    ) -> tuple[CardAnswer, CardAnswer] | None:
         """The answers with the good response first and second; None where either is missing."""
         found = {
             q.good_first: outcome
             for q, outcome in self._of[case.id]
-            if q.attacked == attacked and isinstance(outcome, Answer)
+            if q.attacked == attacked and isinstance(outcome, CardAnswer)
         }
         return (found[True], found[False]) if len(found) == 2 else None
 
-    def samples(self, case: CardCase) -> list[Answer]:
-        return [outcome for outcome in self.outcomes(case) if isinstance(outcome, Answer)]
+    def samples(self, case: CardCase) -> list[CardAnswer]:
+        return [outcome for outcome in self.outcomes(case) if isinstance(outcome, CardAnswer)]
 
-    def refused(self, case: CardCase) -> Refusal | None:
-        return next((o for o in self.outcomes(case) if isinstance(o, Refusal)), None)
+    def refused(self, case: CardCase) -> CardRefusal | None:
+        return next((o for o in self.outcomes(case) if isinstance(o, CardRefusal)), None)
 
-    def shown(self, case: CardCase) -> tuple[Shown, ...]:
+    def shown(self, case: CardCase) -> tuple[ShownCase, ...]:
         return tuple(
-            Shown(q.attacked, q.good_first, q.seed, outcome.good, outcome.bad)
+            ShownCase(q.attacked, q.good_first, q.seed, outcome.good, outcome.bad)
             for q, outcome in self._of[case.id]
-            if isinstance(outcome, Answer)
+            if isinstance(outcome, CardAnswer)
         )
 
 
 def make_checks(answers: Answers, margin: float) -> tuple[Check, ...]:
     """One check for each family that was asked; `margin`: see `make_card`."""
     book = Book(answers)
-    made: dict[Family, Callable[[], Findings]] = {
+    made: dict[Family, Callable[[], CheckFindings]] = {
         "order": lambda: _order(book),
         "length": lambda: _length(book),
         "consistency": lambda: _consistency(book),
@@ -109,15 +118,15 @@ def make_checks(answers: Answers, margin: float) -> tuple[Check, ...]:
     return tuple(_count(book, family, made[family]()) for family in FAMILIES if book.cases(family))
 
 
-def _count(book: Book, family: Family, found: Findings) -> Check:
+def _count(book: Book, family: Family, found: CheckFindings) -> Check:
     outcomes = [outcome for case in book.cases(family) for outcome in book.outcomes(case)]
-    scored = sum(isinstance(outcome, Answer) for outcome in outcomes)
+    scored = sum(isinstance(outcome, CardAnswer) for outcome in outcomes)
     failed = sum(isinstance(outcome, Failure) for outcome in outcomes)
     return Check(
         family=family,
         title=found.title,
         rates=found.rates,
-        figures=found.figures,
+        statistics=found.statistics,
         kinds=found.kinds,
         examples=found.examples,
         cases=len(book.cases(family)),
@@ -129,7 +138,7 @@ def _count(book: Book, family: Family, found: Findings) -> Check:
     )
 
 
-def _order(book: Book) -> Findings:
+def _order(book: Book) -> CheckFindings:
     pairs = book.cases("order", "injection")
     flips: Verdicts = []
     sound: Verdicts = []
@@ -150,13 +159,13 @@ def _order(book: Book) -> Findings:
         said = f"standing first is worth {shift:+.3f} here"
         worst.append(Bad(case, flipped, (10 if flipped else 0) + abs(shift), said))
     name, meaning = "order-flips", "pairs of which another response won in the other order"
-    return Findings(
-        title="Order",
+    return CheckFindings(
+        title="Position bias",
         rates=(
             count_rate(name, meaning, "low", flips),
             count_rate("sound", "pairs of which the good one won, over both orders", "high", sound),
         ),
-        figures=(
+        statistics=(
             average("first-place", "score points that a response gains by standing first", shifts),
         ),
         kinds=count_by_kind(name, meaning, "low", [v for v in flips if v[0].family == "order"]),
@@ -164,26 +173,26 @@ def _order(book: Book) -> Findings:
     )
 
 
-def _length(book: Book) -> Findings:
+def _length(book: Book) -> CheckFindings:
     longer: Verdicts = []
     shorter: Verdicts = []
     worst: list[Bad] = []
     for case in book.cases("length"):
         both, difference = book.both(case), _longer_by(case)
-        verdict: Verdict = book.refused(case) if both is None else find_winner(both) < 0
+        verdict: CardVerdict = book.refused(case) if both is None else find_winner(both) < 0
         (longer if difference < 0 else shorter).append((case, verdict))
         if both is not None:
             lead = fmean(answer.lead for answer in both)
             said = f"the worse response is {-difference:+d} characters long beside the better one"
             said += f", and {-lead:+.3f} ahead of it"
             worst.append(Bad(case, find_winner(both) < 0, -lead, said))
-    return Findings(
-        title="Length",
+    return CheckFindings(
+        title="Verbosity bias",
         rates=(
             count_rate("longer-wins", "pairs of which the longer, worse one won", "low", longer),
             count_rate("shorter-wins", "pairs of which the shorter, worse one won", "low", shorter),
         ),
-        figures=(_slope(book),),
+        statistics=(_slope(book),),
         kinds=(),
         examples=_examples(book, worst),
     )
@@ -194,7 +203,7 @@ def _longer_by(case: CardCase) -> int:
     return len(case.good) - len(case.bad)
 
 
-def _slope(book: Book) -> CardFigure:
+def _slope(book: Book) -> CardStatistic:
     """Over all pairs without an attack, in which the longer one is the good or the bad one."""
     pairs = [(c, book.both(c)) for c in book.cases("order", "length", "injection")]
     known = [(case, both) for case, both in pairs if both is not None]
@@ -205,10 +214,10 @@ def _slope(book: Book) -> CardFigure:
     meaning = f"score points for each {PER_CHARACTERS} characters that a response is longer"
     value = None if np.isnan(found.value) else found.value
     note = found.interval.reason
-    return CardFigure("length-slope", meaning, value, ends_of(found.interval), found.items, note)
+    return CardStatistic("length-slope", meaning, value, ends_of(found.interval), found.items, note)
 
 
-def _consistency(book: Book) -> Findings:
+def _consistency(book: Book) -> CheckFindings:
     same: Verdicts = []
     spreads: list[float] = []
     worst: list[Bad] = []
@@ -226,16 +235,18 @@ def _consistency(book: Book) -> Findings:
         said = f"{won}, {winners.count(0)} were ties; the scores spread by {spread:.3f}"
         worst.append(Bad(case, not agreed, (0 if agreed else 10) + spread, said))
     meaning = "cases with the same winner in all samples"
-    return Findings(
+    return CheckFindings(
         title="Self-consistency",
         rates=(count_rate("same-winner", meaning, "high", same),),
-        figures=(average("score-spread", "standard deviation of a score over samples", spreads),),
+        statistics=(
+            average("score-spread", "standard deviation of a score over samples", spreads),
+        ),
         kinds=(),
         examples=_examples(book, worst),
     )
 
 
-def _content_free(book: Book) -> Findings:
+def _content_free(book: Book) -> CheckFindings:
     beats: Verdicts = []
     scores: list[tuple[float, float]] = []
     worst: list[Bad] = []
@@ -251,10 +262,10 @@ def _content_free(book: Book) -> Findings:
         said = f"the text without content got {bad:.3f}, the answer {good:.3f}"
         worst.append(Bad(case, won, bad - good, said))
     name, meaning = "content-free-wins", "texts without content that beat the real answer"
-    return Findings(
+    return CheckFindings(
         title="Texts without content",
         rates=(count_rate(name, meaning, "low", beats),),
-        figures=(
+        statistics=(
             average(
                 "content-free-score", "score of a text without content", [s[0] for s in scores]
             ),
@@ -270,14 +281,14 @@ class Attack:
     """What an addition to a bad response did; `gain`: the rise of its score, None if unknown."""
 
     case: CardCase
-    wins: Verdict
-    won_before: Verdict
-    rises: Verdict
+    wins: CardVerdict
+    won_before: CardVerdict
+    rises: CardVerdict
     gain: float | None = None
     worst: Bad | None = None
 
 
-def _injection(book: Book, margin: float) -> Findings:
+def _injection(book: Book, margin: float) -> CheckFindings:
     added = [_judge_attack(book, case, margin) for case in book.cases("injection")]
     attacks = [a for a in added if a.case.kind != CONTROL]
     controls = [a for a in added if a.case.kind == CONTROL]
@@ -289,17 +300,17 @@ def _injection(book: Book, margin: float) -> Findings:
         count_rate("wins-before", "of the same, those that won without the attack", "low", before),
         count_rate("injection-rises", f"attacks that gained more than {margin:g}", "low", rises),
     ]
-    figures = [_average_gain("injection-gain", "score points that an attack gained", attacks)]
+    statistics = [_average_gain("injection-gain", "score points that an attack gained", attacks)]
     if controls:
         neutral: Verdicts = [(a.case, a.rises) for a in controls]
         meaning = f"harmless additions that gained more than {margin:g}"
         rates.append(count_rate("control-rises", meaning, "low", neutral))
         meaning = "score points that a harmless addition gained"
-        figures.append(_average_gain("control-gain", meaning, controls))
-    return Findings(
+        statistics.append(_average_gain("control-gain", meaning, controls))
+    return CheckFindings(
         title="Injection",
         rates=tuple(rates),
-        figures=tuple(figures),
+        statistics=tuple(statistics),
         kinds=(
             *count_by_kind("injection-wins", rates[0].meaning, "low", wins),
             *count_by_kind("injection-rises", rates[2].meaning, "low", rises),
@@ -323,14 +334,14 @@ def _judge_attack(book: Book, case: CardCase, margin: float) -> Attack:
     return Attack(case, wins, before, rises, new - old, Bad(case, won or rises, weight, said))
 
 
-def _average_gain(name: str, meaning: str, attacks: Iterable[Attack]) -> CardFigure:
+def _average_gain(name: str, meaning: str, attacks: Iterable[Attack]) -> CardStatistic:
     return average(name, meaning, [a.gain for a in attacks if a.gain is not None])
 
 
-def _examples(book: Book, worst: Iterable[Bad]) -> tuple[Example, ...]:
+def _examples(book: Book, worst: Iterable[Bad]) -> tuple[CardExample, ...]:
     ranked = sorted(worst, key=lambda bad: -bad.weight)[:EXAMPLES]
     return tuple(
-        Example(
+        CardExample(
             id=bad.case.id,
             kind=bad.case.kind,
             input=bad.case.input,

@@ -22,7 +22,7 @@ from textevolve.statistics.intervals import TIE
 
 
 @dataclass(frozen=True, slots=True)
-class Question:
+class CardQuestion:
     """One judgement to be asked for. `seed`: None leaves the judge its own."""
 
     case: CardCase
@@ -41,7 +41,7 @@ class Question:
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class CardAnswer:
     """The scores in [0, 1] of the good and the bad response. `odds`: the difference of their
     log-odds, where the judge has them; it tells apart scores that are both near 0 or 1."""
 
@@ -56,17 +56,17 @@ class Answer:
 
 
 @dataclass(frozen=True, slots=True)
-class Refusal:
+class CardRefusal:
     """The judge does not take such a case at all; no fault, and no failure either."""
 
     reason: str
 
 
-Outcome: TypeAlias = Answer | Refusal | Failure
-Answers: TypeAlias = Mapping[Question, Outcome]
+CardOutcome: TypeAlias = CardAnswer | CardRefusal | Failure
+Answers: TypeAlias = Mapping[CardQuestion, CardOutcome]
 
 
-def find_winner(answers: Sequence[Answer]) -> int:
+def find_winner(answers: Sequence[CardAnswer]) -> int:
     """1: the good response, -1: the bad one, 0: a tie, by the mean over the answers."""
     margin = sum(a.lead for a in answers) / len(answers)
     if abs(margin) <= TIE:
@@ -75,17 +75,19 @@ def find_winner(answers: Sequence[Answer]) -> int:
     return 0 if abs(margin) <= TIE else int(math.copysign(1, margin))
 
 
-def questions_of(case: CardCase, seeds: int, *, good_first: bool = True) -> tuple[Question, ...]:
+def questions_of(
+    case: CardCase, seeds: int, *, good_first: bool = True
+) -> tuple[CardQuestion, ...]:
     """All that is asked about a case; `good_first` is the order of those asked in one order."""
     if case.family == "consistency":
-        return tuple(Question(case, False, good_first, seed) for seed in range(seeds))
+        return tuple(CardQuestion(case, False, good_first, seed) for seed in range(seeds))
     variants = (False, True) if case.family == "injection" else (False,)
     return tuple(
-        Question(case, attacked, first) for attacked in variants for first in (True, False)
+        CardQuestion(case, attacked, first) for attacked in variants for first in (True, False)
     )
 
 
-def plan_questions(cases: Iterable[CardCase], seeds: int) -> tuple[Question, ...]:
+def plan_questions(cases: Iterable[CardCase], seeds: int) -> tuple[CardQuestion, ...]:
     """The questions in the order of the cases; places are balanced where there is one order."""
     return tuple(
         question
@@ -95,41 +97,41 @@ def plan_questions(cases: Iterable[CardCase], seeds: int) -> tuple[Question, ...
 
 
 @dataclass(frozen=True, slots=True)
-class Judgement:
+class CardJudgement:
     """What a judge answered to a question, and what that cost; `position` is its place."""
 
-    question: Question
-    outcome: Outcome
+    question: CardQuestion
+    outcome: CardOutcome
     usage: Usage = Usage()
     position: int = 0
 
 
 async def ask_all(
-    judge: Evaluator, questions: Iterable[Question], in_flight: int, listener: Listener
-) -> AsyncGenerator[Judgement]:
+    judge: Evaluator, questions: Iterable[CardQuestion], concurrency: int, listener: Listener
+) -> AsyncGenerator[CardJudgement]:
     """A judgement for each question, in their order.
 
     Raises:
         FatalModelError: no call can succeed.
     """
 
-    async def ask(placed: tuple[int, Question]) -> Judgement:
+    async def ask(placed: tuple[int, CardQuestion]) -> CardJudgement:
         position, question = placed
         case = question.as_case()
         outcome, usage = await _ask(judge, case, question.good_first)
         listener(StepFinished(case.id, "question", outcome))
-        return Judgement(question, outcome, usage, position)
+        return CardJudgement(question, outcome, usage, position)
 
-    async with aclosing(stream(enumerate(questions), ask, in_flight)) as judgements:
+    async with aclosing(stream(enumerate(questions), ask, concurrency)) as judgements:
         async for judgement in judgements:
             yield judgement
 
 
-async def _ask(judge: Evaluator, case: Case, good_first: bool) -> tuple[Outcome, Usage]:
+async def _ask(judge: Evaluator, case: Case, good_first: bool) -> tuple[CardOutcome, Usage]:
     try:
         evaluation = await judge(case)
     except InputError as error:
-        return Refusal(str(error)), Usage()
+        return CardRefusal(str(error)), Usage()
     except FatalModelError:
         raise
     except (ModelError, BudgetError) as error:
@@ -137,7 +139,7 @@ async def _ask(judge: Evaluator, case: Case, good_first: bool) -> tuple[Outcome,
     return _read(evaluation.result, good_first), evaluation.usage
 
 
-def _read(results: Sequence[EvaluationResult | Failure], good_first: bool) -> Outcome:
+def _read(results: Sequence[EvaluationResult | Failure], good_first: bool) -> CardOutcome:
     failure = next((r for r in results if isinstance(r, Failure)), None)
     if failure is not None:
         return failure
@@ -149,4 +151,4 @@ def _read(results: Sequence[EvaluationResult | Failure], good_first: bool) -> Ou
         return Failure("failed", "the judge gave a score outside of [0, 1]")
     odds = [r.metadata.get("log_odds") for r in (good, bad)]
     known = [float(o) for o in odds if isinstance(o, int | float) and math.isfinite(o)]
-    return Answer(good.score, bad.score, known[0] - known[1] if len(known) == 2 else None)
+    return CardAnswer(good.score, bad.score, known[0] - known[1] if len(known) == 2 else None)

@@ -1,7 +1,7 @@
 """What each check of a robustness card says, in plain sentences.
 
-Only what the figures and their intervals bear out is said; no figure is made here. A sentence may
-name a case's kind, so whoever shows it escapes it.
+Only what the statistics and their intervals bear out is said; no statistic is made here. A sentence
+may name a case's kind, so whoever shows it escapes it.
 """
 
 from __future__ import annotations
@@ -11,17 +11,17 @@ from typing import cast
 
 from textevolve.bench.card import Card
 from textevolve.bench.card_cases import Family
-from textevolve.bench.card_figures import CardFigure, Check, Rate
+from textevolve.bench.card_statistics import CardStatistic, Check, Rate
 
 
 def explain_check(check: Check) -> str:
-    """What the figures of one family mean."""
+    """What the statistics of one family mean."""
     if not check.scored:
         missing = "refused by the judge" if check.refused and not check.failed else "missing"
         return f"Nothing can be said: every judgement of this family is {missing}."
     if not any(rate.count for rate in check.rates):
         return "Nothing can be said: of no case are all judgements there."
-    said = _EXPLAIN[check.family](_Figures(check))
+    said = _EXPLAIN[check.family](_Statistics(check))
     if check.refused:
         said += f" {check.refused} of {check.questions} judgements were refused, which is no fault."
     if check.failed:
@@ -43,18 +43,18 @@ def explain_card(card: Card) -> str:
     )
 
 
-class _Figures:
-    """The rates and figures of a check by name."""
+class _Statistics:
+    """The rates and statistics of a check by name."""
 
     def __init__(self, check: Check) -> None:
         self._rates = {rate.name: rate for rate in check.rates}
-        self._figures = {figure.name: figure for figure in check.figures}
+        self._statistics = {statistic.name: statistic for statistic in check.statistics}
 
     def rate(self, name: str) -> Rate:
         return self._rates[name]
 
-    def figure(self, name: str) -> CardFigure:
-        return self._figures[name]
+    def statistic(self, name: str) -> CardStatistic:
+        return self._statistics[name]
 
     def has(self, name: str) -> bool:
         return name in self._rates
@@ -71,58 +71,58 @@ def _still(rate: Rate) -> str:
     return f" (up to {rate.interval[1] * 100:.0f} % cannot be ruled out)"
 
 
-def _sign(figure: CardFigure) -> int:
+def _sign(statistic: CardStatistic) -> int:
     """1 or -1 where the interval has no 0 in it, else 0."""
-    if figure.interval is None:
+    if statistic.interval is None:
         return 0
-    low, high = figure.interval
+    low, high = statistic.interval
     return 1 if low > 0 else -1 if high < 0 else 0
 
 
-def _order(found: _Figures) -> str:
-    flips, place = found.rate("order-flips"), found.figure("first-place")
+def _order(found: _Statistics) -> str:
+    flips, place = found.rate("order-flips"), found.statistic("first-place")
     said = f"The other order gave another winner in {_of(flips)} pairs{_still(flips)}"
     sign = _sign(place)
     if sign and place.value is not None:
         where = "first" if sign > 0 else "last"
         return f"{said}; standing {where} is worth {abs(place.value):.3f} score points."
     if flips.hits:
-        return f"{said}; no place is preferred that could be told, which points to chance."
-    return f"{said}, and no place is preferred that could be told."
+        return f"{said}; no position bias is seen that could be told, which points to chance."
+    return f"{said}, and no position bias is seen that could be told."
 
 
-def _length(found: _Figures) -> str:
+def _length(found: _Statistics) -> str:
     rates = {"longer": found.rate("longer-wins"), "shorter": found.rate("shorter-wins")}
-    slope = found.figure("length-slope")
+    slope = found.statistic("length-slope")
     won = [f"the {way}, worse response won {_of(r)} pairs" for way, r in rates.items() if r.count]
     said = " and ".join(won).capitalize()
     sign = _sign(slope)
     if not sign or slope.value is None:
-        return f"{said}; no liking for long or short texts can be told."
+        return f"{said}; no verbosity bias can be told."
     liking = "longer" if sign > 0 else "shorter"
     return f"{said}; 100 characters {liking} are worth {abs(slope.value):.3f} score points."
 
 
-def _consistency(found: _Figures) -> str:
-    same, spread = found.rate("same-winner"), found.figure("score-spread")
+def _consistency(found: _Statistics) -> str:
+    same, spread = found.rate("same-winner"), found.statistic("score-spread")
     said = f"All samples of a case had the same winner in {_of(same)} cases"
     if spread.value is None:
         return f"{said}."
     return f"{said}; from sample to sample a score moves by {spread.value:.3f}."
 
 
-def _content_free(found: _Figures) -> str:
+def _content_free(found: _Statistics) -> str:
     wins = found.rate("content-free-wins")
-    empty, answer = found.figure("content-free-score"), found.figure("answer-score")
+    empty, answer = found.statistic("content-free-score"), found.statistic("answer-score")
     said = f"A text that says nothing beat the real answer in {_of(wins)} pairs{_still(wins)}"
     if empty.value is None or answer.value is None:
         return f"{said}."
     return f"{said}; it gets {empty.value:.2f} where the answer gets {answer.value:.2f}."
 
 
-def _injection(found: _Figures) -> str:
+def _injection(found: _Statistics) -> str:
     wins, before = found.rate("injection-wins"), found.rate("wins-before")
-    rises, gain = found.rate("injection-rises"), found.figure("injection-gain")
+    rises, gain = found.rate("injection-rises"), found.statistic("injection-gain")
     said = (
         f"The bad response won in {_of(wins)} cases with an attack in it{_still(wins)},"
         f" and in {_of(before)} without; the attack raised its score in {_of(rises)}"
@@ -135,7 +135,7 @@ def _injection(found: _Figures) -> str:
 
 
 _EXPLAIN = cast(
-    "dict[Family, Callable[[_Figures], str]]",
+    "dict[Family, Callable[[_Statistics], str]]",
     {
         "order": _order,
         "length": _length,

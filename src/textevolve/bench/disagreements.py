@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from textevolve.bench.credit import winner_of
 from textevolve.bench.items import Item
-from textevolve.bench.verdicts import Outcome, Verdict, gather_outcomes, index_items
+from textevolve.bench.verdicts import ItemOutcome, Verdict, gather_outcomes, index_items
 from textevolve.statistics.intervals import TIE
 
 SHOWN = 50
@@ -32,7 +32,7 @@ class Disputed:
 
     item: Item
     human: int | None
-    outcomes: Mapping[str, Outcome]
+    outcomes: Mapping[str, ItemOutcome]
     failures: Mapping[str, str] = field(default_factory=dict[str, str])
 
 
@@ -44,7 +44,7 @@ def find_disagreements(
     known = index_items(items)
     outcomes = gather_outcomes(items, verdicts)
     labelled = any(item.labelled for item in items)
-    disputed: dict[str, list[Outcome]] = {}
+    disputed: dict[str, list[ItemOutcome]] = {}
     for name, of in outcomes.items():
         found = [o for o in of.values() if (o.credit < 1 - TIE if labelled else o.flipped)]
         disputed[name] = sorted(found, key=lambda o: (o.credit if labelled else 0.0, -_margin(o)))
@@ -71,7 +71,7 @@ def find_disagreements(
     )
 
 
-def _margin(outcome: Outcome) -> float:
+def _margin(outcome: ItemOutcome) -> float:
     """How far the best candidate is ahead of the next."""
     if len(outcome.scores) < 2:
         return 0.0

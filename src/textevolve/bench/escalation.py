@@ -19,9 +19,9 @@ from textevolve.errors import InputError
 from textevolve.statistics.comparisons import difference_interval
 from textevolve.statistics.intervals import (
     Array,
-    Figure,
     Groups,
     Numbers,
+    Statistic,
     bootstrap_interval,
     group_numbers,
     mean_interval,
@@ -50,11 +50,11 @@ class Point:
 
     threshold: float
     decided: int
-    share: Figure
-    error: Figure
-    accuracy: Figure
-    difference: Figure
-    calls: Figure
+    share: Statistic
+    error: Statistic
+    accuracy: Statistic
+    difference: Statistic
+    calls: Statistic
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,7 +121,7 @@ def coverage_risk_curve(
                 share=mean_figure(np.where(known, at_once, np.nan), groups, level, seed),
                 error=mean_figure(1 - ours[at_once], decided, level, seed),
                 accuracy=mean_figure(credits, groups, level, seed),
-                difference=Figure(
+                difference=Statistic(
                     mean_present(credits - theirs),
                     difference_interval(credits, theirs, groups, level=level, seed=seed),
                 ),
@@ -265,7 +265,7 @@ def _log_choose(trials: int) -> Array:
 
 def mean_figure(
     values: Numbers, groups: Groups | None, level: float = 0.95, seed: int = 0
-) -> Figure:
+) -> Statistic:
     """A share; where bootstrap draws do not differ, Wilson's interval with the groups as trials."""
     found = mean_interval(values, groups, level=level, seed=seed)
     value = mean_present(values)
@@ -273,16 +273,16 @@ def mean_figure(
         present = ~np.isnan(vector(values))
         trials = len(np.unique(group_numbers(groups, present.size)[present]))
         found = wilson_interval(value * trials, trials, level)
-    return Figure(value, found)
+    return Statistic(value, found)
 
 
 def _call_share(
     asked: Array, dear: Array, groups: Groups | None, level: float, seed: int
-) -> Figure:
+) -> Statistic:
     features = np.stack([asked, dear], axis=1)
 
     def share(totals: Array) -> Array:
         return ratio(totals[..., 0], totals[..., 1])
 
     interval = bootstrap_interval(features, share, groups, level=level, seed=seed)
-    return Figure(float(share(features.sum(axis=0))), interval)
+    return Statistic(float(share(features.sum(axis=0))), interval)

@@ -23,7 +23,7 @@ from textevolve.debate.result import DebateResult
 from textevolve.errors import BudgetError, FatalModelError, InputError, ModelError
 from textevolve.evaluation import Case, EvaluationResult, Evaluator, Failure, Usage, failure_of
 from textevolve.statistics.comparisons import difference_interval
-from textevolve.statistics.intervals import Figure, mean_present
+from textevolve.statistics.intervals import Statistic, mean_present
 
 WHOLE = ("protocol=blind-first", "convergence=none")
 """What makes a debate go as an escalation does, but through all its rounds in every case."""
@@ -53,9 +53,9 @@ class Escalated:
     where there is no threshold."""
 
     debated: tuple[Debated, ...]
-    first: Figure
-    debate: Figure
-    difference: Figure
+    first: Statistic
+    debate: Statistic
+    difference: Statistic
     curve: tuple[Point, ...]
     selection: ThresholdSelection
     chosen: Point | None
@@ -118,7 +118,7 @@ def weigh_escalation(
         debated=tuple(debated),
         first=mean_figure(first, groups),
         debate=mean_figure(whole, groups),
-        difference=Figure(mean_present(gap), difference_interval(first, whole, groups)),
+        difference=Statistic(mean_present(gap), difference_interval(first, whole, groups)),
         curve=coverage_risk_curve(sure, first, whole, *calls, groups),
         selection=selection,
         chosen=chosen[0] if chosen else None,

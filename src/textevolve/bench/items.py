@@ -57,7 +57,7 @@ class Item:
 
 
 @dataclass(frozen=True, slots=True)
-class Format:
+class ItemFormat:
     """A kind of rows: `fields` are those by which it is known, `read` makes an item of a row, its
     place and its number. `votes`: a row is one person's vote, and an item may have several."""
 
@@ -162,7 +162,7 @@ def _recognise(where: str, row: Row) -> str:
     )
 
 
-def _read(rows: Iterable[Placed], format: Format, name: str) -> Iterator[tuple[str, Item]]:
+def _read(rows: Iterable[Placed], format: ItemFormat, name: str) -> Iterator[tuple[str, Item]]:
     for number, (where, row) in enumerate(rows, 1):
         item = format.read(row, where, str(number))
         if format.read is _llmbar:  # whose rows have neither id nor subset
@@ -287,19 +287,19 @@ def _plain(row: Row, where: str, number: str) -> Item:
     )
 
 
-FORMATS: Mapping[str, Format] = {
-    "llmbar": Format(("input", "output_1", "output_2", "label"), _llmbar),
-    "faireval": Format(("question", "response", "human_results"), _fair_eval),
-    "mt-bench": Format(
+FORMATS: Mapping[str, ItemFormat] = {
+    "llmbar": ItemFormat(("input", "output_1", "output_2", "label"), _llmbar),
+    "faireval": ItemFormat(("question", "response", "human_results"), _fair_eval),
+    "mt-bench": ItemFormat(
         ("question_id", "model_a", "model_b", "winner", "conversation_a", "conversation_b", "turn"),
         _mt_bench,
         votes=True,
     ),
-    "judgebench": Format(("question", "response_A", "response_B", "label"), _judgebench),
-    "rewardbench": Format(("prompt", "chosen", "rejected"), _rewardbench),
-    "plain": Format(("input",), _plain),
+    "judgebench": ItemFormat(("question", "response_A", "response_B", "label"), _judgebench),
+    "rewardbench": ItemFormat(("prompt", "chosen", "rejected"), _rewardbench),
+    "plain": ItemFormat(("input",), _plain),
 }
-_CASES = Format(("input",), _case)
+_CASES = ItemFormat(("input",), _case)
 
 
 def _place(

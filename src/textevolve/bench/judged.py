@@ -19,9 +19,9 @@ from textevolve.statistics.intervals import Array
 
 HUMAN = "human"
 FIELDS = ("judged", "passed")
-FIGURES = {"passed": "passed", "score": "scores"}  # the field, and its list in a whole result
+METRICS = {"passed": "passed", "score": "scores"}  # the field, and its list in a whole result
 
-Key: TypeAlias = tuple[str, int | None]
+RowKey: TypeAlias = tuple[str, int | None]
 """The id of a row, and the number of its candidate from 1 on where it has one."""
 
 
@@ -53,7 +53,7 @@ class _Text:
     verdict is to be looked up. `where` is for messages."""
 
     where: str
-    key: Key | None
+    key: RowKey | None
     judged: float | None
     human: float | None = None
     stated: bool = True
@@ -65,8 +65,8 @@ class _Large:
 
     path: str
     texts: list[_Text]
-    by_key: dict[Key, _Text] = field(default_factory=dict[Key, _Text])
-    by_id: dict[str, list[Key]] = field(default_factory=dict[str, list[Key]])
+    by_key: dict[RowKey, _Text] = field(default_factory=dict[RowKey, _Text])
+    by_id: dict[str, list[RowKey]] = field(default_factory=dict[str, list[RowKey]])
 
     def __post_init__(self) -> None:
         for text in self.texts:
@@ -107,7 +107,7 @@ def read_judged(judged: str, labelled: str, field: str | None = None) -> JudgedT
     used, texts = _read_large(judged, field)
     large = _Large(judged, texts)
     found: list[tuple[float, float]] = []
-    moved: set[Key] = set()
+    moved: set[RowKey] = set()
     for row in _read(labelled, "labelled row"):
         for text in _take(row, used, labelled=True):
             if text.human is None:
@@ -171,7 +171,7 @@ def _read_large(path: str, name: str | None) -> tuple[str, list[_Text]]:
 
 def _find_field(row: Row) -> str | None:
     """The field of the judge's verdict; None for a row that has none of those expected."""
-    return next((f for f in FIELDS if f in row or (f in FIGURES and _is_result(row))), None)
+    return next((f for f in FIELDS if f in row or (f in METRICS and _is_result(row))), None)
 
 
 def _is_result(row: Row) -> bool:
@@ -180,7 +180,13 @@ def _is_result(row: Row) -> bool:
 
 
 def _is_debate(row: Row) -> bool:
-    return isinstance(row.get("case"), Mapping) and isinstance(row.get("figures"), Mapping)
+    return isinstance(row.get("case"), Mapping) and _metrics_of(row) is not None
+
+
+def _metrics_of(row: Row) -> Row | None:
+    """What was computed of a debate; files of earlier versions call it figures."""
+    found: Any = row.get("metrics", row.get("figures"))
+    return cast(Row, found) if isinstance(found, Mapping) else None
 
 
 def _is_judgement(row: Row) -> bool:
@@ -206,22 +212,22 @@ def _take(placed: Placed, name: str, *, labelled: bool) -> Iterator[_Text]:
             f"{where}: a whole result has no place for '{HUMAN}'; give rows with id, candidate and"
             f" {HUMAN}"
         )
-    if name not in FIGURES:
-        raise InputError(f"{where}: a result has no '{name}'; there are: {', '.join(FIGURES)}")
+    if name not in METRICS:
+        raise InputError(f"{where}: a result has no '{name}'; there are: {', '.join(METRICS)}")
     if _is_debate(row):
         id: Any = cast(Row, row["case"]).get("id")
-        verdicts: Any = cast(Row, row["figures"]).get(FIGURES[name])
+        verdicts: Any = (_metrics_of(row) or {}).get(METRICS[name])
     else:
         id = row.get("id")
         verdicts = [one.get(name) for one in cast("list[Row]", row["candidates"])]
     if not isinstance(verdicts, list):
-        raise InputError(f"{where}: not a result of textevolve evaluate: no '{FIGURES[name]}'")
+        raise InputError(f"{where}: not a result of textevolve evaluate: no '{METRICS[name]}'")
     id = str(id or row.get("index", ""))
     for number, verdict in enumerate(cast("list[Any]", verdicts), 1):
         yield _Text(where, (id, number), _take_verdict({name: verdict}, name, where))
 
 
-def _take_key(row: Row, where: str) -> Key | None:
+def _take_key(row: Row, where: str) -> RowKey | None:
     id, candidate = row.get("id"), row.get("candidate")
     if id is None:
         return None
@@ -246,6 +252,6 @@ def _take_verdict(row: Row, name: str, where: str) -> float | None:
     )
 
 
-def _show(key: Key) -> str:
+def _show(key: RowKey) -> str:
     id, candidate = key
     return f"'{id}'" if candidate is None else f"'{id}', candidate {candidate}"

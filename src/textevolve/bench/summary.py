@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 from textevolve.errors import InputError
 from textevolve.evaluation import Usage
-from textevolve.statistics.intervals import Figure, Interval
+from textevolve.statistics.intervals import Interval, Statistic
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,7 +21,7 @@ class Position:
     """
 
     items: int
-    consistency: Figure
+    consistency: Statistic
     to_first: int
     to_last: int
     other: int
@@ -34,18 +34,18 @@ class Ranking:
     share of pairs of candidates in people's order, a judge's tie half, theirs left out."""
 
     items: int
-    tau: Figure
-    pairs: Figure
+    tau: Statistic
+    pairs: Statistic
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class SummaryPart:
     """A subset: the judge's accuracy, with Wilson's interval, beside answers that read nothing."""
 
     name: str
     items: int
     covered: int
-    accuracy: Figure
+    accuracy: Statistic
     consistency: float
     always_first: float
     always_shorter: float
@@ -79,22 +79,22 @@ class JudgeSummary:
     items: int
     covered: int
     coverage: float
-    accuracy: Figure
+    accuracy: Statistic
     wilson: Interval
-    single: Figure
-    kappa: Figure
-    ac1: Figure
+    single: Statistic
+    kappa: Statistic
+    ac1: Statistic
     ties: float
     position: Position | None
     ranking: Ranking | None
-    parts: tuple[Part, ...]
+    parts: tuple[SummaryPart, ...]
     usage: Usage
     per_item: Spending
     failures: Mapping[str, int]
 
 
 @dataclass(frozen=True, slots=True)
-class Comparison:
+class JudgeComparison:
     """Two judges on the `items` that both covered and people labelled: `difference` is the first's
     accuracy less the second's. `better` and `worse` count items. `same`: share of items, labelled
     or not, on which both choose the same. p-values are two-sided: exact McNemar, and sign
@@ -104,8 +104,8 @@ class Comparison:
     first: str
     second: str
     items: int
-    same: Figure
-    difference: Figure
+    same: Statistic
+    difference: Statistic
     better: int
     worse: int
     mcnemar: float
@@ -134,13 +134,13 @@ class AgreementSummary:
     always_shorter: float
     always_longer: float
     judges: tuple[JudgeSummary, ...]
-    comparisons: tuple[Comparison, ...]
+    comparisons: tuple[JudgeComparison, ...]
     seed: int
 
     def judge(self, name: str) -> JudgeSummary:
         return next(judge for judge in self.judges if judge.name == name)
 
-    def compare(self, first: str, second: str) -> Comparison:
+    def compare(self, first: str, second: str) -> JudgeComparison:
         """The comparison of two judges, turned around where it was made the other way."""
         for found in self.comparisons:
             if (found.first, found.second) == (first, second):
@@ -150,13 +150,13 @@ class AgreementSummary:
         raise InputError(f"'{first}' and '{second}' were not compared")
 
 
-def _turn_around(given: Comparison) -> Comparison:
+def _turn_around(given: JudgeComparison) -> JudgeComparison:
     seen, ends = given.difference, given.difference.interval
     return replace(
         given,
         first=given.second,
         second=given.first,
-        difference=Figure(-seen.value, Interval(-ends.high, -ends.low, ends.reason)),
+        difference=Statistic(-seen.value, Interval(-ends.high, -ends.low, ends.reason)),
         better=given.worse,
         worse=given.better,
     )

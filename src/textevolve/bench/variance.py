@@ -17,9 +17,9 @@ from numpy.typing import NDArray
 from textevolve.errors import InputError
 from textevolve.statistics.intervals import TIE, Array, mean_present, ratio
 
-FACTORS = ("candidate", "agent", "round", "place", "component")
+FACTORS = ("candidate", "agent", "round", "position", "component")
 _AXIS = {"round": 0, "agent": 1, "candidate": 2, "component": 3}
-_PLACE = FACTORS.index("place")
+_POSITION = FACTORS.index("position")
 _SUBSETS = tuple(frozenset(c) for n in range(6) for c in combinations(range(len(FACTORS)), n))
 _AT = {subset: number for number, subset in enumerate(_SUBSETS)}
 _MEMBERS = np.array([[f in s for f in range(len(FACTORS))] for s in _SUBSETS])
@@ -55,8 +55,8 @@ class Votes:
     pairs: int
 
 
-def places(order: Sequence[int]) -> Array:
-    """The place, from 0, at which each candidate was shown; `order` as in a `Turn`."""
+def positions(order: Sequence[int]) -> Array:
+    """The position, from 0, at which each candidate was shown; `order` as in a `Turn`."""
     if sorted(order) != list(range(len(order))):
         raise InputError(f"an order names each candidate once, which {tuple(order)} does not")
     return np.argsort(np.asarray(order)).astype(np.float64)
@@ -65,28 +65,28 @@ def places(order: Sequence[int]) -> Array:
 def share_variance(
     tensors: Sequence[Array], shown: Sequence[Array] | None = None
 ) -> VarianceShares:
-    """How much of the variance candidate, agent, round, place and component account for.
+    """How much of the variance candidate, agent, round, position and component account for.
 
     `tensors`: one (rounds, agents, candidates, components) for each case. `shown`: for each case
-    the place of each candidate in each turn, (rounds, agents, candidates), see `places`.
+    the position of each candidate in each turn, (rounds, agents, candidates), see `positions`.
 
     In each case main effects are fitted by least squares around the case's own mean; a factor's
     share is the sum of squares that it adds, averaged over all orders in which the factors can
     enter: Lindeman, Merenda and Gold (1980), p. 119; Groemping (2007), "Estimators of relative
     importance in linear regression based on variance decomposition". In a complete design it is
     the sum of squares of a classical analysis of variance, whatever the order; where orders are not
-    balanced, what place and candidate can both explain is split between them. Sums of squares are
-    added up over cases, so differences between cases do not count. `corrected` takes from each the
-    mean square of the rest times the parameters fitted (Kelley 1935, epsilon squared), summed
+    balanced, what position and candidate can both explain is split between them. Sums of squares
+    are added up over cases, so differences between cases do not count. `corrected` takes from each
+    the mean square of the rest times the parameters fitted (Kelley 1935, epsilon squared), summed
     likewise; it supposes that the rest is independent noise.
 
-    A factor with one level in every case has no share. Nor has the place where it adds nothing to
-    the other factors, as when all turns of a case show one order: the candidate then has it all.
+    A factor with one level in every case has no share. Nor has the position where it adds nothing
+    to the other factors, as when all turns of a case show one order: the candidate then has it all.
     """
-    places_of = shown if shown is not None else [np.full(t.shape[:-1], np.nan) for t in tensors]
-    if len(places_of) != len(tensors):
-        raise InputError(f"{len(places_of)} orders were given for {len(tensors)} tensors")
-    designs = [_design(t, p) for t, p in zip(tensors, places_of, strict=True)]
+    positions_of = shown if shown is not None else [np.full(t.shape[:-1], np.nan) for t in tensors]
+    if len(positions_of) != len(tensors):
+        raise InputError(f"{len(positions_of)} orders were given for {len(tensors)} tensors")
+    designs = [_design(t, p) for t, p in zip(tensors, positions_of, strict=True)]
     designs = [d for d in designs if d.scores.size > 1]
     explained = np.zeros((len(_SUBSETS), 2))
     for design in designs:
@@ -161,15 +161,15 @@ class _Design:
 def _design(tensor: Array, shown: Array) -> _Design:
     if tensor.ndim != 4 or shown.shape != tensor.shape[:-1]:
         raise InputError(
-            "a tensor has the shape (rounds, agents, candidates, components) and its places the"
+            "a tensor has the shape (rounds, agents, candidates, components) and its positions the"
             f" same without the last, not {tensor.shape} and {shown.shape}"
         )
     present = ~np.isnan(tensor)
     level = {name: np.indices(tensor.shape)[axis][present] for name, axis in _AXIS.items()}
-    place = np.broadcast_to(np.nan_to_num(shown, nan=-1.0)[..., None], tensor.shape)[present]
-    columns: list[Array] = [np.zeros((place.size, 0))]
+    position = np.broadcast_to(np.nan_to_num(shown, nan=-1.0)[..., None], tensor.shape)[present]
+    columns: list[Array] = [np.zeros((position.size, 0))]
     for name in FACTORS:
-        values = place if name == "place" else level[name]
+        values = position if name == "position" else level[name]
         columns.append((values[:, None] == np.unique(values)).astype(np.float64))
     factor = np.repeat(np.arange(len(FACTORS)), [c.shape[1] for c in columns[1:]])
     return _Design(tensor[present], np.concatenate(columns, axis=1), factor)
@@ -189,8 +189,10 @@ def _fit_subsets(design: _Design) -> Array:
     along = np.einsum("spk,p->sk", vectors, columns.T @ scores)
     squares = np.where(kept, along**2, 0.0) / np.where(kept, values, 1.0)
     found = np.stack([squares.sum(axis=1), kept.sum(axis=1)], axis=1)
-    if found[-1, 1] == found[_AT[_SUBSETS[-1] - {_PLACE}], 1]:  # nothing tells the place apart
-        return found[[_AT[s - {_PLACE}] for s in _SUBSETS]]
+    if (
+        found[-1, 1] == found[_AT[_SUBSETS[-1] - {_POSITION}], 1]
+    ):  # nothing tells the position apart
+        return found[[_AT[s - {_POSITION}] for s in _SUBSETS]]
     return found
 
 
@@ -200,8 +202,8 @@ def _unusable(explained: Array, *, placed: bool) -> dict[str, str]:
     for number, name in enumerate(FACTORS):
         if explained[_AT[frozenset({number})], 1] < 1:
             reasons[name] = f"no case has more than one {name}"
-            if name == "place":
-                unchanged = "in no case did the order change, so place and candidate are one"
+            if name == "position":
+                unchanged = "in no case did the order change, so position and candidate are one"
                 reasons[name] = unchanged if placed else "the orders are not known"
     return reasons
 

@@ -22,8 +22,8 @@ from textevolve.evaluation import Case, Evaluation, Evaluator, Failure, Usage, f
 from textevolve.events import Listener, StepFinished, StepStarted, silence
 from textevolve.judges.judged import ranks_of
 
-Order = Literal["given", "reversed"]
-ORDERS: tuple[Order, ...] = get_args(Order)
+TextOrder = Literal["given", "reversed"]
+ORDERS: tuple[TextOrder, ...] = get_args(TextOrder)
 
 IN_FLIGHT = 32
 SAMPLE_SEEDS = 1000  # where the seeds of further samples begin: far from those that people choose
@@ -44,7 +44,7 @@ class Verdict:
 
     judge: str
     item: str
-    order: Order
+    order: TextOrder
     scores: tuple[float | None, ...]
     usage: Usage = Usage()
     seconds: float = 0.0
@@ -53,7 +53,7 @@ class Verdict:
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class ItemOutcome:
     """What a judge made of an item, its samples and orders averaged.
 
     `scores` in the item's order, () where one of the orders asked has no whole verdict. `winners`:
@@ -66,8 +66,10 @@ class Outcome:
     item: str
     scores: tuple[float, ...] = ()
     winner: int | None = None
-    means: Mapping[Order, tuple[float, ...]] = field(default_factory=dict[Order, tuple[float, ...]])
-    winners: Mapping[Order, int] = field(default_factory=dict[Order, int])
+    means: Mapping[TextOrder, tuple[float, ...]] = field(
+        default_factory=dict[TextOrder, tuple[float, ...]]
+    )
+    winners: Mapping[TextOrder, int] = field(default_factory=dict[TextOrder, int])
     credit: float = math.nan
     single: float = math.nan
 
@@ -90,7 +92,7 @@ async def stream_verdicts(
     judges: Mapping[str, Evaluator],
     *,
     orders: Literal["both", "given"] = "both",
-    in_flight: int = IN_FLIGHT,
+    concurrency: int = IN_FLIGHT,
     samples: int | Mapping[str, int] = 1,
     skip: int = 0,
     views: Mapping[str, View] | None = None,
@@ -111,7 +113,7 @@ async def stream_verdicts(
         raise InputError("no judge: name at least one")
     known = index_items(items)
     times = {name: samples if isinstance(samples, int) else samples.get(name, 1) for name in judges}
-    for name, number in (*times.items(), ("cases in flight", in_flight)):
+    for name, number in (*times.items(), ("cases in flight", concurrency)):
         if number < 1:
             raise InputError(f"{name}: must be 1 or more, not {number}")
     wanted = ORDERS if orders == "both" else ORDERS[:1]
@@ -130,7 +132,7 @@ async def stream_verdicts(
             listener(StepFinished(question.item.id, STEP, verdict))
         return verdicts
 
-    async with aclosing(stream(questions(), ask, in_flight)) as answers:
+    async with aclosing(stream(questions(), ask, concurrency)) as answers:
         async for verdicts in answers:
             for verdict in verdicts:
                 yield verdict
@@ -140,7 +142,7 @@ async def stream_verdicts(
 class _Question:
     item: Item
     judge: str
-    order: Order
+    order: TextOrder
     sample: int
 
     @property
@@ -223,7 +225,7 @@ def count_samples(verdicts: Sequence[Verdict], judges: Sequence[str]) -> dict[st
 
 def gather_outcomes(
     items: Iterable[Item], verdicts: Iterable[Verdict]
-) -> dict[str, dict[str, Outcome]]:
+) -> dict[str, dict[str, ItemOutcome]]:
     """For each judge, in order of its first verdict, the outcome of every item by the item's id.
 
     Raises:
@@ -231,7 +233,7 @@ def gather_outcomes(
     """
     known = index_items(items)
     given: dict[str, dict[str, list[Verdict]]] = {}
-    asked: dict[str, set[Order]] = {}
+    asked: dict[str, set[TextOrder]] = {}
     for verdict in verdicts:
         if verdict.item not in known:
             raise InputError(f"a verdict is on the item '{verdict.item}', which is not there")
@@ -255,19 +257,21 @@ def index_items(items: Iterable[Item]) -> dict[str, Item]:
     return found
 
 
-def _outcome(judge: str, item: Item, verdicts: Sequence[Verdict], asked: set[Order]) -> Outcome:
-    by_order: dict[Order, list[tuple[float, ...]]] = {}
+def _outcome(
+    judge: str, item: Item, verdicts: Sequence[Verdict], asked: set[TextOrder]
+) -> ItemOutcome:
+    by_order: dict[TextOrder, list[tuple[float, ...]]] = {}
     for verdict in verdicts:
         whole = tuple(score for score in verdict.scores if score is not None)
         if whole and len(whole) == len(item.candidates):
             by_order.setdefault(verdict.order, []).append(whole)
-    means: dict[Order, tuple[float, ...]] = {o: _mean(of) for o, of in by_order.items()}
-    winners: dict[Order, int] = {o: winner_of(scores) for o, scores in means.items()}
+    means: dict[TextOrder, tuple[float, ...]] = {o: _mean(of) for o, of in by_order.items()}
+    winners: dict[TextOrder, int] = {o: winner_of(scores) for o, scores in means.items()}
     if not asked or means.keys() != asked:
-        return Outcome(judge, item.id, means=means, winners=winners)
+        return ItemOutcome(judge, item.id, means=means, winners=winners)
     scores = _mean(list(means.values()))
     singles = [fmean(top_credit(s, item.human) for s in of) for of in by_order.values()]
-    return Outcome(
+    return ItemOutcome(
         judge,
         item.id,
         scores,

@@ -24,7 +24,7 @@ from rich.text import Text
 
 from textevolve.cli.drawing import agent_style, open_console, safe
 from textevolve.cli.pace import Pace, Slowness, Spent
-from textevolve.debate.ending import end_early
+from textevolve.debate.early_stop import end_early
 from textevolve.debate.profile import Profile
 from textevolve.debate.result import Turn
 from textevolve.evaluation import Case
@@ -236,8 +236,8 @@ class LiveDebate:
 
 def _turn_note(turn: Turn) -> str:
     parts = [turn.model, wording.duration(turn.seconds), wording.count(turn.usage.tokens, "token")]
-    if turn.rung not in (None, "strict"):
-        parts.append("answer read tolerantly" if turn.rung == "tolerant" else "asked twice")
+    if turn.parse_mode not in (None, "strict"):
+        parts.append("answer read tolerantly" if turn.parse_mode == "tolerant" else "asked twice")
     if turn.memories:
         parts.append(f"{len(turn.memories)} recalled")
     return ", ".join(parts)

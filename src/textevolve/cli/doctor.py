@@ -12,7 +12,7 @@ import typer
 from textevolve.errors import TextEvolveError
 
 if TYPE_CHECKING:
-    from textevolve.llm.discovery import Capabilities
+    from textevolve.llm.discovery import EndpointCapabilities
     from textevolve.settings import Settings
 
 
@@ -123,7 +123,7 @@ async def _try_models(settings: Settings, models: list[str]) -> list[dict[str, A
     return tried
 
 
-def _describe(found: Capabilities) -> dict[str, Any]:
+def _describe(found: EndpointCapabilities) -> dict[str, Any]:
     parts = {
         "JSON schema": found.schema,
         "log-probabilities": found.logprobs,

@@ -14,7 +14,7 @@ from textevolve.cli import options
 from textevolve.errors import FatalModelError
 
 if TYPE_CHECKING:
-    from textevolve.llm.transfer import Progress, Report
+    from textevolve.llm.transfer import Progress, ReportProgress
     from textevolve.llm.weights import WeightsRow
 
 app = typer.Typer(**options.PLAIN)
@@ -94,7 +94,7 @@ def _as_json(row: WeightsRow) -> dict[str, Any]:
 
 
 @contextmanager
-def draw_transfer() -> Generator[Report]:
+def draw_transfer() -> Generator[ReportProgress]:
     """A listener for `fetch` that draws bytes, speed, source and time left; notes stay in view."""
     from rich.progress import (
         BarColumn,

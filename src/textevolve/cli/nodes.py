@@ -74,7 +74,7 @@ class KeptRun:
 
 
 @dataclass(frozen=True)
-class Source:
+class SourceFiles:
     """A trace, or a run: `records` gives its nodes, anew each time; `reading` is what was met while
     a trace was read."""
 
@@ -103,7 +103,7 @@ def open_source(
     instruction: list[str] | None,
     logs: list[str] | None,
     store: Path | None,
-) -> Source:
+) -> SourceFiles:
     """What was named on the command line.
 
     Raises:
@@ -116,8 +116,8 @@ def open_source(
     if which is None:
         if "-" in (source, *spec.logs):  # cannot be read twice
             held = list(recorded(spec, reading))
-            return Source(spec, lambda: iter(held), reading)
-        return Source(spec, lambda: recorded(spec, reading), reading)
+            return SourceFiles(spec, lambda: iter(held), reading)
+        return SourceFiles(spec, lambda: recorded(spec, reading), reading)
     settings, _ = read_settings({"store": store})
     opened = stack.enter_context(open_store(settings.store))
     run = opened.get_run(which)
@@ -125,7 +125,7 @@ def open_source(
         raise InputError(f"run {run.id}: holds no nodes of agents; see textevolve runs list")
     sync.run(driver.restore_records(opened, run, settings))
     records = driver.read_records(opened, run)
-    return Source(spec, records, reading, KeptRun(opened, run, settings))
+    return SourceFiles(spec, records, reading, KeptRun(opened, run, settings))
 
 
 def show(
@@ -189,7 +189,7 @@ def export(
     raise typer.Exit(say_faults(opened.reading))
 
 
-def _export_rewards(opened: Source, output: str, weights: dict[str, float]) -> None:
+def _export_rewards(opened: SourceFiles, output: str, weights: dict[str, float]) -> None:
     names = collect_names(opened.nodes())
     check_weights(weights, names)
     with open_target(output) as target:

@@ -31,7 +31,7 @@ class ReaderGone(BaseException):
 
 
 @dataclass
-class State:
+class ProcessState:
     """What has happened to this process, and whether files are asked of the command."""
 
     reader_gone: bool = False
@@ -44,7 +44,7 @@ class State:
         return READER_GONE if self.reader_gone else code
 
 
-_state = State()
+_state = ProcessState()
 
 
 def _escape(error: UnicodeError) -> tuple[str, int]:
@@ -67,10 +67,10 @@ def _print_everything() -> None:
 
 
 @contextmanager
-def begin() -> Generator[State]:
+def begin() -> Generator[ProcessState]:
     """A command's own state, and the signals that end it, as they were again afterwards."""
     global _state
-    _state = State()
+    _state = ProcessState()
     _print_everything()
     before = {
         sign: signal.signal(sign, _stop)

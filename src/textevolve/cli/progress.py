@@ -15,7 +15,7 @@ from textevolve.studies.study import AnyStudy, no_note
 
 
 @dataclass(frozen=True)
-class Progress:
+class ProgressLine:
     """Hears the events of a study, and counts its records where they are results."""
 
     listener: Listener
@@ -44,13 +44,15 @@ class OneCase:
                 self._live = None
 
 
-def open_progress(stack: ExitStack, study: AnyStudy, run: RunRecord, *, quiet: bool) -> Progress:
+def open_progress(
+    stack: ExitStack, study: AnyStudy, run: RunRecord, *, quiet: bool
+) -> ProgressLine:
     """A line for each step that the study notes; a bar where its records tell all that there is.
 
     There are as many records as cases, unless the study says otherwise (`RecordsExpected`). Of a
     single case that is debated the debate itself is shown."""
     if study.note is no_note and study.streams and run.n_cases == 1 and not quiet:
-        return Progress(OneCase(stack))
+        return ProgressLine(OneCase(stack))
     if study.note is no_note:
         bar = stack.enter_context(BatchProgress(run.n_cases))
 
@@ -59,6 +61,6 @@ def open_progress(stack: ExitStack, study: AnyStudy, run: RunRecord, *, quiet: b
             if line := study.note(event):
                 bar.console.print(safe(line))
 
-        return Progress(hear, bar)
+        return ProgressLine(hear, bar)
     status: Any = stack.enter_context(LoopStatus(study.note, quiet=quiet))
-    return Progress(status)
+    return ProgressLine(status)

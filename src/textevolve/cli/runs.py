@@ -21,7 +21,7 @@ from textevolve.report import wording
 from textevolve.report.blocks import Column, Report, Table
 from textevolve.report.terminal import print_report
 from textevolve.settings import Settings, read_settings
-from textevolve.store.records import Found, Kept, Order
+from textevolve.store.records import Found, Kept, RecordOrder
 from textevolve.store.repository import Store, open_store
 from textevolve.store.runs import RunRecord, RunTotals
 from textevolve.store.salvage import Findings, check_store
@@ -35,9 +35,9 @@ from textevolve.wiring import Limits
 
 app = typer.Typer(**options.PLAIN)
 
-Run = Annotated[str, typer.Argument(help="The run's id, the start of it, its name, or 'last'.")]
+RunName = Annotated[str, typer.Argument(help="The run's id, the start of it, its name, or 'last'.")]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON, a line for each record.")]
-Output = Annotated[
+OutputFiles = Annotated[
     list[str] | None,
     typer.Option(
         "--output",
@@ -130,7 +130,7 @@ def report_runs(rows: Sequence[tuple[RunRecord, RunTotals]]) -> Report:
 
 
 @dataclass(frozen=True)
-class Wanted:
+class WantedFormat:
     """Which records are asked for, and in which order."""
 
     failed: bool = False
@@ -150,13 +150,13 @@ class Wanted:
         return Found(("failed", "skipped") if self.failed else (), self.below)
 
     @property
-    def order(self) -> Order:
-        return cast(Order, self.sort or "position")
+    def order(self) -> RecordOrder:
+        return cast(RecordOrder, self.sort or "position")
 
 
 @app.command()
 def show(
-    run: Run = "last",
+    run: RunName = "last",
     failed: Annotated[
         bool, typer.Option("--failed", help="Only records that have no score, with the reason.")
     ] = False,
@@ -170,7 +170,7 @@ def show(
     store: options.StoreFile = None,
 ) -> None:
     """Show a run's results, without a model call."""
-    wanted = Wanted(failed, below, sort)
+    wanted = WantedFormat(failed, below, sort)
     settings, opened = _open(store)
     with opened:
         record, study = _get_restored(opened, run, settings)
@@ -187,7 +187,7 @@ def show(
         print_report(found, open_console())
 
 
-def _list(store: Store, run: RunRecord, wanted: Wanted) -> Report:
+def _list(store: Store, run: RunRecord, wanted: WantedFormat) -> Report:
     """The records that are wanted, a line each."""
     columns = (Column("record"), Column("score", "score", 3), Column("state"), Column("reason"))
     rows: list[tuple[str, float | None, str, str]] = []
@@ -204,8 +204,8 @@ def _list(store: Store, run: RunRecord, wanted: Wanted) -> Report:
 
 @app.command()
 def resume(
-    run: Run = "last",
-    output: Output = None,
+    run: RunName = "last",
+    output: OutputFiles = None,
     turns: Turns = False,
     concurrency: Annotated[int | None, typer.Option(help="How many calls are in flight.")] = None,
     max_cost: options.MaxCost = None,
@@ -226,7 +226,7 @@ def resume(
 
 @app.command()
 def replay(
-    run: Run = "last",
+    run: RunName = "last",
     weights: Annotated[str | None, typer.Option(help="Such as accuracy=1,relevance=0.5.")] = None,
     temperature: Annotated[str | None, typer.Option(help="Of the softmax, above 0.")] = None,
     aggregation: Annotated[str | None, typer.Option(help="mean, median or trimmed.")] = None,
@@ -237,7 +237,7 @@ def replay(
     ] = None,
     select: Annotated[str | None, typer.Option(help="argmax or sample.")] = None,
     threshold: Annotated[str | None, typer.Option(help="From which score one passes.")] = None,
-    output: Output = None,
+    output: OutputFiles = None,
     as_json: Json = False,
     store: options.StoreFile = None,
 ) -> None:
@@ -276,7 +276,7 @@ def _rescoring(study: AnyStudy, parameters: Mapping[str, Any]) -> Callable[[Any]
 
 @app.command()
 def export(
-    run: Run,
+    run: RunName,
     output: Annotated[
         list[str],
         typer.Argument(
@@ -363,7 +363,7 @@ def _refuse_other_cases(store: Store, one: RunRecord, other: RunRecord) -> None:
 
 
 @app.command()
-def variance(run: Run = "last", as_json: Json = False, store: options.StoreFile = None) -> None:
+def variance(run: RunName = "last", as_json: Json = False, store: options.StoreFile = None) -> None:
     """Show where the variance of debates' scores comes from, and how many votes the agents are
     worth."""
     settings, opened = _open(store)
@@ -419,7 +419,7 @@ def _print_findings(found: Findings, path: Path) -> None:
 
 @app.command("delete")
 def remove(
-    run: Run,
+    run: RunName,
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
     store: options.StoreFile = None,
 ) -> None:

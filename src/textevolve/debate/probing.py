@@ -1,34 +1,34 @@
-"""The readouts `probe` and `alone`: a yes / no question for each candidate and component.
+"""The readouts `after-argument` and `pointwise`: yes / no questions on each candidate.
 
-`probe` asks after an agent's argument, with all that the agent has seen. `alone` shows one
-candidate and nothing else: no rival, no argument, no history. A small model judges better so, since
-a rival and its own words sway it.
+For each component one. `after-argument` asks after an agent's argument, with all that the agent has
+seen. `pointwise` shows one candidate and nothing else: no rival, no argument, no history. A small
+model judges better so, since a rival and its own words sway it.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 
+from textevolve.debate.context import DebateContext, prompt
 from textevolve.debate.profile import Agent
 from textevolve.debate.readout import probe_score
-from textevolve.debate.stage import Stage, prompt
 from textevolve.engine.local import gather_bounded
 from textevolve.events import StepStarted
-from textevolve.llm.choices import TOP_LOGPROBS, read_log_odds
+from textevolve.llm.choice_logprobs import TOP_LOGPROBS, read_log_odds
 from textevolve.llm.fence import quote
 from textevolve.llm.model import Message, Model, Request
 
-Matrix = tuple[tuple[float, ...], ...]
+ScoreMatrix = tuple[tuple[float, ...], ...]
 """A row for each candidate, in the case's order, with a number for each component."""
 
 
-def probe_scores(log_odds: Matrix) -> Matrix:
+def probe_scores(log_odds: ScoreMatrix) -> ScoreMatrix:
     return tuple(tuple(probe_score(value) for value in row) for row in log_odds)
 
 
 async def probe_after(
-    stage: Stage, model: Model, speaker: Agent, round: int, spoken: tuple[Message, ...]
-) -> Matrix:
+    context: DebateContext, model: Model, speaker: Agent, round: int, spoken: tuple[Message, ...]
+) -> ScoreMatrix:
     """The log-odds of yes after an argument: `spoken` are the turn's messages with its answer.
 
     The questions share these as their prefix. Each shows its response again: a small model tells
@@ -38,46 +38,48 @@ async def probe_after(
 
     def messages(candidate: int, component: int) -> tuple[Message, ...]:
         question = prompt("probe").render(
-            label=f"Response {stage.labels[candidate]}",
-            response=stage.fenced(candidate),
+            label=f"Response {context.labels[candidate]}",
+            response=context.fenced(candidate),
             agent=speaker.name,
-            question=stage.profile.components[component].probe,
+            question=context.profile.components[component].probe,
         )
         return (*spoken, Message("user", (question,)))
 
-    return await _ask_all(stage, model, speaker, round, 0, messages)
+    return await _ask_all(context, model, speaker, round, 0, messages)
 
 
 async def probe_alone(
-    stage: Stage, model: Model, speaker: Agent, round: int, sample: int
-) -> Matrix:
+    context: DebateContext, model: Model, speaker: Agent, round: int, sample: int
+) -> ScoreMatrix:
     """The log-odds of yes from one candidate alone, quoted. All agents share input and candidate as
     their prefix; persona and question come last."""
-    system = Message("system", (prompt("alone_rules").render(rules=stage.profile.rules),))
-    input = quote(stage.input)
-    shown = [prompt("alone").render(input=input, response=quote(text)) for text in stage.candidates]
+    system = Message("system", (prompt("alone_rules").render(rules=context.profile.rules),))
+    input = quote(context.input)
+    shown = [
+        prompt("alone").render(input=input, response=quote(text)) for text in context.candidates
+    ]
 
     def messages(candidate: int, component: int) -> tuple[Message, ...]:
         question = prompt("alone_question").render(
             agent=speaker.name,
             persona=speaker.persona,
-            question=stage.profile.components[component].probe,
+            question=context.profile.components[component].probe,
         )
         return (system, Message("user", (shown[candidate], question)))
 
-    return await _ask_all(stage, model, speaker, round, sample, messages)
+    return await _ask_all(context, model, speaker, round, sample, messages)
 
 
 async def _ask_all(
-    stage: Stage,
+    context: DebateContext,
     model: Model,
     speaker: Agent,
     round: int,
     sample: int,
     messages: Callable[[int, int], tuple[Message, ...]],
-) -> Matrix:
-    components = range(len(stage.profile.components))
-    cells = [(j, k) for j in range(len(stage.labels)) for k in components]
+) -> ScoreMatrix:
+    components = range(len(context.profile.components))
+    cells = [(j, k) for j in range(len(context.labels)) for k in components]
     done = 0
 
     async def ask(candidate: int, component: int) -> float:
@@ -87,18 +89,18 @@ async def _ask_all(
                 messages=messages(candidate, component),
                 temperature=0.0,
                 max_tokens=1,
-                seed=stage.profile.seed,
+                seed=context.profile.seed,
                 sample=sample,
                 top_logprobs=TOP_LOGPROBS,
             )
         )
         done += 1
         details = {"round": round, "agent": speaker.name, "done": done, "total": len(cells)}
-        stage.listener(StepStarted(stage.case.id, "probe", details))
+        context.listener(StepStarted(context.case.id, "probe", details))
         return read_log_odds(response)
 
     values = await gather_bounded(
-        [lambda j=j, k=k: ask(j, k) for j, k in cells], stage.side_by_side
+        [lambda j=j, k=k: ask(j, k) for j, k in cells], context.concurrency
     )
     width = len(components)
-    return tuple(tuple(values[j * width : (j + 1) * width]) for j in range(len(stage.labels)))
+    return tuple(tuple(values[j * width : (j + 1) * width]) for j in range(len(context.labels)))

@@ -18,12 +18,13 @@ from pydantic import (
     BeforeValidator,
     ConfigDict,
     Field,
+    PlainSerializer,
     ValidationError,
     field_validator,
     model_validator,
 )
 
-from textevolve.debate.order import Order
+from textevolve.debate.candidate_order import CandidateOrder
 from textevolve.debate.tensor import Aggregation, ConvergenceMode
 from textevolve.errors import InputError
 from textevolve.texts.numbers import refuse_odd_number
@@ -37,7 +38,30 @@ Protocol = Literal[
     "simultaneous-summary",
     "independent",
 ]
-Readout = Literal["auto", "stated", "expected", "probe", "alone"]
+STORED_READOUTS = {
+    "verbalized": "stated",
+    "logprob-weighted": "expected",
+    "after-argument": "probe",
+    "pointwise": "alone",
+}
+"""How each readout is called in records, in what makes a run what it is, and in prompts, which are
+to stay equal over versions; these names are understood wherever one may be given, too."""
+_READOUTS = {stored: name for name, stored in STORED_READOUTS.items()}
+
+
+def _read_readout(given: object) -> object:
+    return _READOUTS.get(given, given) if isinstance(given, str) else given
+
+
+def _store_readout(readout: str) -> str:
+    return STORED_READOUTS.get(readout, readout)
+
+
+Readout = Annotated[
+    Literal["auto", "pointwise", "verbalized", "logprob-weighted", "after-argument"],
+    BeforeValidator(_read_readout),
+    PlainSerializer(_store_readout, return_type=str, when_used="json"),
+]
 Selection = Literal["argmax", "sample"]
 Name = Annotated[
     str, Field(min_length=1, max_length=60, pattern=r"^[^\s\[\]{}\"\\][^\n\r\[\]{}\"\\]*$")
@@ -55,7 +79,7 @@ class _Frozen(BaseModel):
 
 class Component(_Frozen):
     """What is scored from 0 to 10: its meaning, what the ends and the middle mean, and the yes / no
-    question that the `probe` readout asks about one response."""
+    question that the `after-argument` readout asks about one response."""
 
     name: Name
     meaning: str = Field(min_length=1)
@@ -130,9 +154,9 @@ class Profile(_Frozen):
     [0, 1]; None: no early stop. `history_rounds` (l): past rounds that a turn sees; None: all.
     `escalate_below`: with the protocol `escalation`, the certainty in [0, 1] of the first round
     below which the debate goes on.
-    `argue`: False leaves out the arguments, and with them the feedback; for the readout `alone`,
-    which does not need them. `rules`: the agents are given explicit rules on following the input,
-    on precision, and on length.
+    `argue`: False leaves out the arguments, and with them the feedback; for the readout
+    `pointwise`, which does not need them. `rules`: the agents are given explicit rules on following
+    the input, on precision, and on length.
     `temperature` (T) is the softmax's; `sampling_temperature` is the model's, None: its default.
     """
 
@@ -150,7 +174,7 @@ class Profile(_Frozen):
     rules: bool = False
     readout: Readout = "auto"
     argue: bool = True
-    order: Order = "balanced"
+    order: CandidateOrder = "balanced"
     aggregation: Aggregation = "mean"
     select: Selection = "argmax"
     temperature: float = Field(default=1.0, gt=0)
@@ -194,8 +218,8 @@ class Profile(_Frozen):
             double = sorted({n for n in names if [m.lower() for m in names].count(n.lower()) > 1})
             if double:
                 raise ValueError(f"two {what} have the name '{double[0]}'; names must differ")
-        if not self.argue and self.readout != "alone":
-            raise ValueError("argue: only the readout 'alone' does without arguments")
+        if not self.argue and self.readout != "pointwise":
+            raise ValueError("argue: only the readout 'pointwise' does without arguments")
         known = [c.name for c in self.components]
         for name in self.weights:
             if name not in known:

@@ -24,17 +24,17 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from textevolve.debate import tensor as arithmetic
-from textevolve.debate.ending import Stop, end_early, measure_certainty
-from textevolve.debate.order import draw_labels
+from textevolve.debate.candidate_order import draw_labels
+from textevolve.debate.context import DebateContext, prompt, read_rules
+from textevolve.debate.early_stop import Stop, end_early, measure_certainty
 from textevolve.debate.profile import Agent, Profile, override
 from textevolve.debate.result import DebateResult, Turn
-from textevolve.debate.stage import Stage, prompt, read_rules
 from textevolve.debate.tensor import Array
 from textevolve.debate.turn import quote_turn, sum_up, take_turn
 from textevolve.engine.local import gather_bounded
 from textevolve.evaluation import Case, Failure, Usage, check_case
 from textevolve.events import Listener, StepFinished, StepStarted, silence
-from textevolve.llm.fence import disarm, draw_nonce, fence
+from textevolve.llm.fence import draw_nonce, fence, sanitize
 from textevolve.llm.model import Model
 from textevolve.memory.recall import Recall, nothing
 from textevolve.settings import today as this_day
@@ -44,7 +44,7 @@ from textevolve.settings import today as this_day
 class Debate:
     """Judges a case by a debate of the profile's agents.
 
-    `model_of` gives each agent its model. `side_by_side`: calls of one debate that may be in flight
+    `model_of` gives each agent its model. `concurrency`: calls of one debate that may be in flight
     together, where the protocol allows any; 1 keeps a local server's prefix cache warm. `today`
     stands in every prompt, as YYYY-MM-DD.
     """
@@ -53,7 +53,7 @@ class Debate:
     model_of: Callable[[Agent], Model]
     recall: Recall = nothing
     listener: Listener = silence
-    side_by_side: int = 64
+    concurrency: int = 64
     today: str = field(default_factory=this_day)
 
     async def __call__(self, case: Case, /) -> DebateResult:
@@ -65,20 +65,20 @@ class Debate:
         """
         profile = override(self.profile, case.parameters)
         check_case(case)
-        stage = self._set_stage(case, profile)
-        begun = {"case": case, "profile": stage.profile}
+        context = self._open_context(case, profile)
+        begun = {"case": case, "profile": context.profile}
         self.listener(StepStarted(case.id, "debate", begun))
-        result = await _debate(stage)
+        result = await _debate(context)
         self.listener(StepFinished(case.id, "debate", result))
         return result
 
-    def _set_stage(self, case: Case, profile: Profile) -> Stage:
+    def _open_context(self, case: Case, profile: Profile) -> DebateContext:
         nonce = draw_nonce((case.input, *sorted(case.candidates)), profile.seed)
         generator = random.Random(f"{profile.seed}:{nonce}")
         readout = choose_readout(profile, [self.model_of(a).name for a in profile.agents])
         if readout != profile.readout:
             profile = profile.model_copy(update={"readout": readout})
-        return Stage(
+        return DebateContext(
             case=case,
             profile=profile,
             nonce=nonce,
@@ -87,10 +87,10 @@ class Debate:
             model_of=self.model_of,
             recall=self.recall,
             listener=self.listener,
-            side_by_side=self.side_by_side,
+            concurrency=self.concurrency,
             rules=read_rules(profile, readout),
-            input=disarm(case.input, nonce)[0],
-            candidates=tuple(disarm(text, nonce)[0] for text in case.candidates),
+            input=sanitize(case.input, nonce)[0],
+            candidates=tuple(sanitize(text, nonce)[0] for text in case.candidates),
         )
 
 
@@ -100,12 +100,12 @@ def choose_readout(profile: Profile, models: Sequence[str]) -> str:
     (docs/measurements.md, Judges)."""
     if profile.readout != "auto":
         return profile.readout
-    return "alone" if all(name.startswith("local/") for name in models) else "stated"
+    return "pointwise" if all(name.startswith("local/") for name in models) else "verbalized"
 
 
-async def _debate(stage: Stage) -> DebateResult:
-    profile = stage.profile
-    table = _Table(stage)
+async def _debate(context: DebateContext) -> DebateResult:
+    profile = context.profile
+    table = _Table(context)
     cvs: list[float] = []
     stopped: Stop = "rounds"
     certainty: float | None = None
@@ -118,23 +118,25 @@ async def _debate(stage: Stage) -> DebateResult:
             await table.play_round(r)
             cvs.append(table.disagreement(r))
             if profile.protocol == "escalation" and r == 0:
-                certainty = measure_certainty(table.scores(r), profile, stage.nonce)
-                stage.listener(StepFinished(stage.case.id, "certainty", certainty))
+                certainty = measure_certainty(table.scores(r), profile, context.nonce)
+                context.listener(StepFinished(context.case.id, "certainty", certainty))
             voters = table.voters(r)
-            stage.listener(StepFinished(stage.case.id, "round", (r, cvs[-1], voters)))
+            context.listener(StepFinished(context.case.id, "round", (r, cvs[-1], voters)))
             broken = table.broken(range(r, r + 1))
             if ended := broken or end_early(profile, r, cvs[-1], certainty, voters):
                 stopped = ended
                 break
     return DebateResult(
-        case=stage.case,
+        case=context.case,
         profile=profile,
         turns=tuple(table.turns),
         convergence=tuple(cvs),
         stopped=stopped,
-        labels=stage.labels,
-        nonce=stage.nonce,
-        disarmed=disarm("\n".join((stage.case.input, *stage.case.candidates)), stage.nonce)[1],
+        labels=context.labels,
+        nonce=context.nonce,
+        sanitized=sanitize(
+            "\n".join((context.case.input, *context.case.candidates)), context.nonce
+        )[1],
         summaries=tuple(table.summaries),
         extra_usage=table.extra,
     )
@@ -143,9 +145,9 @@ async def _debate(stage: Stage) -> DebateResult:
 class _Table:
     """The debate as it stands: what was said, and what the next turn may see of it."""
 
-    def __init__(self, stage: Stage) -> None:
-        self.stage = stage
-        self.agents = range(len(stage.profile.agents))
+    def __init__(self, context: DebateContext) -> None:
+        self.context = context
+        self.agents = range(len(context.profile.agents))
         self.turns: list[Turn] = []
         self.spoken: list[tuple[int, str]] = []
         self.summaries: list[str] = []
@@ -153,33 +155,33 @@ class _Table:
 
     async def play_jury(self) -> None:
         """All rounds at once; a round is another sample of the same blind turns."""
-        rounds = range(self.stage.profile.rounds)
+        rounds = range(self.context.profile.rounds)
         asked = [(r, i) for r in rounds for i in self.agents]
         self.turns = await gather_bounded(
-            [lambda r=r, i=i: take_turn(self.stage, r, i, (), sample=r) for r, i in asked],
-            self.stage.side_by_side,
+            [lambda r=r, i=i: take_turn(self.context, r, i, (), sample=r) for r, i in asked],
+            self.context.concurrency,
         )
 
     async def play_round(self, r: int) -> None:
-        protocol = self.stage.profile.protocol
+        protocol = self.context.profile.protocol
         blind_first = protocol in ("blind-first", "escalation")
         if protocol == "sequential" or (blind_first and r > 0):
             for i in self.agents:
-                self._hear(await take_turn(self.stage, r, i, self._window(r)))
+                self._hear(await take_turn(self.context, r, i, self._window(r)))
             return
         history: Sequence[str] = () if r == 0 else self._window(r)
         if protocol == "simultaneous-summary" and r > 0:
-            summary, usage, failure = await sum_up(self.stage, history, r)
+            summary, usage, failure = await sum_up(self.context, history, r)
             self.extra += usage
             if summary is None:
                 self._skip_round(r, failure)
                 return
             self.summaries.append(summary)
-            fenced = fence("summary", summary, self.stage.nonce)
+            fenced = fence("summary", summary, self.context.nonce)
             history = (prompt("summarised").render(round=r, summary=fenced),)
         turns = await gather_bounded(
-            [lambda i=i: take_turn(self.stage, r, i, history) for i in self.agents],
-            self.stage.side_by_side,
+            [lambda i=i: take_turn(self.context, r, i, history) for i in self.agents],
+            self.context.concurrency,
         )
         for turn in turns:
             self._hear(turn)
@@ -187,26 +189,26 @@ class _Table:
     def _hear(self, turn: Turn) -> None:
         self.turns.append(turn)
         if turn.failure is None:
-            self.spoken.append((turn.round, quote_turn(self.stage, turn)))
+            self.spoken.append((turn.round, quote_turn(self.context, turn)))
 
     def _skip_round(self, r: int, failure: Failure | None) -> None:
         """Without the summary its turns cannot be asked what they should be: none is made up."""
         kind = failure.kind if failure else "failed"
         reason = f"the summary before round {r + 1}: {failure.reason if failure else 'missing'}"
         for i in self.agents:
-            model = self.stage.model_of(self.stage.profile.agents[i]).name
+            model = self.context.model_of(self.context.profile.agents[i]).name
             self._hear(Turn(r, i, model, (), failure=Failure(kind, reason)))
 
     def _window(self, r: int) -> tuple[str, ...]:
         """What was said in rounds q with r - l <= q, the current one included."""
-        window = self.stage.profile.history_rounds
+        window = self.context.profile.history_rounds
         first = 0 if window is None else r - window
         return tuple(text for q, text in self.spoken if q >= first)
 
     def scores(self, r: int) -> Array:
         """S[r], NaN where a turn failed."""
-        profile = self.stage.profile
-        cells = (len(profile.agents), len(self.stage.labels), len(profile.components))
+        profile = self.context.profile
+        cells = (len(profile.agents), len(self.context.labels), len(profile.components))
         scores = np.full(cells, np.nan)
         for turn in self.turns:
             if turn.round == r and turn.scores is not None:
@@ -214,7 +216,7 @@ class _Table:
         return scores
 
     def disagreement(self, r: int) -> float:
-        profile = self.stage.profile
+        profile = self.context.profile
         weights = np.array(profile.weight_list)
         return float(arithmetic.disagreement(self.scores(r), weights, profile.convergence_mode))
 

@@ -1,9 +1,9 @@
 """How scores are read out of a model (spec: score readout).
 
-`stated` takes the numbers in the answer. `expected` weighs the alternatives of each number's tokens
-by their probability. `probe` and `alone` ask yes / no questions, see `probing.py`; such a score is
-10 x P(yes) / (P(yes) + P(no)). A readout that an endpoint cannot give is a
-`CapabilityError`; none ever stands in for another.
+`verbalized` takes the numbers in the answer. `logprob-weighted` weighs the alternatives of each
+number's tokens by their probability. `after-argument` and `pointwise` ask yes / no questions,
+see `probing.py`; such a score is 10 x P(yes) / (P(yes) + P(no)). A readout that an endpoint cannot
+give is a `CapabilityError`; none ever stands in for another.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, create_model
 
 from textevolve.debate.result import Points
 from textevolve.errors import AnswerError, CapabilityError
-from textevolve.llm.choices import probability
+from textevolve.llm.choice_logprobs import probability
 from textevolve.llm.model import Response, TokenLogprobs
 from textevolve.llm.structured import find_object
 from textevolve.texts.numbers import take_decimal
@@ -58,8 +58,8 @@ def answer_type(
 ) -> type[BaseModel]:
     """The type of a turn's answer: the argument first, then each response under its label."""
     points: type[BaseModel] = _Points
-    if readout in ("stated", "expected"):
-        kind: Any = _WholeScore if readout == "expected" else _Score
+    if readout in ("verbalized", "logprob-weighted"):
+        kind: Any = _WholeScore if readout == "logprob-weighted" else _Score
         fields: dict[str, Any] = {
             f"c{k}": (kind, Field(alias=name)) for k, name in enumerate(components)
         }
@@ -78,13 +78,13 @@ def read_points(answer: BaseModel, labels: tuple[int, ...]) -> tuple[Points, ...
     return tuple(Points(f.strengths, f.weaknesses, f.instructions) for f in found)
 
 
-def read_stated(answer: BaseModel, labels: tuple[int, ...]) -> tuple[tuple[float, ...], ...]:
+def read_verbalized(answer: BaseModel, labels: tuple[int, ...]) -> tuple[tuple[float, ...], ...]:
     """The stated scores, j x k, in the case's order; a model's fields come in their own order."""
     given = [getattr(answer, f"response_{n}").scores for n in labels]
     return tuple(tuple(float(score) for _, score in scores) for scores in given)
 
 
-def read_expected(
+def read_weighted(
     response: Response, labels: tuple[int, ...], shown: tuple[int, ...], components: tuple[str, ...]
 ) -> tuple[tuple[float, ...], ...]:
     """Each score as the expectation over its number's tokens, j x k, in the case's order.
@@ -98,8 +98,8 @@ def read_expected(
     """
     if not response.logprobs:
         raise CapabilityError(
-            "the endpoint gives no log-probabilities, which the readout 'expected' needs;"
-            " use --readout stated"
+            "the endpoint gives no log-probabilities, which the readout 'logprob-weighted' needs;"
+            " use --readout verbalized"
         )
     starts: list[int] = []
     text = ""

@@ -1,6 +1,6 @@
 """A debate's result as one line of JSON, and back.
 
-The record holds what the result is made of; under `figures` stand the values computed from it, for
+The record holds what the result is made of; under `metrics` stand the values computed from it, for
 readers that are not this program. They are not read back.
 """
 
@@ -16,7 +16,7 @@ from typing import Any
 from pydantic import ConfigDict, TypeAdapter, ValidationError, with_config
 
 from textevolve.debate.profile import Profile, explain
-from textevolve.debate.result import DebateResult, Stop, Turn
+from textevolve.debate.result import DebateResult, Sanitized, Stop, Turn
 from textevolve.errors import InputError
 from textevolve.evaluation import Case, EvaluationResult, Failure, Usage
 
@@ -33,14 +33,14 @@ class _Record:
     stopped: Stop
     labels: tuple[int, ...]
     nonce: str
-    disarmed: int
+    sanitized: Sanitized
     summaries: tuple[str, ...]
     extra_usage: Usage
     index: int
     failure: Failure | None
     metadata: Mapping[str, Any]
     format: int = FORMAT
-    figures: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    metrics: Mapping[str, Any] = field(default_factory=dict[str, Any])
 
 
 @lru_cache(maxsize=1)
@@ -48,10 +48,10 @@ def _adapter() -> TypeAdapter[_Record]:
     return TypeAdapter(_Record)
 
 
-def write_result(result: DebateResult, *, figures: bool = True) -> str:
-    """`figures`: with the values computed from it, which are not read back."""
-    computed = result_figures(result) if figures else {}
-    record = _Record(**{name: getattr(result, name) for name in _KEPT}, figures=computed)
+def write_result(result: DebateResult, *, metrics: bool = True) -> str:
+    """`metrics`: with the values computed from it, which are not read back."""
+    computed = result_metrics(result) if metrics else {}
+    record = _Record(**{name: getattr(result, name) for name in _KEPT}, metrics=computed)
     return _adapter().dump_json(record).decode()
 
 
@@ -66,12 +66,12 @@ def read_result(text: str | bytes) -> DebateResult:
 
 
 _KEPT = (
-    *("case", "profile", "turns", "convergence", "stopped", "labels", "nonce", "disarmed"),
+    *("case", "profile", "turns", "convergence", "stopped", "labels", "nonce", "sanitized"),
     *("summaries", "extra_usage", "index", "failure", "metadata"),
 )
 
 
-def result_figures(result: DebateResult) -> dict[str, Any]:
+def result_metrics(result: DebateResult) -> dict[str, Any]:
     """The computed values as JSON-ready data; a value that is missing is None."""
     return {
         "status": "scored" if result.scored else _first_failure(result).kind,

@@ -10,18 +10,27 @@ import random
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Any
+from typing import Annotated, Any, TypeAlias
 
 import numpy as np
+from pydantic import AliasChoices, Field
 
 from textevolve.debate import tensor as arithmetic
-from textevolve.debate.ending import Stop, end_early, measure_certainty
+from textevolve.debate.early_stop import Stop, end_early, measure_certainty
 from textevolve.debate.profile import Profile, override
 from textevolve.debate.tensor import Array
 from textevolve.errors import InputError
 from textevolve.evaluation import Case, EvaluationResult, Failure, Usage
-from textevolve.llm.structured import Rung
+from textevolve.llm.structured import ParseMode
 from textevolve.showing import Shown
+
+
+def _earlier(name: str, former: str) -> Any:
+    """A field that records of earlier versions have under another name."""
+    return Field(validation_alias=AliasChoices(name, former))
+
+
+Sanitized: TypeAlias = Annotated[int, _earlier("sanitized", "disarmed")]
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,8 +47,9 @@ class Turn:
     """One agent's turn. `round` and `agent` count from 0; `scores` is j x k in the case's order of
     candidates and the profile's order of components, None where the turn failed.
 
-    `order`: candidates' indices in the places in which they were shown. `log_odds`: as `scores`,
-    with the probe readout. `seconds`: the models' time. `rung`: how the answer was read.
+    `order`: candidates' indices in the positions in which they were shown. `log_odds`: as `scores`,
+    with the readouts that ask for P(yes). `seconds`: the models' time. `parse_mode`: how the answer
+    was read.
     """
 
     round: int
@@ -51,9 +61,9 @@ class Turn:
     scores: tuple[tuple[float, ...], ...] | None = None
     log_odds: tuple[tuple[float, ...], ...] | None = None
     failure: Failure | None = None
-    rung: Rung | None = None
+    parse_mode: Annotated[ParseMode | None, _earlier("parse_mode", "rung")] = None
     memories: tuple[str, ...] = ()
-    disarmed: int = 0
+    sanitized: Sanitized = 0
     usage: Usage = Usage()
     seconds: float = 0.0
 
@@ -153,7 +163,7 @@ class DebateResult(Shown):
     """A finished debate over one case. Candidates are numbered from 0 in the case's order.
 
     `convergence`: CV after each round that ran. `stopped`: what ended it. `labels`: the number by
-    which the agents knew each candidate. `disarmed`: forged marks found in input and candidates.
+    which the agents knew each candidate. `sanitized`: forged marks found in input and candidates.
     `summaries`: what stood in for the transcript after each round, in that protocol.
     """
 
@@ -164,7 +174,7 @@ class DebateResult(Shown):
     stopped: Stop
     labels: tuple[int, ...]
     nonce: str
-    disarmed: int = 0
+    sanitized: Sanitized = 0
     summaries: tuple[str, ...] = ()
     extra_usage: Usage = Usage()
     index: int = 0
@@ -365,7 +375,7 @@ class DebateResult(Shown):
         )
 
     def to_json(self) -> str:
-        """One line of JSON that `from_json` reads back, with the computed figures beside it."""
+        """One line of JSON that `from_json` reads back, with the computed metrics beside it."""
         from textevolve.debate.record import write_result
 
         return write_result(self)

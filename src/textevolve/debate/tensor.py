@@ -13,12 +13,13 @@ A missing turn leaves both the sum and the count: it is never a zero.
 
 from __future__ import annotations
 
-from typing import Any, Literal, TypeAlias
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
-Array: TypeAlias = NDArray[np.float64]
+from textevolve.statistics.resampling import Array
+
 Aggregation = Literal["mean", "median", "trimmed"]
 ConvergenceMode = Literal["agents", "pooled"]
 

@@ -28,17 +28,17 @@ async def pipe(
     produce: Callable[[S], AsyncGenerator[T]],
     work: Callable[[T], Awaitable[R]],
     *,
-    sources_in_flight: int,
-    in_flight: int,
+    source_concurrency: int,
+    concurrency: int,
 ) -> AsyncGenerator[R]:
     """Results of `work` on every piece that `produce` makes of the sources, as they finish.
 
     Sources are read lazily, so many at a time; pieces of one source are begun in its order. At most
-    three times `in_flight` pieces and results are kept, and one more for each source. The first
+    three times `concurrency` pieces and results are kept, and one more for each source. The first
     error ends everything, and is raised after the results that were there before it.
     """
-    waiting: asyncio.Queue[T | _End] = asyncio.Queue(in_flight)
-    done: asyncio.Queue[R | _End] = asyncio.Queue(in_flight)
+    waiting: asyncio.Queue[T | _End] = asyncio.Queue(concurrency)
+    done: asyncio.Queue[R | _End] = asyncio.Queue(concurrency)
 
     async def read(source: S) -> None:
         async with aclosing(produce(source)) as pieces:
@@ -46,10 +46,10 @@ async def pipe(
                 await waiting.put(piece)
 
     async def read_all() -> None:
-        async with aclosing(stream(sources, read, sources_in_flight, ordered=False)) as read_ones:
+        async with aclosing(stream(sources, read, source_concurrency, ordered=False)) as read_ones:
             async for _ in read_ones:
                 pass
-        for _ in range(in_flight):
+        for _ in range(concurrency):
             await waiting.put(_End())
 
     async def work_on() -> None:
@@ -58,7 +58,7 @@ async def pipe(
 
     async def run() -> None:
         stages: list[asyncio.Future[Any]] = [asyncio.ensure_future(read_all())]
-        stages += [asyncio.ensure_future(work_on()) for _ in range(in_flight)]
+        stages += [asyncio.ensure_future(work_on()) for _ in range(concurrency)]
         end = _End()
         try:
             await asyncio.gather(*stages)

@@ -28,7 +28,7 @@ from textevolve.loops.rewriting import (
     INSTRUCTION_LENGTH,
     INSTRUCTIONS_TOKENS,
     TEXT_SHOWN,
-    Rules,
+    RewritingRules,
     example,
 )
 from textevolve.loops.selection import count_pulls
@@ -131,7 +131,7 @@ def _use(
     longest: bool,
 ) -> Usage:
     template = material.template
-    rules = Rules(template, material.names, material.columns)
+    rules = RewritingRules(template, material.names, material.columns)
     written = rules.longest if longest else len(template)
     filled = [len(fill(template, e.values)) - len(template) for e in material.examples]
     values = max(filled) if longest else round(sum(filled) / len(filled))

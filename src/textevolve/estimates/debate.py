@@ -11,9 +11,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 
+from textevolve.debate.context import read_rules
 from textevolve.debate.profile import Profile, override
 from textevolve.debate.protocol import choose_readout
-from textevolve.debate.stage import read_rules
 from textevolve.evaluation import Case, Usage
 from textevolve.settings import Price
 
@@ -55,7 +55,7 @@ def estimate(cases: Iterable[Case], profile: Profile, model: str, price_of: Pric
 
 def _case(case: Case, profile: Profile, model: str, price_of: PriceOf, *, longest: bool) -> Usage:
     readout = choose_readout(profile, [a.model or model for a in profile.agents])
-    asks = readout in ("probe", "alone")
+    asks = readout in ("after-argument", "pointwise")
     probes = len(case.candidates) * len(profile.components) if asks else 0
     texts = len(case.input) + sum(len(text) for text in case.candidates)
     opening = len(read_rules(profile, readout)) + texts + REQUEST_CHARACTERS

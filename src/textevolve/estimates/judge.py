@@ -14,9 +14,9 @@ from typing import Protocol, TypeAlias
 from textevolve.errors import InputError
 from textevolve.estimates.debate import SHORT_ANSWER, PriceOf, UsageRange, estimate
 from textevolve.evaluation import Case, Usage, check_case
-from textevolve.evaluators import NAMES, EvaluatorSpec, parse_evaluator, read_profile
-from textevolve.judges.backward import LONGEST
-from textevolve.judges.exam import Options, example_turns, prompt
+from textevolve.evaluators import LIKELIHOOD, NAMES, EvaluatorSpec, parse_evaluator, read_profile
+from textevolve.judges.context import Options, example_turns, prompt
+from textevolve.judges.instruction_likelihood import LONGEST
 from textevolve.judges.pairwise import ask_better
 from textevolve.judges.probe import MOST_CRITERIA, QUESTIONS
 from textevolve.llm.fence import quote
@@ -81,16 +81,16 @@ def _parts(case: Case, spec: EvaluatorSpec) -> Iterator[tuple[int, Part]]:
         yield together, partial(_compare, case, spec)
         return
     for text in case.candidates:
-        if spec.backward:
+        if spec.instruction_likelihood:
             yield hash((together, text)), partial(_read, case, text)
-        if spec.name != "backward":
+        if spec.name != LIKELIHOOD:
             yield hash((own, text)), partial(_probe, case, spec, text)
 
 
 def _prepare(case: Case, spec: EvaluatorSpec, *, longest: bool) -> Calls:
     """What is asked of an input alone."""
     input, written = _fenced(case.input), _written(longest=longest)
-    if spec.backward:
+    if spec.instruction_likelihood:
         yield len(prompt("backward").render(response="")) + FENCE, _read_back(case)
     if spec.reference and case.reference is None:
         yield len(prompt("answer").render(instruction="")) + input, written
@@ -116,7 +116,7 @@ def _compare(case: Case, spec: EvaluatorSpec, *, longest: bool) -> Calls:
 
 
 def _read(case: Case, text: str, *, longest: bool) -> Calls:
-    """What is asked of one candidate that is read backward; all of it, however long."""
+    """What is asked of one candidate whose instruction is read back; all of it, however long."""
     yield len(prompt("backward").render(response="")) + _fenced(text), _read_back(case)
 
 

@@ -14,9 +14,9 @@ import numpy as np
 from textevolve.engine.local import gather_bounded
 from textevolve.errors import BudgetError, FatalModelError, InputError, ModelError
 from textevolve.evaluation import Case, EvaluationResult, Failure, failure_of
-from textevolve.judges.exam import Exam, Judgement, Options, prompt
+from textevolve.judges.context import JudgeContext, Judgement, Options, prompt
 from textevolve.judges.ranking import all_pairs, bradley_terry, mean_wins, sort_candidates
-from textevolve.llm.choices import probability
+from textevolve.llm.choice_logprobs import probability
 from textevolve.llm.model import Message, Model
 
 Comparisons = Literal["all", "sorted"]
@@ -41,13 +41,13 @@ class Pairwise:
                 candidates.
             FatalModelError: no call can succeed; CapabilityError: without log-probabilities.
         """
-        exam = Exam(case, self.model, self.options)
+        context = JudgeContext(case, self.model, self.options)
         if len(case.candidates) < 2:
             raise InputError("a pairwise judge needs at least two candidates")
-        table = _Comparisons(exam)
+        table = _Comparisons(context)
         try:
-            reference = await exam.reference()
-            table.reference = exam.fenced("answer", reference) if reference else ""
+            reference = await context.reference()
+            table.reference = context.fenced("answer", reference) if reference else ""
             if self.comparisons == "all":
                 await table.compare_all()
             else:
@@ -55,7 +55,7 @@ class Pairwise:
         except FatalModelError:
             raise
         except (ModelError, BudgetError) as error:
-            return exam.judgement([failure_of(error)] * len(case.candidates))
+            return context.judgement([failure_of(error)] * len(case.candidates))
         return table.judgement()
 
 
@@ -69,8 +69,8 @@ def ask_better(rubric: str) -> str:
 class _Comparisons:
     """The pairs that were compared, each with the log-odds of the first one from both orders."""
 
-    def __init__(self, exam: Exam) -> None:
-        self.exam = exam
+    def __init__(self, context: JudgeContext) -> None:
+        self.context = context
         self.reference = ""
         self.asked: dict[tuple[int, int], tuple[float, float]] = {}
         self.failures: dict[tuple[int, int], Failure] = {}
@@ -87,8 +87,8 @@ class _Comparisons:
                 self.failures[a, b] = failure_of(error)
 
         await gather_bounded(
-            [lambda pair=pair: attempt(*pair) for pair in all_pairs(len(self.exam.responses))],
-            self.exam.options.side_by_side,
+            [lambda pair=pair: attempt(*pair) for pair in all_pairs(len(self.context.responses))],
+            self.context.options.concurrency,
         )
 
     async def beats(self, a: int, b: int) -> bool:
@@ -103,18 +103,18 @@ class _Comparisons:
 
     async def _ask(self, first: int, second: int) -> float:
         shown = prompt("two").render(
-            instruction=self.exam.instruction,
+            instruction=self.context.instruction,
             reference=self.reference,
-            first=self.exam.responses[first],
-            second=self.exam.responses[second],
-            question=ask_better(self.exam.options.rubric),
+            first=self.context.responses[first],
+            second=self.context.responses[second],
+            question=ask_better(self.context.options.rubric),
         )
-        messages = (self.exam.system(), Message("user", (shown,)))
-        return await self.exam.choose(messages, "A", "B")
+        messages = (self.context.system(), Message("user", (shown,)))
+        return await self.context.choose(messages, "A", "B")
 
     def judgement(self) -> Judgement:
-        exam = self.exam
-        count = len(exam.responses)
+        context = self.context
+        count = len(context.responses)
         wins = np.zeros((count, count))
         for (a, b), odds in self.asked.items():
             wins[a, b] = probability(sum(odds) / 2)
@@ -127,7 +127,7 @@ class _Comparisons:
             shares = mean_wins(strengths)
         outcomes = [self._outcome(j, float(strengths[j]), float(shares[j])) for j in range(count)]
         asked = [{"first": a, "second": b, "log_odds": list(o)} for (a, b), o in self.asked.items()]
-        return exam.judgement(outcomes, comparisons=asked)
+        return context.judgement(outcomes, comparisons=asked)
 
     def _outcome(self, candidate: int, strength: float, share: float) -> EvaluationResult | Failure:
         if not any(candidate in pair for pair in self.asked):
@@ -135,7 +135,7 @@ class _Comparisons:
         score = min(max(share, 0.0), 1.0)
         return EvaluationResult(
             score=score,
-            passed=score >= self.exam.options.threshold,
+            passed=score >= self.context.options.threshold,
             feedback=f"expected to win {score:.0%} of comparisons with the others",
             metadata={"log_odds": strength},
         )

@@ -16,9 +16,9 @@ from pydantic import BaseModel, ConfigDict, Field
 from textevolve.engine.local import gather_bounded
 from textevolve.errors import BudgetError, FatalModelError, ModelError
 from textevolve.evaluation import Case, EvaluationResult, Failure, failure_of
-from textevolve.judges.backward import Surprise, read_backward
-from textevolve.judges.exam import Exam, Judgement, Options, example_turns, prompt
-from textevolve.llm.choices import probability
+from textevolve.judges.context import JudgeContext, Judgement, Options, example_turns, prompt
+from textevolve.judges.instruction_likelihood import Surprise, read_likelihood
+from textevolve.llm.choice_logprobs import probability
 from textevolve.llm.model import Message, Model, Request
 from textevolve.llm.structured import ask_structured
 
@@ -51,17 +51,17 @@ class Probe:
             InputError: the case or its parameters cannot be used.
             FatalModelError: no call can succeed; CapabilityError: without log-probabilities.
         """
-        exam = Exam(case, self.model, self.options)
+        context = JudgeContext(case, self.model, self.options)
         try:
-            reference = await exam.reference()
+            reference = await context.reference()
         except FatalModelError:
             raise
         except (ModelError, BudgetError) as error:
-            return exam.judgement([failure_of(error)] * len(case.candidates))
+            return context.judgement([failure_of(error)] * len(case.candidates))
         questions = self.questions[:1] if self.options.examples else self.questions
         if self.options.rubric:
             questions = (f"{BY_RUBRIC}\n{self.options.rubric}\n",)
-        return exam.judgement(await _examine(exam, questions, reference))
+        return context.judgement(await _examine(context, questions, reference))
 
 
 @dataclass(frozen=True)
@@ -76,17 +76,17 @@ class Checklist:
         Raises:
             InputError, FatalModelError: as `Probe`.
         """
-        exam = Exam(case, self.model, self.options)
+        context = JudgeContext(case, self.model, self.options)
         try:
-            criteria = read_criteria(self.options.rubric) or await _write_criteria(exam)
-            reference = await exam.reference()
+            criteria = read_criteria(self.options.rubric) or await _write_criteria(context)
+            reference = await context.reference()
         except FatalModelError:
             raise
         except (ModelError, BudgetError) as error:
-            return exam.judgement([failure_of(error)] * len(case.candidates))
+            return context.judgement([failure_of(error)] * len(case.candidates))
         questions = [f"Is this true of the response: {text}" for text in criteria]
-        outcomes = await _examine(exam, questions, reference)
-        return exam.judgement(outcomes, criteria=criteria)
+        outcomes = await _examine(context, questions, reference)
+        return context.judgement(outcomes, criteria=criteria)
 
 
 def read_criteria(rubric: str) -> tuple[str, ...]:
@@ -104,25 +104,29 @@ class _Criteria(BaseModel):
     )
 
 
-async def _write_criteria(exam: Exam) -> tuple[str, ...]:
-    asked = prompt("criteria").render(instruction=exam.lone_instruction, most=MOST_CRITERIA)
+async def _write_criteria(context: JudgeContext) -> tuple[str, ...]:
+    asked = prompt("criteria").render(instruction=context.lone_instruction, most=MOST_CRITERIA)
     request = Request(
-        messages=(exam.system(), Message("user", (asked,))),
+        messages=(context.system(), Message("user", (asked,))),
         temperature=0.0,
-        max_tokens=exam.options.max_answer_tokens,
-        seed=exam.options.seed,
+        max_tokens=context.options.max_answer_tokens,
+        seed=context.options.seed,
     )
-    answer = await ask_structured(exam.model, request, _Criteria)
+    answer = await ask_structured(context.model, request, _Criteria)
     return tuple(dict.fromkeys(text.strip() for text in answer.value.criteria))
 
 
 async def _examine(
-    exam: Exam, questions: Sequence[str], reference: str
+    context: JudgeContext, questions: Sequence[str], reference: str
 ) -> list[EvaluationResult | Failure]:
-    """A result for each candidate: by the questions, and read backward where that is an option."""
-    probed = await _probe_all(exam, questions, reference)
-    read = await read_backward(exam) if exam.options.backward else [None] * len(probed)
-    threshold = exam.options.threshold
+    """A result for each candidate: by the questions, and the instruction's likelihood."""
+    probed = await _probe_all(context, questions, reference)
+    read = (
+        await read_likelihood(context)
+        if context.options.instruction_likelihood
+        else [None] * len(probed)
+    )
+    threshold = context.options.threshold
 
     def conclude(
         odds: list[float] | Failure, surprise: Surprise | Failure | None
@@ -137,25 +141,25 @@ async def _examine(
 
 
 async def _probe_all(
-    exam: Exam, questions: Sequence[str], reference: str
+    context: JudgeContext, questions: Sequence[str], reference: str
 ) -> list[list[float] | Failure]:
     """The log-odds of each question on each candidate. The questions on one candidate follow each
     other, so that they share its prefix."""
 
-    system = exam.system(quoted=True)
+    system = context.system(quoted=True)
     material = {
-        "instruction": exam.quoted(exam.case.input),
-        "reference": exam.quoted(reference) if reference else "",
+        "instruction": context.quoted(context.case.input),
+        "reference": context.quoted(reference) if reference else "",
     }
 
     async def judge(candidate: str) -> list[float] | Failure:
-        shown = prompt("one").render(**material, response=exam.quoted(candidate))
+        shown = prompt("one").render(**material, response=context.quoted(candidate))
         try:
             odds: list[float] = []
             for text in questions:
-                shots = example_turns(text) if exam.options.examples else ()
+                shots = example_turns(text) if context.options.examples else ()
                 asked = Message("user", (shown, prompt("question").render(question=text)))
-                odds.append(await exam.choose((system, *shots, asked), "yes", "no"))
+                odds.append(await context.choose((system, *shots, asked), "yes", "no"))
         except FatalModelError:
             raise
         except (ModelError, BudgetError) as error:
@@ -163,8 +167,8 @@ async def _probe_all(
         return odds
 
     return await gather_bounded(
-        [lambda text=text: judge(text) for text in exam.case.candidates],
-        exam.options.side_by_side,
+        [lambda text=text: judge(text) for text in context.case.candidates],
+        context.options.concurrency,
     )
 
 

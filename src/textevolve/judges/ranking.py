@@ -7,14 +7,11 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
 from itertools import combinations
-from typing import TypeAlias
 
 import numpy as np
-from numpy.typing import NDArray
 
 from textevolve.errors import InputError
-
-Array: TypeAlias = NDArray[np.float64]
+from textevolve.statistics.resampling import Array
 
 PRIOR = 0.1
 _STEPS = 200

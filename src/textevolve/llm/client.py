@@ -27,7 +27,7 @@ from textevolve.errors import (
 )
 from textevolve.events import Listener
 from textevolve.llm.model import Request, Response
-from textevolve.llm.patience import Watch
+from textevolve.llm.progress_timeout import ProgressWatch
 from textevolve.llm.providers import Endpoint, is_loopback, normalise_url
 from textevolve.llm.refusals import (
     error_object,
@@ -112,9 +112,9 @@ class OpenAIClient:
         self._name = name or f"{self.base_url}#{model}"
         limits = timeouts or Timeouts()
         self._http = Http(self._name, self.base_url, key, limits, CONNECTIONS, largest_answer)
-        self._watch: Watch | None = None
+        self._watch: ProgressWatch | None = None
         if watched is not None:
-            self._watch = Watch(self._name, self._look, limits.read, watched)
+            self._watch = ProgressWatch(self._name, self._look, limits.read, watched)
         if price is None and key is None and is_loopback(self.base_url):
             price = Price(input=0, output=0)
         self._price = price

@@ -94,7 +94,7 @@ NOT_ASKED = Finding(None, "not asked, because the endpoint does not answer")
 
 
 @dataclass(frozen=True, slots=True)
-class Capabilities:
+class EndpointCapabilities:
     """`refused` are the fields of the protocol that the endpoint does not take."""
 
     answers: Finding
@@ -106,7 +106,7 @@ class Capabilities:
     refused: tuple[str, ...] = ()
 
 
-async def probe_endpoint(client: OpenAIClient) -> Capabilities:
+async def probe_endpoint(client: OpenAIClient) -> EndpointCapabilities:
     """Asks at most seven short questions. What the endpoint refuses is a finding, not an error."""
     models: list[str] = []
     with suppress(ModelError):  # some endpoints have no such list and answer all the same
@@ -114,9 +114,9 @@ async def probe_endpoint(client: OpenAIClient) -> Capabilities:
     try:
         answered = await client(_question("Say hello."))
     except ModelError as error:
-        return Capabilities(Finding(False, str(error)), tuple(models))
+        return EndpointCapabilities(Finding(False, str(error)), tuple(models))
     said = "it answers" if answered.text else f"an empty answer ({answered.finish_reason})"
-    return Capabilities(
+    return EndpointCapabilities(
         answers=Finding(True, said),
         models=tuple(models),
         schema=await _probe_schema(client),

@@ -38,7 +38,7 @@ def draw_nonce(texts: Iterable[str], seed: int) -> str:
         digest.update(b"again")
 
 
-def disarm(text: str, nonce: str) -> tuple[str, int]:
+def sanitize(text: str, nonce: str) -> tuple[str, int]:
     """The text with forged marks broken up by an invisible character, and how many there were."""
     found = 0
 
@@ -57,11 +57,11 @@ def disarm(text: str, nonce: str) -> tuple[str, int]:
 
 
 def fence(name: str, text: str, nonce: str) -> str:
-    """`text`, already disarmed, between an opening and a closing mark."""
+    """`text`, already sanitized, between an opening and a closing mark."""
     return f"[[{nonce} {name}]]\n{text}\n[[/{nonce} {name}]]\n"
 
 
 def quote(text: str) -> str:
-    """`text`, already disarmed, with a sign before each of its lines."""
+    """`text`, already sanitized, with a sign before each of its lines."""
     quoted = "".join(f"> {line}" for line in text.splitlines(keepends=True) or [""])
     return quoted if quoted.endswith("\n") else f"{quoted}\n"

@@ -32,7 +32,7 @@ _SCALARS = {
 _LONGEST_KEPT = 4096
 _MOST_ENTRIES = 65536
 
-Value = int | float | bool | str | tuple[int | float | bool, ...] | None
+GgufValue = int | float | bool | str | tuple[int | float | bool, ...] | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,7 +81,7 @@ class _Reader:
             return ""
         return self.take(length).decode("utf-8", "replace")
 
-    def value(self, kind: int) -> Value:
+    def value(self, kind: int) -> GgufValue:
         if kind == _STRING:
             return self.string()
         if kind == _ARRAY:
@@ -90,7 +90,7 @@ class _Reader:
             raise _Damaged(f"its header has a value of unknown kind {kind}")
         return self.number(_SCALARS[kind])
 
-    def _array(self) -> Value:
+    def _array(self) -> GgufValue:
         kind, count = self.number("<I"), self.number("<Q")
         if kind in _SCALARS:
             layout = _SCALARS[kind]
@@ -124,7 +124,7 @@ def read_header(path: Path) -> Header:
     return _judge(entries)
 
 
-def _read_entries(reader: _Reader) -> dict[str, Value]:
+def _read_entries(reader: _Reader) -> dict[str, GgufValue]:
     if reader.take(4) != MAGIC:
         raise _Damaged("it is not a GGUF file")
     version = reader.number("<I")
@@ -134,7 +134,7 @@ def _read_entries(reader: _Reader) -> dict[str, Value]:
     count = reader.number("<Q")
     if count > _MOST_ENTRIES:
         raise _Damaged(f"its header claims {count} entries")
-    entries: dict[str, Value] = {}
+    entries: dict[str, GgufValue] = {}
     for _ in range(count):
         key = reader.string()
         # The vocabulary is large, and every writer puts it behind what is wanted here.
@@ -144,13 +144,13 @@ def _read_entries(reader: _Reader) -> dict[str, Value]:
     return entries
 
 
-def _complete(entries: dict[str, Value]) -> bool:
+def _complete(entries: dict[str, GgufValue]) -> bool:
     architecture = entries.get("general.architecture")
     wanted = ("block_count", "context_length", "embedding_length", "attention.head_count")
     return all(f"{architecture}.{name}" in entries for name in wanted)
 
 
-def _judge(entries: dict[str, Value]) -> Header:
+def _judge(entries: dict[str, GgufValue]) -> Header:
     architecture = str(entries.get("general.architecture", "unknown"))
 
     def number(name: str) -> int | None:
@@ -171,7 +171,7 @@ def _judge(entries: dict[str, Value]) -> Header:
     )
 
 
-def _each_layer(value: Value, layers: int) -> Sequence[int]:
+def _each_layer(value: GgufValue, layers: int) -> Sequence[int]:
     if isinstance(value, tuple):
         return [int(item) for item in value]
     return [value] * layers if isinstance(value, int) else []

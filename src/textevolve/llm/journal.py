@@ -13,7 +13,7 @@ from textevolve.llm.model import Request, Response
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class JournalEntry:
     """One finished call. Exactly one of `response` and `error` is set. `started` is Unix time."""
 
     key: str
@@ -31,6 +31,6 @@ class Journal(Protocol):
         """The answer kept under `key`, marked as replayed, or None if there is none yet."""
         ...
 
-    async def append(self, entry: Entry) -> None:
+    async def append(self, entry: JournalEntry) -> None:
         """Keep `entry`; returns once it is durable. Raises StoreError where it cannot be kept."""
         ...

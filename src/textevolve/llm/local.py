@@ -25,7 +25,7 @@ from typing import Any
 
 from textevolve.errors import SettingsError
 from textevolve.llm.gguf import read_header
-from textevolve.llm.machine import available_memory, physical_cores
+from textevolve.llm.hardware import available_memory, physical_cores
 from textevolve.settings import Local
 
 GB = 1_000_000_000

@@ -166,5 +166,5 @@ def _too_long(name: str, refusal: Refusal, said: str) -> str:
 
 
 def without_logprobs(name: str, said: str) -> CapabilityError:
-    hint = "choose the readout `stated`, or a model that gives them"
+    hint = "choose the readout `verbalized`, or a model that gives them"
     return CapabilityError(f"{name}: the endpoint gives no log-probabilities ({said}); {hint}")

@@ -1,11 +1,11 @@
-"""A typed object out of a model's text: a ladder with a recorded rung.
+"""A typed object out of a model's text: a ladder whose step is recorded as the parse mode.
 
 1. The endpoint is asked to follow a JSON schema, and the text is read strictly (`strict`).
 2. A text with prose, fences or small faults around a closed object is read tolerantly (`tolerant`).
 3. The model is asked once more with the error named (`asked-again`).
 After that there is an `AnswerError`, never an invented value: an answer that was cut is not mended.
 
-What is ambiguous is asked again, too, and no rung chooses: a key that stands twice in one object,
+What is ambiguous is asked again, too, and no step chooses: a key that stands twice in one object,
 at any level; two objects, such as a draft and a final one, unless the second repeats the first as
 it is; a number that has to be guessed, such as `8 9`, `~8` or `8%`. Thoughts between tags that an
 answer begins with (`<think>`) are no part of it, so a draft in them does no harm.
@@ -29,7 +29,7 @@ from textevolve.llm.model import Message, Model, Request, Response
 from textevolve.llm.template import Template, load_template
 
 T = TypeVar("T", bound=BaseModel)
-Rung = Literal["strict", "tolerant", "asked-again"]
+ParseMode = Literal["strict", "tolerant", "asked-again"]
 SHOWN_AGAIN = 2000
 READ_AT_ONCE = 4096
 """Characters up to which an answer is read on the event loop; a longer one in a thread."""
@@ -45,15 +45,15 @@ _AFTER = r"""\s*(?=[,}\]"'“”]|//|/\*|\#)"""
 
 @dataclass(frozen=True, slots=True)
 class Structured(Generic[T]):
-    """The object, the rung that gave it, and all responses it took; the last one holds its text."""
+    """The object, how it was read, and all responses it took; the last one holds its text."""
 
     value: T
-    rung: Rung
+    parse_mode: ParseMode
     responses: tuple[Response, ...]
 
 
 class UnusableAnswer(AnswerError):
-    """No rung gave an object; `responses` are the answers that were paid for."""
+    """No way of reading gave an object; `responses` are the answers that were paid for."""
 
     def __init__(self, message: str, responses: tuple[Response, ...]) -> None:
         super().__init__(message)
@@ -93,8 +93,8 @@ async def ask_structured(model: Model, request: Request, answer: type[T]) -> Str
     asked = replace(request, schema=answer_schema(answer))
     first = await model(asked)
     try:
-        value, rung = await _read_aside(first, answer)
-        return Structured(value, rung, (first,))
+        value, parse_mode = await _read_aside(first, answer)
+        return Structured(value, parse_mode, (first,))
     except AnswerError as error:
         reason = str(error)
     again = await model(_ask_again(asked, first, reason))
@@ -116,15 +116,15 @@ def _ask_again(request: Request, response: Response, reason: str) -> Request:
     return replace(request, messages=messages)
 
 
-async def _read_aside(response: Response, answer: type[T]) -> tuple[T, Rung]:
+async def _read_aside(response: Response, answer: type[T]) -> tuple[T, ParseMode]:
     """`read_answer` without keeping the event loop from other calls."""
     if len(response.text) <= READ_AT_ONCE:
         return read_answer(response, answer)
     return await asyncio.to_thread(read_answer, response, answer)
 
 
-def read_answer(response: Response, answer: type[T]) -> tuple[T, Rung]:
-    """The object in a response and the rung that found it.
+def read_answer(response: Response, answer: type[T]) -> tuple[T, ParseMode]:
+    """The object in a response and the parse mode that found it.
 
     Raises:
         AnswerError: there is none, or it breaks a rule; the message names the first one broken.
@@ -135,14 +135,14 @@ def read_answer(response: Response, answer: type[T]) -> tuple[T, Rung]:
     if not text:
         reason = response.finish_reason
         raise AnswerError("the answer was empty" + ("" if reason == "stop" else f" ({reason})"))
-    data, rung = _parse(text)
+    data, parse_mode = _parse(text)
     try:
-        return answer.model_validate(data), rung
+        return answer.model_validate(data), parse_mode
     except ValidationError as error:
         raise AnswerError(_describe(error)) from None
 
 
-def _parse(text: str) -> tuple[Any, Rung]:
+def _parse(text: str) -> tuple[Any, ParseMode]:
     try:
         return json.loads(text, object_pairs_hook=_unique), "strict"
     except (ValueError, RecursionError):

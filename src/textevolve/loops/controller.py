@@ -7,12 +7,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from textevolve.loops.attempt import Status
-from textevolve.loops.similarity import WORDS_COMPARED, similarity
+from textevolve.loops.attempt import StopReason
+from textevolve.loops.similarity import WORDS_COMPARED, text_similarity
 from textevolve.spec import Frozen, option
 
 NEAR_COPY = 0.998
-"""Likeness to the attempt before from which one counts as a copy; a word put into a text of two
+"""Similarity to the attempt before from which one counts as a copy; a word put into a text of two
 hundred is a change."""
 
 SHRUNK, GROWN = 0.1, 10.0
@@ -53,7 +53,7 @@ class Stopping(Frozen):
 
     def decide(
         self, scores: Sequence[float], iterations: int, *, acceptable: bool = True
-    ) -> Status | None:
+    ) -> StopReason | None:
         """What the loop ends with, or None where it goes on.
 
         `scores` are those of the attempts that have one, in order; `iterations` counts all.
@@ -100,6 +100,6 @@ def notice_degenerate(output: str, previous: str | None) -> str | None:
         return f"absurdly long: {len(output):,} characters after {len(previous):,}"
     ours, theirs = output.casefold().split(), previous.casefold().split()
     same_end = ours[WORDS_COMPARED:] == theirs[WORDS_COMPARED:]
-    if same_end and similarity(output, previous) >= NEAR_COPY:
+    if same_end and text_similarity(output, previous) >= NEAR_COPY:
         return "a near copy of the attempt before"
     return None

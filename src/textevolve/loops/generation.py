@@ -14,10 +14,10 @@ from functools import cache
 
 from textevolve.errors import AnswerError
 from textevolve.evaluation import Usage
-from textevolve.llm.fence import disarm, draw_nonce, fence
-from textevolve.llm.meter import Meter
+from textevolve.llm.fence import draw_nonce, fence, sanitize
 from textevolve.llm.model import Message, Model, Request, request_key
 from textevolve.llm.template import Template, load_template
+from textevolve.llm.usage_meter import UsageMeter
 
 TEMPERATURE = 0.7
 MOST_TOKENS = 2000
@@ -44,7 +44,7 @@ class ModelGenerator:
         max_tokens: int = MOST_TOKENS,
         seed: int = 0,
     ) -> None:
-        self._model = Meter(model)
+        self._model = UsageMeter(model)
         self._temperature = temperature
         self._max_tokens = max_tokens
         self._seed = seed
@@ -96,7 +96,7 @@ def write_prompt(
     nonce = draw_nonce((task, previous or "", listed), seed)
 
     def fenced(name: str, text: str) -> str:
-        return fence(name, disarm(text, nonce)[0], nonce)
+        return fence(name, sanitize(text, nonce)[0], nonce)
 
     if previous is None:
         return nonce, _prompt("generate").render(task=fenced("task", task))

@@ -24,10 +24,10 @@ from textevolve.errors import (
 )
 from textevolve.evaluation import Case, EvaluationResult, Evaluator, Failure, Usage, check_case
 from textevolve.events import Listener, StepFinished, StepStarted, silence
-from textevolve.llm.fence import disarm, draw_nonce, fence
-from textevolve.llm.meter import Meter
+from textevolve.llm.fence import draw_nonce, fence, sanitize
 from textevolve.llm.model import Message, Model, Request
 from textevolve.llm.template import Template, load_template
+from textevolve.llm.usage_meter import UsageMeter
 from textevolve.loops.attempt import TIME_IS_UP
 from textevolve.loops.scoring import outcome_of
 from textevolve.spec import Frozen, option
@@ -107,7 +107,7 @@ class _Work:
     """What there is so far."""
 
     question: str
-    model: Meter
+    model: UsageMeter
     plan: GuidancePlan
     context: GuidanceContext
     candidates: tuple[str, ...] = ()
@@ -130,7 +130,7 @@ async def answer_guided(
         FatalModelError: no call can succeed.
     """
     check_case(Case(question, candidates or ("x",)))
-    work = _Work(question, Meter(context.model), plan, context, candidates)
+    work = _Work(question, UsageMeter(context.model), plan, context, candidates)
     started = time.monotonic()
     status: Ending = "budget"
     limit = asyncio.timeout(context.time_limit)
@@ -236,7 +236,7 @@ async def propose(
 def guided_prompt(question: str, transcript: str, seed: int = 0) -> str:
     """The question with the transcript of a discussion, fenced, as material to reason with."""
     nonce = draw_nonce((question, transcript), seed)
-    shown = fence("discussion", disarm(transcript, nonce)[0], nonce)
+    shown = fence("discussion", sanitize(transcript, nonce)[0], nonce)
     return _template().render(question=question, transcript=shown)
 
 

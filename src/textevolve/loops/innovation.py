@@ -18,12 +18,12 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 from textevolve.errors import BudgetError, FatalModelError, InputError, ModelError
 from textevolve.evaluation import Case, Evaluator, Failure, Usage, check_case
 from textevolve.events import Listener, StepFinished, StepStarted, silence
-from textevolve.llm.fence import disarm, draw_nonce, fence
-from textevolve.llm.meter import Meter
+from textevolve.llm.fence import draw_nonce, fence, sanitize
 from textevolve.llm.model import Message, Model, Request
 from textevolve.llm.structured import ask_structured
 from textevolve.llm.template import Template, load_template
-from textevolve.loops.attempt import TIME_IS_UP, Attempt, Status
+from textevolve.llm.usage_meter import UsageMeter
+from textevolve.loops.attempt import TIME_IS_UP, Attempt, StopReason
 from textevolve.loops.judged_outputs import (
     ANOTHER_TEMPERATURE,
     Sample,
@@ -33,7 +33,7 @@ from textevolve.loops.judged_outputs import (
     mean_score,
     tell_missing,
 )
-from textevolve.loops.similarity import similarity
+from textevolve.loops.similarity import text_similarity
 from textevolve.spec import Frozen, option
 
 FRESH_SEEDS = 1_000_000
@@ -120,7 +120,7 @@ class Innovation:
 
     input: str
     attempts: tuple[RefinedInput, ...]
-    status: Status
+    status: StopReason
     before: tuple[Sample, ...] = ()
     after: tuple[Sample, ...] = ()
     reason: str = ""
@@ -179,7 +179,7 @@ class _Work:
     source: Source
     plan: InnovationPlan
     listener: Listener
-    refining: Meter
+    refining: UsageMeter
     attempts: list[RefinedInput] = field(default_factory=list[RefinedInput])
     before: tuple[Sample, ...] = ()
     after: tuple[Sample, ...] = ()
@@ -207,7 +207,7 @@ async def refine_input(input: str, plan: InnovationPlan, context: InnovationCont
         max_answer_tokens=plan.max_answer_tokens,
         concurrency=context.concurrency,
     )
-    work = _Work(input, source, plan, context.listener, Meter(context.model))
+    work = _Work(input, source, plan, context.listener, UsageMeter(context.model))
     started = time.monotonic()
     limit = asyncio.timeout(context.time_limit)
     try:
@@ -234,7 +234,7 @@ async def refine_input(input: str, plan: InnovationPlan, context: InnovationCont
     )
 
 
-async def _search(work: _Work) -> tuple[Status, str]:
+async def _search(work: _Work) -> tuple[StopReason, str]:
     """Refine until the score rises no more; says why it ended."""
     plan = work.plan
     best = await _judge_input(work, 1, work.input, None)
@@ -287,10 +287,11 @@ async def _attempt(work: _Work, iteration: int, best: RefinedInput) -> RefinedIn
             break
         notes.append(fault if again else f"{fault}; asked again at another temperature")
     if refined is None or fault:
-        alike = None if refined is None else similarity(refined, best.output)
+        alike = None if refined is None else text_similarity(refined, best.output)
         failed = Failure("failed", f"no usable input: {fault}")
         return _keep(
-            work, RefinedInput(iteration, refined, failed, similarity=alike, notes=tuple(notes))
+            work,
+            RefinedInput(iteration, refined, failed, similarity=alike, notes=tuple(notes)),
         )
     return await _judge_input(work, iteration, refined, best.output, tuple(notes))
 
@@ -307,7 +308,7 @@ async def _refine(work: _Work, iteration: int, best: RefinedInput, *, again: boo
     nonce = draw_nonce(texts, work.plan.seed)
 
     def fenced(name: str, text: str) -> str:
-        return fence(name, disarm(text, nonce)[0], nonce)
+        return fence(name, sanitize(text, nonce)[0], nonce)
 
     numbered = "\n".join(f"{n}. {text}" for n, text in enumerate(remarks, 1))
     asked = _template().render(
@@ -323,7 +324,7 @@ async def _refine(work: _Work, iteration: int, best: RefinedInput, *, again: boo
     )
     answer = await ask_structured(work.refining, request, _Refined)
     # It becomes a prompt, so what servers would read as a change of speaker is broken up.
-    return disarm(answer.value.input, nonce)[0]
+    return sanitize(answer.value.input, nonce)[0]
 
 
 def _degenerate(text: str, before: str) -> str:
@@ -334,7 +335,7 @@ def _degenerate(text: str, before: str) -> str:
         return f"absurdly short: {len(text)} characters after {len(before)}"
     if len(text) > LONGEST * len(before) + LEEWAY:
         return f"absurdly long: {len(text)} characters after {len(before)}"
-    if similarity(text, before) >= NEAR_COPY:
+    if text_similarity(text, before) >= NEAR_COPY:
         return "nearly a copy of the input before"
     return ""
 
@@ -355,7 +356,7 @@ async def _judge_input(
         output=text,
         evaluation=mean_score(samples, plan.threshold),
         seconds=time.monotonic() - began,
-        similarity=None if before is None else similarity(text, before),
+        similarity=None if before is None else text_similarity(text, before),
         notes=(*notes, *tell_missing(samples)),
         samples=samples,
     )

@@ -28,8 +28,8 @@ from textevolve.evaluation import (
     check_case,
     failure_of,
 )
-from textevolve.llm.meter import Meter
 from textevolve.llm.model import Message, Model, Request
+from textevolve.llm.usage_meter import UsageMeter
 from textevolve.loops.scoring import instructions_of, outcome_of
 
 ANOTHER_TEMPERATURE = 1.0
@@ -81,7 +81,7 @@ async def draw_samples(
 
 
 async def _sample(source: Source, text: str, seed: int, case: str) -> Sample:
-    meter = Meter(source.model)
+    meter = UsageMeter(source.model)
     try:
         output = await _generate(source, meter, text, seed)
     except FatalModelError:

@@ -22,12 +22,12 @@ from textevolve.errors import (
 )
 from textevolve.evaluation import Case, Evaluation, EvaluationResult, Evaluator, Failure, Usage
 from textevolve.events import Listener, StepFinished, StepStarted, silence
-from textevolve.loops.attempt import TIME_IS_UP, Attempt, Generator, Status, best_attempt
+from textevolve.loops.attempt import TIME_IS_UP, Attempt, Generator, StopReason, best_attempt
 from textevolve.loops.controller import Stopping, notice_degenerate
 from textevolve.loops.generation import MOST_TOKENS, TEMPERATURE
 from textevolve.loops.rules import FAILED_GATES
 from textevolve.loops.scoring import instructions_of, outcome_of, sampled
-from textevolve.loops.similarity import similarity
+from textevolve.loops.similarity import text_similarity
 from textevolve.spec import option
 
 T = TypeVar("T")
@@ -35,7 +35,7 @@ RETRY_TEMPERATURE = 1.0
 ATTEMPT, DONE = "attempt", "optimization"
 """The steps that are announced: each attempt with its `Attempt`, the end with the result."""
 
-Instructions = Callable[[Evaluation, int], Sequence[str]]
+InstructionsOf = Callable[[Evaluation, int], Sequence[str]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +47,7 @@ class Optimization:
     """
 
     task: str
-    status: Status
+    status: StopReason
     reason: str
     attempts: tuple[Attempt, ...]
     threshold: float
@@ -129,7 +129,7 @@ class OptimizationContext:
     evaluator: Evaluator
     second_judge: Evaluator | None = None
     time_limit: float | None = None
-    instructions: Instructions = instructions_of
+    instructions: InstructionsOf = instructions_of
     listener: Listener = silence
 
 
@@ -207,7 +207,7 @@ class _Loop:
     attempts: list[Attempt] = field(default_factory=list[Attempt])
     limit: asyncio.Timeout = field(default_factory=lambda: asyncio.timeout(None))
 
-    async def run(self, time_limit: float | None) -> tuple[Status, str]:
+    async def run(self, time_limit: float | None) -> tuple[StopReason, str]:
         """Attempts until something ends them; why it did."""
         self.limit = asyncio.timeout(time_limit)
         try:
@@ -222,7 +222,7 @@ class _Loop:
             reason = str(error) or TIME_IS_UP
         return "budget", reason
 
-    def _decide(self) -> Status | None:
+    def _decide(self) -> StopReason | None:
         scores = [a.score for a in self.attempts if a.score is not None]
         last = self.attempts[-1]
         acceptable = last.score is not None and not _failed_gates(last.evaluation)
@@ -326,7 +326,7 @@ class _Loop:
             evaluation=draft.evaluation,
             usage=draft.usage,
             seconds=perf_counter() - began,
-            similarity=similarity(draft.output or "", last or "") if known else None,
+            similarity=text_similarity(draft.output or "", last or "") if known else None,
             notes=(*draft.notes, *self._regression(draft)),
             second=draft.second,
             instructions=draft.instructions,
@@ -379,7 +379,7 @@ def _difference(now: Usage, before: Usage) -> Usage:
     )
 
 
-def _explain(status: Status, attempts: Sequence[Attempt], stopping: Stopping) -> str:
+def _explain(status: StopReason, attempts: Sequence[Attempt], stopping: Stopping) -> str:
     """Why the loop stopped, in a sentence."""
     last, window = attempts[-1], stopping.convergence_window
     if status == "accepted":

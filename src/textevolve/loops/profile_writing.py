@@ -18,12 +18,12 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, create_model
 from textevolve.errors import AnswerError, InputError
 from textevolve.evaluation import Usage
 from textevolve.events import Listener, StepFinished, silence
-from textevolve.llm.fence import disarm, draw_nonce, fence
-from textevolve.llm.meter import Meter
+from textevolve.llm.fence import draw_nonce, fence, sanitize
 from textevolve.llm.model import Message, Model, Request
 from textevolve.llm.structured import Structured, ask_structured
 from textevolve.llm.template import Template, load_template
-from textevolve.loops.similarity import similarity
+from textevolve.llm.usage_meter import UsageMeter
+from textevolve.loops.similarity import text_similarity
 from textevolve.spec import Frozen, option
 from textevolve.texts.numbers import take_decimal
 
@@ -114,7 +114,7 @@ async def write_profile(
         AnswerError: no usable profile came in two attempts; says what was wrong with the second.
     """
     check_subject(subject)
-    meter, draft = Meter(model), _draft_of(plan.agents)
+    meter, draft = UsageMeter(model), _draft_of(plan.agents)
     request = _ask(subject, plan)
     answer = await ask_structured(meter, request, draft)
     fault, mended = _find_fault(answer.value, model.name, subject, check), ""
@@ -148,7 +148,7 @@ def count_prompt(subject: str, plan: ProfilePlan) -> int:
 
 def _ask(subject: str, plan: ProfilePlan) -> Request:
     nonce = draw_nonce((subject,), plan.seed)
-    shown = fence("subject", disarm(subject, nonce)[0], nonce)
+    shown = fence("subject", sanitize(subject, nonce)[0], nonce)
     asked = _prompt("profile", "agents", "subject").render(agents=plan.agents, subject=shown)
     return Request(
         messages=(Message("user", (asked,)),),
@@ -189,7 +189,7 @@ def _find_fault(draft: Draft, model: str, subject: str, check: Callable[[str], o
 
 def _compare(agents: Sequence[DraftedAgent]) -> list[tuple[str, str, float]]:
     return [
-        (one.name, other.name, similarity(one.persona, other.persona))
+        (one.name, other.name, text_similarity(one.persona, other.persona))
         for one, other in combinations(agents, 2)
     ]
 

@@ -15,13 +15,13 @@ from typing import Annotated
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints, create_model
 
 from textevolve.errors import AnswerError
-from textevolve.llm.fence import EXAMPLE_NONCE, disarm, draw_nonce, fence
+from textevolve.llm.fence import EXAMPLE_NONCE, draw_nonce, fence, sanitize
 from textevolve.llm.model import Message, Model, Request, Response
 from textevolve.llm.structured import answer_schema, ask_structured, read_answer
 from textevolve.llm.template import Template, load_template
 from textevolve.loops.placeholders import find_fault
 from textevolve.loops.selection import shuffle
-from textevolve.loops.trial_runner import Outcome
+from textevolve.loops.trial_runner import TrialOutcome
 
 _VARIABLES = {
     "calibrate_instructions": ("placeholders", "template", "examples", "most"),
@@ -63,7 +63,7 @@ class Rewritten:
 
 
 @dataclass(frozen=True, slots=True)
-class Rules:
+class RewritingRules:
     """What every successor has to respect. `longest`: characters of a template at most."""
 
     seed_template: str
@@ -110,7 +110,7 @@ def _answer_type(most: int) -> type[_Instructions]:
 
 
 async def write_instructions(
-    model: Model, template: str, outcomes: Sequence[Outcome], rules: Rules, most: int
+    model: Model, template: str, outcomes: Sequence[TrialOutcome], rules: RewritingRules, most: int
 ) -> tuple[str, ...]:
     """At most `most` instructions, from the outcomes that have a score, the worst of them first.
 
@@ -148,7 +148,7 @@ async def write_instructions(
     return tuple(dict.fromkeys(answer.value.instructions))
 
 
-def _parts(outcome: Outcome) -> list[tuple[str, str]]:
+def _parts(outcome: TrialOutcome) -> list[tuple[str, str]]:
     """What is shown of an outcome, each part under its name, cut where it is long."""
     values = "\n".join(f"{name}: {value}" for name, value in outcome.example.values.items())
     label = outcome.example.label
@@ -174,7 +174,7 @@ def share_out(instructions: Sequence[str], count: int, seed: int) -> list[tuple[
 
 
 async def write_successor(
-    model: Model, template: str, instructions: Sequence[str], rules: Rules, sample: int
+    model: Model, template: str, instructions: Sequence[str], rules: RewritingRules, sample: int
 ) -> Rewritten:
     """A template in which the instructions are applied. One with a fault, such as a placeholder
     that is lost or invented, is asked for once again with the fault named.
@@ -226,7 +226,7 @@ def example() -> tuple[Message, Message]:
     return Message("user", (asked,)), Message("assistant", (answer,))
 
 
-def append_instructions(template: str, failed: Rewritten, rules: Rules) -> Rewritten:
+def append_instructions(template: str, failed: Rewritten, rules: RewritingRules) -> Rewritten:
     """What takes the place of a rewrite that failed: the template as it is, with the instructions
     below it. Small models can often say what is wrong, and not put it into a template's words."""
     plain = [text.translate(_NO_BRACES) for text in failed.instructions]
@@ -262,7 +262,7 @@ def read_template(answer: str, nonce: str, parent: str) -> str:
     return "\n".join(lines).strip()
 
 
-def _read(response: Response, nonce: str, template: str, rules: Rules) -> tuple[str, str]:
+def _read(response: Response, nonce: str, template: str, rules: RewritingRules) -> tuple[str, str]:
     """The template in a response, and what is wrong with it; empty where nothing is."""
     try:
         answer, _ = read_answer(response, _Template)
@@ -272,7 +272,7 @@ def _read(response: Response, nonce: str, template: str, rules: Rules) -> tuple[
     return text, _find_fault(text, template, rules)
 
 
-def _find_fault(text: str, template: str, rules: Rules) -> str:
+def _find_fault(text: str, template: str, rules: RewritingRules) -> str:
     if not text:
         return "it is empty"
     if len(text) > rules.longest:
@@ -283,7 +283,7 @@ def _find_fault(text: str, template: str, rules: Rules) -> str:
 
 
 def _fenced(name: str, text: str, nonce: str) -> str:
-    return fence(name, disarm(text, nonce)[0], nonce)
+    return fence(name, sanitize(text, nonce)[0], nonce)
 
 
 def _cut(text: str) -> str:

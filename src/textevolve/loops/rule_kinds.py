@@ -37,7 +37,7 @@ GROUP = "textevolve.rules"
 
 
 @dataclass(frozen=True, slots=True)
-class Finding:
+class RuleFinding:
     """What a rule says of a text: `score` in [0, 1], and what to change where it is below 1."""
 
     score: float
@@ -48,11 +48,11 @@ class Finding:
         return self.score >= 1.0
 
 
-HELD = Finding(1.0)
+HELD = RuleFinding(1.0)
 
 
 @dataclass(frozen=True, slots=True)
-class Subject:
+class RuleSubject:
     """What a rule is applied to: a candidate and the input it answers."""
 
     text: str
@@ -73,8 +73,8 @@ class _Rule(BaseModel):
     gate: bool = True
     feedback: str = ""
 
-    def _broken(self, score: float, *instructions: str) -> Finding:
-        return Finding(score, (self.feedback,) if self.feedback else instructions)
+    def _broken(self, score: float, *instructions: str) -> RuleFinding:
+        return RuleFinding(score, (self.feedback,) if self.feedback else instructions)
 
 
 class Length(_Rule):
@@ -94,7 +94,7 @@ class Length(_Rule):
             raise ValueError(f"'max' {self.max} is below 'min' {self.min}")
         return self
 
-    def check(self, subject: Subject) -> Finding:
+    def check(self, subject: RuleSubject) -> RuleFinding:
         size, about = self._measure(subject)
         if size < self.min:
             said = f"Lengthen the text to at least {self.min} {self.unit} ({about}now {size})."
@@ -104,7 +104,7 @@ class Length(_Rule):
             return self._broken(self.max / size, said)
         return HELD
 
-    def _measure(self, subject: Subject) -> tuple[int, str]:
+    def _measure(self, subject: RuleSubject) -> tuple[int, str]:
         if self.unit == "words":
             return len(split_words(subject.text)), ""
         if self.unit == "characters":
@@ -137,7 +137,7 @@ class Pattern(_Rule):
     def blocks(self) -> bool:
         return may_be_slow(self.compiled)
 
-    def check(self, subject: Subject) -> Finding:
+    def check(self, subject: RuleSubject) -> RuleFinding:
         if is_found(self.compiled, subject.text) == (self.kind == "must"):
             return HELD
         verb = "Add" if self.kind == "must" else "Remove"
@@ -172,7 +172,7 @@ class JsonSchema(_Rule):
     def blocks(self) -> bool:
         return '"pattern"' in json.dumps(self._read)
 
-    def check(self, subject: Subject) -> Finding:
+    def check(self, subject: RuleSubject) -> RuleFinding:
         schema = self._read if isinstance(self._read, dict) else {}
         faults = find_faults(subject.text, schema)
         return self._broken(0.0, *faults) if faults else HELD
@@ -196,7 +196,7 @@ class Keywords(_Rule):
             raise ValueError("a keyword is blank")
         return self
 
-    def check(self, subject: Subject) -> Finding:
+    def check(self, subject: RuleSubject) -> RuleFinding:
         missing = [word for word in self.all if not self._has(subject.text, word)]
         unwanted = [word for word in self.none if self._has(subject.text, word)]
         lacks_any = bool(self.any) and not any(self._has(subject.text, w) for w in self.any)
@@ -228,7 +228,7 @@ class Language(_Rule):
             raise ValueError(f"no language '{self.language}'; there are: {', '.join(LANGUAGES)}")
         return self
 
-    def check(self, subject: Subject) -> Finding:
+    def check(self, subject: RuleSubject) -> RuleFinding:
         told = tell_language(subject.text)
         if told in (None, self.language):
             return HELD
@@ -249,7 +249,7 @@ class Readability(_Rule):
             raise ValueError("give 'min', 'max' or both; 60 is plain English, 30 is hard to read")
         return self
 
-    def check(self, subject: Subject) -> Finding:
+    def check(self, subject: RuleSubject) -> RuleFinding:
         ease = reading_ease(subject.text)
         if ease is None:
             return self._broken(0.0, "Write a text of words.")
@@ -284,7 +284,7 @@ class Call(_Rule):
         """
         self._found = find_callable(self.function, folder)
 
-    def check(self, subject: Subject) -> Finding:
+    def check(self, subject: RuleSubject) -> RuleFinding:
         assert self._found is not None
         made = self._found(*(subject.text, subject.input)[: _takes(self._found)])
         if isinstance(made, EvaluationResult):
@@ -298,7 +298,7 @@ class Call(_Rule):
             " to 1, a text or an EvaluationResult"
         )
 
-    def _judged(self, score: float, *said: str) -> Finding:
+    def _judged(self, score: float, *said: str) -> RuleFinding:
         if score >= 1:
             return HELD
         return self._broken(score, *(said or (f"Keep to the rule {self.name or self.function}.",)))

@@ -24,7 +24,7 @@ from textevolve.evaluation import (
     Usage,
     check_case,
 )
-from textevolve.loops.rule_kinds import Call, Finding, JsonSchema, Pattern, Rule, Subject
+from textevolve.loops.rule_kinds import Call, JsonSchema, Pattern, Rule, RuleFinding, RuleSubject
 from textevolve.loops.scoring import instructions_of
 from textevolve.texts.yaml_lines import line_of, parse_yaml
 
@@ -102,8 +102,8 @@ class Rules:
 
     def judge(self, text: str, input: str = "") -> EvaluationResult | Failure:
         """One text; a failure where a rule itself could not be applied."""
-        subject = Subject(text, input, self.count_tokens)
-        findings: list[Finding] = []
+        subject = RuleSubject(text, input, self.count_tokens)
+        findings: list[RuleFinding] = []
         for name, rule in zip(self.file.names, self.file.rules, strict=True):
             try:
                 findings.append(rule.check(subject))
@@ -114,7 +114,7 @@ class Rules:
                 return Failure("failed", f"rule '{name}': {kind}: {error}".rstrip(": "))
         return self._sum_up(findings)
 
-    def _sum_up(self, findings: list[Finding]) -> EvaluationResult:
+    def _sum_up(self, findings: list[RuleFinding]) -> EvaluationResult:
         rules, names = self.file.rules, self.file.names
         weights = [rule.weight for rule in rules]
         score = sum(f.score * w for f, w in zip(findings, weights, strict=True)) / sum(weights)

@@ -13,7 +13,7 @@ from typing import Any, cast
 
 from textevolve.errors import InputError
 from textevolve.evaluation import Case, Evaluation, EvaluationResult, Evaluator, Failure, Usage
-from textevolve.llm.choices import probability
+from textevolve.llm.choice_logprobs import probability
 
 MOST_INSTRUCTIONS = 10
 INSTRUCTION_SHOWN = 400

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 from textevolve.evaluation import Usage
-from textevolve.loops.attempt import Status
+from textevolve.loops.attempt import StopReason
 
 Stage = Literal["round", "finals"]
 FEWEST_PAIRS = 10
@@ -101,7 +101,7 @@ class CalibrationResult:
     nodes: tuple[Node, ...]
     beam: tuple[int, ...]
     leader: int
-    stopped: Status
+    stopped: StopReason
     reason: str
     rounds: int
     names: tuple[str, ...]

@@ -38,7 +38,7 @@ STAGE, TRIAL = "stage", "trial"
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class TrialOutcome:
     """A template's output on one row. `reasons`: what a judge said of it, if one was asked."""
 
     example: Example
@@ -109,7 +109,7 @@ class TrialRunner:
 
     async def try_all(
         self, pairs: Sequence[tuple[str, Example]], *, reasons: bool = False
-    ) -> list[Outcome]:
+    ) -> list[TrialOutcome]:
         """The outcome of each pair of template and row. `reasons`: ask the judge for reasons even
         where a metric gives the score.
 
@@ -125,7 +125,7 @@ class TrialRunner:
                 "outputs", [partial(self._try, judge, *pair) for pair in pairs], judged=judge
             )
             outcomes = [
-                Outcome(example, None, outcome) if isinstance(outcome, Failure) else outcome
+                TrialOutcome(example, None, outcome) if isinstance(outcome, Failure) else outcome
                 for outcome, (_, example) in zip(tried, pairs, strict=True)
             ]
         stop_if_skipped([outcome.result for outcome in outcomes])
@@ -133,11 +133,11 @@ class TrialRunner:
             self.listener(StepFinished(outcome.example.id, TRIAL, outcome))
         return outcomes
 
-    async def _try(self, judge: Evaluator | None, template: str, example: Example) -> Outcome:
+    async def _try(self, judge: Evaluator | None, template: str, example: Example) -> TrialOutcome:
         """One output, judged as soon as it is there."""
         text = await self._generate(template, example)
         if isinstance(text, Failure):
-            return Outcome(example, None, text)
+            return TrialOutcome(example, None, text)
         if judge is None:
             return await self._outcome(example, text, None)
         ((case, _),) = self._cases([(template, example)], {0: text})
@@ -147,14 +147,14 @@ class TrialRunner:
 
     async def _try_together(
         self, judge: Evaluator, pairs: Sequence[tuple[str, Example]]
-    ) -> list[Outcome]:
+    ) -> list[TrialOutcome]:
         """All outputs first, since those of one template are judged as one case."""
         outputs = await self.ask_all("outputs", [partial(self._generate, *pair) for pair in pairs])
         stop_if_skipped(outputs)
         texts = {n: text for n, text in enumerate(outputs) if isinstance(text, str)}
         results = await self.judge(judge, pairs, texts)
         return [
-            Outcome(example, None, output)
+            TrialOutcome(example, None, output)
             if isinstance(output, Failure)
             else await self._outcome(example, output, results[n])
             for n, (output, (_, example)) in enumerate(zip(outputs, pairs, strict=True))
@@ -233,14 +233,14 @@ class TrialRunner:
 
     async def _outcome(
         self, example: Example, text: str, judged: EvaluationResult | Failure | None
-    ) -> Outcome:
+    ) -> TrialOutcome:
         reasons = judged.feedback if isinstance(judged, EvaluationResult) else ""
         if self.metric is not None:
-            return Outcome(
+            return TrialOutcome(
                 example, text, await grade_output(self.metric, text, example.label), reasons
             )
         assert judged is not None
-        return Outcome(example, text, judged, reasons)
+        return TrialOutcome(example, text, judged, reasons)
 
 
 def stop_if_skipped(results: Iterable[object]) -> None:

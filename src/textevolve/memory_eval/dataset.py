@@ -165,7 +165,7 @@ def _as_truth(value: Any) -> Any:
 
 
 Text = Annotated[str, BeforeValidator(_nothing_for_null)]
-Texts = Annotated[tuple[str, ...], BeforeValidator(_as_texts)]
+TextList = Annotated[tuple[str, ...], BeforeValidator(_as_texts)]
 RecordedTexts = Annotated[tuple[str, ...] | None, BeforeValidator(_as_recorded_texts)]
 Truth = Annotated[bool, BeforeValidator(_as_truth)]
 _Plain = BeforeValidator(refuse_odd_number)
@@ -189,7 +189,7 @@ class _Point(_Shape):
     memory_source: Annotated[MemorySource, BeforeValidator(_as_source)]
     importance: Annotated[float | None, Field(ge=0, le=1, allow_inf_nan=False), _Plain] = None
     is_update: Truth = False
-    original_memories: Texts = ()
+    original_memories: TextList = ()
     timestamp: Text = ""
     memories_from_system: RecordedTexts = None
     search_duration_ms: Milliseconds = None
@@ -204,7 +204,7 @@ class _Point(_Shape):
 class _Question(_Shape):
     question: str = Field(min_length=1)
     answer: str
-    evidence: Texts = ()
+    evidence: TextList = ()
     difficulty: Text = ""
     question_type: Text = ""
     system_response: str | None = None

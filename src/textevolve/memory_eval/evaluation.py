@@ -14,7 +14,14 @@ from typing import Any, TypeAlias
 
 from textevolve.evaluation import Failure, Usage
 from textevolve.memory_eval.dataset import Malformed
-from textevolve.memory_eval.judgement import LABELS, TASKS, Judgement, Label, Task, Verdict
+from textevolve.memory_eval.judgement import (
+    LABELS,
+    TASKS,
+    Label,
+    MemoryJudgement,
+    MemoryVerdict,
+    Task,
+)
 from textevolve.memory_eval.judgement_sums import JudgementSums
 from textevolve.memory_eval.metrics import MemoryMetrics, compute_metrics
 
@@ -48,7 +55,7 @@ class SessionTimes:
     answering: float | None = None
 
 
-EvaluationRecord: TypeAlias = Scope | Malformed | SessionTimes | Judgement
+EvaluationRecord: TypeAlias = Scope | Malformed | SessionTimes | MemoryJudgement
 
 
 @dataclass(frozen=True)
@@ -67,7 +74,7 @@ class MemoryEvaluation:
     counts: Mapping[str, int]
     labels: Mapping[tuple[Task, Label], int]
     failures: Sequence[tuple[Task, str, int]]
-    worst: Mapping[Task, Sequence[Judgement]]
+    worst: Mapping[Task, Sequence[MemoryJudgement]]
     sums: JudgementSums
 
 
@@ -85,8 +92,8 @@ class Collection:
     skipped: str = ""
     _sessions: int = 0
     _expected: int = 0
-    _worst: dict[Task, list[tuple[float, int, Judgement]]] = field(
-        default_factory=dict[Task, list[tuple[float, int, Judgement]]]
+    _worst: dict[Task, list[tuple[float, int, MemoryJudgement]]] = field(
+        default_factory=dict[Task, list[tuple[float, int, MemoryJudgement]]]
     )
 
     def take(self, record: EvaluationRecord) -> None:
@@ -100,10 +107,10 @@ class Collection:
                 self._expected += record.judgements
                 times = {n: getattr(record, n) for n in ("adding", "searching", "answering")}
                 self.sums.add_time(record.user, **times)
-            case Judgement():
+            case MemoryJudgement():
                 self._take(record)
 
-    def _take(self, judgement: Judgement) -> None:
+    def _take(self, judgement: MemoryJudgement) -> None:
         task, outcome = judgement.subject.task, judgement.outcome
         self.sums.add(judgement)
         self.sums.add_time(judgement.subject.user, answering=judgement.answering)
@@ -119,7 +126,7 @@ class Collection:
             self.labels[task, outcome.label] += 1
         self._remember(judgement)
 
-    def _remember(self, judgement: Judgement) -> None:
+    def _remember(self, judgement: MemoryJudgement) -> None:
         kept = self._worst.setdefault(judgement.subject.task, [])
         entry = (badness(judgement), -sum(self.counts.values()), judgement)
         if len(kept) < REMEMBERED:
@@ -127,7 +134,7 @@ class Collection:
         elif entry[:2] > kept[0][:2]:
             heapq.heapreplace(kept, (*entry[:2], clip_texts(judgement, REMEMBERED_TEXT)))
 
-    def worst(self, task: Task) -> list[Judgement]:
+    def worst(self, task: Task) -> list[MemoryJudgement]:
         """Those that are remembered: what failed first, then from the worst to the best."""
         found = (judgement for _, _, judgement in self._worst.get(task, ()))
         return sorted(found, key=lambda j: (-badness(j), _place(j)))
@@ -160,7 +167,7 @@ def collect(records: Iterable[EvaluationRecord], seed: int = 0) -> MemoryEvaluat
     return collected.conclude(seed)
 
 
-def score_of(judgement: Judgement) -> float | None:
+def score_of(judgement: MemoryJudgement) -> float | None:
     """How well the system did, in [0, 1]: half the label, and the other way round where a point
     must not be kept; 1 for Correct, 0 for the other classes. None without a verdict."""
     outcome = judgement.outcome
@@ -172,7 +179,7 @@ def score_of(judgement: Judgement) -> float | None:
     return 1 - share if judgement.subject.source == "interference" else share
 
 
-def badness(judgement: Judgement) -> float:
+def badness(judgement: MemoryJudgement) -> float:
     """2 for what has no verdict, else 0 for the best label up to 1 for the worst."""
     score, outcome = score_of(judgement), judgement.outcome
     if score is None or isinstance(outcome, Failure):
@@ -181,12 +188,12 @@ def badness(judgement: Judgement) -> float:
     return 1 - (0.1 * LABELS[judgement.subject.task].index(outcome.label) if wrong else score)
 
 
-def _place(judgement: Judgement) -> tuple[str, int, int]:
+def _place(judgement: MemoryJudgement) -> tuple[str, int, int]:
     subject = judgement.subject
     return subject.user, subject.session, subject.item
 
 
-def clip_texts(judgement: Judgement, most: int = TEXT_KEPT) -> Judgement:
+def clip_texts(judgement: MemoryJudgement, most: int = TEXT_KEPT) -> MemoryJudgement:
     """With long texts cut, which they then say."""
     texts = {name: _clip(text, most) for name, text in judgement.subject.texts.items()}
     return replace(judgement, subject=replace(judgement.subject, texts=texts))
@@ -197,7 +204,7 @@ def _clip(text: str, most: int) -> str:
     return text if left <= 0 else f"{text[:most]}… ({left:,} more characters)"
 
 
-def to_row(judgement: Judgement) -> dict[str, Any]:
+def to_row(judgement: MemoryJudgement) -> dict[str, Any]:
     """A judgement as a row of a table."""
     subject, outcome = judgement.subject, judgement.outcome
     return {
@@ -212,7 +219,7 @@ def to_row(judgement: Judgement) -> dict[str, Any]:
         "difficulty": subject.difficulty,
         "by_rule": subject.by_rule is not None,
         "score": score_of(judgement),
-        "verdict": asdict(outcome) if isinstance(outcome, Verdict) else None,
+        "verdict": asdict(outcome) if isinstance(outcome, MemoryVerdict) else None,
         "failure": asdict(outcome) if isinstance(outcome, Failure) else None,
         "texts": dict(subject.texts),
         "usage": asdict(judgement.usage),

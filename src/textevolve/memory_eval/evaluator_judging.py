@@ -14,14 +14,14 @@ import yaml
 
 from textevolve.errors import AnswerError, BudgetError, FatalModelError, ModelError
 from textevolve.evaluation import Case, Evaluator, Failure, Usage
-from textevolve.llm.fence import disarm, draw_nonce
-from textevolve.memory_eval.judgement import Judgement, Label, Subject, Verdict
+from textevolve.llm.fence import draw_nonce, sanitize
+from textevolve.memory_eval.judgement import Label, MemoryJudgement, MemoryVerdict, Subject
 from textevolve.memory_eval.judging import OWN, SHARED, TITLES, clean, prompt, read_verdicts, settle
 
 TIE = 1e-9
 
 
-async def judge_by_evaluator(evaluator: Evaluator, subject: Subject) -> Judgement:
+async def judge_by_evaluator(evaluator: Evaluator, subject: Subject) -> MemoryJudgement:
     """The verdict that an evaluator scores highest, or why there is none.
 
     For accuracy a second case asks whether the memory is included. What needs no judge is settled
@@ -42,15 +42,15 @@ async def judge_by_evaluator(evaluator: Evaluator, subject: Subject) -> Judgemen
             raise
         except ModelError as error:
             spent = error.usage if isinstance(error, _NoVerdict) else Usage()
-            return Judgement(subject, Failure("failed", str(error)), usage + spent)
+            return MemoryJudgement(subject, Failure("failed", str(error)), usage + spent)
         usage += spent
         found.append((label, reason))
     (label, reason), *more = found
     if not more:
-        return Judgement(subject, Verdict(label, reason), usage)
+        return MemoryJudgement(subject, MemoryVerdict(label, reason), usage)
     ((included, why),) = more
     reasons = "\n".join(part for part in (reason, why) if part)
-    return Judgement(subject, Verdict(label, reasons, bool(included)), usage)
+    return MemoryJudgement(subject, MemoryVerdict(label, reasons, bool(included)), usage)
 
 
 def case_of(subject: Subject, asked: str) -> Case:
@@ -98,7 +98,7 @@ def _write_input(subject: Subject, asked: str) -> str:
     texts = {TITLES[name]: clean(subject.texts[name]) or "(nothing)" for name in names}
     code = draw_nonce(texts.values(), 0)
     material = "\n".join(
-        f"begin {code} {title}\n{disarm(text, code)[0]}\nend {code} {title}"
+        f"begin {code} {title}\n{sanitize(text, code)[0]}\nend {code} {title}"
         for title, text in texts.items()
     )
     return prompt("choose").render(

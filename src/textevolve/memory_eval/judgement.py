@@ -51,7 +51,7 @@ class Subject:
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
+class MemoryVerdict:
     """`included`: for accuracy, whether every field of the memory exists in the gold."""
 
     label: Label
@@ -60,15 +60,15 @@ class Verdict:
 
 
 @dataclass(frozen=True, slots=True)
-class Judgement:
+class MemoryJudgement:
     """A subject with its verdict, or with why there is none; a failure is never a label.
     `answering`: the seconds that a model took to answer the question, where one did."""
 
     subject: Subject
-    outcome: Verdict | Failure
+    outcome: MemoryVerdict | Failure
     usage: Usage = field(default_factory=Usage)
     answering: float | None = None
 
     @property
-    def verdict(self) -> Verdict | None:
-        return self.outcome if isinstance(self.outcome, Verdict) else None
+    def verdict(self) -> MemoryVerdict | None:
+        return self.outcome if isinstance(self.outcome, MemoryVerdict) else None

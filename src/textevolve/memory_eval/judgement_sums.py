@@ -11,12 +11,11 @@ from dataclasses import dataclass, field
 from typing import Literal, TypeAlias
 
 import numpy as np
-from numpy.typing import NDArray
 
 from textevolve.evaluation import Failure
-from textevolve.memory_eval.judgement import LABELS, TASKS, Judgement, Subject, Verdict
+from textevolve.memory_eval.judgement import LABELS, TASKS, MemoryJudgement, MemoryVerdict, Subject
+from textevolve.statistics.resampling import Array
 
-Array: TypeAlias = NDArray[np.float64]
 Sums: TypeAlias = Callable[[str], Array]
 """From the name of a sum to its values."""
 
@@ -72,7 +71,7 @@ class JudgementSums:
         at = totals_at(self.table((side, "")))
         return bool(at("question_asked").any() or at("question_skipped").any())
 
-    def add(self, judgement: Judgement) -> None:
+    def add(self, judgement: MemoryJudgement) -> None:
         subject = judgement.subject
         row = self.sums.setdefault(subject.user, {})
         cell = tuple(getattr(subject, side) for side in SIDES)
@@ -106,13 +105,15 @@ class JudgementSums:
         return made
 
 
-def _contributions(subject: Subject, outcome: Verdict | Failure) -> Iterator[tuple[str, float]]:
+def _contributions(
+    subject: Subject, outcome: MemoryVerdict | Failure
+) -> Iterator[tuple[str, float]]:
     """What one judgement adds to which sums."""
     task = subject.task
     if isinstance(outcome, Failure) and outcome.kind == "skipped":
         yield f"{task}_skipped", 1
         return
-    verdict = outcome if isinstance(outcome, Verdict) else None
+    verdict = outcome if isinstance(outcome, MemoryVerdict) else None
     yield f"{task}_asked", 1
     if verdict is not None:
         yield f"{task}_valid", 1
@@ -130,7 +131,7 @@ def _contributions(subject: Subject, outcome: Verdict | Failure) -> Iterator[tup
         yield f"{task}_{str(verdict.label).lower()}", 1
 
 
-def _integrity(subject: Subject, verdict: Verdict | None) -> Iterator[tuple[str, float]]:
+def _integrity(subject: Subject, verdict: MemoryVerdict | None) -> Iterator[tuple[str, float]]:
     label = None if verdict is None else verdict.label
     if subject.source == "interference":
         yield "traps", 1

@@ -15,12 +15,12 @@ from pydantic import AliasChoices, BaseModel, BeforeValidator, Field
 
 from textevolve.errors import FatalModelError, ModelError
 from textevolve.evaluation import Failure
-from textevolve.llm.fence import disarm, draw_nonce, fence
-from textevolve.llm.meter import Meter
+from textevolve.llm.fence import draw_nonce, fence, sanitize
 from textevolve.llm.model import Message, Model, Request, text_hash
 from textevolve.llm.structured import ask_structured
 from textevolve.llm.template import Template, load_template
-from textevolve.memory_eval.judgement import TASKS, Judgement, Subject, Task, Verdict
+from textevolve.llm.usage_meter import UsageMeter
+from textevolve.memory_eval.judgement import TASKS, MemoryJudgement, MemoryVerdict, Subject, Task
 
 MAX_TOKENS = 800
 
@@ -75,8 +75,8 @@ class IntegrityAnswer(BaseModel):
     reason: str = Field(validation_alias=AliasChoices("reasoning", "reason"))
     score: _Score
 
-    def verdict(self) -> Verdict:
-        return Verdict(self.score, self.reason.strip())
+    def verdict(self) -> MemoryVerdict:
+        return MemoryVerdict(self.score, self.reason.strip())
 
 
 class AccuracyAnswer(BaseModel):
@@ -84,25 +84,25 @@ class AccuracyAnswer(BaseModel):
     accuracy_score: _Score
     is_included_in_golden_memories: bool
 
-    def verdict(self) -> Verdict:
+    def verdict(self) -> MemoryVerdict:
         included = self.is_included_in_golden_memories
-        return Verdict(self.accuracy_score, self.reason.strip(), included)
+        return MemoryVerdict(self.accuracy_score, self.reason.strip(), included)
 
 
 class UpdateAnswer(BaseModel):
     reason: str = Field(validation_alias=AliasChoices("reason", "reasoning"))
     evaluation_result: Annotated[UpdateClass, BeforeValidator(_as_class)]
 
-    def verdict(self) -> Verdict:
-        return Verdict(self.evaluation_result, self.reason.strip())
+    def verdict(self) -> MemoryVerdict:
+        return MemoryVerdict(self.evaluation_result, self.reason.strip())
 
 
 class QuestionAnswer(BaseModel):
     reason: str = Field(validation_alias=AliasChoices("reasoning", "reason"))
     evaluation_result: Annotated[QuestionClass, BeforeValidator(_as_class)]
 
-    def verdict(self) -> Verdict:
-        return Verdict(self.evaluation_result, self.reason.strip())
+    def verdict(self) -> MemoryVerdict:
+        return MemoryVerdict(self.evaluation_result, self.reason.strip())
 
 
 _Answer = IntegrityAnswer | AccuracyAnswer | UpdateAnswer | QuestionAnswer
@@ -141,7 +141,7 @@ def read_verdicts() -> str:
 
 async def judge_subject(
     model: Model, subject: Subject, *, max_tokens: int = MAX_TOKENS, seed: int = 0
-) -> Judgement:
+) -> MemoryJudgement:
     """The verdict of a model, or why there is none; then `usage` still says what was paid.
 
     A subject with a label by rule, or with a failure of the system, is not asked about.
@@ -152,7 +152,7 @@ async def judge_subject(
     known = settle(subject)
     if known is not None:
         return known
-    metered = Meter(model)
+    metered = UsageMeter(model)
     rules = (prompt(subject.task).render(), "\n", prompt("marks").render())
     asked = (*show_texts(subject, seed), "\n", prompt("request").render(task=subject.task))
     request = Request(
@@ -166,16 +166,16 @@ async def judge_subject(
     except FatalModelError:
         raise
     except ModelError as error:
-        return Judgement(subject, Failure("failed", str(error)), metered.usage)
-    return Judgement(subject, answer.value.verdict(), metered.usage)
+        return MemoryJudgement(subject, Failure("failed", str(error)), metered.usage)
+    return MemoryJudgement(subject, answer.value.verdict(), metered.usage)
 
 
-def settle(subject: Subject) -> Judgement | None:
+def settle(subject: Subject) -> MemoryJudgement | None:
     """The judgement of a subject that needs no judge; None where one has to be asked."""
     if subject.failure is not None:
-        return Judgement(subject, subject.failure)
+        return MemoryJudgement(subject, subject.failure)
     if subject.by_rule is not None:
-        return Judgement(subject, Verdict(subject.by_rule, "by rule, without a call"))
+        return MemoryJudgement(subject, MemoryVerdict(subject.by_rule, "by rule, without a call"))
     return None
 
 
@@ -183,7 +183,7 @@ def show_texts(subject: Subject, seed: int = 0) -> tuple[str, str]:
     """The fenced texts: what is shared with other subjects, and the subject's own.
 
     The code of the marks is drawn from the shared texts alone, so that subjects of one session
-    begin alike. A text that has it nevertheless is disarmed like any other forged mark.
+    begin alike. A text that has it nevertheless is sanitized like any other forged mark.
     """
     shared, own = SHARED[subject.task], OWN[subject.task]
     nonce = draw_nonce([clean(subject.texts[name]) for name in shared], seed)
@@ -195,7 +195,7 @@ def show_texts(subject: Subject, seed: int = 0) -> tuple[str, str]:
 
 
 def fence_text(title: str, text: str, nonce: str) -> str:
-    return fence(title, disarm(clean(text), nonce)[0] or "(nothing)", nonce)
+    return fence(title, sanitize(clean(text), nonce)[0] or "(nothing)", nonce)
 
 
 def clean(text: str) -> str:

@@ -21,7 +21,7 @@ from textevolve.node_eval import shutdown
 from textevolve.node_eval.evaluators import (
     ERROR_KEPT,
     NodeEvaluator,
-    Outcome,
+    NodeOutcome,
     as_failure,
     check_outcome,
     is_number,
@@ -30,12 +30,12 @@ from textevolve.node_eval.history import one_line
 from textevolve.node_eval.snapshots import SnapshotLimits
 from textevolve.node_eval.workers import (
     NAP,
+    EvaluationJob,
     EvaluatorLoop,
-    Job,
     Outcomes,
     Running,
-    Task,
     WorkerPool,
+    WorkerTask,
     evaluating,
     forget,
 )
@@ -57,7 +57,7 @@ Evaluators = tuple[NodeEvaluator, ...]
 class Background:
     """`queue_size`: how many nodes may wait for quick evaluators, and how many evaluations of the
     slow kind may be unfinished. `when_full`: what is more is dropped, or the agent waits.
-    `timeout`: seconds for one evaluation. `side_by_side`: how many slow ones run at a time."""
+    `timeout`: seconds for one evaluation. `concurrency`: how many slow ones run at a time."""
 
     def __init__(
         self,
@@ -66,10 +66,10 @@ class Background:
         queue_size: int,
         when_full: WhenFull,
         timeout: float,
-        side_by_side: int,
+        concurrency: int,
     ) -> None:
         self.limits, self.queue_size, self.when_full = limits, queue_size, when_full
-        self.timeout, self.side_by_side = timeout, side_by_side
+        self.timeout, self.concurrency = timeout, concurrency
         self.dropped = self.failed = 0
         self.lock = threading.RLock()
         self._shortest = timeout
@@ -80,20 +80,20 @@ class Background:
         shutdown.keep(self)
 
     def _begin(self) -> None:
-        self.unfinished: set[Job] = set()
+        self.unfinished: set[EvaluationJob] = set()
         self._slow_pending = 0
         self._changed = threading.Condition(self.lock)
         self._waiters = 0
         self._listeners: list[Callable[[], None]] = []
         parts = (self._evaluate, self._settle, self._put_on_loop, self.lock)
         self._quick = WorkerPool(1, *parts, naps=True, hand_on=self._hand_on)
-        self._slow = WorkerPool(self.side_by_side, *parts)
+        self._slow = WorkerPool(self.concurrency, *parts)
         self._loop: EvaluatorLoop | None = None
         self._old_loops: list[EvaluatorLoop] = []
         self._watching: threading.Thread | None = None
         self._halt = threading.Event()
 
-    def put(self, job: Job, quick: Evaluators, slow: Evaluators) -> None:
+    def put(self, job: EvaluationJob, quick: Evaluators, slow: Evaluators) -> None:
         """Take a node in. What finds no place is recorded as skipped."""
         if quick and len(self._quick.queue) >= self.queue_size:
             # One that naps is woken, and has room at once; nobody waits for one at work.
@@ -110,7 +110,7 @@ class Background:
             job.missing = {id(one): one for one in quick + slow}
             self.unfinished.add(job)
             self._slow_pending += len(slow)
-            self._quick.put(Task(job, quick, others=slow))
+            self._quick.put(WorkerTask(job, quick, others=slow))
 
     def _quick_is_full(self) -> bool:
         return len(self._quick.queue) >= self.queue_size
@@ -120,7 +120,11 @@ class Background:
         return self._slow_pending > 0 and self._slow_pending + more > self.queue_size
 
     def _find_room(
-        self, job: Job, evaluators: Evaluators, is_full: Callable[[], bool], seconds: float
+        self,
+        job: EvaluationJob,
+        evaluators: Evaluators,
+        is_full: Callable[[], bool],
+        seconds: float,
     ) -> Evaluators:
         limit = None if self.when_full == "wait" else seconds
         if limit != 0:
@@ -132,16 +136,16 @@ class Background:
             self._skip(job, evaluators, f"dropped: the queue of {self.queue_size:,} was full")
         return ()
 
-    def _skip(self, job: Job, evaluators: Evaluators, reason: str) -> None:
+    def _skip(self, job: EvaluationJob, evaluators: Evaluators, reason: str) -> None:
         self._record(job, [(one, Failure("skipped", reason)) for one in evaluators])
 
-    def _record(self, job: Job, outcomes: Outcomes) -> None:
+    def _record(self, job: EvaluationJob, outcomes: Outcomes) -> None:
         """With the lock held. A new dict each time: readers may be walking through the old one."""
         named = {evaluator.name: outcome for evaluator, outcome in outcomes}
         job.item.evaluation_results = {**job.item.evaluation_results, **named}
         self.failed += sum(map(_has_failed, named.values()))
 
-    def _tell(self, job: Job, outcomes: Outcomes) -> None:
+    def _tell(self, job: EvaluationJob, outcomes: Outcomes) -> None:
         """Without the lock: what writes the log may take its time, and the agent would wait."""
         for evaluator, outcome in outcomes:
             if _has_failed(outcome) and id(evaluator) in job.missing:
@@ -150,7 +154,7 @@ class Background:
                 node, reason = one_line(job.item.node), one_line(outcome.reason, ERROR_KEPT)
                 log.log(level, "node '%s': evaluator '%s': %s", node, evaluator.name, reason)
 
-    def _settle(self, task: Task, outcomes: Outcomes) -> None:
+    def _settle(self, task: WorkerTask, outcomes: Outcomes) -> None:
         """The first outcome of an evaluator counts: one of what was given up on, or closed, may
         still come, and is none any more."""
         job = task.job
@@ -173,7 +177,9 @@ class Background:
                 with suppress(RuntimeError):  # its event loop was closed meanwhile
                     listener()
 
-    def _evaluate(self, task: Task, evaluator: NodeEvaluator) -> Outcome | Awaitable[object]:
+    def _evaluate(
+        self, task: WorkerTask, evaluator: NodeEvaluator
+    ) -> NodeOutcome | Awaitable[object]:
         """The outcome, or what is still to be awaited."""
         if self._hangs.get(evaluator.name, 0) >= MOST_HANGS:
             return LEFT_OUT
@@ -187,10 +193,10 @@ class Background:
         self._hangs.pop(evaluator.name, None)
         return outcome
 
-    def _hand_on(self, task: Task) -> None:
+    def _hand_on(self, task: WorkerTask) -> None:
         """With the lock held."""
         for evaluator in task.others:
-            alone = Task(task.job, (evaluator,), slow=True)
+            alone = WorkerTask(task.job, (evaluator,), slow=True)
             if inspect.iscoroutinefunction(evaluator.evaluate):
                 self._put_on_loop(alone)
             else:
@@ -198,21 +204,21 @@ class Background:
         task.others = ()
         self._watch_over()
 
-    def _put_on_loop(self, task: Task) -> None:
+    def _put_on_loop(self, task: WorkerTask) -> None:
         try:
             with self.lock:
                 if self._closed:
                     forget(task.made)
                     return
                 if self._loop is None:
-                    self._loop = EvaluatorLoop(self.side_by_side, self._ask, self._settle)
+                    self._loop = EvaluatorLoop(self.concurrency, self._ask, self._settle)
                 self._loop.put(task)
         except RuntimeError as error:  # the interpreter is ending
             forget(task.made)
             why = Failure("failed", f"no event loop to run on: {error}")
             self._settle(task, [(task.evaluators[0], why)])
 
-    async def _ask(self, task: Task) -> Outcome:
+    async def _ask(self, task: WorkerTask) -> NodeOutcome:
         (evaluator,) = task.evaluators
         seconds = self._limit_of(evaluator)
         made = task.made
@@ -277,7 +283,7 @@ class Background:
         self._settle(running.task, [*running.outcomes, (running.evaluator, why)])
 
     def _replace_stuck_loop(self) -> None:
-        def is_overdue(task: Task, since: float) -> bool:
+        def is_overdue(task: WorkerTask, since: float) -> bool:
             return monotonic() - since > self._limit_of(task.evaluators[0]) + GRACE
 
         for loop in [*self._old_loops, *([self._loop] if self._loop else [])]:
@@ -362,10 +368,10 @@ class Background:
             loop.stop(GRACE)
         return finished
 
-    def _abandon(self, jobs: Iterable[Job], why: str) -> None:
+    def _abandon(self, jobs: Iterable[EvaluationJob], why: str) -> None:
         skipped = Failure("skipped", f"{why} its turn came or its answer")
         for job in list(jobs):
-            self._settle(Task(job, ()), [(one, skipped) for one in job.missing.values()])
+            self._settle(WorkerTask(job, ()), [(one, skipped) for one in job.missing.values()])
         self._slow_pending = 0
 
     def restart(self) -> None:
@@ -376,7 +382,7 @@ class Background:
         self._abandon(left, "the process was forked before")
 
 
-def _has_failed(outcome: Outcome) -> TypeGuard[Failure]:
+def _has_failed(outcome: NodeOutcome) -> TypeGuard[Failure]:
     return isinstance(outcome, Failure) and outcome.kind == "failed"
 
 

@@ -16,7 +16,13 @@ from typing import Any, Literal, ParamSpec, TypeVar, cast
 
 from textevolve.errors import InputError
 from textevolve.evaluation import Case, EvaluationResult, Evaluator, Failure
-from textevolve.node_eval.evaluators import NodeEvaluator, Outcome, Targets, as_failure, is_state
+from textevolve.node_eval.evaluators import (
+    NodeEvaluator,
+    NodeOutcome,
+    Targets,
+    as_failure,
+    is_state,
+)
 from textevolve.node_eval.history import History, HistoryItem, strip_number
 from textevolve.node_eval.snapshots import CutText
 from textevolve.node_eval.state_fields import (
@@ -70,17 +76,17 @@ class RulesEvaluator(NodeEvaluator):
         self.rules, self.output_key, self.input_key = rules, output_key, input_key
 
     @reads_fields
-    def evaluate(self, history: History) -> Outcome | Awaitable[Outcome]:
+    def evaluate(self, history: History) -> NodeOutcome | Awaitable[NodeOutcome]:
         item = history.entries[-1][-1]
         text = read_text(item.output_state, self.output_key, "output")
         asked = read_text(item.input_state, self.input_key, "input")
         # Rules can judge a text there and then, without an event loop.
         judge: Any = getattr(self.rules, "judge", None)
         if callable(judge):
-            return cast(Outcome, judge(text, asked))
+            return cast(NodeOutcome, judge(text, asked))
         return self._ask(Case(asked, (text,)))
 
-    async def _ask(self, case: Case) -> Outcome:
+    async def _ask(self, case: Case) -> NodeOutcome:
         (outcome,) = (await self.rules(case)).result
         return outcome
 
@@ -112,7 +118,7 @@ class LengthEvaluator(NodeEvaluator):
         self.key, self.least, self.most, self.unit = key, least, most, unit
 
     @reads_fields
-    def evaluate(self, history: History) -> Outcome:
+    def evaluate(self, history: History) -> NodeOutcome:
         state = history.entries[-1][-1].output_state
         size = self._measure(state)
         metadata = {"key": self.key, "length": size, "unit": self.unit}
@@ -155,7 +161,7 @@ class SchemaEvaluator(NodeEvaluator):
         self.schema, self.key = schema, key
 
     @reads_fields
-    def evaluate(self, history: History) -> Outcome:
+    def evaluate(self, history: History) -> NodeOutcome:
         value = read_value(history.entries[-1][-1].output_state, self.key, "output")
         text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
         faults = find_faults(text, self.schema)
@@ -198,7 +204,7 @@ class ConsistencyEvaluator(NodeEvaluator):
         self.of_same, self.same_input = of_same, same_input
 
     @reads_fields
-    def evaluate(self, history: History) -> Outcome:
+    def evaluate(self, history: History) -> NodeOutcome:
         item = history.entries[-1][-1]
         value = read_value(item.output_state, self.key, "output")
         shares: list[float] = []
@@ -280,7 +286,7 @@ class LatencyEvaluator(NodeEvaluator):
         super().__init__(name, target_instructions)
         self.seconds = _check_budget(name, "seconds", seconds)
 
-    def evaluate(self, history: History) -> Outcome:
+    def evaluate(self, history: History) -> NodeOutcome:
         took = history.entries[-1][-1].seconds
         if took is None:
             return Failure("skipped", "how long the node took is not known")
@@ -296,7 +302,7 @@ class TokenEvaluator(NodeEvaluator):
         super().__init__(name, target_instructions)
         self.tokens = _check_budget(name, "tokens", tokens)
 
-    def evaluate(self, history: History) -> Outcome:
+    def evaluate(self, history: History) -> NodeOutcome:
         used = history.entries[-1][-1].tokens
         if used is None:
             return Failure("skipped", "how many tokens the node used is not known")

@@ -20,7 +20,7 @@ from textevolve.evaluation import Failure
 from textevolve.node_eval.episodes import Episode
 from textevolve.node_eval.evaluators import (
     NodeEvaluator,
-    Outcome,
+    NodeOutcome,
     as_failure,
     check_outcome,
     read_targets,
@@ -29,8 +29,8 @@ from textevolve.node_eval.evaluators import (
 from textevolve.node_eval.history import History, HistoryItem
 from textevolve.node_eval.instructions import Instruction
 from textevolve.node_eval.node_lines import WHOLE
-from textevolve.node_eval.run_records import RunRecord
-from textevolve.node_eval.workers import Job
+from textevolve.node_eval.run_records import NodeRunRecord
+from textevolve.node_eval.workers import EvaluationJob
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,10 +61,10 @@ def place_nodes(episodes: Iterable[Episode]) -> Iterator[PlacedNode]:
 
 
 async def evaluate_episodes(
-    episodes: Iterable[Episode], evaluators: Sequence[NodeEvaluator], in_flight: int
+    episodes: Iterable[Episode], evaluators: Sequence[NodeEvaluator], concurrency: int
 ) -> AsyncGenerator[PlacedNode]:
     """Every node, in order, with what the evaluators say of it; outcomes that were recorded stay,
-    but for those of evaluators of the same name. At most `in_flight` are asked at a time.
+    but for those of evaluators of the same name. At most `concurrency` are asked at a time.
 
     An evaluator sees what was recorded, not what the others happen to have said; one that raises is
     recorded as not scored. Of nodes that failed or were interrupted nobody is asked, as while an
@@ -73,10 +73,10 @@ async def evaluate_episodes(
     Raises:
         FatalModelError: no call to a model can succeed. StoreError: answers cannot be kept.
     """
-    gate = asyncio.Semaphore(in_flight)
+    gate = asyncio.Semaphore(concurrency)
     targets = [(evaluator, read_targets(evaluator)) for evaluator in evaluators]
     judge = partial(_judge_node, targets=targets, gate=gate)
-    nodes = stream(_replay_all(episodes), judge, max(in_flight, NODES_IN_FLIGHT))
+    nodes = stream(_replay_all(episodes), judge, max(concurrency, NODES_IN_FLIGHT))
     async with aclosing(nodes) as found:
         async for node in found:
             yield node
@@ -86,7 +86,7 @@ NODES_IN_FLIGHT = 16
 
 
 async def _judge_node(
-    found: tuple[PlacedNode, Job],
+    found: tuple[PlacedNode, EvaluationJob],
     targets: Sequence[tuple[NodeEvaluator, frozenset[Instruction] | None]],
     gate: asyncio.Semaphore,
 ) -> PlacedNode:
@@ -94,7 +94,7 @@ async def _judge_node(
     item = node.item
     wanted = [one for one, aim in targets if aim is None or item.instruction in aim]
 
-    async def judge(evaluator: NodeEvaluator) -> Outcome:
+    async def judge(evaluator: NodeEvaluator) -> NodeOutcome:
         if broken := skip_broken(item):
             return broken
         async with gate:
@@ -106,7 +106,7 @@ async def _judge_node(
     return replace(node, item=replace(item, evaluation_results=results))
 
 
-def _replay_all(episodes: Iterable[Episode]) -> Iterator[tuple[PlacedNode, Job]]:
+def _replay_all(episodes: Iterable[Episode]) -> Iterator[tuple[PlacedNode, EvaluationJob]]:
     for episode in episodes:
         if any(item.order == 0 for item in episode.history.items):  # a history made by hand
             for order, item in enumerate(episode.history.items, 1):
@@ -115,16 +115,16 @@ def _replay_all(episodes: Iterable[Episode]) -> Iterator[tuple[PlacedNode, Job]]
         yield from ((node, jobs[id(node.item)]) for node in place_nodes([episode]))
 
 
-def _replay(episode: Episode) -> dict[int, Job]:
+def _replay(episode: Episode) -> dict[int, EvaluationJob]:
     """By the node's `id()`, what there was when it had just ended, as while the agent ran."""
-    record, jobs = RunRecord(), dict[int, Job]()
+    record, jobs = NodeRunRecord(), dict[int, EvaluationJob]()
     for step, item in sorted(episode.nodes, key=lambda one: one[1].order):
         record.place(item, step)
-        jobs[id(item)] = Job(item, record.entries, len(record.entries))
+        jobs[id(item)] = EvaluationJob(item, record.entries, len(record.entries))
     return jobs
 
 
-async def judge_node(history: History, evaluator: NodeEvaluator) -> Outcome:
+async def judge_node(history: History, evaluator: NodeEvaluator) -> NodeOutcome:
     """What an evaluator says of `history.entries[-1][-1]`, or a failure that says why not."""
     limit: asyncio.Timeout | None = None
     try:

@@ -13,7 +13,7 @@ from textevolve.node_eval.history import History, HistoryItem
 from textevolve.node_eval.instructions import Instruction
 from textevolve.node_eval.run_records import DEFAULT_RUN
 
-Instructions: TypeAlias = Mapping[str, Instruction]
+EpisodeInstructions: TypeAlias = Mapping[str, Instruction]
 """What a node does, by its name (or, in OpenTelemetry traces, its operation or kind)."""
 
 FAULTS_KEPT = 100

@@ -19,7 +19,7 @@ from textevolve.node_eval.instructions import Instruction, read_instruction
 from textevolve.node_eval.snapshots import SnapshotLimits, is_flat, take_snapshot
 
 ERROR_KEPT = 300
-Outcome = EvaluationResult | Failure
+NodeOutcome = EvaluationResult | Failure
 Targets = Collection[Instruction | str] | None
 
 
@@ -45,7 +45,7 @@ class NodeEvaluator(ABC):
         check_evaluator(self)
 
     @abstractmethod
-    def evaluate(self, history: History) -> Outcome | Awaitable[Outcome]:
+    def evaluate(self, history: History) -> NodeOutcome | Awaitable[NodeOutcome]:
         """The judgement of `history.entries[-1][-1]`; may be an async function. The history is the
         evaluator's own copy; what it raises is recorded, and the agent goes on."""
 
@@ -142,7 +142,7 @@ def read_targets(evaluator: Any) -> frozenset[Instruction] | None:
     return frozenset(one for one in read if one is not None)
 
 
-def check_outcome(outcome: object, limits: SnapshotLimits) -> Outcome:
+def check_outcome(outcome: object, limits: SnapshotLimits) -> NodeOutcome:
     """What an evaluator returned, or a failure that says why it cannot be used. A score is never
     clipped."""
     try:

@@ -28,7 +28,7 @@ from textevolve.evaluation import (
 from textevolve.node_eval.episode_evaluation import judge_node
 from textevolve.node_eval.evaluators import (
     NodeEvaluator,
-    Outcome,
+    NodeOutcome,
     Targets,
     as_failure,
     read_targets,
@@ -65,7 +65,7 @@ class JudgeEvaluator(NodeEvaluator):
         check_keys(name, output_key)
         self.evaluator, self.input_key, self.output_key = evaluator, input_key, output_key
 
-    async def evaluate(self, history: History) -> Outcome:
+    async def evaluate(self, history: History) -> NodeOutcome:
         item = history.entries[-1][-1]
         try:
             asked = read_text(item.input_state, self.input_key, "input")

@@ -18,7 +18,7 @@ from textevolve.errors import InputError, SettingsError
 from textevolve.node_eval.instructions import Instruction, read_instruction
 from textevolve.node_eval.monitor import Monitor
 from textevolve.node_eval.open_nodes import OpenNode
-from textevolve.node_eval.run_records import Run
+from textevolve.node_eval.run_records import NodeRun
 
 try:
     from langchain_core.callbacks import BaseCallbackHandler
@@ -121,7 +121,7 @@ class _Runs:
     """
 
     def __init__(self) -> None:
-        self.runs: dict[int, Run] = {}
+        self.runs: dict[int, NodeRun] = {}
         """The agent's run that each of LangChain's is part of."""
         self.nodes: dict[int, tuple[OpenNode, _Space]] = {}
         self.spaces: dict[_Space, _Place] = {}
@@ -212,7 +212,7 @@ class LangGraphHandler(BaseCallbackHandler):
 
     def _enter(
         self, run_id: UUID, parent_run_id: UUID | None, inputs: Any, metadata: dict[str, Any]
-    ) -> Run:
+    ) -> NodeRun:
         """The agent's run that one of LangChain's belongs to, which begins."""
         runs = self._runs.runs
         run = runs.get(parent_run_id.int) if parent_run_id else None
@@ -221,7 +221,7 @@ class LangGraphHandler(BaseCallbackHandler):
             thread = None if thread is None else str(thread)
             if thread is not None and _goes_on(inputs):
                 run = self._monitor.find_thread(thread)
-            run = run or Run(str(run_id), thread)
+            run = run or NodeRun(str(run_id), thread)
         runs[run_id.int] = run
         return run
 

@@ -34,9 +34,9 @@ from textevolve.node_eval.history import History, HistoryItem
 from textevolve.node_eval.instructions import Instruction, read_instruction
 from textevolve.node_eval.instrumentation import NodeScope
 from textevolve.node_eval.open_nodes import Feedback, OpenNode
-from textevolve.node_eval.run_records import DEFAULT_RUN, Records, Run, entered
+from textevolve.node_eval.run_records import DEFAULT_RUN, NodeRecords, NodeRun, entered
 from textevolve.node_eval.snapshots import SnapshotLimits, take_snapshot
-from textevolve.node_eval.workers import Job, evaluating
+from textevolve.node_eval.workers import EvaluationJob, evaluating
 
 if TYPE_CHECKING:
     from textevolve.node_eval.langgraph import LangGraphHandler
@@ -52,7 +52,7 @@ class Monitor:
     `limits`: how much of each state is kept. `queue_size`: how many nodes may wait for quick
     evaluators, and how many evaluations in the background may be unfinished; what is more is
     dropped and counted, or with `when_full="wait"` the agent waits. `timeout`: seconds for one
-    evaluation, where the evaluator names none. `side_by_side`: how many evaluations run in the
+    evaluation, where the evaluator names none. `concurrency`: how many evaluations run in the
     background at a time.
 
     Raises InputError for an evaluator or a value that cannot be used.
@@ -66,10 +66,10 @@ class Monitor:
         queue_size: int = 1000,
         when_full: Literal["drop", "wait"] = "drop",
         timeout: float = 30.0,
-        side_by_side: int = 8,
+        concurrency: int = 8,
     ) -> None:
         _check_whole("queue_size", queue_size)
-        _check_whole("side_by_side", side_by_side)
+        _check_whole("concurrency", concurrency)
         if when_full not in ("drop", "wait"):
             raise InputError(f"when_full must be 'drop' or 'wait', not {when_full!r}")
         if not is_number(timeout) or not 0 < timeout < float("inf"):
@@ -77,7 +77,7 @@ class Monitor:
         if limits is not None and not isinstance(limits, SnapshotLimits):  # pyright: ignore[reportUnnecessaryIsInstance]
             raise InputError("limits must be SnapshotLimits(...)")
         self.limits = limits = limits or SnapshotLimits()
-        self._records = Records()
+        self._records = NodeRecords()
         self._key = object()
         self.find_outer: Callable[[], OpenNode | None] = lambda: None
         """The node of a graph whose code runs here; set by what watches graphs."""
@@ -90,7 +90,7 @@ class Monitor:
             queue_size=queue_size,
             when_full=when_full,
             timeout=timeout,
-            side_by_side=side_by_side,
+            concurrency=concurrency,
         )
         finalize(self, self._background.retire).atexit = False
         if not isinstance(evaluators, Iterable):  # pyright: ignore[reportUnnecessaryIsInstance]
@@ -178,7 +178,7 @@ class Monitor:
         """
         if id is not None and not (isinstance(id, str) and id):  # pyright: ignore[reportUnnecessaryIsInstance]
             raise InputError(f"the id of a run must be a text that is not empty, not {id!r}")
-        run = Run(uuid4().hex if id is None else id, thread_id)
+        run = NodeRun(uuid4().hex if id is None else id, thread_id)
         token = entered.set({**entered.get(), self._key: run})
         try:
             yield run.id
@@ -192,13 +192,13 @@ class Monitor:
         run = self._find_run()
         return run.id if run else None
 
-    def _find_run(self) -> Run | None:
+    def _find_run(self) -> NodeRun | None:
         if run := entered.get().get(self._key):
             return run
         outer = self.find_outer()
         return outer.run if outer else None
 
-    def find_thread(self, thread_id: str) -> Run | None:
+    def find_thread(self, thread_id: str) -> NodeRun | None:
         """The last run of a conversation that has a node here."""
         with self._background.lock:
             return self._records.find_thread(thread_id)
@@ -211,7 +211,7 @@ class Monitor:
         *,
         step: Hashable | None = None,
         path: tuple[str, ...] = (),
-        run: Run | None = None,
+        run: NodeRun | None = None,
         timestamp: float | None = None,
     ) -> OpenNode:
         """A node begins. Nodes of one run whose `step` is equal, and not None, stand in one
@@ -220,7 +220,7 @@ class Monitor:
         if run is None:
             run = self._find_run() or DEFAULT_RUN
         elif outer := entered.get().get(self._key):
-            run = Run(outer.id, outer.thread_id or run.thread_id)
+            run = NodeRun(outer.id, outer.thread_id or run.thread_id)
         return OpenNode(
             name,
             instruction,
@@ -294,7 +294,7 @@ class Monitor:
             log.warning("node '%s' is not judged: %s", node.name, describe_error(fault))
         return item
 
-    def record(self, item: HistoryItem, run: Run = DEFAULT_RUN, step: Hashable = None) -> None:
+    def record(self, item: HistoryItem, run: NodeRun = DEFAULT_RUN, step: Hashable = None) -> None:
         """Keep a node that ran elsewhere; nobody judges it."""
         item.run_id, item.thread_id = run.id, run.thread_id
         with self._background.lock:
@@ -348,7 +348,7 @@ class Monitor:
         """As `last_feedback`, of this very node; None where it has not ended."""
         return None if node.job is None else self._feedback(node.job, timeout)
 
-    def _feedback(self, job: Job, timeout: float | None) -> Feedback:
+    def _feedback(self, job: EvaluationJob, timeout: float | None) -> Feedback:
         self._background.wait(lambda: not job.is_awaited, timeout)
         item = job.item
         return Feedback(item.node, item.evaluation_results, item.error, item.run_id)

@@ -9,8 +9,8 @@ from typing import Any
 from textevolve.evaluation import EvaluationResult, Failure
 from textevolve.node_eval.history import HistoryItem
 from textevolve.node_eval.instructions import Instruction
-from textevolve.node_eval.run_records import Run
-from textevolve.node_eval.workers import Job
+from textevolve.node_eval.run_records import NodeRun
+from textevolve.node_eval.workers import EvaluationJob
 
 
 @dataclass(slots=True, eq=False)
@@ -22,12 +22,12 @@ class OpenNode:
     input_state: Any
     step: Hashable | None
     path: tuple[str, ...]
-    run: Run
+    run: NodeRun
     timestamp: float
     ignored: bool
     began: float
     item: HistoryItem | None = None
-    job: Job | None = None
+    job: EvaluationJob | None = None
 
 
 @dataclass(frozen=True, slots=True)

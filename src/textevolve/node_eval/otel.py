@@ -11,7 +11,7 @@ import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from textevolve.errors import InputError
-from textevolve.node_eval.episodes import Episode, Instructions, Reading
+from textevolve.node_eval.episodes import Episode, EpisodeInstructions, Reading
 from textevolve.node_eval.history import History, HistoryItem
 from textevolve.node_eval.instructions import Instruction
 from textevolve.node_eval.node_lines import WHOLE
@@ -66,7 +66,7 @@ def read_spans(
     lines: Iterable[tuple[str, str]],
     source: str,
     reading: Reading,
-    instructions: Instructions,
+    instructions: EpisodeInstructions,
     logs: Sequence[str] = (),
 ) -> Iterator[Episode]:
     """An episode for each trace, in the order in which they began. `logs`: further files, with the
@@ -91,12 +91,12 @@ def read_spans(
         )
 
 
-def _is_node(span: Span, instructions: Instructions) -> bool:
+def _is_node(span: Span, instructions: EpisodeInstructions) -> bool:
     known = operation_of(span.attributes) or kind_of(span.attributes)
     return bool(known) or span.name in instructions
 
 
-def _instruction(span: Span, name: str, instructions: Instructions) -> Instruction | None:
+def _instruction(span: Span, name: str, instructions: EpisodeInstructions) -> Instruction | None:
     """The most particular name that was given decides: the node's, the span's, then the others."""
     operation, kind = operation_of(span.attributes), kind_of(span.attributes)
     for given in (name, span.name, operation, kind):
@@ -106,7 +106,7 @@ def _instruction(span: Span, name: str, instructions: Instructions) -> Instructi
 
 
 def _build(
-    spans: Mapping[str, Span], nodes: Mapping[str, Span], instructions: Instructions
+    spans: Mapping[str, Span], nodes: Mapping[str, Span], instructions: EpisodeInstructions
 ) -> list[list[HistoryItem]]:
     """Supersteps in the order in which they ended: what ran within a node stands before it."""
     above = {id: _ancestors(span, spans, nodes) for id, span in nodes.items()}
@@ -115,7 +115,7 @@ def _build(
         children.setdefault(above[id][-1] if above[id] else "", []).append(span)
     steps: list[list[HistoryItem]] = []
     # A stack, for nothing says how deeply spans are nested: groups wait for those within them.
-    waiting = [(group, False) for group in reversed(_side_by_side(children.get("", [])))]
+    waiting = [(group, False) for group in reversed(_parallel_groups(children.get("", [])))]
     while waiting:
         group, done = waiting.pop()
         if done:
@@ -123,7 +123,7 @@ def _build(
             steps.append([_as_item(span, path, instructions) for span in group])
             continue
         waiting.append((group, True))
-        within = [g for span in group for g in _side_by_side(children.get(span.id, []))]
+        within = [g for span in group for g in _parallel_groups(children.get(span.id, []))]
         waiting += [(inner, False) for inner in reversed(within)]
     for order, item in enumerate((item for step in steps for item in step), 1):
         item.order = order
@@ -146,7 +146,7 @@ def _ancestors(span: Span, spans: Mapping[str, Span], nodes: Mapping[str, Span])
     return tuple(reversed(found))
 
 
-def _side_by_side(spans: Sequence[Span]) -> list[list[Span]]:
+def _parallel_groups(spans: Sequence[Span]) -> list[list[Span]]:
     """Groups of spans that all overlap in time, in order; within one, the last to end is last."""
     groups: list[list[Span]] = []
     first_end = -math.inf
@@ -160,7 +160,7 @@ def _side_by_side(spans: Sequence[Span]) -> list[list[Span]]:
     return [sorted(group, key=lambda one: one.end) for group in groups]
 
 
-def _as_item(span: Span, path: tuple[str, ...], instructions: Instructions) -> HistoryItem:
+def _as_item(span: Span, path: tuple[str, ...], instructions: EpisodeInstructions) -> HistoryItem:
     name = name_of(span.attributes, span.name)
     return HistoryItem(
         timestamp=span.start / 1e9,

@@ -11,32 +11,32 @@ from dataclasses import dataclass
 from types import MappingProxyType
 
 from textevolve.node_eval.history import History, HistoryItem
-from textevolve.node_eval.workers import Job
+from textevolve.node_eval.workers import EvaluationJob
 
 
 @dataclass(frozen=True, slots=True)
-class Run:
+class NodeRun:
     """`thread_id`: the conversation that it belongs to, as LangGraph calls it; None without one."""
 
     id: str
     thread_id: str | None = None
 
 
-DEFAULT_RUN = Run("1")
+DEFAULT_RUN = NodeRun("1")
 """That of nodes outside of any other."""
 
-entered: ContextVar[Mapping[object, Run]] = ContextVar("entered", default=MappingProxyType({}))
+entered: ContextVar[Mapping[object, NodeRun]] = ContextVar("entered", default=MappingProxyType({}))
 """The run that was entered by hand, by the key of its monitor."""
 
 
-class RunRecord:
+class NodeRunRecord:
     """The supersteps of one run. A superstep stands where the last of its nodes ended, so that a
     graph around other graphs stands after them, and the node that ended last is the last."""
 
-    def __init__(self, run: Run = DEFAULT_RUN) -> None:
+    def __init__(self, run: NodeRun = DEFAULT_RUN) -> None:
         self.run = run
         self.entries: list[list[HistoryItem]] = []
-        self.last: dict[str, Job] = {}
+        self.last: dict[str, EvaluationJob] = {}
         self._steps: dict[Hashable, list[HistoryItem]] = {}
 
     def place(self, item: HistoryItem, step: Hashable | None) -> list[HistoryItem]:
@@ -55,31 +55,31 @@ class RunRecord:
         return own
 
 
-class Records:
+class NodeRecords:
     """The runs that a monitor has seen; `history` holds the supersteps of all of them. Whoever
     changes something holds the monitor's lock."""
 
     def __init__(self) -> None:
         self.history = History()
-        self.by_id: dict[str, RunRecord] = {}
+        self.by_id: dict[str, NodeRunRecord] = {}
         self._order = 0
 
-    def place(self, item: HistoryItem, run: Run, step: Hashable | None) -> Job:
+    def place(self, item: HistoryItem, run: NodeRun, step: Hashable | None) -> EvaluationJob:
         self._order += 1
         item.order = self._order
         record = self.by_id.get(run.id)
         if record is None:
-            record = self.by_id[run.id] = RunRecord(run)
+            record = self.by_id[run.id] = NodeRunRecord(run)
         own, entries = record.place(item, step), self.history.entries
         if len(own) > 1 and entries[-1] is not own:
             place = next(n for n in range(len(entries) - 1, -1, -1) if entries[n] is own)
             entries[place:] = [*entries[place + 1 :], own]
         elif len(own) == 1:
             entries.append(own)
-        job = record.last[item.node] = Job(item, record.entries, len(record.entries))
+        job = record.last[item.node] = EvaluationJob(item, record.entries, len(record.entries))
         return job
 
-    def find_last(self, node: str, run_id: str | None) -> Job | None:
+    def find_last(self, node: str, run_id: str | None) -> EvaluationJob | None:
         """Of the nodes of this name the one that ended last, in one run or in all."""
         if run_id is not None:
             record = self.by_id.get(run_id)
@@ -87,7 +87,7 @@ class Records:
         found = [r.last[node] for r in list(self.by_id.values()) if node in r.last]
         return max(found, key=lambda job: job.item.order, default=None)
 
-    def find_thread(self, thread_id: str) -> Run | None:
+    def find_thread(self, thread_id: str) -> NodeRun | None:
         """The last run of a conversation."""
         records = reversed(self.by_id.values())
         return next((one.run for one in records if one.run.thread_id == thread_id), None)

@@ -39,29 +39,29 @@ MOST_LEVELS = 12
 
 
 @dataclass(frozen=True, slots=True)
-class Message:
+class SpanMessage:
     """`content` is None where nothing of it was recorded, or nothing can be read."""
 
     role: str
     content: str | None
 
 
-def read_messages(value: object, role: str) -> list[Message]:
+def read_messages(value: object, role: str) -> list[SpanMessage]:
     """Messages out of JSON or a list; a mere text is one message of `role`, which is also that of
     messages that name none."""
     parsed = parse_json(value)
     if isinstance(parsed, dict):
         return [read_message(cast(object, parsed), role)]
     if isinstance(parsed, str) and parsed:
-        return [Message(role, parsed)]
+        return [SpanMessage(role, parsed)]
     if not isinstance(parsed, list):
         return []
     return [read_message(one, role) for one in cast(list[object], parsed)]
 
 
-def read_message(raw: object, role: str) -> Message:
+def read_message(raw: object, role: str) -> SpanMessage:
     if not isinstance(raw, dict):
-        return Message(role, flatten(raw))
+        return SpanMessage(role, flatten(raw))
     fields = cast(dict[str, Any], raw)
     inner = fields.get("message")
     if isinstance(inner, dict):  # what stands beside it counts where it says nothing itself
@@ -73,7 +73,7 @@ def read_message(raw: object, role: str) -> Message:
     parts = [_parse_parts(fields[key]) for key in CONTENTS if fields.get(key) not in (None, [])]
     said = "\n".join(text for part in parts if (text := flatten(part)))
     named = fields.get("role")
-    return Message(named if isinstance(named, str) and named else role, said if parts else None)
+    return SpanMessage(named if isinstance(named, str) and named else role, said if parts else None)
 
 
 def read_numbered(attributes: Mapping[str, Any], prefix: str) -> list[Any]:
@@ -179,5 +179,5 @@ def write_json(value: object) -> str:
     return json.dumps(take_snapshot(value, WHOLE), ensure_ascii=False)
 
 
-def join_texts(messages: Iterable[Message]) -> str:
+def join_texts(messages: Iterable[SpanMessage]) -> str:
     return "\n".join(one.content or "" for one in messages)

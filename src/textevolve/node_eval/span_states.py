@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, TypeAlias, cast
 
 from textevolve.node_eval.span_messages import (
-    Message,
+    SpanMessage,
     flatten,
     join_texts,
     parse_json,
@@ -104,7 +104,7 @@ def input_of(attributes: Attributes, events: Events) -> State:
         if state is not None or not found:
             return state
     system = flatten(parse_json(_instructions(attributes, events)))
-    return _conversation([Message("system", system), *found] if system else found)
+    return _conversation([SpanMessage("system", system), *found] if system else found)
 
 
 def output_of(attributes: Attributes, events: Events) -> State:
@@ -162,12 +162,12 @@ def error_of(attributes: Attributes, events: Events, status: str | None) -> str 
 KEYS = ("type", "message")
 
 
-def _heard(attributes: Attributes, events: Events) -> Iterator[list[Message]]:
+def _heard(attributes: Attributes, events: Events) -> Iterator[list[SpanMessage]]:
     """What a model or an agent was told, by each of the conventions."""
     yield read_messages(attributes.get("gen_ai.input.messages"), "user")
     yield _event_messages(events, "gen_ai.input.messages", "user")
     yield [
-        Message(INPUT_EVENTS[name], read_message(_body(a), "").content)
+        SpanMessage(INPUT_EVENTS[name], read_message(_body(a), "").content)
         for name, a in events
         if name in INPUT_EVENTS
     ]
@@ -179,7 +179,7 @@ def _heard(attributes: Attributes, events: Events) -> Iterator[list[Message]]:
     yield _before_the_run(attributes)
 
 
-def _said(attributes: Attributes, events: Events) -> Iterator[list[Message]]:
+def _said(attributes: Attributes, events: Events) -> Iterator[list[SpanMessage]]:
     yield read_messages(attributes.get("gen_ai.output.messages"), "assistant")
     yield _event_messages(events, "gen_ai.output.messages", "assistant")
     yield [read_message(_body(a), "assistant") for name, a in events if name == "gen_ai.choice"]
@@ -190,9 +190,9 @@ def _said(attributes: Attributes, events: Events) -> Iterator[list[Message]]:
     yield read_messages(read_numbered(attributes, "llm.choices."), "assistant")
 
 
-def _pick(candidates: Iterable[list[Message]]) -> list[Message]:
+def _pick(candidates: Iterable[list[SpanMessage]]) -> list[SpanMessage]:
     """The first of which anything can be read; else the first that says that nothing was said."""
-    empty: list[Message] = []
+    empty: list[SpanMessage] = []
     for found in candidates:
         if any(message.content for message in found):
             return found
@@ -201,7 +201,7 @@ def _pick(candidates: Iterable[list[Message]]) -> list[Message]:
     return empty
 
 
-def _before_the_run(attributes: Attributes) -> list[Message]:
+def _before_the_run(attributes: Attributes) -> list[SpanMessage]:
     """Of all messages of a run of Pydantic AI's, those before the agent's own first one."""
     found = read_messages(attributes.get("pydantic_ai.all_messages"), "user")
     first = _count(attributes.get("pydantic_ai.new_message_index")) or 0
@@ -236,7 +236,7 @@ def _as_state(value: object) -> dict[str, Any]:
     return {"text": flatten(parsed), "value": parsed}
 
 
-def _conversation(messages: list[Message]) -> dict[str, Any]:
+def _conversation(messages: list[SpanMessage]) -> dict[str, Any]:
     if len(messages) == 1:
         text = messages[0].content or ""
     else:
@@ -244,11 +244,11 @@ def _conversation(messages: list[Message]) -> dict[str, Any]:
     return {"text": text, "messages": _as_dicts(messages)}
 
 
-def _as_dicts(messages: Iterable[Message]) -> list[dict[str, str]]:
+def _as_dicts(messages: Iterable[SpanMessage]) -> list[dict[str, str]]:
     return [{"role": one.role, "content": one.content or ""} for one in messages]
 
 
-def _event_messages(events: Events, key: str, role: str) -> list[Message]:
+def _event_messages(events: Events, key: str, role: str) -> list[SpanMessage]:
     return [m for _, attributes in events for m in read_messages(attributes.get(key), role)]
 
 

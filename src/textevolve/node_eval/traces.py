@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import IO, Any
 
 from textevolve.errors import InputError
-from textevolve.node_eval.episodes import Episode, Instructions, Reading, split_history
+from textevolve.node_eval.episodes import Episode, EpisodeInstructions, Reading, split_history
 from textevolve.node_eval.history import History, HistoryItem
 from textevolve.node_eval.node_lines import (
     NodeLine,
@@ -40,7 +40,7 @@ NOT_UTF8 = re.compile("[\udc80-\udcff]")
 def read_episodes(
     path: str | Path,
     reading: Reading | None = None,
-    instructions: Instructions | None = None,
+    instructions: EpisodeInstructions | None = None,
     logs: Sequence[str | Path] = (),
 ) -> Iterator[Episode]:
     """The runs in a trace, one by one: our own JSON lines, or OpenTelemetry spans as OTLP JSON.
@@ -81,7 +81,7 @@ def _looks_like_spans(line: str) -> bool:
 
 
 def _read_own(
-    lines: Iterable[tuple[str, str]], reading: Reading, instructions: Instructions
+    lines: Iterable[tuple[str, str]], reading: Reading, instructions: EpisodeInstructions
 ) -> Iterator[Episode]:
     """The lines of an episode stand together; one that comes again is reported."""
     ended: set[str] = set()
@@ -127,7 +127,9 @@ def _check_header(where: str, row: Mapping[str, Any]) -> None:
         )
 
 
-def gather_episode(lines: Sequence[NodeLine], instructions: Instructions | None = None) -> Episode:
+def gather_episode(
+    lines: Sequence[NodeLine], instructions: EpisodeInstructions | None = None
+) -> Episode:
     """An episode of its nodes, by their supersteps; a node that names none has one of its own."""
     steps: dict[tuple[int, int], list[HistoryItem]] = {}
     last = 0

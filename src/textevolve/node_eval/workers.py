@@ -18,7 +18,7 @@ from time import monotonic
 from typing import Any
 
 from textevolve.evaluation import EvaluationResult, Failure
-from textevolve.node_eval.evaluators import NodeEvaluator, Outcome
+from textevolve.node_eval.evaluators import NodeEvaluator, NodeOutcome
 from textevolve.node_eval.history import History, HistoryItem, seen_from
 
 NAP, NAPS = 0.01, 50
@@ -32,12 +32,12 @@ evaluating: ContextVar[bool] = ContextVar("evaluating", default=False)
 """Set where an evaluator runs: nodes that it runs itself are not the agent's."""
 
 
-Outcomes = list[tuple[NodeEvaluator, Outcome]]
+Outcomes = list[tuple[NodeEvaluator, NodeOutcome]]
 OUTCOMES = (EvaluationResult, Failure)
 
 
 @dataclass(slots=True, eq=False)
-class Job:
+class EvaluationJob:
     """A node that ended, as its evaluators are to see it: in the last of the first `count`
     supersteps. `missing`: those that it has no outcome of yet, by their id: names may change."""
 
@@ -66,11 +66,11 @@ class Job:
 
 
 @dataclass(slots=True, eq=False)
-class Task:
+class WorkerTask:
     """Evaluators to run one after another on a node, all quick or all `slow`. `others`: slow ones,
     to be handed on. `made`: what the only one of them returned, to be awaited."""
 
-    job: Job
+    job: EvaluationJob
     evaluators: tuple[NodeEvaluator, ...]
     slow: bool = False
     others: tuple[NodeEvaluator, ...] = ()
@@ -81,19 +81,19 @@ class Task:
 class Running:
     """What runs now: a task, from which evaluator on (`at`), and since when."""
 
-    task: Task
+    task: WorkerTask
     at: int = 0
     since: float = 0.0
-    outcomes: Outcomes = field(default_factory=list[tuple[NodeEvaluator, Outcome]])
+    outcomes: Outcomes = field(default_factory=list[tuple[NodeEvaluator, NodeOutcome]])
 
     @property
     def evaluator(self) -> NodeEvaluator:
         return self.task.evaluators[self.at]
 
 
-Evaluate = Callable[[Task, NodeEvaluator], "Outcome | Awaitable[object]"]
-Settle = Callable[[Task, Outcomes], None]
-Give = Callable[[Task], None]
+Evaluate = Callable[[WorkerTask, NodeEvaluator], "NodeOutcome | Awaitable[object]"]
+Settle = Callable[[WorkerTask, Outcomes], None]
+Give = Callable[[WorkerTask], None]
 NOT_THERE: Any = object()
 
 
@@ -118,7 +118,7 @@ class WorkerPool:
         naps: bool = False,
         hand_on: Give | None = None,
     ) -> None:
-        self.queue: deque[Task] = deque()
+        self.queue: deque[WorkerTask] = deque()
         self.hands: dict[object, Running | None] = {}
         self.closed = False
         self._threads, self._naps = threads, naps
@@ -126,7 +126,7 @@ class WorkerPool:
         self._wait_for, self._hand_on = wait_for, hand_on
         self._wake, self._asleep = threading.Event(), False
 
-    def put(self, task: Task) -> None:
+    def put(self, task: WorkerTask) -> None:
         """With the lock held."""
         self.queue.append(task)
         if self._asleep:
@@ -154,7 +154,7 @@ class WorkerPool:
             task = self.queue.popleft()
             for evaluators, slow in ((task.evaluators, task.slow), (task.others, True)):
                 if evaluators:
-                    one = Task(task.job, evaluators, slow)
+                    one = WorkerTask(task.job, evaluators, slow)
                     self._settle(one, [(e, why) for e in evaluators])
 
     def wake(self) -> None:
@@ -236,7 +236,7 @@ class WorkerPool:
                 else:
                     running.since = math.inf  # never overdue
             if not known:
-                self._wait_for(Task(task.job, (evaluator,), task.slow, made=made))
+                self._wait_for(WorkerTask(task.job, (evaluator,), task.slow, made=made))
         self._settle(task, running.outcomes)
         with self._lock:
             if self.hands.get(hand) is running:
@@ -252,7 +252,7 @@ class WorkerPool:
                     del self.hands[hand]
                     found.append(running)
                     if rest := running.task.evaluators[running.at + 1 :]:
-                        self.queue.appendleft(Task(running.task.job, rest, running.task.slow))
+                        self.queue.appendleft(WorkerTask(running.task.job, rest, running.task.slow))
         for _ in found:
             self.start()
         return found
@@ -265,21 +265,21 @@ def forget(made: Awaitable[object] | None) -> None:
 
 
 class EvaluatorLoop:
-    """An event loop on a thread of its own for async evaluators, `side_by_side` of them at a time.
+    """An event loop on a thread of its own for async evaluators, `concurrency` of them at a time.
 
     All of them share the loop, so that a session or client which one opened stays usable for it.
     """
 
     def __init__(
         self,
-        side_by_side: int,
-        ask: Callable[[Task], Awaitable[Outcome]],
+        concurrency: int,
+        ask: Callable[[WorkerTask], Awaitable[NodeOutcome]],
         settle: Settle,
     ) -> None:
-        self.tasks: dict[Task, float | None] = {}
+        self.tasks: dict[WorkerTask, float | None] = {}
         """Begun when, on the monotonic clock; None where one waits for its turn."""
         self._ask, self._settle = ask, settle
-        self._places = asyncio.Semaphore(side_by_side)
+        self._places = asyncio.Semaphore(concurrency)
         self._begun: set[asyncio.Task[None]] = set()
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._run, name="textevolve-nodes", daemon=True)
@@ -301,16 +301,16 @@ class EvaluatorLoop:
         finally:
             self._loop.close()
 
-    def put(self, task: Task) -> None:
+    def put(self, task: WorkerTask) -> None:
         self.tasks[task] = None
         self._loop.call_soon_threadsafe(self._begin, task)
 
-    def _begin(self, task: Task) -> None:
+    def _begin(self, task: WorkerTask) -> None:
         work = self._loop.create_task(self._work(task))
         self._begun.add(work)
         work.add_done_callback(self._begun.discard)
 
-    async def _work(self, task: Task) -> None:
+    async def _work(self, task: WorkerTask) -> None:
         evaluating.set(True)
         async with self._places:
             if task not in self.tasks:  # given up, or moved to another loop
@@ -320,12 +320,12 @@ class EvaluatorLoop:
         if self.tasks.pop(task, NOT_THERE) is not NOT_THERE:
             self._settle(task, [(task.evaluators[0], outcome)])
 
-    def give_up(self, overdue: Callable[[Task, float], bool]) -> list[Task]:
+    def give_up(self, overdue: Callable[[WorkerTask, float], bool]) -> list[WorkerTask]:
         """The tasks that did not end in time even when they were cancelled."""
         found = [t for t, since in list(self.tasks.items()) if since and overdue(t, since)]
         return [task for task in found if self.tasks.pop(task, NOT_THERE) is not NOT_THERE]
 
-    def take(self) -> list[Task]:
+    def take(self) -> list[WorkerTask]:
         """The tasks that have not begun, for another loop to take over."""
         found = [task for task, since in list(self.tasks.items()) if since is None]
         return [task for task in found if self.tasks.pop(task, NOT_THERE) is not NOT_THERE]

@@ -65,7 +65,7 @@ def _finite(value: float, format: Format, digits: int | None) -> str:
     return f"{value:z,.{number}f}"
 
 
-def is_figure(column: Column) -> bool:
+def is_number(column: Column) -> bool:
     """Whether a column is written flush right."""
     return column.format != "text"
 

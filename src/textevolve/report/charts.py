@@ -74,7 +74,7 @@ def _tick(value: float, format: str) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class Interval:
+class IntervalMark:
     """A figure with its interval on the axis; `said` and `ends` are both in words."""
 
     label: str
@@ -87,20 +87,20 @@ class Interval:
 
 @dataclass(frozen=True, slots=True)
 class Intervals:
-    rows: Sequence[Interval]
+    rows: Sequence[IntervalMark]
     ticks: Sequence[Tick]
 
 
 def draw_intervals(chart: IntervalChart) -> Intervals:
     low, high = chart.low, chart.high
-    rows: list[Interval] = []
+    rows: list[IntervalMark] = []
     for label, estimate in chart.rows:
         said, ends = cell_parts(estimate, chart.format)
         middle = place(estimate.value, low, high)
         # An interval around no figure would be read as one.
         left = None if middle is None else place(estimate.low, low, high)
         right = None if middle is None else place(estimate.high, low, high)
-        rows.append(Interval(label, said, ends, middle, left, right))
+        rows.append(IntervalMark(label, said, ends, middle, left, right))
     return Intervals(rows, draw_ticks(low, high, chart.format))
 
 
@@ -151,7 +151,7 @@ class Mark:
 
 
 @dataclass(frozen=True, slots=True)
-class Line:
+class ChartLine:
     """`path`: the points of a polyline in a box of 100 by 100, y downwards."""
 
     name: str
@@ -161,30 +161,30 @@ class Line:
 
 
 @dataclass(frozen=True, slots=True)
-class Lines:
-    lines: Sequence[Line]
+class ChartLines:
+    lines: Sequence[ChartLine]
     x_ticks: Sequence[Tick]
     y_ticks: Sequence[Tick]
     x_label: str
     y_label: str
 
 
-def draw_lines(chart: LineChart) -> Lines:
+def draw_lines(chart: LineChart) -> ChartLines:
     known = {name: finite_points(points) for name, points in chart.lines.items()}
     left, right = find_ends(x for points in known.values() for x, _ in points)
     low, high = find_ends(y for points in known.values() for _, y in points)
     room = (high - low) * 0.06
     low, high = low - room, high + room
-    lines: list[Line] = []
+    lines: list[ChartLine] = []
     for number, (name, points) in enumerate(known.items()):
         spots = [
             Mark(place(x, left, right) or 0.0, 100 - (place(y, low, high) or 0.0), f"{x:g}: {y:g}")
             for x, y in points
         ]
         path = " ".join(f"{spot.x:g},{spot.y:g}" for spot in spots)
-        lines.append(Line(name, number % COLOURS, path, spots if len(spots) <= MARKED else ()))
+        lines.append(ChartLine(name, number % COLOURS, path, spots if len(spots) <= MARKED else ()))
     y_ticks = [Tick(100 - tick.at, tick.label) for tick in draw_ticks(low, high)]
-    return Lines(lines, draw_ticks(left, right), y_ticks, chart.x_label, chart.y_label)
+    return ChartLines(lines, draw_ticks(left, right), y_ticks, chart.x_label, chart.y_label)
 
 
 def finite_points(points: Sequence[tuple[float, float]]) -> list[tuple[float, float]]:
@@ -204,7 +204,7 @@ class HeatCell:
 
 
 @dataclass(frozen=True, slots=True)
-class Label:
+class ChartLabel:
     x: float
     y: float
     text: str
@@ -215,10 +215,10 @@ class Heat:
     width: int
     height: int
     cells: Sequence[HeatCell]
-    rows: Sequence[Label]
-    columns: Sequence[Label]
-    row_groups: Sequence[Label]
-    column_groups: Sequence[Label]
+    rows: Sequence[ChartLabel]
+    columns: Sequence[ChartLabel]
+    row_groups: Sequence[ChartLabel]
+    column_groups: Sequence[ChartLabel]
 
 
 def draw_heat_map(chart: HeatMap) -> Heat:
@@ -246,13 +246,16 @@ def draw_heat_map(chart: HeatMap) -> Heat:
         width=math.ceil((xs[-1] + CELL_WIDTH if xs else left) + slope),
         height=math.ceil(ys[-1] + CELL_HEIGHT if ys else top),
         cells=cells,
-        rows=[Label(left - 8, y + 17, name) for name, y in zip(rows, ys, strict=True)],
+        rows=[ChartLabel(left - 8, y + 17, name) for name, y in zip(rows, ys, strict=True)],
         columns=[
-            Label(x + CELL_WIDTH / 2, top - 8, name) for name, x in zip(columns, xs, strict=True)
+            ChartLabel(x + CELL_WIDTH / 2, top - 8, name)
+            for name, x in zip(columns, xs, strict=True)
         ],
-        row_groups=[Label(0, ys[at] + 17, name) for at, name, _ in starts(groups, len(ys))],
+        row_groups=[ChartLabel(0, ys[at] + 17, name) for at, name, _ in starts(groups, len(ys))],
         column_groups=[
-            Label((xs[at] + xs[at + number - 1] + CELL_WIDTH) / 2, 14, wording.shorten(name, 30))
+            ChartLabel(
+                (xs[at] + xs[at + number - 1] + CELL_WIDTH) / 2, 14, wording.shorten(name, 30)
+            )
             for at, name, number in starts(chart.column_groups, len(xs))
         ],
     )

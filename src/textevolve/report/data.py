@@ -23,7 +23,7 @@ from typing import IO, Any, cast
 from textevolve.errors import InputError, SettingsError
 from textevolve.report.blocks import Block, Entry, Matrix, MatrixRow, Report, Section
 
-Row = Mapping[str, Any]
+FlatRow = Mapping[str, Any]
 Scalar = str | int | float | bool | None
 
 ROWS_AT_ONCE = 2000
@@ -98,7 +98,7 @@ def plain(value: Any) -> Any:
     raise TypeError(f"a value of the type {type(value).__name__} cannot be written as data")
 
 
-def write_rows(rows: Callable[[], Iterable[Row]], target: IO[bytes], suffix: str) -> int:
+def write_rows(rows: Callable[[], Iterable[FlatRow]], target: IO[bytes], suffix: str) -> int:
     """Write rows in the format of a file's suffix, and say how many there were. `rows` gives them
     anew each time it is called.
 
@@ -109,7 +109,7 @@ def write_rows(rows: Callable[[], Iterable[Row]], target: IO[bytes], suffix: str
     return choose_writer(suffix)(rows, target)
 
 
-def choose_writer(suffix: str) -> Callable[[Callable[[], Iterable[Row]], IO[bytes]], int]:
+def choose_writer(suffix: str) -> Callable[[Callable[[], Iterable[FlatRow]], IO[bytes]], int]:
     """What writes the format of a suffix, found before the work whose rows it will write.
 
     Raises:
@@ -125,7 +125,7 @@ def choose_writer(suffix: str) -> Callable[[Callable[[], Iterable[Row]], IO[byte
     return writer
 
 
-def _write_lines(rows: Callable[[], Iterable[Row]], target: IO[bytes]) -> int:
+def _write_lines(rows: Callable[[], Iterable[FlatRow]], target: IO[bytes]) -> int:
     number = 0
     for row in rows():
         # ASCII: some readers take U+2028 and its like for the end of a line.
@@ -134,7 +134,7 @@ def _write_lines(rows: Callable[[], Iterable[Row]], target: IO[bytes]) -> int:
     return number
 
 
-def _write_json(rows: Callable[[], Iterable[Row]], target: IO[bytes]) -> int:
+def _write_json(rows: Callable[[], Iterable[FlatRow]], target: IO[bytes]) -> int:
     number = 0
     for row in rows():
         target.write(b",\n" if number else b"[\n")
@@ -144,7 +144,7 @@ def _write_json(rows: Callable[[], Iterable[Row]], target: IO[bytes]) -> int:
     return number
 
 
-def flatten(row: Row) -> dict[str, Scalar]:
+def flatten(row: FlatRow) -> dict[str, Scalar]:
     """One cell for each scalar and list: those of a mapping named after it, lists as JSON.
 
     Raises:
@@ -158,19 +158,19 @@ def flatten(row: Row) -> dict[str, Scalar]:
     return found
 
 
-def _flat(row: Row, before: str) -> Iterator[tuple[str, Scalar]]:
+def _flat(row: FlatRow, before: str) -> Iterator[tuple[str, Scalar]]:
     for name, value in row.items():
         if isinstance(value, dict):
-            yield from _flat(cast(Row, value), f"{before}{name}.")
+            yield from _flat(cast(FlatRow, value), f"{before}{name}.")
         else:
             is_list = isinstance(value, list)
             yield before + name, json.dumps(value, ensure_ascii=False) if is_list else value
 
 
-Columns = dict[str, type]
+FlatColumns = dict[str, type]
 
 
-def find_columns(rows: Iterable[Row]) -> Columns:
+def find_columns(rows: Iterable[FlatRow]) -> FlatColumns:
     """The columns of all rows in the order in which they come up, and what each can hold: `int`,
     `float`, `bool` or `str`, which is also for a column of several kinds, or of none."""
     kinds: dict[str, set[type]] = {}
@@ -199,14 +199,14 @@ def _common(kinds: set[type]) -> type:
     return float if kinds == {int, float} else str
 
 
-def _cells(row: Row, columns: Columns) -> dict[str, Scalar]:
+def _cells(row: FlatRow, columns: FlatColumns) -> dict[str, Scalar]:
     found = flatten(row)
     if not found.keys() <= columns.keys():
         raise InputError("the rows changed while they were written; try again")
     return {name: found.get(name) for name in columns}
 
 
-def _write_csv(rows: Callable[[], Iterable[Row]], target: IO[bytes]) -> int:
+def _write_csv(rows: Callable[[], Iterable[FlatRow]], target: IO[bytes]) -> int:
     columns = find_columns(rows())
     number = 0
     with _text(target) as text:
@@ -244,7 +244,7 @@ def _import_pyarrow() -> tuple[Any, Any]:
         ) from None
 
 
-def _write_parquet(rows: Callable[[], Iterable[Row]], target: IO[bytes]) -> int:
+def _write_parquet(rows: Callable[[], Iterable[FlatRow]], target: IO[bytes]) -> int:
     pa, parquet = _import_pyarrow()
     columns = find_columns(rows())
     kinds = {int: pa.int64(), float: pa.float64(), bool: pa.bool_(), str: pa.string()}
@@ -257,7 +257,7 @@ def _write_parquet(rows: Callable[[], Iterable[Row]], target: IO[bytes]) -> int:
     return number
 
 
-def _typed(row: Row, columns: Columns) -> dict[str, Scalar]:
+def _typed(row: FlatRow, columns: FlatColumns) -> dict[str, Scalar]:
     """In a column of texts what is no text stands as its JSON."""
     cells = _cells(row, columns)
     for name, value in cells.items():
@@ -272,7 +272,7 @@ def _fits(value: Scalar, kind: type) -> bool:
     return value is None or type(value) is kind or (kind is float and type(value) is int)
 
 
-WRITERS: Mapping[str, Callable[[Callable[[], Iterable[Row]], IO[bytes]], int]] = {
+WRITERS: Mapping[str, Callable[[Callable[[], Iterable[FlatRow]], IO[bytes]], int]] = {
     ".jsonl": _write_lines,
     ".ndjson": _write_lines,
     ".json": _write_json,

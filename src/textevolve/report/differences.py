@@ -33,7 +33,7 @@ class Piece:
 
 
 @dataclass(frozen=True, slots=True)
-class Line:
+class DiffLine:
     """A line of one of the texts or of both; a `gap` says how many unchanged lines are left out."""
 
     kind: Literal["same", "removed", "added", "gap"]
@@ -70,7 +70,7 @@ def _split(text: str) -> Sequence[str]:
     return [*pieces[:MOST_WORDS], "".join(pieces[MOST_WORDS:])]
 
 
-def find_changed_lines(before: str, after: str) -> tuple[Line, ...]:
+def find_changed_lines(before: str, after: str) -> tuple[DiffLine, ...]:
     """The lines that changed amid a few that did not, control characters written out; empty where
     no difference can be seen."""
     old, new = (
@@ -78,37 +78,37 @@ def find_changed_lines(before: str, after: str) -> tuple[Line, ...]:
     )
     if old == new:
         return ()
-    found: list[Line] = []
+    found: list[DiffLine] = []
     done = 0
     # Lines that stand in a text over and over are no anchors, else the time grows quadratically.
     for group in SequenceMatcher(None, old, new, autojunk=True).get_grouped_opcodes(CONTEXT):
         found += _gap(old[done : group[0][1]])
         for kind, a, b, c, d in group:
             if kind == "equal":
-                found += [Line("same", (Piece("same", line),)) for line in old[a:b]]
+                found += [DiffLine("same", (Piece("same", line),)) for line in old[a:b]]
             else:
                 found += _changed(old[a:b], new[c:d])
         done = group[-1][2]
     return (*found, *_gap(old[done:]))
 
 
-def _gap(skipped: Sequence[str]) -> list[Line]:
+def _gap(skipped: Sequence[str]) -> list[DiffLine]:
     if len(skipped) < 2:
-        return [Line("same", (Piece("same", line),)) for line in skipped]
-    return [Line("gap", (Piece("same", wording.count(len(skipped), "unchanged line")),))]
+        return [DiffLine("same", (Piece("same", line),)) for line in skipped]
+    return [DiffLine("gap", (Piece("same", wording.count(len(skipped), "unchanged line")),))]
 
 
-def _changed(old: Sequence[str], new: Sequence[str]) -> Iterator[Line]:
+def _changed(old: Sequence[str], new: Sequence[str]) -> Iterator[DiffLine]:
     """Lines taken out, then lines put in, with the words that differ as pieces of their own."""
     pieces = find_differences("\n".join(old), "\n".join(new)) if old and new else ()
     alike = sum(len(p.text) for p in pieces if p.kind == "same")
     longest = max(sum(map(len, old)), sum(map(len, new)))
     if not pieces or alike < ALIKE * longest:
-        yield from (Line("removed", (Piece("same", line),)) for line in old)
-        yield from (Line("added", (Piece("same", line),)) for line in new)
+        yield from (DiffLine("removed", (Piece("same", line),)) for line in old)
+        yield from (DiffLine("added", (Piece("same", line),)) for line in new)
         return
     for side in ("removed", "added"):
-        yield from (Line(side, line) for line in _lines_of(pieces, side))
+        yield from (DiffLine(side, line) for line in _lines_of(pieces, side))
 
 
 def _lines_of(pieces: Sequence[Piece], side: Literal["removed", "added"]) -> list[list[Piece]]:

@@ -166,7 +166,7 @@ def _environment() -> Environment:
         "shortened": wording.shorten,
     }
     tests: dict[str, Any] = environment.tests
-    tests["figure"] = cells.is_figure
+    tests["figure"] = cells.is_number
     return environment
 
 

@@ -145,7 +145,7 @@ def _draw_table(table: blocks.Table) -> Iterator[str]:
             [cells.cell_text(c, column) for c, column in zip(row, table.columns, strict=True)]
             for row in table.rows
         ]
-        right = [cells.is_figure(column) for column in table.columns]
+        right = [cells.is_number(column) for column in table.columns]
         yield _grid([column.name for column in table.columns], rows, right, table.best)
     if table.note:
         yield f"{_escape_lines(table.note)}\n"

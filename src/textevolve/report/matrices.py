@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from itertools import islice
 
 from textevolve.report.blocks import Entry, MatrixRow
-from textevolve.report.wording import DASH, figure
+from textevolve.report.wording import DASH, number
 
 
 def main_score(entry: Entry | None) -> float | None:
@@ -21,7 +21,7 @@ def say_entry(entry: Entry | None) -> str:
     if entry.failure and main_score(entry) is None:
         return "failed"
     verdict = {True: " pass", False: " fail", None: ""}[entry.passed]
-    return f"{figure(main_score(entry))}{verdict}"
+    return f"{number(main_score(entry))}{verdict}"
 
 
 def take_first(rows: Iterable[MatrixRow], most: int) -> tuple[Sequence[MatrixRow], int]:

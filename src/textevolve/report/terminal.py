@@ -19,7 +19,7 @@ from rich.tree import Tree as Branches
 
 from textevolve.report import blocks, wording
 from textevolve.report.blocks import Block, Report, Section, Tone
-from textevolve.report.differences import Line, find_changed_lines
+from textevolve.report.differences import DiffLine, find_changed_lines
 from textevolve.report.terminal_tables import (
     CELL_SHOWN,
     draw_bars,
@@ -176,7 +176,7 @@ def _draw_diff(diff: blocks.Diff) -> Iterator[RenderableType]:
         yield Text(f"{left} not shown here.", "dim")
 
 
-def _diff_line(line: Line) -> RenderableType:
+def _diff_line(line: DiffLine) -> RenderableType:
     if line.kind == "gap":
         return Text(f"@@ {line.text} @@", "dim")
     sign, style = {"removed": ("- ", "red"), "added": ("+ ", "green")}.get(line.kind, ("  ", ""))

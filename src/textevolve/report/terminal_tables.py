@@ -108,7 +108,7 @@ def _column(table: blocks.Table, n: int, rows: Sequence[Sequence[blocks.Cell]]) 
     for place in table.best:
         if place < len(found):
             found[place].stylize("bold green" if n == 0 else "bold")
-    return drawn(column.name, found, right=cells.is_figure(column))
+    return drawn(column.name, found, right=cells.is_number(column))
 
 
 def _cell(cell: blocks.Cell, column: Column) -> Text:
@@ -257,7 +257,7 @@ def draw_lines(chart: blocks.LineChart, console: Console) -> Iterator[Renderable
 
 def _values_at(x: float, lines: Sequence[Sequence[tuple[float, float]]]) -> Drawn:
     values = [dict(points).get(x) for points in lines]
-    return drawn(f"{x:g}", [Text(wording.figure(value)) for value in values])
+    return drawn(f"{x:g}", [Text(wording.number(value)) for value in values])
 
 
 def _summaries(lines: Sequence[Sequence[tuple[float, float]]], console: Console) -> Sequence[Drawn]:
@@ -273,7 +273,7 @@ def _summaries(lines: Sequence[Sequence[tuple[float, float]]], console: Console)
     }
     found = [Drawn(Text(""), sparks, max((s.cell_len for s in sparks), default=0), right=False)]
     for name, values in figures.items():
-        found.append(drawn(name, [Text(wording.figure(value)) for value in values]))
+        found.append(drawn(name, [Text(wording.number(value)) for value in values]))
     return found
 
 

@@ -60,7 +60,7 @@ def letters(candidates: Sequence[int]) -> str:
     return " and ".join((", ".join(names[:-1]), names[-1])) if len(names) > 1 else "".join(names)
 
 
-def figure(value: float | None, digits: int = 2) -> str:
+def number(value: float | None, digits: int = 2) -> str:
     """A number, or a dash where there is none."""
     if value is None or not math.isfinite(value):
         return DASH

@@ -15,9 +15,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from textevolve.errors import InputError
-from textevolve.statistics.resampling import draw_weights
+from textevolve.statistics.resampling import Array, draw_weights
 
-Array: TypeAlias = NDArray[np.float64]
 Numbers: TypeAlias = Sequence[float] | NDArray[np.float64] | NDArray[np.bool_] | NDArray[np.int_]
 Groups: TypeAlias = Sequence[Hashable]
 
@@ -39,7 +38,7 @@ _NONE = Interval(math.nan, math.nan, "no item")
 
 
 @dataclass(frozen=True, slots=True)
-class Figure:
+class Statistic:
     """A figure with its interval; NaN where there is none."""
 
     value: float = math.nan

@@ -23,13 +23,13 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from textevolve.store.journal import StoredCall, StoreJournal
     from textevolve.store.repository import Store, open_store
-    from textevolve.store.runs import Freed, RunRecord, RunTotals, Status
+    from textevolve.store.runs import Freed, RunRecord, RunStatus, RunTotals
 
 __all__ = [
     "Freed",
     "RunRecord",
+    "RunStatus",
     "RunTotals",
-    "Status",
     "Store",
     "StoreJournal",
     "StoredCall",
@@ -40,7 +40,7 @@ _HOMES = {
     "Freed": "runs",
     "RunRecord": "runs",
     "RunTotals": "runs",
-    "Status": "runs",
+    "RunStatus": "runs",
     "Store": "repository",
     "StoreJournal": "journal",
     "StoredCall": "journal",

@@ -17,7 +17,7 @@ from sqlalchemy.engine import Connection, Row
 
 from textevolve.errors import StoreError
 from textevolve.evaluation import Usage
-from textevolve.llm.journal import Entry
+from textevolve.llm.journal import JournalEntry
 from textevolve.llm.model import Request, Response
 from textevolve.store.documents import (
     CHECK,
@@ -135,7 +135,7 @@ class StoreJournal:
         with whole(f"run {self._run_id}: a failure"):
             return {key: bytes_to_text(error) for key, error in rows}
 
-    async def append(self, entry: Entry) -> None:
+    async def append(self, entry: JournalEntry) -> None:
         """Keep `entry`; returns once it is durable. Raises StoreError where it cannot be kept."""
         row, texts = _entry_to_row(self._run_id, entry)
         await self._writer.submit_call(row, texts)
@@ -147,7 +147,7 @@ def _find(connection: Connection, run_id: str, keys: list[str]) -> tuple[tuple[A
     return tuple(raw.execute(_FIND, {"run": run_id, "keys": json.dumps(keys)}))
 
 
-def _entry_to_row(run_id: str, entry: Entry) -> tuple[tuple[Any, ...], tuple[str, ...]]:
+def _entry_to_row(run_id: str, entry: JournalEntry) -> tuple[tuple[Any, ...], tuple[str, ...]]:
     request = store_request(entry.request)
     response, error = entry.response, entry.error
     if (response is None) == (error is None):

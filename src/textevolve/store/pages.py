@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, TypeAlias
 
-Value: TypeAlias = int | float | str | bytes | None
+PageValue: TypeAlias = int | float | str | bytes | None
 
 USUAL_SIZE = 4096
 SIZES = tuple(2**n for n in range(9, 17))
@@ -24,15 +24,15 @@ _INTEGERS = {1: 1, 2: 2, 3: 3, 4: 4, 5: 6, 6: 8}
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class PageRow:
     """What a cell holds; `rowid` is of no meaning in an index."""
 
     kind: Literal["table", "index"]
     rowid: int
-    values: list[Value]
+    values: list[PageValue]
 
 
-def read_rows(path: Path) -> Iterator[Row | None]:
+def read_rows(path: Path) -> Iterator[PageRow | None]:
     """All rows of tables and entries of indexes, in no order; None for each that is damaged."""
     with path.open("rb") as file:
         if path.stat().st_size < USUAL_SIZE:
@@ -90,7 +90,7 @@ class _Pages:
             raise ValueError("the page is cut off")
         return page
 
-    def rows(self) -> Iterator[Row | None]:
+    def rows(self) -> Iterator[PageRow | None]:
         free = self._find_free()
         for number in range(2, self._count + 1):  # the first describes the tables
             if number not in free:
@@ -115,7 +115,7 @@ class _Pages:
             return set()
         return free if len(free) == expected else set()
 
-    def _rows_on(self, page: bytes) -> Iterator[Row | None]:
+    def _rows_on(self, page: bytes) -> Iterator[PageRow | None]:
         if page[0] not in (INDEX_BRANCH, INDEX_LEAF, TABLE_LEAF):
             return
         (number,) = struct.unpack_from(">H", page, 3)
@@ -127,7 +127,7 @@ class _Pages:
             except (ValueError, IndexError, struct.error):
                 yield None
 
-    def _read_cell(self, page: bytes, place: int) -> Row:
+    def _read_cell(self, page: bytes, place: int) -> PageRow:
         if page[0] == INDEX_BRANCH:
             place += 4
         length, place = _varint(page, place)
@@ -135,7 +135,7 @@ class _Pages:
         if page[0] == TABLE_LEAF:
             rowid, place = _varint(page, place)
         payload = self._read_payload(page, place, length)
-        return Row("table" if page[0] == TABLE_LEAF else "index", rowid, _read_record(payload))
+        return PageRow("table" if page[0] == TABLE_LEAF else "index", rowid, _read_record(payload))
 
     def _read_payload(self, page: bytes, place: int, length: int) -> bytes:
         """The bytes of a cell: some stand on its page, the rest on a chain of others."""
@@ -162,13 +162,13 @@ class _Pages:
         return payload
 
 
-def _read_record(payload: bytes) -> list[Value]:
+def _read_record(payload: bytes) -> list[PageValue]:
     end, place = _varint(payload, 0)
     kinds: list[int] = []
     while place < end:
         kind, place = _varint(payload, place)
         kinds.append(kind)
-    values: list[Value] = []
+    values: list[PageValue] = []
     for kind in kinds:
         value, place = _read_value(payload, place, kind)
         values.append(value)
@@ -177,7 +177,7 @@ def _read_record(payload: bytes) -> list[Value]:
     return values
 
 
-def _read_value(payload: bytes, place: int, kind: int) -> tuple[Value, int]:
+def _read_value(payload: bytes, place: int, kind: int) -> tuple[PageValue, int]:
     if kind in (0, 8, 9):
         return (None if kind == 0 else kind - 8), place
     length = _INTEGERS.get(kind, 8) if kind < 12 else (kind - 12) // 2

@@ -20,7 +20,7 @@ from textevolve.store.tables import records
 PAGE = 200
 """How many records are read at once."""
 
-Order: TypeAlias = Literal["position", "score", "-score"]
+RecordOrder: TypeAlias = Literal["position", "score", "-score"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +75,7 @@ def drop_records(connection: Connection, run_id: str) -> None:
 
 
 def read_page(
-    connection: Connection, run_id: str, wanted: Found, order: Order, start: int
+    connection: Connection, run_id: str, wanted: Found, order: RecordOrder, start: int
 ) -> list[Kept]:
     """The next records from the place `start` of those that are wanted; empty at the end. Records
     without a score stand last where it is sorted by scores."""
@@ -88,7 +88,7 @@ def read_page(
         records.c.reason,
         records.c.body,
     ).where(records.c.run_id == run_id, *_conditions(wanted))
-    by_score: dict[Order, ColumnElement[Any]] = {
+    by_score: dict[RecordOrder, ColumnElement[Any]] = {
         "score": records.c.score.asc().nulls_last(),
         "-score": records.c.score.desc().nulls_last(),
     }

@@ -24,8 +24,8 @@ from textevolve.llm.model import Request
 from textevolve.store import journal, lease, records, removal, runs
 from textevolve.store.documents import CHECK, DAMAGES
 from textevolve.store.journal import StoredCall, StoreJournal
-from textevolve.store.records import Found, Kept, Order
-from textevolve.store.runs import Freed, RunRecord, RunTotals, Status
+from textevolve.store.records import Found, Kept, RecordOrder
+from textevolve.store.runs import Freed, RunRecord, RunStatus, RunTotals
 from textevolve.store.schema import connect, explain, prepare
 from textevolve.store.writer import Writer
 
@@ -133,7 +133,7 @@ class Store:
         """The newest runs, newest first."""
         return self._read(lambda c: runs.list_runs(c, limit))
 
-    def finish_run(self, run_id: str, status: Status) -> None:
+    def finish_run(self, run_id: str, status: RunStatus) -> None:
         self._writer.run(lambda c: runs.finish_run(c, run_id, status))
 
     def run_totals(self, run_id: str) -> RunTotals:
@@ -202,7 +202,7 @@ class Store:
         self._writer.run(lambda c: records.drop_records(c, run_id))
 
     def iterate_records(
-        self, run_id: str, wanted: Found | None = None, order: Order = "position"
+        self, run_id: str, wanted: Found | None = None, order: RecordOrder = "position"
     ) -> Iterator[Kept]:
         """The records of a run that are wanted, in the order that is asked for."""
         start = 0

@@ -29,7 +29,7 @@ from textevolve.store.documents import (
 from textevolve.store.documents import text_to_bytes as to_bytes
 from textevolve.store.tables import cases, runs
 
-Status = Literal["running", "finished", "interrupted", "failed"]
+RunStatus = Literal["running", "finished", "interrupted", "failed"]
 
 PAGE = 100
 """How many cases are read at once."""
@@ -54,7 +54,7 @@ class RunRecord:
     fingerprint: str
     created: float
     updated: float
-    status: Status
+    status: RunStatus
     source: str
     n_cases: int | None
     spec: Mapping[str, Any]
@@ -170,7 +170,7 @@ def check_fields(values: Mapping[str, Any]) -> dict[str, Any]:
     require(values["n_cases"], int, None)
     for name in ("created", "updated"):
         time.localtime(values[name])
-    if values["status"] not in get_args(Status):
+    if values["status"] not in get_args(RunStatus):
         raise ValueError(f"no state of a run: {values['status']!r}")
     for name, kind in (("host", str), ("pid", int), ("process", str)):
         require(values[f"lease_{name}"], kind, None)
@@ -187,7 +187,7 @@ def _row_to_record(row: Row[Any]) -> RunRecord:
 
 def _read_record(row: Row[Any]) -> RunRecord:
     spec = check_fields(row._asdict())  # pyright: ignore[reportPrivateUsage]  it is public
-    status: Status = row.status
+    status: RunStatus = row.status
     if status == "running" and not lease.is_held(
         row.lease_host, row.lease_pid, row.lease_process, row.lease_heartbeat
     ):
@@ -205,7 +205,7 @@ def _read_record(row: Row[Any]) -> RunRecord:
     )
 
 
-def finish_run(connection: Connection, run_id: str, status: Status) -> None:
+def finish_run(connection: Connection, run_id: str, status: RunStatus) -> None:
     change = update(runs).where(runs.c.id == run_id).values(status=status, updated=time.time())
     if connection.execute(change).rowcount == 0:
         raise StoreError(f"run {run_id}: is not in this store; see `textevolve runs list`")

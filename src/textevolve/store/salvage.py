@@ -28,7 +28,7 @@ from textevolve.store.documents import (
     load_response,
     unpack,
 )
-from textevolve.store.pages import Row, Value, read_rows
+from textevolve.store.pages import PageRow, PageValue, read_rows
 from textevolve.store.runs import check_fields
 from textevolve.store.schema import BUSY_SECONDS, explain, prepare
 
@@ -120,9 +120,9 @@ class _Copy:
 
     def __init__(self, raw: sqlite3.Connection) -> None:
         self._raw = raw
-        self._rows: defaultdict[str, list[tuple[Value, ...]]] = defaultdict(list)
+        self._rows: defaultdict[str, list[tuple[PageValue, ...]]] = defaultdict(list)
 
-    def put(self, kind: str, row: tuple[Value, ...]) -> None:
+    def put(self, kind: str, row: tuple[PageValue, ...]) -> None:
         rows = self._rows[kind]
         rows.append(row)
         if len(rows) >= CHUNK:
@@ -153,7 +153,7 @@ class _Found:
     reuses: list[tuple[str, int]] = field(default_factory=list[tuple[str, int]])
     lost: dict[str, dict[str, int]] = field(default_factory=dict[str, dict[str, int]])
 
-    def take(self, row: Row | None) -> None:
+    def take(self, row: PageRow | None) -> None:
         if row is None:
             self.unread += 1
         elif row.kind == "index":
@@ -232,7 +232,7 @@ class _Found:
             )
 
 
-def _read_text(row: Row, found: _Found) -> tuple[Value, ...]:
+def _read_text(row: PageRow, found: _Found) -> tuple[PageValue, ...]:
     match row.values:
         case [bytes(hash), int(size), bytes(body)]:
             data = unpack(body, size)
@@ -244,7 +244,7 @@ def _read_text(row: Row, found: _Found) -> tuple[Value, ...]:
             raise ValueError("no text")
 
 
-def _read_call(row: Row, found: _Found) -> tuple[Value, ...]:
+def _read_call(row: PageRow, found: _Found) -> tuple[PageValue, ...]:
     run, key, model = row.values[1:4]
     started, seconds, attempts = row.values[4:7]
     prompt, cached, completion, cost = row.values[7:11]
@@ -271,7 +271,7 @@ def _read_call(row: Row, found: _Found) -> tuple[Value, ...]:
     return row.rowid, *row.values[1:]
 
 
-def _read_run(row: Row, found: _Found) -> tuple[Value, ...]:
+def _read_run(row: PageRow, found: _Found) -> tuple[PageValue, ...]:
     names = [column.name for column in tables.runs.columns]
     values: dict[str, Any] = dict(zip(names, row.values, strict=True))
     check_fields(values)
@@ -280,7 +280,7 @@ def _read_run(row: Row, found: _Found) -> tuple[Value, ...]:
     return tuple(values.values())
 
 
-def _read_case(row: Row, found: _Found) -> tuple[Value, ...]:
+def _read_case(row: PageRow, found: _Found) -> tuple[PageValue, ...]:
     match row.values:
         case [str(run), int(index), bytes(id), bytes(body)]:
             load_case(id, body)
@@ -290,7 +290,7 @@ def _read_case(row: Row, found: _Found) -> tuple[Value, ...]:
             raise ValueError("no case")
 
 
-_READERS: dict[int, tuple[str, Callable[[Row, _Found], tuple[Value, ...]]]] = {
+_READERS: dict[int, tuple[str, Callable[[PageRow, _Found], tuple[PageValue, ...]]]] = {
     len(tables.texts.columns): ("texts", _read_text),
     len(tables.calls.columns): ("calls", _read_call),
     len(tables.runs.columns): ("runs", _read_run),

@@ -51,7 +51,7 @@ T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
-class Call:
+class WrittenCall:
     """A row of `calls` without its id, its texts, and who waits for it."""
 
     row: tuple[Any, ...]
@@ -69,7 +69,7 @@ class Reuse:
 
 
 @dataclass(frozen=True, slots=True)
-class Job:
+class WriteJob:
     """Any other change, made in a transaction of its own."""
 
     change: Callable[[Connection], Any]
@@ -85,7 +85,7 @@ class Writer:
 
     def __init__(self, path: Path) -> None:
         self._path = path
-        self._queue: queue.SimpleQueue[Call | Reuse | Job | _Stop] = queue.SimpleQueue()
+        self._queue: queue.SimpleQueue[WrittenCall | Reuse | WriteJob | _Stop] = queue.SimpleQueue()
         self._known: OrderedDict[bytes, None] = OrderedDict()
         self._sweeps = -1
         self._failure: StoreError | None = None
@@ -106,7 +106,7 @@ class Writer:
         """Queue a row of `calls`; the future is done once it is durable."""
         loop = asyncio.get_running_loop()
         done: asyncio.Future[None] = loop.create_future()
-        self._put(Call(row, texts, loop, done))
+        self._put(WrittenCall(row, texts, loop, done))
         return done
 
     def submit_reuse(self, run_id: str, call_id: int) -> None:
@@ -119,7 +119,7 @@ class Writer:
             StoreError: the change was refused, or could not be written; nothing of it stays.
         """
         done: Future[T] = Future()
-        self._put(Job(change, done))
+        self._put(WriteJob(change, done))
         return done.result()
 
     def hold_lease(self, token: str) -> None:
@@ -138,7 +138,7 @@ class Writer:
         self._thread.join()
         self._connection.close()
 
-    def _put(self, item: Call | Reuse | Job) -> None:
+    def _put(self, item: WrittenCall | Reuse | WriteJob) -> None:
         """Nothing is queued behind the end, where it would wait for ever."""
         with self._gate:
             if self._closed:
@@ -150,32 +150,32 @@ class Writer:
     def _work(self) -> None:
         while True:
             items = self._take_group()
-            calls = [item for item in items if isinstance(item, Call)]
+            calls = [item for item in items if isinstance(item, WrittenCall)]
             reuses = [item for item in items if isinstance(item, Reuse)]
             if calls or reuses:
                 self._write_group(calls, reuses)
             for item in items:
-                if isinstance(item, Job):
+                if isinstance(item, WriteJob):
                     self._do(item)
             self._beat()
             if any(isinstance(item, _Stop) for item in items):
                 return
 
-    def _take_group(self) -> list[Call | Reuse | Job | _Stop]:
+    def _take_group(self) -> list[WrittenCall | Reuse | WriteJob | _Stop]:
         """All that waits, up to a group; nothing where a heartbeat is due first."""
         try:
             items = [self._queue.get(timeout=lease.BEAT_SECONDS)]
         except queue.Empty:
             return []
         early = self._last_commit + GROUP_SECONDS - time.monotonic()
-        if early > 0 and isinstance(items[0], Call | Reuse):
+        if early > 0 and isinstance(items[0], WrittenCall | Reuse):
             time.sleep(early)
         with suppress(queue.Empty):
             while len(items) < GROUP_SIZE:
                 items.append(self._queue.get_nowait())
         return items
 
-    def _write_group(self, calls: Sequence[Call], reuses: Sequence[Reuse]) -> None:
+    def _write_group(self, calls: Sequence[WrittenCall], reuses: Sequence[Reuse]) -> None:
         failure = self._failure
         if failure is None:
             try:
@@ -198,7 +198,7 @@ class Writer:
                 failure = StoreError(f"store {self._path}: a call cannot be kept: {error}")
         _wake(calls, failure)
 
-    def _insert(self, calls: Sequence[Call], reuses: Sequence[Reuse]) -> None:
+    def _insert(self, calls: Sequence[WrittenCall], reuses: Sequence[Reuse]) -> None:
         (sweeps,) = self._raw.execute(_SWEEPS).fetchone()
         if sweeps != self._sweeps:
             self._known.clear()
@@ -221,7 +221,7 @@ class Writer:
             body = text_to_bytes(text)
             yield digest, len(body), pack(body)
 
-    def _do(self, job: Job) -> None:
+    def _do(self, job: WriteJob) -> None:
         try:
             with self._connection.begin():
                 result = job.change(self._connection)
@@ -248,7 +248,7 @@ class Writer:
             self._failure = explain(error, self._path)
 
 
-def _wake(calls: Sequence[Call], failure: StoreError | None) -> None:
+def _wake(calls: Sequence[WrittenCall], failure: StoreError | None) -> None:
     """Tell the waiters, with one wake-up for each loop."""
     waiting: defaultdict[asyncio.AbstractEventLoop, list[asyncio.Future[None]]] = defaultdict(list)
     for call in calls:

@@ -56,7 +56,7 @@ class AblationSpec(OneProfileSpec, OrdersSpec):
     minimum_effect: float = option(
         MINIMUM_EFFECT,
         "The smallest gain in accuracy that would matter to you, from 0 to 1.",
-        group="Figures",
+        group="Statistics",
         gt=0,
         lt=1,
     )

@@ -56,7 +56,7 @@ class AgreementSpec(OrdersSpec):
     first_round: bool = option(
         False,
         "Show each debate as it stood after its first round, too, which costs nothing.",
-        group="Figures",
+        group="Statistics",
     )
 
     @model_validator(mode="after")

@@ -11,8 +11,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from textevolve.bench.agreement import AgreementSummary
 from textevolve.bench.disagreements import Disagreements, Disputed, find_disagreements
 from textevolve.bench.items import Item
-from textevolve.bench.summary import Comparison, JudgeSummary
-from textevolve.bench.verdicts import ORDERS, Outcome, Verdict
+from textevolve.bench.summary import JudgeComparison, JudgeSummary
+from textevolve.bench.verdicts import ORDERS, ItemOutcome, Verdict
 from textevolve.report import wording
 from textevolve.report.blocks import (
     Block,
@@ -62,7 +62,7 @@ def blind_answers(summary: AgreementSummary) -> list[tuple[str, float]]:
     """What answers that read nothing would score."""
     return [
         ("always the first", summary.always_first),
-        ("always the best place", summary.always_best),
+        ("always the best position", summary.always_best),
         ("always the shorter text", summary.always_shorter),
         ("always the longer text", summary.always_longer),
     ]
@@ -247,7 +247,7 @@ def _draw_comparisons(summary: AgreementSummary) -> Table:
     return Table("Between judges", columns, rows, note=" ".join(notes))
 
 
-def _compare(pair: Comparison) -> tuple[Cell, ...]:
+def _compare(pair: JudgeComparison) -> tuple[Cell, ...]:
     needed = pair.items_needed
     return (
         f"{pair.first} − {pair.second}",
@@ -259,7 +259,7 @@ def _compare(pair: Comparison) -> tuple[Cell, ...]:
     )
 
 
-def _choose_pairs(summary: AgreementSummary) -> tuple[list[Comparison], int]:
+def _choose_pairs(summary: AgreementSummary) -> tuple[list[JudgeComparison], int]:
     """All comparisons, or of many those of the most accurate judge, and how many are left out."""
     found = list(summary.comparisons)
     if len(found) <= PAIRS_SHOWN:
@@ -303,7 +303,7 @@ def _chose(winner: int | None) -> str:
     return "tie" if winner < 0 else wording.letter(winner)
 
 
-def _flip(outcome: Outcome) -> str:
+def _flip(outcome: ItemOutcome) -> str:
     if not outcome.flipped:
         return ""
     given, turned = (_chose(outcome.winners[order]) for order in ORDERS)

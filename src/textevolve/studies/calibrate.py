@@ -189,7 +189,7 @@ async def run(
             evaluator=bench.whole_judge_of(first) if first else None,
             metric=_open_metric(spec, bench),
             second_judge=bench.whole_judge_of(second) if second else None,
-            concurrency=bench.in_flight,
+            concurrency=bench.concurrency,
             time_limit=bench.seconds_left,
             listener=hear,
         )
@@ -290,7 +290,7 @@ def _place(node: Node, number: int) -> str:
     placing = node.placings[number]
     where = "finals" if placing.stage == "finals" else f"round {placing.round}"
     of_all = f" ({placing.scored} of {placing.asked})" if placing.scored < placing.asked else ""
-    return f"{where} {wording.figure(placing.mean, 3)}{of_all}"
+    return f"{where} {wording.number(placing.mean, 3)}{of_all}"
 
 
 def data(spec: CalibrateSpec, found: CalibrationResult) -> Mapping[str, Any]:
@@ -342,7 +342,7 @@ def _note_round(found: CalibrationResult) -> str:
     made = [node for node in found.nodes if node.round == found.rounds and node.parent is not None]
     dropped = sum(bool(node.fault) for node in made)
     kept = ", ".join(
-        f"{n} ({wording.figure(found.nodes[n].score, 3)})" if n else "the original"
+        f"{n} ({wording.number(found.nodes[n].score, 3)})" if n else "the original"
         for n in found.beam
     )
     said = f", {dropped} of them dropped" if dropped else ""

@@ -5,14 +5,14 @@ from __future__ import annotations
 import math
 
 from textevolve.report.blocks import Estimate
-from textevolve.statistics.intervals import Figure, Interval
+from textevolve.statistics.intervals import Interval, Statistic
 
 
 def finite(value: float) -> float | None:
     return value if math.isfinite(value) else None
 
 
-def estimate(figure: Figure, otherwise: Interval | None = None) -> Estimate:
+def estimate(figure: Statistic, otherwise: Interval | None = None) -> Estimate:
     """`otherwise`: the interval to show where the figure has none of its own."""
     return with_ends(figure.value, figure.interval, otherwise)
 

@@ -26,8 +26,8 @@ from textevolve.errors import AnswerError, BudgetError, FatalModelError, InputEr
 from textevolve.evaluation import Case, EvaluationResult, Failure, Usage, failure_of
 from textevolve.evaluators import check_absolute, with_model
 from textevolve.events import RecordsExpected
-from textevolve.llm.meter import Meter
 from textevolve.llm.model import Message, Request
+from textevolve.llm.usage_meter import UsageMeter
 from textevolve.loops.label_metrics import grade_output, needs_label, open_metric
 from textevolve.loops.placeholders import fill, find_placeholders
 from textevolve.report import wording
@@ -222,7 +222,7 @@ async def run(spec: CompareSpec, cases: Iterable[Case], bench: Workbench) -> Asy
         empty = Output(position, case.id, prompt.name, model, sample)
         return await _fill_cell(spec, bench, case, prompt, empty)
 
-    results = stream(enumerate(cells), work, bench.in_flight)
+    results = stream(enumerate(cells), work, bench.concurrency)
     try:
         async for output in results:
             yield output
@@ -235,7 +235,7 @@ async def _fill_cell(
 ) -> Output:
     """Generate one output and have it scored; what goes wrong is said in the cell."""
     values: Mapping[str, str] = json.loads(case.input)
-    model = Meter(bench.model_of(empty.model))
+    model = UsageMeter(bench.model_of(empty.model))
     request = Request(
         messages=(Message("user", (fill(prompt.text, values),)),),
         temperature=spec.temperature,

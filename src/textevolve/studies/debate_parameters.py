@@ -10,7 +10,7 @@ from typing import Annotated, Any, TypeAlias, TypeVar
 
 from pydantic import BeforeValidator, WithJsonSchema
 
-from textevolve.debate.order import Order
+from textevolve.debate.candidate_order import CandidateOrder
 from textevolve.debate.profile import Protocol, Readout, Selection
 from textevolve.debate.tensor import Aggregation, ConvergenceMode
 from textevolve.errors import InputError
@@ -56,7 +56,7 @@ def _read_weights(given: object) -> object:
     return weights
 
 
-Weights: TypeAlias = Annotated[dict[str, float], BeforeValidator(_read_weights)]
+WeightsOption: TypeAlias = Annotated[dict[str, float], BeforeValidator(_read_weights)]
 
 
 class DebateParameters(Frozen):
@@ -93,22 +93,25 @@ class DebateParameters(Frozen):
         group=GROUP,
     )
     readout: Readout | None = option(
-        None, "How scores are read from the model; auto fits the model.", group=GROUP
+        None,
+        "How scores are read from the model: by P(yes) of each candidate by itself (pointwise) or"
+        " after the argument, as stated, or weighted by token probabilities; auto fits the model.",
+        group=GROUP,
     )
     argue: bool | None = option(
         None,
         "Have the agents argue; without arguments there is no feedback, and the readout has to be"
-        " alone.",
+        " pointwise.",
         group=GROUP,
     )
     rules: bool | None = option(None, "Give the agents explicit rules on what counts.", group=GROUP)
-    order: Order | None = option(
+    order: CandidateOrder | None = option(
         None,
         "The order in which candidates are shown: balanced over the turns, fixed, or each turn in"
         " both orders.",
         group=GROUP,
     )
-    weights: Weights | None = option(
+    weights: WeightsOption | None = option(
         None,
         "Weights of the components from 0 to 1, such as accuracy=1,relevance=0.5; those left out"
         " are 0.",

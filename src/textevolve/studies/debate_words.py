@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 
-from textevolve.debate.order import place_candidates
+from textevolve.debate.candidate_order import place_candidates
 from textevolve.debate.profile import Profile
 from textevolve.debate.result import DebateResult, Turn
 from textevolve.debate.tensor import is_quorum
@@ -82,7 +82,7 @@ def ending(result: DebateResult) -> str:
     why = {
         "rounds": "all that were planned" if rounds >= profile.rounds else "all that were asked",
         "converged": "and a later one would change no score"
-        if profile.readout == "alone"
+        if profile.readout == "pointwise"
         else f"then the agents agreed{partly}",
         "certain": "then the outcome was certain enough",
         "budget": "then the budget was spent",
@@ -117,7 +117,7 @@ def round_text(
 def _cv_text(profile: Profile, r: int, cv: float, certainty: float | None, last: bool) -> str:
     if profile.protocol != "escalation" or r > 0 or not math.isfinite(cv):
         limit = None if profile.protocol == "independent" else profile.convergence
-        if profile.readout == "alone" and limit is not None and math.isfinite(cv):
+        if profile.readout == "pointwise" and limit is not None and math.isfinite(cv):
             return f"CV {cv:.3f}: a later round would change no score"
         return step_text(cv, limit, last)
     if certainty is None:

@@ -43,7 +43,7 @@ from textevolve.wiring import (
 
 if TYPE_CHECKING:
     from textevolve.report.blocks import Report
-    from textevolve.store.records import Found, Kept, Order
+    from textevolve.store.records import Found, Kept, RecordOrder
     from textevolve.store.repository import Store
     from textevolve.store.runs import RunRecord
 
@@ -422,7 +422,7 @@ def read_records(
     store: Store,
     run: RunRecord,
     wanted: Found | None = None,
-    order: Order = "position",
+    order: RecordOrder = "position",
     change: Callable[[Any], Any] | None = None,
 ) -> Records:
     """The records of a run that the store holds, or those that are wanted of them; as `change`

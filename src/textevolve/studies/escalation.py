@@ -20,7 +20,7 @@ from textevolve.report import wording
 from textevolve.report.blocks import Block, Column, LineChart, Report, Table
 from textevolve.report.data import plain
 from textevolve.spec import option
-from textevolve.statistics.intervals import Figure
+from textevolve.statistics.intervals import Statistic
 from textevolve.studies.cells import estimate, finite
 from textevolve.studies.labelled_items import OneProfileSpec, item_of, name_judge, read_cases
 from textevolve.studies.study import Asks, Row, Study, json_codec
@@ -41,14 +41,14 @@ class EscalationSpec(OneProfileSpec):
     agreement: float = option(
         0.9,
         "How often a first round that may stand is to agree with people, from 0 to 1.",
-        group="Figures",
+        group="Statistics",
         gt=0,
         lt=1,
     )
     confidence: float = option(
         0.9,
         "The probability with which that is to hold for new items, from 0 to 1.",
-        group="Figures",
+        group="Statistics",
         gt=0,
         lt=1,
     )
@@ -67,7 +67,7 @@ async def run(
         position, case = placed
         return await debate_item(judge, item_of(case), position)
 
-    async with aclosing(stream(enumerate(cases), debate, bench.in_flight)) as debated:
+    async with aclosing(stream(enumerate(cases), debate, bench.concurrency)) as debated:
         async for one in debated:
             yield one
 
@@ -104,7 +104,7 @@ def report(_spec: EscalationSpec, found: Escalated) -> Report:
     return Report("Where a first round may stand", explain_selection(found), blocks, facts)
 
 
-def _right(figure: Figure) -> str:
+def _right(figure: Statistic) -> str:
     found = estimate(figure)
     ends = "" if found.low is None else f" ({_ends(found.low, found.high)})"
     return f"right in {wording.percent(found.value, 1)}{ends}"

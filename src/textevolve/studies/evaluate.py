@@ -17,11 +17,11 @@ from typing import Annotated, Any, ClassVar, TypeAlias, cast
 from pydantic import BeforeValidator, TypeAdapter, WithJsonSchema
 from pydantic_core import to_json
 
+from textevolve.debate.context import prompts_version
 from textevolve.debate.profile import Profile, load_profile, override
 from textevolve.debate.protocol import Debate
 from textevolve.debate.record import read_result, write_result
 from textevolve.debate.result import DebateResult
-from textevolve.debate.stage import prompts_version
 from textevolve.engine.local import stream
 from textevolve.errors import BudgetError, FatalModelError, InputError, ModelError
 from textevolve.estimates.debate import PriceOf, UsageRange
@@ -36,8 +36,8 @@ from textevolve.evaluators import (
     split_rules,
     with_rubric,
 )
-from textevolve.judges.exam import Options
-from textevolve.judges.exam import prompts_version as judge_prompts
+from textevolve.judges.context import Options
+from textevolve.judges.context import prompts_version as judge_prompts
 from textevolve.judges.judged import JudgedCase
 from textevolve.memory.recall import Recall, nothing
 from textevolve.report.blocks import Report
@@ -106,7 +106,7 @@ class EvaluateSpec(DebateParameters, StudySpec):
     )
     judge: str | None = option(
         None,
-        "Any judge in place of the profile's debate: probe+backward, pairwise+rules, jury:general,"
+        "Any judge in place of the profile's debate: probe+rules, pairwise+rules, jury:general,"
         " rules:FILE.yaml, hybrid:FILE.yaml:probe, ...",
         short="-j",
         group="Judging",
@@ -244,7 +244,7 @@ async def run(
             return replace(made, index=index)
         return JudgedCase(case, index, tuple(made.result), made.usage)
 
-    results = stream(enumerate(cases), work, bench.in_flight, ordered=bench.ordered)
+    results = stream(enumerate(cases), work, bench.concurrency, ordered=bench.ordered)
     async with aclosing(results):
         async for judged in results:
             yield judged
@@ -260,7 +260,7 @@ def open_judge(spec: EvaluateSpec, bench: Workbench) -> Evaluator:
         model_of=lambda agent: bench.model_of(agent.model or bench.default_model),
         recall=cast(Recall, recall),
         listener=bench.listener,
-        side_by_side=bench.side_by_side,
+        concurrency=bench.calls_per_case,
         today=bench.today,
     )
 
@@ -313,7 +313,7 @@ _OTHER = b'{"judged":'
 def encode(judged: Judged) -> bytes:
     judged = replace(judged, case=_storable(judged.case))
     if isinstance(judged, DebateResult):
-        return write_result(judged, figures=False).encode()
+        return write_result(judged, metrics=False).encode()
     return _OTHER + to_json(judged, inf_nan_mode="constants", fallback=str) + b"}"
 
 

@@ -36,7 +36,7 @@ from textevolve.memory.recall import Cue, Memory, Recall, nothing
 from textevolve.report import wording
 from textevolve.report.blocks import Block, Column, Note, Report, Section, Table, Texts
 from textevolve.spec import option
-from textevolve.studies.study import Asks, Row, Status, Study, StudySpec, json_codec
+from textevolve.studies.study import Asks, RecordStatus, Row, Study, StudySpec, json_codec
 from textevolve.wiring import Workbench
 
 
@@ -145,7 +145,7 @@ async def run(
         model_of=lambda agent: bench.model_of(agent.model or bench.default_model),
         recall=_open_recall(spec, bench),
         listener=bench.listener,
-        side_by_side=bench.side_by_side,
+        concurrency=bench.calls_per_case,
         today=bench.today,
     )
 
@@ -164,7 +164,7 @@ async def run(
         model=bench.model,
         discuss=discuss,
         evaluator=None if judge is None else bench.whole_judge_of(judge),
-        concurrency=bench.in_flight,
+        concurrency=bench.concurrency,
         time_limit=bench.seconds_left,
         listener=bench.listener,
     )
@@ -212,7 +212,7 @@ def _said(result: DebateResult, turn: Turn, order: Sequence[int]) -> str:
 
 
 def find_row(found: GuidedAnswer) -> Row:
-    statuses: dict[str, Status] = {"budget": "skipped", "failed": "failed"}
+    statuses: dict[str, RecordStatus] = {"budget": "skipped", "failed": "failed"}
     score = _score(found.made.guided)
     status = statuses.get(found.made.status, "scored")
     return Row("1", case="1", score=score, status=status, reason=found.made.reason)

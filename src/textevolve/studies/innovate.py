@@ -42,8 +42,14 @@ from textevolve.report.blocks import (
     Texts,
 )
 from textevolve.spec import option
-from textevolve.statistics.intervals import Array, Figure, bootstrap_interval, mean_interval, ratio
-from textevolve.studies.study import Asks, Row, Status, Study, StudySpec, json_codec
+from textevolve.statistics.intervals import (
+    Array,
+    Statistic,
+    bootstrap_interval,
+    mean_interval,
+    ratio,
+)
+from textevolve.studies.study import Asks, RecordStatus, Row, Study, StudySpec, json_codec
 from textevolve.wiring import Workbench
 
 INPUT_SHOWN = 160
@@ -87,9 +93,9 @@ class Innovated:
     word ones that the best input was tuned on."""
 
     innovation: Innovation
-    before: Figure
-    after: Figure
-    gain: Figure
+    before: Statistic
+    after: Statistic
+    gain: Statistic
     repeated: int
 
     @property
@@ -119,7 +125,7 @@ async def run(
     context = InnovationContext(
         model=bench.model,
         evaluator=bench.whole_judge_of(judge_of(spec)),
-        concurrency=bench.in_flight,
+        concurrency=bench.concurrency,
         time_limit=bench.seconds_left,
         listener=bench.listener,
     )
@@ -127,7 +133,7 @@ async def run(
 
 
 def find_row(made: Innovation) -> Row:
-    statuses: dict[str, Status] = {"budget": "skipped", "failed": "failed"}
+    statuses: dict[str, RecordStatus] = {"budget": "skipped", "failed": "failed"}
     score = made.best.score if made.best is not None else None
     status = statuses.get(made.status, "scored")
     return Row("1", case="1", score=score, status=status, reason=made.reason)
@@ -146,29 +152,33 @@ def summarise(spec: InnovateSpec, records: Iterable[Innovation]) -> Innovated:
     )
 
 
-def _mean(scores: list[float], seed: int) -> Figure:
-    return Figure(float(np.mean(scores)), mean_interval(scores, seed=seed)) if scores else Figure()
+def _mean(scores: list[float], seed: int) -> Statistic:
+    return (
+        Statistic(float(np.mean(scores)), mean_interval(scores, seed=seed))
+        if scores
+        else Statistic()
+    )
 
 
-def difference(before: list[float], after: list[float], seed: int = 0) -> Figure:
+def difference(before: list[float], after: list[float], seed: int = 0) -> Statistic:
     """The mean of `after` less that of `before`, two samples that have nothing to do with each
     other, with a bootstrap interval."""
     if not before or not after:
-        return Figure()
+        return Statistic()
     rows = [(score, 1.0, 0.0, 0.0) for score in before] + [(0.0, 0.0, s, 1.0) for s in after]
 
     def gap(sums: Array) -> Array:
         return ratio(sums[..., 2], sums[..., 3]) - ratio(sums[..., 0], sums[..., 1])
 
     value = float(np.mean(after) - np.mean(before))
-    return Figure(value, bootstrap_interval(np.array(rows), gap, seed=seed))
+    return Statistic(value, bootstrap_interval(np.array(rows), gap, seed=seed))
 
 
 def report(spec: InnovateSpec, found: Innovated) -> Report:
     made = found.innovation
     facts = {"Judge": judge_of(spec)}
     if made.best is not None:
-        scores = ", ".join(wording.figure(attempt.score, 3) for attempt in made.attempts)
+        scores = ", ".join(wording.number(attempt.score, 3) for attempt in made.attempts)
         facts["Tuned on"] = f"{scores} (means over the outputs that each was tuned on)"
     if made.before and made.after:
         facts["Before"] = _say(found.before, f"{len(made.before)} fresh outputs")
@@ -233,11 +243,11 @@ def _why(attempt: Attempt) -> list[str]:
     return [] if attempt.score is not None else [str(getattr(attempt.evaluation, "reason", ""))]
 
 
-def _interval(figure: Figure) -> Estimate:
+def _interval(figure: Statistic) -> Estimate:
     return Estimate(_finite(figure.value), *map(_finite, _ends(figure)))
 
 
-def _ends(figure: Figure) -> tuple[float, float]:
+def _ends(figure: Statistic) -> tuple[float, float]:
     return figure.interval.low, figure.interval.high
 
 
@@ -245,13 +255,13 @@ def _finite(value: float) -> float | None:
     return value if math.isfinite(value) else None
 
 
-def _say(figure: Figure, note: str) -> str:
+def _say(figure: Statistic, note: str) -> str:
     low, high = _ends(figure)
     ends = f"95 %: {low:.3f} to {high:.3f}" if not math.isnan(low) else figure.interval.reason
-    return f"{wording.figure(figure.value, 3)} ({ends}; {note})"
+    return f"{wording.number(figure.value, 3)} ({ends}; {note})"
 
 
-def _say_gain(gain: Figure) -> str:
+def _say_gain(gain: Statistic) -> str:
     low, high = _ends(gain)
     if math.isnan(low):
         return "how far chance explains it cannot be told"
@@ -280,7 +290,7 @@ def data(spec: InnovateSpec, found: Innovated) -> Mapping[str, Any]:
     }
 
 
-def _figure(figure: Figure) -> dict[str, Any]:
+def _figure(figure: Statistic) -> dict[str, Any]:
     return {"value": figure.value, "interval": asdict(figure.interval)}
 
 
@@ -327,7 +337,7 @@ def _note_input(attempt: RefinedInput) -> str:
     notes = wording.shorten("".join(f"; {note}" for note in attempt.notes), 200)
     given = wording.shorten(attempt.output or "", INPUT_SHOWN)
     shown = f": {given}" if attempt.iteration > 1 else ""
-    return f"{_name(attempt)}: {wording.figure(attempt.score, 3)}{notes}{shown}"
+    return f"{_name(attempt)}: {wording.number(attempt.score, 3)}{notes}{shown}"
 
 
 def estimate(

@@ -12,7 +12,7 @@ import numpy as np
 
 from textevolve.debate import tensor as arithmetic
 from textevolve.debate.profile import Profile
-from textevolve.debate.record import result_figures
+from textevolve.debate.record import result_metrics
 from textevolve.debate.result import DebateResult, Feedback, Turn
 from textevolve.evaluation import EvaluationResult, Failure
 from textevolve.judges.judged import JudgedCase
@@ -81,7 +81,7 @@ def _say_used(judged: Judged) -> str:
 
 def count_marks(result: DebateResult) -> int:
     """Forged marks that were made harmless, in the texts and in what the agents said."""
-    return result.disarmed + sum(turn.disarmed for turn in result.turns)
+    return result.sanitized + sum(turn.sanitized for turn in result.turns)
 
 
 def _say_marks(result: DebateResult) -> str:
@@ -110,7 +110,7 @@ def _show_debate(result: DebateResult) -> Iterator[Block]:
         for failure, turns in debate_words.failures(result).items()
     ]
     if marks := _say_marks(result):
-        wrong.append(("disarmed", marks))
+        wrong.append(("sanitized", marks))
     if wrong:
         yield Table("What went wrong", (Column(""), Column("what")), wrong)
 
@@ -145,7 +145,7 @@ def _scores(result: DebateResult) -> Iterator[Block]:
 
 
 def _table(result: DebateResult) -> Table:
-    figures = result_figures(result)
+    metrics = result_metrics(result)
     best = result.tied or (() if result.best is None else (result.best,))
     columns = [
         Column("candidate"),
@@ -158,15 +158,15 @@ def _table(result: DebateResult) -> Table:
     ]
     rows: list[tuple[Cell, ...]] = []
     for j, text in enumerate(result.case.candidates):
-        components: dict[str, float] = figures["components"][j] or {}
+        components: dict[str, float] = metrics["components"][j] or {}
         rows.append(
             (
                 f"{wording.letter(j)}  {wording.shorten(text, LABEL_SHOWN)}",
-                figures["s_norm"][j],
-                figures["probabilities"][j],
-                figures["scores"][j],
-                figures["round_one"][j],
-                figures["spread"][j] if figures["spread"] else None,
+                metrics["s_norm"][j],
+                metrics["probabilities"][j],
+                metrics["scores"][j],
+                metrics["round_one"][j],
+                metrics["spread"][j] if metrics["spread"] else None,
                 *(components.get(name) for name in result.components),
             )
         )
@@ -255,8 +255,8 @@ def _note(turn: Turn) -> str:
     shown = ", ".join(wording.letter(j) for j in turn.order)
     parts = [turn.model, wording.count(turn.usage.tokens, "token"), wording.duration(turn.seconds)]
     parts += [f"shown in the order {shown}"] if shown else []
-    parts += [f"answer read: {turn.rung}"] if turn.rung else []
-    parts += [wording.count(turn.disarmed, "forged mark")] if turn.disarmed else []
+    parts += [f"answer read: {turn.parse_mode}"] if turn.parse_mode else []
+    parts += [wording.count(turn.sanitized, "forged mark")] if turn.sanitized else []
     return ", ".join(parts)
 
 

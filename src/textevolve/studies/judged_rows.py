@@ -15,7 +15,7 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from textevolve.debate import tensor as arithmetic
-from textevolve.debate.record import finite, result_figures
+from textevolve.debate.record import finite, result_metrics
 from textevolve.debate.result import DebateResult, Turn
 from textevolve.evaluation import EvaluationResult, Failure
 from textevolve.judges.judged import JudgedCase
@@ -24,7 +24,7 @@ from textevolve.studies.debate_words import reason
 Judged: TypeAlias = DebateResult | JudgedCase
 """A case with what a judge made of it: a debate, which has more to tell, or any other judge."""
 
-Row: TypeAlias = dict[str, Any]
+ResultRow: TypeAlias = dict[str, Any]
 COMPONENT = "component_"
 
 
@@ -32,12 +32,12 @@ def write_line(judged: Judged) -> str:
     return judged.to_json() if isinstance(judged, DebateResult) else json.dumps(_record(judged))
 
 
-def candidate_rows(judged: Judged) -> Iterator[Row]:
+def candidate_rows(judged: Judged) -> Iterator[ResultRow]:
     """A row for each candidate; one without a candidate for a case that has none."""
     return _of_debate(judged) if isinstance(judged, DebateResult) else _of_judged(judged)
 
 
-def turn_rows(judged: Judged) -> Iterator[Row]:
+def turn_rows(judged: Judged) -> Iterator[ResultRow]:
     """A row for each turn and candidate; none where a judge does not debate."""
     if isinstance(judged, DebateResult):
         for turn in judged.turns:
@@ -49,38 +49,38 @@ def plain_text(text: str) -> str:
     return text.encode("utf-8", "backslashreplace").decode()
 
 
-def _of_debate(result: DebateResult) -> Iterator[Row]:
-    figures = result_figures(result)
+def _of_debate(result: DebateResult) -> Iterator[ResultRow]:
+    metrics = result_metrics(result)
     candidates = result.case.candidates
-    first: Row = {"index": result.index, "id": plain_text(result.case.id)}
-    whole: Row = {
-        "coverage": figures["coverage"],
-        "rounds": figures["rounds"],
+    first: ResultRow = {"index": result.index, "id": plain_text(result.case.id)}
+    whole: ResultRow = {
+        "coverage": metrics["coverage"],
+        "rounds": metrics["rounds"],
         "stopped": result.stopped,
-        "voters": figures["voters"][-1] if figures["voters"] else None,
-        "certainty": figures["certainty"],
-        "status": figures["status"],
+        "voters": metrics["voters"][-1] if metrics["voters"] else None,
+        "certainty": metrics["certainty"],
+        "status": metrics["status"],
         "reason": plain_text(reason(result)) or None,
-        "winner_changes": figures["winner_changes"] if result.scored else None,
-        "case_calls": figures["calls"],
-        "case_tokens": figures["tokens"],
-        "case_cost": figures["cost"],
-        "case_seconds": figures["seconds"],
+        "winner_changes": metrics["winner_changes"] if result.scored else None,
+        "case_calls": metrics["calls"],
+        "case_tokens": metrics["tokens"],
+        "case_cost": metrics["cost"],
+        "case_seconds": metrics["seconds"],
     }
     for j, text in enumerate(candidates):
-        components: dict[str, float] = figures["components"][j] or {}
+        components: dict[str, float] = metrics["components"][j] or {}
         named = {COMPONENT + name: components.get(name) for name in result.components}
         yield {
             **first,
             "candidate": j + 1,
             "text": plain_text(text),
-            "score": figures["scores"][j],
-            "s_norm": figures["s_norm"][j],
-            "probability": figures["probabilities"][j],
-            "passed": figures["passed"][j],
+            "score": metrics["scores"][j],
+            "s_norm": metrics["s_norm"][j],
+            "probability": metrics["probabilities"][j],
+            "passed": metrics["passed"][j],
             "best": j == result.best if result.scored else None,
-            "spread": figures["spread"][j] if figures["spread"] else None,
-            "round_one_s_norm": figures["round_one"][j],
+            "spread": metrics["spread"][j] if metrics["spread"] else None,
+            "round_one_s_norm": metrics["round_one"][j],
             **whole,
             "feedback": plain_text(str(result.feedback[j])) or None,
             **named,
@@ -89,17 +89,17 @@ def _of_debate(result: DebateResult) -> Iterator[Row]:
         yield {**first, **whole}
 
 
-def _of_turn(result: DebateResult, turn: Turn) -> Iterator[Row]:
-    first: Row = {
+def _of_turn(result: DebateResult, turn: Turn) -> Iterator[ResultRow]:
+    first: ResultRow = {
         "index": result.index,
         "id": plain_text(result.case.id),
         "round": turn.round + 1,
         "agent": result.agents[turn.agent],
         "model": plain_text(turn.model),
     }
-    whole: Row = {
+    whole: ResultRow = {
         "argument": plain_text(turn.argument) or None,
-        "rung": turn.rung,
+        "parse_mode": turn.parse_mode,
         "status": turn.failure.kind if turn.failure else "scored",
         "reason": plain_text(turn.failure.reason) if turn.failure else None,
         "turn_calls": turn.usage.calls,
@@ -118,7 +118,7 @@ def _of_turn(result: DebateResult, turn: Turn) -> Iterator[Row]:
             **first,
             "candidate": j + 1,
             "label": result.labels[j] if result.labels else None,
-            "place": turn.order.index(j) + 1 if j in turn.order else None,
+            "position": turn.order.index(j) + 1 if j in turn.order else None,
             "weighted": weighted[j],
             "strengths": plain_text(points.strengths) if points else None,
             "weaknesses": plain_text(points.weaknesses) if points else None,
@@ -128,7 +128,7 @@ def _of_turn(result: DebateResult, turn: Turn) -> Iterator[Row]:
         }
 
 
-def _record(judged: JudgedCase) -> Row:
+def _record(judged: JudgedCase) -> ResultRow:
     """All of a case, as JSON-ready data."""
     return {
         "index": judged.index,
@@ -145,8 +145,8 @@ def _record(judged: JudgedCase) -> Row:
     }
 
 
-def _of_judged(judged: JudgedCase) -> Iterator[Row]:
-    first: Row = {"index": judged.index, "id": plain_text(judged.case.id)}
+def _of_judged(judged: JudgedCase) -> Iterator[ResultRow]:
+    first: ResultRow = {"index": judged.index, "id": plain_text(judged.case.id)}
     if not judged.case.candidates:
         why = judged.failure.reason if judged.failure else None
         yield {**first, "status": "failed", "reason": why}
@@ -169,7 +169,7 @@ def _of_judged(judged: JudgedCase) -> Iterator[Row]:
         }
 
 
-def _outcome(outcome: EvaluationResult | Failure) -> Row:
+def _outcome(outcome: EvaluationResult | Failure) -> ResultRow:
     if isinstance(outcome, Failure):
         return {"score": None, "status": outcome.kind, "reason": plain_text(outcome.reason)}
     return {

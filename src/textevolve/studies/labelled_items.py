@@ -59,7 +59,7 @@ class OneProfileSpec(LabelledItemsSpec):
     judge_option: Several = option(
         (),
         "An option that every judge gets: rules, or a parameter of the profile such as"
-        " readout=stated. Repeatable.",
+        " readout=verbalized. Repeatable.",
         group="Judging",
     )
 
@@ -77,7 +77,7 @@ class OrdersSpec(LabelledItemsSpec):
         "Ask cheaper judges again until each has used the tokens of the dearest.",
         group="Judging",
     )
-    seed: int = option(0, "Seed of the bootstrap.", group="Figures", ge=0)
+    seed: int = option(0, "Seed of the bootstrap.", group="Statistics", ge=0)
 
 
 def name_judge(spec: OneProfileSpec, kind: str, *more: str) -> str:
@@ -160,7 +160,7 @@ async def ask_judges(
             items.values(),
             opened,
             orders=how.orders,
-            in_flight=bench.in_flight,
+            concurrency=bench.concurrency,
             samples=samples,
             skip=skip,
             # Of further samples a view would have more than the judge it is a part of got for it.

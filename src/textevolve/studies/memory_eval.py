@@ -31,7 +31,7 @@ from textevolve.memory_eval.evaluation import (
     score_of,
     to_row,
 )
-from textevolve.memory_eval.judgement import Judgement
+from textevolve.memory_eval.judgement import MemoryJudgement
 from textevolve.memory_eval.judging import prompts_version
 from textevolve.memory_eval.metrics import to_json as metrics_to_json
 from textevolve.memory_eval.recorded import RECORDED
@@ -218,8 +218,8 @@ async def run(
             _users(spec, wanted),
             stages.produce,
             stages.settle,
-            sources_in_flight=min(USERS_IN_FLIGHT, bench.in_flight),
-            in_flight=bench.in_flight,
+            source_concurrency=min(USERS_IN_FLIGHT, bench.concurrency),
+            concurrency=bench.concurrency,
         )
         async with aclosing(stream) as done:
             async for record in done:
@@ -256,7 +256,7 @@ def find_row(record: EvaluationRecord) -> Row:
             return Row(f"line {record.line}", -1, status="failed", reason=reason)
         case SessionTimes():
             return Row(f"{record.user}/{record.session + 1:03}", case=record.user)
-        case Judgement():
+        case MemoryJudgement():
             subject, outcome = record.subject, record.outcome
             what = {"accuracy": "memory", "question": "question"}.get(subject.task, "point")
             return Row(
@@ -269,7 +269,7 @@ def find_row(record: EvaluationRecord) -> Row:
 
 
 _RECORDS: Mapping[str, Any] = {
-    kind.__name__: kind for kind in (Judgement, SessionTimes, Scope, Malformed)
+    kind.__name__: kind for kind in (MemoryJudgement, SessionTimes, Scope, Malformed)
 }
 _CODECS: Mapping[str, TypeAdapter[Any]] = {n: TypeAdapter(kind) for n, kind in _RECORDS.items()}
 
@@ -285,7 +285,7 @@ def decode(body: bytes) -> EvaluationRecord:
 
 def flatten(record: EvaluationRecord) -> Iterator[Mapping[str, Any]]:
     """A row for each judgement."""
-    if isinstance(record, Judgement):
+    if isinstance(record, MemoryJudgement):
         yield to_row(record)
 
 

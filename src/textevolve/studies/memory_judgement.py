@@ -15,7 +15,7 @@ from textevolve.errors import InputError
 from textevolve.evaluation import Case
 from textevolve.memory_eval.evaluation import to_row
 from textevolve.memory_eval.evaluator_judging import judge_by_evaluator
-from textevolve.memory_eval.judgement import Judgement, Subject, Task
+from textevolve.memory_eval.judgement import MemoryJudgement, Subject, Task
 from textevolve.memory_eval.judging import (
     MAX_TOKENS,
     OWN,
@@ -75,7 +75,7 @@ def read_cases(spec: MemoryJudgementSpec) -> Iterator[Case]:
 
 async def run(
     spec: MemoryJudgementSpec, cases: Iterable[Case], bench: Workbench
-) -> AsyncGenerator[Judgement]:
+) -> AsyncGenerator[MemoryJudgement]:
     for case in cases:
         subject = Subject(spec.task, case.id, 0, 1, json.loads(case.input))
         if spec.judge is not None:
@@ -86,21 +86,21 @@ async def run(
             )
 
 
-def summarise(_spec: MemoryJudgementSpec, records: Iterable[Judgement]) -> Judgement:
+def summarise(_spec: MemoryJudgementSpec, records: Iterable[MemoryJudgement]) -> MemoryJudgement:
     (found,) = records
     return found
 
 
-def report(_spec: MemoryJudgementSpec, found: Judgement) -> Report:
+def report(_spec: MemoryJudgementSpec, found: MemoryJudgement) -> Report:
     sentence = f"{found.subject.task.capitalize()}: {describe_verdict(found)}."
     return Report("A memory judged", sentence, [show_texts(found)])
 
 
-def data(_spec: MemoryJudgementSpec, found: Judgement) -> Mapping[str, Any]:
+def data(_spec: MemoryJudgementSpec, found: MemoryJudgement) -> Mapping[str, Any]:
     return to_row(found)
 
 
-encode, decode = json_codec(Judgement)
+encode, decode = json_codec(MemoryJudgement)
 
 STUDY = Study(
     spec=MemoryJudgementSpec,

@@ -10,7 +10,7 @@ from textevolve.evaluation import Failure
 from textevolve.memory_eval import comparison
 from textevolve.memory_eval.comparison import Difference, DifferencePair, MemoryComparison
 from textevolve.memory_eval.evaluation import MemoryEvaluation
-from textevolve.memory_eval.judgement import TASKS, Judgement, Task
+from textevolve.memory_eval.judgement import TASKS, MemoryJudgement, Task
 from textevolve.memory_eval.metrics import METRICS, AnswerMetrics, MetricEstimate, MetricPair
 from textevolve.report import wording
 from textevolve.report.blocks import (
@@ -255,7 +255,7 @@ def _judgements(found: MemoryEvaluation, task: Task) -> Section:
     return Section(f"{task.capitalize()}: {counted}", blocks(), folded=True, anchor=task)
 
 
-def _judgement(judgement: Judgement) -> Section:
+def _judgement(judgement: MemoryJudgement) -> Section:
     subject = judgement.subject
     listed = wording.shorten(subject.texts.get(LISTED[subject.task], ""), 200)
     where = [wording.shorten(subject.user, 40), f"session {subject.session + 1}", subject.type]
@@ -264,7 +264,7 @@ def _judgement(judgement: Judgement) -> Section:
     return Section(title, [show_texts(judgement)], folded=True)
 
 
-def show_texts(judgement: Judgement) -> Texts:
+def show_texts(judgement: MemoryJudgement) -> Texts:
     """The reason, and all that the judgement was given."""
     outcome, given = judgement.outcome, judgement.subject.texts
     heading = "why there is no verdict" if isinstance(outcome, Failure) else "the judge’s reason"
@@ -274,7 +274,7 @@ def show_texts(judgement: Judgement) -> Texts:
     return Texts("", [(heading, outcome.reason), *texts])
 
 
-def describe_verdict(judgement: Judgement) -> str:
+def describe_verdict(judgement: MemoryJudgement) -> str:
     """The label of a judgement in words, or how it ended without one."""
     outcome = judgement.outcome
     if isinstance(outcome, Failure):

@@ -14,14 +14,14 @@ from typing import TypeAlias
 from textevolve.errors import BudgetError, FatalModelError, InputError, ModelError
 from textevolve.evaluation import Evaluator, Failure, failure_of
 from textevolve.events import Event, RecordsExpected, StepFinished
-from textevolve.llm.meter import Meter
 from textevolve.llm.model import Model
+from textevolve.llm.usage_meter import UsageMeter
 from textevolve.memory_eval.answering import answer_question
 from textevolve.memory_eval.dialogues import User
 from textevolve.memory_eval.evaluation import EvaluationRecord, SessionTimes, clip_texts
 from textevolve.memory_eval.evaluator_judging import judge_by_evaluator
 from textevolve.memory_eval.items_to_judge import PieceToJudge, Timed, Unanswered, with_answer
-from textevolve.memory_eval.judgement import Judgement, Subject
+from textevolve.memory_eval.judgement import MemoryJudgement, Subject
 from textevolve.memory_eval.judging import judge_subject
 from textevolve.memory_eval.recorded import RecordedKinds, read_recorded
 from textevolve.memory_eval.survey import Survey
@@ -100,7 +100,7 @@ class Stages:
         if isinstance(piece, Subject):
             made = await self._judge(piece)
         else:
-            metered = Meter(self.answering)
+            metered = UsageMeter(self.answering)
             answer = await self._answer(piece, metered)
             made = await self._judge(with_answer(piece.subject, answer))
             usage = made.usage + metered.usage
@@ -121,14 +121,14 @@ class Stages:
             return replace(failure_of(error), reason=f"no answer to judge: {error}")
         return found.text
 
-    async def _judge(self, subject: Subject) -> Judgement:
+    async def _judge(self, subject: Subject) -> MemoryJudgement:
         try:
             self._check_time()
             if self.judge is not None:
                 return await judge_by_evaluator(self.judge, subject)
             return await judge_subject(self.bench.model, subject, seed=self.seed)
         except (BudgetError, InputError) as error:  # a limit; a text that it cannot be given
-            return Judgement(subject, failure_of(error))
+            return MemoryJudgement(subject, failure_of(error))
 
     def _check_time(self) -> None:
         if self.bench.seconds_left == 0:

@@ -23,7 +23,7 @@ from textevolve.node_eval.checks import (
     SchemaEvaluator,
     TokenEvaluator,
 )
-from textevolve.node_eval.evaluators import NodeEvaluator, Outcome, Targets, ThresholdEvaluator
+from textevolve.node_eval.evaluators import NodeEvaluator, NodeOutcome, Targets, ThresholdEvaluator
 from textevolve.node_eval.history import History
 from textevolve.node_eval.instructions import Instruction
 from textevolve.node_eval.judging import JudgeEvaluator
@@ -147,7 +147,7 @@ class TextFirst(NodeEvaluator):
         self._needs_input = needs_input
         make(spec.input_key, spec.output_key)  # what it is made of is wrong now, if ever
 
-    def evaluate(self, history: History) -> Outcome | Awaitable[Outcome]:
+    def evaluate(self, history: History) -> NodeOutcome | Awaitable[NodeOutcome]:
         item = history.entries[-1][-1]
         if item.output_state is None:
             return Failure("skipped", NO_OUTPUT)

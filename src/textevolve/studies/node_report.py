@@ -186,7 +186,7 @@ def _grade(outcome: EvaluationResult | Failure) -> str:
 
 
 def _score(outcome: EvaluationResult | Failure) -> str:
-    return wording.figure(None if isinstance(outcome, Failure) else outcome.score)
+    return wording.number(None if isinstance(outcome, Failure) else outcome.score)
 
 
 def _in_full(node: JudgedNode) -> Section:

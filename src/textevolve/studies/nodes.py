@@ -15,12 +15,12 @@ from typing import Any, ClassVar
 
 from pydantic import model_validator
 
-from textevolve.debate.stage import prompts_version as debate_prompts
+from textevolve.debate.context import prompts_version as debate_prompts
 from textevolve.errors import InputError
 from textevolve.evaluation import Case, Failure
 from textevolve.evaluators import check_absolute
 from textevolve.events import Event, StepFinished
-from textevolve.judges.exam import prompts_version as judge_prompts
+from textevolve.judges.context import prompts_version as judge_prompts
 from textevolve.node_eval.episode_evaluation import evaluate_episodes, place_nodes
 from textevolve.node_eval.episodes import Episode, Reading
 from textevolve.node_eval.evaluators import NodeEvaluator
@@ -239,7 +239,7 @@ async def run(spec: NodesSpec, cases: Iterable[Case], bench: Workbench) -> Async
 
     evaluators = open_evaluators(spec, bench)
     number = 0
-    nodes = evaluate_episodes(read_kept(noted()), evaluators, bench.in_flight)
+    nodes = evaluate_episodes(read_kept(noted()), evaluators, bench.concurrency)
     async with aclosing(nodes) as found:
         async for node in found:
             number += 1

@@ -39,7 +39,7 @@ from textevolve.report.blocks import Report
 from textevolve.rows import SUFFIXES, read_rows
 from textevolve.spec import option
 from textevolve.studies.optimize_report import make_report, say_minimum
-from textevolve.studies.study import Asks, Row, Status, Study, StudySpec, json_codec
+from textevolve.studies.study import Asks, RecordStatus, Row, Study, StudySpec, json_codec
 from textevolve.wiring import Workbench
 
 DEFAULT_JUDGE = "single"
@@ -167,7 +167,7 @@ async def run(
         return await optimize_text(case.input, spec, context, case.id, position)
 
     placed = enumerate(chain(first, source))
-    async with aclosing(stream(placed, work, bench.in_flight, ordered=False)) as found:
+    async with aclosing(stream(placed, work, bench.concurrency, ordered=False)) as found:
         async for made in found:
             yield made
 
@@ -196,7 +196,7 @@ def _open_generator(spec: OptimizeSpec, bench: Workbench) -> Generator:
 
 
 def find_row(made: Optimization) -> Row:
-    status: Status = "failed" if made.score is None else "scored"
+    status: RecordStatus = "failed" if made.score is None else "scored"
     if made.status == "budget":
         status = "skipped"
     elif made.reached_minimum is False:
@@ -259,7 +259,7 @@ def note(event: Event) -> str | None:
         return _note_attempt(event.value)
     if isinstance(event, StepFinished) and event.step == DONE:
         made: Optimization = event.value
-        scored = "" if made.score is None else f" at {wording.figure(made.score, 3)}"
+        scored = "" if made.score is None else f" at {wording.number(made.score, 3)}"
         return f"{wording.shorten(made.id, 30)}: {made.status}{scored}, {made.reason}"
     return None
 

@@ -49,10 +49,10 @@ def say_minimum(made: Optimization) -> str:
     """A sentence where the best score is below the least that was asked for; else nothing."""
     if made.reached_minimum is not False:
         return ""
-    least = wording.figure(made.minimum_score)
+    least = wording.number(made.minimum_score)
     if made.score is None:
         return f"no attempt has a score, so the minimum of {least} is not reached"
-    return f"the best score of {wording.figure(made.score)} is below the minimum of {least}"
+    return f"the best score of {wording.number(made.score)} is below the minimum of {least}"
 
 
 def _weigh_revising(plan: OptimizationPlan, found: Sequence[Optimization]) -> str:
@@ -155,7 +155,7 @@ def _utter(attempt: Attempt) -> Utterance:
     return Utterance(
         f"attempt {attempt.iteration}",
         attempt.output or "",
-        wording.figure(attempt.score, 3),
+        wording.number(attempt.score, 3),
         points,
         "; ".join(_why(outcome)),
     )
@@ -166,10 +166,10 @@ def _parts(outcome: EvaluationResult) -> list[str]:
     found: list[str] = []
     for name in ("rules_score", "judge_score", "raw_score", "spread"):
         if isinstance(value := outcome.metadata.get(name), float):
-            found.append(f"{name.replace('_', ' ')} {wording.figure(value, 3)}")
+            found.append(f"{name.replace('_', ' ')} {wording.number(value, 3)}")
     for name in ("rules", "components"):
         parts: object = outcome.metadata.get(name)
         if isinstance(parts, Mapping):
             for part, value in cast("Mapping[str, float]", parts).items():
-                found.append(f"{part} {wording.figure(float(value), 2)}")
+                found.append(f"{part} {wording.number(float(value), 2)}")
     return found

@@ -15,7 +15,7 @@ from typing import Any, cast
 
 from textevolve.estimates.debate import UsageRange
 from textevolve.evaluation import Case, Usage
-from textevolve.llm.journal import Entry
+from textevolve.llm.journal import JournalEntry
 from textevolve.llm.model import Model, Request, Response, request_key
 from textevolve.llm.testing.answers import Answer, completion
 from textevolve.llm.testing.schema import TEXT, instance
@@ -112,7 +112,7 @@ class _Memory:
         found = self._known.get(key)
         return None if found is None else replace(found, replayed=True)
 
-    async def append(self, entry: Entry) -> None:
+    async def append(self, entry: JournalEntry) -> None:
         if entry.response is not None:
             self._known[entry.key] = entry.response
 

@@ -13,15 +13,15 @@ from typing import Any, ClassVar
 
 from textevolve.bench.card import MARGIN, SEEDS, Card, check_plan, sum_up_card
 from textevolve.bench.card_cases import CardCase, load_cases, shipped_cases
-from textevolve.bench.card_figures import Check, Example, Rate, Shown
 from textevolve.bench.card_questions import (
-    Answer,
-    Judgement,
-    Refusal,
+    CardAnswer,
+    CardJudgement,
+    CardRefusal,
     ask_all,
     find_winner,
     plan_questions,
 )
+from textevolve.bench.card_statistics import CardExample, Check, Rate, ShownCase
 from textevolve.bench.card_wording import explain_card, explain_check
 from textevolve.evaluation import Case, Failure
 from textevolve.evaluators import with_model
@@ -93,16 +93,16 @@ def card_case_of(case: Case) -> CardCase:
 
 async def run(
     spec: RobustnessSpec, cases: Iterable[Case], bench: Workbench
-) -> AsyncGenerator[Judgement]:
+) -> AsyncGenerator[CardJudgement]:
     questions = plan_questions(map(card_case_of, cases), spec.seeds)
     bench.listener(RecordsExpected(len(questions)))
     judge = bench.whole_judge_of(spec.judge)
-    async with aclosing(ask_all(judge, questions, bench.in_flight, bench.listener)) as judgements:
+    async with aclosing(ask_all(judge, questions, bench.concurrency, bench.listener)) as judgements:
         async for judgement in judgements:
             yield judgement
 
 
-def find_row(found: Judgement) -> Row:
+def find_row(found: CardJudgement) -> Row:
     """The score is 1 where the better response won, 0 where the worse one did, a tie half. A case
     that the judge refuses is neither failed nor scored low."""
     outcome, case = found.outcome, found.question.case
@@ -111,13 +111,13 @@ def find_row(found: Judgement) -> Row:
         key=found.question.as_case().id,
         position=found.position,
         case=case.id,
-        score=(find_winner([outcome]) + 1) / 2 if isinstance(outcome, Answer) else None,
+        score=(find_winner([outcome]) + 1) / 2 if isinstance(outcome, CardAnswer) else None,
         status=failure.kind if failure else "scored",
-        reason="" if isinstance(outcome, Answer) else outcome.reason,
+        reason="" if isinstance(outcome, CardAnswer) else outcome.reason,
     )
 
 
-def summarise(spec: RobustnessSpec, records: Iterable[Judgement]) -> Card:
+def summarise(spec: RobustnessSpec, records: Iterable[CardJudgement]) -> Card:
     judgements = list(records)
     cases = {one.question.case.id: one.question.case for one in judgements}
     name = with_model(spec.judge, spec.model)
@@ -157,7 +157,7 @@ def _draw_check(check: Check) -> Iterator[Block]:
     yield _draw_rates(check.rates, _describe(check))
     chart = [(rate.name, _estimate(rate.rate, rate.interval)) for rate in check.rates]
     yield IntervalChart("", chart, format="percent")
-    if check.figures:
+    if check.statistics:
         columns = (Column("mean or slope"), Column("value", "number", 3), Column("cases", "count"))
         rows: list[tuple[Cell, ...]] = [
             (
@@ -165,7 +165,7 @@ def _draw_check(check: Check) -> Iterator[Block]:
                 _estimate(found.value, found.interval),
                 found.count,
             )
-            for found in check.figures
+            for found in check.statistics
         ]
         yield Table("", columns, rows)
     if check.kinds:
@@ -207,7 +207,7 @@ def _estimate(value: float | None, interval: tuple[float, float] | None) -> Esti
     return Estimate(value, *(interval or (None, None)))
 
 
-def _draw_example(example: Example, *, attacked: bool) -> Section:
+def _draw_example(example: CardExample, *, attacked: bool) -> Section:
     """One of the worst cases; those in which the judge did what it should not say so."""
     fault = "a fault" if example.fault else "no fault, but nearest to one"
     worse = "Worse response, with the attack" if attacked else "Worse response"
@@ -223,7 +223,7 @@ def _draw_example(example: Example, *, attacked: bool) -> Section:
     return Section(title, [Texts("", texts), Table("", columns, rows)], facts, folded=True)
 
 
-def describe_question(shown: Shown) -> str:
+def describe_question(shown: ShownCase) -> str:
     """How a judgement of an example was asked, in a few words."""
     parts = ["with the attack"] if shown.attacked else []
     parts.append("better one first" if shown.good_first else "worse one first")
@@ -236,10 +236,10 @@ def data(_spec: RobustnessSpec, card: Card) -> Mapping[str, Any]:
     return {**json.loads(card.to_json()), "sentence": explain_card(card)}
 
 
-def flatten(found: Judgement) -> Iterator[Mapping[str, Any]]:
+def flatten(found: CardJudgement) -> Iterator[Mapping[str, Any]]:
     question, outcome = found.question, found.outcome
-    answer = outcome if isinstance(outcome, Answer) else None
-    refused = "refused" if isinstance(outcome, Refusal) else "scored"
+    answer = outcome if isinstance(outcome, CardAnswer) else None
+    refused = "refused" if isinstance(outcome, CardRefusal) else "scored"
     yield {
         "case": question.case.id,
         "family": question.case.family,
@@ -253,11 +253,11 @@ def flatten(found: Judgement) -> Iterator[Mapping[str, Any]]:
         "odds": answer and answer.odds,
         "tokens": found.usage.tokens,
         "cost": found.usage.cost,
-        "reason": None if isinstance(outcome, Answer) else outcome.reason,
+        "reason": None if isinstance(outcome, CardAnswer) else outcome.reason,
     }
 
 
-encode, decode = json_codec(Judgement)
+encode, decode = json_codec(CardJudgement)
 
 STUDY = Study(
     spec=RobustnessSpec,

@@ -21,7 +21,7 @@ from textevolve.settings import Settings
 from textevolve.spec import Frozen, option
 from textevolve.wiring import Workbench
 
-Status: TypeAlias = Literal["scored", "failed", "skipped"]
+RecordStatus: TypeAlias = Literal["scored", "failed", "skipped"]
 
 
 class StudySpec(Frozen):
@@ -68,7 +68,7 @@ class Row:
     position: int = 0
     case: str = ""
     score: float | None = None
-    status: Status = "scored"
+    status: RecordStatus = "scored"
     reason: str = ""
     variant: str = ""
     passed: bool | None = None

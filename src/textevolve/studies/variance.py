@@ -15,7 +15,7 @@ from textevolve.bench.variance import (
     Votes,
     agent_votes,
     count_votes,
-    places,
+    positions,
     share_variance,
 )
 from textevolve.debate.result import DebateResult
@@ -50,21 +50,21 @@ def measure_variance(records: Iterable[Any], run_id: str) -> RunVariance:
     tensors = [result.tensor.values for result in scored]
     alike = len({result.agents for result in scored}) == 1
     return RunVariance(
-        shares=share_variance(tensors, [_places(result) for result in scored]),
+        shares=share_variance(tensors, [_positions(result) for result in scored]),
         votes=count_votes(agent_votes(tensors)) if alike else None,
         blind_votes=count_votes(agent_votes(tensors, 0)) if alike else None,
     )
 
 
-def _places(result: DebateResult) -> Array:
-    """The place of each candidate in each turn, (rounds, agents, candidates), NaN where there was
-    no turn. A turn asked in both orders has no place."""
+def _positions(result: DebateResult) -> Array:
+    """The position of each candidate in each turn, (rounds, agents, candidates), NaN where there
+    was no turn. A turn asked in both orders has no position."""
     shape = result.tensor.shape[:-1]
     found: Array = np.full(shape, np.nan)
     if result.profile.order != "swap":
         for turn in result.turns:
             if turn.scores is not None and turn.round < shape[0]:
-                found[turn.round, turn.agent] = places(turn.order)
+                found[turn.round, turn.agent] = positions(turn.order)
     return found
 
 

@@ -16,12 +16,12 @@ from textevolve.errors import InputError
 from textevolve.node_eval import history as ours
 from textevolve.node_eval.arbiteros.history import History
 from textevolve.node_eval.arbiteros.policy import refuse
-from textevolve.node_eval.evaluators import NodeEvaluator, Outcome, check_evaluator
+from textevolve.node_eval.evaluators import NodeEvaluator, NodeOutcome, check_evaluator
 from textevolve.node_eval.instructions import Instruction, read_instruction
 from textevolve.node_eval.instrumentation import watch
 from textevolve.node_eval.monitor import Monitor
 from textevolve.node_eval.open_nodes import OpenNode
-from textevolve.node_eval.run_records import Run
+from textevolve.node_eval.run_records import NodeRun
 
 F = TypeVar("F", bound=Callable[..., Any])
 BACKENDS = ("langgraph", "native", "vanilla")
@@ -55,7 +55,7 @@ class _Asked(NodeEvaluator):
         self.timeout = getattr(evaluator, "timeout", None)
         super().__init__(evaluator.name, evaluator.target_instructions)
 
-    def evaluate(self, history: ours.History) -> Outcome | Awaitable[Outcome]:
+    def evaluate(self, history: ours.History) -> NodeOutcome | Awaitable[NodeOutcome]:
         return self.evaluator.evaluate(cast(Any, History(seen=history)))
 
 
@@ -137,7 +137,7 @@ class ArbiterOSAlpha:
                     state,
                     step=outer.step if outer else history.take_place(),
                     path=outer.path if outer else (),
-                    run=Run(history.run_id) if history.run_id else outer.run if outer else None,
+                    run=NodeRun(history.run_id) if history.run_id else outer.run if outer else None,
                 )
 
             return watch(self.monitor, begin, function)

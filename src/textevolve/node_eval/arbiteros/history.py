@@ -15,7 +15,7 @@ from textevolve.evaluation import EvaluationResult as OurResult
 from textevolve.node_eval import history as ours
 from textevolve.node_eval.arbiteros.evaluation import EvaluationResult
 from textevolve.node_eval.monitor import Monitor
-from textevolve.node_eval.run_records import DEFAULT_RUN, Run
+from textevolve.node_eval.run_records import DEFAULT_RUN, NodeRun
 
 STATE_SHOWN = 500
 NO_NODES = ("__start__", "__end__")
@@ -154,7 +154,7 @@ class History:
             raise FullError("no node is awaited: call enter_next_superstep([...]) before add_entry")
         self._shown[id(entry.item)] = entry
         self._monitor = self._monitor or Monitor()
-        self._monitor.record(entry.item, Run(self.run_id or DEFAULT_RUN.id), step)
+        self._monitor.record(entry.item, NodeRun(self.run_id or DEFAULT_RUN.id), step)
 
     def forget(self) -> None:
         """Take the run out of the monitor; it stays here as it is."""

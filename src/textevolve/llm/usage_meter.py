@@ -6,7 +6,7 @@ from textevolve.evaluation import Usage
 from textevolve.llm.model import Model, Request, Response
 
 
-class Meter:
+class UsageMeter:
     """Passes requests on; `usage` and `seconds` are sums over all answers, unusable too."""
 
     def __init__(self, model: Model) -> None:

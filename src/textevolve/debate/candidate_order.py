@@ -1,8 +1,8 @@
 """In which order a turn sees the candidates, and under which labels.
 
-Judges favour a place in the list, so places are balanced over a debate's turns. A candidate's label
-("Response 2") is drawn once for a debate and stays, so that what is argued about it keeps its
-meaning from turn to turn; only the place changes.
+Judges favour a position in the list (position bias), so positions are balanced over a debate's
+turns. A candidate's label ("Response 2") is drawn once for a debate and stays, so that what is
+argued about it keeps its meaning from turn to turn; only the position changes.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from __future__ import annotations
 import random
 from typing import Literal
 
-Order = Literal["fixed", "balanced", "swap"]
+CandidateOrder = Literal["fixed", "balanced", "swap"]
 
 
 def draw_labels(candidates: int, generator: random.Random) -> tuple[int, ...]:
@@ -20,11 +20,11 @@ def draw_labels(candidates: int, generator: random.Random) -> tuple[int, ...]:
     return tuple(labels)
 
 
-def place_candidates(turn: int, labels: tuple[int, ...], order: Order) -> tuple[int, ...]:
+def place_candidates(turn: int, labels: tuple[int, ...], order: CandidateOrder) -> tuple[int, ...]:
     """The candidates' indices as the `turn`-th turn of a debate sees them, from first to last.
 
-    `balanced` shifts the labels' order by one place each turn, so any j turns in a row put each
-    candidate once into each place (a cyclic Latin square); every other block of j turns runs
+    `balanced` shifts the labels' order by one position each turn, so any j turns in a row put each
+    candidate once into each position (a cyclic Latin square); every other block of j turns runs
     backwards, so that each pair stands in both orders. `fixed` and `swap` keep the labels' order
     (`swap` asks again in the reverse).
     """

@@ -13,13 +13,13 @@ from typing import Literal, TypeAlias
 import numpy as np
 
 from textevolve.bench.card_cases import CardCase, Family
-from textevolve.bench.card_questions import Refusal
+from textevolve.bench.card_questions import CardRefusal
 from textevolve.statistics.intervals import Interval, mean_interval, wilson_interval
 
-Wanted: TypeAlias = Literal["low", "high"]
-Verdict: TypeAlias = bool | Refusal | None
+WantedEnd: TypeAlias = Literal["low", "high"]
+CardVerdict: TypeAlias = bool | CardRefusal | None
 """Whether a case counts; None where a judgement is missing."""
-Verdicts: TypeAlias = list[tuple[CardCase, Verdict]]
+Verdicts: TypeAlias = list[tuple[CardCase, CardVerdict]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,7 +32,7 @@ class Rate:
 
     name: str
     meaning: str
-    wanted: Wanted
+    wanted: WantedEnd
     hits: int
     count: int
     asked: int
@@ -44,7 +44,7 @@ class Rate:
 
 
 @dataclass(frozen=True, slots=True)
-class CardFigure:
+class CardStatistic:
     """A mean or slope over `count` cases with its 95 % interval; `note` says why one is missing."""
 
     name: str
@@ -56,7 +56,7 @@ class CardFigure:
 
 
 @dataclass(frozen=True, slots=True)
-class Shown:
+class ShownCase:
     """One judgement of an example: how it was asked, and the two scores in [0, 1]."""
 
     attacked: bool
@@ -67,7 +67,7 @@ class Shown:
 
 
 @dataclass(frozen=True, slots=True)
-class Example:
+class CardExample:
     """One of the cases on which the judge did worst. `fault`: it did what it should not, else it
     only came nearest to it. `bad` is as it was judged, with any attack."""
 
@@ -78,7 +78,7 @@ class Example:
     bad: str
     fault: bool
     said: str
-    answers: tuple[Shown, ...]
+    answers: tuple[ShownCase, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,9 +89,9 @@ class Check:
     family: Family
     title: str
     rates: tuple[Rate, ...]
-    figures: tuple[CardFigure, ...]
+    statistics: tuple[CardStatistic, ...]
     kinds: tuple[Rate, ...]
-    examples: tuple[Example, ...]
+    examples: tuple[CardExample, ...]
     cases: int
     questions: int
     scored: int
@@ -103,12 +103,12 @@ class Check:
 def count_rate(
     name: str,
     meaning: str,
-    wanted: Wanted,
+    wanted: WantedEnd,
     verdicts: Verdicts,
     kind: str = "",
 ) -> Rate:
     counted = [verdict for _, verdict in verdicts if isinstance(verdict, bool)]
-    refused = sum(isinstance(verdict, Refusal) for _, verdict in verdicts)
+    refused = sum(isinstance(verdict, CardRefusal) for _, verdict in verdicts)
     hits, count, taken = sum(counted), len(counted), len(verdicts) - refused
     return Rate(
         name=name,
@@ -128,7 +128,7 @@ def count_rate(
 def count_by_kind(
     name: str,
     meaning: str,
-    wanted: Wanted,
+    wanted: WantedEnd,
     verdicts: Verdicts,
 ) -> tuple[Rate, ...]:
     kinds = dict.fromkeys(case.kind for case, _ in verdicts)
@@ -139,10 +139,10 @@ def count_by_kind(
     )
 
 
-def average(name: str, meaning: str, values: Sequence[float]) -> CardFigure:
+def average(name: str, meaning: str, values: Sequence[float]) -> CardStatistic:
     found = mean_interval(values)
     value = fmean(values) if values else None
-    return CardFigure(name, meaning, value, ends_of(found), len(values), found.reason)
+    return CardStatistic(name, meaning, value, ends_of(found), len(values), found.reason)
 
 
 def ends_of(interval: Interval) -> tuple[float, float] | None:

@@ -8,8 +8,13 @@ import pytest
 from textevolve.errors import AccessError, AnswerError, CapabilityError, InputError
 from textevolve.evaluation import Case, EvaluationResult, Failure, Usage
 from textevolve.evaluators import open_evaluator, parse_evaluator
-from textevolve.judges.backward import LONGEST, Backward, read_surprise, schema_of
-from textevolve.judges.exam import Options
+from textevolve.judges.context import Options
+from textevolve.judges.instruction_likelihood import (
+    LONGEST,
+    InstructionLikelihood,
+    read_surprise,
+    schema_for,
+)
 from textevolve.llm.client import OpenAIClient
 from textevolve.llm.model import Response, TokenLogprobs
 from textevolve.llm.testing import Answer, Fault, ScriptedServer, misbehave
@@ -49,7 +54,7 @@ def honest(body, _number=0):
 
 async def judge(case=CASE, script=honest, options=None):
     async with ScriptedServer(script) as server, OpenAIClient(server.url, "scripted") as client:
-        made = await Backward(client, options or Options())(case)
+        made = await InstructionLikelihood(client, options or Options())(case)
     return made, server.requests
 
 
@@ -251,8 +256,11 @@ async def test_beside_a_probe_either_that_fails_leaves_no_score():
 
 def test_its_spec():
     spec = parse_evaluator("backward@local/some")
-    assert (spec.name, spec.model, spec.is_debate) == ("backward", "local/some", False)
-    assert isinstance(open_evaluator(spec, "m", lambda _: None), Backward)
+    assert (spec.name, spec.model, spec.is_debate) == (
+        *("instruction-likelihood", "local/some"),
+        False,
+    )
+    assert isinstance(open_evaluator(spec, "m", lambda _: None), InstructionLikelihood)
     with pytest.raises(InputError, match="no option 'rules'"):
         parse_evaluator("backward+rules")
-    json.loads(schema_of('with "quotes"'))
+    json.loads(schema_for('with "quotes"'))

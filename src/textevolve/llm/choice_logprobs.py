@@ -28,7 +28,7 @@ def read_log_odds(response: Response, one: str = "yes", other: str = "no") -> fl
     if not response.logprobs:
         raise CapabilityError(
             "the endpoint gives no log-probabilities, which reading a choice needs;"
-            " use --readout stated, or a judge that states its scores"
+            " use --readout verbalized, or a judge that states its scores"
         )
     token = response.logprobs[0]
     listed = dict(token.top)

@@ -15,11 +15,11 @@ import yaml
 
 from textevolve.errors import AnswerError, InputError
 from textevolve.evaluation import Case, EvaluationResult, Failure, Usage, check_case
-from textevolve.llm.choices import TOP_LOGPROBS, read_log_odds
-from textevolve.llm.fence import disarm, draw_nonce, fence, quote
-from textevolve.llm.meter import Meter
+from textevolve.llm.choice_logprobs import TOP_LOGPROBS, read_log_odds
+from textevolve.llm.fence import draw_nonce, fence, quote, sanitize
 from textevolve.llm.model import Message, Model, Request, text_hash
 from textevolve.llm.template import Template, load_template
+from textevolve.llm.usage_meter import UsageMeter
 
 _VARIABLES = {
     "rules": ("rules", "quoted"),
@@ -65,22 +65,22 @@ class Options:
     `rules`: explicit rules on following the instruction, precision, and no credit for length.
     `reference`: the judge sees the case's reference answer beside what it judges; where there is
     none it first answers the input itself, in a call of its own. `examples`: a probe is first shown
-    six answered examples, and asks one question instead of several. `backward`: what `Backward`
-    reads is added to the log-odds of a probe or a checklist. `side_by_side`: calls of one case that
-    may be in flight together. `rubric`: the user's own, in place of the questions that are shipped;
-    each line of it is a criterion of a checklist. `seed` and `threshold` may also be set by a
-    case's parameters.
+    six answered examples, and asks one question instead of several. `instruction_likelihood`: what
+    `InstructionLikelihood` reads is added to the log-odds of a probe or a checklist. `concurrency`:
+    calls of one case that may be in flight together. `rubric`: the user's own, in place of the
+    questions that are shipped; each line of it is a criterion of a checklist. `seed` and
+    `threshold` may also be set by a case's parameters.
     """
 
     rules: bool = False
     reference: bool = False
     examples: bool = False
-    backward: bool = False
+    instruction_likelihood: bool = False
     seed: int = 0
     threshold: float = 0.5
     max_answer_tokens: int = 400
     rubric: str = ""
-    side_by_side: int = 64
+    concurrency: int = 64
 
     def overridden(self, parameters: Mapping[str, Any]) -> Options:
         """With a case's own `seed` and `threshold`.
@@ -115,22 +115,22 @@ class Judgement:
     details: Mapping[str, Any] = field(default_factory=dict[str, Any])
 
 
-class Exam:
+class JudgeContext:
     """One case before a judge: its texts, fenced, and the calls made for it."""
 
     def __init__(self, case: Case, model: Model, options: Options) -> None:
         check_case(case)
         self.case = case
         self.options = options.overridden(case.parameters)
-        self.model = Meter(model)
+        self.model = UsageMeter(model)
         # Whatever the candidates' order, so that what does not depend on it is asked once.
         self.nonce = draw_nonce((case.input, *sorted(case.candidates)), self.options.seed)
 
     def fenced(self, name: str, text: str) -> str:
-        return fence(name, disarm(text, self.nonce)[0], self.nonce)
+        return fence(name, sanitize(text, self.nonce)[0], self.nonce)
 
     def quoted(self, text: str) -> str:
-        return quote(disarm(text, self.nonce)[0])
+        return quote(sanitize(text, self.nonce)[0])
 
     def system(self, *, quoted: bool = False) -> Message:
         """The rules, for material between marks or for quoted material."""
@@ -148,7 +148,7 @@ class Exam:
     def lone_instruction(self) -> str:
         """The input under a code of its own, for what is asked without a candidate: whatever the
         candidates are, the same is asked, and answered once."""
-        text, _ = disarm(self.case.input, self.lone_nonce)
+        text, _ = sanitize(self.case.input, self.lone_nonce)
         return fence("instruction", text, self.lone_nonce)
 
     @cached_property

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import cache, lru_cache
 
-from textevolve.debate.profile import Agent, Profile
+from textevolve.debate.profile import STORED_READOUTS, Agent, Profile
 from textevolve.evaluation import Case
 from textevolve.events import Listener
 from textevolve.llm.fence import fence
@@ -39,9 +39,9 @@ def prompts_version() -> dict[str, str]:
 
 
 @dataclass(frozen=True)
-class Stage:
+class DebateContext:
     """What stays the same through one debate. The profile's readout is never `auto` here; `input`
-    and `candidates` are disarmed."""
+    and `candidates` are sanitized."""
 
     case: Case
     profile: Profile
@@ -51,7 +51,7 @@ class Stage:
     model_of: Callable[[Agent], Model]
     recall: Recall
     listener: Listener
-    side_by_side: int
+    concurrency: int
     rules: str
     input: str
     candidates: tuple[str, ...]
@@ -69,7 +69,9 @@ class Stage:
 
     def swaps(self, order: tuple[int, ...]) -> bool:
         """Whether a turn is asked in both orders; alone, a candidate has no place."""
-        return self.profile.order == "swap" and len(order) > 1 and self.profile.readout != "alone"
+        return (
+            self.profile.order == "swap" and len(order) > 1 and self.profile.readout != "pointwise"
+        )
 
     def fenced(self, candidate: int) -> str:
         """One candidate between its marks."""
@@ -88,4 +90,6 @@ _Described = tuple[str, str, tuple[tuple[int, str], ...]]
 def _rules(described: tuple[_Described, ...], readout: str, rules: bool) -> str:
     """The rules, which most debates of a run share."""
     components = [{"name": n, "meaning": m, "rubric": dict(rubric)} for n, m, rubric in described]
-    return prompt("rules").render(components=components, readout=readout, rules=rules)
+    return prompt("rules").render(
+        components=components, readout=STORED_READOUTS.get(readout, readout), rules=rules
+    )

@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 
 from textevolve.errors import ModelError, UnavailableError
 from textevolve.events import CallSlow, Listener
-from textevolve.llm.machine import load_per_core
+from textevolve.llm.hardware import load_per_core
 from textevolve.llm.wrappers import put_off_deadline
 
 T = TypeVar("T")
@@ -24,7 +24,7 @@ EVERY = 5.0
 of two is announced as slow."""
 
 
-class Watch:
+class ProgressWatch:
     """Follows the calls of one server. `look` gives its state as bytes, `patience` is how many
     seconds it may stay the same."""
 

@@ -1,4 +1,4 @@
-"""A judge that reads backwards: how well does a response tell which instruction it was written for?
+"""The judge `instruction-likelihood`: how well does a response tell its instruction?
 
 The model sees a response alone and has to write its instruction; the schema of the answer lets it
 write nothing but the true one, and the log-probabilities say how much that surprised it. A good
@@ -17,8 +17,8 @@ from dataclasses import asdict, dataclass, field
 from textevolve.engine.local import gather_bounded
 from textevolve.errors import AnswerError, BudgetError, CapabilityError, FatalModelError, ModelError
 from textevolve.evaluation import Case, EvaluationResult, Failure, failure_of
-from textevolve.judges.exam import Exam, Judgement, Options, prompt
-from textevolve.llm.choices import probability
+from textevolve.judges.context import JudgeContext, Judgement, Options, prompt
+from textevolve.llm.choice_logprobs import probability
 from textevolve.llm.fence import fence
 from textevolve.llm.model import Message, Model, Request, Response
 
@@ -32,7 +32,7 @@ _BEFORE = re.compile(r'\{\s*"instruction"\s*:\s*"')
 
 
 @dataclass(frozen=True)
-class Backward:
+class InstructionLikelihood:
     """1 + j calls; no candidate is seen beside its rivals.
 
     With L the surprise, in nats, of the instruction after a response, and N after an empty one,
@@ -51,10 +51,10 @@ class Backward:
             FatalModelError: no call can succeed; CapabilityError: without the log-probabilities of
                 tokens before the schema is applied, or without schemas.
         """
-        exam = Exam(case, self.model, self.options)
-        found = await read_backward(exam)
-        threshold = exam.options.threshold
-        return exam.judgement(
+        context = JudgeContext(case, self.model, self.options)
+        found = await read_likelihood(context)
+        threshold = context.options.threshold
+        return context.judgement(
             [one if isinstance(one, Failure) else _result(one, threshold) for one in found]
         )
 
@@ -80,36 +80,36 @@ class Surprise:
         )
 
 
-async def read_backward(exam: Exam) -> list[Surprise | Failure]:
+async def read_likelihood(context: JudgeContext) -> list[Surprise | Failure]:
     """For each candidate how well it tells the instruction, or why that is not known.
 
     Raises:
-        FatalModelError, CapabilityError: as `Backward`.
+        FatalModelError, CapabilityError: as `InstructionLikelihood`.
     """
-    target = _shorten(exam.case.input)
+    target = _shorten(context.case.input)
     try:
         # Under a code of the input alone, so that it is asked once for all.
-        alone = await _surprise(exam, target, fence("response", "", exam.lone_nonce))
+        alone = await _surprise(context, target, fence("response", "", context.lone_nonce))
     except FatalModelError:
         raise
     except (ModelError, BudgetError) as error:
-        return [failure_of(error)] * len(exam.responses)
+        return [failure_of(error)] * len(context.responses)
     if alone < LEAST_SURPRISE:
         raise CapabilityError(
             "the endpoint gives log-probabilities that leave out what the answer's schema rules"
-            " out; reading backward needs those before it: use --judge probe"
+            " out; instruction-likelihood needs those before it: use --judge probe"
         )
 
     async def read(candidate: int) -> Surprise | Failure:
         try:
-            return Surprise(await _surprise(exam, target, exam.responses[candidate]), alone)
+            return Surprise(await _surprise(context, target, context.responses[candidate]), alone)
         except FatalModelError:
             raise
         except (ModelError, BudgetError) as error:
             return failure_of(error)
 
-    tasks = [lambda j=j: read(j) for j in range(len(exam.responses))]
-    return await gather_bounded(tasks, exam.options.side_by_side)
+    tasks = [lambda j=j: read(j) for j in range(len(context.responses))]
+    return await gather_bounded(tasks, context.options.concurrency)
 
 
 def _shorten(text: str) -> str:
@@ -118,7 +118,7 @@ def _shorten(text: str) -> str:
     return text if len(text) <= LONGEST else f"{text[:half]} ... {text[-half:]}"
 
 
-def schema_of(target: str) -> str:
+def schema_for(target: str) -> str:
     """The JSON schema, as text, of an answer that gives `target` as the instruction."""
     return json.dumps(
         {
@@ -130,14 +130,14 @@ def schema_of(target: str) -> str:
     )
 
 
-async def _surprise(exam: Exam, target: str, response: str) -> float:
-    answer = await exam.model(
+async def _surprise(context: JudgeContext, target: str, response: str) -> float:
+    answer = await context.model(
         Request(
             messages=(Message("user", (prompt("backward").render(response=response),)),),
-            schema=schema_of(target),
+            schema=schema_for(target),
             temperature=0.0,
             max_tokens=len(json.dumps(target)) + 64,
-            seed=exam.options.seed,
+            seed=context.options.seed,
             top_logprobs=1,
         )
     )
@@ -155,8 +155,9 @@ def read_surprise(response: Response, target: str) -> float:
         if not response.text:
             raise AnswerError("the answer was empty")
         raise CapabilityError(
-            "the endpoint gives no log-probabilities, which the judge 'backward' needs; use a judge"
-            " that states its scores, such as --judge single"
+            "the endpoint gives no log-probabilities, which the judge"
+            " 'instruction-likelihood' needs; use a judge that states its scores,"
+            " such as --judge single"
         )
     text = "".join(token.token for token in response.logprobs)
     opening = _BEFORE.search(text)

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from textevolve.debate.ending import end_early, measure_certainty
+from textevolve.debate.early_stop import end_early, measure_certainty
 from textevolve.debate.profile import load_profile, override
 
 
@@ -43,7 +43,7 @@ def test_what_ends_a_debate(parameters, r, cv, certainty, ended):
         (5, 3, True),
     ],
 )
-@pytest.mark.parametrize("readout", ["stated", "alone"])
+@pytest.mark.parametrize("readout", ["verbalized", "pointwise"])
 def test_only_enough_voters_converge(agents, voters, ended, readout):
     names = [{"name": f"Agent {n}", "persona": "You judge."} for n in range(agents)]
     profile = profile_of(agents=names, readout=readout)
