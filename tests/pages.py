@@ -34,12 +34,12 @@ ALLOWED = {
         "table",
     ),
     *("thead", "tbody", "tr", "th", "td", "details", "summary", "article", "figure", "figcaption"),
-    *("svg", "defs", "pattern", "g", "line", "rect", "circle", "text"),
+    *("script", "svg", "defs", "pattern", "g", "line", "rect", "circle", "text"),
 }
 
 
 class Outline(HTMLParser):
-    """The elements with their attributes, and all text outside of `style`."""
+    """The elements with their attributes, and all text outside of `style` and `script`."""
 
     def __init__(self, page: str) -> None:
         super().__init__(convert_charrefs=True)
@@ -53,7 +53,7 @@ class Outline(HTMLParser):
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
         self.elements.append((tag, tuple(name for name, _ in attrs)))
         self.attributes += attrs
-        self._style = tag == "style"
+        self._style = tag in ("style", "script")
 
     def handle_endtag(self, tag: str) -> None:
         self._style = False

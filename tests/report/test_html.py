@@ -2,17 +2,24 @@
 
 from __future__ import annotations
 
+import base64
+import hashlib
+import json
 import re
 from html.parser import HTMLParser
 
 import pytest
 from hypothesis import given, settings
 
+from textevolve.report import matrix_page
 from textevolve.report.blocks import (
     Branch,
     Column,
     Diff,
+    Entry,
     HeatMap,
+    Matrix,
+    MatrixRow,
     Note,
     Report,
     Section,
@@ -21,8 +28,9 @@ from textevolve.report.blocks import (
     Tree,
 )
 from textevolve.report.html import html_fragment
+from textevolve.report.wording import visible
 
-from .conftest import as_html, hostile, make_blocks, report_of
+from .conftest import as_html, hostile, make_blocks, make_matrix, report_of
 
 VOID = {"meta", "br"}
 
@@ -71,11 +79,46 @@ def test_every_block_is_on_the_page_and_missing_figures_are_dashes() -> None:
     assert "nan" not in text
 
 
-def test_a_page_loads_nothing_and_runs_nothing() -> None:
+def test_a_page_loads_nothing_and_runs_no_script_but_that_of_a_matrix() -> None:
     page = as_html(report_of(make_blocks()))
     assert "default-src 'none'" in page
-    assert not re.search(r"(?i)\bsrc=|@import|url\(|<script|\son\w+=", page)
+    assert not re.search(r"(?i)\bsrc=|@import|url\(|\son\w+=", page)
     assert all(link.startswith("#") for link in Page(page).links)
+    without = [block for block in make_blocks() if not isinstance(block, Matrix)]
+    assert "<script" not in as_html(report_of(without))
+    assert "<script" not in html_fragment(report_of(make_blocks()))
+
+
+def test_the_policy_allows_what_is_in_the_page_by_its_hash_alone() -> None:
+    page = as_html(report_of(make_blocks()))
+    policy = re.findall(r'http-equiv="Content-Security-Policy" content="([^"]*)"', page)[0]
+    for kind, tag in (("style-src", "style"), ("script-src", "script")):
+        (text,) = re.findall(rf"<{tag}>(.*?)</{tag}>", page, re.DOTALL)
+        digest = base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()
+        assert f"{kind} 'sha256-{digest}';" in policy
+    assert "unsafe" not in policy
+
+
+@given(hostile, hostile)
+def test_the_data_of_a_matrix_come_back_as_they_are_shown(one: str, two: str) -> None:
+    page = as_html(Report("", "", [make_matrix(one, two)]))
+    (text,) = re.findall(r'<script type="application/json">(.*?)</script>', page, re.DOTALL)
+    assert not re.search("[<>&\u2028\u2029]", text)
+    first, second = json.loads(text)["rows"]
+    assert first["id"] == second["input"] == visible(one)
+    assert first["entries"][0].get("output", "") == visible(one)
+    assert first["entries"][1] is None
+    assert second["entries"][0].get("failure", "") == visible(one)
+
+
+def test_a_matrix_of_any_size_is_a_bounded_page(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(matrix_page, "LIVE_ROWS", 300)
+    rows = (MatrixRow(f"r{n}", "asked", [Entry("out", {"j": 0.5})]) for n in range(1000))
+    page = as_html(Report("", "", [Matrix("", ["one"], rows)]))
+    assert page.count('<th scope="row"') == matrix_page.PLAIN_ROWS
+    assert page.count('{"id":') == 300
+    assert "The first 200 of 1,000 rows" in page
+    assert "The first 300 rows of 1,000 are shown" in page
 
 
 @settings(max_examples=60)

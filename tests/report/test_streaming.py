@@ -9,10 +9,20 @@ from collections.abc import Callable, Iterator
 import pytest
 from rich.console import Console
 
-from textevolve.report.blocks import Block, Column, Report, Section, Table
+from textevolve.report.blocks import (
+    Block,
+    Column,
+    Entry,
+    Matrix,
+    MatrixRow,
+    Report,
+    Section,
+    Table,
+)
 from textevolve.report.html import html_fragment, write_html
 from textevolve.report.markdown import write_markdown
 from textevolve.report.terminal import print_report
+from textevolve.report.terminal_tables import MATRIX_ROWS
 
 
 class Rows(list[list[str]]):
@@ -59,3 +69,20 @@ def test_memory_holds_a_few_sections_of_many(name: str) -> None:
     WRITERS[name](Report("t", "", sections()))
     assert most <= 4
     assert drawn == (50 if name == "fragment" else 300)
+
+
+@pytest.mark.parametrize("name", WRITERS)
+def test_memory_holds_a_few_rows_of_a_matrix_of_many(name: str) -> None:
+    alive: weakref.WeakSet[Rows] = weakref.WeakSet()
+    most = 0
+
+    def rows() -> Iterator[MatrixRow]:
+        nonlocal most
+        for n in range(2000):
+            rows = Rows([["x"]])
+            alive.add(rows)
+            most = max(most, len(alive))
+            yield MatrixRow(str(n), "", [Entry("x", details=[Table("", [Column("a")], rows)])])
+
+    WRITERS[name](Report("t", "", [Matrix("", ["one"], rows())]))
+    assert most <= (MATRIX_ROWS + 2 if name == "terminal" else 4)

@@ -1,7 +1,8 @@
 """A report as one HTML page that opens from the disk, or as a fragment for a notebook.
 
-Everything in it is escaped, there is no script, and nothing is loaded. A page is written block by
-block, so a report of any number of sections takes no more memory than its largest block.
+Everything in it is escaped, and nothing is loaded. There is no script but the one of a matrix
+(`matrix_page.py`), which a fragment goes without. A page is written block by block, so a report of
+any number of sections takes no more memory than its largest block.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from urllib.parse import quote
 from jinja2 import Environment, PackageLoader, StrictUndefined, Template
 from markupsafe import Markup
 
-from textevolve.report import cells, charts, matrices, wording
+from textevolve.report import cells, charts, matrices, matrix_page, wording
 from textevolve.report.blocks import (
     BarChart,
     Block,
@@ -39,29 +40,36 @@ from textevolve.report.trees import walk
 
 TEXT_SHOWN = 20_000
 LINES_SHOWN = 2000
-MATRIX_ROWS = 200
+CELL_SHOWN = 600
 DEEPEST_HEADING = 6
 
 
 def write_html(report: Report, target: IO[bytes]) -> None:
     """Write the whole report as a page of its own, in UTF-8."""
     pieces = _draw_blocks(report.blocks, 2, _Left(None))
-    for text in _template("page.html").generate(report=report, pieces=pieces):
+    style, style_hash = matrix_page.asset("style.css")
+    _, script_hash = matrix_page.asset("matrix.js")
+    policy = f"style-src {style_hash}; script-src {script_hash}"
+    page = _template("page.html")
+    for text in page.generate(report=report, pieces=pieces, style=style, policy=Markup(policy)):
         target.write(text.encode())
 
 
 def html_fragment(report: Report, *, sections: int = 50) -> str:
     """The report as an element with its own style, for a page of somebody else's. Sections beyond
-    the limit are counted, not drawn."""
+    the limit are counted, not drawn; a matrix is a plain table."""
     pieces = _draw_blocks(report.blocks, 2, _Left(sections))
-    return _template("fragment.html").render(report=report, pieces=pieces)
+    style, _ = matrix_page.asset("style.css")
+    return _template("fragment.html").render(report=report, pieces=pieces, style=style)
 
 
 class _Left:
-    """How many sections may still be drawn; no limit where None."""
+    """How many sections may still be drawn, no limit where None; and the names of matrices."""
 
     def __init__(self, sections: int | None) -> None:
         self.sections = sections
+        self.live = sections is None
+        self.names = matrix_page.names()
 
     def take(self) -> bool:
         if self.sections is None:
@@ -73,7 +81,9 @@ class _Left:
 def _draw_blocks(blocks: Iterable[Block], level: int, left: _Left) -> Iterator[Markup]:
     counted = 0
     for block in blocks:
-        if not isinstance(block, Section):
+        if isinstance(block, Matrix):
+            yield from _draw_matrix(block, min(level + 1, DEEPEST_HEADING), left)
+        elif not isinstance(block, Section):
             yield _draw(block, min(level + 1, DEEPEST_HEADING))
         elif left.take():
             yield _macro("start_section", block, min(level, DEEPEST_HEADING))
@@ -85,13 +95,21 @@ def _draw_blocks(blocks: Iterable[Block], level: int, left: _Left) -> Iterator[M
         yield _macro("left_out", counted)
 
 
+def _draw_matrix(matrix: Matrix, level: int, left: _Left) -> Iterator[Markup]:
+    def macro(name: str, *arguments: Any) -> Markup:
+        return _macro(name, *arguments, of="matrix.html")
+
+    def draw(blocks: Iterable[Block], below: int) -> Iterator[Markup]:
+        return _draw_blocks(blocks, below, left)
+
+    name = next(left.names)
+    return matrix_page.draw_matrix(matrix, level, macro, draw, name=name, live=left.live)
+
+
 def _draw(block: Block, level: int) -> Markup:
     match block:
         case Table():
             return _macro("show_table", block, level)
-        case Matrix():
-            rows, more = matrices.take_first(block.rows, MATRIX_ROWS)
-            return _macro("show_matrix", block, rows, more, level, of="matrix.html")
         case IntervalChart():
             return _macro("show_intervals", block, charts.draw_intervals(block), of="charts.html")
         case BarChart():
@@ -114,8 +132,8 @@ def _draw(block: Block, level: int) -> Markup:
             return _macro("show_texts", block, level)
         case Note():
             return _macro("show_note", block, level)
-        case Section():
-            raise AssertionError("a section is drawn piece by piece")
+        case Section() | Matrix():
+            raise AssertionError("it is drawn piece by piece")
 
 
 def _events(tree: Tree) -> list[tuple[str, Branch | None]]:
@@ -158,7 +176,9 @@ def _environment() -> Environment:
     filters |= {
         "anchor": _anchor,
         "clip": _clip,
+        "clip_cell": _clip_cell,
         "counted": wording.count,
+        "figured": wording.figure,
         "parts": _parts,
         "said": matrices.say_entry,
         "score": cells.score_of,
@@ -183,6 +203,10 @@ def _anchor(name: str) -> str:
 
 def _clip(text: str) -> str:
     return wording.clip(text, TEXT_SHOWN)
+
+
+def _clip_cell(text: str) -> str:
+    return wording.clip(text, CELL_SHOWN)
 
 
 def _parts(cell: Cell, column: Column) -> tuple[str, str]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from tempfile import SpooledTemporaryFile
 from typing import IO
 
 from textevolve.report import blocks, cells, charts, matrices, wording
@@ -21,6 +22,8 @@ LINES_SHOWN = 2000
 POINTS_SHOWN = 200
 MATRIX_ROWS = 200
 OUTPUT_SHOWN = 160
+IN_MEMORY = 4_000_000
+PIECE = 1 << 16
 DEEPEST_HEADING = 6
 
 # As entities: a backslash before a pipe is read in two ways by those who split rows into cells.
@@ -96,7 +99,10 @@ def _draw_blocks(found: Iterable[Block], level: int) -> Iterator[str]:
             continue
         if not isinstance(block, blocks.Note) and block.title:
             yield f"{_heading(level + 1)} {escape(block.title)}\n"
-        yield from _draw(block)
+        if isinstance(block, blocks.Matrix):
+            yield from _draw_matrix(block, level + 1)
+        else:
+            yield from _draw(block)
 
 
 def _heading(level: int) -> str:
@@ -107,8 +113,6 @@ def _draw(block: Block) -> Iterator[str]:
     match block:
         case blocks.Table():
             yield from _draw_table(block)
-        case blocks.Matrix():
-            yield from _draw_matrix(block)
         case blocks.IntervalChart():
             columns = (Column(""), Column("Value", block.format))
             yield from _draw_table(blocks.Table("", columns, block.rows))
@@ -133,8 +137,8 @@ def _draw(block: Block) -> Iterator[str]:
                 yield _fence(text)
         case blocks.Note():
             yield f"{_escape_lines(block.text)}\n"
-        case Section():
-            raise AssertionError("a section is drawn block by block")
+        case Section() | blocks.Matrix():
+            raise AssertionError("it is drawn piece by piece")
 
 
 def _draw_table(table: blocks.Table) -> Iterator[str]:
@@ -151,16 +155,25 @@ def _draw_table(table: blocks.Table) -> Iterator[str]:
         yield f"{_escape_lines(table.note)}\n"
 
 
-def _draw_matrix(matrix: blocks.Matrix) -> Iterator[str]:
-    rows, left = matrices.take_first(matrix.rows, MATRIX_ROWS)
+def _draw_matrix(matrix: blocks.Matrix, level: int) -> Iterator[str]:
+    """The first rows in short, then whatever can be opened of any row, which waits in a file."""
     names = ["row", "input", *matrix.variants]
-    shown = [
-        [row.id, wording.shorten(row.input, OUTPUT_SHOWN), *map(_say_entry, row.entries)]
-        for row in rows
-    ]
-    yield _grid(names, shown, [False] * len(names)) if shown else "No rows.\n"
-    if left:
-        yield f"{wording.count(left, 'more row')} not shown here; a page in HTML has them.\n"
+    shown: list[list[str]] = []
+    number = 0
+    with SpooledTemporaryFile(IN_MEMORY, "w+", encoding="utf-8", newline="") as details:
+        for number, row in enumerate(matrix.rows, 1):
+            if number <= MATRIX_ROWS:
+                asked = wording.shorten(row.input, OUTPUT_SHOWN)
+                shown.append([row.id, asked, *map(_say_entry, row.entries)])
+            for _, section in matrices.find_details(row, matrix):
+                details.writelines(f"{piece}\n" for piece in _draw_blocks([section], level))
+        yield _grid(names, shown, [False] * len(names)) if shown else "No rows.\n"
+        if number > len(shown):
+            left = wording.count(number - len(shown), "more row")
+            yield f"{left} not shown here; a page in HTML has them.\n"
+        details.seek(0)
+        while piece := details.read(PIECE):
+            yield piece
 
 
 def _say_entry(entry: blocks.Entry | None) -> str:

@@ -81,12 +81,20 @@ def draw_matrix(matrix: blocks.Matrix, console: Console) -> Iterator[RenderableT
     ]
     label = drawn("", names, right=False)
     room = max(LEAST_TEXT, console.width - label.room - _width(columns) - GAP)
-    asked = [Text(wording.shorten(row.input, room)) for row in rows]
+    asked = [_asked(row, room) for row in rows]
     columns.append(Drawn(Text("input", "dim"), asked, room, right=False))
     yield fit_columns(label, [columns], console)
     if left:
         said = f"{wording.count(left, 'row')} more: write the report to a page, -o report.html"
         yield Text(said, "dim")
+
+
+def _asked(row: blocks.MatrixRow, room: int) -> Text:
+    """What was asked, or why there is no score at all."""
+    found = [entry for entry in row.entries if entry is not None]
+    if found and all(e.failure and matrices.main_score(e) is None for e in found):
+        return Text(wording.shorten(found[0].failure, room), "red")
+    return Text(wording.shorten(row.input, room))
 
 
 def _entry(entry: blocks.Entry | None) -> Text:

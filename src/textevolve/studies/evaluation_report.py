@@ -1,4 +1,5 @@
-"""What many judged cases come to: aggregates first, then each case in a line, then some in full.
+"""What many judged cases come to: aggregates first, then a matrix of the cases, of which those that
+matter most can be opened in full.
 
 Everything is added up record by record, so memory does not grow with the number of cases beyond
 what is shown of them.
@@ -10,7 +11,7 @@ import heapq
 import math
 from array import array
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -20,8 +21,21 @@ from textevolve.debate.result import DebateResult
 from textevolve.evaluation import EvaluationResult, Usage
 from textevolve.judges.judged import JudgedCase
 from textevolve.report import wording
-from textevolve.report.blocks import BarChart, Block, Cell, Column, Estimate, Report, Section, Table
+from textevolve.report.blocks import (
+    BarChart,
+    Block,
+    Cell,
+    Column,
+    Estimate,
+    Matrix,
+    MatrixRow,
+    Note,
+    Report,
+    Section,
+    Table,
+)
 from textevolve.statistics.intervals import mean_interval, wilson_interval
+from textevolve.studies.judged_matrix import COMPACT, make_row, name_case, whole_row
 from textevolve.studies.judged_report import count_marks, facts_of, say_verdict, show_case
 from textevolve.studies.judged_rows import Judged
 from textevolve.studies.study import Row
@@ -52,19 +66,12 @@ LEGEND = {
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """A case in the list. `dispute`: the largest spread over agents of any candidate."""
+    """What the figures need of a case. `dispute`: the largest spread over agents of any candidate;
+    None where there is no score."""
 
-    index: int
-    name: str
-    input: str
-    row: Row
-    winner: str
-    first_winner: str
-    s_norm: float | None
-    share: float | None
-    dispute: float | None
-    coverage: float | None
-    rounds: int | None
+    winner: str = ""
+    first_winner: str = ""
+    dispute: float | None = None
 
     @property
     def turned(self) -> bool:
@@ -74,7 +81,8 @@ class Line:
 @dataclass
 class Evaluations:
     """What is known of all cases together. `scores`: of the best candidate of each scored case;
-    `worst`: the scored cases with the lowest of them; `chosen`: the cases that are shown whole."""
+    `worst`: the scored cases with the lowest of them; `listed`: the first cases by their index,
+    with the beginning of their texts; `chosen`: the cases that are shown whole."""
 
     total: int = 0
     counts: dict[str, int] = field(default_factory=lambda: {"scored": 0, "failed": 0, "skipped": 0})
@@ -87,7 +95,8 @@ class Evaluations:
     failed_turns: int = 0
     marks: int = 0
     histogram: list[int] = field(default_factory=lambda: [0] * BINS)
-    lines: list[Line] = field(default_factory=list[Line])
+    candidates: int = 0
+    listed: list[tuple[int, MatrixRow]] = field(default_factory=list[tuple[int, MatrixRow]])
     _worst: list[tuple[float, int, str]] = field(default_factory=list[tuple[float, int, str]])
     _first: list[Judged] = field(default_factory=list[Judged])
     _urgent: list[tuple[float, int, Judged]] = field(
@@ -95,7 +104,7 @@ class Evaluations:
     )
 
     def add(self, judged: Judged, row: Row) -> None:
-        line = _line(judged, row)
+        line = _line(judged)
         self.total += 1
         self.counts[row.status] += 1
         self.usage += judged.usage
@@ -112,9 +121,10 @@ class Evaluations:
         if row.status == "scored" and row.score is not None:
             self.scores.append(row.score)
             self.passed += any(one.passed for one in found)
-            _push(self._worst, (-row.score, -self.total, line.name), WORST)
-        if len(self.lines) < LISTED:
-            self.lines.append(line)
+            _push(self._worst, (-row.score, -self.total, name_case(judged)), WORST)
+        self.candidates = max(self.candidates, len(judged.case.candidates))
+        if len(self.listed) < LISTED:
+            self.listed.append((judged.index, make_row(judged, COMPACT)))
         if self.total <= ALL_IN_FULL:
             self._first.append(judged)
         else:
@@ -165,29 +175,15 @@ def _push(heap: list[Any], item: Any, most: int) -> None:
         heapq.heappushpop(heap, item)
 
 
-def _line(judged: Judged, row: Row) -> Line:
-    name = wording.shorten(judged.case.id, 30) or str(judged.index + 1)
-    shown = wording.shorten(str(judged.case.input), 90)
+def _line(judged: Judged) -> Line:
     if isinstance(judged, JudgedCase):
-        winner = "" if judged.best is None else wording.letter(judged.best)
-        return Line(judged.index, name, shown, row, winner, "", None, None, None, None, None)
+        return Line()
     best = judged.best
     spread = [float(v) for v in judged.spread if not math.isnan(v)] if best is not None else []
     winners = judged.tied or (() if best is None else (best,))
     first = arithmetic.top_candidates(judged.round_one)
-    return Line(
-        index=judged.index,
-        name=name,
-        input=shown,
-        row=row,
-        winner=wording.letters(winners),
-        first_winner=wording.letters(first),
-        s_norm=None if best is None else float(judged.scores[best]),
-        share=None if best is None else float(judged.probabilities[best]),
-        dispute=max(spread) if spread else None,
-        coverage=judged.coverage,
-        rounds=len(judged.convergence),
-    )
+    dispute = max(spread) if spread else None
+    return Line(wording.letters(winners), wording.letters(first), dispute)
 
 
 def report_evaluations(found: Evaluations, facts: Mapping[str, str]) -> Report:
@@ -232,17 +228,35 @@ def _show_many(found: Evaluations) -> Iterator[Block]:
         yield BarChart("Scores of all candidates, from 0 to 1", bars, format="count")
         columns = (Column("case"), Column("score", "number", 3))
         yield Table("Lowest scores", columns, found.worst)
-    chosen = found.chosen
-    yield _list(found, {judged.index for judged in chosen})
-    for judged in chosen:
-        name = judged.case.id or str(judged.index + 1)
-        title = f"{wording.shorten(name, 30)}: {wording.shorten(str(judged.case.input), 90)}"
-        told = {"Verdict": say_verdict(judged), **facts_of(judged)}
-        yield Section(title, show_case(judged), told, folded=True, anchor=_anchor(judged.index))
+    chosen = {judged.index: judged for judged in found.chosen}
+    if note := _say_shown(found, len(chosen)):
+        yield Note(note, "dim")
+    names = [wording.letter(j) for j in range(max(1, found.candidates))]
+    yield Matrix("Cases", names, _rows(found, chosen, len(names)))
 
 
-def _anchor(index: int) -> str:
-    return f"case-{index}"
+def _rows(found: Evaluations, chosen: Mapping[int, Judged], columns: int) -> Iterator[MatrixRow]:
+    """The cases that are listed, whole where they are shown so, and those that are only shown."""
+    listed = {index for index, _ in found.listed}
+    after = [(index, whole_row(judged)) for index, judged in chosen.items() if index not in listed]
+    for index, row in (*found.listed, *after):
+        whole = whole_row(chosen[index]) if index in chosen else row
+        missing = (None,) * (columns - len(whole.entries))
+        yield replace(whole, entries=(*whole.entries, *missing))
+
+
+def _say_shown(found: Evaluations, shown: int) -> str:
+    said: list[str] = []
+    if len(found.listed) < found.total:
+        listed = wording.count(len(found.listed), "case")
+        said.append(f"The first {listed} of {found.total:,} are listed; the figures cover all.")
+    if shown < found.total:
+        number = wording.count(shown, "case")
+        said.append(
+            f"Shown in full: {number} of {found.total:,}, those that failed or on which the agents"
+            f" differ most; of the others at most {COMPACT:,} characters of each text."
+        )
+    return " ".join(said)
 
 
 def _aggregates(found: Evaluations) -> Table:
@@ -266,42 +280,3 @@ def _aggregates(found: Evaluations) -> Table:
         " cases count, with 95 % intervals."
     )
     return Table("All cases", columns, [row], note=note)
-
-
-def _list(found: Evaluations, shown: set[int]) -> Table:
-    debates = found.debates > 0
-    columns = [Column("case"), Column("winner"), Column("score", "score", 3)]
-    if debates:
-        columns += [
-            Column("s_norm", "number", 2),
-            Column("softmax", "percent", 1),
-            Column("round 1"),
-            Column("± agents", "number", 2),
-            Column("coverage", "percent", 0),
-            Column("rounds", "count"),
-        ]
-    columns.append(Column("input"))
-    rows = [_cells(line, debates=debates) for line in found.lines]
-    links = [_anchor(line.index) if line.index in shown else "" for line in found.lines]
-    note = ""
-    if len(found.lines) < found.total:
-        listed = wording.count(len(found.lines), "case")
-        note = f"The first {listed} of {found.total:,} are listed; the figures above cover all."
-    if len(shown) < found.total:
-        number = wording.count(len(shown), "case")
-        note += (
-            f" Shown in full below: {number} of {found.total:,}, those that failed or on which the"
-            " agents differ most."
-        )
-    return Table("Cases", columns, rows, note=note.strip(), links=links)
-
-
-def _cells(line: Line, *, debates: bool) -> list[Cell]:
-    row = line.row
-    missing = row.status if row.status != "scored" else "a tie"
-    cells: list[Cell] = [line.name, line.winner or missing, row.score]
-    if debates:
-        first = line.first_winner or None
-        cells += [line.s_norm, line.share, first, line.dispute, line.coverage, line.rounds]
-    reason = "" if row.status == "scored" else wording.shorten(row.reason, 160)
-    return [*cells, reason or line.input]

@@ -1,0 +1,153 @@
+"""A matrix on a page: a plain table of its first rows, all rows as JSON for the page's own script,
+and what can be opened of a row or an entry.
+
+The rows are taken one by one; what has to stand after the table waits in files, so that memory does
+not grow with their number. Texts enter the page by the script's `textContent`, and the policy in
+the page's head allows this script alone, by its hash.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import replace
+from functools import lru_cache
+from importlib import resources
+from itertools import count
+from tempfile import SpooledTemporaryFile
+from typing import Any
+
+from markupsafe import Markup
+
+from textevolve.report import matrices, wording
+from textevolve.report.blocks import Block, Entry, Matrix, MatrixRow
+
+PLAIN_ROWS = 200
+"""Rows of the table that is there without a script too."""
+
+LIVE_ROWS = 20_000
+"""Of more rows a page would hang; the rest is counted, and stands in the exported files."""
+
+TEXT_SHOWN = 20_000
+IN_MEMORY = 4_000_000
+PIECE = 1 << 16
+
+DrawBlocks = Callable[[Iterable[Block], int], Iterator[Markup]]
+Macro = Callable[..., Markup]
+
+
+@lru_cache(maxsize=4)
+def asset(name: str) -> tuple[Markup, str]:
+    """A script or a style of ours as it stands in the page, and its hash for the policy."""
+    found = resources.files("textevolve.report").joinpath("templates", name)
+    text = found.read_text(encoding="utf-8").strip()
+    digest = hashlib.sha256(text.encode()).digest()
+    return Markup(text), f"'sha256-{base64.b64encode(digest).decode()}'"
+
+
+def draw_matrix(
+    matrix: Matrix, level: int, macro: Macro, draw: DrawBlocks, *, name: str, live: bool
+) -> Iterator[Markup]:
+    """The pieces of a matrix. `name` begins the ids of what can be opened; without `live` there is
+    no script, no data, and nothing to open."""
+    yield macro("start_matrix", matrix, level)
+    number = 0
+    with (
+        SpooledTemporaryFile(IN_MEMORY, "w+", encoding="utf-8") as data,
+        SpooledTemporaryFile(IN_MEMORY, "w+", encoding="utf-8") as details,
+    ):
+        data.write(f'{{"variants":{_json(list(map(_text, matrix.variants)))},"rows":[')
+        for number, row in enumerate(matrix.rows, 1):
+            anchors = _Anchors(f"{name}-{number}") if live else None
+            if number <= PLAIN_ROWS:
+                yield macro("plain_row", row, matrix.variants, anchors)
+            if anchors is not None and number <= LIVE_ROWS:
+                data.write(",\n" if number > 1 else "\n")
+                data.write(_json(_row(row, anchors)))
+                for n, found in matrices.find_details(row, matrix):
+                    section = replace(found, facts={}, anchor=anchors.of(n))
+                    details.writelines(draw([section], level + 1))
+        data.write("]}")
+        yield macro("end_plain", number, PLAIN_ROWS, LIVE_ROWS if live else PLAIN_ROWS)
+        if live and number:
+            yield Markup('<script type="application/json">')
+            yield from _read(data)
+            script, _ = asset("matrix.js")
+            yield Markup("</script>\n<script>{}</script>\n").format(script)
+            yield Markup('<div class="kept">\n')
+            yield from _read(details)
+            yield Markup("</div>\n")
+    yield Markup("</section>\n")
+
+
+def _read(file: SpooledTemporaryFile[str]) -> Iterator[Markup]:
+    file.seek(0)
+    while piece := file.read(PIECE):
+        yield Markup(piece)
+
+
+class _Anchors:
+    """The ids of what can be opened in a row: empty where there is nothing."""
+
+    def __init__(self, row: str) -> None:
+        self._row = row
+
+    def __call__(self, holder: MatrixRow | Entry, variant: int | None = None) -> str:
+        return self.of(variant) if holder.details else ""
+
+    def of(self, variant: int | None) -> str:
+        return self._row if variant is None else f"{self._row}-{variant + 1}"
+
+
+def _row(row: MatrixRow, anchors: _Anchors) -> dict[str, Any]:
+    return {
+        "id": _text(row.id),
+        "input": _text(row.input),
+        "entries": [
+            None if one is None else _entry(one, anchors(one, n))
+            for n, one in enumerate(row.entries)
+        ],
+        **_given(reference=_text(row.reference), facts=_texts(row.facts), details=anchors(row)),
+    }
+
+
+def _entry(entry: Entry, anchor: str) -> dict[str, Any]:
+    scores = {_text(name): _finite(score) for name, score in entry.scores.items()}
+    found = _given(
+        output=_text(entry.output),
+        scores=scores,
+        reasons=_texts(entry.reasons),
+        failure=_text(entry.failure),
+        facts=_texts(entry.facts),
+        details=anchor,
+    )
+    return found if entry.passed is None else {**found, "passed": entry.passed}
+
+
+def _given(**fields: Any) -> dict[str, Any]:
+    return {name: value for name, value in fields.items() if value}
+
+
+def _finite(score: float | None) -> float | None:
+    return None if score is None or score != score else round(score, 6)
+
+
+def _texts(texts: Mapping[str, str]) -> dict[str, str]:
+    return {_text(name): _text(said) for name, said in texts.items()}
+
+
+def _text(text: str) -> str:
+    return wording.visible(wording.clip(text, TEXT_SHOWN))
+
+
+def _json(value: Any) -> str:
+    text = json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+    # Inside of a script element nothing but `<` can end it; the others for good measure.
+    return text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
+
+
+def names() -> Iterator[str]:
+    """Names for the matrices of one page."""
+    return (f"matrix-{n}" for n in count(1))

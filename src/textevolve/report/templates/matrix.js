@@ -1,0 +1,433 @@
+"use strict";
+// The matrix of a report: filters, sorts and draws the rows that stand beside this script as JSON.
+// Texts come from models and files: they enter the page by textContent alone, never as markup.
+(() => {
+  const root = document.currentScript.closest(".matrix");
+  const data = JSON.parse(root.querySelector("script[type='application/json']").textContent);
+  const { variants, rows } = data;
+  const BINS = 10, OVERSCAN = 600, MOST_ROWS = 60, CLIPPED = 1200, MOST_WORDS = 1500;
+  const judges = [...new Set(rows.flatMap((row) => row.entries.flatMap((e) => Object.keys(e?.scores ?? {}))))];
+  const state = {
+    text: "", failures: false, differences: false, apart: 0.1, below: null, judge: judges[0] ?? "",
+    sort: "", falling: false, left: 0, right: Math.min(1, variants.length - 1), diff: false, all: false,
+  };
+  const opened = new Set(); // rows that show everything
+  const unfolded = new Set(); // ids of the details that are open in place
+  const heights = new Map(); // of the rows that have been drawn, in pixels
+  const alive = new Map(); // the elements of the rows around the viewport
+  let order = [], offsets = new Float64Array(1), current = -1, waiting = 0;
+
+  // ---- what is read of an entry
+
+  const scoreOf = (entry) => entry?.scores?.[state.judge] ?? null;
+  const figure = (value, digits = 2) => (value === null || value === undefined ? "–" : value.toFixed(digits));
+  const shade = (value) => "s s" + Math.round(Math.min(1, Math.max(0, value)) * 10);
+  const isFailure = (entry) => Boolean(entry && (entry.failure || entry.passed === false));
+  const gap = (row) => {
+    const [a, b] = [scoreOf(row.entries[state.left]), scoreOf(row.entries[state.right])];
+    return a === null || b === null ? null : b - a;
+  };
+
+  function differs(row) {
+    const found = row.entries.filter(Boolean);
+    const scores = found.map(scoreOf).filter((score) => score !== null);
+    return new Set(found.map((e) => `${Boolean(e.failure)} ${e.passed}`)).size > 1
+      || (scores.length > 1 && Math.max(...scores) - Math.min(...scores) >= Math.max(state.apart, 1e-9) - 1e-9);
+  }
+
+  function words(row) {
+    row.words ??= [row.id, row.input, row.reference, ...Object.values(row.facts ?? {}), ...row.entries.flatMap(
+      (e) => (e ? [e.output, e.failure, ...Object.values(e.reasons ?? {})] : []))].join("\n").toLowerCase();
+    return row.words;
+  }
+
+  // ---- which rows are shown, and in what order
+
+  function isShown(row) {
+    if (state.failures && !row.entries.some(isFailure)) return false;
+    if (state.differences && !differs(row)) return false;
+    if (state.below !== null && !row.entries.some((e) => e && scoreOf(e) !== null && scoreOf(e) < state.below)) return false;
+    return !state.text || words(row).includes(state.text);
+  }
+
+  function keyOf(row) {
+    if (state.sort === "gap") return gap(row);
+    return state.sort === "" ? null : scoreOf(row.entries[Number(state.sort)]);
+  }
+
+  function arrange() {
+    const kept = current >= 0 ? order[current] : -1;
+    order = [];
+    rows.forEach((row, n) => isShown(row) && order.push(n));
+    const sign = state.falling ? -1 : 1;
+    if (state.sort === "id") {
+      const collator = new Intl.Collator(undefined, { numeric: true });
+      order.sort((a, b) => sign * collator.compare(rows[a].id, rows[b].id) || a - b);
+    } else if (state.sort !== "") {
+      const keys = new Map(order.map((n) => [n, keyOf(rows[n])]));
+      const last = (n) => Number(keys.get(n) === null); // what has no score comes last either way
+      order.sort((a, b) => last(a) - last(b) || sign * (keys.get(a) - keys.get(b)) || a - b);
+    } else if (state.falling) order.reverse();
+    current = order.indexOf(kept);
+    clear();
+    heading();
+    draw();
+  }
+
+  // ---- elements
+
+  function el(tag, name, ...inside) {
+    const made = document.createElement(tag);
+    if (name) made.className = name;
+    made.append(...inside.filter((one) => one !== null && one !== undefined && one !== ""));
+    return made;
+  }
+
+  function button(text, name, act) {
+    const made = el("button", name, text);
+    made.type = "button";
+    made.addEventListener("click", act);
+    return made;
+  }
+
+  function choice(label, options, value, act) {
+    const made = el("select", "", ...options.map(([key, text]) => Object.assign(el("option", "", text), { value: key })));
+    made.value = value;
+    made.addEventListener("change", () => act(made.value));
+    return el("label", "", el("span", "", label), made);
+  }
+
+  function number(label, value, act) {
+    const made = Object.assign(el("input"), { type: "number", min: 0, max: 1, step: 0.05, value });
+    made.addEventListener("input", () => act(made.value === "" ? null : Number(made.value)));
+    return el("label", "", el("span", "", label), made);
+  }
+
+  function facts(found) {
+    const items = Object.entries(found ?? {});
+    return items.length ? el("dl", "small", ...items.map(([name, said]) => el("div", "", el("dt", "", name), el("dd", "", said)))) : null;
+  }
+
+  function text(said, name, whole) {
+    const made = el("div", name, whole || said.length <= CLIPPED ? said : said.slice(0, CLIPPED) + "…");
+    made.dir = "auto";
+    return made;
+  }
+
+  // ---- a row
+
+  function opener(id) {
+    if (!id || !document.getElementById(id)) return null; // the page may still be read
+    const open = unfolded.has(id);
+    const made = button((open ? "Hide" : "Show") + " details", "link", () => {
+      if (!unfolded.delete(id)) unfolded.add(id);
+      redraw(Number(made.closest(".row").dataset.row));
+    });
+    made.setAttribute("aria-expanded", open);
+    return made;
+  }
+
+  function details(id, title) {
+    const place = unfolded.has(id) ? document.getElementById(id) : null;
+    if (!place) return null;
+    place.home ??= place.parentNode; // where it lies while it is not open
+    return Object.assign(el("div", "place", el("h4", "", title), place), { lent: place });
+  }
+
+  function giveBack(element) {
+    for (const { lent } of element.querySelectorAll(".place")) lent.home.append(lent);
+  }
+
+  function cell(row, n, whole) {
+    const entry = row.entries[n];
+    const made = el("div", "cell", el("div", "variant", variants[n]));
+    if (!entry) return made.append(el("p", "dim", "–")), made;
+    const line = el("div", "verdict");
+    if (entry.passed !== undefined) line.append(el("b", entry.passed ? "pass" : "fail", entry.passed ? "pass" : "fail"));
+    for (const [name, score] of Object.entries(entry.scores ?? {})) {
+      line.append(el("span", "score", el("span", score === null ? "dim" : shade(score), figure(score)),
+        judges.length > 1 ? " " + name : ""));
+    }
+    made.append(line);
+    if (entry.failure) made.append(text(entry.failure, "failure", whole));
+    if (entry.output) made.append(output(row, n, whole));
+    for (const [name, said] of Object.entries(entry.reasons ?? {})) {
+      const reason = text(said, "reason", whole);
+      reason.prepend(el("b", "", name + " "));
+      made.append(reason);
+    }
+    made.append(...[whole ? facts(entry.facts) : null, opener(entry.details)].filter(Boolean));
+    return made;
+  }
+
+  function output(row, n, whole) {
+    const before = row.entries[state.left]?.output;
+    const after = row.entries[n].output;
+    if (!state.diff || n !== state.right || n === state.left || before === undefined) return text(after, "output", whole);
+    const clip = (said) => (whole ? said : said.slice(0, CLIPPED));
+    const pieces = compareWords(clip(before), clip(after));
+    return el("div", "output", ...pieces.map(([kind, said]) => (kind ? el(kind, "", said) : said)));
+  }
+
+  function build(n) {
+    const row = rows[n], whole = state.all || opened.has(n);
+    const head = button(row.id, "id", () => toggle(n));
+    head.setAttribute("aria-expanded", whole);
+    const first = el("div", "cell asked", head, text(row.input, "input", whole));
+    if (row.reference) first.append(el("div", "reference", el("b", "", "expected "), text(row.reference, "", whole)));
+    first.append(...[facts(row.facts), opener(row.details)].filter(Boolean));
+    const made = el("article", "row" + (whole ? " whole" : ""), first, ...variants.map((_, v) => cell(row, v, whole)),
+      details(row.details, "Details"), ...row.entries.map((e, v) => details(e?.details, variants[v])));
+    made.dataset.row = n;
+    made.addEventListener("pointerdown", () => mark(order.indexOf(n)));
+    if (order[current] === n) made.setAttribute("aria-current", "true");
+    return made;
+  }
+
+  // ---- the words of two outputs that differ: what begins and ends alike is cut off, then the
+  // longest common subsequence; beyond so many words the rest is one difference.
+
+  function compareWords(before, after) {
+    const [a, b] = [before, after].map((said) => said.match(/\s+|[^\s]+/g) ?? []);
+    let start = 0, end = 0;
+    while (start < Math.min(a.length, b.length) && a[start] === b[start]) start++;
+    while (end < Math.min(a.length, b.length) - start && a[a.length - 1 - end] === b[b.length - 1 - end]) end++;
+    const [x, y] = [a.slice(start, a.length - end), b.slice(start, b.length - end)];
+    const middle = x.length > MOST_WORDS || y.length > MOST_WORDS
+      ? [["del", x.join("")], ["ins", y.join("")]] : commonWords(x, y);
+    return [["", a.slice(0, start).join("")], ...middle, ["", a.slice(a.length - end).join("")]].filter(([, said]) => said);
+  }
+
+  function commonWords(x, y) {
+    const width = y.length + 1, longest = new Uint16Array((x.length + 1) * width);
+    for (let i = x.length - 1; i >= 0; i--) {
+      for (let j = y.length - 1; j >= 0; j--) {
+        longest[i * width + j] = x[i] === y[j] ? longest[(i + 1) * width + j + 1] + 1
+          : Math.max(longest[(i + 1) * width + j], longest[i * width + j + 1]);
+      }
+    }
+    const found = [];
+    const add = (kind, said) => (found.at(-1)?.[0] === kind ? (found.at(-1)[1] += said) : found.push([kind, said]));
+    let i = 0, j = 0;
+    while (i < x.length || j < y.length) {
+      if (i < x.length && j < y.length && x[i] === y[j]) { add("", x[i++]); j++; }
+      else if (j >= y.length || (i < x.length && longest[(i + 1) * width + j] >= longest[i * width + j + 1])) add("del", x[i++]);
+      else add("ins", y[j++]);
+    }
+    return found;
+  }
+
+  // ---- only the rows around the viewport are in the page; the room of the others is kept
+
+  function measure() {
+    const known = [...heights.values()];
+    const usual = known.length ? known.reduce((a, b) => a + b) / known.length : 180;
+    offsets = new Float64Array(order.length + 1);
+    order.forEach((n, p) => (offsets[p + 1] = offsets[p] + (heights.get(n) ?? usual)));
+  }
+
+  function positionAt(y) {
+    let low = 0, high = order.length;
+    while (low < high) {
+      const middle = (low + high) >> 1;
+      if (offsets[middle + 1] <= y) low = middle + 1; else high = middle;
+    }
+    return low;
+  }
+
+  function remove(n) {
+    giveBack(alive.get(n));
+    alive.get(n).remove();
+    alive.delete(n);
+  }
+
+  function clear() {
+    for (const n of [...alive.keys()]) remove(n);
+  }
+
+  function draw(anchor = null) {
+    measure();
+    const top = -list.getBoundingClientRect().top;
+    const first = Math.min(positionAt(Math.max(0, top - OVERSCAN)), Math.max(0, order.length - 1));
+    const past = Math.min(positionAt(top + innerHeight + OVERSCAN) + 1, first + MOST_ROWS, order.length);
+    anchor ??= [...alive].find(([, one]) => one.getBoundingClientRect().bottom > 0)?.[0];
+    const before = alive.get(anchor)?.getBoundingClientRect().top;
+    const wanted = new Set(order.slice(first, past));
+    for (const n of [...alive.keys()]) if (!wanted.has(n)) remove(n);
+    let next = above.nextSibling;
+    for (const n of wanted) {
+      if (!alive.has(n)) alive.set(n, build(n));
+      if (alive.get(n) === next) next = next.nextSibling;
+      else list.insertBefore(alive.get(n), next);
+    }
+    for (const [n, one] of alive) heights.set(n, one.getBoundingClientRect().height);
+    measure();
+    above.style.height = offsets[first] + "px";
+    below.style.height = offsets[order.length] - offsets[past] + "px";
+    const moved = alive.has(anchor) && before !== undefined ? alive.get(anchor).getBoundingClientRect().top - before : 0;
+    if (Math.abs(moved) > 1 && top > 0) scrollBy(0, moved);
+  }
+
+  function drawSoon() {
+    waiting ||= requestAnimationFrame(() => { waiting = 0; draw(); });
+  }
+
+  function redraw(n) {
+    if (!alive.has(n)) return;
+    giveBack(alive.get(n));
+    const made = build(n);
+    alive.get(n).replaceWith(made);
+    alive.set(n, made);
+    draw(n);
+  }
+
+  function toggle(n) {
+    if (!opened.delete(n)) opened.add(n);
+    redraw(n);
+  }
+
+  function mark(position) {
+    alive.get(order[current])?.removeAttribute("aria-current");
+    current = position;
+    alive.get(order[current])?.setAttribute("aria-current", "true");
+  }
+
+  function go(position) {
+    if (!order.length) return;
+    mark(Math.min(order.length - 1, Math.max(0, position)));
+    if (!alive.has(order[current])) {
+      scrollTo(0, scrollY + list.getBoundingClientRect().top + offsets[current] - head.offsetHeight);
+      draw();
+    }
+    alive.get(order[current])?.scrollIntoView({ block: "nearest" });
+    draw(order[current]);
+  }
+
+  // ---- the head: what can be chosen, and what the rows shown come to for each variant
+
+  function heading() {
+    count.textContent = order.length === rows.length ? `${rows.length.toLocaleString("en")} rows`
+      : `${order.length.toLocaleString("en")} of ${rows.length.toLocaleString("en")} rows`;
+    empty.hidden = order.length > 0;
+    const room = Math.max(1, ...variants.map((_, n) => Math.max(...histogram(n))));
+    head.replaceChildren(el("div", "cell", count), ...variants.map((name, n) => {
+      const found = order.map((row) => rows[row].entries[n]).filter(Boolean);
+      const scores = found.map(scoreOf).filter((score) => score !== null);
+      const judged = found.filter((e) => e.passed !== undefined), failed = found.filter((e) => e.failure).length;
+      const mean = scores.length ? scores.reduce((a, b) => a + b, 0) / scores.length : null;
+      const said = [`mean ${figure(mean)}`];
+      if (judged.length) said.push(`${Math.round((100 * judged.filter((e) => e.passed).length) / judged.length)} % pass`);
+      if (failed) said.push(`${failed} failed`);
+      const sorted = state.sort === String(n) ? (state.falling ? " ↓" : " ↑") : "";
+      return el("div", "cell", button(name + sorted, "name", () => sortBy(n)), el("div", "said", said.join(" · ")), bars(histogram(n), room, mean));
+    }));
+  }
+
+  function histogram(n) {
+    const bins = new Array(BINS).fill(0);
+    for (const row of order) {
+      const score = scoreOf(rows[row].entries[n]);
+      if (score !== null) bins[Math.min(BINS - 1, Math.max(0, Math.floor(score * BINS)))]++;
+    }
+    return bins;
+  }
+
+  function bars(bins, most, mean) {
+    const svg = (tag, given) => {
+      const made = document.createElementNS("http://www.w3.org/2000/svg", tag);
+      for (const [name, value] of Object.entries(given)) made.setAttribute(name, value);
+      return made;
+    };
+    const picture = svg("svg", { viewBox: "0 0 100 28", preserveAspectRatio: "none", width: "100%", height: 28, role: "img",
+      "aria-label": "Scores in tenths: " + bins.join(", ") });
+    bins.forEach((size, n) => {
+      const height = size ? Math.max(1, (size / most) * 26) : 0;
+      const bar = svg("rect", { class: "bar", x: n * BINS + 0.6, width: BINS - 1.2, y: 27 - height, height });
+      const hint = svg("title", {});
+      hint.textContent = `${figure(n / BINS, 1)} to ${figure((n + 1) / BINS, 1)}: ${size}`;
+      bar.append(hint);
+      picture.append(bar);
+    });
+    picture.append(svg("line", { class: "axis", x1: 0, x2: 100, y1: 27.5, y2: 27.5 }));
+    if (mean !== null) picture.append(svg("line", { class: "mean", x1: mean * 100, x2: mean * 100, y1: 0, y2: 28 }));
+    return picture;
+  }
+
+  function sortBy(n) {
+    const same = state.sort === String(n);
+    Object.assign(state, same && state.falling ? { sort: "", falling: false } : { sort: String(n), falling: same });
+    settings();
+  }
+
+  function settings() {
+    for (const [name, one] of Object.entries(pressed)) one.setAttribute("aria-pressed", state[name]);
+    sorting.querySelector("select").value = state.sort;
+    falling.textContent = state.falling ? "↓" : "↑";
+    falling.setAttribute("aria-label", state.falling ? "highest first" : "lowest first");
+    heights.clear();
+    arrange();
+  }
+
+  const set = (changes) => () => { Object.assign(state, changes()); settings(); };
+  const pressed = {
+    failures: button("Failures", "", set(() => ({ failures: !state.failures }))),
+    differences: button("Differences", "", set(() => ({ differences: !state.differences }))),
+    diff: button("Word diff", "", set(() => ({ diff: !state.diff }))),
+    all: button("Expand all", "", set(() => ({ all: !state.all }))),
+  };
+  const search = Object.assign(el("input", "search"), { type: "search", placeholder: "Search input, outputs, reasons", spellcheck: false });
+  search.setAttribute("aria-label", "Search");
+  search.addEventListener("input", () => { state.text = search.value.toLowerCase(); settings(); });
+  const names = variants.map((name, n) => [String(n), name]);
+  const pair = variants.length > 1;
+  const sorting = choice("Sort", [["", "as in the data"], ["id", "row"], ...names.map(([n, name]) => [n, "score of " + name]),
+    ...(pair ? [["gap", "difference of the pair"]] : [])], "", (value) => set(() => ({ sort: value }))());
+  const falling = button("↑", "", set(() => ({ falling: !state.falling })));
+  const help = el("dialog", "help", el("h3", "", "Keys"), el("dl", "", ...[
+    ["j  ↓", "next row"], ["k  ↑", "row before"], ["o  Enter", "open or close the row"], ["e", "open or close all rows"],
+    ["/", "search"], ["f", "only failures"], ["d", "only differences"], ["x", "word diff of the pair"], ["?", "these keys"],
+  ].map(([key, does]) => el("div", "", el("dt", "", key), el("dd", "", does)))), button("Close", "", () => help.close()));
+  const count = el("span", "count");
+  count.setAttribute("role", "status");
+  const bar = el("div", "bar-of-choices", search, pressed.failures,
+    ...(pair ? [pressed.differences, number("by at least", state.apart, (value) => set(() => ({ apart: value ?? 0 }))())] : []),
+    number("Score below", "", (value) => set(() => ({ below: value }))()),
+    ...(judges.length > 1 ? [choice("Score", judges.map((name) => [name, name]), state.judge, (value) => set(() => ({ judge: value }))())] : []),
+    el("span", "group", sorting, falling),
+    ...(pair ? [el("span", "group", choice("Pair", names, String(state.left), (value) => set(() => ({ left: Number(value) }))()),
+      choice("and", names, String(state.right), (value) => set(() => ({ right: Number(value) }))()), pressed.diff)] : []),
+    pressed.all, button("?", "", () => help.showModal()));
+  const head = el("div", "row head"), above = el("div", "room"), below = el("div", "room");
+  const list = el("div", "rows-of-data", above, below);
+  const empty = el("p", "note", "No row is like that.");
+  const live = el("div", "live", bar, head, list, empty, help);
+
+  const KEYS = {
+    j: () => go(current + 1), ArrowDown: () => go(current + 1), k: () => go(current - 1), ArrowUp: () => go(current - 1),
+    o: () => current >= 0 && toggle(order[current]), Enter: () => current >= 0 && toggle(order[current]),
+    "/": () => search.focus(), f: () => pressed.failures.click(), "?": () => help.showModal(), e: () => pressed.all.click(),
+    d: () => pair && pressed.differences.click(), x: () => pair && pressed.diff.click(),
+  };
+  document.addEventListener("keydown", (event) => {
+    const at = document.activeElement, mine = at?.closest(".matrix") ?? document.querySelector(".matrix");
+    if (mine !== root || help.open || event.ctrlKey || event.metaKey || event.altKey) return;
+    if (event.key === "Escape" && at === search) return search.blur();
+    if (at?.matches("input, select, textarea") || (event.key === "Enter" && at?.matches("button, a, summary"))) return;
+    const act = KEYS[event.key];
+    if (act) { event.preventDefault(); act(); }
+  });
+
+  root.style.setProperty("--variants", variants.length);
+  root.classList.add("on");
+  root.classList.toggle("many", variants.length > 4);
+  root.querySelector(".plain").before(live);
+  settings();
+  addEventListener("scroll", drawSoon, { passive: true });
+  let width = innerWidth;
+  addEventListener("resize", () => {
+    if (innerWidth !== width) heights.clear();
+    width = innerWidth;
+    drawSoon();
+  });
+  document.addEventListener("DOMContentLoaded", () => { clear(); draw(); }); // by now the details are there
+})();
