@@ -81,7 +81,7 @@ class Line:
 @dataclass
 class Evaluations:
     """What is known of all cases together. `scores`: of the best candidate of each scored case;
-    `worst`: the scored cases with the lowest of them; `listed`: the first cases by their index,
+    `worst`: the scored cases with the lowest of them; `listed`: the first cases,
     with the beginning of their texts; `chosen`: the cases that are shown whole."""
 
     total: int = 0
@@ -96,7 +96,7 @@ class Evaluations:
     marks: int = 0
     histogram: list[int] = field(default_factory=lambda: [0] * BINS)
     candidates: int = 0
-    listed: list[tuple[int, MatrixRow]] = field(default_factory=list[tuple[int, MatrixRow]])
+    listed: list[MatrixRow] = field(default_factory=list[MatrixRow])
     _worst: list[tuple[float, int, str]] = field(default_factory=list[tuple[float, int, str]])
     _first: list[Judged] = field(default_factory=list[Judged])
     _urgent: list[tuple[float, int, Judged]] = field(
@@ -124,7 +124,7 @@ class Evaluations:
             _push(self._worst, (-row.score, -self.total, name_case(judged)), WORST)
         self.candidates = max(self.candidates, len(judged.case.candidates))
         if len(self.listed) < LISTED:
-            self.listed.append((judged.index, make_row(judged, COMPACT)))
+            self.listed.append(make_row(judged, COMPACT))
         if self.total <= ALL_IN_FULL:
             self._first.append(judged)
         else:
@@ -135,9 +135,14 @@ class Evaluations:
     @property
     def chosen(self) -> list[Judged]:
         """The cases that are shown in full, in the order in which they came."""
+        return list(self.numbered.values())
+
+    @property
+    def numbered(self) -> dict[int, Judged]:
+        """The chosen cases by their numbers, from 1 on."""
         if self._first or not self._urgent:
-            return self._first
-        return [item[2] for item in sorted(self._urgent, key=lambda item: -item[1])]
+            return dict(enumerate(self._first, 1))
+        return {-item[1]: item[2] for item in sorted(self._urgent, key=lambda item: -item[1])}
 
     @property
     def worst(self) -> list[tuple[str, float]]:
@@ -228,7 +233,7 @@ def _show_many(found: Evaluations) -> Iterator[Block]:
         yield BarChart("Scores of all candidates, from 0 to 1", bars, format="count")
         columns = (Column("case"), Column("score", "number", 3))
         yield Table("Lowest scores", columns, found.worst)
-    chosen = {judged.index: judged for judged in found.chosen}
+    chosen = found.numbered
     if note := _say_shown(found, len(chosen)):
         yield Note(note, "dim")
     names = [wording.letter(j) for j in range(max(1, found.candidates))]
@@ -237,10 +242,9 @@ def _show_many(found: Evaluations) -> Iterator[Block]:
 
 def _rows(found: Evaluations, chosen: Mapping[int, Judged], columns: int) -> Iterator[MatrixRow]:
     """The cases that are listed, whole where they are shown so, and those that are only shown."""
-    listed = {index for index, _ in found.listed}
-    after = [(index, whole_row(judged)) for index, judged in chosen.items() if index not in listed]
-    for index, row in (*found.listed, *after):
-        whole = whole_row(chosen[index]) if index in chosen else row
+    after = [number for number in chosen if number > len(found.listed)]
+    for number in (*range(1, len(found.listed) + 1), *after):
+        whole = whole_row(chosen[number]) if number in chosen else found.listed[number - 1]
         missing = (None,) * (columns - len(whole.entries))
         yield replace(whole, entries=(*whole.entries, *missing))
 
