@@ -94,6 +94,7 @@
     const made = el("select", "", ...options.map(([key, text]) => Object.assign(el("option", "", text), { value: key })));
     made.value = value;
     made.addEventListener("change", () => act(made.value));
+    made.setAttribute("aria-label", label);
     return el("label", "", el("span", "", label), made);
   }
 

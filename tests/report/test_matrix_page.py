@@ -1,0 +1,314 @@
+"""The page of a matrix in a browser: what a person can do with it, and what no text can."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pages import HOSTILE
+from textevolve.report.blocks import (
+    Entry,
+    Matrix,
+    MatrixRow,
+    Note,
+    Report,
+    Transcript,
+    Utterance,
+)
+from textevolve.report.html import write_html
+from textevolve.report.wording import visible
+
+CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser"))), None)
+MOST_DRAWN = 60
+
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(CHROMIUM is None, reason="no Chromium: apt-get install chromium"),
+]
+
+Open = Callable[..., Any]
+SCORES = ((0.9, 0.2), (0.4, 0.4), (0.1, 0.8), (None, 0.5), (0.6, 0.65))
+"""Of five rows those of two variants; the first of row 3 failed."""
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Any]:
+    sync_api = pytest.importorskip("playwright.sync_api")
+    with sync_api.sync_playwright() as started:
+        options = ["--no-sandbox"] if os.geteuid() == 0 else []
+        opened = started.chromium.launch(executable_path=CHROMIUM, args=options)
+        yield opened
+        opened.close()
+
+
+@pytest.fixture
+def open_page(browser: Any, tmp_path: Path) -> Iterator[Open]:
+    """Opens a report from the disk; at the end nothing was complained of."""
+    said: list[str] = []
+    contexts: list[Any] = []
+
+    def start(report: Report, extra: str = "", **options: Any) -> Any:
+        path = tmp_path / "report.html"
+        with path.open("wb") as target:
+            write_html(report, target)
+            target.write(extra.encode())
+        contexts.append(
+            browser.new_context(**{"viewport": {"width": 1280, "height": 2000}, **options})
+        )
+        page = contexts[-1].new_page()
+        page.on("console", lambda message: said.append(message.text))
+        page.on("pageerror", lambda error: said.append(str(error)))
+        page.on("dialog", lambda dialog: said.append(f"dialog {dialog.message}"))
+        page.on("request", lambda request: request.url == path.as_uri() or said.append(request.url))
+        page.goto(path.as_uri())
+        page.said = said
+        return page
+
+    yield start
+    for context in contexts:
+        context.close()
+    assert said == []
+
+
+def report_rows(rows: Iterable[MatrixRow], variants: Sequence[str] = ("one", "two")) -> Report:
+    return Report("title", "sentence", [Matrix("Rows", variants, rows), Note("after")])
+
+
+def five_rows() -> Iterator[MatrixRow]:
+    for n, (one, two) in enumerate(SCORES):
+        debate = [Transcript("Debate", [Utterance("Critic", f"argument {n}")])]
+        first = Entry(failure="no answer from the model")
+        if one is not None:
+            first = Entry(
+                f"out {n} left",
+                {"judge": one, "tone": 0.5},
+                one >= 0.5,
+                {"judge": f"since {n}"},
+                facts={"tokens": "12"},
+                details=debate,
+            )
+        second = Entry(f"out {n} right", {"judge": two}, two >= 0.5)
+        yield MatrixRow(f"r{n}", f"asked {n}", [first, second], f"expected {n}", {"fact": "x"})
+
+
+def shown(page: Any) -> list[str]:
+    return page.locator(".rows-of-data .row .id").all_inner_texts()
+
+
+def current(page: Any) -> list[str]:
+    return page.locator(".row[aria-current] .id").all_inner_texts()
+
+
+def wait_for(page: Any, condition: str) -> None:
+    """Its own function for this is forbidden by the policy of the page."""
+    for _ in range(1000):
+        if page.evaluate(condition):
+            return
+        page.wait_for_timeout(20)
+    raise AssertionError(condition)
+
+
+def test_rows_are_filtered(open_page: Open) -> None:
+    page = open_page(report_rows(five_rows()))
+    assert shown(page) == ["r0", "r1", "r2", "r3", "r4"]
+    page.fill(".search", "SINCE 2")
+    assert shown(page) == ["r2"]
+    assert page.inner_text(".count") == "1 of 5 rows"
+    page.fill(".search", "no such words")
+    assert shown(page) == []
+    assert page.locator("text=No row is like that.").is_visible()
+    page.fill(".search", "")
+    page.click("text=Failures")
+    assert shown(page) == ["r0", "r1", "r2", "r3"]
+    page.click("text=Failures")
+    page.click("text=Differences")
+    assert shown(page) == ["r0", "r2", "r3"]
+    page.get_by_label("by at least").fill("0.05")
+    assert shown(page) == ["r0", "r2", "r3", "r4"]
+    page.click("text=Differences")
+    page.get_by_label("Score below").fill("0.2")
+    assert shown(page) == ["r2"]
+
+
+def test_rows_are_sorted_and_what_is_missing_comes_last(open_page: Open) -> None:
+    page = open_page(report_rows(five_rows()))
+    page.click(".head .name >> nth=0")
+    assert shown(page) == ["r2", "r1", "r4", "r0", "r3"]
+    page.click(".head .name >> nth=0")
+    assert shown(page) == ["r0", "r4", "r1", "r2", "r3"]
+    page.click(".head .name >> nth=0")
+    assert shown(page) == ["r0", "r1", "r2", "r3", "r4"]
+    page.get_by_label("Sort").select_option("gap")
+    assert shown(page) == ["r0", "r1", "r4", "r2", "r3"]
+    page.get_by_label("Sort").select_option("id")
+    page.click("text=↑")
+    assert shown(page) == ["r4", "r3", "r2", "r1", "r0"]
+
+
+def test_the_head_sums_up_the_rows_that_are_shown(open_page: Open) -> None:
+    page = open_page(report_rows(five_rows()))
+    assert page.inner_text(".head .said >> nth=0") == "mean 0.50 · 50 % pass · 1 failed"
+    assert page.inner_text(".head .said >> nth=1") == "mean 0.51 · 60 % pass"
+    bins = page.locator(".head svg >> nth=0").get_attribute("aria-label")
+    assert bins == "Scores in tenths: 0, 1, 0, 0, 1, 0, 1, 0, 0, 1"
+    page.fill(".search", "asked 0")
+    assert page.inner_text(".head .said >> nth=0") == "mean 0.90 · 100 % pass"
+    page.fill(".search", "")
+    page.get_by_label("Score", exact=True).select_option("tone")
+    assert page.inner_text(".head .said >> nth=0") == "mean 0.50 · 50 % pass · 1 failed"
+    assert page.inner_text(".head .said >> nth=1") == "mean – · 60 % pass"
+
+
+def test_keys_lead_through_the_rows(open_page: Open) -> None:
+    page = open_page(report_rows(five_rows()))
+    for key, expected in (
+        ("j", "r0"),
+        ("j", "r1"),
+        ("ArrowDown", "r2"),
+        ("k", "r1"),
+        ("ArrowUp", "r0"),
+    ):
+        page.keyboard.press(key)
+        assert current(page) == [expected]
+    page.keyboard.press("o")
+    assert page.locator(".row.whole .id").all_inner_texts() == ["r0"]
+    assert "tokens" in page.inner_text(".row.whole")
+    page.keyboard.press("Enter")
+    assert page.locator(".row.whole").count() == 0
+    page.keyboard.press("f")
+    assert shown(page) == ["r0", "r1", "r2", "r3"]
+    assert current(page) == ["r0"]
+    page.keyboard.press("f")
+    page.keyboard.press("d")
+    assert shown(page) == ["r0", "r2", "r3"]
+    page.keyboard.press("d")
+    page.keyboard.press("/")
+    page.keyboard.type("j3f")
+    assert page.input_value(".search") == "j3f"
+    page.keyboard.press("Escape")
+    page.keyboard.press("?")
+    assert page.locator("dialog").is_visible()
+    page.keyboard.press("Escape")
+    assert not page.locator("dialog").is_visible()
+
+
+def test_words_that_differ_are_marked_in_place(open_page: Open) -> None:
+    page = open_page(report_rows(five_rows()))
+    page.click("text=Word diff")
+    output = page.locator(".row:has-text('asked 0') .output")
+    assert output.nth(0).inner_html() == "out 0 left"
+    assert output.nth(1).inner_html() == "out 0 <del>left</del><ins>right</ins>"
+
+
+def test_details_open_in_place_and_go_back(open_page: Open) -> None:
+    page = open_page(report_rows(five_rows()))
+    row = page.locator(".rows-of-data .row:has-text('asked 2')")
+    row.locator("text=Show details").click()
+    assert "argument 2" in row.inner_text()
+    assert page.locator(".kept >> text=argument 2").count() == 0
+    page.fill(".search", "asked 1")
+    assert page.locator(".kept >> text=argument 2").count() == 1
+    page.fill(".search", "")
+    assert "argument 2" in row.inner_text()
+    row.locator("text=Hide details").click()
+    assert "argument 2" not in row.inner_text()
+
+
+def test_a_phone_shows_cards_and_never_scrolls_sideways(open_page: Open) -> None:
+    rows = [MatrixRow("r" * 200, "x" * 3000, [Entry("y" * 3000, {"j": 0.5}), Entry("short")])]
+    phone = {"width": 390, "height": 844}
+    page = open_page(report_rows([*rows, *five_rows()]), viewport=phone, has_touch=True)
+    page.click("text=Expand all")
+    assert page.evaluate("document.documentElement.scrollWidth") == 390
+    cells = page.locator(".rows-of-data .row >> nth=0").locator(".cell")
+    boxes = [cells.nth(n).bounding_box() for n in range(3)]
+    assert boxes[0]["y"] < boxes[1]["y"] < boxes[2]["y"]
+    assert all(box["width"] > 300 for box in boxes)
+    assert cells.nth(1).locator(".variant").inner_text() == "one"
+
+
+def test_colours_follow_the_system(open_page: Open) -> None:
+    ground = "getComputedStyle(document.body).backgroundColor"
+    head = "getComputedStyle(document.querySelector('.head')).backgroundColor"
+    for scheme, colour in (("light", "rgb(255, 255, 255)"), ("dark", "rgb(20, 24, 29)")):
+        page = open_page(report_rows(five_rows()), color_scheme=scheme)
+        assert page.evaluate(ground) == page.evaluate(head) == colour
+
+
+def test_of_ten_thousand_rows_a_few_are_drawn(open_page: Open) -> None:
+    entries = [Entry("out " * 20, {"j": 0.5}), Entry("other", {"j": 0.7}), Entry(failure="none")]
+    rows = (MatrixRow(f"r{n}", "asked", entries) for n in range(10_000))
+    page = open_page(report_rows(rows, ("a", "b", "c")), viewport={"width": 1280, "height": 900})
+    assert page.inner_text(".count") == "10,000 rows"
+    assert 0 < len(shown(page)) <= MOST_DRAWN
+    assert page.evaluate("document.getElementsByTagName('*').length") < 10_000
+    page.keyboard.press("End")
+    wait_for(page, "scrollY + innerHeight >= document.documentElement.scrollHeight - 1")
+    page.wait_for_selector("text=r9999")
+    numbers = [int(name[1:]) for name in shown(page)]
+    assert numbers == list(range(numbers[0], 10_000))
+    assert len(numbers) <= MOST_DRAWN
+    page.keyboard.press("Home")
+    wait_for(page, "scrollY === 0")
+    page.wait_for_selector(".rows-of-data .row >> text=/^r0$/")
+    assert len(shown(page)) <= MOST_DRAWN
+    for _ in range(30):
+        page.keyboard.press("j")
+    assert current(page) == ["r29"]
+    box = page.locator(".row[aria-current]").bounding_box()
+    assert 0 <= box["y"] <= 900
+
+
+TEXTS = (
+    *HOSTILE,
+    "</script><script>alert(1)</script>",
+    "<!-- <script>",
+    "[x](javascript:alert(1)) javascript:alert(1)",
+    "\u202egnirts \x00 \u2028 \u2029 \x1b]0;x\x07",
+    "w" * 5000,
+)
+
+
+def test_hostile_texts_stay_texts(open_page: Open) -> None:
+    def rows(texts: Sequence[str]) -> Iterator[MatrixRow]:
+        for text in texts:
+            entry = Entry(text, {text: 0.5}, False, {text: text}, text, {text: text}, [Note(text)])
+            yield MatrixRow(text, text, [entry, entry], text, {text: text}, [Note(text)])
+
+    def elements(texts: Sequence[str]) -> list[str]:
+        whole = {"width": 1280, "height": 16_000}
+        page = open_page(report_rows(rows(texts), (texts[0], texts[1])), viewport=whole)
+        for one in ("text=Expand all", "text=Word diff"):
+            page.click(one)
+        for n in range(len(texts)):
+            page.locator("text=Show details").nth(n).click()
+        found = page.locator(".rows-of-data .output").all_text_contents()
+        assert found[0::2] == [visible(text) for text in texts]
+        return page.evaluate("[...document.querySelectorAll('*')].map((e) => e.tagName).sort()")
+
+    assert elements(TEXTS) == elements([f"plain {n}" for n in range(len(TEXTS))])
+
+
+def test_no_other_script_or_style_is_obeyed(open_page: Open) -> None:
+    extra = "<script>document.title = 'taken'</script><style>body { display: none }</style>"
+    page = open_page(report_rows(five_rows()), extra)
+    assert page.title() == "title"
+    assert page.locator("h1").is_visible()
+    assert len(page.said) == 2
+    assert all("Content Security Policy" in one for one in page.said)
+    page.said.clear()
+
+
+def test_without_script_it_is_a_plain_table(open_page: Open) -> None:
+    page = open_page(report_rows(five_rows()), java_script_enabled=False)
+    assert page.locator("tbody tr").count() == 5
+    text = page.inner_text("table")
+    for said in ("asked 3", "expected 3", "out 4 right", "0.65 pass", "since 2", "no answer"):
+        assert said in text
+    page.click("a[href='#matrix-1-1-1']")
+    assert page.locator("text=argument 0").is_visible()
