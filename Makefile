@@ -7,7 +7,7 @@ READY := .venv/.ready
 # Not ppi: half a gigabyte, for one function.
 EXTRAS = local parquet keyring langgraph mem0 dev
 
-.PHONY: demo test slow lint bench constraints clean
+.PHONY: demo test slow chromium lint bench constraints clean
 
 demo: $(READY)
 	$(BIN)/textevolve models pull qwen2.5-coder-1.5b
@@ -19,8 +19,15 @@ test: $(READY)
 	$(BIN)/pytest -q
 
 # One after another: beside another local model, a run took 141 s that takes 49 s alone.
-slow: $(READY)
+slow: $(READY) chromium
 	$(BIN)/pytest -q -n 0 -m slow
+
+# Pages are tested in a browser where there is one; without it those tests are skipped.
+chromium:
+	@command -v chromium >/dev/null || command -v chromium-browser >/dev/null || \
+	    { [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null && \
+	      apt-get update -qq && apt-get install -y -qq chromium; } || \
+	    echo "no Chromium: the tests of pages in a browser are skipped"
 
 lint: $(READY)
 	$(BIN)/ruff check .
@@ -34,6 +41,7 @@ bench: $(READY)
 	$(BIN)/python benchmarks/import_time.py
 	$(BIN)/python benchmarks/flat_memory.py
 	$(BIN)/python benchmarks/prefix_cache.py
+	$(BIN)/python benchmarks/page.py
 
 # Needs uv: pip install uv
 constraints:

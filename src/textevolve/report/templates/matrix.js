@@ -261,12 +261,17 @@
       if (alive.get(n) === next) next = next.nextSibling;
       else list.insertBefore(alive.get(n), next);
     }
+    keepRoom(first, past); // before anything is measured: a page that is shorter would be scrolled
     for (const [n, one] of alive) heights.set(n, one.getBoundingClientRect().height);
     measure();
-    above.style.height = offsets[first] + "px";
-    below.style.height = offsets[order.length] - offsets[past] + "px";
+    keepRoom(first, past);
     const moved = alive.has(anchor) && before !== undefined ? alive.get(anchor).getBoundingClientRect().top - before : 0;
     if (Math.abs(moved) > 1 && top > 0) scrollBy(0, moved);
+  }
+
+  function keepRoom(first, past) {
+    above.style.height = offsets[first] + "px";
+    below.style.height = offsets[order.length] - offsets[past] + "px";
   }
 
   function drawSoon() {
