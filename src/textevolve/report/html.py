@@ -178,7 +178,7 @@ def _environment() -> Environment:
         "clip": _clip,
         "clip_cell": _clip_cell,
         "counted": wording.count,
-        "figured": wording.figure,
+        "figured": wording.number,
         "parts": _parts,
         "said": matrices.say_entry,
         "score": cells.score_of,

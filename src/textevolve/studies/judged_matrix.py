@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import TypeAlias
 
 from textevolve.debate import tensor as arithmetic
-from textevolve.debate.record import result_figures
+from textevolve.debate.record import result_metrics
 from textevolve.debate.result import DebateResult
 from textevolve.evaluation import EvaluationResult, Failure
 from textevolve.report import wording
@@ -74,14 +74,14 @@ def _entry(
 
 def _debated(result: DebateResult) -> list[Figures]:
     """Of each candidate the components' scores from 0 to 1, and its other figures."""
-    figures = result_figures(result)
+    figures = result_metrics(result)
     found: list[Figures] = []
     for j in range(len(result.case.candidates)):
         named = {
-            "s_norm": wording.figure(figures["s_norm"][j]),
+            "s_norm": wording.number(figures["s_norm"][j]),
             "softmax": wording.percent(figures["probabilities"][j], 1),
-            "round 1": wording.figure(figures["round_one"][j]),
-            "± agents": wording.figure(figures["spread"][j] if figures["spread"] else None),
+            "round 1": wording.number(figures["round_one"][j]),
+            "± agents": wording.number(figures["spread"][j] if figures["spread"] else None),
         }
         components: Mapping[str, float] = figures["components"][j] or {}
         scores = {name: score / TOP for name, score in components.items()}
