@@ -19,7 +19,7 @@ from pydantic_core import PydanticUndefined
 from textevolve.cli.command import Command
 from textevolve.cli.options import read_argument
 from textevolve.errors import InputError
-from textevolve.rows import SUFFIXES, read_text
+from textevolve.rows import names_rows, read_text
 from textevolve.spec import Frozen, noted_of
 
 
@@ -147,7 +147,7 @@ def _read_named(path: str) -> dict[str, str]:
 
 def _read_or_rows(given: str) -> str:
     """A text, as `read_argument` has it; the name of a file of rows stays."""
-    return given if Path(given).suffix.lower() in SUFFIXES else read_argument(given)
+    return given if names_rows(given) else read_argument(given)
 
 
 _READERS: Mapping[str, Callable[[str], Any]] = {

@@ -6,8 +6,7 @@ What columns are called is in `texts.columns`, how chats are written in `texts.c
 from __future__ import annotations
 
 import difflib
-import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, cast
 
@@ -16,11 +15,11 @@ from textevolve.errors import InputError
 from textevolve.evaluation import Case
 from textevolve.studies.columns import Columns, refuse_no_input
 from textevolve.texts.chats import ASSISTANT, Chat, read_chat, replies_of, write_chat
-from textevolve.texts.columns import Roles, fold_name
+from textevolve.texts.columns import Roles, fold_name, join_passages
 
 PARAMETERS = (*(name for name in Profile.model_fields if name not in ("name", "description")),)
 _GAP = "\n\n"
-"""Between the passages of a context, and between an instruction and what it is about."""
+"""Between an instruction and what it is about."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -188,25 +187,11 @@ def _take_reference(given: _Row) -> str | None:
 
 
 def _take_context(given: _Row) -> str | None:
-    """The context: a text, or the passages of a list of texts, or of its JSON."""
     for name in given.roles.contexts:
-        passages = _passages(given.get(name))
-        if passages and (text := _GAP.join(passages)).strip():
+        if text := join_passages(given.get(name)):
             given.read[name] = "context"
             return text
     return None
-
-
-def _passages(value: object) -> Sequence[str]:
-    if isinstance(value, str):
-        try:
-            found: object = json.loads(value) if value.lstrip().startswith("[") else None
-        except (ValueError, RecursionError):
-            found = None
-        return _passages(found) or (value,)
-    listed = cast("Sequence[object]", value) if isinstance(value, list | tuple) else ()
-    texts = [one for one in listed if isinstance(one, str)]
-    return texts if len(texts) == len(listed) else ()
 
 
 def _parameters(row: Mapping[str, Any], where: str, unread: Iterable[str]) -> dict[str, Any]:

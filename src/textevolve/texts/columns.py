@@ -6,10 +6,12 @@ values must be is the business of whoever reads rows.
 
 from __future__ import annotations
 
+import json
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from typing import cast
 
 INPUTS = ("input", "prompt", "question", "instruction", "query", "user_input")
 CHATS = ("messages", "conversation", "conversations", "chat")
@@ -31,6 +33,7 @@ _MEASURES = (
     *("id", "name", "label", "model", "type", "format", "schema", "score", "scores"),
 )
 """Endings of columns that are about an output and hold none, as in output_tokens."""
+_BLANK = re.compile(r"\n\s*\n")
 _BREAKS = re.compile(r"[\s_-]+")
 
 
@@ -108,3 +111,17 @@ def is_text_column(column: str) -> bool:
     if name in (*INPUTS, *CHATS, *REFERENCES, *CONTEXTS, "id"):
         return True
     return name not in LISTS and any(re.fullmatch(rf"{stem}(_.*|\d+)?", name) for stem in OUTPUTS)
+
+
+def join_passages(value: object) -> str:
+    """A context as one text: a text as it is, of a list of texts, or of its JSON, the passages with
+    a blank line between them, so that one that has such lines loses them; else empty."""
+    if isinstance(value, str):
+        try:
+            found: object = json.loads(value) if value.lstrip().startswith("[") else None
+        except (ValueError, RecursionError):
+            found = None
+        return join_passages(found) or (value if value.strip() else "")
+    listed = cast("Sequence[object]", value) if isinstance(value, list | tuple) else ()
+    texts = [_BLANK.sub("\n", one.strip()) for one in listed if isinstance(one, str)]
+    return "\n\n".join(filter(None, texts)) if len(texts) == len(listed) else ""
