@@ -61,16 +61,16 @@ def fetch_files(text: str) -> list[tuple[str, str]]:
     """
     wanted = parse_name(text)
     try:
-        import huggingface_hub as hub
+        from huggingface_hub import HfApi, errors
     except ModuleNotFoundError:
         raise SettingsError(
             f'{text}: reading data sets of the hub needs: pip install "textevolve[hf]"'
         ) from None
-    api: Any = hub.HfApi(endpoint=os.environ.get("HF_ENDPOINT") or None)
+    api: Any = HfApi(endpoint=os.environ.get("HF_ENDPOINT") or None)
     about: dict[str, Any] = {"repo_id": wanted.name, "repo_type": "dataset"}
     try:
         revision, files = CONVERTED, api.list_repo_files(**about, revision=CONVERTED)
-    except hub.errors.RevisionNotFoundError:
+    except errors.RevisionNotFoundError:
         revision, files = "main", ()
     except Exception as error:
         raise _refused(text, error) from error

@@ -114,8 +114,7 @@ class Columns:
             names = ", ".join(self.references)
             said.append(f"only judges with a reference, such as --judge reference, read: {names}")
         if self._doubles:
-            number = count(len(self._doubles), "id")
-            said.append(f"more than one case has {number}: {_list(self._doubles)}")
+            said.append(f"ids that more than one case has: {_list(self._doubles)}")
         if self.unseen:
             parts = count(self.unseen, "part")
             said.append(
