@@ -65,7 +65,7 @@ def test_a_reference_in_the_data_is_used_and_its_absence_made_up_for(cli, fairly
     planned = json.loads(planned.out)
     assert planned["least"]["calls"] == planned["most"]["calls"] == 13
     assert fairly.calls == 13
-    assert ended.err.count("warning: nothing reads these fields of the cases: source\n") == 1
+    assert ended.err.count("columns: input, candidates, reference; unread: source\n") == 1
 
 
 @pytest.mark.parametrize("how", [["-j", "probe"], ["--rounds", "1"]])

@@ -178,14 +178,24 @@ def _run_study(study: AnyStudy, spec: StudySpec, wanted: RunOptions, source: str
 
 @contextmanager
 def telling_warnings() -> Generator[None]:
-    """What the library warns of in its log is said as a line for people."""
-    log, handler = logging.getLogger("textevolve"), logging.Handler(logging.WARNING)
-    handler.emit = lambda record: say(f"warning: {record.getMessage()}")
+    """What the library warns of in its log is said as a line for people; also what it notes there
+    in words for them (`shown`)."""
+    log, handler = logging.getLogger("textevolve"), logging.Handler(logging.INFO)
+    level = log.level
+
+    def tell(record: logging.LogRecord) -> None:
+        shown = getattr(record, "shown", "")
+        if shown or record.levelno >= logging.WARNING:
+            say(shown or f"warning: {record.getMessage()}")
+
+    handler.emit = tell
     log.addHandler(handler)
+    log.setLevel(logging.INFO)
     try:
         yield
     finally:
         log.removeHandler(handler)
+        log.setLevel(level)
 
 
 def execute(

@@ -42,7 +42,8 @@ from textevolve.report.blocks import (
 from textevolve.rows import Placed, read_rows
 from textevolve.spec import option
 from textevolve.statistics.comparisons import difference_interval, sign_flip_test
-from textevolve.studies.study import Asks, Row, Study, StudySpec, json_codec
+from textevolve.studies.datasets import MappedSpec
+from textevolve.studies.study import Asks, Row, Study, json_codec
 from textevolve.wiring import Workbench
 
 DEFAULT_JUDGE = "single"
@@ -54,7 +55,7 @@ STAGES = {
 }
 
 
-class CalibrateSpec(CalibrationPlan, StudySpec):
+class CalibrateSpec(CalibrationPlan, MappedSpec):
     """Search for a better prompt template, and take it only if its gain on held-out rows is real.
 
     Known elsewhere as automatic prompt optimisation with textual gradients and beam search
@@ -139,7 +140,7 @@ def read_cases(spec: CalibrateSpec) -> Iterator[Case]:
     if not spec.data:
         raise InputError("--data is missing: rows with values for the placeholders")
     # A value is filled in as it stands.
-    return cases_of(spec, read_rows(spec.data, "row", lambda _: True))
+    return cases_of(spec, read_rows(spec.data, "row", lambda _: True, spec.map))
 
 
 def cases_of(spec: CalibrateSpec, rows: Iterable[Placed]) -> Iterator[Case]:

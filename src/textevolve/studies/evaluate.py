@@ -6,7 +6,6 @@ whole, so that a run is gone on with as it was begun, whatever became of the fil
 
 from __future__ import annotations
 
-import logging
 import os
 from collections.abc import AsyncGenerator, Iterable, Iterator, Mapping, Sequence
 from contextlib import aclosing
@@ -42,11 +41,13 @@ from textevolve.judges.judged import JudgedCase
 from textevolve.memory.recall import Recall, nothing
 from textevolve.report.blocks import Report
 from textevolve.report.html import html_fragment
-from textevolve.rows import SUFFIXES, read_argument
+from textevolve.rows import SUFFIXES, names_rows, read_argument
 from textevolve.settings import Settings
 from textevolve.showing import show_as
 from textevolve.spec import Several, option
-from textevolve.studies.datasets import Columns, read_cases
+from textevolve.studies.case_rows import Reading
+from textevolve.studies.columns import Columns
+from textevolve.studies.datasets import MappedSpec, read_cases
 from textevolve.studies.debate_parameters import DebateParameters, given_parameters
 from textevolve.studies.debate_words import reason
 from textevolve.studies.evaluation_report import Evaluations, report_evaluations
@@ -57,7 +58,7 @@ from textevolve.studies.judged_rows import (
     turn_rows,
     write_line,
 )
-from textevolve.studies.study import Asks, Row, Study, StudySpec
+from textevolve.studies.study import Asks, Row, Study
 from textevolve.wiring import Workbench
 
 OF_ANY_JUDGE = ("seed", "threshold")
@@ -79,7 +80,7 @@ WholeProfile: TypeAlias = Annotated[
 ]
 
 
-class EvaluateSpec(DebateParameters, StudySpec):
+class EvaluateSpec(DebateParameters, MappedSpec):
     """Judge candidate texts by a debate of agents, or by any other judge.
 
     Exit codes: 0 all scored; 1 a model or the store failed; 2 bad input; 3 some cases have no
@@ -91,12 +92,19 @@ class EvaluateSpec(DebateParameters, StudySpec):
     cases: Several = option(
         (),
         "The input, then the candidate texts; @FILE reads a text from a file, - from standard"
-        " input. Or one file of cases: .jsonl, .json, .csv or .parquet; - alone is JSON lines from"
-        " standard input.",
+        " input. Or one file of cases: .jsonl, .json, .csv, .tsv or .parquet; a folder or a pattern"
+        " of such files; hf:OWNER/NAME[/CONFIG][:SPLIT], a data set of the Hugging Face hub; -"
+        " alone is JSON lines from standard input.",
         argument=True,
         identity=False,
         reads=True,
         metavar="INPUT CANDIDATE... | CASES",
+    )
+    each_reply: bool = option(
+        False,
+        "Of a chat, judge each reply of the assistant as a case of its own, not the last alone.",
+        group="Data",
+        identity=False,
     )
     profile: WholeProfile | None = option(
         None,
@@ -184,21 +192,24 @@ def _profile_of(spec: EvaluateSpec) -> Profile:
 def read_given(spec: EvaluateSpec) -> Iterator[Case]:
     """The case that the arguments are, or the cases of the file that they name."""
     texts = spec.cases
-    if len(texts) != 1 or not (texts[0] == "-" or Path(texts[0]).suffix.lower() in SUFFIXES):
+    if len(texts) != 1 or not (texts[0] == "-" or names_rows(texts[0])):
         yield _read_case(texts)
         return
     columns = Columns()
-    yield from read_cases(texts[0], columns)
-    tell_unread(spec, columns)
+    yield from read_cases(texts[0], columns, reading_of(spec))
+    tell_columns(spec, columns)
 
 
-def tell_unread(spec: EvaluateSpec, columns: Columns) -> None:
-    """Warn once, after the cases were read, of their fields that nothing looks at."""
+def reading_of(spec: EvaluateSpec) -> Reading:
+    return Reading(spec.map, spec.each_reply)
+
+
+def tell_columns(spec: EvaluateSpec, columns: Columns) -> None:
+    """Say once, after the cases were read, what their columns were taken for."""
     _, judge = split_rules(spec.judge) if spec.judge else (None, None)
     reference = judge is not None and parse_evaluator(judge).reference
     own = spec.judge is not None and spec.judge.startswith(OWN)
-    if unread := columns.warning(reference=reference or own):
-        logging.getLogger("textevolve").warning(unread)
+    columns.tell(reference=reference or own)
 
 
 def _read_case(texts: tuple[str, ...]) -> Case:
