@@ -17,7 +17,7 @@ from textevolve.api.running import Objects
 from textevolve.engine.kept_open import KeptOpen
 from textevolve.engine.local import cancel
 from textevolve.errors import BudgetError, InputError, ModelError, SettingsError, StoreError
-from textevolve.evaluation import Case, EvaluationResult, Evaluator, failure_of
+from textevolve.evaluation import Case, EvaluationResult, Evaluator, Failure, failure_of
 from textevolve.evaluators import (
     OPTIONS,
     OWN,
@@ -185,7 +185,8 @@ class AssertionRun:
                 made = await judge_case(case, demand, opened.bench)
             except (ModelError, BudgetError, SettingsError) as error:
                 made = Assertion(case, demand, failure_of(error))
-        if self._offline and made.score is None:
+        failure = made.result if isinstance(made.result, Failure) else None
+        if self._offline and failure is not None and failure.kind == "skipped":
             made = replace(made, result=failure_of(BudgetError(OFFLINE)))
         # What an evaluator of the program's own said stands in no journal.
         own = demand.judge.startswith(OWN) and isinstance(made.result, EvaluationResult)

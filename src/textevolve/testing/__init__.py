@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
+from types import TracebackType
 from typing import TYPE_CHECKING, Any, TypeAlias, cast
 
 from textevolve.errors import InputError, TextEvolveError, UnjudgedError
@@ -182,6 +183,8 @@ def _wait(texts: list[dict[str, Any]], *, asserted: bool = True) -> list[Evaluat
         made = session.open().wait([_ask(session, text, asserted) for text in texts])
     except TextEvolveError as error:
         raise error.with_traceback(None) from None  # where it was raised is no business of a test
+    except Exception as error:  # noqa: BLE001  a judge of the test's own may raise anything
+        raise error.with_traceback(_foreign(error.__traceback__)) from error.__cause__
     return _settle(session, made)
 
 
@@ -192,7 +195,19 @@ async def _await(texts: list[dict[str, Any]], *, asserted: bool = True) -> list[
         made = await session.open().judge([_ask(session, text, asserted) for text in texts])
     except TextEvolveError as error:
         raise error.with_traceback(None) from None
+    except Exception as error:  # noqa: BLE001  a judge of the test's own may raise anything
+        raise error.with_traceback(_foreign(error.__traceback__)) from error.__cause__
     return _settle(session, made)
+
+
+def _foreign(trace: TracebackType | None) -> TracebackType | None:
+    """The end of a traceback that is not ours, such as in a judge of the test's own."""
+    while trace is not None:
+        name = str(trace.tb_frame.f_globals.get("__name__", ""))
+        if name.partition(".")[0] not in ("textevolve", "asyncio", "concurrent"):
+            return trace
+        trace = trace.tb_next
+    return None
 
 
 def _ask(session: Session, text: Mapping[str, Any], asserted: bool) -> Asked:

@@ -134,7 +134,8 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, Any, Any]:
     report = yield
-    report.textevolve_run = item.config.stash[_SESSION].run_id
+    if run := item.config.stash[_SESSION].run_id:
+        report.textevolve_run = run
     return report
 
 
@@ -166,14 +167,14 @@ def pytest_unconfigure(config: pytest.Config) -> None:
     try:
         _conclude(config)
     finally:
-        config.stash[_STACK].close()
+        config.stash.get(_STACK, ExitStack()).close()
 
 
 def _conclude(config: pytest.Config) -> tuple[list[str], str]:
     """Close the session's run, once, and write its reports: what is to be said of it, and what went
     wrong, which the session's exit status tells too."""
-    session = config.stash[_SESSION]
-    if config.stash.get(_CONCLUDED, False) or hasattr(config, "workerinput"):
+    session = config.stash.get(_SESSION, None)
+    if session is None or config.stash.get(_CONCLUDED, False) or hasattr(config, "workerinput"):
         return [], ""
     config.stash[_CONCLUDED] = True
     reports = [str(path) for path in _reports(config)]

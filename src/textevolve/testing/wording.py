@@ -63,7 +63,7 @@ def _say_texts(one: Assertion) -> Iterator[str]:
     yield f"  input:  {wording.shorten(one.case.input, INPUT)}"
     yield f"  output: {wording.shorten(one.case.candidates[0], OUTPUT)}"
     if one.score is not None:
-        for number, line in enumerate(one.reason.splitlines() or [wording.DASH]):
+        for number, line in enumerate(one.reason.splitlines()):
             yield f"  {'said:  ' if number == 0 else '       '} {wording.shorten(line, INPUT)}"
     asked = f" ({one.demand.model})" if one.demand.model else ""
     yield f"  judge:  {one.demand.judge}{asked}"
