@@ -1,6 +1,12 @@
 """What the plugin costs a session that judges nothing, and sessions in several processes."""
 
 import json
+import re
+from pathlib import Path
+
+import pytest
+
+from textevolve.llm.testing import Answer
 
 HEAVY = ("numpy", "sqlalchemy", "aiohttp", "pydantic", "jinja2", "rich", "typer", "yaml")
 
@@ -64,3 +70,24 @@ def test_each_worker_may_spend_its_share(pytester):
 
     config = pytester.parseconfig("-pno:langsmith_plugin", "--textevolve-max-cost=3")
     assert _read_options(config, 4).max_cost == 0.75
+
+
+ROOT = Path(__file__).parent.parent.parent
+PAGE = (ROOT / "docs" / "pytest.md").read_text(encoding="utf-8")
+BLOCKS = re.findall(r"^```python\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL)
+EXAMPLE = (ROOT / "examples" / "test_answers.py").read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize("text", [*BLOCKS, EXAMPLE], ids=lambda text: text[:30].strip())
+def test_what_the_docs_show_passes(session, server, text):
+    server.script = lambda body, number: Answer(yes=0.8)
+    ran = session(text)
+    assert ran.ret == pytest.ExitCode.OK
+
+
+def test_every_option_is_described(pytester):
+    options = pytester.parseconfig("-pno:langsmith_plugin")._parser._groups
+    (ours,) = [group for group in options if group.name == "textevolve"]
+    names = [name for option in ours.options for name in option.names()]
+    assert len(names) == 8
+    assert [name for name in names if f"| `{name}" not in PAGE] == []

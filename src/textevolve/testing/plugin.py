@@ -8,7 +8,6 @@ the controller hears with the reports of tests in which run that is, and tells o
 from __future__ import annotations
 
 import os
-import secrets
 from collections.abc import Generator
 from contextlib import ExitStack
 from pathlib import Path
@@ -61,7 +60,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 def pytest_configure(config: pytest.Config) -> None:
     worker: dict[str, Any] | None = getattr(config, "workerinput", None)
-    key = str(worker["testrunuid"]) if worker else secrets.token_hex(16)
+    key = str(worker["testrunuid"]) if worker else os.urandom(16).hex()
     session = Session(key, _read_options(config, int(worker["workercount"]) if worker else 1))
     for report in _reports(config):
         _check_report(report)
