@@ -151,7 +151,7 @@ class AssertionRun:
         setting = Setting("", (named,), today(), self._objects.found)
         opened = open_workbench(setting, self._settings, journal, self._limits, models=models)
         bench = await stack.enter_async_context(opened)
-        return _Opened(store, run, bench, asyncio.Semaphore(bench.in_flight))
+        return _Opened(store, run, bench, asyncio.Semaphore(bench.concurrency))
 
     def _register(self, store: Store) -> tuple[RunRecord, bool]:
         """The session's run, and whether this process is the one that made it."""

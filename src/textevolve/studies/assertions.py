@@ -16,12 +16,12 @@ from typing import Any, ClassVar
 import numpy as np
 from pydantic import TypeAdapter, ValidationError
 
-from textevolve.debate.stage import prompts_version as debate_prompts
+from textevolve.debate.context import prompts_version as debate_prompts
 from textevolve.engine.local import stream
 from textevolve.errors import BudgetError, FatalModelError, InputError, ModelError
 from textevolve.evaluation import Case, EvaluationResult, Failure, Usage, failure_of
 from textevolve.evaluators import check_absolute, with_model
-from textevolve.judges.exam import prompts_version as judge_prompts
+from textevolve.judges.context import prompts_version as judge_prompts
 from textevolve.report import wording
 from textevolve.report.blocks import Block, Column, Estimate, Note, Report, Section, Table, Texts
 from textevolve.spec import option
@@ -169,7 +169,7 @@ async def run(
         except (ModelError, BudgetError, InputError) as error:
             return Assertion(case, demand, failure_of(error))
 
-    async with aclosing(stream(cases, work, bench.in_flight, ordered=bench.ordered)) as found:
+    async with aclosing(stream(cases, work, bench.concurrency, ordered=bench.ordered)) as found:
         async for assertion in found:
             yield assertion
 
@@ -288,8 +288,8 @@ def _texts(one: Assertion) -> Texts:
 def _facts(one: Assertion) -> dict[str, str]:
     least = one.demand.min_score
     facts = {
-        "Score": wording.figure(one.score, 3),
-        "At least": "what the judge lets pass" if least is None else wording.figure(least, 3),
+        "Score": wording.number(one.score, 3),
+        "At least": "what the judge lets pass" if least is None else wording.number(least, 3),
         "Judge": one.demand.judge,
         "Model": one.demand.model,
         "Used": f"{wording.count(one.usage.calls, 'call')}, {wording.spent(one.usage)}",
