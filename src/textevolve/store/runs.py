@@ -264,6 +264,15 @@ def end_cases(connection: Connection, run_id: str, count: int) -> None:
     )
 
 
+def append_case(connection: Connection, run_id: str, case: Case) -> None:
+    """Take in one more case of a run whose cases come while it is worked on."""
+    place = get_run(connection, run_id).n_cases or 0
+    body = dump_case(case)
+    row = {"run_id": run_id, "index": place, "id": to_bytes(case.id), "body": body}
+    insert_cases(connection, [row])
+    end_cases(connection, run_id, place + 1)
+
+
 def read_cases(connection: Connection, run_id: str, start: int) -> list[tuple[int, Case]]:
     """The next cases from the index `start` on; empty at the end."""
     query = (
