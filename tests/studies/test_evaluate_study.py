@@ -157,7 +157,10 @@ def test_a_rubric_takes_the_place_of_what_is_shipped(cli, server, model, home, j
 @pytest.mark.parametrize(
     ("more", "said"),
     [
-        (("-j", "backward", "--rubric", "x"), "judge instruction-likelihood takes no rubric"),
+        (
+            ("-j", "backward", "--rubric", "Be kind."),
+            "judge instruction-likelihood takes no rubric",
+        ),
         (("-j", "probe", "--rubric", "  "), "the rubric is empty"),
         (("-j", "probe+rubric=gone.txt"), "gone.txt: cannot be read"),
         (("-j", "probe", "-p", "general"), "write --judge debate:PROFILE"),

@@ -23,10 +23,10 @@ from textevolve.events import Event, StepFinished, StepStarted
 from textevolve.loops.attempt import prompts_version
 from textevolve.loops.calibration import ROUND, CalibrationContext, CalibrationPlan, search_template
 from textevolve.loops.examples import Example, Material, split_examples, take_material
-from textevolve.loops.label_metrics import LabelMetric, needs_label, open_metric
 from textevolve.loops.placeholders import require_placeholders
 from textevolve.loops.search_tree import CalibrationResult, Gain, Node, describe_outcome
 from textevolve.loops.trial_runner import STAGE
+from textevolve.metrics.label_metrics import LabelMetric, needs_label, open_metric
 from textevolve.report import wording
 from textevolve.report.blocks import (
     Block,
@@ -83,8 +83,7 @@ class CalibrateSpec(CalibrationPlan, MappedSpec):
     )
     metric: str | None = option(
         None,
-        "What scores an output without a judge: exact, regex:PATTERN, FILE.py:FUNCTION or"
-        " MODULE:FUNCTION.",
+        "What scores an output without a judge: exact, contains, regex:PATTERN, MODULE:FUNCTION.",
         group="Judging",
     )
     judge: str | None = option(

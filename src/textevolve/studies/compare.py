@@ -28,8 +28,8 @@ from textevolve.evaluators import check_absolute, with_model
 from textevolve.events import RecordsExpected
 from textevolve.llm.model import Message, Request
 from textevolve.llm.usage_meter import UsageMeter
-from textevolve.loops.label_metrics import grade_output, needs_label, open_metric
 from textevolve.loops.placeholders import fill, find_placeholders
+from textevolve.metrics.label_metrics import grade_output, needs_label, open_metric
 from textevolve.report import wording
 from textevolve.report.blocks import Block, Column, Estimate, IntervalChart, Report, Table
 from textevolve.rows import read_rows

@@ -13,7 +13,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, TypeAlias, cast
 
-from pydantic import BeforeValidator, TypeAdapter, WithJsonSchema
+from pydantic import BeforeValidator, TypeAdapter, WithJsonSchema, field_validator
 from pydantic_core import to_json
 
 from textevolve.debate.context import prompts_version
@@ -31,6 +31,7 @@ from textevolve.evaluators import (
     own_object,
     parse_evaluator,
     read_profile,
+    read_rubric,
     say_limit,
     split_rules,
     with_rubric,
@@ -38,6 +39,7 @@ from textevolve.evaluators import (
 from textevolve.judges.context import Options
 from textevolve.judges.context import prompts_version as judge_prompts
 from textevolve.judges.judged import JudgedCase
+from textevolve.judges.shipped_rubrics import expand_rubric
 from textevolve.memory.recall import Recall, nothing
 from textevolve.report.blocks import Report
 from textevolve.report.html import html_fragment
@@ -71,6 +73,11 @@ def _take_profile(given: object) -> object:
     if not isinstance(given, str | Path | Profile | Mapping):
         raise InputError(f"a profile is a name, a YAML file's path or a Profile, not {given!r:.40}")
     return str(given) if isinstance(given, Path) else cast(object, given)
+
+
+def _expand(rubric: str | None) -> str | None:
+    """A shipped rubric's text in place of its name: a run is gone on with as it was begun."""
+    return None if rubric is None else expand_rubric(rubric)
 
 
 WholeProfile: TypeAlias = Annotated[
@@ -121,11 +128,13 @@ class EvaluateSpec(DebateParameters, MappedSpec):
     )
     rubric: str | None = option(
         None,
-        "What to judge by, a text or @FILE, in place of the shipped components or questions; each"
-        " line is a criterion of a checklist.",
+        "What to judge by, in place of the judge's own components or questions: a text, @FILE, or a"
+        " shipped rubric (`textevolve rubrics list`). Each line is a criterion of a checklist.",
         group="Judging",
         text="argument",
     )
+    _expanded = field_validator("rubric")(_expand)
+
     recall: str | None = option(
         None, "What the agents recall with; for programs, which put it in.", group="Debate"
     )
@@ -146,6 +155,9 @@ def complete(spec: EvaluateSpec, settings: Settings) -> EvaluateSpec:
     given = given_parameters(spec)
     if not debates(spec):
         _refuse_debate_options(spec, given)
+        _, judge = split_rules(spec.judge or "")
+        if judge is not None:
+            read_rubric(parse_evaluator(judge), spec.rubric or "")
         return spec
     base, model, rubric = spec.profile, spec.model, spec.rubric or ""
     if spec.judge is not None:
@@ -207,7 +219,7 @@ def reading_of(spec: EvaluateSpec) -> Reading:
 def tell_columns(spec: EvaluateSpec, columns: Columns) -> None:
     """Say once, after the cases were read, what their columns were taken for."""
     _, judge = split_rules(spec.judge) if spec.judge else (None, None)
-    reference = judge is not None and parse_evaluator(judge).reference
+    reference = judge is not None and parse_evaluator(judge).reads_reference
     own = spec.judge is not None and spec.judge.startswith(OWN)
     columns.tell(reference=reference or own)
 
