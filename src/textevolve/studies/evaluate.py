@@ -302,7 +302,8 @@ def find_row(judged: Judged) -> Row:
         return Row(key, judged.index, case, status=first.kind, reason=why)
     found = [one.score for one in judged.result if isinstance(one, EvaluationResult)]
     score = max(found) if best is None else found[best]
-    return Row(key, judged.index, case, score)
+    passed = any(one.passed for one in judged.result if isinstance(one, EvaluationResult))
+    return Row(key, judged.index, case, score, passed=passed)
 
 
 _JUDGED = TypeAdapter(JudgedCase)
@@ -365,14 +366,11 @@ def data(spec: EvaluateSpec, found: Evaluations) -> Mapping[str, Any]:
     return {
         "parameters": spec.model_dump(mode="json", exclude={"cases"}, exclude_none=True),
         "cases": found.total,
-        **found.counts,
-        "mean": found.mean,
-        "pass_rate": found.pass_rate,
+        **found.scores.counts,
         "coverage": found.coverage / found.debates if found.debates else None,
         "turned": found.turned,
         "failed_turns": found.failed_turns,
         "usage": found.usage,
-        "worst": [{"case": name, "score": score} for name, score in found.worst],
     }
 
 
