@@ -10,10 +10,8 @@ import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import IO, Literal, TypeAlias
+from typing import IO, Literal
 from xml.etree.ElementTree import Element, SubElement, tostring
-
-Outcome: TypeAlias = Literal["passed", "failure", "error", "skipped"]
 
 # What XML 1.0, section 2.2, does not allow, half surrogate pairs included.
 _ILLEGAL = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
@@ -26,7 +24,7 @@ class JUnitCase:
 
     name: str
     classname: str
-    outcome: Outcome = "passed"
+    outcome: Literal["passed", "failure", "error", "skipped"] = "passed"
     message: str = ""
     text: str = ""
 

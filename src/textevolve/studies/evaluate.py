@@ -83,7 +83,7 @@ class EvaluateSpec(DebateParameters, StudySpec):
     """Judge candidate texts by a debate of agents, or by any other judge.
 
     Exit codes: 0 all scored; 1 a model or the store failed; 2 bad input; 3 some cases have no
-    score; 130 interrupted (the run can be resumed).
+    score; 4 a gate fails; 130 interrupted (the run can be resumed).
     """
 
     kind: ClassVar[str] = "evaluate"
