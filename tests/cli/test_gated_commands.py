@@ -166,7 +166,7 @@ def test_junit_has_a_case_for_each_record_and_gate(cli, judged, model):
 
 
 def test_junit_is_refused_where_it_cannot_be_written(cli, server, judged, model):
-    for path in ("cases.csv", "nowhere/j.xml"):
+    for path in ("cases.csv", "nowhere/j.xml", "-"):
         before = (judged / "cases.csv").read_bytes()
         assert cli(*command(model, "--junit", path)).code == 2
         assert (judged / "cases.csv").read_bytes() == before

@@ -245,3 +245,13 @@ def test_other_numbers_are_refused(given: object) -> None:
 def test_a_margin_alone_is_refused() -> None:
     with pytest.raises(InputError, match="belongs to --no-worse-than"):
         Gates(margin=0.1)
+
+
+def test_a_loss_as_large_as_the_margin_rarely_passes() -> None:
+    """By the definition of the test in 2.5 % of the builds; here within three standard errors."""
+    generator, held, trials = np.random.default_rng(20), 0, 200
+    for _ in range(trials):
+        before = generator.beta(6, 2, 20)
+        after = before + generator.normal(-0.05, 0.1, 20)
+        held += check(of(*after), of(*before), no_worse_than="main", margin=0.05).holds
+    assert 0 < held / trials < 0.025 + 3 * math.sqrt(0.025 * 0.975 / trials)

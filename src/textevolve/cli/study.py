@@ -30,6 +30,7 @@ from textevolve.cli.results import (
 )
 from textevolve.cli.spec_options import parameters_of, read_given
 from textevolve.engine import sync
+from textevolve.errors import InputError
 from textevolve.report import wording
 from textevolve.report.files import check_target
 from textevolve.report.terminal import print_report
@@ -43,7 +44,7 @@ from textevolve.studies.driver import Launch, StoredSpec
 from textevolve.studies.gates import UNGATED, Gated, Gates
 from textevolve.studies.kinds import find_study
 from textevolve.studies.rehearsal import forecast
-from textevolve.studies.study import AnyStudy, StudySpec
+from textevolve.studies.study import AnyStudy, Row, StudySpec
 from textevolve.studies.study_file import read_study_file
 from textevolve.wiring import Limits
 
@@ -181,6 +182,8 @@ def _run_study(study: AnyStudy, spec: StudySpec, wanted: RunOptions, source: str
     written = [*(wanted.output or ()), *([wanted.junit] if wanted.junit else [])]
     refuse_overwriting(written, files_read(spec))
     if wanted.junit is not None:
+        if wanted.junit == "-":
+            raise InputError("--junit: name a file; standard output has the report")
         check_target(wanted.junit)
     limits = Limits(wanted.max_cost, wanted.max_tokens, wanted.max_calls)
     settings, _ = read_settings(
@@ -231,11 +234,14 @@ def execute(
     quiet = wanted.as_json or "-" in (wanted.output or ())
     if not quiet:
         say(_announce(run, stored))
-    unscored = Unscored()
+    unscored, rows = Unscored(), dict[str, Row]()
     closed: BrokenPipeError | None = None
     try:
         for record in _draw(study, store, run, settings, launch, quiet=quiet):
-            unscored.add(study.row(record))
+            row = study.row(record)
+            unscored.add(row)
+            if wanted.gates.any:
+                rows[row.key] = row
             if wanted.as_json and study.streams and closed is None:
                 try:
                     print(write_line(study, record), flush=True)
@@ -247,7 +253,7 @@ def execute(
         _hand_over(study, store, run, wanted, UNGATED)
         say(f"\nstopped; every answer so far is kept. {go_on(run)}")
         return INTERRUPTED
-    gated = check_run(store, run, wanted.gates, baseline)
+    gated = check_run(store, rows.values(), wanted.gates, baseline)
     _hand_over(study, store, run, wanted, gated)
     if closed is not None:
         raise closed

@@ -3,6 +3,7 @@ is wrong costs nothing."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from textevolve.engine import sync
@@ -11,6 +12,7 @@ from textevolve.settings import Settings
 from textevolve.studies import driver
 from textevolve.studies.gates import LAST, Gated, Gates, check_gates
 from textevolve.studies.kinds import find_study
+from textevolve.studies.study import Row
 
 if TYPE_CHECKING:
     from textevolve.store.repository import Store
@@ -72,14 +74,12 @@ def refuse_other_cases(store: Store, one: RunRecord, other: RunRecord) -> None:
 
 
 def check_run(
-    store: Store, run: RunRecord, gates: Gates, baseline: RunRecord | None = None
+    store: Store, rows: Iterable[Row], gates: Gates, baseline: RunRecord | None = None
 ) -> Gated:
-    """What comes of the gates of a run whose records are in the store."""
-    if not gates.any:
-        return Gated(gates)
-    study = find_study(driver.read_stored(run).kind)
-    rows = map(study.row, driver.read_records(store, run)())
+    """What comes of the gates of a run with these rows; the intervals are those of its report."""
     earlier = None
     if baseline is not None:
+        study = find_study(driver.read_stored(baseline).kind)
         earlier = map(study.row, driver.read_records(store, baseline)())
-    return Gated(gates, check_gates(rows, gates, earlier))
+    in_order = sorted(rows, key=lambda row: (row.position, row.key))
+    return Gated(gates, check_gates(in_order, gates, earlier))
