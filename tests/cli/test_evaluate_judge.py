@@ -219,7 +219,8 @@ def test_runs_of_any_judge_are_listed_shown_and_written(cli, fairly, model, home
         text = (home / name).read_text(encoding="utf-8")
         assert "I like cheese" in text
         assert "best: B" in text
-    assert json.loads((home / "a.json").read_text())["mean"]["value"] == pytest.approx(0.9)
+    (of_all,) = json.loads((home / "a.json").read_text())["aggregates"]
+    assert of_all["mean"]["value"] == pytest.approx(0.9)
     refused = cli("runs", "variance", run)
     assert (refused.code, refused.err.count("\n")) == (2, 1)
     assert "holds no debates" in refused.err

@@ -214,7 +214,8 @@ def finish_run(connection: Connection, run_id: str, status: RunStatus) -> None:
 def settle_run(connection: Connection, run_id: str, fingerprint: str) -> RunRecord:
     """Give a new run its fingerprint; where another run has it, that one, and the new one goes.
 
-    One that lacks cases, since its store was damaged, gets those of the new one.
+    One that lacks cases, since its store was damaged, gets those of the new one; and the new one's
+    name, if it was given one.
     """
     taken = find_run(connection, fingerprint)
     if taken is None or taken.id == run_id:
@@ -227,6 +228,8 @@ def settle_run(connection: Connection, run_id: str, fingerprint: str) -> RunReco
         moved = update(cases).where(cases.c.run_id == run_id).values(run_id=taken.id)
         connection.execute(moved)
         connection.execute(update(runs).where(runs.c.id == taken.id).values(n_cases=number))
+    if name := get_run(connection, run_id).name:
+        connection.execute(update(runs).where(runs.c.id == taken.id).values(name=name))
     connection.execute(delete(cases).where(cases.c.run_id == run_id))
     connection.execute(delete(runs).where(runs.c.id == run_id))
     return get_run(connection, taken.id)

@@ -364,6 +364,7 @@ STUDY = Study(
     report=report,
     data=data,
     flat=flatten,
+    aggregates=False,
     note=note,
     estimate=estimate,
     text_endings=(".txt",),

@@ -91,7 +91,7 @@ class EvaluateSpec(DebateParameters, MappedSpec):
     """Judge candidate texts by a debate of agents, or by any other judge.
 
     Exit codes: 0 all scored; 1 a model or the store failed; 2 bad input; 3 some cases have no
-    score; 130 interrupted (the run can be resumed).
+    score; 4 a gate fails; 130 interrupted (the run can be resumed).
     """
 
     kind: ClassVar[str] = "evaluate"
@@ -325,7 +325,8 @@ def find_row(judged: Judged) -> Row:
         return Row(key, judged.index, case, status=first.kind, reason=why)
     found = [one.score for one in judged.result if isinstance(one, EvaluationResult)]
     score = max(found) if best is None else found[best]
-    return Row(key, judged.index, case, score)
+    passed = any(one.passed for one in judged.result if isinstance(one, EvaluationResult))
+    return Row(key, judged.index, case, score, passed=passed)
 
 
 _JUDGED = TypeAdapter(JudgedCase)
@@ -388,14 +389,11 @@ def data(spec: EvaluateSpec, found: Evaluations) -> Mapping[str, Any]:
     return {
         "parameters": spec.model_dump(mode="json", exclude={"cases"}, exclude_none=True),
         "cases": found.total,
-        **found.counts,
-        "mean": found.mean,
-        "pass_rate": found.pass_rate,
+        **found.scores.counts,
         "coverage": found.coverage / found.debates if found.debates else None,
         "turned": found.turned,
         "failed_turns": found.failed_turns,
         "usage": found.usage,
-        "worst": [{"case": name, "score": score} for name, score in found.worst],
     }
 
 

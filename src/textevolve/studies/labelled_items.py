@@ -198,6 +198,7 @@ def find_row(found: ItemVerdict) -> Row:
         score=credit_of(found),
         status=failure.kind if failure else "scored",
         reason=f"{verdict.judge}: {failure.reason}" if failure else "",
+        variant=verdict.judge,
     )
 
 

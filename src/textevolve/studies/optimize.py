@@ -19,7 +19,7 @@ from textevolve.engine.local import stream
 from textevolve.errors import InputError
 from textevolve.estimates.debate import PriceOf, UsageRange
 from textevolve.estimates.loops import estimate_optimization
-from textevolve.evaluation import Case, Failure, check_case
+from textevolve.evaluation import Case, EvaluationResult, Failure, check_case
 from textevolve.evaluators import OWN, check_absolute, own_object, with_model
 from textevolve.events import Event, Listener, StepFinished, StepStarted
 from textevolve.loops.attempt import Attempt, Generator, prompts_version
@@ -211,7 +211,10 @@ def find_row(made: Optimization) -> Row:
     elif made.reached_minimum is False:
         status = "failed"
     reason = say_minimum(made) if made.status != "budget" else ""
-    return Row(made.id, made.position, made.id, made.score, status, reason or made.reason)
+    judged = made.best.evaluation if made.best else None
+    passed = judged.passed if isinstance(judged, EvaluationResult) else None
+    told = reason or made.reason
+    return Row(made.id, made.position, made.id, made.score, status, told, passed=passed)
 
 
 def summarise(_spec: OptimizeSpec, records: Iterable[Optimization]) -> tuple[Optimization, ...]:
