@@ -24,7 +24,7 @@ from textevolve.statistics.intervals import (
     normal_interval,
     share_interval,
 )
-from textevolve.studies.study import Row, Status
+from textevolve.studies.study import Row, RecordStatus
 
 WORST = 5
 BOOTSTRAPPED = 5000
@@ -41,7 +41,7 @@ class Aggregates:
     """
 
     threshold: float | None = None
-    counts: dict[Status, int] = field(
+    counts: dict[RecordStatus, int] = field(
         default_factory=lambda: {"scored": 0, "failed": 0, "skipped": 0}
     )
     _scores: array[float] = field(default_factory=lambda: array("d"))
@@ -161,7 +161,7 @@ def draw_aggregates(found: Mapping[str, Aggregates]) -> list[Block]:
     if sum(one.records for one in found.values()) < 2:
         return []
     several = len(found) > 1
-    states: list[Status] = ["failed", "skipped"]
+    states: list[RecordStatus] = ["failed", "skipped"]
     states = [status for status in states if any(one.counts[status] for one in found.values())]
     judged = any(one.verdicts for one in found.values())
     columns = [Column("variant" if several else ""), Column("records", "count")]

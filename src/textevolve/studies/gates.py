@@ -217,7 +217,7 @@ def _say(found: Estimate) -> str:
     ends = "no interval"
     if found.low is not None and found.high is not None:
         ends = f"95 % {found.low:.3f} to {found.high:.3f}"
-    return f"{wording.figure(found.value, 3)} ({ends})"
+    return f"{wording.number(found.value, 3)} ({ends})"
 
 
 def _check_difference(
