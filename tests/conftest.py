@@ -24,6 +24,9 @@ from textevolve.cli import main
 from textevolve.llm.providers import ADDRESS_KEY, PROVIDERS
 from textevolve.llm.testing import Answer, ScriptedServer
 
+# For the tests of our own plugin; pytest wants it named here.
+pytest_plugins = "pytester"
+
 # The same examples in every run, so that what fails is what changed; new ones are looked for with
 # pytest --hypothesis-profile explore. Neither fails because the machine is busy.
 PATIENT = {"deadline": None, "suppress_health_check": [HealthCheck.too_slow]}

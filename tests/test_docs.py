@@ -281,7 +281,14 @@ def test_no_registry_and_no_place_of_one_machine():
 
 @pytest.mark.parametrize(
     "page",
-    ["README.md", "docs/python.md", "docs/testing.md", "docs/node-eval.md", "docs/langgraph.md"],
+    [
+        "README.md",
+        "docs/python.md",
+        "docs/testing.md",
+        "docs/node-eval.md",
+        "docs/langgraph.md",
+        "docs/ci.md",
+    ],
 )
 def test_python_examples_run(page, home, model, monkeypatch):
     """The blocks of a page, one after another, in one namespace; tests in them are run too."""

@@ -56,6 +56,7 @@ if TYPE_CHECKING:
         TextEvolveError,
         TooLongError,
         UnavailableError,
+        UnjudgedError,
     )
     from textevolve.evaluation import (
         Case,
@@ -118,6 +119,7 @@ _HOMES = {
         "TextEvolveError",
         "TooLongError",
         "UnavailableError",
+        "UnjudgedError",
     ),
     "evaluation": ("Case", "Evaluation", "EvaluationResult", "Evaluator", "Failure", "Usage"),
     "loops.attempt": ("Attempt",),
@@ -168,6 +170,7 @@ __all__ = [
     "TooLongError",
     "Turn",
     "UnavailableError",
+    "UnjudgedError",
     "Usage",
     "acalibrate",
     "aevaluate",

@@ -11,6 +11,7 @@
     │   └── FatalModelError   no further call can succeed: the run stops
     │       ├── AccessError       401, 403, 404: wrong key, no right, no such model
     │       └── CapabilityError   the endpoint cannot give what the readout needs
+    ├── UnjudgedError         a test asserts something of a text that could not be judged
     ├── BudgetError           the run's limit of money, tokens or calls is reached
     └── StoreError            the journal cannot be read or written, or is in use
         └── MismatchError     a run cannot be resumed as asked: something has changed
@@ -71,6 +72,10 @@ class AccessError(FatalModelError):
 
 
 class CapabilityError(FatalModelError):
+    pass
+
+
+class UnjudgedError(TextEvolveError):
     pass
 
 

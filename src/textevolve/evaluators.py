@@ -9,6 +9,11 @@
     pairwise, probe, checklist    see `textevolve.judges`
     instruction-likelihood        how well a response tells its instruction
     reference                     a probe beside the case's reference, or the judge's own answer
+    faithfulness, answer-relevance, context-recall, context-precision
+                                  a text taken apart: see `textevolve.judges.statements`
+    embedding@MODEL               how near a text's embedding comes to that of the reference
+    metric:NAME                   a metric of `textevolve.metrics`, which asks no model; all that
+                                  follows the colon is its name
 
 `rules` is an option of each but instruction-likelihood, which has none; `reference` one of
 pairwise, probe and checklist; `examples` (few-shot) one of probe and reference;
@@ -37,7 +42,9 @@ from textevolve.errors import BudgetError, InputError
 from textevolve.evaluation import Case, Evaluation, Evaluator
 from textevolve.events import Listener, silence
 from textevolve.judges.context import Options
+from textevolve.judges.embedding import EmbeddingSimilarity
 from textevolve.judges.instruction_likelihood import InstructionLikelihood
+from textevolve.judges.metric import MetricJudge
 from textevolve.judges.packages import (
     JudgeMaker,
     describe_package,
@@ -47,9 +54,12 @@ from textevolve.judges.packages import (
 )
 from textevolve.judges.pairwise import Comparisons, Pairwise
 from textevolve.judges.probe import Checklist, Probe
+from textevolve.judges.shipped_rubrics import expand_rubric, shipped_rubrics
+from textevolve.judges.statements import CHECKS, StatementJudge
 from textevolve.llm.model import Model
 from textevolve.loops.callables import as_evaluator
 from textevolve.loops.rules import Hybrid, load_rules
+from textevolve.metrics.label_metrics import describe_metric, open_metric
 from textevolve.rows import read_text
 from textevolve.settings import today as this_day
 
@@ -60,10 +70,13 @@ DEBATES: Mapping[str, Mapping[str, Any]] = {
     "escalation": {"protocol": "escalation"},
 }
 LIKELIHOOD = "instruction-likelihood"
-JUDGES = ("pairwise", "probe", "checklist", "reference", LIKELIHOOD)
+EMBEDDING = "embedding"
+JUDGES = ("pairwise", "probe", "checklist", "reference", LIKELIHOOD, EMBEDDING, *CHECKS)
 ALIASES = {"backward": LIKELIHOOD, "few-shot": "examples", "reference-guided": "reference"}
 """Other names of judges and options: the field's terms, and names of earlier versions."""
 NAMES = (*DEBATES, *JUDGES)
+METRIC = "metric"
+"""The judge that is any metric without a model."""
 OPTIONS: Mapping[str, tuple[str, ...]] = {
     **dict.fromkeys(DEBATES, ("rules",)),
     "pairwise": ("rules", "reference"),
@@ -71,6 +84,7 @@ OPTIONS: Mapping[str, tuple[str, ...]] = {
     "probe": ("rules", "reference", "examples", LIKELIHOOD),
     "reference": ("rules", "reference", "examples", LIKELIHOOD),
     LIKELIHOOD: (),
+    **dict.fromkeys((EMBEDDING, *CHECKS), ()),
 }
 M = TypeVar("M", str, str | None)
 
@@ -86,7 +100,8 @@ LONE_JUDGE = Agent(
 @dataclass(frozen=True, slots=True)
 class EvaluatorSpec:
     """A judge, read from its text. `model` is None where the run's model is to judge. Of a judge
-    from another package, `profile` is its argument, and `parameters` are all of its options."""
+    from another package, `profile` is its argument, and `parameters` are all of its options; of
+    `metric`, `profile` is the metric."""
 
     name: str
     profile: str | None = None
@@ -101,12 +116,30 @@ class EvaluatorSpec:
     def is_debate(self) -> bool:
         return self.name in DEBATES
 
+    @property
+    def reads_reference(self) -> bool:
+        """Whether the case's own reference is looked at."""
+        checked = CHECKS.get(self.name)
+        taken = checked is not None and checked.answer != "response"
+        return self.reference or self.name in (METRIC, EMBEDDING) or taken
+
+    @property
+    def reads_context(self) -> bool:
+        """Whether the case's context is looked at."""
+        return self.name in CHECKS and "context" in CHECKS[self.name].needs
+
 
 def parse_evaluator(text: str) -> EvaluatorSpec:
     """
     Raises:
         InputError: no such judge or option, or a value that cannot be used; says which there are.
     """
+    kind, colon, metric = text.strip().partition(":")
+    if kind == METRIC:
+        if not colon or not metric:
+            raise InputError(f"judge '{text}': write metric:NAME, such as metric:exact")
+        open_metric(metric)
+        return EvaluatorSpec(METRIC, metric)
     judge, _, model = text.strip().partition("@")
     head, *options = judge.split("+")
     name, _, profile = head.partition(":")
@@ -115,7 +148,7 @@ def parse_evaluator(text: str) -> EvaluatorSpec:
         if find_point(name) is not None:
             given = {one.partition("=")[0]: one.partition("=")[2] for one in options}
             return EvaluatorSpec(name, profile or None, parameters=given, model=model or None)
-        known = [*NAMES, *installed_judges()]
+        known = [*NAMES, METRIC, *installed_judges()]
         raise InputError(f"judge '{text}': no judge '{name}'{suggest(name, known)}")
     if profile and name not in DEBATES:
         raise InputError(f"judge '{text}': '{name}' takes no profile")
@@ -145,23 +178,22 @@ def parse_evaluator(text: str) -> EvaluatorSpec:
 
 
 def read_rubric(spec: EvaluatorSpec, given: str = "") -> str:
-    """What a judge is to judge by instead of what is shipped: the text that was given beside its
-    spec, or that of the file in it; empty where there is neither.
+    """What a judge is to judge by instead of its own questions: the text that was given beside its
+    spec, or that of the file in it, each of which may be the name of a shipped rubric; empty where
+    there is neither.
 
     Raises:
         InputError: the file cannot be read, both are there, or the judge has no use for one.
     """
     file = spec.parameters.get(RUBRIC)
+    if (given or file is not None) and spec.name in (LIKELIHOOD, EMBEDDING, METRIC, *CHECKS):
+        raise InputError(f"judge {spec.name} takes no rubric: it asks no question to replace")
     if not given and file is None:
         return ""
-    if spec.name == LIKELIHOOD:
-        raise InputError(f"judge {LIKELIHOOD} takes no rubric: it asks no question to replace")
     if given and file is not None:
         raise InputError("the rubric is there twice: in the judge's name, and beside it")
-    text = (given or read_text(file or "")).strip()
-    if not text:
-        raise InputError("the rubric is empty")
-    return text
+    named = file if file in shipped_rubrics() else None
+    return expand_rubric(given or named or read_text(file or ""))
 
 
 def with_rubric(profile: Profile, rubric: str) -> Profile:
@@ -193,6 +225,9 @@ def open_evaluator(
     Raises:
         InputError: an unknown profile or parameter, or a value that cannot be used.
     """
+    if spec.name == METRIC:
+        read_rubric(spec, rubric)
+        return MetricJudge(spec.profile or "")
     asked = spec.model or model
     if spec.name not in NAMES:
         return _open_others(spec, lambda: model_of(asked))
@@ -206,6 +241,10 @@ def open_evaluator(
         )
     options, comparisons = _read_options(spec, concurrency)
     options = replace(options, rubric=read_rubric(spec, rubric))
+    if spec.name == EMBEDDING:
+        return EmbeddingSimilarity(model_of(asked), options)
+    if spec.name in CHECKS:
+        return StatementJudge(model_of(asked), CHECKS[spec.name], options)
     judge: Callable[..., Evaluator] = {
         "checklist": Checklist,
         LIKELIHOOD: InstructionLikelihood,
@@ -263,6 +302,8 @@ def read_profile(spec: EvaluatorSpec, rubric: str = "") -> Profile:
 
 def models_of(spec: EvaluatorSpec, model: M) -> tuple[str | M, ...]:
     """Every model that a judge asks, each once."""
+    if spec.name == METRIC:
+        return ()
     asked = spec.model or model
     if spec.name not in NAMES and not isinstance(load_judge(spec.name), JudgeMaker):
         return ()
@@ -419,6 +460,8 @@ def describe_judge(text: str) -> Mapping[str, Any]:
     spec = parse_evaluator(judge)
     if spec.is_debate:
         found["profile"] = read_profile(spec).model_dump(mode="json")
+    elif spec.name == METRIC:
+        found[METRIC] = describe_metric(spec.profile or "")
     elif spec.name not in NAMES:
         found["package"] = describe_package(spec.name)
     elif rubric := read_rubric(spec):

@@ -1,8 +1,11 @@
-"""The user's own code, loaded from a file that is no installed module."""
+"""The user's own code, loaded from a module, or from a file that is no installed module."""
 
 from __future__ import annotations
 
+import importlib
 import importlib.util
+import inspect
+from collections.abc import Callable
 from pathlib import Path
 
 from textevolve.errors import InputError
@@ -20,3 +23,31 @@ def load_file(path: Path) -> object:
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     return module
+
+
+def load_function(name: str, folder: Path) -> Callable[..., object]:
+    """The plain function that `MODULE:FUNCTION` names, or `FILE.py:FUNCTION` in a folder.
+
+    Raises:
+        InputError: there is no such module, file or function; or it is async.
+    """
+    module, _, function = name.rpartition(":")
+    try:
+        loaded = load_file(folder / module) if module.endswith(".py") else None
+        made = getattr(loaded or importlib.import_module(module), function, None)
+    except InputError:
+        raise
+    except Exception as error:  # noqa: BLE001  the user's code runs here, and may raise anything
+        why = " ".join(f"{type(error).__name__}: {error}".split())
+        raise InputError(f"{name}: cannot be loaded ({why})") from None
+    return check_function(name, made)
+
+
+def check_function(name: str, made: object) -> Callable[..., object]:
+    """
+    Raises:
+        InputError: it cannot be called without await.
+    """
+    if not callable(made) or inspect.iscoroutinefunction(made):
+        raise InputError(f"{name}: is no plain function")
+    return made

@@ -117,9 +117,9 @@ class Workbench:
     def model(self) -> Model:
         return self.model_of(self.default_model)
 
-    def whole_judge_of(self, text: str) -> Evaluator:
+    def whole_judge_of(self, text: str, rubric: str = "") -> Evaluator:
         """The same judge, of which a debate that the limits cut short counts as not asked."""
-        return keep_whole(self.judge_of(text))
+        return keep_whole(self.judge_of(text, rubric))
 
     def keep(self, model: Model) -> Model:
         """A model of the study's own, such as a memory system, whose answers stand in the journal

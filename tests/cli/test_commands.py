@@ -182,7 +182,9 @@ def test_a_single_case_that_fails_says_why(home, cli, model):
     ended = cli("evaluate", path, "-m", model)
     assert ended.code == 3
     said = "case 1 lacks a score: no candidates: give at least one text to be judged"
-    assert ended.err.splitlines()[1:] == [said]
+    columns, _, *rest = ended.err.splitlines()
+    assert columns == "columns: input, candidates"
+    assert rest == [said]
 
 
 def test_many_failing_cases_do_not_flood_the_terminal(home, cli, model):

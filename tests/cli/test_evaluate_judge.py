@@ -65,7 +65,7 @@ def test_a_reference_in_the_data_is_used_and_its_absence_made_up_for(cli, fairly
     planned = json.loads(planned.out)
     assert planned["least"]["calls"] == planned["most"]["calls"] == 13
     assert fairly.calls == 13
-    assert ended.err.count("warning: nothing reads these fields of the cases: source\n") == 1
+    assert ended.err.count("columns: input, candidates, reference; unread: source\n") == 1
 
 
 @pytest.mark.parametrize("how", [["-j", "probe"], ["--rounds", "1"]])
@@ -219,7 +219,8 @@ def test_runs_of_any_judge_are_listed_shown_and_written(cli, fairly, model, home
         text = (home / name).read_text(encoding="utf-8")
         assert "I like cheese" in text
         assert "best: B" in text
-    assert json.loads((home / "a.json").read_text())["mean"]["value"] == pytest.approx(0.9)
+    (of_all,) = json.loads((home / "a.json").read_text())["aggregates"]
+    assert of_all["mean"]["value"] == pytest.approx(0.9)
     refused = cli("runs", "variance", run)
     assert (refused.code, refused.err.count("\n")) == (2, 1)
     assert "holds no debates" in refused.err

@@ -15,9 +15,9 @@ from textevolve.llm.client import OpenAIClient
 from textevolve.llm.testing import Answer, Fault, ScriptedServer
 from textevolve.loops.calibration import CalibrationContext, CalibrationPlan, search_template
 from textevolve.loops.examples import take_material
-from textevolve.loops.label_metrics import open_metric
 from textevolve.loops.rewriting import RewritingRules, Rewritten, append_instructions
 from textevolve.loops.search_tree import Gain, describe_outcome
+from textevolve.metrics.label_metrics import open_metric
 
 SEED = 'What is {n} and {n} more? As JSON: {"sum": 0}'
 HELPS, IDLE = "Add carefully.", "Be friendly."

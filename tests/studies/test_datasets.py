@@ -5,7 +5,8 @@ import pytest
 from textevolve.errors import InputError
 from textevolve.evaluation import Case
 from textevolve.store.repository import open_store
-from textevolve.studies.datasets import Columns, read_cases, take_case, take_cases
+from textevolve.studies.columns import Columns
+from textevolve.studies.datasets import read_cases, take_case, take_cases
 
 ROW = {"input": "2 + 2?", "candidates": ["4", "5"]}
 
@@ -16,8 +17,8 @@ def test_a_gold_answer_is_the_reference(name, given, found):
     columns = Columns()
     assert take_case({**ROW, name: given}, columns=columns).reference == found
     assert columns.unread == {}
-    assert columns.warning(reference=True) == ""
-    assert columns.warning(reference=False).endswith(f"read: {name}")
+    assert columns.warnings(reference=True) == []
+    assert columns.warnings(reference=False)[0].endswith(f"read: {name}")
 
 
 @pytest.mark.parametrize("name", ["reference", "answer"])
@@ -30,7 +31,7 @@ def test_of_several_references_the_first_counts_and_the_others_are_named():
     columns = Columns()
     case = take_case({**ROW, "answer": "a", "expected": "e"}, columns=columns)
     assert case.reference == "e"
-    assert columns.warning(reference=True) == "nothing reads these fields of the cases: answer"
+    assert columns.line() == "columns: input, candidates, expected -> reference; unread: answer"
 
 
 def test_what_is_no_text_is_no_reference():
@@ -54,12 +55,12 @@ def test_fields_that_nothing_reads_are_named_once():
     columns = Columns()
     rows = [{**ROW, "candidate_1": "x", "label": 1, "empty": None}, {**ROW, "label": 2, 7: "x"}]
     assert len(list(take_cases([*rows, Case("a", ("b",), reference="c")], columns))) == 3
-    assert columns.warning(reference=False) == (
-        "nothing reads these fields of the cases: candidate_1, label, 7; only judges with a"
-        " reference, such as --judge reference, read: reference"
-    )
-    many = Columns(dict.fromkeys(f"c{n}" for n in range(20)))
-    assert many.warning(reference=True).endswith("c11 and 8 more")
+    assert columns.line() == "columns: input, candidates; unread: candidate_1, label, 7"
+    assert columns.warnings(reference=False) == [
+        "only judges with a reference, such as --judge reference, read: reference"
+    ]
+    many = Columns(unread=dict.fromkeys(f"c{n}" for n in range(20)))
+    assert many.line().endswith("c11 and 8 more")
 
 
 def test_a_reference_is_kept_and_makes_another_run_and_none_makes_the_same(tmp_path, registered):

@@ -83,7 +83,8 @@ def test_a_run_is_written_in_every_format(cli, model, cases, home, judge):
     assert {name: (home / name).read_bytes() for name in names} == written
     whole = json.loads(written["r.json"])
     assert (whole["kind"], whole["cases"], whole["scored"]) == ("evaluate", 6, 6)
-    assert len(whole["worst"]) == 5
+    (of_all,) = whole["aggregates"]
+    assert (of_all["records"], of_all["coverage"], len(of_all["worst"])) == (6, 1.0, 5)
     assert "c0" in written["r.md"].decode()
 
 
@@ -157,7 +158,10 @@ def test_a_rubric_takes_the_place_of_what_is_shipped(cli, server, model, home, j
 @pytest.mark.parametrize(
     ("more", "said"),
     [
-        (("-j", "backward", "--rubric", "x"), "judge instruction-likelihood takes no rubric"),
+        (
+            ("-j", "backward", "--rubric", "Be kind."),
+            "judge instruction-likelihood takes no rubric",
+        ),
         (("-j", "probe", "--rubric", "  "), "the rubric is empty"),
         (("-j", "probe+rubric=gone.txt"), "gone.txt: cannot be read"),
         (("-j", "probe", "-p", "general"), "write --judge debate:PROFILE"),

@@ -8,8 +8,8 @@ from typing import Any, TypeAlias
 
 from textevolve.api.running import Objects, arun, in_sync, split_keywords, takes_fields
 from textevolve.evaluation import Evaluator
-from textevolve.loops.label_metrics import LabelMetric
 from textevolve.loops.search_tree import CalibrationResult
+from textevolve.metrics.label_metrics import LabelMetric
 from textevolve.studies.calibrate import CalibrateSpec, cases_of
 
 Rows: TypeAlias = str | Path | Iterable[Mapping[str, Any]]

@@ -21,9 +21,10 @@ from textevolve.debate.profile import Profile
 from textevolve.errors import InputError
 from textevolve.evaluation import Case, Evaluator, check_case
 from textevolve.memory.recall import Recall, nothing
-from textevolve.studies.datasets import CaseLike, Columns, take_cases
+from textevolve.studies.columns import Columns
+from textevolve.studies.datasets import CaseLike, take_cases
 from textevolve.studies.debate_parameters import name_none
-from textevolve.studies.evaluate import EvaluateSpec, tell_unread
+from textevolve.studies.evaluate import EvaluateSpec, reading_of, tell_columns
 from textevolve.studies.evaluation_report import Evaluations
 from textevolve.studies.judged_rows import Judged
 
@@ -96,8 +97,8 @@ async def aevaluate_batch(
 
 def _read_cases(spec: EvaluateSpec, given: Iterable[CaseLike]) -> Iterator[Case]:
     columns = Columns()
-    yield from take_cases(given, columns)
-    tell_unread(spec, columns)
+    yield from take_cases(given, columns, reading_of(spec))
+    tell_columns(spec, columns)
 
 
 def _specify(

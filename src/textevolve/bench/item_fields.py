@@ -13,6 +13,8 @@ from typing import Any, TypeVar, cast
 
 from textevolve.errors import InputError
 from textevolve.rows import Row
+from textevolve.texts.chats import read_chat, write_chat
+from textevolve.texts.columns import find_roles, join_passages
 
 V = TypeVar("V")
 
@@ -28,6 +30,27 @@ def take_text(row: Row, name: str, where: str) -> str:
     if value is None:
         raise InputError(f"{where}: '{name}' is missing")
     return _require_text(value, name, where)
+
+
+def take_input(row: Row, where: str) -> str:
+    """The input, under any of the names that it may have; a chat as text."""
+    roles = find_roles(tuple(row))
+    named = [name for name in (*roles.inputs, *roles.chats) if row.get(name) is not None]
+    if not named:
+        return take_text(row, "input", where)
+    return _require_text(row[named[0]], named[0], where)
+
+
+def take_reference(row: Row) -> str | None:
+    """The reference answer, under any of its names; None where there is none."""
+    values = (row.get(name) for name in find_roles(tuple(row)).references)
+    return next((str(value) for value in values if value not in (None, "")), None)
+
+
+def take_context(row: Row) -> str | None:
+    """What answers must keep to, under any of its names; None where there is nothing."""
+    values = (row.get(name) for name in find_roles(tuple(row)).contexts)
+    return next((text for value in values if (text := join_passages(value))), None)
 
 
 def take_name(row: Row, name: str, otherwise: str = "") -> str:
@@ -81,10 +104,13 @@ def _number(texts: Sequence[str]) -> str:
 
 
 def take_candidates(row: Row, where: str) -> tuple[str, ...]:
-    """Two texts or more, from `candidates`, or `candidate_1` and so on, or `a` and `b`."""
+    """Two texts or more, from `candidates`, or `candidate_1` and so on, or `a` and `b`, or the
+    other names that outputs may have."""
     listed: object = row.get("candidates")
     if listed is None:
         texts = _numbered(row, where) or [row[n] for n in ("a", "b") if row.get(n) is not None]
+        named = find_roles(tuple(row)).outputs if not texts else ()
+        texts = texts or [row[n] for n in named if row.get(n) is not None]
     elif isinstance(listed, Sequence) and not isinstance(listed, str):
         texts = list(cast(Sequence[Any], listed))
     else:
@@ -104,6 +130,8 @@ def _numbered(row: Row, where: str) -> list[Any]:
 
 def names_candidates(fields: Collection[str]) -> bool:
     """Whether any of the ways to give candidates is there."""
+    if len(find_roles(tuple(fields)).outputs) > 1:
+        return True
     return not {"candidates", "a", "b"}.isdisjoint(fields) or any(map(_NUMBERED.match, fields))
 
 
@@ -167,6 +195,9 @@ def draw_side(key: str) -> bool:
 
 
 def _require_text(value: Any, name: str, where: str) -> str:
+    """The value, which must be text, or a chat."""
+    if (chat := read_chat(value)) is not None:
+        return write_chat(chat)
     if not isinstance(value, str):
         raise InputError(f"{where}: '{name}' must be text, not {type(value).__name__}")
     return value

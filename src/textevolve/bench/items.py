@@ -22,14 +22,18 @@ from textevolve.bench.item_fields import (
     hash_text,
     names_candidates,
     take_candidates,
+    take_context,
     take_conversation,
     take_human,
+    take_input,
     take_mapping,
     take_name,
+    take_reference,
     take_text,
 )
 from textevolve.errors import InputError
 from textevolve.rows import Placed, Row, read_rows, read_text
+from textevolve.texts.columns import LISTS, find_roles, fold_name
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,8 +43,8 @@ class Item:
     `human`: a number for each candidate, higher is better: (1, 0) for a pair whose first text won,
     (0.5, 0.5) for a tie, ratings or negated ranks for more. `group`: items with the same group (the
     question) are not independent; intervals are clustered by it. `subset`: the part of a data set
-    it comes from. `reference`: a reference answer where the set has one. An item that people did
-    not judge has NaN throughout as `human`.
+    it comes from. `reference`: a reference answer where the set has one; `context`: likewise what
+    answers must keep to. An item that people did not judge has NaN throughout as `human`.
     """
 
     id: str
@@ -50,6 +54,7 @@ class Item:
     group: str = ""
     subset: str = ""
     reference: str | None = None
+    context: str | None = None
 
     @property
     def labelled(self) -> bool:
@@ -72,12 +77,14 @@ def load_items(
     limit: int | None = None,
     *,
     unlabelled: bool = False,
+    renamed: Mapping[str, str] | None = None,
 ) -> list[Item]:
-    """The labelled items of a file (JSONL, JSON, CSV, Parquet) or of FairEval's folder, in order.
+    """The labelled items of a file (as `read_rows` has it) or of FairEval's folder, in order.
 
     `format` is a name in `FORMATS`; `auto` knows it by the first row's fields. Votes of several
     people on the same texts are one item with their mean. `limit`: the first so many items.
-    `unlabelled`: plain rows that nobody judged are taken, too.
+    `unlabelled`: plain rows that nobody judged are taken, too. `renamed`: new names of columns
+    with their old ones.
 
     Raises:
         InputError: the file cannot be read, a row is not of the format, or two have the same id.
@@ -86,10 +93,10 @@ def load_items(
         raise InputError(f"format '{format}': there are auto, {', '.join(FORMATS)}")
     if limit is not None and limit < 1:
         raise InputError(f"the limit of items must be 1 or more, not {limit}")
-    if Path(path).is_dir():
+    if (Path(path) / "question.jsonl").is_file():
         rows = _fair_eval_folder(Path(path))
     else:
-        rows = read_rows(str(path), "labelled item", _is_text)
+        rows = read_rows(str(path), "labelled item", _is_text, renamed)
     first = next(rows, None)
     if first is None:
         raise InputError(f"{path}: no labelled items: the input is empty")
@@ -106,6 +113,7 @@ def read_items(
     half: str | None = None,
     limit: int | None = None,
     unlabelled: bool = False,
+    renamed: Mapping[str, str] | None = None,
 ) -> list[Item]:
     """The items of all files: of the half that is asked for (tune or report), the first `limit`.
 
@@ -115,7 +123,7 @@ def read_items(
     items: list[Item] = []
     source: dict[str, str] = {}
     for path in paths:
-        for item in load_items(path, format, unlabelled=unlabelled):
+        for item in load_items(path, format, unlabelled=unlabelled, renamed=renamed):
             if item.id in source:
                 raise InputError(
                     f"{path}: the id '{item.id}' is in {source[item.id]}, too; give each item an"
@@ -151,8 +159,10 @@ def question_of(item: Item) -> str:
 
 def _recognise(where: str, row: Row) -> str:
     there = {name for name, value in row.items() if value is not None}
+    roles = find_roles(tuple(there))
+    plain = bool(roles.inputs or roles.chats) and names_candidates(there)
     for name, format in FORMATS.items():
-        if there.issuperset(format.fields) and (name != "plain" or names_candidates(there)):
+        if plain if name == "plain" else there.issuperset(format.fields):
             return name
     known = "; ".join(f"{name}: {', '.join(form.fields)}" for name, form in FORMATS.items())
     raise InputError(
@@ -195,7 +205,8 @@ def _merge_votes(found: Iterable[tuple[str, Item]]) -> Iterator[Item]:
 def _is_text(column: str) -> bool:
     """Cells of a table that are texts; the others are numbers and JSON."""
     typed = ("candidates", "scores", "ranking", "winner", "label", "turn", "response")
-    return column not in typed and not column.startswith("conversation_")
+    listed = fold_name(column) in LISTS
+    return column not in typed and not listed and not column.startswith("conversation_")
 
 
 def _name_of(path: Path) -> str:
@@ -278,12 +289,13 @@ def _plain(row: Row, where: str, number: str) -> Item:
     texts = take_candidates(row, where)
     return Item(
         take_name(row, "id", number),
-        take_text(row, "input", where),
+        take_input(row, where),
         texts,
         take_human(row, len(texts), where),
         group=take_name(row, "group"),
         subset=take_name(row, "subset"),
-        reference=take_name(row, "reference") or None,
+        reference=take_reference(row),
+        context=take_context(row),
     )
 
 

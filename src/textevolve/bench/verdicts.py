@@ -154,7 +154,8 @@ class _Question:
         texts = self.item.candidates
         seed = {"seed": SAMPLE_SEEDS + self.sample} if self.sample else {}
         shown = texts if self.order == "given" else texts[::-1]
-        return Case(self.item.input, shown, self.item.id, seed, self.item.reference)
+        about = self.item
+        return Case(about.input, shown, about.id, seed, about.reference, about.context)
 
 
 async def _ask(judge: Evaluator, question: _Question, views: Mapping[str, View]) -> list[Verdict]:

@@ -4,7 +4,8 @@ Here the settings are read, parts are put together and results shown; nothing is
 Imports that take time are made in the commands that need them.
 
 Exit codes: 0 done; 1 a model or the store failed; 2 bad input or settings; 3 done, but some cases
-have no score; 130 interrupted; 141 nobody reads any more what is printed; 143 terminated.
+have no score; 4 done, but a gate fails; 130 interrupted; 141 nobody reads any more what is printed;
+143 terminated.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ import sys
 from textevolve.cli import process
 from textevolve.errors import InputError, MismatchError, SettingsError, TextEvolveError
 
-FAILED, MISUSED, PARTLY, INTERRUPTED = 1, 2, 3, 130
+FAILED, MISUSED, PARTLY, GATED, INTERRUPTED = 1, 2, 3, 4, 130
 
 
 def say(text: str) -> None:

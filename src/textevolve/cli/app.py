@@ -81,6 +81,14 @@ COMMANDS: Mapping[str, Lazy] = {
             "check": Lazy("profiles:check", "Say what is wrong with profiles."),
         },
     ),
+    "rubrics": Lazy(
+        "rubrics",
+        "List and show the shipped rubrics.",
+        below={
+            "list": Lazy("rubrics:list_rubrics", "List the shipped rubrics, with their sources."),
+            "show": Lazy("rubrics:show", "Print one as a file, to be changed."),
+        },
+    ),
     "models": Lazy("models", "List, fetch and check local models."),
     "doctor": Lazy("doctor:doctor", "Check settings, keys, store and endpoints."),
     "config": Lazy("config:config", "Show the settings and where they come from."),

@@ -12,10 +12,13 @@ from textevolve.errors import InputError
 from textevolve.report.data import plain, write_rows
 from textevolve.report.files import check_target, open_target
 from textevolve.report.html import write_html
+from textevolve.report.junit import write_junit
 from textevolve.report.markdown import write_markdown
 from textevolve.store.repository import Store
 from textevolve.store.runs import RunRecord
 from textevolve.studies.driver import Records, make_data, make_report, read_spec, read_stored
+from textevolve.studies.gates import UNGATED, Gated
+from textevolve.studies.junit_cases import junit_suites
 from textevolve.studies.study import AnyStudy
 
 ROWS = (".jsonl", ".csv", ".parquet")
@@ -56,6 +59,7 @@ def write_outputs(
     outputs: Sequence[str],
     *,
     turns: bool = False,
+    gated: Gated = UNGATED,
 ) -> None:
     """Write what was found to each file, by its ending. A text that there is not leaves a file as
     it was. `turns`: rows are those of single turns."""
@@ -73,13 +77,21 @@ def write_outputs(
             elif ending in ROWS:
                 write_records(study, records, target, ending, turns=turns)
             elif ending == ".html":
-                write_html(make_report(study, store, run, records), target)
+                write_html(make_report(study, store, run, records, gated), target)
             elif ending == ".md":
-                write_markdown(make_report(study, store, run, records), target)
+                write_markdown(make_report(study, store, run, records, gated), target)
             else:
-                target.write(_line(make_data(study, run, records)))
+                target.write(_line(make_data(study, run, records, gated)))
         if output != "-":
             say(f"written to {output}")
+
+
+def write_tests(study: AnyStudy, records: Records, path: str, gated: Gated) -> None:
+    """Write the records and the gates as JUnit XML."""
+    with open_target(path) as target:
+        write_junit(junit_suites(study, records, gated), target)
+    if path != "-":
+        say(f"written to {path}")
 
 
 def write_records(

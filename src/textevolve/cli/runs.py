@@ -26,6 +26,7 @@ from textevolve.store.repository import Store, open_store
 from textevolve.store.runs import RunRecord, RunTotals
 from textevolve.store.salvage import Findings, check_store
 from textevolve.studies import driver
+from textevolve.studies.baseline import refuse_other_cases
 from textevolve.studies.comparison import compare_runs, report_comparison
 from textevolve.studies.debate_parameters import DebateParameters, given_parameters
 from textevolve.studies.kinds import find_study
@@ -319,7 +320,7 @@ def compare(
             if run.status != "finished":
                 say(f"run {run.id}: is not finished; its figures are of what was judged so far")
         one, other = runs
-        _refuse_other_cases(opened, one, other)
+        refuse_other_cases(opened, one, other)
         found = compare_runs(_read_rows(opened, one), _read_rows(opened, other))
         names = one.name or one.id, other.name or other.id
         beside = _compare_kind(opened, one, other, names)
@@ -350,16 +351,6 @@ def _read_rows(store: Store, run: RunRecord) -> Iterator[Row]:
 
 def _row(kept: Kept) -> Row:
     return Row(kept.key, kept.position, kept.case, kept.score)
-
-
-def _refuse_other_cases(store: Store, one: RunRecord, other: RunRecord) -> None:
-    inputs = {case.id: case.input for case in store.iterate_cases(one.id)}
-    for case in store.iterate_cases(other.id):
-        if inputs.get(case.id, case.input) != case.input:
-            raise InputError(
-                f"runs {one.id} and {other.id}: case '{case.id}' is not the same in both, so their"
-                " scores cannot be compared"
-            )
 
 
 @app.command()

@@ -19,7 +19,7 @@ from pydantic_core import PydanticUndefined
 from textevolve.cli.command import Command
 from textevolve.cli.options import read_argument
 from textevolve.errors import InputError
-from textevolve.rows import SUFFIXES, read_text
+from textevolve.rows import names_rows, read_text
 from textevolve.spec import Frozen, noted_of
 
 
@@ -115,7 +115,8 @@ def read_given(spec: type[Frozen], given: Mapping[str, Any]) -> dict[str, Any]:
         if value is None or value == []:
             continue
         if _is_mapping(field.annotation):
-            found[name] = dict(_read_pair(name, one) for one in value)
+            plain = str in get_args(field.annotation)[1:]
+            found[name] = dict(_read_pair(name, one, plain=plain) for one in value)
             continue
         read = _READERS.get(noted_of(field).get("text", ""), _as_given)
         many = _is_many(field.annotation)
@@ -123,10 +124,13 @@ def read_given(spec: type[Frozen], given: Mapping[str, Any]) -> dict[str, Any]:
     return found
 
 
-def _read_pair(name: str, given: str) -> tuple[str, Any]:
+def _read_pair(name: str, given: str, *, plain: bool) -> tuple[str, Any]:
+    """NAME=VALUE, the value as YAML; `plain`: as a text, as it stands."""
     key, equals, value = given.partition("=")
     if not equals:
         raise InputError(f"--{name.replace('_', '-')}: give NAME=VALUE, not '{given}'")
+    if plain:
+        return key.strip(), value
     try:
         return key.strip(), yaml.safe_load(value)
     except yaml.YAMLError:
@@ -143,7 +147,7 @@ def _read_named(path: str) -> dict[str, str]:
 
 def _read_or_rows(given: str) -> str:
     """A text, as `read_argument` has it; the name of a file of rows stays."""
-    return given if Path(given).suffix.lower() in SUFFIXES else read_argument(given)
+    return given if names_rows(given) else read_argument(given)
 
 
 _READERS: Mapping[str, Callable[[str], Any]] = {

@@ -8,14 +8,14 @@ from __future__ import annotations
 
 import inspect
 import logging
-from collections.abc import Callable, Generator, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing, contextmanager
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields, replace
 from typing import Annotated, Any, cast, get_type_hints
 
 import typer
 
-from textevolve.cli import INTERRUPTED, PARTLY, options, say
+from textevolve.cli import GATED, INTERRUPTED, PARTLY, options, say
 from textevolve.cli.drawing import open_console
 from textevolve.cli.estimates import print_estimate
 from textevolve.cli.execution import calm_collector, fetch_models
@@ -26,20 +26,25 @@ from textevolve.cli.results import (
     refuse_overwriting,
     write_line,
     write_outputs,
+    write_tests,
 )
 from textevolve.cli.spec_options import parameters_of, read_given
 from textevolve.engine import sync
+from textevolve.errors import InputError
 from textevolve.report import wording
+from textevolve.report.files import check_target
 from textevolve.report.terminal import print_report
 from textevolve.settings import Settings, read_settings
 from textevolve.spec import files_read
 from textevolve.store.repository import Store, open_store
 from textevolve.store.runs import RunRecord
 from textevolve.studies import driver
+from textevolve.studies.baseline import check_run, find_baseline
 from textevolve.studies.driver import Launch, StoredSpec
+from textevolve.studies.gates import UNGATED, Gated, Gates
 from textevolve.studies.kinds import find_study
 from textevolve.studies.rehearsal import forecast
-from textevolve.studies.study import AnyStudy, StudySpec
+from textevolve.studies.study import AnyStudy, Row, StudySpec
 from textevolve.studies.study_file import read_study_file
 from textevolve.wiring import Limits
 
@@ -87,6 +92,13 @@ class RunOptions:
             rich_help_panel="Run",
         ),
     ] = False
+    junit: Annotated[
+        str | None,
+        typer.Option(
+            help="Write the records, and the gates, as test cases to this file, as JUnit XML.",
+            rich_help_panel="Run",
+        ),
+    ] = None
     resume: Annotated[
         str | None,
         typer.Option(
@@ -95,6 +107,10 @@ class RunOptions:
         ),
     ] = None
     store: options.StoreFile = None
+    gates: Gates = field(default_factory=Gates)
+
+
+SHARED = tuple(one for one in fields(RunOptions) if one.name != "gates")
 
 
 def make_command(kind: str) -> Callable[..., None]:
@@ -102,10 +118,11 @@ def make_command(kind: str) -> Callable[..., None]:
     study = find_study(kind)
 
     def command(**given: Any) -> None:
-        wanted = _take_run_options(given)
-        raise typer.Exit(run_study(study, study.spec(**read_given(study.spec, given)), wanted))
+        own = study.spec(**read_given(study.spec, given))
+        raise typer.Exit(run_study(study, own, _take_run_options(study.spec, given)))
 
-    return _shaped(command, parameters_of(study.spec), kind, study.spec.__doc__ or "")
+    own = [*parameters_of(study.spec), *_gate_options(study.spec)]
+    return _shaped(command, own, kind, study.spec.__doc__ or "")
 
 
 def make_file_command() -> Callable[..., None]:
@@ -113,15 +130,26 @@ def make_file_command() -> Callable[..., None]:
 
     def command(file: str, **given: Any) -> None:
         study, spec = read_study_file(file)
-        raise typer.Exit(run_study(study, spec, _take_run_options(given), source=file))
+        raise typer.Exit(run_study(study, spec, _take_run_options(None, given), source=file))
 
     argument = Annotated[str, typer.Argument(help="A YAML file: `kind: NAME`, then its fields.")]
     path = inspect.Parameter("file", inspect.Parameter.KEYWORD_ONLY, annotation=argument)
-    return _shaped(command, [path], "run", "Run a study that a YAML file describes.")
+    return _shaped(
+        command, [path, *_gate_options(None)], "run", "Run a study that a YAML file describes."
+    )
 
 
-def _take_run_options(given: dict[str, Any]) -> RunOptions:
-    return RunOptions(**{one.name: given.pop(one.name) for one in fields(RunOptions)})
+def _take_run_options(spec: type[StudySpec] | None, given: Mapping[str, Any]) -> RunOptions:
+    gates = {one.name: given[one.name] for one in _gate_options(spec)}
+    return RunOptions(
+        **{one.name: given[one.name] for one in SHARED}, gates=Gates(**read_given(Gates, gates))
+    )
+
+
+def _gate_options(spec: type[StudySpec] | None) -> list[inspect.Parameter]:
+    """The options of gates, but for one that the specification has under the same name."""
+    own = () if spec is None else spec.model_fields
+    return [one for one in parameters_of(Gates) if one.name not in own]
 
 
 def _shaped(
@@ -132,7 +160,7 @@ def _shaped(
     keyword = inspect.Parameter.KEYWORD_ONLY
     more = [
         inspect.Parameter(one.name, keyword, default=one.default, annotation=shared[one.name])
-        for one in fields(RunOptions)
+        for one in SHARED
     ]
     made = cast(Any, command)
     made.__name__, made.__doc__ = name, doc
@@ -151,7 +179,12 @@ def run_study(
 
 def _run_study(study: AnyStudy, spec: StudySpec, wanted: RunOptions, source: str) -> int:
     check_outputs(study, wanted.output or (), turns=wanted.turns)
-    refuse_overwriting(wanted.output or (), files_read(spec))
+    written = [*(wanted.output or ()), *([wanted.junit] if wanted.junit else [])]
+    refuse_overwriting(written, files_read(spec))
+    if wanted.junit is not None:
+        if wanted.junit == "-":
+            raise InputError("--junit: name a file; standard output has the report")
+        check_target(wanted.junit)
     limits = Limits(wanted.max_cost, wanted.max_tokens, wanted.max_calls)
     settings, _ = read_settings(
         {"model": spec.model, "store": wanted.store, "concurrency": wanted.concurrency}
@@ -178,14 +211,24 @@ def _run_study(study: AnyStudy, spec: StudySpec, wanted: RunOptions, source: str
 
 @contextmanager
 def telling_warnings() -> Generator[None]:
-    """What the library warns of in its log is said as a line for people."""
-    log, handler = logging.getLogger("textevolve"), logging.Handler(logging.WARNING)
-    handler.emit = lambda record: say(f"warning: {record.getMessage()}")
+    """What the library warns of in its log is said as a line for people; also what it notes there
+    in words for them (`shown`)."""
+    log, handler = logging.getLogger("textevolve"), logging.Handler(logging.INFO)
+    level = log.level
+
+    def tell(record: logging.LogRecord) -> None:
+        shown = getattr(record, "shown", "")
+        if shown or record.levelno >= logging.WARNING:
+            say(shown or f"warning: {record.getMessage()}")
+
+    handler.emit = tell
     log.addHandler(handler)
+    log.setLevel(logging.INFO)
     try:
         yield
     finally:
         log.removeHandler(handler)
+        log.setLevel(level)
 
 
 def execute(
@@ -194,17 +237,21 @@ def execute(
     """Do what is missing of a run, show and write what was found, and return the exit code."""
     stored = driver.read_stored(run)
     study = find_study(stored.kind)
+    baseline = find_baseline(store, run, wanted.gates, settings)
     calm_collector()
     asked = driver.models_asked(study.asks(driver.read_spec(study, stored)), stored)
     fetch_models(asked, run, settings)
     quiet = wanted.as_json or "-" in (wanted.output or ())
     if not quiet:
         say(_announce(run, stored))
-    unscored = Unscored()
+    unscored, rows = Unscored(), dict[str, Row]()
     closed: BrokenPipeError | None = None
     try:
         for record in _draw(study, store, run, settings, launch, quiet=quiet):
-            unscored.add(study.row(record))
+            row = study.row(record)
+            unscored.add(row)
+            if wanted.gates.any:
+                rows[row.key] = row
             if wanted.as_json and study.streams and closed is None:
                 try:
                     print(write_line(study, record), flush=True)
@@ -213,13 +260,18 @@ def execute(
     except KeyboardInterrupt:
         if not store.count_records(run.id):  # the journal knows how far the first has come
             sync.run(driver.restore_records(store, store.get_run(run.id), settings))
-        _hand_over(study, store, run, settings, wanted)
+        _hand_over(study, store, run, wanted, UNGATED)
         say(f"\nstopped; every answer so far is kept. {go_on(run)}")
         return INTERRUPTED
-    _hand_over(study, store, run, settings, wanted)
+    gated = check_run(store, rows.values(), wanted.gates, baseline)
+    _hand_over(study, store, run, wanted, gated)
     if closed is not None:
         raise closed
     unscored.tell(run)
+    for outcome in gated.outcomes:
+        say(str(outcome))
+    if gated.outcomes:
+        return 0 if gated.holds else GATED
     return PARTLY if unscored else 0
 
 
@@ -249,7 +301,7 @@ def _draw(
 
 
 def _hand_over(
-    study: AnyStudy, store: Store, run: RunRecord, settings: Settings, wanted: RunOptions
+    study: AnyStudy, store: Store, run: RunRecord, wanted: RunOptions, gated: Gated
 ) -> None:
     """Write what was found to files first, since whoever reads what is printed may close the pipe;
     then show it."""
@@ -257,11 +309,15 @@ def _hand_over(
     records = driver.read_records(store, run)
     if not store.count_records(run.id):
         return
-    write_outputs(study, store, run, records, wanted.output or (), turns=wanted.turns)
+    outputs = wanted.output or ()
+    write_outputs(study, store, run, records, outputs, turns=wanted.turns, gated=gated)
+    if wanted.junit is not None:
+        write_tests(study, records, wanted.junit, gated)
     if wanted.as_json and not study.streams:
-        print_json(driver.make_data(study, run, records))
+        print_json(driver.make_data(study, run, records, gated))
     elif not wanted.as_json and "-" not in (wanted.output or ()):
-        print_report(driver.make_report(study, store, run, records), open_console())
+        shown = replace(gated, outcomes=())  # they are the last lines that are printed
+        print_report(driver.make_report(study, store, run, records, shown), open_console())
 
 
 class Unscored:

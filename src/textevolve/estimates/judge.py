@@ -14,11 +14,25 @@ from typing import Protocol, TypeAlias
 from textevolve.errors import InputError
 from textevolve.estimates.debate import SHORT_ANSWER, PriceOf, UsageRange, estimate
 from textevolve.evaluation import Case, Usage, check_case
-from textevolve.evaluators import LIKELIHOOD, NAMES, EvaluatorSpec, parse_evaluator, read_profile
+from textevolve.evaluators import (
+    EMBEDDING,
+    LIKELIHOOD,
+    NAMES,
+    EvaluatorSpec,
+    parse_evaluator,
+    read_profile,
+)
 from textevolve.judges.context import Options, example_turns, prompt
 from textevolve.judges.instruction_likelihood import LONGEST
 from textevolve.judges.pairwise import ask_better
 from textevolve.judges.probe import MOST_CRITERIA, QUESTIONS
+from textevolve.judges.statements import (
+    ANSWER_TOKENS,
+    CHECKS,
+    MOST_STATEMENTS,
+    StatementCheck,
+    split_passages,
+)
 from textevolve.llm.fence import quote
 from textevolve.settings import Price
 
@@ -45,7 +59,7 @@ def estimate_judge(cases: Iterable[Case], judge: str, model: str, price_of: Pric
     """
     spec = parse_evaluator(judge)
     asked, usable = spec.model or model, _usable(cases)
-    if spec.name not in NAMES:  # what a judge of another package takes is not known
+    if spec.name not in NAMES:  # nothing for a metric; of another package's judge it is not known
         return UsageRange(sum(1 for _ in usable), Usage(), Usage())
     if spec.is_debate:
         return estimate(usable, read_profile(spec), asked, price_of)
@@ -76,6 +90,16 @@ def _parts(case: Case, spec: EvaluatorSpec) -> Iterator[tuple[int, Part]]:
     gold = case.reference if spec.reference else None
     own = hash((case.input, case.parameters.get("seed", Options().seed), gold))
     together = hash((own, *sorted(case.candidates)))
+    if spec.name == EMBEDDING:
+        for text in {*case.candidates, case.reference or ""}:
+            yield hash(text), partial(_embed, text)
+        return
+    if spec.name in CHECKS:
+        check = CHECKS[spec.name]
+        for text in case.candidates:
+            answer = text if check.answer == "response" else case.reference or text
+            yield hash((own, answer)), partial(_check_parts, case, check, answer)
+        return
     yield own, partial(_prepare, case, spec)
     if spec.name == "pairwise":
         yield together, partial(_compare, case, spec)
@@ -126,6 +150,27 @@ def _probe(case: Case, spec: EvaluatorSpec, text: str, *, longest: bool) -> Call
     shown = bare + _rules(spec, quoted=True) + _fenced(case.input) + _fenced(text)
     for question in _questions(spec, longest=longest):
         yield shown + _reference(case, spec, longest=longest) + question, 1
+
+
+def _embed(text: str, *, longest: bool) -> Calls:
+    yield len(text), 0
+
+
+def _check_parts(case: Case, check: StatementCheck, answer: str, *, longest: bool) -> Calls:
+    """What is asked where an answer, or the context, is taken apart."""
+    passages = split_passages(case.context or "") if check.part == "Passage" else ()
+    rules = len(prompt("statement_rules").render())
+    listing = rules + len(
+        prompt("statements").render(instruction="", text="", most=MOST_STATEMENTS)
+    )
+    for _ in range(0 if passages else 2 if longest else 1):
+        yield listing + _fenced(case.input) + _fenced(answer), ANSWER_TOKENS if longest else 30
+    texts = {"Context": case.context or "", "Instruction": case.input, "Answer": answer}
+    shown = rules + len(prompt("question").render(question=check.question))
+    shown += sum(_fenced(texts[name]) for name in check.shown)
+    parts = [len(text) for text in passages] or [CRITERION] * (MOST_STATEMENTS if longest else 1)
+    for part in parts:
+        yield shown + part + FENCE, 1
 
 
 def _reference(case: Case, spec: EvaluatorSpec, *, longest: bool) -> int:

@@ -29,6 +29,9 @@ _VARIABLES = {
     "answer": ("instruction",),
     "criteria": ("instruction", "most"),
     "backward": ("response",),
+    "statement_rules": (),
+    "statements": ("instruction", "text", "most"),
+    "material": ("material",),
 }
 
 

@@ -44,6 +44,7 @@ from textevolve.llm.wire import (
     Embeddings,
     ModelList,
     as_response,
+    as_vector,
     chat_body,
     encode,
     read_completion,
@@ -152,6 +153,10 @@ class OpenAIClient:
         await self._http.aclose()
 
     async def __call__(self, request: Request, /) -> Response:
+        if request.embeds:
+            started = perf_counter()
+            found = await self._embed([request.messages[-1].text])
+            return as_vector(found, perf_counter() - started, self._price)
         while True:
             body = self._body(request)
             started = perf_counter()
@@ -192,17 +197,17 @@ class OpenAIClient:
         return raw
 
     async def embed(self, texts: Sequence[str]) -> list[list[float]]:
-        """One vector for each text, in order.
+        """One vector for each text, in order; an AnswerError where another number came."""
+        vectors = sorted((await self._embed(texts)).data, key=lambda vector: vector.index)
+        return [vector.embedding for vector in vectors]
 
-        Raises:
-            AnswerError: another number of vectors came back than texts were sent.
-        """
+    async def _embed(self, texts: Sequence[str]) -> Embeddings:
         body = encode({"model": self.model, "input": list(texts), "encoding_format": "float"})
         found = await self._ask("POST", "/embeddings", body, Embeddings)
-        vectors = sorted(found.data, key=lambda vector: vector.index)
-        if len(vectors) != len(texts):
-            raise AnswerError(f"{self._name}: {len(vectors)} vectors came for {len(texts)} texts")
-        return [vector.embedding for vector in vectors]
+        if len(found.data) != len(texts):
+            number = len(found.data)
+            raise AnswerError(f"{self._name}: {number} vectors came for {len(texts)} texts")
+        return found
 
     async def models(self) -> list[str]:
         """The names of the models that the endpoint serves."""

@@ -35,7 +35,8 @@ class Request:
 
     `schema`: JSON schema, as text, that the answer has to follow. `top_logprobs`: how many
     alternatives are wanted for each token, 0 for none. `sample` tells apart calls that are
-    otherwise the same.
+    otherwise the same. `embeds`: wanted is the embedding of the last message, and the text of the
+    response is a JSON object with the vector, `{"embedding": [...]}`.
     """
 
     messages: tuple[Message, ...]
@@ -45,6 +46,7 @@ class Request:
     seed: int | None = None
     sample: int = 0
     top_logprobs: int = 0
+    embeds: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,6 +108,7 @@ def describe(request: Request) -> dict[str, Any]:
         "seed": request.seed,
         "sample": request.sample,
         "top_logprobs": request.top_logprobs,
+        **({"embeds": True} if request.embeds else {}),
     }
 
 

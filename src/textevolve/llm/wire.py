@@ -150,6 +150,7 @@ class _Vector(BaseModel):
 
 class Embeddings(BaseModel):
     data: list[_Vector]
+    usage: Annotated[_Usage | None, WrapValidator(_known)] = None
 
 
 class _ModelName(BaseModel):
@@ -192,6 +193,14 @@ def as_response(completion: Completion, seconds: float, price: Price | None) -> 
         logprobs=tuple(_token(token) for token in tokens),
         seconds=seconds,
     )
+
+
+def as_vector(found: Embeddings, seconds: float, price: Price | None) -> Response:
+    """What the rooms see of the embedding of one text."""
+    (vector,) = found.data
+    said = (found.usage or _Usage()).model_copy(update={"completion_tokens": 0})
+    text = json.dumps({"embedding": [float(f"{part:.7g}") for part in vector.embedding]})
+    return Response(text, "stop", _usage(Completion(usage=said), price), seconds=seconds)
 
 
 def _token(token: _Token) -> TokenLogprobs:

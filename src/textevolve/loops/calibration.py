@@ -23,7 +23,6 @@ from textevolve.llm.model import Model
 from textevolve.llm.usage_meter import UsageMeter
 from textevolve.loops.attempt import StopReason
 from textevolve.loops.examples import Example, Material
-from textevolve.loops.label_metrics import LabelMetric
 from textevolve.loops.rewriting import (
     RewritingRules,
     Rewritten,
@@ -42,6 +41,7 @@ from textevolve.loops.selection import (
     try_ucb,
 )
 from textevolve.loops.trial_runner import JudgedInput, TrialOutcome, TrialRunner, stop_if_skipped
+from textevolve.metrics.label_metrics import LabelMetric
 from textevolve.spec import Frozen, option
 
 SEED = 0

@@ -6,7 +6,6 @@ rules are put together is in `rules.py`.
 
 from __future__ import annotations
 
-import importlib
 import inspect
 import json
 import re
@@ -30,7 +29,7 @@ from textevolve.texts.prose import (
     tell_language,
 )
 from textevolve.texts.schema_check import check_schema, find_faults
-from textevolve.user_code import load_file
+from textevolve.user_code import check_function, load_function
 
 GROUP = "textevolve.rules"
 """The entry point group of packages that bring rules."""
@@ -315,27 +314,15 @@ def find_callable(name: str, folder: Path) -> Callable[..., object]:
     Raises:
         InputError: no such module, file, function or entry point.
     """
-    module, colon, function = name.rpartition(":")
-    if not colon:
-        found = [entry for entry in entry_points(group=GROUP) if entry.name == name]
-        if not found:
-            raise InputError(
-                f"no rule '{name}' is installed in the group {GROUP}; give module:function,"
-                " or FILE.py:function"
-            )
-        made: object = found[0].load()
-    else:
-        try:
-            loaded = load_file(folder / module) if module.endswith(".py") else None
-            made = getattr(loaded or importlib.import_module(module), function, None)
-        except InputError:
-            raise
-        except Exception as error:  # noqa: BLE001  the user's code runs here, and may raise anything
-            why = " ".join(f"{type(error).__name__}: {error}".split())
-            raise InputError(f"{name}: cannot be loaded ({why})") from None
-    if not callable(made) or inspect.iscoroutinefunction(made):
-        raise InputError(f"{name}: is no plain function")
-    return made
+    if ":" in name:
+        return load_function(name, folder)
+    found = [entry for entry in entry_points(group=GROUP) if entry.name == name]
+    if not found:
+        raise InputError(
+            f"no rule '{name}' is installed in the group {GROUP}; give module:function,"
+            " or FILE.py:function"
+        )
+    return check_function(name, found[0].load())
 
 
 @lru_cache(maxsize=256)

@@ -25,9 +25,9 @@ from textevolve.events import Listener, StepFinished, StepStarted, silence
 from textevolve.llm.model import Message, Model, Request
 from textevolve.loops.attempt import TIME_IS_UP
 from textevolve.loops.examples import Example
-from textevolve.loops.label_metrics import LabelMetric, grade_output
 from textevolve.loops.placeholders import fill
 from textevolve.loops.scoring import outcome_of
+from textevolve.metrics.label_metrics import LabelMetric, grade_output
 
 T = TypeVar("T")
 JudgedInput = Literal["seed", "filled", "template"]

@@ -134,6 +134,7 @@ def store_request(request: Request) -> StoredRequest:
         "seed": request.seed,
         "sample": request.sample,
         "top_logprobs": request.top_logprobs,
+        **({"embeds": True} if request.embeds else {}),
     }
     parts = b"".join(map(hash_bytes, texts))
     return StoredRequest(_dump(document), parts, tuple(texts))

@@ -197,6 +197,16 @@ class Store:
         if found:
             self._writer.run(lambda c: records.keep_records(c, run_id, found))
 
+    def append(self, run_id: str, case: Case, record: Kept) -> None:
+        """Keep one more case of a run together with what was found of it; several processes may do
+        so at once."""
+
+        def change(connection: Connection) -> None:
+            runs.append_case(connection, run_id, case)
+            records.keep_records(connection, run_id, [record])
+
+        self._writer.run(change)
+
     def drop_records(self, run_id: str) -> None:
         """Forget what a run found, which its journal still knows."""
         self._writer.run(lambda c: records.drop_records(c, run_id))

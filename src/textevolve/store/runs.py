@@ -214,7 +214,8 @@ def finish_run(connection: Connection, run_id: str, status: RunStatus) -> None:
 def settle_run(connection: Connection, run_id: str, fingerprint: str) -> RunRecord:
     """Give a new run its fingerprint; where another run has it, that one, and the new one goes.
 
-    One that lacks cases, since its store was damaged, gets those of the new one.
+    One that lacks cases, since its store was damaged, gets those of the new one; and the new one's
+    name, if it was given one.
     """
     taken = find_run(connection, fingerprint)
     if taken is None or taken.id == run_id:
@@ -227,6 +228,8 @@ def settle_run(connection: Connection, run_id: str, fingerprint: str) -> RunReco
         moved = update(cases).where(cases.c.run_id == run_id).values(run_id=taken.id)
         connection.execute(moved)
         connection.execute(update(runs).where(runs.c.id == taken.id).values(n_cases=number))
+    if name := get_run(connection, run_id).name:
+        connection.execute(update(runs).where(runs.c.id == taken.id).values(name=name))
     connection.execute(delete(cases).where(cases.c.run_id == run_id))
     connection.execute(delete(runs).where(runs.c.id == run_id))
     return get_run(connection, taken.id)
@@ -262,6 +265,15 @@ def end_cases(connection: Connection, run_id: str, count: int) -> None:
     connection.execute(
         update(runs).where(runs.c.id == run_id).values(n_cases=count, updated=time.time())
     )
+
+
+def append_case(connection: Connection, run_id: str, case: Case) -> None:
+    """Take in one more case of a run whose cases come while it is worked on."""
+    place = get_run(connection, run_id).n_cases or 0
+    body = dump_case(case)
+    row = {"run_id": run_id, "index": place, "id": to_bytes(case.id), "body": body}
+    insert_cases(connection, [row])
+    end_cases(connection, run_id, place + 1)
 
 
 def read_cases(connection: Connection, run_id: str, start: int) -> list[tuple[int, Case]]:

@@ -143,4 +143,5 @@ STUDY = Study(
     report=report,
     data=data,
     flat=flatten,
+    aggregates=False,
 )

@@ -157,4 +157,6 @@ STUDY = Study(
     report=report,
     data=data,
     flat=flatten,
+    aggregates=False,
+    variants=lambda spec, _model: spec.judge,
 )

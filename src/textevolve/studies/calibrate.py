@@ -23,10 +23,10 @@ from textevolve.events import Event, StepFinished, StepStarted
 from textevolve.loops.attempt import prompts_version
 from textevolve.loops.calibration import ROUND, CalibrationContext, CalibrationPlan, search_template
 from textevolve.loops.examples import Example, Material, split_examples, take_material
-from textevolve.loops.label_metrics import LabelMetric, needs_label, open_metric
 from textevolve.loops.placeholders import require_placeholders
 from textevolve.loops.search_tree import CalibrationResult, Gain, Node, describe_outcome
 from textevolve.loops.trial_runner import STAGE
+from textevolve.metrics.label_metrics import LabelMetric, needs_label, open_metric
 from textevolve.report import wording
 from textevolve.report.blocks import (
     Block,
@@ -42,7 +42,8 @@ from textevolve.report.blocks import (
 from textevolve.rows import Placed, read_rows
 from textevolve.spec import option
 from textevolve.statistics.comparisons import difference_interval, sign_flip_test
-from textevolve.studies.study import Asks, Row, Study, StudySpec, json_codec
+from textevolve.studies.datasets import MappedSpec
+from textevolve.studies.study import Asks, Row, Study, json_codec
 from textevolve.wiring import Workbench
 
 DEFAULT_JUDGE = "single"
@@ -54,7 +55,7 @@ STAGES = {
 }
 
 
-class CalibrateSpec(CalibrationPlan, StudySpec):
+class CalibrateSpec(CalibrationPlan, MappedSpec):
     """Search for a better prompt template, and take it only if its gain on held-out rows is real.
 
     Known elsewhere as automatic prompt optimisation with textual gradients and beam search
@@ -82,8 +83,7 @@ class CalibrateSpec(CalibrationPlan, StudySpec):
     )
     metric: str | None = option(
         None,
-        "What scores an output without a judge: exact, regex:PATTERN, FILE.py:FUNCTION or"
-        " MODULE:FUNCTION.",
+        "What scores an output without a judge: exact, contains, regex:PATTERN, MODULE:FUNCTION.",
         group="Judging",
     )
     judge: str | None = option(
@@ -139,7 +139,7 @@ def read_cases(spec: CalibrateSpec) -> Iterator[Case]:
     if not spec.data:
         raise InputError("--data is missing: rows with values for the placeholders")
     # A value is filled in as it stands.
-    return cases_of(spec, read_rows(spec.data, "row", lambda _: True))
+    return cases_of(spec, read_rows(spec.data, "row", lambda _: True, spec.map))
 
 
 def cases_of(spec: CalibrateSpec, rows: Iterable[Placed]) -> Iterator[Case]:
@@ -364,6 +364,7 @@ STUDY = Study(
     report=report,
     data=data,
     flat=flatten,
+    aggregates=False,
     note=note,
     estimate=estimate,
     text_endings=(".txt",),

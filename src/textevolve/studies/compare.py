@@ -28,8 +28,8 @@ from textevolve.evaluators import check_absolute, with_model
 from textevolve.events import RecordsExpected
 from textevolve.llm.model import Message, Request
 from textevolve.llm.usage_meter import UsageMeter
-from textevolve.loops.label_metrics import grade_output, needs_label, open_metric
 from textevolve.loops.placeholders import fill, find_placeholders
+from textevolve.metrics.label_metrics import grade_output, needs_label, open_metric
 from textevolve.report import wording
 from textevolve.report.blocks import Block, Column, Estimate, IntervalChart, Report, Table
 from textevolve.rows import read_rows
@@ -180,6 +180,11 @@ def judge_of(spec: CompareSpec) -> str | None:
     return None if judge is None else with_model(judge, spec.model or first)
 
 
+def name_variants(spec: CompareSpec, model: str) -> list[str]:
+    models = spec.models or (model,)
+    return [Output(0, "", p.name, m, 0).variant for p in spec.prompts for m in models]
+
+
 def ask(spec: CompareSpec) -> Asks:
     judge = judge_of(spec)
     return Asks((judge,) if judge else (), spec.models, writes=not spec.models)
@@ -294,6 +299,8 @@ def find_row(output: Output) -> Row:
         score=output.score,
         status=failure.kind if failure else "scored",
         reason=failure.reason if failure else output.reason,
+        variant=output.variant,
+        passed=output.passed,
     )
 
 
@@ -392,4 +399,6 @@ STUDY = Study(
     report=report,
     data=lambda _, found: asdict(found),
     flat=flatten,
+    variants=name_variants,
+    aggregates=False,
 )

@@ -15,6 +15,7 @@ import time
 from collections.abc import AsyncGenerator, Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, field, replace
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
@@ -28,6 +29,8 @@ from textevolve.events import Listener, silence
 from textevolve.report import wording
 from textevolve.settings import Settings, today
 from textevolve.spec import identity_of
+from textevolve.studies.aggregates import Aggregates, aggregates_data, draw_aggregates
+from textevolve.studies.gates import UNGATED, Gated, draw_gates
 from textevolve.studies.holding import hold
 from textevolve.studies.identity import refuse_differences
 from textevolve.studies.kinds import KINDS, find_study
@@ -457,11 +460,15 @@ async def restore_records(store: Store, run: RunRecord, settings: Settings) -> N
     await keeper.flush()
 
 
-def make_report(study: AnyStudy, store: Store, run: RunRecord, records: Records) -> Report:
-    """What a person is shown of a run: the study's report, and the facts of the run."""
+def make_report(
+    study: AnyStudy, store: Store, run: RunRecord, records: Records, gated: Gated = UNGATED
+) -> Report:
+    """What a person is shown of a run: gates and aggregates, the study's report, and the facts of
+    the run."""
     stored = read_stored(run)
     spec = read_spec(study, stored)
-    made = study.report(spec, study.summarise(spec, records()))
+    result, sums = _summarise(study, spec, records, gated)
+    made = study.report(spec, result)
     totals = store.run_totals(run.id)
     facts = {
         "Model": f"{stored.model} ({stored.why})" if stored.why else stored.model,
@@ -469,12 +476,35 @@ def make_report(study: AnyStudy, store: Store, run: RunRecord, records: Records)
         "From the journal": wording.count(totals.reused.calls, "answer"),
         "Run": f"{run.id} in {store.path}",
     }
-    return replace(made, facts={**made.facts, **{n: v for n, v in facts.items() if v}})
+    blocks = chain(draw_gates(gated.outcomes), draw_aggregates(sums), made.blocks)
+    return replace(
+        made, blocks=blocks, facts={**made.facts, **{n: v for n, v in facts.items() if v}}
+    )
 
 
-def make_data(study: AnyStudy, run: RunRecord, records: Records) -> dict[str, Any]:
+def make_data(
+    study: AnyStudy, run: RunRecord, records: Records, gated: Gated = UNGATED
+) -> dict[str, Any]:
     """The same for programs, as JSON-ready data."""
     stored = read_stored(run)
     spec = read_spec(study, stored)
-    found = study.data(spec, study.summarise(spec, records()))
-    return {"kind": stored.kind, "run": run.id, "model": stored.model, **found}
+    result, sums = _summarise(study, spec, records, gated)
+    found = {"kind": stored.kind, "run": run.id, "model": stored.model, **study.data(spec, result)}
+    found |= {"aggregates": aggregates_data(sums)} if sums else {}
+    return found | ({"gates": gated.outcomes} if gated.outcomes else {})
+
+
+def _summarise(
+    study: AnyStudy, spec: StudySpec, records: Records, gated: Gated
+) -> tuple[Any, dict[str, Aggregates]]:
+    """What the study makes of the records, and what their rows come to by variant, read once."""
+    sums: dict[str, Aggregates] = {}
+
+    def added() -> Iterator[Any]:
+        for record in records():
+            row = study.row(record)
+            sums.setdefault(row.variant, Aggregates(gated.gates.pass_threshold)).add(row)
+            yield record
+
+    result = study.summarise(spec, added() if study.aggregates else records())
+    return result, {variant: one for variant, one in sums.items() if one.records}

@@ -221,4 +221,5 @@ STUDY = Study(
     report=report,
     data=data,
     flat=flatten,
+    aggregates=False,
 )

@@ -6,7 +6,6 @@ whole, so that a run is gone on with as it was begun, whatever became of the fil
 
 from __future__ import annotations
 
-import logging
 import os
 from collections.abc import AsyncGenerator, Iterable, Iterator, Mapping, Sequence
 from contextlib import aclosing
@@ -14,7 +13,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, TypeAlias, cast
 
-from pydantic import BeforeValidator, TypeAdapter, WithJsonSchema
+from pydantic import BeforeValidator, TypeAdapter, WithJsonSchema, field_validator
 from pydantic_core import to_json
 
 from textevolve.debate.context import prompts_version
@@ -32,6 +31,7 @@ from textevolve.evaluators import (
     own_object,
     parse_evaluator,
     read_profile,
+    read_rubric,
     say_limit,
     split_rules,
     with_rubric,
@@ -39,14 +39,17 @@ from textevolve.evaluators import (
 from textevolve.judges.context import Options
 from textevolve.judges.context import prompts_version as judge_prompts
 from textevolve.judges.judged import JudgedCase
+from textevolve.judges.shipped_rubrics import expand_rubric
 from textevolve.memory.recall import Recall, nothing
 from textevolve.report.blocks import Report
 from textevolve.report.html import html_fragment
-from textevolve.rows import SUFFIXES, read_argument
+from textevolve.rows import SUFFIXES, names_rows, read_argument
 from textevolve.settings import Settings
 from textevolve.showing import show_as
 from textevolve.spec import Several, option
-from textevolve.studies.datasets import Columns, read_cases
+from textevolve.studies.case_rows import Reading
+from textevolve.studies.columns import Columns
+from textevolve.studies.datasets import MappedSpec, read_cases
 from textevolve.studies.debate_parameters import DebateParameters, given_parameters
 from textevolve.studies.debate_words import reason
 from textevolve.studies.evaluation_report import Evaluations, report_evaluations
@@ -57,7 +60,7 @@ from textevolve.studies.judged_rows import (
     turn_rows,
     write_line,
 )
-from textevolve.studies.study import Asks, Row, Study, StudySpec
+from textevolve.studies.study import Asks, Row, Study
 from textevolve.wiring import Workbench
 
 OF_ANY_JUDGE = ("seed", "threshold")
@@ -72,6 +75,11 @@ def _take_profile(given: object) -> object:
     return str(given) if isinstance(given, Path) else cast(object, given)
 
 
+def _expand(rubric: str | None) -> str | None:
+    """A shipped rubric's text in place of its name: a run is gone on with as it was begun."""
+    return None if rubric is None else expand_rubric(rubric)
+
+
 WholeProfile: TypeAlias = Annotated[
     str | Profile,
     BeforeValidator(_take_profile),
@@ -79,11 +87,11 @@ WholeProfile: TypeAlias = Annotated[
 ]
 
 
-class EvaluateSpec(DebateParameters, StudySpec):
+class EvaluateSpec(DebateParameters, MappedSpec):
     """Judge candidate texts by a debate of agents, or by any other judge.
 
     Exit codes: 0 all scored; 1 a model or the store failed; 2 bad input; 3 some cases have no
-    score; 130 interrupted (the run can be resumed).
+    score; 4 a gate fails; 130 interrupted (the run can be resumed).
     """
 
     kind: ClassVar[str] = "evaluate"
@@ -91,12 +99,19 @@ class EvaluateSpec(DebateParameters, StudySpec):
     cases: Several = option(
         (),
         "The input, then the candidate texts; @FILE reads a text from a file, - from standard"
-        " input. Or one file of cases: .jsonl, .json, .csv or .parquet; - alone is JSON lines from"
-        " standard input.",
+        " input. Or one file of cases: .jsonl, .json, .csv, .tsv or .parquet; a folder or a pattern"
+        " of such files; hf:OWNER/NAME[/CONFIG][:SPLIT], a data set of the Hugging Face hub; -"
+        " alone is JSON lines from standard input.",
         argument=True,
         identity=False,
         reads=True,
         metavar="INPUT CANDIDATE... | CASES",
+    )
+    each_reply: bool = option(
+        False,
+        "Of a chat, judge each reply of the assistant as a case of its own, not the last alone.",
+        group="Data",
+        identity=False,
     )
     profile: WholeProfile | None = option(
         None,
@@ -113,11 +128,13 @@ class EvaluateSpec(DebateParameters, StudySpec):
     )
     rubric: str | None = option(
         None,
-        "What to judge by, a text or @FILE, in place of the shipped components or questions; each"
-        " line is a criterion of a checklist.",
+        "What to judge by, in place of the judge's own components or questions: a text, @FILE, or a"
+        " shipped rubric (`textevolve rubrics list`). Each line is a criterion of a checklist.",
         group="Judging",
         text="argument",
     )
+    _expanded = field_validator("rubric")(_expand)
+
     recall: str | None = option(
         None, "What the agents recall with; for programs, which put it in.", group="Debate"
     )
@@ -138,6 +155,9 @@ def complete(spec: EvaluateSpec, settings: Settings) -> EvaluateSpec:
     given = given_parameters(spec)
     if not debates(spec):
         _refuse_debate_options(spec, given)
+        _, judge = split_rules(spec.judge or "")
+        if judge is not None:
+            read_rubric(parse_evaluator(judge), spec.rubric or "")
         return spec
     base, model, rubric = spec.profile, spec.model, spec.rubric or ""
     if spec.judge is not None:
@@ -184,21 +204,24 @@ def _profile_of(spec: EvaluateSpec) -> Profile:
 def read_given(spec: EvaluateSpec) -> Iterator[Case]:
     """The case that the arguments are, or the cases of the file that they name."""
     texts = spec.cases
-    if len(texts) != 1 or not (texts[0] == "-" or Path(texts[0]).suffix.lower() in SUFFIXES):
+    if len(texts) != 1 or not (texts[0] == "-" or names_rows(texts[0])):
         yield _read_case(texts)
         return
     columns = Columns()
-    yield from read_cases(texts[0], columns)
-    tell_unread(spec, columns)
+    yield from read_cases(texts[0], columns, reading_of(spec))
+    tell_columns(spec, columns)
 
 
-def tell_unread(spec: EvaluateSpec, columns: Columns) -> None:
-    """Warn once, after the cases were read, of their fields that nothing looks at."""
+def reading_of(spec: EvaluateSpec) -> Reading:
+    return Reading(spec.map, spec.each_reply)
+
+
+def tell_columns(spec: EvaluateSpec, columns: Columns) -> None:
+    """Say once, after the cases were read, what their columns were taken for."""
     _, judge = split_rules(spec.judge) if spec.judge else (None, None)
-    reference = judge is not None and parse_evaluator(judge).reference
+    reference = judge is not None and parse_evaluator(judge).reads_reference
     own = spec.judge is not None and spec.judge.startswith(OWN)
-    if unread := columns.warning(reference=reference or own):
-        logging.getLogger("textevolve").warning(unread)
+    columns.tell(reference=reference or own)
 
 
 def _read_case(texts: tuple[str, ...]) -> Case:
@@ -302,7 +325,8 @@ def find_row(judged: Judged) -> Row:
         return Row(key, judged.index, case, status=first.kind, reason=why)
     found = [one.score for one in judged.result if isinstance(one, EvaluationResult)]
     score = max(found) if best is None else found[best]
-    return Row(key, judged.index, case, score)
+    passed = any(one.passed for one in judged.result if isinstance(one, EvaluationResult))
+    return Row(key, judged.index, case, score, passed=passed)
 
 
 _JUDGED = TypeAdapter(JudgedCase)
@@ -365,14 +389,11 @@ def data(spec: EvaluateSpec, found: Evaluations) -> Mapping[str, Any]:
     return {
         "parameters": spec.model_dump(mode="json", exclude={"cases"}, exclude_none=True),
         "cases": found.total,
-        **found.counts,
-        "mean": found.mean,
-        "pass_rate": found.pass_rate,
+        **found.scores.counts,
         "coverage": found.coverage / found.debates if found.debates else None,
         "turned": found.turned,
         "failed_turns": found.failed_turns,
         "usage": found.usage,
-        "worst": [{"case": name, "score": score} for name, score in found.worst],
     }
 
 

@@ -1,5 +1,5 @@
-"""What many judged cases come to: aggregates first, then a matrix of the cases, of which those that
-matter most can be opened in full.
+"""What many judged cases come to beside their aggregates: a matrix of the cases, of which
+those that matter most can be opened in full.
 
 Everything is added up record by record, so memory does not grow with the number of cases beyond
 what is shown of them.
@@ -9,12 +9,9 @@ from __future__ import annotations
 
 import heapq
 import math
-from array import array
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
-
-import numpy as np
 
 from textevolve.debate import tensor as arithmetic
 from textevolve.debate.result import DebateResult
@@ -24,9 +21,7 @@ from textevolve.report import wording
 from textevolve.report.blocks import (
     BarChart,
     Block,
-    Cell,
     Column,
-    Estimate,
     Matrix,
     MatrixRow,
     Note,
@@ -34,8 +29,8 @@ from textevolve.report.blocks import (
     Section,
     Table,
 )
-from textevolve.statistics.intervals import mean_interval, wilson_interval
-from textevolve.studies.judged_matrix import COMPACT, make_row, name_case, whole_row
+from textevolve.studies.aggregates import Aggregates
+from textevolve.studies.judged_matrix import COMPACT, make_row, whole_row
 from textevolve.studies.judged_report import count_marks, facts_of, say_verdict, show_case
 from textevolve.studies.judged_rows import Judged
 from textevolve.studies.study import Row
@@ -43,10 +38,7 @@ from textevolve.studies.study import Row
 ALL_IN_FULL = 500
 IN_FULL_OF_MANY = 100
 LISTED = 5000
-WORST = 5
 BINS = 20
-BOOTSTRAPPED = 5000
-"""Of more scores the interval of the mean is the normal one, which is then the same."""
 
 LEGEND = {
     "s_norm": "Mean of all agents' scores over rounds and components, each component times its"
@@ -81,13 +73,11 @@ class Line:
 @dataclass
 class Evaluations:
     """What is known of all cases together. `scores`: of the best candidate of each scored case;
-    `worst`: the scored cases with the lowest of them; `listed`: the first cases,
-    with the beginning of their texts; `chosen`: the cases that are shown whole."""
+    `listed`: the first cases, with the beginning of their texts; `chosen`: the cases that are shown
+    whole."""
 
     total: int = 0
-    counts: dict[str, int] = field(default_factory=lambda: {"scored": 0, "failed": 0, "skipped": 0})
-    scores: array[float] = field(default_factory=lambda: array("d"))
-    passed: int = 0
+    scores: Aggregates = field(default_factory=Aggregates)
     usage: Usage = field(default_factory=Usage)
     coverage: float = 0.0
     debates: int = 0
@@ -97,7 +87,6 @@ class Evaluations:
     histogram: list[int] = field(default_factory=lambda: [0] * BINS)
     candidates: int = 0
     listed: list[MatrixRow] = field(default_factory=list[MatrixRow])
-    _worst: list[tuple[float, int, str]] = field(default_factory=list[tuple[float, int, str]])
     _first: list[Judged] = field(default_factory=list[Judged])
     _urgent: list[tuple[float, int, Judged]] = field(
         default_factory=list[tuple[float, int, Judged]]
@@ -106,7 +95,8 @@ class Evaluations:
     def add(self, judged: Judged, row: Row) -> None:
         line = _line(judged)
         self.total += 1
-        self.counts[row.status] += 1
+        self.scores.add(row)
+        self.candidates = max(self.candidates, len(judged.case.candidates))
         self.usage += judged.usage
         if isinstance(judged, DebateResult):
             self.debates += 1
@@ -118,11 +108,6 @@ class Evaluations:
         for one in found:
             place = min(BINS - 1, max(0, int(one.score * BINS))) if math.isfinite(one.score) else 0
             self.histogram[place] += math.isfinite(one.score)
-        if row.status == "scored" and row.score is not None:
-            self.scores.append(row.score)
-            self.passed += any(one.passed for one in found)
-            _push(self._worst, (-row.score, -self.total, name_case(judged)), WORST)
-        self.candidates = max(self.candidates, len(judged.case.candidates))
         if len(self.listed) < LISTED:
             self.listed.append(make_row(judged, COMPACT))
         if self.total <= ALL_IN_FULL:
@@ -143,33 +128,6 @@ class Evaluations:
         if self._first or not self._urgent:
             return dict(enumerate(self._first, 1))
         return {-item[1]: item[2] for item in sorted(self._urgent, key=lambda item: -item[1])}
-
-    @property
-    def worst(self) -> list[tuple[str, float]]:
-        """The names of the scored cases with the lowest scores, with these; the lowest first."""
-        return [(name, -score) for score, _, name in sorted(self._worst, reverse=True)]
-
-    @property
-    def mean(self) -> Estimate:
-        """The mean score of the scored cases with its 95 % interval."""
-        values = np.frombuffer(self.scores) if self.scores else np.empty(0)
-        if values.size < 2:
-            return Estimate(float(values.mean()) if values.size else None)
-        mean = float(values.mean())
-        if values.size > BOOTSTRAPPED:
-            half = 1.96 * float(values.std(ddof=1)) / math.sqrt(values.size)
-            return Estimate(mean, mean - half, mean + half)
-        interval = mean_interval(values)
-        return Estimate(mean, interval.low, interval.high)
-
-    @property
-    def pass_rate(self) -> Estimate:
-        """The share of the scored cases with a candidate that passes, with its 95 % interval."""
-        number = len(self.scores)
-        if not number:
-            return Estimate(None)
-        interval = wilson_interval(self.passed, number)
-        return Estimate(self.passed / number, interval.low, interval.high)
 
 
 def _push(heap: list[Any], item: Any, most: int) -> None:
@@ -209,30 +167,29 @@ def _with_legend(blocks: Iterable[Block], found: Evaluations) -> Iterator[Block]
 
 
 def _sentence(found: Evaluations) -> str:
-    states = ", ".join(f"{number:,} {name}" for name, number in found.counts.items() if number)
+    counts = found.scores.counts.items()
+    states = ", ".join(f"{number:,} {name}" for name, number in counts if number)
     said = f"{wording.count(found.total, 'case')}: {states}" if found.total else "no cases"
-    mean = found.mean
+    mean = found.scores.mean
     if mean.value is None:
         return said
-    ends = (
-        ""
-        if mean.low is None or not math.isfinite(mean.low)
-        else f" (95 % {mean.low:.3f} to {mean.high or 0:.3f})"
-    )
-    share = wording.percent(found.pass_rate.value)
+    ends = "" if mean.low is None else f" (95 % {mean.low:.3f} to {mean.high or 0:.3f})"
+    share = wording.percent(found.scores.pass_rate.value)
     return f"{said}; mean score {mean.value:.3f}{ends}, {share} passed"
 
 
 def _show_many(found: Evaluations) -> Iterator[Block]:
-    yield _aggregates(found)
+    if found.candidates > 1:
+        said = "A case's score is that of its best candidate; it passed where a candidate did."
+        yield Note(said, "dim")
+    if found.debates:
+        yield _debates(found)
     bars = [
         (f"{n / BINS:.2f} to {(n + 1) / BINS:.2f}", float(number))
         for n, number in enumerate(found.histogram)
     ]
-    if found.scores:
+    if found.scores.scored:
         yield BarChart("Scores of all candidates, from 0 to 1", bars, format="count")
-        columns = (Column("case"), Column("score", "number", 3))
-        yield Table("Lowest scores", columns, found.worst)
     chosen = found.numbered
     if note := _say_shown(found, len(chosen)):
         yield Note(note, "dim")
@@ -263,24 +220,14 @@ def _say_shown(found: Evaluations, shown: int) -> str:
     return " ".join(said)
 
 
-def _aggregates(found: Evaluations) -> Table:
-    columns = [Column(""), *(Column(name, "count") for name in found.counts)]
-    columns += [Column("mean score", "number", 3), Column("passed", "percent", 1)]
-    row: list[Cell] = [f"{found.total:,} cases", *found.counts.values(), found.mean]
-    row.append(found.pass_rate)
-    if found.debates:
-        columns += [
-            Column("coverage", "percent", 1),
-            Column("winner not that of round 1", "count"),
-            Column("failed turns", "count"),
-            Column("forged marks", "count"),
-        ]
-        share = found.coverage / found.debates
-        row += [share, found.turned, found.failed_turns, found.marks]
-    columns += [Column("tokens", "count"), Column("cost", "money")]
-    row += [found.usage.tokens, found.usage.cost]
-    note = (
-        "A case's score is that of its best candidate; it passed where a candidate did. Only scored"
-        " cases count, with 95 % intervals."
+def _debates(found: Evaluations) -> Table:
+    columns = (
+        Column("debates", "count"),
+        Column("coverage", "percent", 1),
+        Column("winner not that of round 1", "count"),
+        Column("failed turns", "count"),
+        Column("forged marks", "count"),
     )
-    return Table("All cases", columns, [row], note=note)
+    share = found.coverage / found.debates
+    row = (found.debates, share, found.turned, found.failed_turns, found.marks)
+    return Table("Debates", columns, [row])

@@ -354,6 +354,7 @@ STUDY = Study(
     report=report,
     data=data,
     flat=flatten,
+    aggregates=False,
     note=note,
     text_endings=(".txt",),
     texts=write_texts,

@@ -361,6 +361,7 @@ STUDY = Study(
     report=report,
     data=data,
     flat=flatten,
+    aggregates=False,
     note=note,
     estimate=estimate,
     text_endings=(".txt",),

@@ -22,6 +22,7 @@ KINDS: Mapping[str, str] = {
     "escalation": "textevolve.studies.escalation",
     "robustness": "textevolve.studies.robustness",
     "rates": "textevolve.studies.rates",
+    "assertions": "textevolve.studies.assertions",
     "nodes": "textevolve.studies.nodes",
     "memory-eval": "textevolve.studies.memory_eval",
     "memory-judgement": "textevolve.studies.memory_judgement",

@@ -18,13 +18,14 @@ from textevolve.errors import InputError
 from textevolve.evaluation import Case
 from textevolve.events import RecordsExpected
 from textevolve.spec import Several, option
-from textevolve.studies.study import Row, StudySpec, json_codec
+from textevolve.studies.datasets import MappedSpec
+from textevolve.studies.study import Row, json_codec
 from textevolve.wiring import Workbench
 
 Orders = Literal["both", "given"]
 
 
-class LabelledItemsSpec(StudySpec):
+class LabelledItemsSpec(MappedSpec):
     """Where labelled items come from."""
 
     items: Several = option(
@@ -90,7 +91,12 @@ def read_cases(spec: LabelledItemsSpec, *, unlabelled: bool = False) -> Iterator
     if not spec.items:
         raise InputError("items are missing: name the files that hold them")
     items = read_items(
-        spec.items, spec.format, half=spec.half, limit=spec.limit, unlabelled=unlabelled
+        spec.items,
+        spec.format,
+        half=spec.half,
+        limit=spec.limit,
+        unlabelled=unlabelled,
+        renamed=spec.map,
     )
     yield from map(as_case, items)
 
@@ -102,6 +108,7 @@ def as_case(item: Item) -> Case:
         "subset": item.subset,
         "reference": item.reference,
     }
+    about |= {} if item.context is None else {"context": item.context}
     return Case(item.input, item.candidates, item.id, about)
 
 
@@ -111,7 +118,9 @@ def item_of(case: Case) -> Item:
     human = tuple(about["human"] or [math.nan] * len(case.candidates))
     texts = tuple(case.candidates)
     return Item(
-        case.id, case.input, texts, human, about["group"], about["subset"], about["reference"]
+        *(case.id, case.input, texts, human, about["group"], about["subset"]),
+        reference=about["reference"],
+        context=about.get("context"),
     )
 
 
@@ -189,6 +198,7 @@ def find_row(found: ItemVerdict) -> Row:
         score=credit_of(found),
         status=failure.kind if failure else "scored",
         reason=f"{verdict.judge}: {failure.reason}" if failure else "",
+        variant=verdict.judge,
     )
 
 

@@ -327,6 +327,7 @@ STUDY = Study(
     report=report,
     data=data,
     flat=flatten,
+    aggregates=False,
     describe=describe,
     salt=lambda spec: spec.fresh,
     compare=compare,

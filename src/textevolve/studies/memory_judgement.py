@@ -114,4 +114,5 @@ STUDY = Study(
     report=report,
     data=data,
     flat=flatten,
+    aggregates=False,
 )

@@ -70,7 +70,7 @@ def parse_line(name: str, line: str) -> NodeLine:
 
 def find_row(record: Record) -> Row:
     """A node's score is the mean of the scores that it has; where one failed it has none, since
-    half of them have another mean."""
+    half of them have another mean. It passed where all evaluators say so."""
     if isinstance(record, UnusedLine):
         key = f"line {record.number}"
         return Row(key, record.number, record.place, None, "failed", record.reason)
@@ -82,9 +82,10 @@ def find_row(record: Record) -> Row:
     for name, one in failures.items():
         if one.kind == "failed":
             return replace(row, status="failed", reason=f"{name}: {one.reason}")
-    scores = [one.score for one in results.values() if isinstance(one, EvaluationResult)]
-    if scores:
-        return replace(row, score=fmean(scores))
+    found = [one for one in results.values() if isinstance(one, EvaluationResult)]
+    if found:
+        score = fmean(one.score for one in found)
+        return replace(row, score=score, passed=all(one.passed for one in found))
     return replace(row, reason=next((one.reason for one in failures.values()), ""))
 
 

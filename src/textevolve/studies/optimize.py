@@ -19,7 +19,7 @@ from textevolve.engine.local import stream
 from textevolve.errors import InputError
 from textevolve.estimates.debate import PriceOf, UsageRange
 from textevolve.estimates.loops import estimate_optimization
-from textevolve.evaluation import Case, Failure, check_case
+from textevolve.evaluation import Case, EvaluationResult, Failure, check_case
 from textevolve.evaluators import OWN, check_absolute, own_object, with_model
 from textevolve.events import Event, Listener, StepFinished, StepStarted
 from textevolve.loops.attempt import Attempt, Generator, prompts_version
@@ -36,16 +36,18 @@ from textevolve.loops.optimization import (
 from textevolve.loops.rule_kinds import find_callable
 from textevolve.report import wording
 from textevolve.report.blocks import Report
-from textevolve.rows import SUFFIXES, read_rows
+from textevolve.rows import SUFFIXES, names_rows, read_rows
 from textevolve.spec import option
+from textevolve.studies.datasets import MappedSpec
 from textevolve.studies.optimize_report import make_report, say_minimum
-from textevolve.studies.study import Asks, RecordStatus, Row, Study, StudySpec, json_codec
+from textevolve.studies.study import Asks, RecordStatus, Row, Study, json_codec
+from textevolve.texts.columns import find_roles, is_text_column
 from textevolve.wiring import Workbench
 
 DEFAULT_JUDGE = "single"
 
 
-class OptimizeSpec(OptimizationPlan, StudySpec):
+class OptimizeSpec(OptimizationPlan, MappedSpec):
     """Write a text for a task, have it judged, revise it as the judge asks, and keep the best.
 
     Known elsewhere as self-refine. For a file of tasks, each of them is optimised.
@@ -112,8 +114,9 @@ def read_cases(spec: OptimizeSpec) -> Iterator[Case]:
         yield as_case(spec.task)
         return
     ids = set[str]()
-    for where, row in read_rows(spec.task, "task", lambda name: name in ("task", "input", "id")):
-        text, given = row.get("task", row.get("input")), row.get("id")
+    for where, row in read_rows(spec.task, "task", _is_text, spec.map):
+        named = ("task", *find_roles(tuple(row)).inputs)
+        text, given = next((row[one] for one in named if one in row), None), row.get("id")
         if not isinstance(text, str):
             raise InputError(f"{where}: 'task' must be there, and a text")
         id = str(len(ids) + 1 if given in (None, "") else given)
@@ -125,9 +128,15 @@ def read_cases(spec: OptimizeSpec) -> Iterator[Case]:
         raise InputError(f"{spec.task}: no tasks: it is empty")
 
 
+def _is_text(column: str) -> bool:
+    return column == "task" or is_text_column(column)
+
+
 def _is_file(task: str) -> bool:
     """Whether a file of tasks is meant: a name that ends like one and has no space, or exists."""
     try:
+        if task.startswith("hf:"):
+            return names_rows(task)
         ends = Path(task).suffix.lower() in SUFFIXES
         return ends and (not any(map(str.isspace, task)) or Path(task).is_file())
     except (OSError, ValueError):
@@ -202,7 +211,10 @@ def find_row(made: Optimization) -> Row:
     elif made.reached_minimum is False:
         status = "failed"
     reason = say_minimum(made) if made.status != "budget" else ""
-    return Row(made.id, made.position, made.id, made.score, status, reason or made.reason)
+    judged = made.best.evaluation if made.best else None
+    passed = judged.passed if isinstance(judged, EvaluationResult) else None
+    told = reason or made.reason
+    return Row(made.id, made.position, made.id, made.score, status, told, passed=passed)
 
 
 def summarise(_spec: OptimizeSpec, records: Iterable[Optimization]) -> tuple[Optimization, ...]:

@@ -271,4 +271,5 @@ STUDY = Study(
     report=report,
     data=data,
     flat=flatten,
+    aggregates=False,
 )

@@ -134,6 +134,11 @@ def no_texts(_spec: Any, _result: Any) -> Mapping[str, str]:
     return {}
 
 
+def no_variants(_spec: Any, _model: str) -> Sequence[str]:
+    """For studies that compare nothing, or do not know beforehand what."""
+    return ()
+
+
 def no_run(_spec: Any) -> str | None:
     """For studies whose cases are never those of an earlier run."""
     return None
@@ -162,6 +167,9 @@ class Study(Generic[S, R, T]):
     encoding, stand there. `turns`: the rows of its single turns. `rescore`: a record anew under
     other parameters, without asking. `describe`: what else makes a run what it is. `salt`: a text
     with which the same is asked anew. `compare`: what its own figures say of two results.
+    `variants`: the names that rows may have as their `variant`, from the specification and the
+    model. `aggregates`: whether mean, pass rate and lowest scores of all records are told beside
+    the report; not where it tells them itself, or where they would mean nothing.
     """
 
     spec: type[S]
@@ -189,6 +197,8 @@ class Study(Generic[S, R, T]):
     describe: DescribeWorld[S] | None = None
     salt: Callable[[S], str] = no_salt
     compare: Callable[[S, T, T, tuple[str, str]], Beside] | None = None
+    variants: Callable[[S, str], Sequence[str]] = no_variants
+    aggregates: bool = True
 
     @property
     def kind(self) -> str:

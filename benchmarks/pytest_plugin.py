@@ -1,0 +1,48 @@
+"""What the plugin costs a session of pytest that judges nothing: CPU time of `--collect-only` over
+a file with one test, with the plugin and without it, in turns.
+
+    python benchmarks/pytest_plugin.py [ROUNDS]
+"""
+
+from __future__ import annotations
+
+import os
+import platform
+import resource
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+from statistics import median
+
+OFF = ("-p", "no:textevolve")
+OTHERS = ("langsmith_plugin", "anyio", "hypothesispytest", "xdist", "asyncio", "cacheprovider")
+
+
+def measure(folder: Path, *arguments: str) -> float:
+    """Seconds of CPU that one session takes."""
+    quiet = [word for name in OTHERS for word in ("-p", f"no:{name}")]
+    command = [sys.executable, "-m", "pytest", "-q", "--collect-only", *quiet, *arguments]
+    before = resource.getrusage(resource.RUSAGE_CHILDREN)
+    subprocess.run(command, cwd=folder, check=True, stdout=subprocess.DEVNULL)
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return after.ru_utime - before.ru_utime + after.ru_stime - before.ru_stime
+
+
+def main() -> None:
+    rounds = int(sys.argv[1]) if len(sys.argv) > 1 else 20
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        (folder / "test_one.py").write_text("def test_one():\n    pass\n")
+        measure(folder)  # so that all is compiled
+        pairs = [(measure(folder), measure(folder, *OFF)) for _ in range(rounds)]
+    with_it, without = (median(times) for times in zip(*pairs, strict=True))
+    more = median(one - other for one, other in pairs)
+    python = platform.python_version()
+    print(f"{os.cpu_count()} cores, {platform.platform()}, Python {python}")
+    print(f"with the plugin {with_it * 1000:.0f} ms, without {without * 1000:.0f} ms")
+    print(f"the plugin: {more * 1000:.0f} ms (median difference of {rounds} pairs)")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,104 @@
+"""A judge by meaning and without a question: the cosine similarity of embeddings."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Annotated
+
+from pydantic import BaseModel, Field, FiniteFloat, ValidationError
+
+from textevolve.engine.local import gather_bounded
+from textevolve.errors import AnswerError, BudgetError, FatalModelError, InputError, ModelError
+from textevolve.evaluation import Case, EvaluationResult, Failure, failure_of
+from textevolve.judges.context import JudgeContext, Judgement, Options
+from textevolve.llm.model import Message, Model, Request
+
+LOCAL = "local/"
+DIGITS = 9
+"""Of a cosine that are kept; behind them is rounding, by which a text would be unlike itself."""
+
+
+class _Vector(BaseModel):
+    embedding: Annotated[list[FiniteFloat], Field(min_length=1)]
+
+
+@dataclass(frozen=True)
+class EmbeddingSimilarity:
+    """How near each candidate comes to the case's reference: the cosine of their embeddings, and 0
+    where that is below 0. One call a text, of an endpoint's `/v1/embeddings`.
+
+    Raises:
+        InputError: the model is a local one, which writes and gives no embeddings.
+    """
+
+    model: Model
+    options: Options = field(default_factory=Options)
+
+    def __post_init__(self) -> None:
+        if self.model.name.startswith(LOCAL):
+            raise InputError(
+                f"{self.model.name} gives no embeddings: name a model that does, as in"
+                " embedding@openai/text-embedding-3-small"
+            )
+
+    async def __call__(self, case: Case, /) -> Judgement:
+        """
+        Raises:
+            InputError: the case has no reference, or cannot be used.
+            FatalModelError: no call can succeed.
+        """
+        context = JudgeContext(case, self.model, self.options)
+        if case.reference is None:
+            raise InputError("this judge needs a field 'reference', and the case has none")
+        try:
+            wanted = await _embed(context, case.reference)
+        except FatalModelError:
+            raise
+        except (ModelError, BudgetError) as error:
+            return context.judgement([failure_of(error)] * len(case.candidates))
+
+        async def judge(text: str) -> EvaluationResult | Failure:
+            try:
+                score = max(0.0, cosine(await _embed(context, text), wanted))
+            except FatalModelError:
+                raise
+            except (ModelError, BudgetError) as error:
+                return failure_of(error)
+            return EvaluationResult(score, score >= context.options.threshold)
+
+        return context.judgement(
+            await gather_bounded(
+                [lambda text=text: judge(text) for text in case.candidates],
+                context.options.concurrency,
+            )
+        )
+
+
+async def _embed(context: JudgeContext, text: str) -> list[float]:
+    """
+    Raises:
+        AnswerError: what came is no vector.
+    """
+    asked = Request(messages=(Message("user", (text.strip(),)),), max_tokens=1, embeds=True)
+    response = await context.model(asked)
+    try:
+        return _Vector.model_validate_json(response.text).embedding
+    except ValidationError:
+        raise AnswerError(f"{context.model.name}: what came is no embedding") from None
+
+
+def cosine(one: Sequence[float], other: Sequence[float]) -> float:
+    """Of the angle between two vectors, in [-1, 1].
+
+    Raises:
+        AnswerError: they have not the same length, or one of them is 0.
+    """
+    if len(one) != len(other):
+        raise AnswerError(f"the embeddings have {len(one)} and {len(other)} numbers")
+    size = math.hypot(*one) * math.hypot(*other)
+    if not size or not math.isfinite(size):
+        raise AnswerError("an embedding is 0 or too large, and points nowhere")
+    found = math.fsum(a * b for a, b in zip(one, other, strict=True)) / size
+    return min(1.0, max(-1.0, round(found, DIGITS)))

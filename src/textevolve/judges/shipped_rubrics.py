@@ -1,0 +1,72 @@
+"""The rubrics that are shipped, each a file in `rubrics/` that can be copied and changed.
+
+A rubric is one criterion a line. A comment between `<!--` and `-->` at its beginning says what it
+is, what it needs and where it comes from; a judge does not see it.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from functools import cache
+from importlib import resources
+
+from textevolve.errors import InputError
+from textevolve.spec import suggest
+
+_COMMENT = re.compile(r"\s*<!--(.*?)-->", re.DOTALL)
+_ONE_WORD = re.compile(r"[\w-]+")
+
+
+@dataclass(frozen=True, slots=True)
+class Rubric:
+    """`about`: the lines of the comment. `text`: what a judge sees. `source`: the whole file."""
+
+    name: str
+    about: tuple[str, ...]
+    text: str
+    source: str
+
+
+@cache
+def shipped_rubrics() -> tuple[str, ...]:
+    """Their names, in the order of the alphabet."""
+    folder = resources.files("textevolve.judges") / "rubrics"
+    return tuple(sorted(file.name.removesuffix(".md") for file in folder.iterdir()))
+
+
+@cache
+def load_rubric(name: str) -> Rubric:
+    """
+    Raises:
+        InputError: no rubric of that name is shipped; says which are.
+    """
+    if name not in shipped_rubrics():
+        raise InputError(
+            f"no rubric '{name}' is shipped, and one of your own is a sentence or @FILE"
+            f"{suggest(name, shipped_rubrics())}"
+        )
+    file = resources.files("textevolve.judges") / "rubrics" / f"{name}.md"
+    source = file.read_text(encoding="utf-8")
+    comment = _COMMENT.match(source)
+    about = comment[1].strip().splitlines() if comment else ()
+    return Rubric(name, tuple(about), without_comment(source), source)
+
+
+def expand_rubric(given: str) -> str:
+    """The rubric that a text names, if one is shipped by that name; else the text itself. Without
+    the comment before it.
+
+    Raises:
+        InputError: it is empty, or a single word, and no such rubric is shipped.
+    """
+    text = given.strip()
+    found = load_rubric(text).text if _ONE_WORD.fullmatch(text) else without_comment(text)
+    if not found:
+        raise InputError("the rubric is empty")
+    return found
+
+
+def without_comment(text: str) -> str:
+    comment = _COMMENT.match(text)
+    return text[comment.end() if comment else 0 :].strip()

@@ -1,0 +1,228 @@
+"""Judges that take a text apart and ask one yes / no question about each part.
+
+    faithfulness       statements of the response: do they follow from the context?
+    answer-relevance   statements of the response: do they help to answer the instruction?
+    context-recall     statements of the reference: are they found in the context?
+    context-precision  passages of the context: are they of use for the answer?
+
+The measures are those of Ragas (Es et al., arXiv 2309.15217, and its documentation); to judge by
+short statements is FActScore's (Min et al., arXiv 2305.14251). The wording is our own, and a share
+is a mean of probabilities where theirs is a count of verdicts.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Annotated, Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from textevolve.engine.local import gather_bounded
+from textevolve.errors import AnswerError, BudgetError, FatalModelError, InputError, ModelError
+from textevolve.evaluation import Case, EvaluationResult, Failure, failure_of
+from textevolve.judges.context import JudgeContext, Judgement, Options, prompt
+from textevolve.llm.choice_logprobs import probability
+from textevolve.llm.model import Message, Model, Request
+from textevolve.llm.structured import ask_structured
+
+MOST_STATEMENTS = 40
+ANSWER_TOKENS = 2000
+"""That the list of statements may have."""
+CLEAR = 0.5
+"""P(yes) from which a passage counts as relevant; `metadata["yes"]` counts the parts from it on."""
+
+_BLANK_LINES = re.compile(r"\n[^\S\n]*\n")
+
+
+@dataclass(frozen=True, slots=True)
+class StatementCheck:
+    """What is taken apart, and what is asked about each part.
+
+    `part`: what one is called in prompts. `shown`: the texts beside it. `answer`: whose is looked
+    at, the response, the reference, or (`either`) the reference where there is one.
+    `score`: from P(yes) of each part, in order, to the score in [0, 1].
+    """
+
+    question: str
+    part: str
+    shown: tuple[str, ...]
+    score: Callable[[Sequence[float]], float]
+    answer: Literal["response", "reference", "either"] = "response"
+
+    @property
+    def needs(self) -> tuple[str, ...]:
+        """The fields that a case must have."""
+        named = ["context"] if "Context" in self.shown or self.part == "Passage" else []
+        return (*named, "reference") if self.answer == "reference" else tuple(named)
+
+
+def mean(shares: Sequence[float]) -> float:
+    """The share of parts for which the answer is expected to be yes."""
+    return sum(shares) / len(shares)
+
+
+def average_precision(shares: Sequence[float]) -> float:
+    """The mean, over the relevant passages, of the precision at each one's rank; 0 without one.
+
+    That is Ragas' context precision, sum over k of (precision at k * relevant k) / relevant.
+    """
+    precisions: list[float] = []
+    for rank, share in enumerate(shares, 1):
+        if share >= CLEAR:
+            precisions.append((len(precisions) + 1) / rank)
+    return mean(precisions) if precisions else 0.0
+
+
+CHECKS: Mapping[str, StatementCheck] = {
+    "faithfulness": StatementCheck(
+        "Does the statement follow from the context alone?", "Statement", ("Context",), mean
+    ),
+    "answer-relevance": StatementCheck(
+        "Does the statement help to answer the instruction?", "Statement", ("Instruction",), mean
+    ),
+    "context-recall": StatementCheck(
+        "Does the context say what the statement says?",
+        "Statement",
+        ("Context",),
+        mean,
+        answer="reference",
+    ),
+    "context-precision": StatementCheck(
+        "Is the passage of use for arriving at this answer to the instruction?",
+        "Passage",
+        ("Instruction", "Answer"),
+        average_precision,
+        answer="either",
+    ),
+}
+
+
+@dataclass(frozen=True)
+class StatementJudge:
+    """One of `CHECKS`: for each candidate a call that lists its statements, and a call of one token
+    for each statement. What depends on the reference alone is asked once."""
+
+    model: Model
+    check: StatementCheck
+    options: Options = field(default_factory=Options)
+
+    async def __call__(self, case: Case, /) -> Judgement:
+        """
+        Raises:
+            InputError: the case has no context or reference that is needed, or cannot be used.
+            FatalModelError: no call can succeed; CapabilityError: without log-probabilities.
+        """
+        context = JudgeContext(case, self.model, self.options)
+        for name in self.check.needs:
+            if getattr(case, name) is None:
+                raise InputError(f"this judge needs a field '{name}', and the case has none")
+        gold = None if self.check.answer == "response" else case.reference
+        looked_at = [gold or text for text in case.candidates]
+        distinct = tuple(dict.fromkeys(looked_at))
+        outcomes = await gather_bounded(
+            [lambda text=text: _examine(context, self.check, text) for text in distinct],
+            context.options.concurrency,
+        )
+        found = dict(zip(distinct, outcomes, strict=True))
+        return context.judgement([found[text] for text in looked_at])
+
+
+async def _examine(
+    context: JudgeContext, check: StatementCheck, answer: str
+) -> EvaluationResult | Failure:
+    """The result for one answer; a part that cannot be judged leaves it without a score."""
+    try:
+        parts = (
+            split_passages(context.case.context or "")
+            if check.part == "Passage"
+            else await _list_statements(context, answer)
+        )
+        odds = await _probe_parts(context, check, answer, parts)
+    except FatalModelError:
+        raise
+    except (ModelError, BudgetError) as error:
+        return failure_of(error)
+    shares = [probability(one) for one in odds]
+    score = check.score(shares)
+    return EvaluationResult(
+        score=score,
+        passed=score >= context.options.threshold,
+        feedback="\n".join(f"{s:.0%} yes: {p}" for s, p in zip(shares, parts, strict=True)),
+        metadata={
+            "question": check.question,
+            "answers": {
+                f"{check.question} {part}": one for part, one in zip(parts, odds, strict=True)
+            },
+            "yes": sum(share >= CLEAR for share in shares),
+            "parts": len(parts),
+        },
+    )
+
+
+def split_passages(context: str) -> tuple[str, ...]:
+    """Those of a context, in their order; blank lines part them. One that comes again stands at its
+    first place only."""
+    return tuple(
+        dict.fromkeys(text.strip() for text in _BLANK_LINES.split(context) if text.strip())
+    )
+
+
+class _Statements(BaseModel):
+    model_config = ConfigDict(extra="forbid")
+
+    statements: list[Annotated[str, Field(max_length=600)]] = Field(max_length=MOST_STATEMENTS)
+
+
+def _rules() -> Message:
+    return Message("system", (prompt("statement_rules").render(),))
+
+
+async def _list_statements(context: JudgeContext, text: str) -> tuple[str, ...]:
+    """The statements of a text, each on one line and once.
+
+    Raises:
+        AnswerError: the text makes none. ModelError: no usable list came.
+    """
+    asked = prompt("statements").render(
+        instruction=context.quoted(context.case.input),
+        text=context.quoted(text),
+        most=MOST_STATEMENTS,
+    )
+    request = Request(
+        messages=(_rules(), Message("user", (asked,))),
+        temperature=0.0,
+        max_tokens=ANSWER_TOKENS,
+        seed=context.options.seed,
+    )
+    answer = await ask_structured(context.model, request, _Statements)
+    lines = (" ".join(one.split()) for one in answer.value.statements)
+    found = tuple(dict.fromkeys(line for line in lines if line))
+    if not found:
+        raise AnswerError("no statement was found: where nothing is claimed, nothing is scored")
+    return found
+
+
+async def _probe_parts(
+    context: JudgeContext, check: StatementCheck, answer: str, parts: Sequence[str]
+) -> list[float]:
+    """The log-odds of yes for each part. What is shown beside them stands first, so that all calls
+    share it."""
+    texts = {
+        "Context": context.case.context or "",
+        "Instruction": context.case.input,
+        "Answer": answer,
+    }
+    beside = [(name, context.quoted(texts[name])) for name in check.shown]
+    shown = prompt("material").render(material=beside)
+    question = prompt("question").render(question=check.question)
+
+    async def probe(part: str) -> float:
+        own = prompt("material").render(material=[(check.part, context.quoted(part))])
+        asked = Message("user", (shown, own, question))
+        return await context.choose((_rules(), asked), "yes", "no")
+
+    return await gather_bounded(
+        [lambda part=part: probe(part) for part in parts], context.options.concurrency
+    )

@@ -1,0 +1,154 @@
+"""Every metric by its name, and how one grades an output.
+
+    exact[:ignore-case]     the output is the label
+    contains[:ignore-case]  the label stands somewhere in the output
+    regex:PATTERN           a pattern is found in the output
+    numeric[:TOLERANCE]     the output's last number is the label's
+    json-schema:FILE        the output is JSON by a schema
+    edit-distance, rouge-l, bleu[:TOKENIZER], chrf, chrf++
+                            how near the output's text comes to the label's
+    MODULE:FUNCTION, FILE.py:FUNCTION, or an entry point of the group `textevolve.metrics`
+
+What each computes is in `plain.py` and `overlap.py`; the latter needs the extra `metrics`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from importlib import import_module
+from importlib.metadata import entry_points
+from pathlib import Path
+from typing import Any, cast
+
+from textevolve.errors import InputError, SettingsError
+from textevolve.evaluation import EvaluationResult, Failure
+from textevolve.metrics.plain import (
+    LABEL,
+    LabelMetric,
+    open_contains,
+    open_exact,
+    open_numeric,
+    open_pattern,
+    open_schema,
+)
+from textevolve.rows import read_text
+from textevolve.spec import suggest
+from textevolve.user_code import load_function
+
+GROUP = "textevolve.metrics"
+PASSES = 0.5
+"""The score from which an output passes, where nothing else is said."""
+GRADED_AT_ONCE = 10_000
+"""Characters up to which an output is graded on the event loop; a longer one in a thread."""
+
+
+@dataclass(frozen=True, slots=True)
+class ShippedMetric:
+    """`form`: how it is written. `open`: called with what stands after the colon, empty where
+    nothing does. `labelled`: it compares with a label."""
+
+    form: str
+    open: Callable[[str], LabelMetric]
+    labelled: bool = True
+
+
+def _of_overlap(function: str) -> Callable[[str], LabelMetric]:
+    """A function of `overlap.py`, which is imported with its first use."""
+    return lambda argument: getattr(import_module("textevolve.metrics.overlap"), function)(argument)
+
+
+SHIPPED: Mapping[str, ShippedMetric] = {
+    "exact": ShippedMetric("exact[:ignore-case]", open_exact),
+    "contains": ShippedMetric("contains[:ignore-case]", open_contains),
+    "regex": ShippedMetric("regex:PATTERN", open_pattern, labelled=False),
+    "numeric": ShippedMetric("numeric[:TOLERANCE]", open_numeric),
+    "json-schema": ShippedMetric("json-schema:FILE", open_schema, labelled=False),
+    "edit-distance": ShippedMetric("edit-distance", _of_overlap("open_edit_distance")),
+    "rouge-l": ShippedMetric("rouge-l", _of_overlap("open_rouge_l")),
+    "bleu": ShippedMetric("bleu[:TOKENIZER]", _of_overlap("open_bleu")),
+    "chrf": ShippedMetric("chrf", _of_overlap("open_chrf")),
+    "chrf++": ShippedMetric("chrf++", _of_overlap("open_chrf_words")),
+}
+FORMS = f"{', '.join(one.form for one in SHIPPED.values())}, FILE.py:FUNCTION or MODULE:FUNCTION"
+"""All that can be written where a metric is wanted, for help texts and errors."""
+
+
+def open_metric(text: str) -> LabelMetric:
+    """The metric that a text names.
+
+    Raises:
+        InputError: there is no such metric, or its option cannot be used; says what there is.
+        SettingsError: the packages that it needs are not installed.
+    """
+    name, colon, argument = text.partition(":")
+    if name in SHIPPED:
+        if colon and not argument:
+            raise InputError(f"metric {text}: write {SHIPPED[name].form}")
+        return _open_shipped(name, argument)
+    if colon:
+        return cast(LabelMetric, load_function(text, Path()))
+    for point in entry_points(group=GROUP, name=text):
+        return cast(LabelMetric, point.load())
+    near = suggest(text, tuple(SHIPPED)).partition("; there are")[0] or "."
+    raise InputError(f"no metric '{text}'{near} Write {FORMS}, or an entry point of {GROUP}")
+
+
+def _open_shipped(name: str, argument: str) -> LabelMetric:
+    try:
+        return SHIPPED[name].open(argument)
+    except ModuleNotFoundError as error:
+        raise SettingsError(
+            f'metric {name} needs {error.name}: pip install "textevolve[metrics]"'
+        ) from None
+
+
+def needs_label(metric: str) -> bool:
+    """Whether a metric, by its text, can say nothing without a label."""
+    name, _, argument = metric.partition(":")
+    if name == "regex":
+        return LABEL in argument
+    return name in SHIPPED and SHIPPED[name].labelled
+
+
+def describe_metric(metric: str) -> str:
+    """The text of the file that a metric names, by which it is another metric as soon as that
+    changes; empty where it names none.
+
+    Raises:
+        InputError: the file cannot be read.
+    """
+    name, _, argument = metric.partition(":")
+    if name == "json-schema":
+        return read_text(argument)
+    file = metric.rpartition(":")[0]
+    return read_text(file) if name not in SHIPPED and file.endswith(".py") else ""
+
+
+async def grade_output(
+    metric: LabelMetric, output: str, label: Any, passes: float = PASSES
+) -> EvaluationResult | Failure:
+    """As `grade`; what may take long holds nothing else up."""
+    if getattr(metric, "blocks", False) or len(output) > GRADED_AT_ONCE:
+        return await asyncio.to_thread(grade, metric, output, label, passes)
+    return grade(metric, output, label, passes)
+
+
+def grade(
+    metric: LabelMetric, output: str, label: Any, passes: float = PASSES
+) -> EvaluationResult | Failure:
+    """The metric's score. A metric that raises, or gives no number in [0, 1], has failed."""
+    try:
+        given = metric(output, label)
+        found = given if isinstance(given, EvaluationResult) else None
+        number = given if found is None else found.score
+        score = math.nan if isinstance(number, str) else float(cast(float, number))
+    except InputError as error:
+        return Failure("failed", str(error))
+    except Exception as error:  # noqa: BLE001  the user's code, on a text that may be anything
+        return Failure("failed", f"the metric raised {type(error).__name__}: {error}")
+    if not math.isfinite(score) or not 0 <= score <= 1:
+        return Failure("failed", f"the metric gave {number!r}, which is no score from 0 to 1")
+    return found or EvaluationResult(score=score, passed=score >= passes)

@@ -1,0 +1,166 @@
+"""Metrics that need no other package: the same text, a part of it, a pattern, a number, a schema.
+
+Each function here opens a metric with what stands after its name, empty where nothing does.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, TypeAlias, cast
+
+from textevolve.errors import InputError
+from textevolve.evaluation import EvaluationResult
+from textevolve.rows import read_text
+from textevolve.texts.numbers import read_number
+from textevolve.texts.patterns import is_found, may_be_slow
+from textevolve.texts.schema_check import check_schema, find_faults
+
+LabelMetric: TypeAlias = Callable[[str, Any], float | bool | EvaluationResult]
+"""From an output and its row's label (None without one) to a score in [0, 1], to a truth value, or
+to a result with feedback."""
+
+LABEL = "{label}"
+IGNORE_CASE = "ignore-case"
+ROUNDING = 1e-9
+"""Numbers that differ by less, as a share of the greater, are equal."""
+
+_NUMBER = re.compile(
+    r"(?:(?<![\w.)\]])[-+\u2212])?(?<![A-Za-z0-9_.])"
+    r"(?:[0-9]{1,3}(?:,[0-9]{3})+(?![0-9])|[0-9]+|(?=\.[0-9]))(?:\.[0-9]+)?(?:[eE][-+]?[0-9]+)?"
+)
+
+
+def refuse_argument(name: str, argument: str) -> None:
+    """Raises InputError where something stands after the name of a metric without options."""
+    if argument:
+        raise InputError(f"metric {name}:{argument}: {name} takes no option")
+
+
+def open_exact(argument: str) -> LabelMetric:
+    """The output is the label, without the white space around both."""
+    fold = _reads_case("exact", argument)
+    return lambda output, label: fold(output).strip() == fold(str(label)).strip()
+
+
+def open_contains(argument: str) -> LabelMetric:
+    """The label, without the white space around it, stands somewhere in the output."""
+    fold = _reads_case("contains", argument)
+    return lambda output, label: fold(_wanted(label)) in fold(output)
+
+
+def _reads_case(name: str, argument: str) -> Callable[[str], str]:
+    if argument not in ("", IGNORE_CASE):
+        raise InputError(f"metric {name}:{argument}: the only option is {name}:{IGNORE_CASE}")
+    return str.casefold if argument else str
+
+
+def _wanted(label: Any) -> str:
+    wanted = str(label).strip()
+    if not wanted:
+        raise InputError("the label is empty, and every output contains that")
+    return wanted
+
+
+@dataclass(frozen=True, slots=True)
+class PatternMetric:
+    """Whether a pattern is found anywhere in the output, with the row's label in place of
+    `{label}`. `blocks`: it may take seconds on some text, and is then searched for in a process of
+    its own."""
+
+    pattern: str
+
+    @property
+    def blocks(self) -> bool:
+        return may_be_slow(re.compile(self.pattern.replace(LABEL, "")))
+
+    def __call__(self, output: str, label: Any) -> bool:
+        return is_found(re.compile(self.pattern.replace(LABEL, re.escape(str(label)))), output)
+
+
+def open_pattern(pattern: str) -> LabelMetric:
+    if not pattern:
+        raise InputError("metric regex: write regex:PATTERN")
+    try:
+        re.compile(pattern.replace(LABEL, ""))
+    except (re.error, OverflowError, RecursionError) as error:
+        raise InputError(f"regex:{pattern}: not a valid pattern ({error})") from None
+    return PatternMetric(pattern)
+
+
+def open_numeric(tolerance: str) -> LabelMetric:
+    """The last number of the output is the last one of the label. `tolerance`: how far it may be
+    from that, as a number (`0.5`) or as a share of the label (`1%`); without one, not at all."""
+    absolute, share = _read_tolerance(tolerance)
+
+    def compare(output: str, label: Any) -> EvaluationResult:
+        wanted, found = last_number(str(label)), last_number(output)
+        if wanted is None:
+            raise InputError(f"the label has no number: {str(label)[:60]!r}")
+        if found is None:
+            return EvaluationResult(0.0, False, f"There is no number; {wanted:g} was wanted.")
+        far = abs(found - wanted)
+        room = max(absolute, share * abs(wanted)) + ROUNDING * max(abs(found), abs(wanted))
+        right = far <= room
+        told = "" if right else f"The last number is {found:g}; {wanted:g} was wanted."
+        return EvaluationResult(float(right), right, told)
+
+    return compare
+
+
+def last_number(text: str) -> float | None:
+    """The last number that is written in a text: 42, -3.5, .5, 1,234.5, 6e-3; not one that is a
+    part of a word (x2). A comma groups thousands. None where there is none."""
+    for match in reversed(list(_NUMBER.finditer(text))):
+        number = float(match[0].replace(",", "").replace("\u2212", "-"))
+        if math.isfinite(number):
+            return number
+    return None
+
+
+def _read_tolerance(text: str) -> tuple[float, float]:
+    """The tolerance as a number, and as a share of the label."""
+    if not text:
+        return 0.0, 0.0
+    try:
+        number = read_number(text.removesuffix("%"))
+    except ValueError:
+        number = -1.0
+    if number < 0:
+        raise InputError(
+            f"metric numeric:{text}: the tolerance must be a number of 0 or more, such as 0.5, or"
+            " a share of the label, such as 1%"
+        )
+    return (0.0, number / 100) if text.endswith("%") else (number, 0.0)
+
+
+@dataclass(frozen=True, slots=True)
+class SchemaMetric:
+    """Whether the whole output is JSON by a schema; the feedback says where it is not. `blocks`: it
+    has patterns, of which one may take seconds on some text."""
+
+    schema: Mapping[str, Any]
+
+    @property
+    def blocks(self) -> bool:
+        return '"pattern"' in json.dumps(self.schema)
+
+    def __call__(self, output: str, label: Any) -> EvaluationResult:
+        faults = find_faults(output, self.schema)
+        return EvaluationResult(float(not faults), not faults, "\n".join(faults))
+
+
+def open_schema(file: str) -> LabelMetric:
+    if not file:
+        raise InputError("metric json-schema: write json-schema:FILE")
+    try:
+        schema: object = json.loads(read_text(file))
+    except (ValueError, RecursionError) as error:
+        raise InputError(f"{file}: not valid JSON ({error})") from None
+    if not isinstance(schema, dict):
+        raise InputError(f"{file}: a JSON schema is an object, not {type(schema).__name__}")
+    check_schema(cast("dict[str, Any]", schema), file)
+    return SchemaMetric(cast("dict[str, Any]", schema))

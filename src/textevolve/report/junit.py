@@ -1,0 +1,75 @@
+"""JUnit XML, as build servers read it: suites of cases that passed, failed, or could not be judged.
+
+There is no standard; what is written here are the elements that Jenkins' schema and GitLab share.
+Characters that XML cannot hold are left out.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import IO, Literal
+from xml.etree.ElementTree import Element, SubElement, tostring
+
+# What XML 1.0, section 2.2, does not allow, half surrogate pairs included.
+_ILLEGAL = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
+
+
+@dataclass(frozen=True, slots=True)
+class JUnitCase:
+    """`failure`: judged, and not good enough; `error`: without a judgement. `message`: why, in a
+    line; `text`: what was judged."""
+
+    name: str
+    classname: str
+    outcome: Literal["passed", "failure", "error", "skipped"] = "passed"
+    message: str = ""
+    text: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class JUnitSuite:
+    """`cases` gives them anew each time it is called: first they are counted."""
+
+    name: str
+    cases: Callable[[], Iterable[JUnitCase]]
+
+
+def write_junit(suites: Sequence[JUnitSuite], target: IO[bytes]) -> None:
+    """Write the suites; one case after the other, so that memory stays flat."""
+    counts = [Counter[str](case.outcome for case in suite.cases()) for suite in suites]
+    target.write(b'<?xml version="1.0" encoding="UTF-8"?>\n')
+    target.write(_opening(_element("testsuites", sum(counts, Counter[str]()))))
+    for suite, counted in zip(suites, counts, strict=True):
+        target.write(_opening(_element("testsuite", counted, name=suite.name)))
+        for case in suite.cases():
+            target.write(tostring(_draw(case), "utf-8") + b"\n")
+        target.write(b"</testsuite>\n")
+    target.write(b"</testsuites>\n")
+
+
+def _element(tag: str, counted: Counter[str], **given: str) -> Element:
+    totals = {"tests": counted.total(), "failures": counted["failure"], "errors": counted["error"]}
+    totals["skipped"] = counted["skipped"]
+    named = {name: legal(value) for name, value in given.items()}
+    return Element(tag, {**named, **{name: str(number) for name, number in totals.items()}})
+
+
+def _opening(element: Element) -> bytes:
+    """The start tag alone."""
+    return tostring(element, "utf-8").removesuffix(b" />") + b">\n"
+
+
+def _draw(case: JUnitCase) -> Element:
+    made = Element("testcase", {"name": legal(case.name), "classname": legal(case.classname)})
+    if case.outcome != "passed":
+        found = SubElement(made, case.outcome, {"message": legal(case.message)})
+        found.text = legal(case.text)
+    return made
+
+
+def legal(text: str) -> str:
+    """The text without the characters that XML cannot hold."""
+    return _ILLEGAL.sub("", text)

@@ -1,0 +1,222 @@
+"""Rows from outside, each with its place: files of JSON lines, JSON, CSV or Parquet, folders and
+patterns of them, data sets of the Hugging Face hub, or standard input.
+
+What a row means (a case, a labelled item) is the business of whoever asks. Files are read lazily,
+except JSON.
+"""
+
+from __future__ import annotations
+
+import glob
+import os
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import IO, Any, cast
+
+from textevolve.errors import InputError
+from textevolve.rows.content import (
+    STANDARD_INPUT,
+    Mender,
+    Placed,
+    Row,
+    mend_halves,
+    name_of,
+    open_text,
+    parse_json,
+    take_object,
+    tell_mended,
+)
+from textevolve.rows.hub import PREFIX, fetch_files
+from textevolve.rows.tables import Header, read_csv, read_parquet
+
+__all__ = ["STANDARD_INPUT", "Placed", "Row", "mend_halves", "tell_mended"]
+
+SUFFIXES = (".jsonl", ".ndjson", ".json", ".csv", ".tsv", ".parquet")
+
+
+def no_header(_columns: Sequence[str]) -> None:
+    """For those who do not ask for the names of columns."""
+
+
+def read_rows(
+    path: str,
+    noun: str,
+    is_text: Callable[[str], bool],
+    renamed: Mapping[str, str] | None = None,
+    header: Header = no_header,
+) -> Iterator[Placed]:
+    """The rows of a file in order; of all files of a folder or a pattern, by name; of a data set
+    of the Hugging Face hub (`hf:NAME`); `-` is JSON lines from standard input.
+
+    `noun` is what messages call a row. CSV has no types: a cell is read as JSON where it can be,
+    and as it stands in the columns of which `is_text` says so; empty cells are left out.
+    `renamed`: new names of columns with their old ones. `header` is told the names of a table's
+    columns before its rows, those of empty columns among them.
+
+    Raises:
+        InputError: the file cannot be read, or a line is not a row; names file and line. Or no
+            row has a column that is to be renamed.
+    """
+    renaming = Renaming(renamed or {})
+
+    def tell(columns: Sequence[str]) -> None:
+        header([renaming.new_name(column) for column in columns])
+
+    def is_text_here(column: str) -> bool:
+        return is_text(renaming.new_name(column))
+
+    for file, name in find_files(path, noun):
+        for where, row in _read_file(file, name, noun, is_text_here, tell):
+            yield where, renaming(row)
+    renaming.refuse_unused()
+
+
+def names_rows(text: str) -> bool:
+    """Whether a text looks like the name of something that rows are read from."""
+    if text.startswith(PREFIX):
+        return not any(map(str.isspace, text))
+    return Path(text).suffix.lower() in SUFFIXES or os.path.isdir(text)
+
+
+def find_files(path: str, noun: str = "row") -> list[tuple[str, str]]:
+    """The files that rows are read from, each with what messages call it.
+
+    Raises:
+        InputError: there is none.
+    """
+    if path.startswith(PREFIX):
+        return fetch_files(path)
+    if os.path.isdir(path):
+        found = glob.glob(os.path.join(glob.escape(path), "*"))
+    elif glob.has_magic(path) and not os.path.exists(path):
+        found = glob.glob(path, recursive=True)
+    else:
+        return [(path, name_of(path))]
+    files = sorted(one for one in found if Path(one).suffix.lower() in SUFFIXES)
+    if not files:
+        raise InputError(f"{path}: holds no files of {noun}s ({', '.join(SUFFIXES)})")
+    return [(file, file) for file in files]
+
+
+def _read_file(
+    path: str, name: str, noun: str, is_text: Callable[[str], bool], header: Header
+) -> Iterator[Placed]:
+    if path == STANDARD_INPUT:
+        with open_text(path) as file:
+            yield from _jsonl(file, name, noun)
+        return
+    suffix = Path(path).suffix.lower()
+    if suffix not in SUFFIXES:
+        raise InputError(f"{name}: {noun}s are read from {', '.join(SUFFIXES)} files")
+    if suffix == ".parquet":
+        yield from read_parquet(path, name, header)
+        return
+    with open_text(path) as file:
+        if suffix in (".csv", ".tsv"):
+            yield from read_csv(file, name, is_text, header)
+        elif suffix == ".json":
+            yield from _json(file, name, noun)
+        else:
+            yield from _jsonl(file, name, noun)
+
+
+class Renaming:
+    """Gives columns new names: `new: old` for each. A column that has the new name already makes
+    way, and is told apart by what stands behind its name."""
+
+    def __init__(self, renamed: Mapping[str, str]) -> None:
+        self._new = {old: new for new, old in renamed.items()}
+        self._unused = dict(self._new)
+        self._seen: dict[str, None] = {}
+        if len(self._new) < len(renamed):
+            double = next(old for old in renamed.values() if list(renamed.values()).count(old) > 1)
+            raise InputError(f"--map: the column '{double}' is given two new names; choose one")
+
+    def new_name(self, column: str) -> str:
+        if column in self._new:
+            return self._new[column]
+        return f"{column} (as it was)" if column in self._new.values() else column
+
+    def __call__(self, row: Row) -> Row:
+        if not self._new:
+            return row
+        if self._unused:
+            self._seen |= dict.fromkeys(map(str, row))
+            for name in row:
+                self._unused.pop(name, None)
+        return {self.new_name(name): value for name, value in row.items()}
+
+    def refuse_unused(self) -> None:
+        """Raises InputError where a column that is to be renamed was in no row."""
+        for old, new in self._unused.items():
+            raise InputError(
+                f"--map {new}={old}: no row has a column '{old}'; saw"
+                f" {', '.join(self._seen) or 'no columns'}"
+            )
+
+
+def read_lines(path: str) -> Iterator[tuple[str, str]]:
+    """The lines of a file of JSON that are not blank, each with its place; `-` is standard input.
+    Bytes that are not UTF-8 come as lone surrogates, so that they spoil no more than their own
+    line.
+
+    Raises:
+        InputError: the file cannot be read.
+    """
+    mend = Mender()
+    with open_text(path, "surrogateescape") as file:
+        for number, line in enumerate(file, 1):
+            if line.strip():
+                where = f"{name_of(path)}:{number}"
+                yield where, mend(line, where)
+
+
+def parse_row(text: str, where: str, noun: str) -> Row:
+    """The JSON object that a text is; `noun` is what messages call it.
+
+    Raises:
+        InputError: it is none; says where and why.
+    """
+    return take_object(parse_json(text, where, noun), where, noun)
+
+
+def read_text(path: str) -> str:
+    """The whole text of a file; `-` is standard input.
+
+    Raises:
+        InputError: the file cannot be read, or is not UTF-8.
+    """
+    with open_text(path) as file:
+        return file.read()
+
+
+def read_argument(text: str) -> str:
+    """A text as it was given: itself, `@FILE`'s, or with `-` standard input's; `@@` is one @.
+
+    Raises:
+        InputError: the file cannot be read; or the text is a file's path, without the @.
+    """
+    if text == "-":
+        return read_text(text)
+    if not text.startswith("@"):
+        if (os.path.splitext(text)[1] or os.sep in text) and os.path.isfile(text):
+            raise InputError(f"'{text}' is a file: write '@{text}' for the text that is in it")
+        return text
+    return text[1:] if text.startswith("@@") else read_text(text[1:])
+
+
+def _jsonl(file: Iterable[str], name: str, noun: str) -> Iterator[Placed]:
+    mend = Mender()
+    for number, line in enumerate(file, 1):
+        if line.strip():
+            where = f"{name}:{number}"
+            yield where, parse_row(mend(line, where), where, noun)
+
+
+def _json(file: IO[str], name: str, noun: str) -> Iterator[Placed]:
+    data = parse_json(Mender()(file.read(), name), name, noun)
+    if not isinstance(data, list):
+        raise InputError(f"{name}: must be a list of {noun}s")
+    for number, row in enumerate(cast(list[Any], data), 1):
+        where = f"{name}: {noun} {number}"
+        yield where, take_object(row, where, noun)

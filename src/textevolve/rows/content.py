@@ -1,0 +1,105 @@
+"""Text out of files and standard input, and JSON out of text: what can be mended is, once told."""
+
+from __future__ import annotations
+
+import json
+import logging
+import re
+import sys
+from collections.abc import Generator, Mapping
+from contextlib import contextmanager
+from typing import IO, Any, TypeAlias, cast
+
+from textevolve.errors import InputError
+
+Row: TypeAlias = Mapping[str, Any]
+Placed: TypeAlias = tuple[str, Row]
+"""Where a row stands ("cases.jsonl:3"), for messages, and the row."""
+
+STANDARD_INPUT = "-"
+
+
+# An escape of JSON from its backslash on. Of surrogates only one without its other half is a group.
+_ESCAPE = re.compile(
+    r"\\(?:u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}"
+    r"|(u[dD][89a-fA-F][0-9a-fA-F]{2})|.)",
+    re.DOTALL,
+)
+_SURROGATE = re.compile(r"\\u[dD][89a-fA-F]")
+
+
+def mend_halves(text: str) -> tuple[str, bool]:
+    """JSON in which half a surrogate pair, which JSON may escape and no text can have, is U+FFFD;
+    and whether there was one. This is the rule wherever JSON from outside is read."""
+    if not _SURROGATE.search(text):
+        return text, False
+    mended = _ESCAPE.sub(lambda found: "\\ufffd" if found[1] else found[0], text)
+    return mended, mended != text
+
+
+def tell_mended(where: str) -> None:
+    """Warn that what stands there had half a surrogate pair."""
+    logging.getLogger("textevolve").warning(
+        "%s: half a surrogate pair is no text; each is read as U+FFFD", where
+    )
+
+
+class Mender:
+    """Mends the texts of one file, and says so once, where the first is."""
+
+    def __init__(self) -> None:
+        self._told = False
+
+    def __call__(self, text: str, where: str) -> str:
+        mended, was_half = mend_halves(text)
+        if was_half and not self._told:
+            self._told = True
+            tell_mended(where)
+        return mended
+
+
+def name_of(path: str) -> str:
+    return "standard input" if path == STANDARD_INPUT else path
+
+
+@contextmanager
+def open_text(path: str, errors: str = "strict") -> Generator[IO[str]]:
+    try:
+        if path == STANDARD_INPUT:
+            yield _standard_input(errors)
+        else:
+            with open(path, encoding="utf-8-sig", errors=errors, newline="") as file:
+                yield file
+    except UnicodeDecodeError as error:
+        raise InputError(
+            f"{name_of(path)}: not UTF-8 text (byte {error.start}); convert it first"
+        ) from None
+    except OSError as error:
+        raise InputError(f"{name_of(path)}: cannot be read ({error.strerror})") from None
+
+
+def _standard_input(errors: str) -> IO[str]:
+    """As UTF-8, like the files, whatever the terminal's encoding is."""
+    if sys.stdin is None:  # pyright: ignore[reportUnnecessaryComparison]  closed from the start
+        raise InputError("standard input: is closed")
+    reconfigure = getattr(sys.stdin, "reconfigure", None)
+    if reconfigure is not None:
+        reconfigure(encoding="utf-8", errors=errors)
+    return sys.stdin
+
+
+def parse_json(text: str, where: str, noun: str) -> Any:
+    try:
+        return json.loads(text)
+    except json.JSONDecodeError as error:
+        raise InputError(f"{where}: not valid JSON: {error.msg} at column {error.colno}") from None
+    except ValueError as error:  # a number of thousands of digits
+        raise InputError(f"{where}: not valid JSON: {str(error).split(';')[0]}") from None
+    except RecursionError:
+        raise InputError(f"{where}: not a {noun}: nested too deeply") from None
+
+
+def take_object(row: Any, where: str, noun: str) -> Row:
+    if not isinstance(row, dict):
+        raise InputError(f"{where}: must be an object with the fields of a {noun}")
+    return cast(dict[str, Any], row)

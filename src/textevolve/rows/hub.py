@@ -1,0 +1,156 @@
+"""Data sets of the Hugging Face hub, or of a mirror of it (`HF_ENDPOINT`), as files on this disk.
+
+`huggingface_hub` fetches and keeps them, with its token and its cache. Files that the hub has
+converted to Parquet are preferred; else those of the repository are read. No code of a data set is
+ever run.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import PurePosixPath
+from typing import Any
+
+from textevolve.errors import InputError, SettingsError
+
+PREFIX = "hf:"
+CONVERTED = "refs/convert/parquet"
+"""The branch in which the hub keeps each data set as CONFIG/SPLIT/NUMBER.parquet."""
+
+_NAME = re.compile(r"hf:([\w.-]+(?:/[\w.-]+)?)(?:/([^:\s]+))?(?::([\w.\-\[\]]+))?")
+_CONVERTED = re.compile(
+    r"(?:(?P<config>[^/]+)/)(?P<partial>partial-)?(?P<split>[^/]+)/\d+\.parquet"
+)
+_READABLE = (".parquet", ".jsonl", ".ndjson", ".csv", ".tsv", ".json")
+_SPLIT = re.compile(r"(?:^|[^a-z])(train|validation|valid|val|dev|test)(?:[^a-z]|$)")
+
+
+@dataclass(frozen=True, slots=True)
+class HubSet:
+    """What `hf:OWNER/NAME[/CONFIG][:SPLIT]` names; empty where nothing was said."""
+
+    name: str
+    config: str
+    split: str
+
+    def __str__(self) -> str:
+        config = f"/{self.config}" if self.config else ""
+        return f"{PREFIX}{self.name}{config}" + (f":{self.split}" if self.split else "")
+
+
+def parse_name(text: str) -> HubSet:
+    found = _NAME.fullmatch(text)
+    if found is None:
+        raise InputError(
+            f"{text}: a data set is written hf:OWNER/NAME, with /CONFIG and :SPLIT if it has"
+            " several, such as hf:openai/gsm8k/main:test"
+        )
+    return HubSet(found[1], found[2] or "", found[3] or "")
+
+
+def fetch_files(text: str) -> list[tuple[str, str]]:
+    """The files of a data set's split on this disk, each with what messages call it.
+
+    Raises:
+        InputError: there is no such set or split, or several of which none is named; or the hub
+            cannot be reached. SettingsError: huggingface_hub is not installed.
+    """
+    wanted = parse_name(text)
+    try:
+        from huggingface_hub import HfApi, errors
+    except ModuleNotFoundError:
+        raise SettingsError(
+            f'{text}: reading data sets of the hub needs: pip install "textevolve[hf]"'
+        ) from None
+    api: Any = HfApi(endpoint=os.environ.get("HF_ENDPOINT") or None)
+    about: dict[str, Any] = {"repo_id": wanted.name, "repo_type": "dataset"}
+    try:
+        revision, files = CONVERTED, api.list_repo_files(**about, revision=CONVERTED)
+    except errors.RevisionNotFoundError:
+        revision, files = "main", ()
+    except Exception as error:
+        raise _refused(text, error) from error
+    try:
+        chosen = choose_converted(wanted, files)
+        if not chosen:
+            revision = "main"
+            chosen = choose_own(wanted, api.list_repo_files(**about))
+        paths = [api.hf_hub_download(**about, revision=revision, filename=one) for one in chosen]
+    except InputError:
+        raise
+    except Exception as error:
+        raise _refused(text, error) from error
+    return [(path, f"{wanted} ({one})") for path, one in zip(paths, chosen, strict=True)]
+
+
+def _refused(text: str, error: Exception) -> InputError:
+    said = " ".join(str(error).split())[:300] or type(error).__name__
+    return InputError(f"{text}: cannot be read from the hub ({said})")
+
+
+def choose_converted(wanted: HubSet, files: Sequence[str]) -> list[str]:
+    """The files of the split in the branch of converted files; empty where nothing is there.
+
+    Raises:
+        InputError: nothing has that name, or several are there and none is named.
+    """
+    found: dict[str, dict[str, list[str]]] = {}
+    partial = set[tuple[str, str]]()
+    for file in sorted(files):
+        if at := _CONVERTED.fullmatch(file):
+            found.setdefault(at["config"], {}).setdefault(at["split"], []).append(file)
+            if at["partial"]:
+                partial.add((at["config"], at["split"]))
+    if not found:
+        return []
+    config = _choose(wanted, "configuration", wanted.config, found, "default")
+    split = _choose(wanted, "split", wanted.split, found[config], "")
+    if (config, split) in partial:
+        logging.getLogger("textevolve").warning(
+            "%s: the hub has converted only the first part of this split, which is what is read",
+            wanted,
+        )
+    return found[config][split]
+
+
+def choose_own(wanted: HubSet, files: Sequence[str]) -> list[str]:
+    """The files of the split among those of the repository, by their names, all of one format."""
+    readable = [f for f in sorted(files) if PurePosixPath(f).suffix.lower() in _READABLE]
+    inside = [f for f in readable if not wanted.config or wanted.config in PurePosixPath(f).parts]
+    data = [f for f in inside if PurePosixPath(f).name not in ("dataset_infos.json", "state.json")]
+    for suffix in _READABLE:
+        splits: dict[str, list[str]] = {}
+        for file in data:
+            if PurePosixPath(file).suffix.lower() == suffix:
+                named = _SPLIT.search(file.lower())
+                splits.setdefault(named[1] if named else "train", []).append(file)
+        if splits:
+            return splits[_choose(wanted, "split", wanted.split, splits, "")]
+    raise InputError(
+        f"{wanted}: holds nothing that can be read ({', '.join(_READABLE)}); its files:"
+        f" {', '.join(sorted(files)[:8]) or 'none'}"
+    )
+
+
+def _choose(
+    wanted: HubSet, what: str, named: str, found: Mapping[str, object], default: str
+) -> str:
+    """The one that is named, the only one, or the default.
+
+    Raises:
+        InputError: there is none of that name, or it has to be said which.
+    """
+    if named in found:
+        return named
+    if not named and len(found) == 1:
+        return next(iter(found))
+    if not named and default in found:
+        return default
+    names = ", ".join(found)
+    said = f"has no {what} '{named}'" if named else f"has several of the kind {what}"
+    form = "hf:NAME:SPLIT" if what == "split" else "hf:NAME/CONFIG:SPLIT"
+    raise InputError(f"{wanted}: {said}; there are: {names}; write {form}")

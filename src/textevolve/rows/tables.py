@@ -1,0 +1,109 @@
+"""Rows of tables: CSV and its kin, with whatever delimiter, and Parquet."""
+
+from __future__ import annotations
+
+import csv
+import itertools
+import json
+import re
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from typing import IO, Any
+
+from textevolve.errors import InputError, SettingsError
+from textevolve.rows.content import Mender, Placed
+
+DELIMITERS = ",;\t"
+"""What may stand between cells. European spreadsheets write semicolons: commas are in numbers."""
+
+Header = Callable[[Sequence[str]], None]
+"""Told the names of a table's columns, before its rows."""
+
+
+def read_csv(
+    file: IO[str], name: str, is_text: Callable[[str], bool], header: Header
+) -> Iterator[Placed]:
+    """The rows of a table whose first line names its columns; that line also shows what stands
+    between cells: the one of `DELIMITERS` that is most often in it."""
+    csv.field_size_limit(sys.maxsize)
+    lines: list[str] = []  # of the row that is being read; "" where it asks for more than there is
+    first = next(iter(file), "")
+    delimiter = find_delimiter(first)
+
+    def watch() -> Iterator[str]:
+        for line in itertools.chain([first] if first else [], file):
+            lines.append(line)
+            yield line
+        lines.append("")
+
+    reader, mend = csv.DictReader(watch(), delimiter=delimiter), Mender()
+    try:
+        columns = list(reader.fieldnames or ())
+        _refuse_open_quote(lines, name, reader.line_num, delimiter)
+        if double := [one for one in columns if one.strip() and columns.count(one) > 1]:
+            raise InputError(f"{name}:1: two columns have the name '{double[0]}'; rename one")
+        header(columns)
+        for row in reader:
+            _refuse_open_quote(lines, name, reader.line_num, delimiter)
+            where = f"{name}:{reader.line_num}"
+            if None in row:
+                raise InputError(f"{where}: more cells than the header has columns")
+            filled = {k: v for k, v in row.items() if v not in (None, "")}
+            yield where, {k: v if is_text(k) else _cell(v, where, mend) for k, v in filled.items()}
+    except csv.Error as error:
+        raise InputError(f"{name}:{reader.line_num}: not valid CSV: {error}") from None
+
+
+def find_delimiter(header: str) -> str:
+    """What stands between the cells of a header, outside quotes; the comma where nothing does."""
+    bare = re.sub(r'"[^"]*"', "", header)
+    return max(DELIMITERS, key=bare.count)
+
+
+def _refuse_open_quote(lines: list[str], name: str, last: int, delimiter: str) -> None:
+    """Forget the lines of a row that is complete; `last` is the number of its last one.
+
+    Raises:
+        InputError: the file ended within quotes; names the line in which they opened.
+    """
+    text = "".join(lines)
+    if lines and not lines[-1] and text:
+        quoted = rf"""(?:^|(?<=[{delimiter}\r\n]))"(?:[^"]|"")*("|\Z)"""
+        opened = [m.start() for m in re.finditer(quoted, text) if not m[1]]
+        line = last - text.rstrip("\n").count("\n") + text.count("\n", 0, max(opened, default=0))
+        raise InputError(
+            f"{name}:{line}: a quote opens in this line and is never closed; close it, or double it"
+            " where it is part of a text"
+        )
+    lines.clear()
+
+
+def _cell(value: str, where: str, mend: Mender) -> Any:
+    """What stands in a cell as JSON; the cell as it stands where that is none."""
+    try:
+        found = json.loads(value)
+    except (ValueError, RecursionError):
+        return value
+    mended = mend(value, where)
+    return found if mended == value else json.loads(mended)
+
+
+def read_parquet(path: str, name: str, header: Header) -> Iterator[Placed]:
+    """The rows of a Parquet file, a batch of them in memory at a time."""
+    try:
+        from pyarrow import parquet
+    except ModuleNotFoundError:
+        raise SettingsError(
+            f'{name}: reading Parquet needs pyarrow: pip install "textevolve[parquet]"'
+        ) from None
+    counter = itertools.count(1)
+    try:
+        table: Any = parquet.ParquetFile(path)  # pyright: ignore[reportUnknownVariableType]
+        header([str(column) for column in table.schema_arrow.names])
+        for batch in table.iter_batches(batch_size=200):
+            for row in batch.to_pylist():
+                yield f"{name}: row {next(counter)}", row
+    except OSError as error:
+        raise InputError(f"{name}: cannot be read ({error.strerror or error})") from None
+    except ValueError as error:  # pyarrow's own errors of content are of this kind
+        raise InputError(f"{name}: not a Parquet file ({error})") from None

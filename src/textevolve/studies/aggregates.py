@@ -1,0 +1,210 @@
+"""What the rows of a run come to: mean, pass rate, intervals, coverage and the lowest scores.
+
+The same for every kind; what a score means is said by the study whose rows they are. Rows are added
+one by one, and of each only figures are kept.
+"""
+
+from __future__ import annotations
+
+import heapq
+import math
+from array import array
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from textevolve.report import wording
+from textevolve.report.blocks import Block, Cell, Column, Estimate, Table
+from textevolve.statistics.intervals import (
+    Interval,
+    mean_interval,
+    normal_interval,
+    share_interval,
+)
+from textevolve.studies.study import RecordStatus, Row
+
+WORST = 5
+BOOTSTRAPPED = 5000
+"""Of more cases the interval is the normal one, which is then the same."""
+NAME_SHOWN = 60
+
+
+@dataclass
+class Aggregates:
+    """What is known of all rows together, or of those of one variant.
+
+    A row counts that is failed, skipped or has a score. `threshold`: from which score one passes,
+    whatever the verdict in its row. A figure that there is not is None.
+    """
+
+    threshold: float | None = None
+    counts: dict[RecordStatus, int] = field(
+        default_factory=lambda: {"scored": 0, "failed": 0, "skipped": 0}
+    )
+    _scores: array[float] = field(default_factory=lambda: array("d"))
+    _passed: array[float] = field(default_factory=lambda: array("d"))
+    _groups: array[int] = field(default_factory=lambda: array("q"))
+    _cases: dict[str, int] = field(default_factory=dict[str, int])
+    _worst: list[tuple[float, int, str]] = field(default_factory=list[tuple[float, int, str]])
+
+    def add(self, row: Row) -> None:
+        if row.status != "scored":
+            self.counts[row.status] += 1
+        elif row.score is not None and math.isfinite(row.score):
+            self.counts["scored"] += 1
+            passed = row.passed if self.threshold is None else row.score >= self.threshold
+            self._scores.append(row.score)
+            self._passed.append(math.nan if passed is None else float(passed))
+            # A row without a case is a case of its own.
+            case = row.case or f"\0{len(self._scores)}"
+            self._groups.append(self._cases.setdefault(case, len(self._cases)))
+            name = row.name if row.case else str(row.position + 1)
+            self._note_worst((-row.score, -len(self._scores), name))
+
+    def _note_worst(self, item: tuple[float, int, str]) -> None:
+        if len(self._worst) < WORST:
+            heapq.heappush(self._worst, item)
+        else:
+            heapq.heappushpop(self._worst, item)
+
+    @property
+    def records(self) -> int:
+        return sum(self.counts.values())
+
+    @property
+    def scored(self) -> int:
+        return self.counts["scored"]
+
+    @property
+    def unscored(self) -> int:
+        return self.records - self.scored
+
+    @property
+    def coverage(self) -> float | None:
+        """The share of the records that have a score."""
+        return self.scored / self.records if self.records else None
+
+    @property
+    def verdicts(self) -> int:
+        """How many scored records passed, or did not; of the others nobody has said."""
+        return int((~np.isnan(self._array(self._passed))).sum())
+
+    @property
+    def clustered(self) -> bool:
+        """Whether a case has several scored records."""
+        return len(self._cases) < self.scored
+
+    @property
+    def mean(self) -> Estimate:
+        """The mean score of the scored records, with its 95 % interval over cases."""
+        scores = self._array(self._scores)
+        if scores.size < 2:
+            return Estimate(float(scores.mean()) if scores.size else None)
+        many = len(self._cases) > BOOTSTRAPPED
+        interval = (normal_interval if many else mean_interval)(scores, self._clusters)
+        return _estimate(float(scores.mean()), interval)
+
+    @property
+    def pass_rate(self) -> Estimate:
+        """The share that passed of the scored records with a verdict, with its 95 % interval."""
+        passed = self._array(self._passed)
+        if not self.verdicts:
+            return Estimate(None)
+        return _estimate(float(np.nanmean(passed)), self._share_interval(passed))
+
+    def _share_interval(self, passed: NDArray[np.float64]) -> Interval:
+        if self.clustered and len(self._cases) > BOOTSTRAPPED:
+            return normal_interval(passed, self._clusters)
+        return share_interval(passed, self._clusters)
+
+    @property
+    def worst(self) -> list[tuple[str, float]]:
+        """The names of the records with the lowest scores, with these; the lowest first."""
+        return [(name, -score) for score, _, name in sorted(self._worst, reverse=True)]
+
+    def case_means(self) -> dict[str, float]:
+        """The mean score of each case that has an id."""
+        sums, counts = [0.0] * len(self._cases), [0] * len(self._cases)
+        for number, score in zip(self._groups, self._scores, strict=True):
+            sums[number] += score
+            counts[number] += 1
+        cases = self._cases.items()
+        return {case: sums[n] / counts[n] for case, n in cases if not case.startswith("\0")}
+
+    @property
+    def _clusters(self) -> Sequence[int] | None:
+        return self._groups if self.clustered else None
+
+    @staticmethod
+    def _array(values: array[float]) -> NDArray[np.float64]:
+        return np.frombuffer(values) if values else np.empty(0)
+
+
+def _estimate(value: float, interval: Interval) -> Estimate:
+    low, high = (end if math.isfinite(end) else None for end in (interval.low, interval.high))
+    return Estimate(value, low, high)
+
+
+def aggregate(rows: Iterable[Row], threshold: float | None = None) -> dict[str, Aggregates]:
+    """What the rows of each variant come to, in the order in which they come up."""
+    found: dict[str, Aggregates] = {}
+    for row in rows:
+        found.setdefault(row.variant, Aggregates(threshold)).add(row)
+    return {variant: one for variant, one in found.items() if one.records}
+
+
+def draw_aggregates(found: Mapping[str, Aggregates]) -> list[Block]:
+    """What a person is shown of them; nothing where there is one record alone."""
+    if sum(one.records for one in found.values()) < 2:
+        return []
+    several = len(found) > 1
+    states: list[RecordStatus] = ["failed", "skipped"]
+    states = [status for status in states if any(one.counts[status] for one in found.values())]
+    judged = any(one.verdicts for one in found.values())
+    columns = [Column("variant" if several else ""), Column("records", "count")]
+    columns += [Column("scored", "count"), *(Column(name, "count") for name in states)]
+    columns.append(Column("mean score", "number", 3))
+    columns += [Column("passed", "percent", 1)] if judged else []
+    rows: list[list[Cell]] = []
+    for variant, one in found.items():
+        name = wording.shorten(variant, NAME_SHOWN) if several else "all"
+        row: list[Cell] = [name, one.records, one.scored, *(one.counts[s] for s in states)]
+        rows.append([*row, one.mean, one.pass_rate] if judged else [*row, one.mean])
+    drawn = ", drawn by case" if any(one.clustered for one in found.values()) else ""
+    note = f"Only scored records count; intervals are of 95 %{drawn}."
+    return [Table("All records", columns, rows, note=note), *_draw_worst(found, several=several)]
+
+
+def _draw_worst(found: Mapping[str, Aggregates], *, several: bool) -> list[Block]:
+    lowest = sorted(
+        (score, place, name, variant)
+        for variant, one in found.items()
+        for place, (name, score) in enumerate(one.worst)
+    )[:WORST]
+    if not lowest:
+        return []
+    columns = [Column("record"), *([Column("variant")] if several else [])]
+    rows = [
+        (wording.shorten(name, NAME_SHOWN), *([variant] if several else []), score)
+        for score, _, name, variant in lowest
+    ]
+    return [Table("Lowest scores", [*columns, Column("score", "number", 3)], rows)]
+
+
+def aggregates_data(found: Mapping[str, Aggregates]) -> list[dict[str, Any]]:
+    """The same for programs, as JSON-ready data: one for each variant."""
+    return [
+        {
+            "variant": variant,
+            "records": one.records,
+            **one.counts,
+            "coverage": one.coverage,
+            "mean": one.mean,
+            "pass_rate": one.pass_rate,
+            "worst": [{"record": name, "score": score} for name, score in one.worst],
+        }
+        for variant, one in found.items()
+    ]

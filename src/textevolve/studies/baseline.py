@@ -1,0 +1,85 @@
+"""The earlier run that a gate compares with: found before anything is asked, so that a name that
+is wrong costs nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
+
+from textevolve.engine import sync
+from textevolve.errors import InputError, StoreError
+from textevolve.settings import Settings
+from textevolve.studies import driver
+from textevolve.studies.gates import LAST, Gated, Gates, check_gates
+from textevolve.studies.kinds import find_study
+from textevolve.studies.study import Row
+
+if TYPE_CHECKING:
+    from textevolve.store.repository import Store
+    from textevolve.store.runs import RunRecord
+
+LOOKED_AT = 1000
+"""Among how many of the newest runs `last` is looked for."""
+
+
+def find_baseline(
+    store: Store, run: RunRecord, gates: Gates, settings: Settings
+) -> RunRecord | None:
+    """The run that `no_worse_than` names, with its records in the store. A name is that of the
+    newest run of the kind that has it; `last` the newest but this one. None where a variant is
+    meant, where there is no `last` yet, or where nothing is named.
+
+    Raises:
+        InputError: it names neither a variant nor a run of the same kind over the same inputs.
+    """
+    which, stored = gates.no_worse_than, driver.read_stored(run)
+    if which is None:
+        return None
+    study = find_study(stored.kind)
+    variants = study.variants(driver.read_spec(study, stored), stored.model)
+    if which in variants:
+        return None
+    of_kind = [one for one in store.list_runs(LOOKED_AT) if one.spec.get("kind") == stored.kind]
+    by_age = sorted(of_kind, key=lambda one: -one.updated)
+    if which == LAST:
+        others = (one for one in by_age if one.id != run.id and one.status == "finished")
+        found = next(others, None)
+        if found is None:
+            return None
+    else:
+        named = next((one for one in by_age if one.name == which), None)
+        try:
+            found = named or store.get_run(which)
+        except StoreError as error:
+            told = f"; variants: {', '.join(variants)}" if variants else ""
+            raise InputError(f"--no-worse-than: {error}{told}") from None
+    if (kind := driver.read_stored(found).kind) != stored.kind:
+        raise InputError(
+            f"--no-worse-than: run {found.id} is of the kind {kind}, not {stored.kind}"
+        )
+    refuse_other_cases(store, found, run)
+    sync.run(driver.restore_records(store, found, settings))
+    return found
+
+
+def refuse_other_cases(store: Store, one: RunRecord, other: RunRecord) -> None:
+    """Raises InputError where a case of two runs is not the same in both."""
+    inputs = {case.id: case.input for case in store.iterate_cases(one.id)}
+    for case in store.iterate_cases(other.id):
+        if inputs.get(case.id, case.input) != case.input:
+            raise InputError(
+                f"runs {one.id} and {other.id}: case '{case.id}' is not the same in both, so their"
+                " scores cannot be compared; give cases an id of their own that stays"
+            )
+
+
+def check_run(
+    store: Store, rows: Iterable[Row], gates: Gates, baseline: RunRecord | None = None
+) -> Gated:
+    """What comes of the gates of a run with these rows; the intervals are those of its report."""
+    earlier = None
+    if baseline is not None:
+        study = find_study(driver.read_stored(baseline).kind)
+        earlier = map(study.row, driver.read_records(store, baseline)())
+    in_order = sorted(rows, key=lambda row: (row.position, row.key))
+    return Gated(gates, check_gates(in_order, gates, earlier))

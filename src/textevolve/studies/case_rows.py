@@ -1,0 +1,213 @@
+"""The case, or the cases, that a row of the user's own makes: which column gave what is noted.
+
+What columns are called is in `texts.columns`, how chats are written in `texts.chats`.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, cast
+
+from textevolve.debate.profile import Profile, load_profile
+from textevolve.errors import InputError
+from textevolve.evaluation import Case
+from textevolve.studies.columns import Columns, refuse_no_input
+from textevolve.texts.chats import ASSISTANT, Chat, read_chat, replies_of, write_chat
+from textevolve.texts.columns import Roles, fold_name, join_passages
+
+PARAMETERS = (*(name for name in Profile.model_fields if name not in ("name", "description")),)
+_GAP = "\n\n"
+"""Between an instruction and what it is about."""
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """How cases are made of rows. `map`: new names of columns, with their old ones. `each_reply`:
+    each reply of the assistant in a chat is a case of its own."""
+
+    map: Mapping[str, str] = field(default_factory=dict[str, str])
+    each_reply: bool = False
+
+
+@dataclass
+class _Row:
+    """A row that is being read: its place, the roles of its columns, and what was read so far."""
+
+    row: Mapping[str, Any]
+    where: str
+    roles: Roles
+    columns: Columns
+    read: dict[str, str] = field(default_factory=dict[str, str])
+
+    def get(self, name: str) -> Any:
+        """A value; None for what is missing, as tables may also write it as NaN."""
+        value = self.row.get(name)
+        return None if isinstance(value, float) and value != value else value
+
+    def text(self, name: str, value: Any, *, numbers: bool = False) -> str:
+        """A value as text, chats among them. Raises InputError where it is none."""
+        if (chat := read_chat(value)) is not None:
+            self.columns.note_chat(chat)
+            return write_chat(chat)
+        if numbers and isinstance(value, int | float) and not isinstance(value, bool):
+            return str(value)
+        if not isinstance(value, str):
+            raise InputError(f"{self.where}: '{name}' must be text, not {type(value).__name__}")
+        return value
+
+
+def cases_of_row(
+    row: Mapping[str, Any], where: str, columns: Columns, reading: Reading, number: str
+) -> list[Case]:
+    """The case that a row is, called by its id or else by `number`; with `each_reply` a case for
+    each reply of its chat, whose ids are numbered from 1 behind a point.
+
+    Raises:
+        InputError: there is no input, or something is no text; names `where`.
+    """
+    given = _Row(row, where, columns.roles_in(row, where), columns)
+    id = next((str(v) for name in given.roles.ids if (v := given.get(name)) is not None), number)
+    name, chat = _find_chat(given, reading)
+    if chat is None:
+        pairs = [(_take_input(given), _take_outputs(given))]
+    else:
+        given.read[name] = "input and output"
+        pairs = _take_chat(given, chat, reading)
+    reference, context = _take_reference(given), _take_context(given)
+    given.read |= dict.fromkeys(given.roles.ids, "id")
+    given.read |= {name: "parameter" for name in (*PARAMETERS, "profile") if name in row}
+    columns.taken |= given.read
+    unread = columns.note_unread(row, (*given.read, "parameters"))
+    parameters = _parameters(row, where, unread)
+    several = chat is not None and reading.each_reply
+    made = [
+        Case(input, texts, f"{id}.{n}" if several else id, parameters, reference, context)
+        for n, (input, texts) in enumerate(pairs, 1)
+    ]
+    for case in made if number else ():
+        columns.note_id(case.id)
+    return made
+
+
+def _find_chat(given: _Row, reading: Reading) -> tuple[str, Chat | None]:
+    """The chat that gives input and output at once, where no column has an output."""
+    if given.roles.has_outputs:
+        if reading.each_reply:
+            name = (*given.roles.lists, *given.roles.outputs)[0]
+            raise InputError(
+                f"{given.where}: each reply of a chat is to be judged, and '{name}' is an output of"
+                " its own: leave out --each-reply, or the column"
+            )
+        return "", None
+    for name in (*given.roles.chats, *given.roles.inputs):
+        if (chat := read_chat(given.get(name))) is not None:
+            given.columns.note_chat(chat)
+            return name, chat
+    return "", None
+
+
+def _take_chat(given: _Row, chat: Chat, reading: Reading) -> list[tuple[str, tuple[str, ...]]]:
+    """Input and candidate of the last reply, or of each; no candidate where there is none."""
+    if reading.each_reply:
+        replies = replies_of(chat)
+    else:
+        replies = [(chat[:-1], chat[-1])] if chat[-1].speaker == ASSISTANT else []
+    if not replies:
+        given.columns.endless.append(given.where)
+        return [(write_chat(chat), ())]
+    return [(write_chat(before), (write_chat((reply,)),)) for before, reply in replies]
+
+
+def _take_input(given: _Row) -> str:
+    roles = given.roles
+    named = (*roles.inputs, *roles.chats)
+    name = next((one for one in named if given.get(one) is not None), None)
+    if name is None:
+        if named:
+            raise InputError(f"{given.where}: '{named[0]}' is missing")
+        raise refuse_no_input(given.row, roles, given.where)
+    text = given.text(name, given.get(name))
+    given.read[name] = "input"
+    told = given.get(roles.instruction) if roles.instruction else None
+    if roles.instruction in ("", name) or told is None:
+        return text
+    given.read[roles.instruction] = "input"
+    return _GAP.join(filter(str.strip, (given.text(roles.instruction, told), text)))
+
+
+def _take_outputs(given: _Row) -> tuple[str, ...]:
+    roles = given.roles
+    for name in roles.lists:
+        if (value := given.get(name)) is not None:
+            given.read[name] = "candidates"
+            return _take_list(given, name, value)
+    texts: list[str] = []
+    for place, name in enumerate(roles.outputs, 1):
+        given.read[name] = "output" if len(roles.outputs) == 1 else f"candidate {place}"
+        if (value := given.get(name)) is not None:
+            texts.append(given.text(name, value, numbers=True))
+    return tuple(texts)
+
+
+def _take_list(given: _Row, name: str, value: object) -> tuple[str, ...]:
+    """Several outputs: texts or chats. Messages of the assistant alone are an output each."""
+    chat = read_chat(value)
+    if chat is not None and any(turn.speaker != ASSISTANT for turn in chat):
+        return (given.text(name, value),)
+    if isinstance(value, str | bytes | Mapping) or not isinstance(value, Iterable):
+        raise InputError(f"{given.where}: '{name}' must be a list of texts")
+    items = cast("Iterable[Any]", value)
+    return tuple(given.text(name, [one] if chat is not None else one) for one in items)
+
+
+def _take_reference(given: _Row) -> str | None:
+    """The reference answer. It may be a number, as gold answers often are; what else stands in a
+    column of these names is none, except that `reference` can mean nothing else."""
+    for name in given.roles.references:
+        value = given.get(name)
+        if isinstance(value, bool | None):
+            text = ""
+        elif isinstance(value, str | int | float) or read_chat(value) is not None:
+            text = given.text(name, value, numbers=True)
+        else:
+            text = ""
+        if text.strip():
+            given.read[name] = "reference"
+            given.columns.references[name] = None
+            return text
+        if (
+            fold_name(name) == "reference"
+            and value not in (None, "")
+            and not isinstance(value, str)
+        ):
+            raise InputError(f"{given.where}: '{name}' must be text, not {type(value).__name__}")
+    return None
+
+
+def _take_context(given: _Row) -> str | None:
+    for name in given.roles.contexts:
+        if text := join_passages(given.get(name)):
+            given.read[name] = "context"
+            return text
+    return None
+
+
+def _parameters(row: Mapping[str, Any], where: str, unread: Iterable[str]) -> dict[str, Any]:
+    nested: object = row.get("parameters") or {}
+    if not isinstance(nested, Mapping):
+        raise InputError(f"{where}: 'parameters' must be a mapping")
+    found: dict[str, Any] = dict(cast(Mapping[str, Any], nested))
+    for name, value in row.items():
+        if name in (*PARAMETERS, "profile") and value is not None:
+            found[name] = value
+    for name in unread:
+        if near := difflib.get_close_matches(name, PARAMETERS, n=1, cutoff=0.85):
+            raise InputError(f"{where}: unknown field '{name}'; did you mean '{near[0]}'?")
+    if "profile" in found:
+        profile = load_profile(str(found.pop("profile")))
+        stated = {name: getattr(profile, name) for name in profile.model_fields_set}
+        data = profile.model_dump(mode="json", include=set(stated) - {"description"})
+        found = {**data, **found}
+    return found

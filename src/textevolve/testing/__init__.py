@@ -1,0 +1,41 @@
+"""Assertions on texts, for tests that pytest runs: `assert_text`, `assert_texts`, `judge_text`.
+
+    from textevolve.testing import assert_text
+
+    def test_tides():
+        assert_text("Why are there tides?", answer("Why are there tides?"), min_score=0.7)
+
+Each is there as a fixture of its name, too, and with an `a` before it (`aassert_text`) for async
+tests. The plugin of pytest, `textevolve.testing.plugin`, is found by its entry point. The names
+below are loaded when they are first used, and nothing heavy before a text is judged.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from textevolve.testing.assertions import (
+        aassert_text,
+        aassert_texts,
+        ajudge_text,
+        assert_text,
+        assert_texts,
+        judge_text,
+    )
+
+__all__ = [
+    "aassert_text",
+    "aassert_texts",
+    "ajudge_text",
+    "assert_text",
+    "assert_texts",
+    "judge_text",
+]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in __all__:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(f"{__name__}.assertions"), name)

@@ -1,0 +1,136 @@
+"""One session of tests: its options, the test that runs, and the run that keeps its judgements.
+
+Nothing is loaded or made before the first text is judged, for most sessions judge none.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from collections.abc import Generator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal
+
+from textevolve.errors import InputError
+
+if TYPE_CHECKING:
+    from textevolve.api.assertions import AssertionRun
+    from textevolve.settings import Settings
+
+IN_ONE_TEST = 100_000
+"""More judgements than one test makes: places in the run go by the test, then by its judgements."""
+
+
+@dataclass(frozen=True)
+class Options:
+    """What is said for a whole session. `unjudged`: what becomes of a test whose text could not be
+    judged. `start`: the folder that the session was started in."""
+
+    start: Path
+    judge: str | None = None
+    model: str | None = None
+    min_score: float | None = None
+    max_cost: float | None = None
+    store: Path | None = None
+    offline: bool = False
+    unjudged: Literal["error", "skip"] = "error"
+
+
+class Session:
+    """`key` names the session in all its processes."""
+
+    def __init__(self, key: str, options: Options) -> None:
+        self.options = options
+        self._known = ""
+        self._key = key
+        self._guard = threading.Lock()
+        self._run: AssertionRun | None = None
+        self._settings: Settings | None = None
+        self._test, self._place, self._judged = "outside of a test", 0, 0
+
+    @property
+    def run_id(self) -> str:
+        """Of the run; empty until something is judged. It may be another process of the session
+        that has made it, and told of it."""
+        return (self._run.id if self._run is not None else "") or self._known
+
+    @run_id.setter
+    def run_id(self, known: str) -> None:
+        self._known = known
+
+    def begin_test(self, name: str, place: int) -> None:
+        """What is judged from now on belongs to this test, the `place`-th that was collected."""
+        with self._guard:
+            self._test, self._place, self._judged = name, place, 0
+
+    def name_next(self) -> tuple[str, int]:
+        """The id of the next judgement, such as `test_tides.py::test_cause #2`, and its place."""
+        with self._guard:
+            self._judged += 1
+            again = f" #{self._judged}" if self._judged > 1 else ""
+            return f"{self._test}{again}", self._place * IN_ONE_TEST + self._judged
+
+    def read_settings(self) -> Settings:
+        """
+        Raises:
+            SettingsError: a file or a value cannot be used.
+        """
+        from textevolve.settings import read_settings
+
+        if self._settings is None:
+            given = {"model": self.options.model, "store": self.options.store}
+            with contextlib.chdir(self.options.start):  # a test may be in another folder by now
+                read, _ = read_settings(given)
+                store = read.store.expanduser().absolute()
+                self._settings = read.model_copy(update={"store": store})
+        return self._settings
+
+    def open(self) -> AssertionRun:
+        """The session's run, which opens models and store with its first text."""
+        from textevolve.api.assertions import AssertionRun
+        from textevolve.wiring import Limits
+
+        with self._guard:
+            if self._run is None:
+                self._run = AssertionRun(
+                    self._key,
+                    self.read_settings(),
+                    judge=self.options.judge,
+                    limits=Limits(cost=self.options.max_cost),
+                    offline=self.options.offline,
+                )
+            return self._run
+
+    def close(self) -> None:
+        """Let go of models and store; the run stays in the store."""
+        with self._guard:
+            if self._run is not None:
+                self._run.close()
+
+
+_sessions: list[Session] = []
+
+
+@contextlib.contextmanager
+def activate(session: Session) -> Generator[None]:
+    """The session that judgements belong to; within another one, as where pytest tests itself, the
+    inner one."""
+    _sessions.append(session)
+    try:
+        yield
+    finally:
+        _sessions.remove(session)
+
+
+def find_session() -> Session:
+    """
+    Raises:
+        InputError: no session of pytest is under way.
+    """
+    if not _sessions:
+        raise InputError(
+            "texts are asserted in a session of pytest, and none is under way; elsewhere judge them"
+            " with textevolve.evaluate(input, output, judge=...)"
+        )
+    return _sessions[-1]

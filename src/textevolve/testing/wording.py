@@ -1,0 +1,74 @@
+"""What a test says whose texts are not good enough, or could not be judged; and a session at its
+end."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from textevolve.report import wording
+from textevolve.studies.assertions import Assertion
+
+SHOWN = 5
+"""How many texts of one assertion are shown."""
+
+INPUT, OUTPUT = 200, 600
+"""Characters of each that are shown."""
+
+
+def say_failures(made: Sequence[Assertion], run: str) -> str:
+    """Why an assertion fails: each text that is not good enough, or has no score."""
+    wrong = [one for one in made if one.passed is not True]
+    if len(made) == 1:
+        (one,) = made
+        return "\n".join([_say_score(one), *_say_texts(one), *_say_run(run)])
+    below = sum(one.passed is False for one in wrong)
+    first = f"{below} of {len(made)} texts are not good enough"
+    if below < len(wrong):
+        first += f", and {len(wrong) - below} could not be judged"
+    return "\n".join([first, *_say_all(wrong), *_say_run(run)])
+
+
+def say_unjudged(made: Sequence[Assertion], run: str) -> str:
+    """Why there is no score; the first line says it alone."""
+    wrong = [one for one in made if one.passed is None]
+    if len(made) == 1:
+        (one,) = made
+        return "\n".join([_say_score(one), *_say_texts(one), *_say_run(run)])
+    first = f"{len(wrong)} of {len(made)} texts could not be judged: {_reason(wrong[0])}"
+    return "\n".join([first, *_say_all(wrong), *_say_run(run)])
+
+
+def _say_all(wrong: Sequence[Assertion]) -> Iterator[str]:
+    for one in wrong[:SHOWN]:
+        yield _say_score(one)
+        yield from _say_texts(one)
+    if len(wrong) > SHOWN:
+        yield f"and {len(wrong) - SHOWN} more"
+
+
+def _say_score(one: Assertion) -> str:
+    if one.score is None:
+        return f"could not be judged: {_reason(one)}"
+    least = one.demand.min_score
+    if least is None:
+        return f"score {one.score:.3f}, which the judge does not let pass"
+    return f"score {one.score:.3f} is below {least:g}"
+
+
+def _reason(one: Assertion) -> str:
+    return wording.shorten(one.reason, 600)
+
+
+def _say_texts(one: Assertion) -> Iterator[str]:
+    yield f"  input:  {wording.shorten(one.case.input, INPUT)}"
+    yield f"  output: {wording.shorten(one.case.candidates[0], OUTPUT)}"
+    if one.score is not None:
+        for number, line in enumerate(one.reason.splitlines()):
+            yield f"  {'said:  ' if number == 0 else '       '} {wording.shorten(line, INPUT)}"
+    asked = f" ({one.demand.model})" if one.demand.model else ""
+    yield f"  judge:  {one.demand.judge}{asked}"
+
+
+def _say_run(run: str) -> Iterator[str]:
+    if run:
+        yield f"  run:    {run} (textevolve runs show {run})"

@@ -1,0 +1,143 @@
+"""Chats as people keep them, lists of messages, and the text in which judges read several turns.
+
+A turn begins at the start of a line with its speaker, and all further lines of what was said are
+indented: so no text inside a turn can pass for another turn. What keeps the whole from passing for
+a part of a prompt is the fence around it (`llm/fence.py`).
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeAlias, cast
+
+Message: TypeAlias = Mapping[str, Any]
+
+ASSISTANT = "Assistant"
+_SPEAKERS = {
+    **dict.fromkeys(("system", "developer"), "System"),
+    **dict.fromkeys(("user", "human"), "User"),
+    **dict.fromkeys(("assistant", "gpt", "ai", "model", "bot", "chatbot"), ASSISTANT),
+    **dict.fromkeys(("tool", "function", "ipython"), "Tool"),
+}
+_CONTENTS = ("content", "tool_calls", "function_call")
+
+
+@dataclass(frozen=True, slots=True)
+class ChatTurn:
+    """What one message says. `calls`: its calls of tools, each as a text. `unseen`: how many parts
+    of it are no text; each is named in brackets."""
+
+    speaker: str
+    text: str
+    calls: tuple[str, ...] = ()
+    unseen: int = 0
+
+
+Chat: TypeAlias = tuple[ChatTurn, ...]
+
+
+def read_chat(value: object) -> Chat | None:
+    """The turns of a list of messages ({role, content}, or {from, value}), or of its JSON; None
+    where it is something else. An empty list is no chat."""
+    if isinstance(value, str):
+        value = _parse(value)
+    if not isinstance(value, list | tuple) or not value:
+        return None
+    messages = cast("Sequence[object]", value)
+    if not all(map(_is_message, messages)):
+        return None
+    return tuple(_read_message(cast(Message, message)) for message in messages)
+
+
+def _parse(text: str) -> object:
+    """What a text is that may be the JSON of a list of objects."""
+    if not re.match(r"\s*\[\s*\{", text):
+        return None
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError):
+        return None
+
+
+def _is_message(value: object) -> bool:
+    message = _object(value)
+    if isinstance(message.get("role"), str):
+        return any(name in message for name in _CONTENTS)
+    return isinstance(message.get("from"), str) and isinstance(message.get("value"), str)
+
+
+def _object(value: object) -> Message:
+    """The value where it is an object; else an empty one."""
+    return cast(Message, value) if isinstance(value, Mapping) else {}
+
+
+def _list(value: object) -> Sequence[object]:
+    """The items of a list; what is none is its only item."""
+    return cast("Sequence[object]", value) if isinstance(value, list | tuple) else (value,)
+
+
+def _read_message(message: Message) -> ChatTurn:
+    role = str(message.get("role") or message.get("from")).strip().lower()
+    speaker = _SPEAKERS.get(role) or f"Other ({_plain(role)})"
+    if speaker == "Tool" and message.get("name"):
+        speaker = f"Tool ({_plain(str(message['name']))})"
+    read = [_read_part(part) for part in _list(message.get("content", message.get("value")))]
+    asked = [*_list(message.get("tool_calls")), message.get("function_call")]
+    calls = [call for _, _, call in read if call] + [_read_call(one) for one in asked if one]
+    text = "\n".join(text for text, _, _ in read if text)
+    return ChatTurn(speaker, text, tuple(calls), sum(unseen for _, unseen, _ in read))
+
+
+def _read_part(part: object) -> tuple[str, int, str]:
+    """A part of a message's content: its text, how much of it is no text, and the call it is."""
+    if part is None:
+        return "", 0, ""
+    if not isinstance(part, Mapping):
+        return str(part), 0, ""
+    found = _object(cast(object, part))
+    kind = str(found.get("type", ""))
+    if isinstance(found.get("text"), str):
+        return found["text"], 0, ""
+    if kind == "tool_use":
+        return "", 0, _read_call(found)
+    if kind == "tool_result":
+        read = [_read_part(one) for one in _list(found.get("content"))]
+        return "\n".join(text for text, _, _ in read), sum(unseen for _, unseen, _ in read), ""
+    return f"({'image' if 'image' in kind else _plain(kind) or 'part of no type'})", 1, ""
+
+
+def _read_call(call: object) -> str:
+    """A call of a tool as NAME(ARGUMENTS), in one line."""
+    found = _object(call)
+    function = _object(found.get("function")) or found
+    given = function.get("arguments", function.get("input", ""))
+    said = given if isinstance(given, str) else json.dumps(given, ensure_ascii=False, default=str)
+    return f"{_plain(str(function.get('name', '')))}({' '.join(said.split())})"
+
+
+def _plain(name: str) -> str:
+    """A name out of the data as a label may hold it: in one line, and short."""
+    return re.sub(r"[^\w .-]+", "", name)[:40]
+
+
+def write_chat(chat: Chat) -> str:
+    """The turns as one text. A single turn of a user or an assistant is what it says, no more."""
+    if len(chat) == 1 and chat[0].speaker in ("User", ASSISTANT) and not chat[0].calls:
+        return chat[0].text
+    return "\n".join(line for turn in chat for line in _write_turn(turn))
+
+
+def _write_turn(turn: ChatTurn) -> Iterator[str]:
+    if turn.text or not turn.calls:
+        lines = turn.text.rstrip("\r\n").splitlines(keepends=True)
+        yield f"{turn.speaker}: {'  '.join(lines)}".rstrip(" ")
+    for call in turn.calls:
+        yield f"{turn.speaker} calls {call}"
+
+
+def replies_of(chat: Chat) -> list[tuple[Chat, ChatTurn]]:
+    """Each turn of the assistant, with the turns before it."""
+    return [(chat[:at], turn) for at, turn in enumerate(chat) if turn.speaker == ASSISTANT]

@@ -1,0 +1,183 @@
+"""Gates and JUnit files from the command line: what a build sees of a run."""
+
+import json
+from xml.etree import ElementTree
+
+import pytest
+
+from textevolve.llm.testing import Answer
+
+GOOD, BAD = "The moon pulls the sea.", "I like cheese."
+
+
+@pytest.fixture
+def judged(home, server):
+    """Five rows of good answers and a bad one; of `blank.csv` one cannot be judged."""
+
+    def fair(body, _number):
+        said = body["messages"][-1]["content"]
+        return Answer(yes=0.9 if GOOD in said else 0.2) if body.get("max_tokens") == 1 else None
+
+    server.script = fair
+    rows = [f"r{n},Why are there tides {n}?,{BAD if n == 3 else GOOD}" for n in range(6)]
+    head = "id,input,candidate_1"
+    (home / "cases.csv").write_text("\n".join([head, *rows]) + "\n")
+    (home / "blank.csv").write_text("\n".join([head, *rows, f"blank, ,{GOOD}"]) + "\n")
+    return home
+
+
+def command(model, *more, cases="cases.csv"):
+    return ("evaluate", cases, "-j", "probe", "-m", model, *map(str, more))
+
+
+def lines(ended):
+    return [line for line in ended.err.splitlines() if line.startswith("gate ")]
+
+
+def test_gates_have_an_exit_code_and_a_line_each(cli, server, judged, model):
+    held = cli(*command(model, "--min-mean", 0.7, "--min-pass-rate", 0.8))
+    assert held.code == 0
+    assert lines(held) == [
+        "gate holds: pass rate 0.833 (95 % 0.436 to 0.970), at least 0.8",
+        "gate holds: mean 0.783 (95 % 0.550 to 0.900), at least 0.7",
+    ]
+    calls = server.calls
+    failed = cli(*command(model, "--min-mean", 0.8, "--min-pass-rate", 0.8))
+    assert failed.code == 4
+    assert lines(failed)[1] == "gate fails: mean 0.783 (95 % 0.550 to 0.900), below 0.8"
+    stricter = cli(*command(model, "--min-pass-rate", 0.8, "--pass-threshold", 0.95))
+    assert (stricter.code, server.calls) == (4, calls)  # other gates cost nothing
+    assert "pass rate 0.000" in lines(stricter)[0]
+
+
+def test_a_row_that_fails_counts_against_the_gate(cli, judged, model):
+    def code(*more):
+        return cli(*command(model, *more, cases="blank.csv")).code
+
+    assert code() == 3
+    assert code("--min-mean", 0.5) == 4
+    assert code("--min-mean", 0.5, "--max-failed", 1) == 0
+    assert code("--max-failed", "10%") == 4
+    assert code("--max-failed", "0.2") == 0
+    ended = cli(*command(model, "--min-mean", 0.5, cases="blank.csv"))
+    assert lines(ended)[0] == "gate fails: 1 of 7 records without a score, more than 0"
+
+
+def test_an_earlier_run_is_named_by_its_name_or_as_the_last(cli, server, judged, model):
+    first = cli(*command(model, "--name", "main", "--no-worse-than", "last"))
+    assert first.code == 0
+    assert lines(first) == ["gate holds: no earlier run of the kind to compare with"]
+    # Unchanged it is that run itself, and no worse than that.
+    assert cli(*command(model, "--no-worse-than", "main")).code == 0
+    text = (judged / "cases.csv").read_text()
+    worse = text.replace(f"r0,Why are there tides 0?,{GOOD}", f"r0,Why are there tides 0?,{BAD}")
+    (judged / "cases.csv").write_text(worse)
+    for which in ("main", "last"):
+        ended = cli(*command(model, "--no-worse-than", which))
+        assert ended.code == 4
+        said = f"gate fails: difference to {which} -0.117 (95 % -0.350 to +0.000, 6 cases)"
+        assert lines(ended)[0].startswith(said)
+    assert cli(*command(model, "--no-worse-than", "main", "--margin", 0.5)).code == 0
+    # The name goes to the run that has it last, even where that was there before.
+    cli(*command(model, "--name", "main"))
+    assert cli(*command(model, "--no-worse-than", "main")).code == 0
+    (judged / "cases.csv").write_text(text)
+    assert cli(*command(model, "--no-worse-than", "main")).code == 0
+
+
+def test_what_cannot_be_compared_is_said_before_anything_is_asked(cli, server, judged, model):
+    refused = cli(*command(model, "--no-worse-than", "nobody"))
+    assert (refused.code, server.calls) == (2, 0)
+    assert "error: --no-worse-than: run nobody: is not in this store" in refused.err
+    assert cli(*command(model, "--margin", 0.1)).code == 2
+    assert cli(*command(model, "--name", "main")).code == 0
+    calls = server.calls
+    (judged / "cases.csv").write_text(f"id,input,candidate_1\nr0,Something else?,{GOOD}\n")
+    other = cli(*command(model, "--no-worse-than", "main"))
+    assert (other.code, server.calls) == (2, calls)
+    assert "case 'r0' is not the same in both" in other.err
+    (judged / "t.txt").write_text("Say {input}.")
+    compare = ("compare", "-p", "t.txt", "-m", model, "-d", "cases.csv")
+    kind = cli(*compare, "--metric", "exact", "--label", "candidate_1", "--no-worse-than", "main")
+    assert kind.code == 2
+    assert "is of the kind evaluate, not compare" in kind.err
+
+
+def test_variants_are_held_to_the_gates_and_to_their_baseline(cli, server, home, model):
+    server.script = lambda body, _: str(
+        2 * int(body["messages"][-1]["content"].split()[1]) if "double" in str(body) else 0
+    )
+    (home / "poor.txt").write_text("Say {n} twice")
+    (home / "good.txt").write_text("Say {n} double")
+    (home / "rows.csv").write_text("n,sum\n" + "".join(f"{n},{2 * n}\n" for n in range(1, 9)))
+    of = ("-p", "poor.txt", "-p", "good.txt", "-m", model, "-d", "rows.csv", "--label", "sum")
+    compare = ("compare", *of, "--metric", "exact")
+    both = cli(*compare, "--min-pass-rate", 0.9)
+    assert both.code == 4
+    assert [line.split(":")[0].split()[1] for line in lines(both)] == ["fails", "holds"]
+    against = cli(*compare, "--min-pass-rate", 0.9, "--no-worse-than", f"poor, {model}")
+    assert against.code == 0
+    assert len(lines(against)) == 2
+    unknown = cli(*compare, "--no-worse-than", "poor")
+    assert unknown.code == 2
+    assert f"variants: poor, {model}, good, {model}" in unknown.err
+
+
+def test_reports_hold_the_gates_and_aggregates_once(cli, judged, model):
+    names = ("r.json", "r.md", "r.html")
+    outputs = [part for name in names for part in ("-o", name)]
+    ended = cli(*command(model, "--min-mean", 0.9, *outputs))
+    data = json.loads((judged / "r.json").read_text())
+    assert [(one["gate"], one["holds"]) for one in data["gates"]] == [("min mean", False)]
+    assert data["aggregates"][0]["mean"]["value"] == pytest.approx(0.7833, abs=1e-4)
+    for name in names[1:]:
+        text = (judged / name).read_text()
+        assert "below 0.9" in text
+        assert text.count("Lowest scores") == 1
+    assert ended.out.count("below 0.9") == 0  # in the terminal the line at the end says it
+    assert ended.out.count("All records") == 1
+
+
+def test_a_study_file_takes_gates_too(cli, judged, model):
+    (judged / "study.yaml").write_text(f"kind: evaluate\ncases: cases.csv\njudge: probe\n"
+                                       f"model: {model!r}\n")  # fmt: skip
+    assert cli("run", "study.yaml", "--min-mean", 0.9).code == 4
+    assert cli("run", "study.yaml", "--min-mean", 0.7).code == 0
+
+
+def test_junit_has_a_case_for_each_record_and_gate(cli, judged, model):
+    junit = ("--junit", "j.xml", "--min-mean", 0.9, "--max-failed", 1)
+    ended = cli(*command(model, *junit, cases="blank.csv"))
+    assert ended.code == 4
+    records, gates = ElementTree.parse(judged / "j.xml").getroot()
+    assert (records.get("name"), records.get("tests")) == ("evaluate", "7")
+    found = {case.get("name"): [child.tag for child in case] for case in records}
+    assert found == {
+        **{f"r{n}": ["failure"] if n == 3 else [] for n in range(6)},
+        "blank": ["error"],
+    }
+    (failure,) = records.iter("failure")
+    assert failure.get("message") == "score 0.200, not passed"
+    assert f"text: {BAD}" in failure.text
+    assert "feedback: " in failure.text
+    assert next(records.iter("error")).get("message") == "the input is blank"
+    assert [(case.get("name"), len(case)) for case in gates] == [("max failed", 0), ("min mean", 1)]
+    assert "below 0.9" in next(gates.iter("failure")).get("message")
+
+
+def test_junit_is_refused_where_it_cannot_be_written(cli, server, judged, model):
+    for path in ("cases.csv", "nowhere/j.xml", "-"):
+        before = (judged / "cases.csv").read_bytes()
+        assert cli(*command(model, "--junit", path)).code == 2
+        assert (judged / "cases.csv").read_bytes() == before
+    assert server.calls == 0
+
+
+def test_samples_of_a_row_have_names_of_their_own(cli, home, model):
+    (home / "p.txt").write_text("Say {n}.")
+    (home / "rows.csv").write_text("n,label\n1,yes\n2,no\n")
+    of = ("-p", "p.txt", "-m", model, "-d", "rows.csv", "--label", "label", "--metric", "exact")
+    cli("compare", *of, "--samples", 2, "--temperature", 1, "--junit", "j.xml")
+    (records,) = ElementTree.parse(home / "j.xml").getroot()
+    assert [case.get("name") for case in records] == ["1", "1 #2", "2", "2 #2"]
+    assert {case.get("classname") for case in records} == {f"p, {model}"}

@@ -1,0 +1,216 @@
+"""Metrics without a model: against hand-made figures, and against the packages they rest on."""
+
+import sys
+
+import pytest
+from hypothesis import assume, given
+from hypothesis import strategies as st
+from rapidfuzz.distance import Levenshtein
+from sacrebleu import sentence_bleu, sentence_chrf
+
+from textevolve.errors import InputError, SettingsError
+from textevolve.evaluation import EvaluationResult, Failure
+from textevolve.metrics.label_metrics import SHIPPED, grade, grade_output, needs_label, open_metric
+from textevolve.metrics.plain import last_number
+
+NEAR = ("edit-distance", "rouge-l", "bleu", "chrf", "chrf++")
+TEXTS = st.text(
+    st.characters(codec="utf-8", exclude_characters="\0", exclude_categories=["Cs"]), max_size=60
+)
+WORDS = st.lists(st.sampled_from(["the", "cat", "sat", "on", "a", "mat"]), max_size=8).map(" ".join)
+
+
+def score(metric, output, label=None):
+    return grade(open_metric(metric), output, label).score
+
+
+@pytest.mark.parametrize(
+    ("metric", "output", "label", "wanted"),
+    [
+        ("exact", " Paris\n", "Paris ", 1),
+        ("exact", "paris", "Paris", 0),
+        ("exact:ignore-case", "STRASSE", "straße", 1),
+        ("contains", "It is Paris, of course.", " Paris ", 1),
+        ("contains", "It is paris.", "Paris", 0),
+        ("contains:ignore-case", "It is paris.", "Paris", 1),
+        ("contains", "The answer is 42.", 42, 1),
+        ("numeric", "First 3, then 4: in all $1,234.50.", "#### 1234.5", 1),
+        ("numeric", "It is 42 degrees, or 43.", "42", 0),
+        ("numeric", "No idea.", "42", 0),
+        ("numeric:0.5", "41.5", "42", 1),
+        ("numeric:0.5", "41.4", "42", 0),
+        ("numeric:0.1", "1.1", "1.0", 1),
+        ("numeric:1%", "-99", "-100", 1),
+        ("numeric:1%", "-98.9", "-100", 0),
+        ("numeric", "0.30000000000000004", "0.3", 1),
+        ("edit-distance", "kitten", "sitting", 1 - 3 / 7),
+        ("edit-distance", "", "abc", 0),
+        ("rouge-l", "police kill the gunman", "police killed the gunman", 3 / 4),
+        ("rouge-l", "the gunman kill police", "police killed the gunman", 1 / 2),
+        ("rouge-l", "gunman police killed", "Police killed the GUNMAN!", 2 * 2 / 7),
+        ("rouge-l", "...", "...", 1),
+        ("rouge-l", "...", "!", 0),
+        ("bleu", "the cat sat on the mat", "the cat sat on the mat", 1),
+        ("bleu", "", "the cat", 0),
+    ],
+)
+def test_scores_worked_out_by_hand(metric, output, label, wanted):
+    assert score(metric, output, label) == pytest.approx(wanted)
+
+
+@pytest.mark.parametrize(
+    ("text", "number"),
+    [
+        ("x = -3", -3),
+        ("3-5", 5),
+        ("10 - 4", 4),
+        (".5", 0.5),
+        ("6e-3 m", 0.006),
+        ("1,2,3", 3),
+        ("1,2345", 2345),
+        ("12,345,678", 12_345_678),
+        ("\u22127", -7),
+        ("**42**.", 42),
+        ("\\boxed{42}", 42),
+        ("5kg", 5),
+        ("x2", None),
+        ("9" * 400, None),
+        ("seven", None),
+        ("", None),
+    ],
+)
+def test_the_last_number_of_a_text(text, number):
+    assert last_number(text) == number
+
+
+@given(st.floats(-1e15, 1e15), st.sampled_from(["It is {}", "{} in all.", "({})"]))
+def test_every_number_that_is_written_is_read(number, sentence):
+    assert last_number(sentence.format(number)) == number
+
+
+@given(TEXTS, TEXTS, st.sampled_from(NEAR))
+def test_scores_lie_between_0_and_1(output, label, metric):
+    assert 0 <= score(metric, output, label) <= 1
+
+
+@given(TEXTS, st.sampled_from(NEAR))
+def test_a_text_is_wholly_like_itself(text, metric):
+    assume(any(mark.isalnum() for mark in text))
+    assert score(metric, text, text) == pytest.approx(1)
+
+
+@given(TEXTS, TEXTS, st.sampled_from(["edit-distance", "rouge-l"]))
+def test_some_are_the_same_both_ways(output, label, metric):
+    assert score(metric, output, label) == score(metric, label, output)
+
+
+@given(TEXTS, TEXTS)
+def test_nearness_is_that_of_the_packages(output, label):
+    bleu = sentence_bleu(output, [label], use_effective_order=True).score / 100
+    assert score("bleu", output, label) == pytest.approx(bleu)
+    assert score("chrf", output, label) == pytest.approx(sentence_chrf(output, [label]).score / 100)
+    words = sentence_chrf(output, [label], word_order=2).score / 100
+    assert score("chrf++", output, label) == pytest.approx(words)
+    stripped = Levenshtein.normalized_similarity(output.strip(), label.strip())
+    assert score("edit-distance", output, label) == stripped
+
+
+def longest_common(ours, theirs):
+    """By the textbook's recursion."""
+    if not ours or not theirs:
+        return 0
+    if ours[-1] == theirs[-1]:
+        return 1 + longest_common(ours[:-1], theirs[:-1])
+    return max(longest_common(ours[:-1], theirs), longest_common(ours, theirs[:-1]))
+
+
+@given(WORDS, WORDS)
+def test_rouge_l_is_f1_of_the_longest_common_subsequence(output, label):
+    ours, theirs = output.split(), label.split()
+    assume(ours and theirs)
+    common = longest_common(ours, theirs)
+    precision, recall = common / len(ours), common / len(theirs)
+    wanted = 2 * precision * recall / (precision + recall) if common else 0
+    assert score("rouge-l", output, label) == pytest.approx(wanted)
+
+
+def test_a_tokenizer_of_bleu_is_an_option():
+    output, label = "今天天气很好", "今天天气不好"
+    wanted = sentence_bleu(output, [label], tokenize="zh", use_effective_order=True).score / 100
+    assert score("bleu:zh", output, label) == pytest.approx(wanted)
+    assert score("bleu", output, label) < wanted
+
+
+def test_a_schema_says_what_is_wrong(tmp_path):
+    file = tmp_path / "answer.json"
+    file.write_text('{"type": "object", "required": ["city"], "properties": {"city": {}}}')
+    metric = open_metric(f"json-schema:{file}")
+    assert grade(metric, '{"city": "Paris"}', None) == EvaluationResult(1.0, True)
+    found = grade(metric, '{"town": "Paris"}', None)
+    assert (found.score, found.passed) == (0.0, False)
+    assert "city" in found.feedback
+    assert grade(metric, "Paris", None).score == 0
+    for wrong in ("[1]", "{", '{"type": "thing"}'):
+        file.write_text(wrong)
+        with pytest.raises(InputError, match=r"answer\.json"):
+            open_metric(f"json-schema:{file}")
+
+
+async def test_a_long_text_is_graded_too():
+    outcome = await grade_output(open_metric("edit-distance"), "a" * 20_000, "b" * 20_000)
+    assert outcome.score == 0
+
+
+@pytest.mark.parametrize(
+    ("metric", "said"),
+    [
+        ("exactly", "did you mean 'exact'.*numeric.*rouge-l.*chrf"),
+        ("nothing-like-it", r"Write exact\[:ignore-case\]"),
+        ("exact:loud", "exact:ignore-case"),
+        ("exact:", "write exact"),
+        ("contains:x", "contains:ignore-case"),
+        ("numeric:x", "numeric:x: the tolerance must be a number"),
+        ("numeric:-1", "tolerance"),
+        ("numeric:nan", "tolerance"),
+        ("numeric:1%%", "tolerance"),
+        ("regex", "regex:PATTERN"),
+        ("json-schema", "json-schema:FILE"),
+        ("json-schema:no-such.json", "no-such.json"),
+        ("edit-distance:2", "takes no option"),
+        ("rouge-l:2", "takes no option"),
+        ("bleu:words", "there are: 13a, intl, char"),
+        ("chrf:2", "takes no option"),
+    ],
+)
+def test_what_cannot_be_used_is_refused(metric, said):
+    with pytest.raises(InputError, match=said):
+        open_metric(metric)
+
+
+@pytest.mark.parametrize(("metric", "label"), [("numeric", "seven"), ("contains", " ")])
+def test_a_label_that_cannot_be_compared_with_is_a_failure(metric, label):
+    found = grade(open_metric(metric), "7", label)
+    assert isinstance(found, Failure)
+    assert found.reason.startswith("the label")
+
+
+@pytest.mark.parametrize("name", NEAR)
+def test_a_package_that_is_missing_is_named(monkeypatch, name):
+    monkeypatch.delitem(sys.modules, "textevolve.metrics.overlap", raising=False)
+    monkeypatch.setitem(sys.modules, "rapidfuzz", None)
+    monkeypatch.setitem(sys.modules, "rapidfuzz.distance", None)
+    with pytest.raises(SettingsError, match=r'pip install "textevolve\[metrics\]"'):
+        open_metric(name)
+
+
+def test_which_need_a_label():
+    assert {name for name in SHIPPED if not needs_label(name)} == {"regex", "json-schema"}
+    assert needs_label("numeric:1%")
+    assert needs_label("regex:^{label}$")
+    assert not needs_label("json-schema:label.json")
+
+
+def test_a_function_may_give_a_result_with_feedback():
+    found = grade(lambda output, label: EvaluationResult(0.25, False, "Too short."), "x", "y")
+    assert found == EvaluationResult(0.25, False, "Too short.")
+    assert isinstance(grade(lambda *_: EvaluationResult(2.0, True), "x", "y"), Failure)

@@ -1,0 +1,144 @@
+"""The GitHub Action, the pre-commit hook and what `docs/ci.md` says of them."""
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+from xml.etree import ElementTree
+
+import pytest
+import yaml
+
+from test_docs import ROOT, blocks, parse_command
+from textevolve.cli import GATED
+from textevolve.llm.testing import Answer, ScriptedServer
+from textevolve.studies.gates import Gates
+
+ACTION = yaml.safe_load((ROOT / "action.yml").read_text())
+INPUTS = ACTION["inputs"]
+STEPS = ACTION["runs"]["steps"]
+(SCRIPT,) = [step for step in STEPS if step.get("id") == "run"]
+INPUT = re.compile(r"\$\{\{ inputs\.([\w-]+) \}\}")
+
+
+@pytest.fixture
+def run_action(home):
+    """Runs the step of the action as a runner would; gives its exit code and what it said."""
+    cases = "id,input,candidate_1\n1,Why?,good\n2,How?,good\n3,Who?,bad\n"
+    (home / "cases.csv").write_text(cases)
+
+    def run(**given):
+        inputs = {name: one["default"] for name, one in INPUTS.items()}
+        inputs |= {name.replace("_", "-"): value for name, value in given.items()}
+        step = {n: INPUT.sub(lambda m: inputs[m[1]], v) for n, v in SCRIPT["env"].items()}
+        names = ("GITHUB_STEP_SUMMARY", "GITHUB_OUTPUT")
+        step |= {name: str(home / name) for name in names}
+        step["PATH"] = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+        command = ["bash", "-e", "-o", "pipefail", "-c", SCRIPT["run"]]
+        return subprocess.run(
+            command, cwd=home, env={**os.environ, **step}, capture_output=True, text=True
+        )
+
+    return run
+
+
+@pytest.fixture
+def judged():
+    def fair(body, _number):
+        return Answer(yes=0.9 if "good" in str(body) else 0.1)
+
+    with ScriptedServer(fair) as server:
+        yield server
+
+
+def test_every_input_is_used_described_and_every_gate_is_one():
+    used = set(INPUT.findall((ROOT / "action.yml").read_text()))
+    assert used == set(INPUTS)
+    text = (ROOT / "docs" / "ci.md").read_text()
+    for name, one in INPUTS.items():
+        assert f"`{name}`" in text, name
+        assert one["description"]
+    assert {name.replace("_", "-") for name in Gates.model_fields} <= used
+    # What is given to an action is data: no script has it spliced in.
+    assert not [step for step in STEPS if "${{" in step.get("run", "")]
+
+
+def test_the_store_is_saved_under_the_key_by_which_it_is_restored():
+    keys = [step["with"]["key"] for step in STEPS if "actions/cache/" in step.get("uses", "")]
+    restored = [s["with"]["restore-keys"] for s in STEPS if "restore-keys" in s.get("with", {})]
+    assert len(keys) == 2
+    assert len({*keys}) == 1
+    assert keys[0].startswith(restored[0])
+    for step in STEPS[STEPS.index(SCRIPT) + 1 :]:
+        assert step["if"] == "always()"
+
+
+def test_the_action_runs_a_study_and_reports(run_action, judged, home):
+    (home / "study.yaml").write_text("kind: evaluate\ncases: cases.csv\njudge: probe\n")
+    model = f"{judged.url}#m"
+    ended = run_action(study="study.yaml", model=model, min_mean="0.9", store="kept/s.db")
+    assert ended.returncode == GATED, ended.stderr
+    assert (home / "GITHUB_OUTPUT").read_text() == f"exit-code={GATED}\n"
+    assert "| min mean | fails | mean 0.633" in (home / "GITHUB_STEP_SUMMARY").read_text()
+    assert "Lowest scores" in (home / "textevolve-report.html").read_text()
+    assert ElementTree.parse(home / "textevolve-report.xml").getroot().get("failures") == "2"
+    calls = judged.calls
+    again = run_action(study="study.yaml", model=model, min_mean="0.6", store="kept/s.db")
+    assert (again.returncode, judged.calls) == (0, calls)
+
+
+def test_the_action_runs_a_command_with_all_gates(run_action, judged, home):
+    gates = {"min_pass_rate": "0.5", "min_mean": "0.5", "max_failed": "0", "pass_threshold": "0.2"}
+    ended = run_action(
+        command='evaluate cases.csv --judge "probe"',
+        arguments="--rubric 'It is $(touch obeyed) good; `touch obeyed`' -o more.csv",
+        model=f"{judged.url}#m",
+        no_worse_than="last",
+        margin="0.1",
+        max_cost="1",
+        **gates,
+    )
+    assert ended.returncode == 0, ended.stderr
+    assert ended.stderr.count("gate holds") == 4
+    assert (home / "more.csv").exists()
+    assert not (home / "obeyed").exists()
+    assert "$(touch obeyed) good" in str(list(judged.requests))
+
+
+def test_study_and_command_together_are_refused(run_action):
+    ended = run_action(study="study.yaml", command="evaluate cases.csv")
+    assert ended.returncode == 2
+    assert "leave one out" in ended.stdout
+
+
+def test_the_hook_is_a_command_of_ours():
+    (hook,) = yaml.safe_load((ROOT / ".pre-commit-hooks.yaml").read_text())
+    (used,) = [
+        own
+        for _, code in blocks("yaml", "docs/ci.md")
+        for repo in (yaml.safe_load(code).get("repos") or [])
+        for own in repo["hooks"]
+    ]
+    assert used["id"] == hook["id"]
+    entry = hook["entry"].split()
+    assert entry[0] == "textevolve"
+    found = parse_command([*entry[1:], *used["args"]])
+    assert (found["file"], found["min_pass_rate"]) == ("study.yaml", "0.9")
+    matched = [n for n in ("prompts/a.txt", "my/prompt/b.md", "c.prompt", "study.yaml", "x.py")
+               if re.search(hook["files"], n)]  # fmt: skip
+    assert matched == ["prompts/a.txt", "my/prompt/b.md", "c.prompt", "study.yaml"]
+
+
+def test_pipelines_in_the_docs_use_what_there_is():
+    seen = 0
+    for _, code in blocks("yaml", "docs/ci.md"):
+        for line in re.findall(r"^ *- (textevolve .*)$", code, re.MULTILINE):
+            parse_command(line.split()[1:])
+            seen += 1
+        for job in (yaml.safe_load(code).get("jobs") or {}).values():
+            for step in job["steps"]:
+                if "textevolve" in step["uses"]:
+                    assert set(step["with"]) <= set(INPUTS)
+                    seen += 1
+    assert seen == 2

@@ -1,0 +1,149 @@
+"""Data sets of the hub, read from a hub on loopback that keeps one in a few ways."""
+
+import json
+import time
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from threading import Thread
+from typing import ClassVar
+from urllib.parse import unquote, urlsplit
+
+import pyarrow as pa
+import pytest
+from huggingface_hub import close_session, constants
+from pyarrow import parquet
+
+from textevolve.errors import InputError
+from textevolve.rows import read_rows
+from textevolve.rows.hub import choose_converted, choose_own, parse_name
+
+COMMIT = "0" * 40
+
+
+class Handler(BaseHTTPRequestHandler):
+    """Lists the files of branches, and gives them. `files`: {set: {branch: {path: bytes}}}."""
+
+    files: ClassVar[dict[str, dict[str, dict[str, bytes]]]] = {}
+    protocol_version = "HTTP/1.1"
+
+    def log_message(self, *_):
+        pass
+
+    def do_HEAD(self):
+        self.answer()
+
+    def do_GET(self):
+        self.answer()
+
+    def answer(self):
+        path = unquote(urlsplit(self.path).path)
+        for name, branches in self.files.items():
+            for branch, files in branches.items():
+                if path == f"/api/datasets/{name}/tree/{branch}":
+                    listed = [
+                        {"type": "file", "path": one, "size": len(body), "oid": COMMIT}
+                        for one, body in files.items()
+                    ]
+                    return self.send(200, json.dumps(listed).encode())
+                for one, body in files.items():
+                    if path == f"/datasets/{name}/resolve/{branch}/{one}":
+                        return self.send(200, body)
+            if name in path:
+                return self.send(404, b"", "RevisionNotFound")
+        return self.send(404, b"", "RepoNotFound")
+
+    def send(self, status, body, error=""):
+        self.send_response(status)
+        self.send_header("Content-Length", str(len(body)))
+        self.send_header("ETag", f'"{len(body)}-{hash(body)}"')
+        self.send_header("X-Repo-Commit", COMMIT)
+        if error:
+            self.send_header("X-Error-Code", error)
+        self.end_headers()
+        if self.command == "GET":
+            self.wfile.write(body)
+
+
+@pytest.fixture
+def served(tmp_path, monkeypatch):
+    """A hub with two data sets: one converted to Parquet, the other with files of its own."""
+    pa_file = tmp_path / "one.parquet"
+    parquet.write_table(pa.table({"question": ["Why?", "How?"], "n": [1, None]}), pa_file)
+    body = pa_file.read_bytes()
+    Handler.files = {
+        "owner/converted": {
+            "refs/convert/parquet": {
+                "main/train/0000.parquet": body,
+                "main/test/0000.parquet": body,
+                "main/test/0001.parquet": body,
+            }
+        },
+        "owner/plain": {"main": {"README.md": b"", "data/test.jsonl": b'{"question": "Why?"}\n'}},
+    }
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    thread = Thread(target=server.serve_forever, daemon=True)
+    thread.start()
+    monkeypatch.setenv("HF_ENDPOINT", f"http://127.0.0.1:{server.server_port}")
+    monkeypatch.setattr(constants, "HF_HUB_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setattr(constants, "HF_HUB_DISABLE_TELEMETRY", True)
+    yield
+    close_session()
+    server.shutdown()
+    server.server_close()
+    thread.join()
+
+
+def read(name):
+    return list(read_rows(name, "row", lambda _: True))
+
+
+def test_the_files_of_a_split_are_read_one_after_another(served):
+    rows = read("hf:owner/converted:test")
+    assert [row["question"] for _, row in rows] == ["Why?", "How?"] * 2
+    assert rows[0][0] == "hf:owner/converted:test (main/test/0000.parquet): row 1"
+
+
+def test_a_set_that_was_not_converted_is_read_as_it_is(served):
+    assert read("hf:owner/plain") == [
+        ("hf:owner/plain (data/test.jsonl):1", {"question": "Why?"}),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        ("hf:owner/converted", "several of the kind split; there are: test, train; write hf:NAME:"),
+        ("hf:owner/converted:dev", "has no split 'dev'; there are: test, train"),
+        ("hf:owner/converted/fr:test", "has no configuration 'fr'; there are: main"),
+        ("hf:owner/none", "cannot be read from the hub"),
+        ("hf:", "a data set is written hf:OWNER/NAME"),
+    ],
+)
+def test_what_is_not_there_is_said(served, name, said):
+    with pytest.raises(InputError, match=said):
+        read(name)
+
+
+def test_a_hub_that_is_not_there_is_said(served, monkeypatch):
+    monkeypatch.setenv("HF_ENDPOINT", "http://127.0.0.1:9")
+    monkeypatch.setattr(time, "sleep", lambda _: None)  # the library tries again, and waits
+    with pytest.raises(InputError, match="hf:owner/plain: cannot be read from the hub"):
+        read("hf:owner/plain")
+
+
+def test_names_have_a_configuration_and_a_split():
+    assert str(parse_name("hf:openai/gsm8k/main:test")) == "hf:openai/gsm8k/main:test"
+    assert parse_name("hf:squad").name == "squad"
+
+
+def test_a_part_that_was_converted_is_warned_of(caplog):
+    files = ["default/partial-train/0000.parquet", "other/train/0000.parquet"]
+    assert choose_converted(parse_name("hf:a/b"), files) == files[:1]
+    assert "only the first part" in caplog.text
+
+
+def test_a_split_is_known_by_the_names_of_files():
+    files = ["data/train-00000-of-00001.parquet", "data/test-0.parquet", "data/test.csv"]
+    assert choose_own(parse_name("hf:a/b:test"), files) == ["data/test-0.parquet"]
+    assert choose_own(parse_name("hf:a/b"), ["x.csv", "dataset_infos.json"]) == ["x.csv"]
+    with pytest.raises(InputError, match=r"holds nothing that can be read .* its files: README.md"):
+        choose_own(parse_name("hf:a/b"), ["README.md"])

@@ -1,0 +1,49 @@
+"""A session of pytest within a test, which asserts texts."""
+
+import json
+
+import pytest
+
+from textevolve.settings import read_settings
+from textevolve.store.repository import open_store
+
+# Loaded before the sessions inside are: they forget what they were first to load.
+from textevolve.studies import driver
+from textevolve.testing import ending, wording  # noqa: F401
+
+QUIET = ("langsmith_plugin", "anyio", "cacheprovider", "hypothesispytest", "pytest_cov")
+ASYNC = ("asyncio_mode=auto", "asyncio_default_fixture_loop_scope=function")
+
+
+@pytest.fixture
+def session(home, pytester, model):
+    """Runs a file of tests with the scripted model; `apart` in a process of its own."""
+
+    def run(text, *arguments, apart=False):
+        pytester.makepyfile(test_answers=text)
+        given = [word for name in QUIET for word in ("-p", f"no:{name}")]
+        given += [word for line in ASYNC for word in ("-o", line)]
+        given += [f"--textevolve-model={model}", *arguments]
+        return (
+            pytester.runpytest_subprocess(*given) if apart else pytester.runpytest_inprocess(*given)
+        )
+
+    return run
+
+
+@pytest.fixture
+def kept(home):
+    """The runs of the store, oldest first, each with its rows."""
+
+    def read():
+        with open_store(read_settings()[0].store) as store:
+            runs = sorted(store.list_runs(), key=lambda run: run.created)
+            return [(run, list(driver.read_records(store, run)())) for run in runs]
+
+    return read
+
+
+@pytest.fixture
+def report_of(pytester):
+    """The JSON report that a session wrote."""
+    return lambda name="out.json": json.loads((pytester.path / name).read_text())

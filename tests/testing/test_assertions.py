@@ -1,0 +1,340 @@
+"""Texts asserted in a session of pytest: what passes, fails, cannot be judged, and what is kept."""
+
+import subprocess
+import sys
+
+import pytest
+
+from textevolve.errors import InputError
+from textevolve.llm.testing import Answer, Fault, ScriptedServer
+
+TIDES = """
+    from textevolve.testing import assert_text
+
+    def test_good():
+        found = assert_text("Why are there tides?", "The moon pulls.", min_score=0.5)
+        assert found.score > 0.5 and found.passed
+
+    def test_bad():
+        assert_text("Why are there tides?", "The wind\\nblows.", min_score=0.7)
+"""
+
+
+def grade(body, _number):
+    """A judge that dislikes the wind."""
+    return Answer(yes=0.2 if "wind" in str(body) else 0.9)
+
+
+@pytest.fixture
+def server():
+    with ScriptedServer(grade) as started:
+        yield started
+
+
+def test_a_failure_shows_output_score_reason_judge_and_run(session, kept):
+    ran = session(TIDES)
+    ran.assert_outcomes(passed=1, failed=1)
+    ((run, found),) = kept()
+    ran.stdout.fnmatch_lines(
+        [
+            ">*The wind*",
+            "E*AssertionError: score 0.200 is below 0.7",
+            "E*input:  Why are there tides?",
+            "E*output: The wind blows.",
+            "E*said:*20% yes",
+            "E*judge:  probe+rules (http://*#scripted)",
+            f"E*run:    {run.id} (textevolve runs show {run.id})",
+            "2 assertions, 1 passed, 1 failed, mean score 0.550*",
+            "6 calls asked, 0 from the journal;*",
+            f"run {run.id} *",
+        ]
+    )
+    assert "kept_open" not in ran.stdout.str()  # no frame of ours
+    assert (run.spec["kind"], run.status, run.n_cases) == ("assertions", "finished", 2)
+    assert [one.verdict for one in found] == ["passed", "failed"]
+
+
+def test_a_second_session_asks_nothing_and_is_a_run_of_its_own(session, server, kept):
+    session(TIDES)
+    asked = server.calls
+    ran = session(TIDES)
+    assert server.calls == asked == 6
+    ran.stdout.fnmatch_lines(["0 calls asked, 6 from the journal; 0 tokens*"])
+    (first, one), (second, other) = kept()
+    assert first.id != second.id
+    assert [x.score for x in one] == [x.score for x in other]
+
+
+def test_a_changed_text_alone_is_asked_again(session, server):
+    session(TIDES)
+    session(TIDES.replace("The moon pulls.", "The moon does it."))
+    assert server.calls == 6 + 3
+
+
+def test_reports_are_written_by_their_endings(session, pytester, report_of):
+    hostile = TIDES.replace("The wind", "<script>alert(1)</script> The wind")
+    names = ("out.html", "out.md", "out.json", "out.jsonl", "out.csv")
+    session(hostile, *(f"--textevolve-report={name}" for name in names))
+    data = report_of()
+    assert {name: data[name] for name in ("assertions", "passed", "failed", "not_judged")} == {
+        "assertions": 2,
+        "passed": 1,
+        "failed": 1,
+        "not_judged": 0,
+    }
+    assert [row["verdict"] for row in data["tests"]] == ["passed", "failed"]
+    assert data["tests"][1]["id"] == "test_answers.py::test_bad"
+    page = (pytester.path / "out.html").read_text()
+    assert "test_answers.py::test_bad" in page
+    assert "<script>alert" not in page
+    assert len((pytester.path / "out.jsonl").read_text().splitlines()) == 2
+
+
+def test_what_a_run_asserted_is_shown_exported_and_compared(session, cli, home, kept):
+    session(TIDES)
+    session(TIDES)
+    (first, _), (second, _) = kept()
+    shown = cli("runs", "show", "last")
+    assert (shown.code, shown.err) == (0, "")
+    assert "2 assertions, 1 passed, 1 failed" in " ".join(shown.out.split())
+    assert cli("runs", "list", "--json").rows[0]["kind"] == "assertions"
+    assert cli("runs", "export", first.id, home / "x.csv").code == 0
+    assert "test_bad" in (home / "x.csv").read_text()
+    assert "cannot be told apart" in cli("runs", "compare", first.id, second.id).out
+
+
+@pytest.mark.parametrize(
+    ("fault", "judge", "reason"),
+    [
+        (Fault.UNAUTHORISED, "probe", "401"),
+        (Fault.NO_LOGPROBS, "probe", "log"),
+        (Fault.EMPTY, "single", ""),
+    ],
+)
+def test_what_cannot_be_judged_is_an_error_and_never_a_zero(
+    session, server, kept, fault, judge, reason
+):
+    server.script = lambda body, number: fault
+    ran = session(TIDES, f"--textevolve-judge={judge}")
+    ran.assert_outcomes(failed=2)
+    ran.stdout.fnmatch_lines([f"E *UnjudgedError: could not be judged: *{reason}*"])
+    ran.stdout.fnmatch_lines(["E*output: The moon pulls."])
+    ran.stdout.fnmatch_lines(["2 assertions, 2 could not be judged"])
+    ((_, found),) = kept()
+    assert [(one.score, one.passed, one.verdict) for one in found] == [
+        (None, None, "not judged"),
+        (None, None, "not judged"),
+    ]
+
+
+def test_tests_that_cannot_be_judged_may_be_skipped(session, server):
+    server.script = lambda body, number: Fault.UNAUTHORISED
+    ran = session(TIDES, "--textevolve-unjudged=skip", "-rs")
+    ran.assert_outcomes(skipped=2)
+    ran.stdout.fnmatch_lines(["SKIPPED*could not be judged: *"])
+
+
+def test_without_network_the_journal_alone_answers(session, server, kept, cli):
+    session(TIDES, "-k", "good")
+    ran = session(TIDES, "--textevolve-no-network")
+    ran.assert_outcomes(passed=1, failed=1)
+    ran.stdout.fnmatch_lines(["E*could not be judged: the journal has no answer to this*"])
+    assert server.calls == 3
+    _, (run, found) = kept()
+    assert (run.status, found[1].result.kind) == ("interrupted", "skipped")
+    resumed = cli("runs", "resume", run.id)
+    assert (resumed.code, server.calls) == (0, 6)
+    _, (run, found) = kept()
+    assert (run.status, [one.verdict for one in found]) == ("finished", ["passed", "failed"])
+
+
+def test_without_network_no_model_is_looked_for(session):
+    ran = session(TIDES, "--textevolve-no-network", "--textevolve-model=", "-k", "good")
+    ran.stdout.fnmatch_lines(["E*could not be judged: name the model whose answers*"])
+
+
+def test_costs_end_where_they_may_not_go_on(session, home, model, server, kept, pytester):
+    prices = f'[prices."{model}"]\ninput = 1e6\noutput = 1e6\n'
+    (pytester.path / "textevolve.toml").write_text(prices)
+    session(TIDES, "--textevolve-max-cost=0.01").assert_outcomes(failed=2)
+    ((run, found),) = kept()
+    assert server.calls == 0
+    assert [one.result.kind for one in found] == ["skipped", "skipped"]
+    assert run.status == "interrupted"
+
+
+OWN = """
+    from textevolve import EvaluationResult
+    from textevolve.testing import assert_text
+
+    def brief(case):
+        return EvaluationResult(0.25, False, "it is long")
+
+    def test_function():
+        assert_text("Q", "A", judge=brief)
+
+    def test_lambdas(judge_text):
+        assert judge_text("Q", "A", judge=lambda case: 0.9).score == 0.9
+        assert judge_text("Q", "A", judge=lambda case: 0.1).score == 0.1
+
+    def test_error():
+        assert_text("Q", "A", judge=lambda case: 1 / 0)
+"""
+
+
+def test_evaluators_of_your_own_judge_and_are_kept_without_the_program(session, kept, cli, home):
+    ran = session(OWN)
+    ran.assert_outcomes(passed=1, failed=2)
+    ran.stdout.fnmatch_lines(["E*score 0.250, which the judge does not let pass", "E*it is long"])
+    ran.stdout.fnmatch_lines([">*1 / 0*", "E *ZeroDivisionError*"])
+    assert "callables.py" not in ran.stdout.str()
+    ((run, before),) = kept()
+    from textevolve.store.repository import open_store
+
+    with open_store(home / "store.db") as store:  # as where it was killed before its end
+        store.drop_records(run.id)
+        store.finish_run(run.id, "interrupted")
+    assert cli("runs", "show", run.id).code == 0
+    ((_, after),) = kept()
+    assert [one.score for one in after] == [one.score for one in before] == [0.25, 0.9, 0.1]
+    assert after[0].result.feedback == "it is long"
+
+
+MANY = """
+    import asyncio
+    from textevolve.testing import assert_texts, aassert_text, aassert_texts
+
+    def test_list():
+        texts = [("Q", f"The wind {n}") for n in range(7)] + [{"input": "Q", "output": "Moon"}]
+        assert_texts(texts, min_score=0.5)
+
+    def test_own_demands():
+        found = assert_texts([("Q", "Moon"), dict(input="Q", output="wind", min_score=0.1)])
+        assert [round(one.score, 1) for one in found] == [0.9, 0.2]
+
+    async def test_async():
+        await asyncio.gather(*(aassert_text("Q", f"Moon {n}") for n in range(6)))
+
+    async def test_async_list():
+        await aassert_texts([("Q", "The wind")])
+
+    async def test_async_fixture(aassert_text, ajudge_text, aassert_texts):
+        assert (await ajudge_text("Q", "The wind")).score < 0.5
+"""
+
+
+def test_many_texts_are_judged_at_once_and_all_before_the_test_fails(session, server, kept):
+    server.latency = 0.05
+    ran = session(MANY)
+    ran.assert_outcomes(passed=3, failed=2)
+    ran.stdout.fnmatch_lines(["E*7 of 8 texts are not good enough", "E*and 2 more"])
+    assert server.most_in_flight >= 6
+    ((_, found),) = kept()
+    ids = [one.case.id for one in found]
+    assert ids[:2] == ["test_answers.py::test_list", "test_answers.py::test_list #2"]
+    assert len(ids) == len(set(ids)) == 8 + 2 + 6 + 1 + 1
+    assert found[-1].verdict == "judged"
+
+
+def test_options_stand_in_the_ini_file_and_the_command_line_wins(session, pytester, kept):
+    pytester.makeini(
+        """
+        [pytest]
+        textevolve_judge = checklist
+        textevolve_min_score = 0.95
+        textevolve_store = kept/here.db
+        """
+    )
+    both = "from textevolve.testing import assert_text\ndef test(): assert_text('Q', 'A')"
+    session(both, "--textevolve-judge=probe").assert_outcomes(failed=1)
+    session(both, "--textevolve-judge=probe", "--textevolve-min-score=0.5").assert_outcomes(
+        passed=1
+    )
+    assert kept() == []
+    assert (pytester.path / "kept" / "here.db").is_file()
+
+
+@pytest.mark.parametrize(
+    ("option", "said"),
+    [
+        ("--textevolve-min-score=2", "min-score must be a number, from 0 to 1, not '2'"),
+        ("--textevolve-max-cost=much", "max-cost must be a number, 0 or more, not 'much'"),
+        ("--textevolve-unjudged=pass", "unjudged must be error or skip, not 'pass'"),
+        ("--textevolve-report=out.pdf", "must end in .html"),
+        ("--textevolve-report=nowhere/out.html", "cannot be written"),
+    ],
+)
+def test_what_cannot_be_used_is_said_before_any_test(session, option, said):
+    ran = session(TIDES, option)
+    assert ran.ret == pytest.ExitCode.USAGE_ERROR
+    ran.stderr.fnmatch_lines([f"ERROR: *{said}*"])
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        ("'Q', ' '", "the output is blank"),
+        ("'Q', 3", "the output is not a text but int"),
+        ("'Q', 'A', min_score=7", "min_score must be from 0 to 1, not 7"),
+        ("'Q', 'A', judge='prob'", "no judge 'prob'; did you mean 'probe'?"),
+        ("'Q', 'A', judge='pairwise'", "compares candidates of one case"),
+        ("'Q', 'A', judge='probe', reference='R'", "does not look at the reference"),
+        ("'Q', 'A', rubric='@none.txt'", "none.txt"),
+    ],
+)
+def test_a_mistake_in_a_test_is_said_in_a_line(session, server, arguments, said):
+    ran = session(f"from textevolve.testing import *\ndef test(): assert_text({arguments})")
+    ran.assert_outcomes(failed=1)
+    ran.stdout.fnmatch_lines([f"E *InputError: *{said}*"])
+    assert server.calls == 0
+
+
+def test_references_and_rubrics_reach_the_judge(session, server):
+    text = """
+        def test_reference(assert_text):
+            assert_text("Q", "A", reference="the golden answer")
+
+        def test_rubric(assert_text):
+            assert_text("Q", "A", rubric="Is it cheerful?")
+    """
+    session(text).assert_outcomes(passed=2)
+    said = [str(body) for body in server.requests]
+    assert any("the golden answer" in body for body in said)
+    assert any("Is it cheerful?" in body for body in said)
+
+
+def test_outside_of_pytest_nothing_is_asserted(home):
+    script = "from textevolve.testing import assert_text; assert_text('Q', 'A')"
+    ran = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, check=False
+    )
+    assert "InputError: texts are asserted in a session of pytest" in ran.stderr
+
+
+def test_assertions_may_stand_in_a_file(cli, home, model, server):
+    (home / "rows.jsonl").write_text(
+        '{"input": "Q", "candidates": ["Moon"], "parameters": {"judge": "probe"}}\n'
+        '{"input": "Q", "candidates": ["wind"],'
+        ' "parameters": {"judge": "probe", "min_score": 0.5}}\n'
+    )
+    (home / "study.yaml").write_text(f"kind: assertions\ncases: rows.jsonl\nmodel: {model}\n")
+    ran = cli("run", "study.yaml")
+    assert ran.code == 0, ran.err
+    assert "2 assertions, 1 passed, 1 failed" in ran.out
+    (home / "rows.jsonl").write_text('{"input": "Q", "candidates": ["Moon"]}\n')
+    ran = cli("run", "study.yaml")
+    assert (ran.code, ran.err) == (
+        2,
+        "error: case 1: parameters: judge: Field required\n",
+    )
+
+
+def test_a_session_that_has_ended_judges_nothing_more(home):
+    from textevolve.api.assertions import AssertionRun
+    from textevolve.evaluation import Case
+    from textevolve.settings import read_settings
+
+    run = AssertionRun("key", read_settings()[0])
+    run.close()
+    with pytest.raises(InputError, match="the session of tests has ended"):
+        run.wait([(Case("Q", ("A",), "1"), run.demand("probe"))])

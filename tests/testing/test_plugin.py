@@ -1,0 +1,93 @@
+"""What the plugin costs a session that judges nothing, and sessions in several processes."""
+
+import json
+import re
+from pathlib import Path
+
+import pytest
+
+from textevolve.llm.testing import Answer
+
+HEAVY = ("numpy", "sqlalchemy", "aiohttp", "pydantic", "jinja2", "rich", "typer", "yaml")
+
+
+def test_a_session_that_judges_nothing_loads_and_makes_nothing(session, home, pytester):
+    pytester.makeconftest(
+        f"""
+        import json, sys
+
+        def pytest_unconfigure(config):
+            roots = {{name.partition(".")[0] for name in sys.modules}}
+            heavy = sorted(roots & set({HEAVY!r}))
+            (config.rootpath / "loaded.json").write_text(json.dumps(heavy))
+        """
+    )
+    text = """
+        from textevolve.testing import assert_text, assert_texts, judge_text
+
+        def test_nothing(assert_text, aassert_text):
+            pass
+    """
+    ran = session(text, "--textevolve-report=out.html", "-p", "no:xdist", apart=True)
+    ran.assert_outcomes(passed=1)
+    assert json.loads((pytester.path / "loaded.json").read_text()) == []
+    assert not (home / "store.db").exists()
+    assert not (pytester.path / "out.html").exists()
+    ran.stdout.fnmatch_lines(["*out.html: not written, for no text was judged"])
+
+
+MANY = """
+    import os
+    import pytest
+    from textevolve.testing import assert_text
+
+    @pytest.mark.parametrize("number", range(8))
+    def test_text(number):
+        judge = (lambda case: 0.75) if number % 2 else None
+        assert_text("Q", f"text {number}", judge=judge, min_score=0)
+        if number == 3:
+            os._exit(1)
+"""
+
+
+def test_workers_of_xdist_make_one_run_and_a_crash_of_one_loses_nothing(
+    session, server, kept, report_of
+):
+    given = ("-n", "2", "--textevolve-report=out.json")
+    ran = session(MANY, *given, apart=True)
+    ran.assert_outcomes(passed=7, failed=1)
+    ((run, found),) = kept()
+    wanted = [f"test_answers.py::test_text[{number}]" for number in range(8)]
+    assert [one.case.id for one in found] == wanted
+    assert (run.status, run.n_cases) == ("finished", 8)
+    assert [row["id"] for row in report_of()["tests"]] == wanted
+    assert server.calls == 4 * 3
+    ran.stdout.fnmatch_lines(["8 assertions, 8 passed, mean score *", "12 calls asked, 0 from *"])
+
+
+def test_each_worker_may_spend_its_share(pytester):
+    from textevolve.testing.plugin import _read_options
+
+    config = pytester.parseconfig("-pno:langsmith_plugin", "--textevolve-max-cost=3")
+    assert _read_options(config, 4).max_cost == 0.75
+
+
+ROOT = Path(__file__).parent.parent.parent
+PAGE = (ROOT / "docs" / "pytest.md").read_text(encoding="utf-8")
+BLOCKS = re.findall(r"^```python\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL)
+EXAMPLE = (ROOT / "examples" / "test_answers.py").read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize("text", [*BLOCKS, EXAMPLE], ids=lambda text: text[:30].strip())
+def test_what_the_docs_show_passes(session, server, text):
+    server.script = lambda body, number: Answer(yes=0.8)
+    ran = session(text)
+    assert ran.ret == pytest.ExitCode.OK
+
+
+def test_every_option_is_described(pytester):
+    options = pytester.parseconfig("-pno:langsmith_plugin")._parser._groups
+    (ours,) = [group for group in options if group.name == "textevolve"]
+    names = [name for option in ours.options for name in option.names()]
+    assert len(names) == 8
+    assert [name for name in names if f"| `{name}" not in PAGE] == []
