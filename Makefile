@@ -9,11 +9,17 @@ EXTRAS = local parquet hf keyring metrics langgraph mem0 dev
 
 .PHONY: demo test slow chromium lint bench constraints clean
 
+DEMO = examples/demo
+REPORT = build/demo.html
+
+# A run that is there already asks nothing: a store of its own shows the work each time.
 demo: $(READY)
 	$(BIN)/textevolve models pull qwen2.5-coder-1.5b
-	$(BIN)/textevolve evaluate @examples/demo/question.txt @examples/demo/first.txt \
-	    @examples/demo/second.txt @examples/demo/third.txt \
-	    --model local/qwen2.5-coder-1.5b --rounds 2 --convergence none --readout probe
+	@mkdir -p build; rm -f build/demo.db*
+	$(BIN)/textevolve evaluate @$(DEMO)/question.txt @$(DEMO)/first.txt @$(DEMO)/second.txt \
+	    @$(DEMO)/third.txt --profile $(DEMO)/profile.yaml --model local/qwen2.5-coder-1.5b \
+	    --store build/demo.db -o $(REPORT)
+	@echo "The report: file://$(CURDIR)/$(REPORT)"
 
 test: $(READY)
 	$(BIN)/pytest -q

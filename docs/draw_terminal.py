@@ -11,6 +11,7 @@ from __future__ import annotations
 import argparse
 import io
 import re
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +21,7 @@ from rich.terminal_theme import TerminalTheme
 
 from textevolve.cli import display
 from textevolve.engine import sync
-from textevolve.events import CallFinished, Event, StepFinished
+from textevolve.events import CallFinished, Event, StepFinished, StepStarted
 from textevolve.report.terminal import print_report
 from textevolve.settings import read_settings
 from textevolve.store.repository import open_store
@@ -64,6 +65,8 @@ def draw(which: str, store_file: Path, round: int | None) -> str:
         shown = result.profile.rounds if round is None else round
 
         def listen(event: Event) -> None:
+            if isinstance(event, StepStarted):  # what is under way is not in a picture
+                return
             turn = event.value if isinstance(event, StepFinished) and event.step == "turn" else None
             if not isinstance(event, CallFinished) and (turn is None or turn.round + 1 == shown):
                 live(event)
@@ -73,7 +76,9 @@ def draw(which: str, store_file: Path, round: int | None) -> str:
                 driver.replay(store, run, settings, driver.Launch(listener=listen))
             ):
                 pass
-        print_report(driver.make_report(STUDY, store, run, records), console)
+        report = driver.make_report(STUDY, store, run, records)
+        facts = {n: f.replace(f"{Path.cwd()}/", "") for n, f in report.facts.items()}
+        print_report(replace(report, facts=facts), console)
     return console.export_svg(
         title="textevolve evaluate", theme=theme(), code_format=frame(), unique_id="t"
     )

@@ -62,13 +62,16 @@ def test_the_smallest_model_debates_and_is_probed(settings):
 
 
 @pytest.mark.slow
-def test_the_default_model_prefers_an_answer_to_what_is_beside_the_point(settings):
-    """The demo of the README: three agents, two rounds, three candidates."""
+def test_the_default_model_puts_the_answers_of_the_demo_in_their_order(settings):
+    """`make demo`: three agents, three candidates, two questions, short arguments."""
     model = have("qwen2.5-coder-1.5b", settings)
     names = ("question", "first", "second", "third")
     question, *candidates = ((DEMO / f"{n}.txt").read_text(encoding="utf-8") for n in names)
-    options = {"rounds": 2, "convergence": None, "readout": "after-argument"}
-    result = evaluate(question, candidates, model=model, settings=settings, **options)
+    profile = str(DEMO / "profile.yaml")
+    result = evaluate(question, candidates, model=model, settings=settings, profile=profile)
     assert result.coverage == 1
-    assert result.tensor.shape == (2, 3, 3, 5)
-    assert result.scores[0] > result.scores[2]
+    assert result.tensor.shape == (1, 3, 3, 2)
+    good, poor, beside = result.scores
+    assert good > poor + 1
+    assert poor > beside + 1
+    assert all(0 < len(turn.argument.split()) <= 26 for turn in result.turns)

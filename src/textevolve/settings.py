@@ -55,6 +55,10 @@ class Price(_Frozen):
     output: float = Field(ge=0)
     cached_input: float | None = Field(default=None, ge=0)
 
+    def of_call(self, prompt: int) -> Price:
+        """What a call costs whose prompt has so many tokens."""
+        return self
+
 
 class Provider(_Frozen):
     """An OpenAI-compatible address. `key_env` names the environment variable that holds its key.
@@ -71,7 +75,8 @@ class Provider(_Frozen):
 
 
 class Local(_Frozen):
-    """The model served inside the process. `context` is in tokens for each slot; None: chosen."""
+    """The model served inside the process. `context` is in tokens for each slot. `threads`: None is
+    as many as there are idle cores when the server starts."""
 
     slots: int = Field(default=2, ge=1, le=64)
     context: int = Field(default=8192, ge=512)

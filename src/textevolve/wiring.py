@@ -11,8 +11,8 @@ import hashlib
 import logging
 import threading
 import time
-from collections.abc import AsyncGenerator, Callable, Mapping
-from contextlib import AsyncExitStack, asynccontextmanager
+from collections.abc import AsyncGenerator, Callable, Iterable, Mapping
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import dataclass, field, replace
 from functools import cache
 from math import isfinite
@@ -210,7 +210,7 @@ async def open_models(
                 if limited:
                     price = price_of(spec, settings)
                     if limits.cost is not None and price is None and not _reports(spec, settings):
-                        model = _Unpriced(spec)
+                        model = _Unpriced(spec, settings)
                     model = Budgeted(model, budget, price)
                 models[spec] = Journaled(model, journal, listener)
             return models[spec]
@@ -243,11 +243,23 @@ def replay_models(journal: Journal, errors: Callable[[], Mapping[str, str]]) -> 
 
 def price_of(spec: str, settings: Settings) -> Price | None:
     """The price of a model, None where it is not known. What runs on this machine is free."""
-    from textevolve.llm.providers import is_loopback, resolve
+    from textevolve.llm.prices import find_price
+    from textevolve.llm.providers import resolve
 
-    endpoint = resolve(spec, settings)
-    own = endpoint.key is None and endpoint.base_url and is_loopback(endpoint.base_url)
-    return Price(input=0, output=0) if endpoint.price is None and own else endpoint.price
+    return find_price(resolve(spec, settings))
+
+
+def sources_of_prices(models: Iterable[str], settings: Settings) -> tuple[str, ...]:
+    """Where the costs of these models come from, each source once; none where nothing costs."""
+    from textevolve.llm.prices import say_source
+    from textevolve.llm.providers import resolve
+
+    found: dict[str, None] = {}
+    for spec in models:
+        with suppress(SettingsError):  # it is said when the model is asked, if it ever is
+            if source := say_source(resolve(spec, settings)):
+                found[source] = None
+    return tuple(found)
 
 
 def _reports(spec: str, settings: Settings) -> bool:
@@ -261,11 +273,15 @@ class _Unpriced:
     """Stands where a model was of which a limit of cost could only be kept after a call too many.
     What the journal has is still found."""
 
-    def __init__(self, name: str) -> None:
+    def __init__(self, name: str, settings: Settings) -> None:
         self.name = name
+        self._settings = settings
 
     async def __call__(self, request: Request, /) -> Response:
-        raise refuse_unpriced(self.name)
+        from textevolve.llm.prices import say_unlisted
+        from textevolve.llm.providers import resolve
+
+        raise refuse_unpriced(self.name, say_unlisted(resolve(self.name, self._settings)))
 
 
 class _Replayed:
@@ -325,6 +341,7 @@ async def open_client(
     A local model's weights are fetched where they are missing, and its server is started.
     """
     from textevolve.llm.client import OpenAIClient, connect
+    from textevolve.llm.prices import find_price
     from textevolve.llm.providers import resolve
 
     endpoint = resolve(spec, settings)
@@ -340,7 +357,7 @@ async def open_client(
             name=endpoint.spec,
             key=SecretStr(server.api_key),
             timeouts=settings.timeouts,
-            price=endpoint.price,
+            price=find_price(endpoint),
             largest_answer=settings.largest_answer,
             watched=listener,
         )

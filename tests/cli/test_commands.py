@@ -254,7 +254,8 @@ def test_a_dry_run_asks_nothing_and_bounds_what_the_run_then_takes(home, cli, se
         assert server.calls == calls
         assert cli("runs", "list", "--json").rows == [] or readout == "after-argument"
         assert foreseen["cases"] == 5
-        assert re.search(r"cost +\$0\.\d+ to \$\d+\.\d+", said)
+        assert re.search(r"cost +\$0\.\d+ \(.*\); at least \$0\.\d+, at most \$\d+\.\d+", said)
+        assert re.search(r"^ +your prices$", said, re.MULTILINE)
         results = cli(*command, "--json", "--store", f"{readout}.db").rows
         spent = {
             "calls": sum(r["metrics"]["calls"] for r in results),
@@ -270,9 +271,34 @@ def test_a_dry_run_asks_nothing_and_bounds_what_the_run_then_takes(home, cli, se
 
 def test_a_cost_that_is_not_known_is_said_to_be(cli, monkeypatch):
     monkeypatch.setenv("OPENAI_API_KEY", "sk-only-for-a-dry-run")
-    ended = cli("evaluate", *CASE, "-m", "openai/gpt-5-mini", "--dry-run")
+    ended = cli("evaluate", *CASE, "-m", "openai/of-nobody", "--dry-run")
     assert ended.code == 0
-    assert 'not known: give a price in the settings under [prices."openai/gpt-5-mini"]' in ended.out
+    assert 'not known: give a price in the settings under [prices."openai/of-nobody"]' in ended.out
+
+
+def test_a_cost_comes_with_the_date_of_its_prices(cli, monkeypatch):
+    monkeypatch.setenv("OPENAI_API_KEY", "sk-only-for-a-dry-run")
+    ended = cli("evaluate", *CASE, "-m", "openai/gpt-5-mini", "--dry-run")
+    assert re.search(r"cost +\$0\.\d+ .*at most", ended.out)
+    assert re.search(r"prices of 20\d\d-\d\d-\d\d \(genai-prices \S+\)", ended.out)
+    data = cli("evaluate", *CASE, "-m", "openai/gpt-5-mini", "--dry-run", "--json").rows[0]
+    assert data["costs"].startswith("prices of 20")
+
+
+def test_a_limit_of_cost_for_a_model_that_the_list_lacks_says_so(cli, monkeypatch):
+    monkeypatch.setenv("OPENAI_API_KEY", "sk-never-sent-anywhere")
+    ended = cli("evaluate", *CASE, "-m", "openai/of-nobody", "--max-cost", "1")
+    assert ended.code == 2
+    assert re.search(
+        r"openai/of-nobody costs is not known \(genai-prices \S+ has none\)", ended.err
+    )
+
+
+def test_a_run_says_where_its_costs_come_from(home, cli, server):
+    model = f"{server.url}#priced"
+    assert "Costs" not in cli("evaluate", *CASE, "-m", model).out
+    (home / "textevolve.toml").write_text(f'[prices."{model}"]\ninput = 1.0\noutput = 4.0\n')
+    assert re.search(r"Costs +your prices", cli("evaluate", "Why?", "Other.", "-m", model).out)
 
 
 LIMITS = {"--max-calls": "20", "--max-tokens": "20000", "--max-cost": "0.03"}

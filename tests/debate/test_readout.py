@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 
 from textevolve.debate.readout import (
     answer_type,
+    keep_words,
     probe_score,
     read_points,
     read_verbalized,
@@ -190,3 +191,33 @@ def test_spellings_are_added_up_and_an_absent_side_is_bounded():
 def test_neither_yes_nor_no_is_no_score():
     with pytest.raises(AnswerError, match="neither yes nor no"):
         read_log_odds(response(tokens=[TokenLogprobs("Perhaps", -0.1, (("Perhaps", -0.1),))]))
+
+
+def test_a_short_argument_stands_alone_or_before_its_scores():
+    alone = answer_type((1, 2), COMPONENTS, "pointwise", 10)
+    made, _ = read_answer(response('{"argument": "One is best."}'), alone)
+    assert made.model_dump() == {"argument": "One is best."}
+    schema = alone.model_json_schema()
+    assert schema["properties"]["argument"]["maxLength"] == 70
+    data = {"argument": "a"} | {
+        f"Response {n}": {"scores": dict.fromkeys(COMPONENTS, n)} for n in (1, 2)
+    }
+    stated, _ = read_answer(
+        response(json.dumps(data)), answer_type((1, 2), COMPONENTS, "verbalized", 10)
+    )
+    assert read_verbalized(stated, (1, 2)) == ((1.0, 1.0), (2.0, 2.0))
+
+
+@pytest.mark.parametrize(
+    ("text", "most", "kept"),
+    [
+        ("One two three.", None, "One two three."),
+        ("One two three.", 3, "One two three."),
+        ("One two. Three four five", 4, "One two."),
+        ("One two three four five", 4, "One two three four …"),
+        ("A. b c d e f g h", 6, "A. b c d e f …"),
+        ("uncommonly lengthy vocabulary", 4, "uncommonly lengthy …"),
+    ],
+)
+def test_an_argument_is_cut_to_its_words(text, most, kept):
+    assert keep_words(text, most) == kept

@@ -371,3 +371,24 @@ def test_a_containers_limits_hold(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     (tmp_path / "cpu.max").write_text("100000 100000\n")
     assert hardware.available_memory() == 400_000
     assert hardware.physical_cores() == 1
+
+
+@pytest.mark.parametrize(
+    ("idle", "free"), [(0.0, 1), (0.05, 1), (0.2, 2), (0.31, 3), (0.4, 4), (9.9, 4)]
+)
+def test_threads_are_as_many_as_cores_stand_idle(
+    monkeypatch: pytest.MonkeyPatch, idle: float, free: int
+) -> None:
+    """Over a tenth of a second, on four cores, of which `idle` seconds in all were idle."""
+    clock, counted = iter([0.0, 0.1]), iter([100.0, 100.0 + idle])
+    monkeypatch.setattr(hardware, "physical_cores", lambda: 4)
+    monkeypatch.setattr(hardware, "_idle_seconds", lambda: next(counted))
+    monkeypatch.setattr(hardware.time, "monotonic", lambda: next(clock))
+    monkeypatch.setattr(hardware.time, "sleep", lambda _seconds: None)
+    assert hardware.free_cores() == free
+
+
+def test_where_idle_time_is_not_told_all_cores_are_taken(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(hardware, "physical_cores", lambda: 4)
+    monkeypatch.setattr(hardware, "_idle_seconds", lambda: None)
+    assert hardware.free_cores() == 4

@@ -3,42 +3,112 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING
+from collections.abc import Callable
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any
 
 import typer
 
+from textevolve.estimates.expected import SHARE
+from textevolve.report.wording import count, duration
+
 if TYPE_CHECKING:
     from textevolve.estimates.debate import UsageRange
+    from textevolve.estimates.expected import Expected
+    from textevolve.evaluation import Usage
+    from textevolve.studies.driver import StoredSpec
+
+WIDTH = 19
+WHOLE = ("calls", "tokens", "prompt_tokens", "completion_tokens")
 
 
-def print_estimate(
-    found: UsageRange, model: str, why: str, *, noun: str = "cases", as_json: bool = False
-) -> None:
-    """The range of calls, tokens and cost; `noun` is what the number of cases is shown under."""
-    least, most = found.least, found.most
+def print_estimate(found: UsageRange, stored: StoredSpec, *, as_json: bool = False) -> None:
+    """What is to be expected of calls, tokens, cost and time, and the bounds of it."""
     if as_json:
-        rows = {
-            name: {
-                "calls": usage.calls,
-                "prompt_tokens": usage.prompt_tokens,
-                "completion_tokens": usage.completion_tokens,
-                "cost": usage.cost,
-            }
-            for name, usage in (("least", least), ("most", most))
-        }
-        typer.echo(json.dumps({noun: found.cases, "model": model, **rows}))
+        typer.echo(json.dumps(estimate_data(found, stored)))
         return
-    if model:
-        typer.echo(f"model              {model} ({why})")
-    typer.echo(f"{noun:<19}{found.cases:,}")
+    if stored.model:
+        _line("model", f"{stored.model} ({stored.why})")
+    _line("cases", f"{found.cases:,}")
     for name, said in found.parts.items():
-        typer.echo(f"{name:<19}{said}")
-    typer.echo(f"calls              {least.calls:,} to {most.calls:,}")
-    typer.echo(f"prompt tokens      {least.prompt_tokens:,} to {most.prompt_tokens:,}")
-    typer.echo(f"completion tokens  {least.completion_tokens:,} to {most.completion_tokens:,}")
-    if least.cost is None or most.cost is None:
-        place = f'[prices."{model}"]'
-        typer.echo(f"cost               not known: give a price in the settings under {place}")
+        _line(name, said)
+    if found.expected is not None:
+        _line("expected", _say_basis(found.expected))
+    for name in WHOLE:
+        bounds = getattr(found.least, name), getattr(found.most, name)
+        _line(name.replace("_", " "), _say(found.expected, name, bounds, _number))
+    if found.least.cost is None or found.most.cost is None:
+        place = f'[prices."{stored.model}"]'
+        _line("cost", f"not known: give a price in the settings under {place}")
     else:
-        typer.echo(f"cost               ${least.cost:,.4f} to ${most.cost:,.4f}")
+        bounds = found.least.cost, found.most.cost
+        _line("cost", _say(found.expected, "cost", bounds, _dollars))
+        if stored.prices and found.most.cost:
+            _line("", "; ".join(stored.prices))
+    if found.expected is not None and "seconds" in found.expected.figures:
+        _line("time", _say(found.expected, "seconds", None, duration))
     typer.echo("Nothing was asked. What the journal already holds would cost nothing.")
+
+
+def estimate_data(found: UsageRange, stored: StoredSpec) -> dict[str, Any]:
+    """The same as JSON-ready data: `least` and `most` are bounds; `expected` has for each figure a
+    median and the ends of a range."""
+    data: dict[str, Any] = {"cases": found.cases, "model": stored.model}
+    data |= {"least": _usage_data(found.least), "most": _usage_data(found.most)}
+    if found.expected is not None:
+        data["expected"] = {
+            "from": "earlier runs" if found.expected.runs else "rehearsals",
+            "runs": found.expected.runs,
+            "share": SHARE,
+            **{name: asdict(spread) for name, spread in found.expected.figures.items()},
+        }
+    if stored.prices:
+        data["costs"] = "; ".join(stored.prices)
+    return data
+
+
+def _usage_data(usage: Usage) -> dict[str, Any]:
+    return {name: getattr(usage, name) for name in (*WHOLE, "cost")}
+
+
+def _line(name: str, said: str) -> None:
+    typer.echo(f"{name:<{WIDTH}}{said}")
+
+
+def _say_basis(expected: Expected) -> str:
+    if expected.runs:
+        basis = f"from {count(expected.runs, 'earlier run')} of this kind"
+    else:
+        basis = "from rehearsals with made-up answers of usual length"
+    return f"{basis}: median (range that holds {SHARE * 10:.0f} times in 10)"
+
+
+def _say(
+    expected: Expected | None,
+    name: str,
+    bounds: tuple[float, float] | None,
+    word: Callable[[float], str],
+) -> str:
+    least, most = (word(bounds[0]), word(bounds[1])) if bounds else ("", "")
+    spread = expected.figures.get(name) if expected is not None else None
+    if spread is None:
+        return f"{least} to {most}"
+    low, high = word(spread.low), word(spread.high)
+    said = word(spread.median) + (f" ({low} to {high})" if low != high else "")
+    return f"{said}; at least {least}, at most {most}" if bounds else said
+
+
+def _number(value: float) -> str:
+    """Bounds to the last digit; what is to be expected comes as a float, and is rounded."""
+    if isinstance(value, int):
+        return f"{value:,}"
+    return f"{_round(value):,}"
+
+
+def _round(value: float) -> int:
+    """To three digits: more would say what nobody knows."""
+    return int(float(f"{value:.3g}")) if value >= 100 else round(value)
+
+
+def _dollars(value: float) -> str:
+    return f"${value:,.4f}"

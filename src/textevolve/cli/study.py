@@ -41,6 +41,7 @@ from textevolve.store.runs import RunRecord
 from textevolve.studies import driver
 from textevolve.studies.baseline import check_run, find_baseline
 from textevolve.studies.driver import Launch, StoredSpec
+from textevolve.studies.earlier import find_earlier
 from textevolve.studies.gates import UNGATED, Gated, Gates
 from textevolve.studies.kinds import find_study
 from textevolve.studies.rehearsal import forecast
@@ -200,8 +201,9 @@ def _run_study(study: AnyStudy, spec: StudySpec, wanted: RunOptions, source: str
     cases = driver.read_cases(study, spec, settings.store, settings)
     stored = sync.run(driver.specify(study, spec, settings, objects))
     if wanted.dry_run:
-        found = sync.run(forecast(study, stored, list(cases), settings))
-        print_estimate(found, stored.model, stored.why, as_json=wanted.as_json)
+        earlier = find_earlier(study, stored, settings)
+        found = sync.run(forecast(study, stored, list(cases), settings, earlier))
+        print_estimate(found, stored, as_json=wanted.as_json)
         return 0
     with open_store(settings.store) as store:
         resumed = None if wanted.resume is None else store.get_run(wanted.resume)

@@ -15,7 +15,7 @@ from textevolve.llm.template import Template, load_template
 from textevolve.memory.recall import Recall
 
 _VARIABLES = {
-    "rules": ("components", "readout", "rules"),
+    "rules": ("components", "readout", "rules", "words"),
     "case": ("nonce", "input", "responses"),
     "spoken": ("round", "agent", "argument", "scores"),
     "summarised": ("round", "summary"),
@@ -80,16 +80,19 @@ class DebateContext:
 
 def read_rules(profile: Profile, readout: str) -> str:
     described = tuple((c.name, c.meaning, tuple(c.rubric.items())) for c in profile.components)
-    return _rules(described, readout, profile.rules)
+    return _rules(described, readout, profile.rules, profile.argument_words)
 
 
 _Described = tuple[str, str, tuple[tuple[int, str], ...]]
 
 
 @lru_cache(maxsize=64)
-def _rules(described: tuple[_Described, ...], readout: str, rules: bool) -> str:
+def _rules(described: tuple[_Described, ...], readout: str, rules: bool, words: int | None) -> str:
     """The rules, which most debates of a run share."""
     components = [{"name": n, "meaning": m, "rubric": dict(rubric)} for n, m, rubric in described]
     return prompt("rules").render(
-        components=components, readout=STORED_READOUTS.get(readout, readout), rules=rules
+        components=components,
+        readout=STORED_READOUTS.get(readout, readout),
+        rules=rules,
+        words=words,
     )

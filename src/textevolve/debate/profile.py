@@ -155,8 +155,10 @@ class Profile(_Frozen):
     `escalate_below`: with the protocol `escalation`, the certainty in [0, 1] of the first round
     below which the debate goes on.
     `argue`: False leaves out the arguments, and with them the feedback; for the readout
-    `pointwise`, which does not need them. `rules`: the agents are given explicit rules on following
-    the input, on precision, and on length.
+    `pointwise`, which does not need them. `argument_words`: an answer is one argument of at most so
+    many words, without remarks on each response, and so without feedback; None: in full.
+    `rules`: the agents are given explicit rules on following the input, on precision, and on
+    length.
     `temperature` (T) is the softmax's; `sampling_temperature` is the model's, None: its default.
     """
 
@@ -174,6 +176,7 @@ class Profile(_Frozen):
     rules: bool = False
     readout: Readout = "auto"
     argue: bool = True
+    argument_words: int | None = Field(default=None, ge=5, le=500)
     order: CandidateOrder = "balanced"
     aggregation: Aggregation = "mean"
     select: Selection = "argmax"
@@ -185,14 +188,16 @@ class Profile(_Frozen):
 
     @field_validator(
         *("rounds", "convergence", "escalate_below", "history_rounds", "temperature"),
-        *("sampling_temperature", "max_answer_tokens", "threshold", "seed"),
+        *("sampling_temperature", "max_answer_tokens", "argument_words", "threshold", "seed"),
         mode="before",
     )
     @classmethod
     def _plain(cls, value: Any) -> Any:
         return refuse_odd_number(value)
 
-    @field_validator("convergence", "history_rounds", "sampling_temperature", mode="before")
+    @field_validator(
+        *("convergence", "history_rounds", "sampling_temperature", "argument_words"), mode="before"
+    )
     @classmethod
     def _none_by_name(cls, value: Any) -> Any:
         return None if isinstance(value, str) and value.strip().lower() == "none" else value

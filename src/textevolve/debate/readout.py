@@ -44,6 +44,10 @@ class _Answer(BaseModel):
     argument: str
 
 
+class _Bare(BaseModel):
+    model_config = ConfigDict(extra="forbid", populate_by_name=True)
+
+
 class _Points(BaseModel):
     model_config = ConfigDict(extra="forbid", populate_by_name=True)
 
@@ -52,12 +56,38 @@ class _Points(BaseModel):
     instructions: str
 
 
+CHARACTERS_A_WORD = 7
+
+
+def keep_words(text: str, most: int | None) -> str:
+    """A text cut to so many words: after a whole sentence, if one ends beyond the first third."""
+    words = text.split()
+    limit = None if most is None else CHARACTERS_A_WORD * most
+    if most is None or limit is None or (len(words) <= most and len(text) < limit):
+        return text
+    kept = " ".join(words[:most]) if len(words) > most else " ".join(words[:-1])
+    end = max(kept.rfind(mark) for mark in ".!?")
+    return kept[: end + 1] if end >= len(kept) // 3 else f"{kept} …"
+
+
 @lru_cache(maxsize=512)
 def answer_type(
-    labels: tuple[int, ...], components: tuple[str, ...], readout: str
+    labels: tuple[int, ...], components: tuple[str, ...], readout: str, words: int | None = None
 ) -> type[BaseModel]:
-    """The type of a turn's answer: the argument first, then each response under its label."""
+    """The type of a turn's answer: the argument first, then each response under its label.
+
+    With an argument of so many `words` there are no remarks; then responses have their scores, if
+    those are stated, and nothing else.
+    """
     points: type[BaseModel] = _Points
+    base: type[BaseModel] = _Answer
+    if words is not None:
+        points = _Bare
+        # For servers whose grammar keeps to it, as small models would not by themselves; a pattern
+        # of so many words took llama.cpp minutes.
+        longest: dict[str, Any] = {"maxLength": CHARACTERS_A_WORD * words}
+        argument: Any = (str, Field(json_schema_extra=longest))
+        base = create_model("Answer", __base__=_Answer, argument=argument)
     if readout in ("verbalized", "logprob-weighted"):
         kind: Any = _WholeScore if readout == "logprob-weighted" else _Score
         fields: dict[str, Any] = {
@@ -65,11 +95,13 @@ def answer_type(
         }
         config = ConfigDict(extra="forbid")
         scores = create_model("Scores", __config__=config, **fields)
-        points = create_model("Points", __base__=_Points, scores=(scores, ...))
+        points = create_model("Points", __base__=points, scores=(scores, ...))
+    elif words is not None:
+        return base
     responses: dict[str, Any] = {
         f"response_{n}": (points, Field(alias=f"Response {n}")) for n in labels
     }
-    return create_model("Answer", __base__=_Answer, **responses)
+    return create_model("Answer", __base__=base, **responses)
 
 
 def read_points(answer: BaseModel, labels: tuple[int, ...]) -> tuple[Points, ...]:

@@ -14,7 +14,13 @@ from textevolve.debate.candidate_order import place_candidates
 from textevolve.debate.context import DebateContext, prompt
 from textevolve.debate.probing import probe_after, probe_alone, probe_scores
 from textevolve.debate.profile import Agent
-from textevolve.debate.readout import answer_type, read_points, read_verbalized, read_weighted
+from textevolve.debate.readout import (
+    answer_type,
+    keep_words,
+    read_points,
+    read_verbalized,
+    read_weighted,
+)
 from textevolve.debate.result import Points, Turn
 from textevolve.errors import AnswerError, BudgetError, FatalModelError, InputError, ModelError
 from textevolve.evaluation import Failure, Usage
@@ -182,10 +188,11 @@ async def _answer(asked: _Ask, order: tuple[int, ...], memories: tuple[Memory, .
     names = tuple(c.name for c in context.profile.components)
     shown = tuple(context.labels[j] for j in order)
     request = asked.request(order, memories)
-    kind = answer_type(shown, names, context.profile.readout)
+    words = context.profile.argument_words
+    kind = answer_type(shown, names, context.profile.readout, words)
     answer = await ask_structured(asked.model, request, kind)
     argument = str(getattr(answer.value, "argument"))  # noqa: B009 - the type is made at run time
-    text, sanitized = sanitize(argument, context.nonce)
+    text, sanitized = sanitize(keep_words(argument, words), context.nonce)
     log_odds = None
     if context.profile.readout == "pointwise":
         log_odds = await probe_alone(context, asked.model, asked.speaker, asked.round, asked.sample)
@@ -201,7 +208,7 @@ async def _answer(asked: _Ask, order: tuple[int, ...], memories: tuple[Memory, .
         scores = read_verbalized(answer.value, context.labels)
     return _Said(
         argument=text,
-        points=read_points(answer.value, context.labels),
+        points=read_points(answer.value, context.labels) if words is None else (),
         scores=scores,
         log_odds=log_odds,
         parse_mode=answer.parse_mode,

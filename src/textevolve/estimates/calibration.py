@@ -20,6 +20,7 @@ from functools import partial
 
 from textevolve.estimates.debate import SHORT_ANSWER, PriceOf, UsageRange
 from textevolve.estimates.judge import CHARACTERS_A_TOKEN, estimate_judge
+from textevolve.estimates.loops import LONG, SHORT, count_calls
 from textevolve.evaluation import Case, Usage
 from textevolve.loops.calibration import CalibrationPlan
 from textevolve.loops.examples import Material
@@ -140,10 +141,7 @@ def _use(
     price = price_of(model)
 
     def calls(number: int, characters: int, tokens: int) -> Usage:
-        prompts = number * characters / (3.0 if longest else 5.0)
-        completion = number * tokens
-        cost = None if price is None else (prompts * price.input + completion * price.output) / 1e6
-        return Usage(number, round(prompts), 0, completion, cost)
+        return count_calls(number, characters / (LONG if longest else SHORT), tokens, price)
 
     times = 2 if longest else 1
     shown = written + PROMPT_CHARACTERS

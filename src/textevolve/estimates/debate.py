@@ -8,13 +8,16 @@ tokenisers make of ordinary prose; code, and languages without spaces, can lie a
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 
 from textevolve.debate.context import read_rules
 from textevolve.debate.profile import Profile, override
 from textevolve.debate.protocol import choose_readout
+from textevolve.estimates.expected import Expected
 from textevolve.evaluation import Case, Usage
+from textevolve.llm.wire import cost_of
 from textevolve.settings import Price
 
 SHORT_ANSWER = 40
@@ -27,12 +30,13 @@ CHARACTERS_SPOKEN = 4
 @dataclass(frozen=True, slots=True)
 class UsageRange:
     """The least and the most that the cases may use; a cost is None where a price is unknown.
-    `parts`: what it is made of, each with its heading."""
+    `parts`: what it is made of, each with its heading. `expected`: what they probably use."""
 
     cases: int
     least: Usage
     most: Usage
     parts: Mapping[str, str] = field(default_factory=dict[str, str])
+    expected: Expected | None = None
 
 
 PriceOf = Callable[[str], Price | None]
@@ -82,9 +86,12 @@ def _case(case: Case, profile: Profile, model: str, price_of: PriceOf, *, longes
 def _turn(length: float, answer: int, probes: int, price: Price | None, longest: bool) -> Usage:
     """`length` is the prompt's, in characters; the longest turn is asked for twice."""
     ratio, asked = (3.0, 2) if longest else (5.0, 1)
-    prompt = asked * length / ratio + probes * ((length + PROBE_CHARACTERS) / ratio + answer)
-    completion = asked * answer + probes
-    cost = None if price is None else (prompt * price.input + completion * price.output) / 1e6
+    one, probed = length / ratio, (length + PROBE_CHARACTERS) / ratio + answer
+    prompt, completion = asked * one + probes * probed, asked * answer + probes
+    cost = None
+    if price is not None:
+        cost = asked * cost_of(price, math.ceil(one), 0, answer)
+        cost += probes * cost_of(price, math.ceil(probed), 0, 1)
     return Usage(asked + probes, round(prompt), 0, completion, cost)
 
 

@@ -34,6 +34,7 @@ from textevolve.judges.statements import (
     split_passages,
 )
 from textevolve.llm.fence import quote
+from textevolve.llm.wire import cost_of
 from textevolve.settings import Price
 
 FENCE = 50
@@ -218,8 +219,9 @@ def _questions(spec: EvaluatorSpec, *, longest: bool) -> list[int]:
 
 
 def _sum(plan: Iterable[tuple[int, int]], price: Price | None, ratio: float) -> Usage:
-    calls, prompts, completion = 0, 0.0, 0
+    calls, prompts, completion, cost = 0, 0.0, 0, 0.0
     for characters, tokens in plan:
         calls, prompts, completion = calls + 1, prompts + characters / ratio, completion + tokens
-    cost = None if price is None else (prompts * price.input + completion * price.output) / 1e6
-    return Usage(calls, round(prompts), 0, completion, cost)
+        if price is not None:
+            cost += cost_of(price, math.ceil(characters / ratio), 0, tokens)
+    return Usage(calls, round(prompts), 0, completion, None if price is None else cost)

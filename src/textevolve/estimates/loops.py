@@ -6,12 +6,14 @@ What functions of the user's own take is not known, and not counted.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 from textevolve.estimates.debate import SHORT_ANSWER, PriceOf, UsageRange
 from textevolve.estimates.judge import CHARACTERS_A_TOKEN, estimate_judge
 from textevolve.evaluation import Case, Usage
 from textevolve.evaluators import split_rules
+from textevolve.llm.wire import cost_of
 from textevolve.loops.generation import write_prompt
 from textevolve.loops.innovation import InnovationPlan
 from textevolve.loops.judged_outputs import REMARKS_SHOWN
@@ -28,7 +30,7 @@ SHORT, LONG = 5, 3
 def count_calls(number: int, prompt: float, answer: int, price: Price | None) -> Usage:
     """What so many calls with so many tokens each use."""
     prompts, answers = round(number * prompt), number * answer
-    cost = None if price is None else (prompts * price.input + answers * price.output) / 1e6
+    cost = None if price is None else number * cost_of(price, math.ceil(prompt), 0, answer)
     return Usage(number, prompts, 0, answers, cost)
 
 

@@ -20,11 +20,13 @@ UNSEEN_ANSWER = 4096
 """Tokens an answer is taken to need at most while nothing bounds it and none was seen."""
 
 
-def refuse_unpriced(model: str) -> SettingsError:
-    """What there is to say of a limit of cost where the cost of a model is not known."""
+def refuse_unpriced(model: str, looked: str = "") -> SettingsError:
+    """What there is to say of a limit of cost where the cost of a model is not known; `looked`:
+    where it was looked for, too."""
+    looked = f" ({looked})" if looked else ""
     return SettingsError(
-        f"the cost is limited, but what {model} costs is not known; give its price in the settings"
-        f' under [prices."{model}"], or limit tokens instead'
+        f"the cost is limited, but what {model} costs is not known{looked}; give its price in the"
+        f' settings under [prices."{model}"], or limit tokens instead'
     )
 
 

@@ -27,6 +27,7 @@ from textevolve.errors import (
 )
 from textevolve.events import Listener
 from textevolve.llm.model import Request, Response
+from textevolve.llm.prices import find_price
 from textevolve.llm.progress_timeout import ProgressWatch
 from textevolve.llm.providers import Endpoint, is_loopback, normalise_url
 from textevolve.llm.refusals import (
@@ -75,7 +76,7 @@ def connect(
         name=endpoint.spec,
         key=endpoint.key,
         timeouts=timeouts,
-        price=endpoint.price,
+        price=find_price(endpoint),
         max_tokens_field=endpoint.max_tokens_field,
         extra=extra,
         largest_answer=largest_answer,

@@ -4,6 +4,7 @@ how much else it has to do."""
 from __future__ import annotations
 
 import os
+import time
 from pathlib import Path
 
 _CGROUP = Path("/sys/fs/cgroup")
@@ -59,6 +60,33 @@ def physical_cores() -> int:
     if len(quota) == 2 and quota[0].isdigit() and quota[1].isdigit():
         return max(1, min(len(cores), int(quota[0]) // int(quota[1])))
     return max(1, len(cores))
+
+
+LOOKED = 0.2
+"""Seconds over which it is seen how busy the cores are."""
+
+
+def free_cores(looked: float = LOOKED) -> int:
+    """How many of the cores that this process may use stood idle for the last moment, at least 1.
+    All of them where the system does not say.
+
+    llama.cpp's threads wait for each other after every step, turning all the while: one that has to
+    share its core holds up the rest.
+    """
+    cores, before, began = physical_cores(), _idle_seconds(), time.monotonic()
+    if before is None:
+        return cores
+    time.sleep(looked)
+    idle, passed = (_idle_seconds() or before) - before, time.monotonic() - began
+    return max(1, min(cores, int(idle / passed + 0.5)))
+
+
+def _idle_seconds() -> float | None:
+    """For how long all cores together have stood idle."""
+    first = _read(Path("/proc/stat")).split("\n", 1)[0].split()
+    if len(first) < 6 or first[0] != "cpu" or not all(word.isdigit() for word in first[4:6]):
+        return None
+    return (int(first[4]) + int(first[5])) / os.sysconf("SC_CLK_TCK")
 
 
 def load_per_core() -> float | None:

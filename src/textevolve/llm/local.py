@@ -25,7 +25,7 @@ from typing import Any
 
 from textevolve.errors import SettingsError
 from textevolve.llm.gguf import read_header
-from textevolve.llm.hardware import available_memory, physical_cores
+from textevolve.llm.hardware import available_memory, free_cores
 from textevolve.settings import Local
 
 GB = 1_000_000_000
@@ -78,7 +78,7 @@ class LocalServer:
         self.stop()
 
 
-_Key = tuple[Path, int, int, int]
+_Key = tuple[Path, int, int, int | None]
 
 
 @dataclass(eq=False)
@@ -113,7 +113,7 @@ def serve(path: Path | str, local: Local, *, name: str | None = None) -> LocalSe
     weights = Path(path).expanduser().resolve()
     module = _import_engine()
     context = _choose_context(weights, local)
-    key = (weights, local.slots, context, local.threads or physical_cores())
+    key = (weights, local.slots, context, local.threads)
     with _lock:
         shared = _running.get(key)
         if shared is None:
@@ -160,7 +160,8 @@ def _choose_context(weights: Path, local: Local) -> int:
 
 
 def _start(module: ModuleType, key: _Key) -> _Shared:
-    weights, slots, context, threads = key
+    weights, slots, context, wanted = key
+    threads = wanted or free_cores()
     cache = _plan_memory(weights, slots, context)
     api_key = secrets.token_urlsafe(24)
     params = module.CommonParams()

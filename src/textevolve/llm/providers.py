@@ -2,7 +2,7 @@
 
 A spec is `PROVIDER/MODEL`, a provider's name alone where it has a default model, or an address
 `http://host:8000/v1#MODEL`. The table of providers is extended and overridden by the settings.
-No prices are shipped, because they change: they come from the settings.
+Prices here are those of the settings; others are found by `llm.prices`.
 """
 
 from __future__ import annotations

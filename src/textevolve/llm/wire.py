@@ -229,6 +229,7 @@ def _usage(completion: Completion, price: Price | None) -> Usage:
 
 def cost_of(price: Price, prompt: int, cached: int, answered: int) -> float:
     """US dollars for one call; `cached` tokens are a part of `prompt`."""
+    price = price.of_call(prompt)
     for_cached = price.input if price.cached_input is None else price.cached_input
     whole = (prompt - cached) * price.input + cached * for_cached + answered * price.output
     return whole / 1e6

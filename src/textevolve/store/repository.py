@@ -139,6 +139,10 @@ class Store:
     def run_totals(self, run_id: str) -> RunTotals:
         return self._read(lambda c: runs.run_totals(c, run_id), run_id)
 
+    def busy_seconds(self, run_id: str) -> float:
+        """For how long at least one call of the run was under way."""
+        return self._read(lambda c: runs.busy_seconds(c, run_id), run_id)
+
     def delete_run(self, run_id: str) -> Freed:
         """Remove a run with the calls and texts that no other run uses."""
         return self._writer.run(lambda c: removal.delete_run(c, run_id))

@@ -313,3 +313,14 @@ def run_totals(connection: Connection, run_id: str) -> RunTotals:
         f"{_SUMS} id IN (SELECT call_id FROM reuses WHERE run_id = ?)", (run_id,)
     ).one()
     return RunTotals(Usage(*spent[:5]), Usage(*reused[:5]), failed=spent[5])
+
+
+def busy_seconds(connection: Connection, run_id: str) -> float:
+    """For how long at least one call of the run was under way; waits between calls, as between two
+    sittings of a run that was gone on with, are left out."""
+    query = "SELECT started, started + seconds FROM calls WHERE run_id = ? ORDER BY started"
+    busy, until = 0.0, 0.0
+    for started, ended in connection.exec_driver_sql(query, (run_id,)):
+        busy += max(0.0, ended - max(started, until))
+        until = max(until, ended)
+    return busy

@@ -104,6 +104,13 @@ class DebateParameters(Frozen):
         " pointwise.",
         group=GROUP,
     )
+    argument_words: NumberOrNone | None = option(
+        None,
+        "Have an agent say one argument of at most so many words, without remarks on each response;"
+        " 'none': in full.",
+        group=GROUP,
+        metavar="INTEGER|none",
+    )
     rules: bool | None = option(None, "Give the agents explicit rules on what counts.", group=GROUP)
     order: CandidateOrder | None = option(
         None,
@@ -144,7 +151,7 @@ class DebateParameters(Frozen):
     )
 
 
-CAN_BE_NONE = ("convergence", "history_rounds", "sampling_temperature")
+CAN_BE_NONE = ("convergence", "history_rounds", "sampling_temperature", "argument_words")
 """Parameters of which None is a value."""
 
 

@@ -12,7 +12,7 @@ from textevolve.debate.profile import Profile
 from textevolve.debate.result import DebateResult, Turn
 from textevolve.debate.tensor import is_quorum
 from textevolve.evaluation import Failure
-from textevolve.report.wording import count, letter, letters, percent, visible
+from textevolve.report.wording import count, letter, letters, number, percent, visible
 
 
 def turn_labels(turn: Turn, agents: int, order: str) -> dict[int, int]:
@@ -68,6 +68,16 @@ def changes(result: DebateResult) -> str:
     whole = f"{len(changed)} of {len(result.swings)} agents changed their winner"
     moves = [f"{visible(s.agent)} {_side(s.first)} → {_side(s.last)}" for s in changed]
     return f"{whole}: {', '.join(moves)}" if moves else whole
+
+
+def vote_alone(result: DebateResult) -> str:
+    """The scores after the first round, which no later one had a say in."""
+    if len(result.case.candidates) < 2 or not any(map(math.isfinite, result.round_one)):
+        return ""
+    said = [f"{letter(j)} {number(float(s), 1)}" for j, s in enumerate(result.round_one)]
+    same = result.profile.readout == "pointwise"
+    more = "; the same, since these scores are read without the arguments" if same else ""
+    return f"{', '.join(said)} after round 1{more}"
 
 
 def _side(winner: int | None) -> str:

@@ -42,6 +42,7 @@ from textevolve.wiring import (
     choose_model,
     open_workbench,
     replay_models,
+    sources_of_prices,
 )
 
 if TYPE_CHECKING:
@@ -68,7 +69,8 @@ class StoredSpec(BaseModel):
     """What the store keeps of a study: all that is needed to go on with it.
 
     `model` is the one that was named or found, and `why` says how; `judges` holds what was read
-    from the files behind the judges' names; `described` what the study found of the world.
+    from the files behind the judges' names; `described` what the study found of the world;
+    `prices` where its costs come from.
     """
 
     model_config = ConfigDict(frozen=True, extra="ignore")
@@ -82,6 +84,7 @@ class StoredSpec(BaseModel):
     judges: Mapping[str, Any] = {}
     prompts: Mapping[str, str] = {}
     described: Mapping[str, Any] = {}
+    prices: tuple[str, ...] = ()
 
     def identity(self, study: AnyStudy) -> dict[str, Any]:
         """What makes the run what it is. The date in its prompts does not: the same command on
@@ -142,7 +145,7 @@ async def specify(
         model, why = await choose_model(settings, spec.model or (None if wanted else own))
     for further in asks.models:
         await choose_model(settings, further)
-    return StoredSpec(
+    stored = StoredSpec(
         kind=study.kind,
         spec=spec.model_dump(mode="json", exclude_defaults=True),
         model=model,
@@ -154,6 +157,8 @@ async def specify(
         if study.describe
         else {},
     )
+    prices = sources_of_prices(models_asked(asks, stored), settings)
+    return stored.model_copy(update={"prices": prices})
 
 
 def read_cases(study: Study[S, R, T], spec: S, store: Path, settings: Settings) -> Iterable[Case]:
@@ -229,12 +234,21 @@ def register_run(
                 f"run {wanted.id} cannot be resumed: its cases differ; start a new run instead"
             )
         run = store.settle_run(draft.id, digest.hexdigest())
-        spec = stored.model_dump(mode="json")["spec"]
-        # Of a run that is kept already, files may have other names now.
-        return run if run.spec["spec"] == spec else store.respecify(run.id, {"spec": spec})
+        return _bring_up(store, run, stored)
     except BaseException:
         store.delete_run(draft.id)
         raise
+
+
+def _bring_up(store: Store, run: RunRecord, stored: StoredSpec) -> RunRecord:
+    """Of a run that is kept already, files may have other names now, and prices another source."""
+    kept = run.spec.get("prices", [])
+    changed = {
+        "spec": stored.model_dump(mode="json")["spec"],
+        "prices": [*kept, *(one for one in stored.prices if one not in kept)],
+    }
+    same = all(run.spec.get(name, []) == value for name, value in changed.items())
+    return run if same else store.respecify(run.id, changed)
 
 
 def _canonical(data: Any) -> bytes:
@@ -473,6 +487,7 @@ def make_report(
     facts = {
         "Model": f"{stored.model} ({stored.why})" if stored.why else stored.model,
         "Spent": wording.spent(totals.spent),
+        "Costs": "; ".join(stored.prices),
         "From the journal": wording.count(totals.reused.calls, "answer"),
         "Run": f"{run.id} in {store.path}",
     }
@@ -490,6 +505,7 @@ def make_data(
     spec = read_spec(study, stored)
     result, sums = _summarise(study, spec, records, gated)
     found = {"kind": stored.kind, "run": run.id, "model": stored.model, **study.data(spec, result)}
+    found |= {"costs": "; ".join(stored.prices)} if stored.prices else {}
     found |= {"aggregates": aggregates_data(sums)} if sums else {}
     return found | ({"gates": gated.outcomes} if gated.outcomes else {})
 

@@ -65,6 +65,7 @@ def facts_of(judged: Judged) -> dict[str, str]:
     share = wording.percent(judged.coverage)
     facts = {
         "Debate": debate_words.changes(judged) if judged.scored else "",
+        "Vote alone": debate_words.vote_alone(judged) if judged.scored else "",
         "Coverage": f"{share} ({present} of {wording.count(planned, 'turn')});"
         f" {debate_words.ending(judged)}",
         "Used": f"{_say_used(judged)}, {wording.duration(judged.seconds)}",
@@ -102,7 +103,7 @@ def _show_debate(result: DebateResult) -> Iterator[Block]:
         rounds = [_round(result, r) for r in range(len(result.convergence))]
         yield Section("Debate", rounds, folded=True)
     if result.scored:
-        found = [(j, one) for j, one in enumerate(result.feedback) if str(one)]
+        found = [(j, one) for j, one in enumerate(result.feedback) if _say_feedback(one)]
         for j, one in found:
             yield Texts(f"Feedback on {wording.letter(j)}", [(_weakest(one), _say_feedback(one))])
     wrong = [

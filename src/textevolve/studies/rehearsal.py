@@ -1,25 +1,30 @@
 """What a study may use, before anything is spent: its own code is run against a model that makes
-its answers up, once with short answers that agree, and once with answers as long as allowed.
+its answers up: once with short answers that agree, once with answers as long as allowed, and
+several times with answers of typical lengths, for what is to be expected.
 
-A study that needs an exact bound has a formula instead (`Study.estimate`).
+A study that needs an exact bound has a formula instead (`Study.estimate`). What earlier runs tell
+of what is to be expected is in `earlier.py`.
 """
 
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Mapping, Sequence
 from contextlib import aclosing
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from random import Random
 from typing import Any, cast
 
+from textevolve.errors import TextEvolveError
 from textevolve.estimates.debate import UsageRange
+from textevolve.estimates.expected import Expected, Used, expect_again, expect_of_draws
 from textevolve.evaluation import Case, Usage
 from textevolve.llm.journal import JournalEntry
 from textevolve.llm.model import Model, Request, Response, request_key
 from textevolve.llm.testing.answers import Answer, completion
 from textevolve.llm.testing.schema import TEXT, instance
-from textevolve.llm.wire import as_response, chat_body, read_completion
+from textevolve.llm.wire import as_response, chat_body, cost_of, read_completion
 from textevolve.llm.wrappers import Journaled
 from textevolve.settings import Settings
 from textevolve.studies.driver import StoredSpec, models_asked, read_spec
@@ -29,6 +34,19 @@ from textevolve.wiring import Setting, open_workbench, price_of
 MOST_CASES = 50
 """Of more cases, so many are rehearsed, evenly spread, and stand for the others."""
 
+DRAWS, CASES_DRAWN = 15, 8
+"""How often, and with how many of the cases, answers of typical lengths are drawn."""
+
+SENTENCE, TEXT_WRITTEN = 110, 900
+"""Characters of a text in a structured answer, and of one without a form, as models write them."""
+
+WORDINESS, UNEVENNESS = 0.35, 0.3
+"""By how much models differ in length, and the answers of one model: standard deviations of the
+logarithm."""
+
+SELDOM = 0.03
+"""Share of structured answers that have to be asked for again."""
+
 DEFAULT_TOKENS = 1024
 """Of an answer whose length is left to the endpoint."""
 
@@ -36,10 +54,38 @@ SPOILED = "?"
 """An answer that cannot be read, so that it is asked for once more."""
 
 
+@dataclass(frozen=True)
+class Manner:
+    """How the model of a rehearsal answers: at its shortest, at its longest, or (`draw`) in lengths
+    that are drawn from a seed. `ratio`: characters that make a token."""
+
+    longest: bool = False
+    draw: int | None = None
+
+    @property
+    def ratio(self) -> float:
+        if self.draw is not None:
+            return Random(self.draw).uniform(3.6, 4.8)
+        return 3.0 if self.longest else 5.0
+
+    def stretch(self, characters: float, rng: Random) -> int:
+        """A length about that of what is typical."""
+        model = Random(f"{self.draw} wordy").gauss(0, WORDINESS)
+        return round(characters * math.exp(model + rng.gauss(0, UNEVENNESS)))
+
+
+SHORTEST, LONGEST = Manner(), Manner(longest=True)
+
+
 async def forecast(
-    study: AnyStudy, stored: StoredSpec, cases: Sequence[Case], settings: Settings
+    study: AnyStudy,
+    stored: StoredSpec,
+    cases: Sequence[Case],
+    settings: Settings,
+    earlier: Sequence[Used] = (),
 ) -> UsageRange:
-    """The range of calls, tokens and money for a study over these cases.
+    """The range of calls, tokens and money for a study over these cases, and what of it is to be
+    expected: from `earlier` runs where there are any, else from rehearsals.
 
     Tokens are counted as characters / 3 to characters / 5, so they bound what tokenisers make of
     ordinary prose; code, and languages without spaces, can lie above. Of a call that is asked twice
@@ -49,13 +95,36 @@ async def forecast(
     if study.estimate is not None:
         bound = study.estimate(spec, cases, stored.model, lambda name: price_of(name, settings))
         if bound is not None:
-            return bound
+            return replace(bound, expected=await _expect(study, stored, cases, settings, earlier))
     step = max(1, -(-len(cases) // MOST_CASES))
     chosen = cases[::step]
     share = len(cases) / len(chosen) if chosen else 1.0
-    least = await _rehearse(study, stored, chosen, settings, longest=False)
-    most = await _rehearse(study, stored, chosen, settings, longest=True)
-    return UsageRange(len(cases), _scale(least, share), _scale(most, share))
+    least = await _rehearse(study, stored, chosen, settings, SHORTEST)
+    most = await _rehearse(study, stored, chosen, settings, LONGEST)
+    expected = await _expect(study, stored, cases, settings, earlier)
+    return UsageRange(len(cases), _scale(least, share), _scale(most, share), expected=expected)
+
+
+async def _expect(
+    study: AnyStudy,
+    stored: StoredSpec,
+    cases: Sequence[Case],
+    settings: Settings,
+    earlier: Sequence[Used],
+) -> Expected | None:
+    """None where made-up answers lead a study nowhere, so that nothing can be expected of them."""
+    if earlier:
+        return expect_again(earlier, len(cases))
+    chosen = cases[:: max(1, -(-len(cases) // CASES_DRAWN))]
+    share = len(cases) / len(chosen) if chosen else 1.0
+    draws: list[Usage] = []
+    for draw in range(DRAWS):
+        try:
+            used = await _rehearse(study, stored, chosen, settings, Manner(draw=draw))
+        except (TextEvolveError, ValueError):
+            return None
+        draws.append(_scale(used, share))
+    return expect_of_draws(draws) if any(used.calls for used in draws) else None
 
 
 async def _rehearse(
@@ -63,8 +132,7 @@ async def _rehearse(
     stored: StoredSpec,
     cases: Sequence[Case],
     settings: Settings,
-    *,
-    longest: bool,
+    manner: Manner,
 ) -> Usage:
     spec: Any = read_spec(study, stored)
     setting = Setting(
@@ -72,14 +140,14 @@ async def _rehearse(
         models=models_asked(study.asks(spec), stored),
         today=stored.today,
         described=stored.described,
-        mode="longest" if longest else "shortest",
+        mode="longest" if manner.longest else "shortest",
     )
     journal, spent = _Memory(), list[Usage]()
     models: dict[str, Model] = {}
 
     def model_of(name: str) -> Model:
         if name not in models:
-            actor = _Actor(name, settings, spent, longest=longest)
+            actor = _Actor(name, settings, spent, manner)
             models[name] = Journaled(actor, journal, lambda _: None)
         return models[name]
 
@@ -118,45 +186,59 @@ class _Memory:
 
 
 class _Actor:
-    """Stands where a model will be. In a long rehearsal each structured answer is spoiled once."""
+    """Stands where a model will be. In a long rehearsal each structured answer is spoiled once, in
+    one of typical lengths some are."""
 
-    def __init__(self, name: str, settings: Settings, spent: list[Usage], *, longest: bool) -> None:
+    def __init__(self, name: str, settings: Settings, spent: list[Usage], manner: Manner) -> None:
         self.name = name
         self._price = price_of(name, settings)
-        self._spent, self._longest = spent, longest
+        self._spent, self._manner, self._longest = spent, manner, manner.longest
 
     async def __call__(self, request: Request, /) -> Response:
         most = request.max_tokens or DEFAULT_TOKENS
         made = self._answer(request, most)
         characters = sum(len(message.text) for message in request.messages)
         characters += len(request.schema or "")
-        prompt = round(characters / (3 if self._longest else 5))
+        prompt = round(characters / self._manner.ratio)
         answered = most if self._longest else min(most, len(made.text) // 4 + 1)
-        price = self._price
-        cost = None if price is None else (prompt * price.input + answered * price.output) / 1e6
+        cost = None if self._price is None else cost_of(self._price, prompt, 0, answered)
         usage = Usage(1, prompt, 0, answered, cost)
         self._spent.append(usage)
         return replace(made, usage=usage, finish_reason="stop")
 
     def _answer(self, request: Request, most: int) -> Response:
-        seed = int(request_key(self.name, request)[:12], 16) if self._longest else 0
-        answer = Answer(yes=Random(seed).random() if self._longest else 0.9)
+        varied = self._longest or self._manner.draw is not None
+        seed = int(request_key(self.name, request)[:12], 16) if varied else 0
+        if self._manner.draw is not None:
+            seed = hash((seed, self._manner.draw))
+        rng = Random(seed)
+        answer = Answer(yes=rng.random() if varied else 0.9)
         if request.embeds:
             answer = Answer(text='{"embedding": [1.0]}')
         if request.schema is not None:
             repairs = any(m.role == "assistant" and m.text == SPOILED for m in request.messages)
-            spoiled = self._longest and not repairs and _is_open(request.schema)
+            spoiled = self._spoils(rng) and not repairs and _is_open(request.schema)
             answer = Answer(text=SPOILED if spoiled else self._structured(request, seed, most))
+        elif self._manner.draw is not None and most > 1 and not request.embeds:
+            answer = Answer(text=_prose(min(4 * most, self._manner.stretch(TEXT_WRITTEN, rng))))
         body = chat_body(self.name, request, "max_tokens")
         return as_response(read_completion(completion(body, seed, answer)), 0.0, None)
 
     def _structured(self, request: Request, seed: int, most: int) -> str:
-        schema = _bound_lists(json.loads(request.schema or "{}"), longest=self._longest)
-        made = instance(schema, Random(seed) if self._longest else _Even(0))
+        schema = json.loads(request.schema or "{}")
+        if self._manner.draw is not None:
+            rng = Random(seed)
+            return json.dumps(_write(instance(schema, rng), self._manner, rng))
+        made = instance(
+            _bound_lists(schema, longest=self._longest), Random(seed) if self._longest else _Even(0)
+        )
         if self._longest:
             number = max(1, len(_texts(made)))
             made = _stretch(made, 3 * most // number)
         return json.dumps(made)
+
+    def _spoils(self, rng: Random) -> bool:
+        return self._longest or (self._manner.draw is not None and rng.random() < SELDOM)
 
 
 def _is_open(schema: str) -> bool:
@@ -198,6 +280,23 @@ def _texts(value: Any) -> list[str]:
     if isinstance(value, list):
         return [t for one in cast("list[Any]", value) for t in _texts(one)]
     return [value] if isinstance(value, str) and value.endswith("].") else []
+
+
+def _write(value: Any, manner: Manner, rng: Random) -> Any:
+    """The value with its freely drawn texts in lengths that are typical."""
+    if isinstance(value, dict):
+        given = cast("dict[str, Any]", value)
+        return {name: _write(one, manner, rng) for name, one in given.items()}
+    if isinstance(value, list):
+        return [_write(one, manner, rng) for one in cast("list[Any]", value)]
+    if not isinstance(value, str) or not value.endswith("]."):
+        return value
+    return f"{_prose(manner.stretch(SENTENCE, rng))} {value[-9:]}"
+
+
+def _prose(length: int) -> str:
+    """So many characters of a text."""
+    return (f"{TEXT} " * (length // len(TEXT) + 1))[:length]
 
 
 def _stretch(value: Any, length: int) -> Any:

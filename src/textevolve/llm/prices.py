@@ -1,0 +1,136 @@
+"""What a model's calls cost: prices of the user's own, or else those that genai-prices has.
+
+That package carries a list of prices, kept by its makers. Nothing is fetched: its means of bringing
+itself up to date are never started, so a price is as old as the package that is installed.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from datetime import UTC, datetime
+from functools import cache
+from importlib.metadata import version
+from typing import TYPE_CHECKING, Any
+
+from textevolve.llm.providers import PROVIDERS, Endpoint, is_loopback, normalise_url
+from textevolve.settings import Price
+
+if TYPE_CHECKING:
+    from genai_prices.types import ModelPrice
+
+LISTS: Mapping[str, str] = {
+    **{name: name for name in ("openai", "anthropic", "mistral", "deepseek", "groq", "openrouter")},
+    **{name: name for name in ("together", "fireworks", "cerebras")},
+    "gemini": "google",
+    "xai": "x-ai",
+}
+"""Our names of providers, and those of genai-prices."""
+
+OWN = "your prices"
+REPORTED = "as the endpoint says"
+
+_CHECKED = re.compile(r"\b(?:checked|verified)\b[^.;]{0,40}?(20\d\d-\d\d-\d\d)", re.IGNORECASE)
+
+
+class ListedPrice(Price):
+    """A price of the list. `longer`: what all tokens of a call cost whose prompt has more tokens
+    than the number beside it, the highest number first."""
+
+    longer: tuple[tuple[int, Price], ...] = ()
+
+    def of_call(self, prompt: int) -> Price:
+        return next((price for above, price in self.longer if prompt > above), self)
+
+
+def find_price(endpoint: Endpoint) -> Price | None:
+    """The price of an endpoint's calls, None where it is not known. What runs on this machine and
+    wants no key is free."""
+    if endpoint.price is not None:
+        return endpoint.price
+    if endpoint.key is None and endpoint.base_url and is_loopback(endpoint.base_url):
+        return Price(input=0, output=0)
+    return _listed(endpoint.base_url, endpoint.model)
+
+
+def say_source(endpoint: Endpoint) -> str | None:
+    """Where the costs of an endpoint's calls come from, and of what date; None where there are
+    none."""
+    price = find_price(endpoint)
+    if price is None or isinstance(price, ListedPrice):
+        if endpoint.reports_cost:
+            return REPORTED
+        return None if price is None else f"prices of {_newest_check()} ({_package()})"
+    return OWN if price.input or price.output or price.cached_input else None
+
+
+def say_unlisted(endpoint: Endpoint) -> str:
+    """Why no price was found, where the list has been asked for one."""
+    return f"{_package()} has none" if _list_of(endpoint.base_url) else ""
+
+
+def _package() -> str:
+    return f"genai-prices {version('genai-prices')}"
+
+
+def _list_of(base_url: str) -> str | None:
+    """By the address, so that a provider that the settings put elsewhere has no price."""
+    for name, listed in LISTS.items():
+        if normalise_url(PROVIDERS[name].base_url) == base_url:
+            return listed
+    return None
+
+
+@cache
+def _listed(base_url: str, model: str) -> Price | None:
+    listed = _list_of(base_url)
+    if listed is None:
+        return None
+    from genai_prices.data_snapshot import get_snapshot
+
+    try:
+        _, found = get_snapshot().find_provider_model(model, None, listed, None)
+    except LookupError:
+        return None
+    return _read(found.get_prices(datetime.now(UTC)))
+
+
+def _read(found: ModelPrice) -> Price | None:
+    """What is paid for texts; None where a chat's price is not whole."""
+    parts: dict[str, Any] = {
+        "input": found.input_mtok,
+        "output": found.output_mtok,
+        "cached_input": found.cache_read_mtok,
+    }
+    if parts["input"] is None or parts["output"] is None:
+        return None
+    steps = {tier.start for part in parts.values() for tier in getattr(part, "tiers", ())}
+
+    def above(tokens: int) -> dict[str, float]:
+        return {name: _at(part, tokens) for name, part in parts.items() if part is not None}
+
+    longer = [(step, Price(**above(step + 1))) for step in sorted(steps, reverse=True)]
+    return ListedPrice(**above(0), longer=tuple(longer))
+
+
+def _at(part: Any, tokens: int) -> float:
+    """One price where a prompt has so many tokens; the last step that is passed counts."""
+    price = getattr(part, "base", part)
+    for tier in getattr(part, "tiers", ()):
+        price = tier.price if tokens > tier.start else price
+    return float(price)
+
+
+@cache
+def _newest_check() -> str:
+    """The newest date on which a price was checked, as the list's own remarks say: it has no date
+    of its own, and is at least as new as that."""
+    from genai_prices.data_snapshot import get_snapshot
+
+    def remarks() -> Iterable[str | None]:
+        for provider in get_snapshot().providers:
+            yield provider.price_comments
+            yield from (model.price_comments for model in provider.models)
+
+    dates = [date for remark in remarks() for date in _CHECKED.findall(remark or "")]
+    return max(dates, default="an unknown date")

@@ -1,0 +1,95 @@
+"""Prices: the user's own, those of the list, and where there are none. Nothing is fetched."""
+
+import socket
+
+import pytest
+
+from textevolve.llm.prices import ListedPrice, find_price, say_source, say_unlisted
+from textevolve.llm.providers import PROVIDERS, resolve
+from textevolve.llm.wire import cost_of
+from textevolve.settings import Price, Provider, Settings
+
+
+@pytest.fixture(autouse=True)
+def keys(monkeypatch):
+    for provider in PROVIDERS.values():
+        if provider.key_env:
+            monkeypatch.setenv(provider.key_env, "sk-of-a-test")
+
+
+@pytest.fixture(autouse=True)
+def no_network(monkeypatch):
+    def refuse(*_given):
+        raise AssertionError("prices are looked up without a network")
+
+    monkeypatch.setattr(socket.socket, "connect", refuse)
+    monkeypatch.setattr(socket, "getaddrinfo", refuse)
+
+
+def endpoint(spec, **settings):
+    return resolve(spec, Settings(**settings))
+
+
+@pytest.mark.parametrize(
+    "spec",
+    [
+        *("openai/gpt-5-mini", "openai/gpt-4o", "anthropic/claude-sonnet-4-5", "mistral"),
+        *("gemini/gemini-2.5-flash", "groq/llama-3.3-70b-versatile", "xai/grok-4"),
+        *("deepseek/deepseek-chat", "openrouter/openai/gpt-4o", "cerebras/llama3.1-8b"),
+    ],
+)
+def test_known_models_have_a_price(spec):
+    price = find_price(endpoint(spec))
+    assert isinstance(price, ListedPrice)
+    assert 0 < price.input <= price.output
+
+
+def test_a_price_of_the_users_own_wins():
+    own = Price(input=7, output=8)
+    found = endpoint("openai/gpt-4o", prices={"openai/gpt-4o": own})
+    assert find_price(found) == own
+    assert say_source(found) == "your prices"
+
+
+def test_the_source_names_a_date_and_the_package():
+    said = say_source(endpoint("openai/gpt-4o"))
+    assert said is not None
+    date, package = said.removeprefix("prices of ").split(" ", 1)
+    assert date >= "2026-09-01"
+    assert package.startswith("(genai-prices ")
+    assert say_source(endpoint("openrouter/openai/gpt-4o")) == "as the endpoint says"
+    assert say_source(endpoint("openrouter/of/nobody")) == "as the endpoint says"
+
+
+def test_what_is_not_in_the_list_has_no_price():
+    found = endpoint("openai/no-such-model")
+    assert (find_price(found), say_source(found)) == (None, None)
+    assert say_unlisted(found).endswith(" has none")
+    assert say_unlisted(endpoint("https://llm.example/v1#gpt-4o")) == ""
+
+
+def test_a_provider_that_is_put_elsewhere_has_not_the_prices_of_its_name():
+    elsewhere = {"openai": Provider(base_url="https://llm.example/v1", key_env="OPENAI_API_KEY")}
+    assert find_price(endpoint("openai/gpt-4o", providers=elsewhere)) is None
+    assert find_price(endpoint("https://api.openai.com/v1#gpt-4o")) is not None
+
+
+@pytest.mark.parametrize("spec", ["local", "ollama/gpt-4o", "http://127.0.0.1:9/v1#gpt-4o"])
+def test_what_runs_on_this_machine_is_free(spec, monkeypatch):
+    monkeypatch.delenv("TEXTEVOLVE_API_KEY", raising=False)
+    found = endpoint(spec)
+    assert find_price(found) == Price(input=0, output=0)
+    assert say_source(found) is None
+
+
+def test_a_long_prompt_costs_what_the_list_has_for_it():
+    price = find_price(endpoint("gemini/gemini-2.5-pro"))
+    assert isinstance(price, ListedPrice)
+    ((above, longer),) = price.longer
+    assert longer.input > price.input
+    assert cost_of(price, above, 0, 10) == pytest.approx(
+        (above * price.input + 10 * price.output) / 1e6
+    )
+    assert cost_of(price, above + 1, 0, 10) == pytest.approx(
+        ((above + 1) * longer.input + 10 * longer.output) / 1e6
+    )
