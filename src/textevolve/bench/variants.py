@@ -106,9 +106,10 @@ def win_rates(outcomes: Outcomes) -> list[Figure]:
         counted = met.any(axis=1)
         shares = np.where(met, own, 0.0)[counted].sum(axis=1) / met[counted].sum(axis=1)
         figure = cluster_mean(shares, level=LEVEL)
-        ends = (min(1.0, max(0.0, end)) for end in (figure.interval.low, figure.interval.high))
-        known = math.isfinite(figure.interval.low)
-        found.append(Figure(figure.value, Interval(*ends)) if known else figure)
+        low, high = figure.interval.low, figure.interval.high
+        if math.isfinite(low):
+            figure = Figure(figure.value, Interval(max(0.0, low), min(1.0, high)))
+        found.append(figure)
     return found
 
 

@@ -68,7 +68,7 @@ def strength_errors(tables: Array, strengths: Array, prior: float = PRIOR) -> Ar
     meat = rows / (rows - 1) * scores.T @ scores
     spread = np.diag(centred @ bread @ meat @ bread @ centred.T)
     decided = (wins.sum(axis=1) <= _TIE) | (wins.sum(axis=0) <= _TIE)
-    return np.where(decided, np.nan, np.sqrt(np.maximum(spread, 0.0)))
+    return np.asarray(np.where(decided, np.nan, np.sqrt(np.maximum(spread, 0.0))))
 
 
 def _slopes(logs: Array, wins: Array, prior: float) -> tuple[Array, Array]:

@@ -96,10 +96,10 @@ def cluster_share(
 ) -> Figure:
     """A share of truth values with Wilson's interval, groups being what is independent.
 
-    The trials that count are the effective ones: their number by the design effect, and corrected
-    for the degrees of freedom as by Korn and Graubard (1998), "Confidence intervals for proportions
-    with small expected number of positive counts estimated from survey data", eq. 2.2; in Wilson's
-    formula as by Franco et al. (2019), "Comparative study of confidence intervals for proportions in
+    The trials that count are the effective ones: their number by the design effect, corrected for
+    the degrees of freedom as by Korn and Graubard (1998), "Confidence intervals for proportions
+    with small expected number of positive counts estimated from survey data"; in Wilson's formula
+    as by Franco et al. (2019), "Comparative study of confidence intervals for proportions in
     complex sample surveys". Where each is its own group it is Wilson's interval itself.
     """
     given = vector(successes)
