@@ -55,10 +55,10 @@ def strength_errors(tables: Array, strengths: Array, prior: float = PRIOR) -> Ar
     together and ties are halves. NaN for fewer than two rows, and for a candidate that won all or
     lost all: its strength has no upper or lower end.
     """
-    counts = np.where(np.isnan(tables), 0.0, tables)
-    rows, size = len(counts), counts.shape[-1]
+    counts: Array = np.where(np.isnan(tables), 0.0, tables)
+    rows, size = len(counts), len(strengths)
     if rows < 2:
-        return np.full(size, np.nan)
+        return np.full(size, np.nan, dtype=np.float64)
     wins = counts.sum(axis=0)
     chance = _logistic(strengths[:, None] - strengths[None, :])
     games = counts + np.swapaxes(counts, 1, 2)
@@ -66,9 +66,11 @@ def strength_errors(tables: Array, strengths: Array, prior: float = PRIOR) -> Ar
     bread = np.linalg.inv(_slopes(strengths, wins, prior)[1])
     centred = np.eye(size) - 1 / size
     meat = rows / (rows - 1) * scores.T @ scores
-    spread = np.diag(centred @ bread @ meat @ bread @ centred.T)
+    spread = centred @ bread @ meat @ bread @ centred.T
     decided = (wins.sum(axis=1) <= _TIE) | (wins.sum(axis=0) <= _TIE)
-    return np.asarray(np.where(decided, np.nan, np.sqrt(np.maximum(spread, 0.0))))
+    errors: Array = np.sqrt(np.maximum(np.diag(spread), 0.0))
+    errors[decided] = np.nan
+    return errors
 
 
 def _slopes(logs: Array, wins: Array, prior: float) -> tuple[Array, Array]:

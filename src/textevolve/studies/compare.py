@@ -87,7 +87,9 @@ def cases_of(spec: CompareSpec, rows: Iterable[Placed]) -> Iterator[Case]:
         id = str(row.get("id", number))
         seen[id] = seen.get(id, 0) + 1
         id = id if seen[id] == 1 else f"{id} ({seen[id]})"  # so that none takes another's place
-        yield Case(values, given, id, reference=None if label is None else _text(label))
+        reference = None if label is None else _text(label)
+        context = None if spec.context is None else _text(row.get(spec.context)) or None
+        yield Case(values, given, id, reference=reference, context=context)
 
 
 def _check_columns(spec: CompareSpec, columns: Sequence[str]) -> list[str]:
@@ -96,7 +98,8 @@ def _check_columns(spec: CompareSpec, columns: Sequence[str]) -> list[str]:
     Raises:
         InputError: a column is named that there is not, or a prompt shows none.
     """
-    named = {"--label": (spec.label,), "--input": (spec.input,), "--outputs": spec.outputs}
+    named = {"--label": (spec.label,), "--input": (spec.input,), "--context": (spec.context,)}
+    named |= {"--outputs": spec.outputs}
     for flag, wanted in named.items():
         for column in wanted:
             if column is not None and column not in columns:
@@ -131,7 +134,9 @@ def take_again(output: Output) -> Case:
     kept = {name: getattr(output, name) for name in _KEPT}
     failed = output.failure.reason if output.failure and not output.text else None
     parameters = {**kept, "usage": asdict(output.usage), "failed": failed}
-    return Case(output.input, (output.text,), output.row, parameters, output.reference)
+    return Case(
+        output.input, (output.text,), output.row, parameters, output.reference, output.context
+    )
 
 
 def _restore(case: Case, position: int) -> Output:
@@ -144,6 +149,7 @@ def _restore(case: Case, position: int) -> Output:
         **kept,
         input=case.input,
         reference=case.reference,
+        context=case.context,
         text=case.candidates[0],
         failure=failure,
         usage=Usage(**told["usage"]),
@@ -165,20 +171,18 @@ def plan_rows(
         for _, same in itertools.groupby(cases, key=lambda case: case.id):
             yield [Planned(_restore(case, next(number))) for case in same]
         return
-    variants = variants_of(spec)
+    variants = [replace(one, model=one.model or default_model) for one in variants_of(spec)]
     baseline = baseline_of(spec, variants)
     for case in cases:
         values: Mapping[str, str] = json.loads(case.input)
         asked = _show_input(spec, baseline, values)
+        blank = Output(0, case.id, "", input=asked, reference=case.reference, context=case.context)
         yield [
-            _plan(spec, case, values, variant, Output(
-                next(number), case.id, variant.name, sample=sample, input=asked,
-                model=variant.model or default_model, reference=case.reference,
-            ))
+            _plan(spec, case, values, variant, replace(blank, position=next(number), sample=sample))
             for sample in range(spec.samples)
             for variant in variants
             if sample == 0 or not variant.column
-        ]  # fmt: skip
+        ]
 
 
 def _plan(
@@ -187,8 +191,8 @@ def _plan(
     if variant.prompt is None:
         text = case.candidates[spec.outputs.index(variant.column)]
         why = Failure("failed", f"the column '{variant.column}' is empty in this row")
-        there = replace(empty, model="", text=text, failure=None if text.strip() else why)
-        return Planned(there)
+        failure = None if text.strip() else why
+        return Planned(replace(empty, variant=variant.name, text=text, failure=failure))
     request = Request(
         messages=variant.prompt.fill(values, spec.system),
         temperature=spec.temperature,
@@ -196,7 +200,8 @@ def _plan(
         seed=spec.seed,
         sample=empty.sample,
     )
-    return Planned(replace(empty, prompt=variant.prompt.name), request)
+    named = replace(empty, variant=variant.name, prompt=variant.prompt.name, model=variant.model)
+    return Planned(named, request)
 
 
 def _show_input(spec: CompareSpec, baseline: Variant | None, values: Mapping[str, str]) -> str:

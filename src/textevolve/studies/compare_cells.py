@@ -67,6 +67,7 @@ class Output:
     sample: int = 0
     input: str = ""
     reference: str | None = None
+    context: str | None = None
     text: str = ""
     score: float | None = None
     passed: bool | None = None
@@ -160,7 +161,7 @@ async def _judge(
     judge: Evaluator, output: Output, texts: tuple[str, ...]
 ) -> tuple[Sequence[EvaluationResult | Failure], Usage, Evaluation | None]:
     """A result for each text, what it took, and all that the judge gave, if anything."""
-    case = Case(output.input, texts, output.row, reference=output.reference)
+    case = Case(output.input, texts, output.row, reference=output.reference, context=output.context)
     try:
         found = await judge(case)
     except FatalModelError:

@@ -9,13 +9,13 @@ from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal, cast
 
-from pydantic import TypeAdapter, ValidationError, model_validator
+from pydantic import model_validator
 
 from textevolve.errors import InputError
 from textevolve.llm.model import Message
 from textevolve.loops.placeholders import fill, find_placeholders
 from textevolve.rows import read_argument, read_text
-from textevolve.spec import Frozen, explain
+from textevolve.spec import Frozen
 from textevolve.texts.yaml_lines import line_of, parse_yaml
 
 CHATS = (".yaml", ".yml", ".json")
@@ -86,9 +86,6 @@ class NamedPrompt(Frozen):
         return "\n\n".join(f"{one.role}: {one.text}" for one in filled)
 
 
-_CHAT = TypeAdapter(tuple[ChatMessage, ...])
-
-
 def read_chat(text: str, source: str) -> list[Any]:
     """The messages that a YAML or JSON text holds: a list, or a mapping with `messages`.
 
@@ -102,12 +99,23 @@ def read_chat(text: str, source: str) -> list[Any]:
             f"{source}:1: must be a list of messages, each with a role and a content; a plain"
             " template stands in a file that does not end in .yaml or .json"
         )
+    return [
+        _read_message(one, f"{source}:{_line(node, data, n)}")
+        for n, one in enumerate(cast("list[Any]", inner))
+    ]
+
+
+def _line(node: Any, data: Any, number: int) -> int:
+    return line_of(node, ("messages", number) if isinstance(data, dict) else (number,))
+
+
+def _read_message(given: Any, where: str) -> ChatMessage:
+    if not isinstance(given, dict):
+        raise InputError(f"{where}: a message has a role and a content")
     try:
-        return list(_CHAT.validate_python(inner))
-    except ValidationError as error:
-        place = error.errors()[0]["loc"]
-        where = ("messages", *place) if isinstance(data, dict) else place
-        raise InputError(f"{source}:{line_of(node, where)}: {explain(error)}") from None
+        return ChatMessage(**{str(n): value for n, value in cast("dict[Any, Any]", given).items()})
+    except InputError as error:
+        raise InputError(f"{where}: {error}") from None
 
 
 def take_prompts(given: Any) -> Any:

@@ -51,7 +51,7 @@ from textevolve.studies.compare_cells import Output
 from textevolve.studies.compare_spec import CompareSpec, Variant, baseline_of, decides, variants_of
 from textevolve.studies.study import Row
 
-LISTED = 10
+LISTED = 5
 """Of the lowest scores, and of the cells without one, so many are listed."""
 
 
@@ -243,7 +243,7 @@ def _blocks(found: Comparison) -> Iterator[Block]:
     if found.differences:
         yield _differences(found)
     names = list(dict.fromkeys(name for v in found.variants for name in v.scorers))
-    if len(names) > 1 or any(sum(v.missing.values()) for v in found.variants):
+    if len(names) > 1:
         yield _scorers(found, names)
     yield _spending(found)
     if found.worst:
@@ -324,19 +324,12 @@ def _spending(found: Comparison) -> Table:
         Column("median time", "duration"),
         Column("cost", "money"),
     )
-    rows = [
-        (
-            one.variant,
-            one.outputs,
-            one.outputs - one.scored,
-            one.cut,
-            one.usage.prompt_tokens,
-            one.usage.completion_tokens,
-            one.seconds,
-            one.usage.cost,
-        )
-        for one in found.variants
-    ]
+    rows: list[list[Cell]] = []
+    for one in found.variants:
+        asked, used = one.usage.calls > 0, one.usage
+        spent = (used.prompt_tokens, used.completion_tokens, one.seconds, used.cost)
+        counts = (one.outputs, one.outputs - one.scored, one.cut)
+        rows.append([one.variant, *counts, *(spent if asked else (None, None, one.seconds, None))])
     return Table("What the outputs took", columns, rows)
 
 
@@ -354,7 +347,7 @@ def _listing(title: str, outputs: tuple[Output, ...], total: int = 0) -> Table:
             one.variant,
             one.score,
             wording.shorten(one.text, 80),
-            wording.shorten(one.failure.reason if one.failure else one.reason, 160),
+            wording.shorten(one.failure.reason if one.failure else one.reason, 80),
         )
         for one in outputs
     ]
@@ -400,9 +393,9 @@ def shown(scorer: str) -> str:
 def find_row(output: Output) -> Row:
     missing = [grade.failure for grade in output.grades.values() if grade.failure]
     skipped = next((one for one in missing if one.kind == "skipped"), None)
-    failure = skipped or output.failure
+    failure, sample = skipped or output.failure, output.sample + 1
     return Row(
-        key=f"{output.row}|{output.variant}|{output.sample}",
+        key=f"{output.row.replace('|', '||')}|{output.variant}" + f"|{sample}" * (sample > 1),
         position=output.position,
         case=output.row,
         score=output.score,

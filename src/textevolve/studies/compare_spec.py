@@ -94,6 +94,12 @@ class CompareSpec(StudySpec):
         group="Data",
         metavar="COLUMN",
     )
+    context: str | None = option(
+        None,
+        "The column with the texts that an output must keep to, for judges of faithfulness.",
+        group="Data",
+        metavar="COLUMN",
+    )
     metric: Several = option(
         (),
         "What scores an output without a model: exact, regex:PATTERN, FILE.py:FUNCTION or"
