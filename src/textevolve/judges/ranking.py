@@ -52,8 +52,8 @@ def strength_errors(tables: Array, strengths: Array, prior: float = PRIOR) -> Ar
     of the tables (rows, k, k), rows being what is independent.
 
     The sandwich of Liang and Zeger (1986) with G / (G - 1), since outcomes within a row belong
-    together and ties are halves. NaN for fewer than two rows, and for a candidate that won all or
-    lost all: its strength has no upper or lower end.
+    together and ties are halves. NaN for fewer than two rows, where nothing varies, and for a
+    candidate that won all or lost all: its strength has no upper or lower end.
     """
     counts: Array = np.where(np.isnan(tables), 0.0, tables)
     rows, size = len(counts), len(strengths)
@@ -69,7 +69,7 @@ def strength_errors(tables: Array, strengths: Array, prior: float = PRIOR) -> Ar
     spread = centred @ bread @ meat @ bread @ centred.T
     decided = (wins.sum(axis=1) <= _TIE) | (wins.sum(axis=0) <= _TIE)
     errors: Array = np.sqrt(np.maximum(np.diag(spread), 0.0))
-    errors[decided] = np.nan
+    errors[decided | (errors <= _TIE)] = np.nan
     return errors
 
 

@@ -224,7 +224,7 @@ def _read_wins(
     return found
 
 
-def report(spec: CompareSpec, found: Comparison) -> Report:
+def report(_spec: CompareSpec, found: Comparison) -> Report:
     facts = {
         "Rows": f"{found.rows:,}",
         "Score": shown(found.decides),
@@ -274,7 +274,8 @@ def _variants(found: Comparison) -> Table:
             " Wins: the share of comparisons with other variants on the same row, a tie half."
             " Strength: Bradley-Terry, as log-odds, 0 in the mean."
         )
-    return Table("Variants", columns, rows, frozenset(best), note)
+    marked = best if len(best) < len(found.variants) else ()
+    return Table("Variants", columns, rows, frozenset(marked), note)
 
 
 def _differences(found: Comparison) -> Table:
