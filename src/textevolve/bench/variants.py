@@ -40,7 +40,16 @@ tie being half; NaN where they were not compared."""
 def mean_score(scores: RowScores) -> Figure:
     """The mean over all outputs, with its interval clustered by row."""
     rows = [row for row, given in scores.items() for _ in given]
-    return cluster_mean([score for given in scores.values() for score in given], rows, level=LEVEL)
+    given = [score for own in scores.values() for score in own]
+    return _clip(cluster_mean(given, rows, level=LEVEL))
+
+
+def _clip(figure: Figure) -> Figure:
+    """With the ends of the interval within [0, 1], where scores and shares lie."""
+    low, high = figure.interval.low, figure.interval.high
+    if not math.isfinite(low):
+        return figure
+    return Figure(figure.value, Interval(max(0.0, low), min(1.0, high)))
 
 
 def pass_rate(passes: Mapping[str, Sequence[bool]]) -> Figure:
@@ -105,11 +114,7 @@ def win_rates(outcomes: Outcomes) -> list[Figure]:
         met = ~np.isnan(own)
         counted = met.any(axis=1)
         shares = np.where(met, own, 0.0)[counted].sum(axis=1) / met[counted].sum(axis=1)
-        figure = cluster_mean(shares, level=LEVEL)
-        low, high = figure.interval.low, figure.interval.high
-        if math.isfinite(low):
-            figure = Figure(figure.value, Interval(max(0.0, low), min(1.0, high)))
-        found.append(figure)
+        found.append(_clip(cluster_mean(shares, level=LEVEL)))
     return found
 
 

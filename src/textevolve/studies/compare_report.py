@@ -176,7 +176,7 @@ def summarise(spec: CompareSpec, records: Iterable[Output]) -> Comparison:
         if output.failure is not None:
             failed += 1
             failures += [output] * (len(failures) < LISTED)
-        elif output.score is not None:
+        elif output.score is not None and output.score < 1:
             _push(worst, (-output.score, -output.position, output))
     names = list(tallies)
     scored = [one.scores for one in tallies.values()]
@@ -225,11 +225,12 @@ def _read_wins(
 
 
 def report(_spec: CompareSpec, found: Comparison) -> Report:
+    used = sum((v.usage for v in found.variants), Usage())
     facts = {
         "Rows": f"{found.rows:,}",
         "Score": shown(found.decides),
         "Without a score": wording.count(found.failed, "output") if found.failed else "",
-        "Used for outputs": wording.spent(sum((v.usage for v in found.variants), Usage())),
+        "Used for outputs": wording.spent(used) if used.calls else "",
         "Used for judging": wording.spent(found.judging) if found.judging.calls else "",
     }
     told = {name: said for name, said in facts.items() if said}
