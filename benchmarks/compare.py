@@ -7,8 +7,8 @@ Two prompts over the rows, each answer compared with the right one. The scripted
 of its own, takes `--latency` seconds for every answer: what is measured is what the programs add.
 Each program is run as a user runs it, from its start to its end, with nothing in its cache: with
 its default concurrency, and with the same for both. Times are wall seconds and CPU seconds (user
-and system, with all children); the best of `--repeats`. promptfoo's telemetry, update checks and cache
-are switched off by its own variables, and all requests go to loopback.
+and system, with all children); the best of `--repeats`. promptfoo's telemetry, update checks and
+cache are switched off by its own variables, and all requests go to loopback.
 """
 
 from __future__ import annotations
