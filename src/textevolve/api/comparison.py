@@ -9,7 +9,7 @@ from typing import Any, TypeAlias, cast
 from textevolve.api.calibration import Rows
 from textevolve.api.running import Objects, arun, in_sync, split_keywords, takes_fields
 from textevolve.evaluation import Evaluator
-from textevolve.loops.label_metrics import LabelMetric
+from textevolve.metrics.plain import LabelMetric
 from textevolve.studies.compare import cases_of
 from textevolve.studies.compare_report import Comparison
 from textevolve.studies.compare_spec import CompareSpec

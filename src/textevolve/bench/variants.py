@@ -24,7 +24,7 @@ from textevolve.statistics.comparisons import (
     items_needed,
     sign_flip_test,
 )
-from textevolve.statistics.intervals import TIE, Figure, Interval
+from textevolve.statistics.intervals import TIE, Interval, Statistic
 
 ALPHA = 0.05
 LEVEL = 0.95
@@ -37,22 +37,22 @@ Outcomes: TypeAlias = NDArray[np.float64]
 tie being half; NaN where they were not compared."""
 
 
-def mean_score(scores: RowScores) -> Figure:
+def mean_score(scores: RowScores) -> Statistic:
     """The mean over all outputs, with its interval clustered by row."""
     rows = [row for row, given in scores.items() for _ in given]
     given = [score for own in scores.values() for score in own]
     return _clip(cluster_mean(given, rows, level=LEVEL))
 
 
-def _clip(figure: Figure) -> Figure:
+def _clip(figure: Statistic) -> Statistic:
     """With the ends of the interval within [0, 1], where scores and shares lie."""
     low, high = figure.interval.low, figure.interval.high
     if not math.isfinite(low):
         return figure
-    return Figure(figure.value, Interval(max(0.0, low), min(1.0, high)))
+    return Statistic(figure.value, Interval(max(0.0, low), min(1.0, high)))
 
 
-def pass_rate(passes: Mapping[str, Sequence[bool]]) -> Figure:
+def pass_rate(passes: Mapping[str, Sequence[bool]]) -> Statistic:
     """The share of outputs that passed, with its interval clustered by row."""
     rows = [row for row, given in passes.items() for _ in given]
     values = [float(one) for given in passes.values() for one in given]
@@ -106,9 +106,9 @@ def outcomes_of(scores: Sequence[RowScores]) -> Outcomes:
     return found
 
 
-def win_rates(outcomes: Outcomes) -> list[Figure]:
+def win_rates(outcomes: Outcomes) -> list[Statistic]:
     """For each variant the share of its comparisons with the others that it won, row by row."""
-    found: list[Figure] = []
+    found: list[Statistic] = []
     for a in range(outcomes.shape[1]):
         own = outcomes[:, a, :]
         met = ~np.isnan(own)
@@ -118,18 +118,18 @@ def win_rates(outcomes: Outcomes) -> list[Figure]:
     return found
 
 
-def strengths(outcomes: Outcomes) -> list[Figure]:
+def strengths(outcomes: Outcomes) -> list[Statistic]:
     """The Bradley-Terry log-strength of each variant, their mean being 0, with a t interval from
     errors clustered by row. A difference of 1.1 between two is a win in three of four."""
     met = outcomes[(~np.isnan(outcomes)).any(axis=(1, 2))]
     size = outcomes.shape[1]
     if not len(met) or size < 2:
-        return [Figure() for _ in range(size)]
+        return [Statistic() for _ in range(size)]
     logs = bradley_terry(np.nansum(met, axis=0))
     errors = strength_errors(met, logs)
     halves = t_quantile(LEVEL, max(1, len(met) - 1)) * errors
     return [
-        Figure(float(at), Interval(float(at - half), float(at + half)))
+        Statistic(float(at), Interval(float(at - half), float(at + half)))
         for at, half in zip(logs, halves, strict=True)
     ]
 

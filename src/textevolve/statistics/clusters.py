@@ -14,10 +14,10 @@ import numpy as np
 from textevolve.statistics.intervals import (
     TIE,
     Array,
-    Figure,
     Groups,
     Interval,
     Numbers,
+    Statistic,
     group_numbers,
     sum_groups,
     vector,
@@ -62,7 +62,9 @@ def _within(angle: float, freedom: int) -> float:
     return 2 / math.pi * (angle + share) if odd else share
 
 
-def cluster_mean(values: Numbers, groups: Groups | None = None, *, level: float = 0.95) -> Figure:
+def cluster_mean(
+    values: Numbers, groups: Groups | None = None, *, level: float = 0.95
+) -> Statistic:
     """The mean with its t interval, groups being what is independent.
 
     Liang and Zeger (1986), "Longitudinal data analysis using generalized linear models": the sums
@@ -75,16 +77,16 @@ def cluster_mean(values: Numbers, groups: Groups | None = None, *, level: float 
     numbers = group_numbers(groups, given.size)[present]
     given = given[present]
     if not given.size:
-        return Figure()
+        return Statistic()
     mean = float(given.mean())
     sums = sum_groups(given - mean, np.unique(numbers, return_inverse=True)[1])
     if sums.size < 2:
-        return Figure(mean, Interval(math.nan, math.nan, "one group only"))
+        return Statistic(mean, Interval(math.nan, math.nan, "one group only"))
     error = _error(sums, given.size)
     if error <= TIE:
-        return Figure(mean, Interval(math.nan, math.nan, "no variation between the groups"))
+        return Statistic(mean, Interval(math.nan, math.nan, "no variation between the groups"))
     half = t_quantile(level, sums.size - 1) * error
-    return Figure(mean, Interval(mean - half, mean + half))
+    return Statistic(mean, Interval(mean - half, mean + half))
 
 
 def _error(sums: Array, items: int) -> float:
@@ -93,7 +95,7 @@ def _error(sums: Array, items: int) -> float:
 
 def cluster_share(
     successes: Numbers, groups: Groups | None = None, *, level: float = 0.95
-) -> Figure:
+) -> Statistic:
     """A share of truth values with Wilson's interval, groups being what is independent.
 
     The trials that count are the effective ones: their number by the design effect, corrected for
@@ -106,10 +108,10 @@ def cluster_share(
     numbers = group_numbers(groups, given.size)
     trials, clusters = given.size, len(np.unique(numbers))
     if not trials:
-        return Figure()
+        return Statistic()
     share = float(given.mean())
     if clusters < 2:
-        return Figure(share, Interval(math.nan, math.nan, "one group only"))
+        return Statistic(share, Interval(math.nan, math.nan, "one group only"))
     effective = float(clusters)
     if 0 < share < 1:
         sums = sum_groups(given - share, np.unique(numbers, return_inverse=True)[1])
@@ -118,4 +120,4 @@ def cluster_share(
         effective = min(float(trials), max(float(clusters), trials / max(design, TIE)))
     few = t_quantile(level, trials - 1) / t_quantile(level, clusters - 1)
     effective *= few**2
-    return Figure(share, wilson_interval(share * effective, effective, level))
+    return Statistic(share, wilson_interval(share * effective, effective, level))

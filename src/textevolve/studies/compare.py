@@ -20,7 +20,8 @@ from textevolve.evaluation import Case, Failure, Usage
 from textevolve.evaluators import OWN, own_object
 from textevolve.events import RecordsExpected
 from textevolve.llm.model import Request
-from textevolve.loops.label_metrics import LabelMetric, open_metric
+from textevolve.metrics.label_metrics import open_metric
+from textevolve.metrics.plain import LabelMetric
 from textevolve.rows import Placed, read_rows
 from textevolve.studies.compare_cells import Output, Planned, Scorers, fill_cells
 from textevolve.studies.compare_report import (
@@ -47,20 +48,20 @@ INPUTS = ("input", "prompt", "question", "instruction")
 """Columns of which the first that there is stands for the input, where no prompt is compared."""
 
 
-def name_variants(spec: CompareSpec, model: str) -> list[str]:
-    models = spec.models or (model,)
-    return [Output(0, "", p.name, m, 0).variant for p in spec.prompts for m in models]
-
-
 def ask(spec: CompareSpec) -> Asks:
     judges = tuple(with_models(spec).values())
     return Asks(judges, spec.models, writes=bool(spec.prompts) and not spec.models)
 
 
+def name_variants(spec: CompareSpec, _model: str) -> list[str]:
+    """What `Row.variant` may be; of outputs of an earlier run it is not known before."""
+    return [variant.name for variant in variants_of(spec)]
+
+
 def read_cases(spec: CompareSpec) -> Iterator[Case]:
     if not spec.data:
         raise InputError("--data is missing: rows with values for the placeholders")
-    yield from cases_of(spec, read_rows(spec.data, "row", lambda _: True))
+    yield from cases_of(spec, read_rows(spec.data, "row", lambda _: True, spec.map))
 
 
 def cases_of(spec: CompareSpec, rows: Iterable[Placed]) -> Iterator[Case]:
@@ -247,7 +248,7 @@ async def run(spec: CompareSpec, cases: Iterable[Case], bench: Workbench) -> Asy
     results = stream(
         (group for row in rows for group in _groups(row, together=together)),
         lambda group: fill_cells(bench, scorers, group),
-        max(1, bench.in_flight // max(1, per_row)) if together else bench.in_flight,
+        max(1, bench.concurrency // max(1, per_row)) if together else bench.concurrency,
         ordered=False,
     )
     async with aclosing(results):
@@ -288,4 +289,6 @@ STUDY = Study(
     flat=flatten,
     earlier=lambda spec: spec.outputs_of,
     again=take_again,
+    variants=name_variants,
+    aggregates=False,
 )

@@ -28,10 +28,11 @@ from textevolve.evaluation import (
     Usage,
     failure_of,
 )
-from textevolve.judges.exam import Judgement
-from textevolve.llm.meter import Meter
+from textevolve.judges.context import Judgement
 from textevolve.llm.model import Request
-from textevolve.loops.label_metrics import LabelMetric, grade_output
+from textevolve.llm.usage_meter import UsageMeter
+from textevolve.metrics.label_metrics import grade_output
+from textevolve.metrics.plain import LabelMetric
 from textevolve.statistics.intervals import TIE
 from textevolve.wiring import Workbench
 
@@ -113,7 +114,7 @@ async def fill_cells(
         FatalModelError: no call can succeed.
     """
     fill = [partial(_fill_alone, bench, scorers, planned) for planned in group]
-    made = list(await gather_bounded(fill, bench.in_flight))
+    made = list(await gather_bounded(fill, bench.concurrency))
     for name, judge in scorers.together.items():
         made = await _judge_together(name, judge, made)
     return [_conclude(output, scorers) for output in made]
@@ -137,7 +138,7 @@ async def _make(bench: Workbench, planned: Planned) -> Output:
     empty, request = planned.empty, planned.request
     if request is None:
         return empty
-    model = Meter(bench.model_of(empty.model))
+    model = UsageMeter(bench.model_of(empty.model))
     try:
         if bench.seconds_left == 0:
             raise BudgetError(TIME_IS_UP)

@@ -45,7 +45,7 @@ from textevolve.report.blocks import (
 from textevolve.report.html import html_fragment
 from textevolve.showing import Shown, show_as
 from textevolve.statistics.comparisons import PairedDifference
-from textevolve.statistics.intervals import Figure
+from textevolve.statistics.intervals import Statistic
 from textevolve.studies.cells import estimate
 from textevolve.studies.compare_cells import Output
 from textevolve.studies.compare_spec import CompareSpec, Variant, baseline_of, decides, variants_of
@@ -66,11 +66,11 @@ class VariantSummary:
     outputs: int
     scored: int
     cut: int
-    mean: Figure
-    pass_rate: Figure
-    win_rate: Figure
-    strength: Figure
-    scorers: Mapping[str, Figure]
+    mean: Statistic
+    pass_rate: Statistic
+    win_rate: Statistic
+    strength: Statistic
+    scorers: Mapping[str, Statistic]
     missing: Mapping[str, int]
     usage: Usage
     seconds: float | None
@@ -136,7 +136,7 @@ class _Tally:
             self.passes.setdefault(output.row, []).append(bool(output.passed))
 
     def summarise(
-        self, variant: str, scorers: tuple[str, ...], win: Figure, strength: Figure
+        self, variant: str, scorers: tuple[str, ...], win: Statistic, strength: Statistic
     ) -> VariantSummary:
         counts = {n: sum(map(len, self.grades.get(n, {}).values())) for n in scorers}
         return VariantSummary(
@@ -309,7 +309,10 @@ def _scorers(found: Comparison, names: list[str]) -> Table:
     for one in found.variants:
         row: list[Cell] = [one.variant]
         for name in names:
-            row += [estimate(one.scorers.get(name, Figure())), one.missing.get(name, one.outputs)]
+            row += [
+                estimate(one.scorers.get(name, Statistic())),
+                one.missing.get(name, one.outputs),
+            ]
         rows.append(row)
     note = "Missing: outputs that it gave no score of, and those that there are not."
     return Table("Each metric and judge", columns, rows, note=note)

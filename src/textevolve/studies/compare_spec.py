@@ -21,15 +21,15 @@ from textevolve.evaluators import (
     split_rules,
     with_model,
 )
-from textevolve.loops.label_metrics import needs_label, open_metric
+from textevolve.metrics.label_metrics import needs_label, open_metric
 from textevolve.spec import Several, option
 from textevolve.studies.compare_prompts import NamedPrompt, take_prompts
-from textevolve.studies.study import StudySpec
+from textevolve.studies.datasets import MappedSpec
 
 DEFAULT_JUDGE = "single"
 
 
-class CompareSpec(StudySpec):
+class CompareSpec(MappedSpec):
     """Run prompts and models over your rows, score every output, and say which is better.
 
     Every prompt with every model is a variant, and so is each column of outputs that there are
@@ -102,8 +102,8 @@ class CompareSpec(StudySpec):
     )
     metric: Several = option(
         (),
-        "What scores an output without a model: exact, regex:PATTERN, FILE.py:FUNCTION or"
-        " MODULE:FUNCTION. Repeatable.",
+        "What scores an output without a model: exact, regex:PATTERN, rouge-l, FILE.py:FUNCTION or"
+        " another metric. Repeatable.",
         group="Judging",
     )
     judge: Several = option(

@@ -478,7 +478,8 @@ def make_report(
     the run."""
     stored = read_stored(run)
     spec = read_spec(study, stored)
-    made = study.report(spec, study.summarise(spec, _Again(records)))
+    result, sums = _summarise(study, spec, records, gated)
+    made = study.report(spec, result)
     totals = store.run_totals(run.id)
     facts = {
         "Model": f"{stored.model} ({stored.why})" if stored.why else stored.model,
@@ -498,5 +499,23 @@ def make_data(
     """The same for programs, as JSON-ready data."""
     stored = read_stored(run)
     spec = read_spec(study, stored)
-    found = study.data(spec, study.summarise(spec, _Again(records)))
-    return {"kind": stored.kind, "run": run.id, "model": stored.model, **found}
+    result, sums = _summarise(study, spec, records, gated)
+    found = {"kind": stored.kind, "run": run.id, "model": stored.model, **study.data(spec, result)}
+    found |= {"aggregates": aggregates_data(sums)} if sums else {}
+    return found | ({"gates": gated.outcomes} if gated.outcomes else {})
+
+
+def _summarise(
+    study: AnyStudy, spec: StudySpec, records: Records, gated: Gated
+) -> tuple[Any, dict[str, Aggregates]]:
+    """What the study makes of the records, and what their rows come to by variant, read once."""
+    sums: dict[str, Aggregates] = {}
+
+    def added() -> Iterator[Any]:
+        for record in records():
+            row = study.row(record)
+            sums.setdefault(row.variant, Aggregates(gated.gates.pass_threshold)).add(row)
+            yield record
+
+    result = study.summarise(spec, added() if study.aggregates else _Again(records))
+    return result, {variant: one for variant, one in sums.items() if one.records}
