@@ -24,7 +24,7 @@ from textevolve.statistics.intervals import (
     normal_interval,
     share_interval,
 )
-from textevolve.studies.study import Row, RecordStatus
+from textevolve.studies.study import RecordStatus, Row
 
 WORST = 5
 BOOTSTRAPPED = 5000
