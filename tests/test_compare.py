@@ -11,7 +11,8 @@ from textevolve.evaluation import Case, EvaluationResult
 from textevolve.llm.testing import Answer
 from textevolve.report.blocks import Matrix
 from textevolve.studies.compare_cells import Output
-from textevolve.studies.compare_report import report, summarise
+from textevolve.studies.compare_figures import summarise
+from textevolve.studies.compare_report import report
 from textevolve.studies.compare_spec import CompareSpec
 
 CAREFUL = "exactly"

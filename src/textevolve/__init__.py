@@ -73,7 +73,7 @@ if TYPE_CHECKING:
     from textevolve.loops.search_tree import CalibrationResult
     from textevolve.memory.recall import Cue, Memory, Recall
     from textevolve.settings import Settings
-    from textevolve.studies.compare_report import Comparison
+    from textevolve.studies.compare_figures import Comparison
     from textevolve.wiring import Limits
 
 __version__ = "0.1.0"
@@ -131,7 +131,7 @@ _HOMES = {
     "loops.search_tree": ("CalibrationResult",),
     "memory.recall": ("Cue", "Memory", "Recall"),
     "settings": ("Settings",),
-    "studies.compare_report": ("Comparison",),
+    "studies.compare_figures": ("Comparison",),
     "wiring": ("Limits",),
 }
 _MODULES = {name: module for module, names in _HOMES.items() for name in names}

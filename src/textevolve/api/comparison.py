@@ -11,7 +11,7 @@ from textevolve.api.running import Objects, arun, in_sync, split_keywords, takes
 from textevolve.evaluation import Evaluator
 from textevolve.metrics.plain import LabelMetric
 from textevolve.studies.compare import cases_of
-from textevolve.studies.compare_report import Comparison
+from textevolve.studies.compare_figures import Comparison
 from textevolve.studies.compare_spec import CompareSpec
 
 Prompts: TypeAlias = Mapping[str, Any] | Sequence[Any]

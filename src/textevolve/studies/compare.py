@@ -1,7 +1,7 @@
 """Compare prompts, models and outputs on your own rows: a matrix of rows and variants, each scored.
 
 The specification is in `compare_spec`, a cell is filled in `compare_cells`; what all cells come to
-is found and shown in `compare_report`.
+is found in `compare_figures` and shown in `compare_report`.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ from textevolve.metrics.label_metrics import open_metric
 from textevolve.metrics.plain import LabelMetric
 from textevolve.rows import Placed, read_rows
 from textevolve.studies.compare_cells import Output, Planned, Scorers, fill_cells
+from textevolve.studies.compare_figures import summarise
 from textevolve.studies.compare_report import (
     data,
     find_row,
     flatten,
     report,
-    summarise,
 )
 from textevolve.studies.compare_spec import (
     CompareSpec,

@@ -1,6 +1,6 @@
 """One cell of a comparison: an output is generated or taken, and graded by metrics and judges.
 
-Which cells there are is planned in `compare`; what all of them come to is `compare_report`.
+Which cells there are is planned in `compare`; what all of them come to is `compare_figures`.
 """
 
 from __future__ import annotations
