@@ -1,13 +1,19 @@
 """`textevolve compare`: prompts and models on rows, from the command line to the conclusion."""
 
 import json
-import random
 import re
+import sqlite3
 
 import pytest
 
-from textevolve.bench.variants import compare_variants, say_differences, summarise_variant
+import textevolve
+from textevolve.evaluation import Case, EvaluationResult
 from textevolve.llm.testing import Answer
+from textevolve.report.blocks import Matrix
+from textevolve.studies.compare_cells import Output
+from textevolve.studies.compare_figures import summarise
+from textevolve.studies.compare_report import report
+from textevolve.studies.compare_spec import CompareSpec
 
 CAREFUL = "exactly"
 
@@ -17,6 +23,8 @@ def sums(body, number):
     said = body["messages"][-1]["content"]
     if body.get("max_tokens") == 1:
         return Answer(yes=0.9)
+    if "response_format" in body:
+        return None
     n = int(re.search(r"What is (\d+)", said)[1])
     if n == 13:
         return ""
@@ -29,7 +37,8 @@ def files(home, server):
     server.script = sums
     (home / "short.txt").write_text("What is {n} and {n} more?")
     (home / "careful.txt").write_text("What is {n} and {n} more, exactly?")
-    (home / "rows.csv").write_text("n,sum\n" + "".join(f"{n},{2 * n}\n" for n in range(40)))
+    rows = "".join(f"{n},{2 * n},{2 * n + n % 2}\n" for n in range(40))
+    (home / "rows.csv").write_text("n,sum,old\n" + rows)
     return home
 
 
@@ -41,27 +50,36 @@ def command(model, *more):
 EXACT = ("--metric", "exact")
 
 
+def means(found):
+    return {v["variant"]: v["mean"]["value"] for v in found["variants"]}
+
+
 def test_the_better_prompt_is_found_shown_and_written(cli, files, model):
     outputs = [o for name in ("m.csv", "m.json", "m.html", "m.md") for o in ("-o", name)]
     ended = cli(*command(model, *EXACT, *outputs))
     assert ended.code == 3  # two outputs are empty
-    assert f"careful, {model} beats short, {model}" in " ".join(ended.out.split())
+    assert "14|careful lacks a score: the output is empty" in ended.err
+    said = " ".join(ended.out.split())
+    assert "careful beats short by 64.1 points (48.3 to 79.9)." in said
     found = json.loads((files / "m.json").read_text())
     assert found["failed"] == 2
-    means = {v["variant"].split(",")[0]: v["mean"] for v in found["variants"]}
-    assert means["careful"] == 1
-    assert means["short"] == pytest.approx(14 / 39)
+    assert means(found) == pytest.approx({"short": 14 / 39, "careful": 1})
+    wins = {v["variant"]: v["win_rate"]["value"] for v in found["variants"]}
+    assert wins["careful"] == pytest.approx((25 + 14 / 2) / 39)
     assert (files / "m.csv").read_text().count("the output is empty") == 2
-    assert "Beside the baseline" in (files / "m.html").read_text()
+    page = (files / "m.html").read_text()
+    assert "Beside the baseline: short" in page
+    assert "What is 39 and 39 more?" in page
     assert "| variant |" in (files / "m.md").read_text()
 
 
 def test_a_changed_prompt_asks_its_own_column_only(cli, files, server, model):
-    cli(*command(model, *EXACT))
+    both = (*EXACT, "--judge", "probe", "--input", "n")
+    cli(*command(model, *both))
     before = server.calls
     (files / "careful.txt").write_text("What is {n} and {n} more, quite exactly?")
-    cli(*command(model, *EXACT))
-    assert server.calls - before == 40
+    cli(*command(model, *both))
+    assert server.calls - before == 40  # the same outputs are known to the judge already
 
 
 def test_a_limit_stops_it_and_it_goes_on(cli, files, server, model):
@@ -77,9 +95,14 @@ def test_a_limit_stops_it_and_it_goes_on(cli, files, server, model):
     assert {row["score"] for row in lowest.rows} == {0.0}
 
 
-def test_records_that_are_lost_are_made_again_from_the_journal(cli, files, server, model):
-    import sqlite3
+def test_a_time_limit_leaves_cells_to_be_asked(cli, files, server, model):
+    ended = cli(*command(model, *EXACT, "--time-limit", "0"))
+    assert ended.code == 3
+    assert "80 records not finished within the limits (the time limit is reached" in ended.err
+    assert server.calls == 0
 
+
+def test_records_that_are_lost_are_made_again_from_the_journal(cli, files, server, model):
     first = json.loads(cli(*command(model, *EXACT, "--json")).out)
     asked = server.calls
     with sqlite3.connect(files / "store.db") as store:
@@ -99,32 +122,194 @@ def test_two_runs_are_compared_case_by_case(cli, files, model):
 
 def test_a_judge_sees_the_baselines_prompt(cli, files, server, model):
     ended = cli(*command(model, "--judge", "probe", "--json"))
-    assert json.loads(ended.out)["variants"][1]["mean"] == pytest.approx(0.9)
+    assert means(json.loads(ended.out))["careful"] == pytest.approx(0.9)
     judged = [b for b in server.requests if b.get("max_tokens") == 1]
     assert judged
     assert not any(f"more, {CAREFUL}" in json.dumps(body) for body in judged)
+    cli(*command(model, "--judge", "probe", "--baseline", "careful"))
+    assert f"more, {CAREFUL}" in json.dumps(server.requests[-1])
+
+
+def test_each_judge_and_metric_is_a_column_and_one_decides(cli, files, model):
+    several = ("--metric", "exact", "--metric", "regex:{label}", "--judge", "probe", "--json")
+    found = json.loads(cli(*command(model, *several, "-o", "m.csv")).out)
+    short = found["variants"][0]
+    scorers = {name: figure["value"] for name, figure in short["scorers"].items()}
+    assert scorers == pytest.approx({"exact": 14 / 39, "regex:{label}": 1, "probe": 0.9})
+    assert found["decides"] == "exact"
+    header = (files / "m.csv").read_text().splitlines()[0]
+    assert "scores.exact,scores.regex:{label},scores.probe" in header
+    by_pattern = cli(*command(model, *several, "--score-by", "regex:{label}"))
+    assert means(json.loads(by_pattern.out)) == {"short": 1, "careful": 1}
+
+
+def test_a_threshold_says_what_passes(cli, files, model):
+    for threshold, share in (("0.85", 1.0), ("0.95", 0.0)):
+        judged = ("--judge", "probe", "--threshold", threshold, "--json")
+        found = json.loads(cli(*command(model, *judged)).out)
+        assert [v["pass_rate"]["value"] for v in found["variants"]] == [share, share]
+
+
+def test_a_judge_that_fails_leaves_the_score_of_who_decides(cli, files, server, model):
+    def script(body, number):
+        return "neither" if body.get("max_tokens") == 1 else sums(body, number)
+
+    server.script = script
+    found = json.loads(cli(*command(model, *EXACT, "--judge", "probe", "--json")).out)
+    assert means(found)["careful"] == 1
+    assert [v["missing"]["probe"] for v in found["variants"]] == [40, 40]
+    by_judge = cli(*command(model, *EXACT, "--judge", "probe", "--score-by", "probe", "--json"))
+    assert by_judge.code == 3
+    assert json.loads(by_judge.out)["failed"] == 80
+
+
+def test_a_chat_prompt_and_a_system_message(cli, files, server, model):
+    (files / "chat.yaml").write_text(
+        "- {role: system, content: 'Add for {n}.'}\n- {role: user, content: 'What is {n}?'}\n"
+    )
+    (files / "rows.csv").write_text("n,sum\n3,6\n")
+    told = ("-p", "chat.yaml", "-p", "short.txt", "--system", "Be terse.", "-d", "rows.csv")
+    ended = cli("compare", *told, "-m", model, "--metric", "exact", "--label", "sum")
+    assert ended.code == 0, ended.err
+    asked = sorted(json.dumps(body["messages"]) for body in server.requests)
+    assert "Add for 3." in asked[0]
+    assert "Be terse." in asked[1]
+    assert all(body["max_tokens"] == 512 for body in server.requests)
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("- {role: user}", "chat.yaml:1: content is missing"),
+        ("a: 1", "chat.yaml:1: must be a list of messages"),
+        ("- {role: boss, content: a}", "chat.yaml:1: role must be system, user or assistant"),
+        ("- {role: system, content: '{n}'}", "no message has the role user"),
+        ("[", "chat.yaml:2: "),
+    ],
+)
+def test_a_chat_that_cannot_be_used_is_one_line(cli, files, model, text, said):
+    (files / "chat.yaml").write_text(text + "\n")
+    ended = cli("compare", "-p", "chat.yaml", "-m", model, "-d", "rows.csv")
+    assert ended.code == 2
+    assert said in ended.err
+    assert ended.err.count("\n") == 1
+
+
+def test_files_of_one_name_are_told_apart(cli, files, model):
+    for folder in ("a", "b"):
+        (files / folder).mkdir()
+        (files / folder / "short.txt").write_text(f"What is {{n}}, {folder}?")
+    prompts = ("-p", "a/short.txt", "-p", "b/short.txt")
+    ended = cli(
+        "compare", *prompts, "-m", model, "-d", "rows.csv", "--json", *EXACT, "--label", "sum"
+    )
+    assert list(means(json.loads(ended.out))) == ["a/short.txt", "b/short.txt"]
+
+
+def test_outputs_that_there_are_need_no_model(cli, files, server):
+    columns = ("--outputs", "old", "--outputs", "sum", "--baseline", "sum")
+    ended = cli("compare", *columns, "-d", "rows.csv", "--metric", "regex:0$", "--json")
+    assert ended.code == 0, ended.err
+    found = json.loads(ended.out)
+    assert found["baseline"] == "sum"
+    assert means(found) == {"old": 0.1, "sum": 0.2}
+    assert server.calls == 0
+
+
+def test_outputs_stand_beside_prompts_and_an_empty_one_is_a_failure(cli, files, model):
+    (files / "rows.csv").write_text("n,sum,old\n1,2,2\n2,4,\n")
+    ended = cli(*command(model, *EXACT, "--outputs", "old", "--json"))
+    assert ended.code == 3
+    assert "2|old lacks a score: the column 'old' is empty in this row" in ended.err
+    assert means(json.loads(ended.out)) == {"short": 0, "careful": 1, "old": 1}
+
+
+def test_outputs_of_an_earlier_run_are_judged_anew(cli, files, server, model):
+    cli(*command(model, *EXACT, "--name", "first"))
+    asked = server.calls
+    again = cli("compare", "--outputs-of", "first", "--metric", "regex:{label}", "--json")
+    found = json.loads(again.out)
+    assert means(found) == {"short": 1, "careful": 1}
+    assert found["failed"] == 2
+    assert server.calls == asked
+    wrong = cli("compare", "--outputs-of", "first", "--baseline", "b", *EXACT)
+    assert "no variant is named 'b'; there are: short; careful" in wrong.err
+
+
+def test_side_by_side_a_row_is_one_comparison(cli, files, server, model):
+    def script(body, number):
+        if body.get("max_tokens") != 1:
+            return sums(body, number)
+        first, second = re.findall(r"response\b[^\n]*\n(.*)\n", body["messages"][-1]["content"])[:2]
+        return Answer(yes=0.5 + 0.4 * (("about" in second) - ("about" in first)))
+
+    server.script = script
+    ended = cli(*command(model, "--side-by-side", "--judge", "pairwise", "--json"))
+    found = json.loads(ended.out)
+    careful = found["variants"][1]
+    assert careful["win_rate"]["value"] == pytest.approx((25 + 14 / 2) / 39)
+    assert careful["strength"]["value"] > 0 > found["variants"][0]["strength"]["value"]
+    judged = [body for body in server.requests if body.get("max_tokens") == 1]
+    assert len(judged) % 2 == 0  # both orders
+
+
+def test_side_by_side_a_debate_has_all_outputs_as_candidates(cli, files, server, model):
+    (files / "rows.csv").write_text("n,sum\n1,2\n3,6\n13,26\n")
+    judges = ("--judge", "single", "--judge", "probe", "--side-by-side", "--json")
+    ended = cli(*command(model, *judges))
+    debates = [b["messages"][-1]["content"] for b in server.requests if "response_format" in b]
+    assert len(debates) == 2  # of the third row neither variant has an output
+    assert all("Response 1" in asked and "Response 2" in asked for asked in debates)
+    assert json.loads(ended.out)["failed"] == 2
 
 
 def test_a_file_describes_it(cli, files, model):
     (files / "study.yaml").write_text(
         f"kind: compare\nmodels: ['{model}']\ndata: rows.csv\nlabel: sum\nmetric: exact\n"
-        "prompts:\n- {name: a, text: 'What is {n} and {n} more?'}\n"
-        "- {name: b, text: 'What is {n} and {n} more, exactly?'}\n"
+        "prompts:\n- {name: a, text: 'What is {n} and {n} more?'}\n- file: careful.txt\n"
+        "- {name: c, messages: [{role: user, content: 'What is {n}?'}]}\n"
     )
     ended = cli("run", "study.yaml", "--json")
-    assert len(json.loads(ended.out)["variants"]) == 2
+    assert list(means(json.loads(ended.out))) == ["a", "careful", "c"]
     dry = cli("run", "study.yaml", "--dry-run", "--json")
-    assert json.loads(dry.out)["least"]["calls"] == 80
+    assert json.loads(dry.out)["least"]["calls"] == 120
+
+
+def test_rows_of_one_id_do_not_take_each_others_place(cli, files, model):
+    (files / "rows.csv").write_text("id,n,sum\n7,1,2\n7,2,4\n7,3,6\n")
+    found = json.loads(cli(*command(model, *EXACT, "--json", "-o", "m.csv")).out)
+    assert found["rows"] == 3
+    assert "7 (2)" in (files / "m.csv").read_text()
+
+
+def test_an_empty_cell_is_an_empty_text(cli, files, server, model):
+    (files / "short.txt").write_text("What is {n}{more}?")
+    (files / "rows.csv").write_text("n,more,sum\n1,,2\n2, now,4\n")
+    cli("compare", "-p", "short.txt", "-m", model, "-d", "rows.csv", "--label", "sum", *EXACT)
+    asked = {body["messages"][0]["content"] for body in server.requests}
+    assert asked == {"What is 1?", "What is 2 now?"}
+
+
+def test_outputs_cut_at_the_limit_are_told(cli, files, server, model):
+    server.script = lambda body, number: Answer(text="2", finish_reason="length")
+    found = json.loads(cli(*command(model, *EXACT, "--json")).out)
+    assert [v["cut"] for v in found["variants"]] == [40, 40]
 
 
 @pytest.mark.parametrize(
     ("more", "said"),
     [
         (("--metric", "exactly"), "no metric 'exactly'"),
-        (("--judge", "pairwise"), "cannot be compared"),
+        (("--judge", "pairwise"), "--side-by-side"),
         (("-p", "short.txt"), "two prompts have the same name"),
         (("--samples", "0"), "samples must be from 1 to 100, not '0'"),
         (("-o", "best.docx"), "best.docx: must end in"),
+        (("--baseline", "long"), "no variant is named 'long'; there are: short; careful"),
+        (("--score-by", "probe"), "there are: single"),
+        (("--metric", "exact", "--metric", "exact"), "a metric is named twice"),
+        (("--outputs", "new"), "--outputs: no row has the column 'new'; columns: n, sum, old"),
+        (("--outputs-of", "last"), "leave out --prompt"),
+        (("--threshold", "7"), "threshold must be from 0 to 1, not '7'"),
     ],
 )
 def test_bad_input_is_one_line(cli, files, server, model, more, said):
@@ -135,19 +320,47 @@ def test_bad_input_is_one_line(cli, files, server, model, more, said):
     assert server.calls == 0
 
 
-def test_false_findings_are_as_rare_as_promised():
-    """Two variants that do not differ: 'beats' is said in about 5 % of simulations."""
-    rng, beats = random.Random(7), 0
-    for _ in range(300):
-        scores = {v: {str(n): [float(rng.random() < 0.6)] for n in range(40)} for v in ("a", "b")}
-        beats += "beats" in say_differences(compare_variants(scores, "a"), "a")
-    assert beats <= 300 * 0.05 + 12
+def test_from_python_with_metrics_and_judges_of_ones_own(files, model):
+    def close(output, label):
+        return str(label) in output
+
+    async def brief(case: Case):
+        return EvaluationResult(score=1 / len(case.candidates[0]), passed=True, feedback="brief")
+
+    rows = [{"n": n, "sum": 2 * n} for n in range(6)]
+    prompts = {"short": "What is {n} and {n} more?", "careful": "What is {n}, exactly?"}
+    given = {"models": model, "label": "sum", "metric": [close, "exact"], "judge": brief}
+    found = textevolve.compare(rows, prompts, **given)
+    assert found.rows == 6
+    assert found.variants[0].mean.value == 1
+    assert found.variants[0].scorers["exact"].value == pytest.approx(2 / 6)
+    frame = found.to_frame()
+    assert len(frame) == 12
+    assert "brief" in set(frame["reason"])
+    assert "careful" in found._repr_html_()
+    with pytest.raises(textevolve.InputError, match=r"'short\.txt' is a file"):
+        textevolve.compare(rows, ["short.txt"], models=model)
 
 
-def test_intervals_cover_what_they_should():
-    rng, covered = random.Random(3), 0
-    for _ in range(300):
-        scores = {str(n): [rng.gauss(0.5, 0.2)] for n in range(60)}
-        found = summarise_variant("a", scores)
-        covered += found.low <= 0.5 <= found.high
-    assert 0.91 * 300 <= covered <= 0.99 * 300
+def test_the_matrix_reads_its_rows_when_it_is_drawn():
+    """Ten thousand rows of four variants: nothing of them is kept but figures."""
+    read = []
+
+    class Records:
+        def __iter__(self):
+            for number in range(800):
+                read.append(number)
+                row, variant = divmod(number, 4)
+                yield Output(number, str(row), "abcd"[variant], text="x", score=number % 7 / 7)
+
+    spec = CompareSpec(outputs=tuple("abcd"), metric="regex:x")
+    found = summarise(spec, Records())
+    assert len(read) == 800
+    *_, matrix = report(spec, found).blocks
+    assert isinstance(matrix, Matrix)
+    assert len(read) == 800
+    first = next(iter(matrix.rows))
+    assert len(read) < 810
+    assert [entry.output for entry in first.entries] == ["x"] * 4
+    assert [one.score for one in found.worst] == [0] * 5
+    assert [one.position for one in found.worst] == [0, 7, 14, 21, 28]

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from textevolve.api.calibration import acalibrate, calibrate
+    from textevolve.api.comparison import acompare, compare
     from textevolve.api.evaluation import aevaluate, aevaluate_batch, evaluate, evaluate_batch
     from textevolve.api.loops import (
         agenerate_profile,
@@ -72,6 +73,7 @@ if TYPE_CHECKING:
     from textevolve.loops.search_tree import CalibrationResult
     from textevolve.memory.recall import Cue, Memory, Recall
     from textevolve.settings import Settings
+    from textevolve.studies.compare_figures import Comparison
     from textevolve.wiring import Limits
 
 __version__ = "0.1.0"
@@ -79,6 +81,7 @@ __version__ = "0.1.0"
 _HOMES = {
     "api.evaluation": ("aevaluate", "aevaluate_batch", "evaluate", "evaluate_batch"),
     "api.calibration": ("acalibrate", "calibrate"),
+    "api.comparison": ("acompare", "compare"),
     "api.loops": (
         "agenerate_profile",
         "aguide",
@@ -128,6 +131,7 @@ _HOMES = {
     "loops.search_tree": ("CalibrationResult",),
     "memory.recall": ("Cue", "Memory", "Recall"),
     "settings": ("Settings",),
+    "studies.compare_figures": ("Comparison",),
     "wiring": ("Limits",),
 }
 _MODULES = {name: module for module, names in _HOMES.items() for name in names}
@@ -141,6 +145,7 @@ __all__ = [
     "CalibrationResult",
     "CapabilityError",
     "Case",
+    "Comparison",
     "Component",
     "Cue",
     "Debate",
@@ -173,6 +178,7 @@ __all__ = [
     "UnjudgedError",
     "Usage",
     "acalibrate",
+    "acompare",
     "aevaluate",
     "aevaluate_batch",
     "aevaluate_memory",
@@ -186,6 +192,7 @@ __all__ = [
     "aoptimize",
     "as_metric",
     "calibrate",
+    "compare",
     "evaluate",
     "evaluate_batch",
     "evaluate_memory",

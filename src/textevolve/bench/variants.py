@@ -1,74 +1,153 @@
-"""Variants on the same rows: means with intervals, paired differences, and a sentence about them.
+"""Variants on the same rows: means, pass rates, wins, paired differences, and what to say of them.
 
-A variant is what is compared: a prompt with a model. What it gave, and who scored that, is the
-business of `studies.compare`.
+A variant is what is compared: a prompt with a model, or outputs that were there before. What it
+gave, and who scored that, is the business of `studies.compare`. A row is what is independent:
+several outputs of a variant for one row stand in one cluster.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from statistics import fmean
 from typing import TypeAlias
 
-from textevolve.statistics.comparisons import PairedDifference, compare_paired, holm
-from textevolve.statistics.intervals import mean_interval
+import numpy as np
+from numpy.typing import NDArray
+
+from textevolve.judges.ranking import bradley_terry, strength_errors
+from textevolve.statistics.clusters import cluster_mean, cluster_share, t_quantile
+from textevolve.statistics.comparisons import (
+    PairedDifference,
+    holm,
+    items_needed,
+    sign_flip_test,
+)
+from textevolve.statistics.intervals import TIE, Interval, Statistic
 
 ALPHA = 0.05
+LEVEL = 0.95
 
 RowScores: TypeAlias = Mapping[str, Sequence[float]]
 """The scores of a variant's outputs, by row; rows without a score are left out."""
 
-
-@dataclass(frozen=True, slots=True)
-class VariantSummary:
-    """`mean` of the scores with its 95 % bootstrap interval, clustered by row; None without any."""
-
-    variant: str
-    scored: int
-    mean: float | None = None
-    low: float | None = None
-    high: float | None = None
+Outcomes: TypeAlias = NDArray[np.float64]
+"""(rows, variants, variants): which share of a row's comparisons the first of two variants won, a
+tie being half; NaN where they were not compared."""
 
 
-def summarise_variant(variant: str, scores: RowScores, *, seed: int = 0) -> VariantSummary:
-    values = [(row, score) for row, given in scores.items() for score in given]
-    if not values:
-        return VariantSummary(variant, 0)
-    rows, numbers = zip(*values, strict=True)
-    interval = mean_interval(numbers, rows, seed=seed)
-    low, high = (end if math.isfinite(end) else None for end in (interval.low, interval.high))
-    return VariantSummary(variant, len(values), fmean(numbers), low, high)
+def mean_score(scores: RowScores) -> Statistic:
+    """The mean over all outputs, with its interval clustered by row."""
+    rows = [row for row, given in scores.items() for _ in given]
+    given = [score for own in scores.values() for score in own]
+    return _clip(cluster_mean(given, rows, level=LEVEL))
+
+
+def _clip(figure: Statistic) -> Statistic:
+    """With the ends of the interval within [0, 1], where scores and shares lie."""
+    low, high = figure.interval.low, figure.interval.high
+    if not math.isfinite(low):
+        return figure
+    return Statistic(figure.value, Interval(max(0.0, low), min(1.0, high)))
+
+
+def pass_rate(passes: Mapping[str, Sequence[bool]]) -> Statistic:
+    """The share of outputs that passed, with its interval clustered by row."""
+    rows = [row for row, given in passes.items() for _ in given]
+    values = [float(one) for given in passes.values() for one in given]
+    return cluster_share(values, rows, level=LEVEL)
 
 
 def compare_variants(
     scores: Mapping[str, RowScores], baseline: str, *, seed: int = 0
 ) -> dict[str, PairedDifference]:
-    """Each variant less the baseline on the rows that both have scores of, a row's mean each; the p
-    values are corrected for the number of variants (Holm 1979)."""
+    """Each variant less the baseline on the rows that both have scores of, a row's mean each: a t
+    interval, and a sign-flip test whose p values are corrected for the number of variants (Holm
+    1979)."""
     base, found = scores.get(baseline, {}), dict[str, PairedDifference]()
     for variant, own in scores.items():
         shared = [row for row in own if row in base]
         if variant != baseline and shared:
             ours, theirs = ([fmean(given[row]) for row in shared] for given in (own, base))
-            found[variant] = compare_paired(ours, theirs, seed=seed)
+            found[variant] = _compare(ours, theirs, seed)
     corrected = [float(p) for p in holm([one.p for one in found.values()])] if found else []
     return {v: replace(one, p=p) for (v, one), p in zip(found.items(), corrected, strict=True)}
+
+
+def _compare(ours: Sequence[float], theirs: Sequence[float], seed: int) -> PairedDifference:
+    interval = cluster_mean(np.subtract(ours, theirs), level=LEVEL).interval
+    low, high = (end if math.isfinite(end) else None for end in (interval.low, interval.high))
+    needed = items_needed(ours, theirs)
+    return PairedDifference(
+        len(ours),
+        fmean(ours),
+        fmean(theirs),
+        low,
+        high,
+        sign_flip_test(ours, theirs, seed=seed).p,
+        math.ceil(needed) if math.isfinite(needed) else None,
+    )
+
+
+def outcomes_of(scores: Sequence[RowScores]) -> Outcomes:
+    """Each row's outcomes from scores: an output beats another of the same row that has less; of
+    several outputs all pairs count, and a row weighs the same however many there are."""
+    rows = list(dict.fromkeys(row for own in scores for row in own))
+    found = np.full((len(rows), len(scores), len(scores)), np.nan)
+    for n, row in enumerate(rows):
+        given = [np.asarray(own.get(row, ()), dtype=np.float64) for own in scores]
+        for a in range(len(scores)):
+            for b in range(a):
+                if given[a].size and given[b].size:
+                    gap = given[a][:, None] - given[b][None, :]
+                    won = float(((gap > TIE) + 0.5 * (np.abs(gap) <= TIE)).mean())
+                    found[n, a, b], found[n, b, a] = won, 1.0 - won
+    return found
+
+
+def win_rates(outcomes: Outcomes) -> list[Statistic]:
+    """For each variant the share of its comparisons with the others that it won, row by row."""
+    found: list[Statistic] = []
+    for a in range(outcomes.shape[1]):
+        own = outcomes[:, a, :]
+        met = ~np.isnan(own)
+        counted = met.any(axis=1)
+        shares = np.where(met, own, 0.0)[counted].sum(axis=1) / met[counted].sum(axis=1)
+        found.append(_clip(cluster_mean(shares, level=LEVEL)))
+    return found
+
+
+def strengths(outcomes: Outcomes) -> list[Statistic]:
+    """The Bradley-Terry log-strength of each variant, their mean being 0, with a t interval from
+    errors clustered by row. A difference of 1.1 between two is a win in three of four."""
+    met = outcomes[(~np.isnan(outcomes)).any(axis=(1, 2))]
+    size = outcomes.shape[1]
+    if not len(met) or size < 2:
+        return [Statistic() for _ in range(size)]
+    logs = bradley_terry(np.nansum(met, axis=0))
+    errors = strength_errors(met, logs)
+    halves = t_quantile(LEVEL, max(1, len(met) - 1)) * errors
+    return [
+        Statistic(float(at), Interval(float(at - half), float(at + half)))
+        for at, half in zip(logs, halves, strict=True)
+    ]
 
 
 def say_differences(differences: Mapping[str, PairedDifference], baseline: str) -> str:
     """What is known about each variant beside the baseline, in plain words."""
     said = [_say(variant, one, baseline) for variant, one in differences.items()]
-    return " ".join(said) or f"There is nothing to compare with {baseline}."
+    return "; ".join(said) + "." if said else f"There is nothing to compare with {baseline}."
 
 
 def _say(variant: str, one: PairedDifference, baseline: str) -> str:
     if one.p <= ALPHA and one.difference:
         better, worse = (variant, baseline) if one.difference > 0 else (baseline, variant)
-        ends = [abs(end) * 100 for end in (one.low, one.high) if end is not None]
-        interval = f" ({min(ends):.1f} to {max(ends):.1f})" if ends else ""
-        return f"{better} beats {worse} by {abs(one.difference) * 100:.1f} points{interval}."
+        ends = sorted(100 * end for end in (one.low, one.high) if end is not None)
+        ends = ends if one.difference > 0 else [-end for end in reversed(ends)]
+        interval = f" ({ends[0]:.1f} to {ends[1]:.1f})" if ends else ""
+        return f"{better} beats {worse} by {abs(one.difference) * 100:.1f} points{interval}"
     more = max(0, one.needed - one.items) if one.needed else 0
     hint = f": about {more:,} rows more would tell" if more else ""
-    return f"{variant} cannot be told from {baseline} on {one.items:,} rows{hint}."
+    rows = f"{one.items:,} row{'' if one.items == 1 else 's'}"
+    return f"{variant} cannot be told from {baseline} on {rows}{hint}"

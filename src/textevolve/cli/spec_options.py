@@ -142,7 +142,9 @@ def _as_given(value: Any) -> Any:
 
 
 def _read_named(path: str) -> dict[str, str]:
-    return {"name": "standard input" if path == "-" else Path(path).stem, "text": read_text(path)}
+    """The file is told too, since its ending may say what its text is."""
+    name = "standard input" if path == "-" else Path(path).stem
+    return {"name": name, "text": read_text(path), "file": path}
 
 
 def _read_or_rows(given: str) -> str:

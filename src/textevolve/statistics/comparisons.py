@@ -32,7 +32,8 @@ from textevolve.statistics.intervals import (
 )
 
 EXACT_UNITS = 16  # up to 2**16 patterns of signs are counted one by one
-_BLOCK = 4096  # sign patterns held at once
+_BLOCK = 4096  # sign patterns held at once,
+_CELLS = 4_000_000  # and signs
 
 
 @dataclass(frozen=True, slots=True)
@@ -237,8 +238,9 @@ def _all_signs(units: int) -> Iterator[Array]:
 
 def _random_signs(units: int, draws: int, seed: int) -> Iterator[Array]:
     generator = np.random.default_rng(seed)
-    for start in range(0, draws, _BLOCK):
-        size = (min(_BLOCK, draws - start), units)
+    block = max(1, min(_BLOCK, _CELLS // units))
+    for start in range(0, draws, block):
+        size = (min(block, draws - start), units)
         yield np.where(generator.random(size) < 0.5, -1.0, 1.0)
 
 

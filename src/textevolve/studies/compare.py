@@ -1,388 +1,276 @@
-"""Compare prompts and models on your own rows: a matrix of rows and variants, each output scored.
+"""Compare prompts, models and outputs on your own rows: a matrix of rows and variants, each scored.
 
-A variant is one prompt with one model. What the scores are worth, side by side, is in
-`textevolve.bench.variants`.
+The specification is in `compare_spec`, a cell is filled in `compare_cells`; what all cells come to
+is found in `compare_figures` and shown in `compare_report`.
 """
 
 from __future__ import annotations
 
 import itertools
 import json
+import logging
 from collections.abc import AsyncGenerator, Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
-from statistics import fmean
-from typing import Any, ClassVar, cast
+from contextlib import aclosing
+from dataclasses import asdict, replace
+from typing import cast
 
-from pydantic import field_validator, model_validator
-
-from textevolve.bench.variants import (
-    VariantSummary,
-    compare_variants,
-    say_differences,
-    summarise_variant,
-)
 from textevolve.engine.local import stream
-from textevolve.errors import AnswerError, BudgetError, FatalModelError, InputError, ModelError
-from textevolve.evaluation import Case, EvaluationResult, Failure, Usage, failure_of
-from textevolve.evaluators import check_absolute, with_model
+from textevolve.errors import InputError
+from textevolve.evaluation import Case, Failure, Usage
+from textevolve.evaluators import OWN, own_object
 from textevolve.events import RecordsExpected
-from textevolve.llm.model import Message, Request
-from textevolve.llm.usage_meter import UsageMeter
-from textevolve.loops.placeholders import fill, find_placeholders
-from textevolve.metrics.label_metrics import grade_output, needs_label, open_metric
-from textevolve.report import wording
-from textevolve.report.blocks import Block, Column, Estimate, IntervalChart, Report, Table
-from textevolve.rows import read_rows
-from textevolve.spec import Frozen, option
-from textevolve.statistics.comparisons import PairedDifference
-from textevolve.studies.study import Asks, Row, Study, StudySpec, json_codec
+from textevolve.llm.model import Request
+from textevolve.metrics.label_metrics import open_metric
+from textevolve.metrics.plain import LabelMetric
+from textevolve.rows import Placed, read_rows
+from textevolve.studies.compare_cells import Output, Planned, Scorers, fill_cells
+from textevolve.studies.compare_figures import summarise
+from textevolve.studies.compare_report import (
+    data,
+    find_row,
+    flatten,
+    report,
+)
+from textevolve.studies.compare_spec import (
+    CompareSpec,
+    Variant,
+    baseline_of,
+    decides,
+    judges_of,
+    together_of,
+    variants_of,
+    with_models,
+)
+from textevolve.studies.study import Asks, Study, json_codec
 from textevolve.wiring import Workbench
 
-DEFAULT_JUDGE = "single"
-WORST_SHOWN = 10
-
-
-class NamedPrompt(Frozen):
-    """A prompt template with placeholders in braces, and what it is called in the results."""
-
-    name: str
-    text: str
-
-
-class CompareSpec(StudySpec):
-    """Run prompts and models over your rows, score every output, and say which is better.
-
-    The first prompt with the first model is the baseline. Judges see the row filled into the
-    baseline's prompt as the input, so that no prompt wins by asking for something easier.
-    """
-
-    kind: ClassVar[str] = "compare"
-
-    prompts: tuple[NamedPrompt, ...] = option(
-        (),
-        "A file with a prompt template, in which {names} of columns are placeholders. Repeatable.",
-        flag="--prompt",
-        short="-p",
-        text="named-file",
-        group="Variants",
-    )
-    models: tuple[str, ...] = option(
-        (),
-        "A model that answers the prompts. Repeatable. Where none is named, one is looked for.",
-        flag="--model",
-        short="-m",
-        group="Variants",
-    )
-    data: str = option(
-        "", "Rows as JSONL, JSON, CSV or Parquet.", short="-d", group="Data", identity=False
-    )
-    label: str | None = option(
-        None, "The column with the right answer, for metrics and judges.", group="Data"
-    )
-    metric: str | None = option(
-        None,
-        "What scores an output without a model: exact, regex:PATTERN, FILE.py:FUNCTION or"
-        " MODULE:FUNCTION.",
-        group="Judging",
-    )
-    judge: str | None = option(
-        None,
-        f"The judge that scores outputs, such as probe+rules. Without it and a metric: "
-        f"{DEFAULT_JUDGE}.",
-        short="-j",
-        group="Judging",
-    )
-    model: str | None = option(
-        None,
-        "The model for a judge that names none; otherwise the first of the models compared.",
-        flag="--judge-model",
-        group="Judging",
-        identity=False,
-    )
-    samples: int = option(
-        1, "Outputs of each variant for each row.", group="Variants", ge=1, le=100
-    )
-    temperature: float | None = option(
-        0.0, "Sampling temperature of the outputs.", group="Variants", ge=0, le=2
-    )
-    max_output_tokens: int = option(
-        512, "Tokens at most that an output may have.", group="Variants", ge=1
-    )
-    seed: int = option(0, "Seed of the outputs and of the bootstrap.", group="Variants")
-
-    @field_validator("prompts", mode="before")
-    @classmethod
-    def _named(cls, given: Any) -> Any:
-        if not isinstance(given, list | tuple):
-            return given
-        return [
-            {"name": f"prompt {n}", "text": one} if isinstance(one, str) else one
-            for n, one in enumerate(cast("Sequence[Any]", given), 1)
-        ]
-
-    @model_validator(mode="after")
-    def _usable(self) -> CompareSpec:
-        if not self.prompts:
-            raise InputError("--prompt is missing: name a file with a prompt template")
-        names = [prompt.name for prompt in self.prompts]
-        for values, what in ((names, "prompts"), (self.models, "models")):
-            if len(set(values)) < len(values):
-                raise InputError(f"two {what} have the same name; names must differ")
-        if self.metric is not None:
-            open_metric(self.metric)
-            if needs_label(self.metric) and self.label is None:
-                raise InputError(f"metric {self.metric}: name the column of the label, too")
-        if self.judge is not None:
-            check_absolute(self.judge)
-        return self
-
-
-@dataclass(frozen=True, slots=True)
-class Output:
-    """One cell of the matrix: what a variant gave for a row, and the scores of that. `failure`: why
-    there is no output, or no score. `seconds`: the model's time for the output alone."""
-
-    position: int
-    row: str
-    prompt: str
-    model: str
-    sample: int
-    text: str = ""
-    score: float | None = None
-    passed: bool | None = None
-    reason: str = ""
-    failure: Failure | None = None
-    usage: Usage = Usage()
-    seconds: float = 0.0
-
-    @property
-    def variant(self) -> str:
-        return f"{self.prompt}, {self.model}"
-
-
-@dataclass(frozen=True, slots=True)
-class Comparison:
-    """What was found: each variant by itself, and each beside the baseline."""
-
-    baseline: str
-    rows: int
-    variants: tuple[VariantSummary, ...]
-    pass_rates: Mapping[str, float | None]
-    differences: Mapping[str, PairedDifference]
-    worst: tuple[Output, ...]
-    failed: int
-    usage: Usage
-
-
-def judge_of(spec: CompareSpec) -> str | None:
-    judge = spec.judge or (None if spec.metric else DEFAULT_JUDGE)
-    first = spec.models[0] if spec.models else None
-    return None if judge is None else with_model(judge, spec.model or first)
-
-
-def name_variants(spec: CompareSpec, model: str) -> list[str]:
-    models = spec.models or (model,)
-    return [Output(0, "", p.name, m, 0).variant for p in spec.prompts for m in models]
+INPUTS = ("input", "prompt", "question", "instruction")
+"""Columns of which the first that there is stands for the input, where no prompt is compared."""
 
 
 def ask(spec: CompareSpec) -> Asks:
-    judge = judge_of(spec)
-    return Asks((judge,) if judge else (), spec.models, writes=not spec.models)
+    judges = tuple(with_models(spec).values())
+    return Asks(judges, spec.models, writes=bool(spec.prompts) and not spec.models)
+
+
+def name_variants(spec: CompareSpec, _model: str) -> list[str]:
+    """What `Row.variant` may be; of outputs of an earlier run it is not known before."""
+    return [variant.name for variant in variants_of(spec)]
 
 
 def read_cases(spec: CompareSpec) -> Iterator[Case]:
-    """A case for each row: its columns as JSON, and its label."""
     if not spec.data:
         raise InputError("--data is missing: rows with values for the placeholders")
-    for number, (where, row) in enumerate(read_rows(spec.data, "row", lambda _: True), 1):
-        columns = [name for name in row if name != spec.label]
-        for prompt in spec.prompts:
-            if not find_placeholders(prompt.text, columns):
-                raise InputError(
-                    f"prompt {prompt.name}: has no placeholder that {where} has a value for;"
-                    f" columns: {', '.join(columns)}"
-                )
+    yield from cases_of(spec, read_rows(spec.data, "row", lambda _: True, spec.map))
+
+
+def cases_of(spec: CompareSpec, rows: Iterable[Placed]) -> Iterator[Case]:
+    """A case for each row: its columns as JSON, the outputs that it has, and its label.
+
+    Raises:
+        InputError: the rows do not fit the specification; says where, and which columns there are.
+    """
+    placed = list(rows)
+    if not placed:
+        raise InputError(f"{spec.data or 'data'}: has no rows")
+    columns = list(dict.fromkeys(str(n) for _, row in placed for n in row if str(n).strip()))
+    own = _check_columns(spec, columns)
+    if spec.samples > 1 and spec.temperature == 0 and spec.prompts:
+        told = "samples at temperature 0 hardly differ: set --temperature, such as 0.7"
+        logging.getLogger("textevolve").warning(told)
+    seen = dict[str, int]()
+    for number, (where, row) in enumerate(placed, 1):
         label = None if spec.label is None else row.get(spec.label)
         if spec.label is not None and label is None:
             raise InputError(f"{where}: the label '{spec.label}' is missing")
-        values = {name: _text(row[name]) for name in columns}
-        reference = None if label is None else _text(label)
+        values = json.dumps({name: _text(row.get(name)) for name in own}, ensure_ascii=False)
+        given = tuple(_text(row.get(column)) for column in spec.outputs)
         id = str(row.get("id", number))
-        yield Case(json.dumps(values, ensure_ascii=False), (), id, reference=reference)
+        seen[id] = seen.get(id, 0) + 1
+        id = id if seen[id] == 1 else f"{id} ({seen[id]})"  # so that none takes another's place
+        reference = None if label is None else _text(label)
+        context = None if spec.context is None else _text(row.get(spec.context)) or None
+        yield Case(values, given, id, reference=reference, context=context)
+
+
+def _check_columns(spec: CompareSpec, columns: Sequence[str]) -> list[str]:
+    """The columns that prompts may show: all but the label and outputs.
+
+    Raises:
+        InputError: a column is named that there is not, or a prompt shows none.
+    """
+    named = {"--label": (spec.label,), "--input": (spec.input,), "--context": (spec.context,)}
+    named |= {"--outputs": spec.outputs}
+    for flag, wanted in named.items():
+        for column in wanted:
+            if column is not None and column not in columns:
+                there = ", ".join(columns)
+                raise InputError(f"{flag}: no row has the column '{column}'; columns: {there}")
+    own = [name for name in columns if name not in (spec.label, *spec.outputs)]
+    for prompt in spec.prompts:
+        if not prompt.placeholders(own):
+            raise InputError(
+                f"prompt {prompt.name}: has no placeholder that the rows have a value for; columns:"
+                f" {', '.join(own)}"
+            )
+    if not spec.prompts and spec.input is None and not set(own) & set(INPUTS) and judges_of(spec):
+        raise InputError(
+            "judges need an input to judge by: name its column with --input; columns:"
+            f" {', '.join(columns)}"
+        )
+    return own
 
 
 def _text(value: object) -> str:
+    if value is None:
+        return ""
     return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=str)
 
 
-async def run(spec: CompareSpec, cases: Iterable[Case], bench: Workbench) -> AsyncGenerator[Output]:
-    rows = list(cases)
-    models = spec.models or (bench.default_model,)
-    cells = itertools.product(enumerate(rows), spec.prompts, models, range(spec.samples))
-    number = len(rows) * len(spec.prompts) * len(models) * spec.samples
-    bench.listener(RecordsExpected(number))
-
-    async def work(numbered: tuple[int, Any]) -> Output:
-        position, ((_, case), prompt, model, sample) = numbered
-        empty = Output(position, case.id, prompt.name, model, sample)
-        return await _fill_cell(spec, bench, case, prompt, empty)
-
-    results = stream(enumerate(cells), work, bench.concurrency)
-    try:
-        async for output in results:
-            yield output
-    finally:
-        await results.aclose()
+_KEPT = ("variant", "prompt", "model", "sample", "cut", "seconds")
 
 
-async def _fill_cell(
-    spec: CompareSpec, bench: Workbench, case: Case, prompt: NamedPrompt, empty: Output
-) -> Output:
-    """Generate one output and have it scored; what goes wrong is said in the cell."""
-    values: Mapping[str, str] = json.loads(case.input)
-    model = UsageMeter(bench.model_of(empty.model))
+def take_again(output: Output) -> Case:
+    """An output of an earlier run as a case of this one."""
+    kept = {name: getattr(output, name) for name in _KEPT}
+    failed = output.failure.reason if output.failure and not output.text else None
+    parameters = {**kept, "usage": asdict(output.usage), "failed": failed}
+    return Case(
+        output.input, (output.text,), output.row, parameters, output.reference, output.context
+    )
+
+
+def _restore(case: Case, position: int) -> Output:
+    told = case.parameters
+    kept = {name: told[name] for name in _KEPT}
+    failure = None if told["failed"] is None else Failure("failed", told["failed"])
+    return Output(
+        position,
+        case.id,
+        **kept,
+        input=case.input,
+        reference=case.reference,
+        context=case.context,
+        text=case.candidates[0],
+        failure=failure,
+        usage=Usage(**told["usage"]),
+    )
+
+
+def plan_rows(
+    spec: CompareSpec, cases: Sequence[Case], default_model: str
+) -> Iterator[list[Planned]]:
+    """The cells of each row, sample by sample.
+
+    Raises:
+        InputError: no variant is called like the baseline.
+    """
+    number = itertools.count()
+    if spec.outputs_of is not None:
+        kept = dict.fromkeys(str(case.parameters["variant"]) for case in cases)
+        baseline_of(spec, [Variant(name) for name in kept])
+        for _, same in itertools.groupby(cases, key=lambda case: case.id):
+            yield [Planned(_restore(case, next(number))) for case in same]
+        return
+    variants = [replace(one, model=one.model or default_model) for one in variants_of(spec)]
+    baseline = baseline_of(spec, variants)
+    for case in cases:
+        values: Mapping[str, str] = json.loads(case.input)
+        asked = _show_input(spec, baseline, values)
+        blank = Output(0, case.id, "", input=asked, reference=case.reference, context=case.context)
+        yield [
+            _plan(spec, case, values, variant, replace(blank, position=next(number), sample=sample))
+            for sample in range(spec.samples)
+            for variant in variants
+            if sample == 0 or not variant.column
+        ]
+
+
+def _plan(
+    spec: CompareSpec, case: Case, values: Mapping[str, str], variant: Variant, empty: Output
+) -> Planned:
+    if variant.prompt is None:
+        text = case.candidates[spec.outputs.index(variant.column)]
+        why = Failure("failed", f"the column '{variant.column}' is empty in this row")
+        failure = None if text.strip() else why
+        return Planned(replace(empty, variant=variant.name, text=text, failure=failure))
     request = Request(
-        messages=(Message("user", (fill(prompt.text, values),)),),
+        messages=variant.prompt.fill(values, spec.system),
         temperature=spec.temperature,
         max_tokens=spec.max_output_tokens,
         seed=spec.seed,
         sample=empty.sample,
     )
-    try:
-        response = await model(request)
-        if not response.text.strip():
-            raise AnswerError("the output is empty")
-    except FatalModelError:
-        raise
-    except (ModelError, BudgetError) as error:
-        return replace(empty, failure=failure_of(error), usage=model.usage)
-    made = replace(empty, text=response.text, usage=model.usage, seconds=model.seconds)
-    if response.finish_reason == "length":
-        made = replace(made, reason="cut at the token limit")
-    return await _score(spec, bench, case, values, made)
+    named = replace(empty, variant=variant.name, prompt=variant.prompt.name, model=variant.model)
+    return Planned(named, request)
 
 
-async def _score(
-    spec: CompareSpec, bench: Workbench, case: Case, values: Mapping[str, str], made: Output
-) -> Output:
-    if spec.metric is not None:
-        result = await grade_output(open_metric(spec.metric), made.text, case.reference)
-        if isinstance(result, Failure):
-            return replace(made, failure=result)
-        made = replace(made, score=result.score, passed=result.passed)
-    judge = judge_of(spec)
-    if judge is None:
-        return made
-    asked = fill(spec.prompts[0].text, values)
-    try:
-        found = await bench.judge_of(judge)(
-            Case(asked, (made.text,), case.id, reference=case.reference)
-        )
-    except FatalModelError:
-        raise
-    except (ModelError, BudgetError, InputError) as error:
-        return replace(made, failure=failure_of(error))
-    result, used = found.result[0], made.usage + found.usage
-    if not isinstance(result, EvaluationResult):
-        return replace(made, failure=result, usage=used)
-    score, passed = (made.score, made.passed) if spec.metric else (result.score, result.passed)
-    reason = "\n".join(filter(None, (made.reason, result.feedback)))
-    return replace(made, score=score, passed=passed, reason=reason, usage=used)
+def _show_input(spec: CompareSpec, baseline: Variant | None, values: Mapping[str, str]) -> str:
+    """What judges and people see as the input of a row."""
+    if spec.input is not None:
+        return values[spec.input]
+    prompt = baseline.prompt if baseline is not None else None
+    prompt = prompt or next(iter(spec.prompts), None)
+    if prompt is not None:
+        return prompt.show(values)
+    named = next((name for name in INPUTS if name in values), None)
+    return values[named] if named else json.dumps(values, ensure_ascii=False)
 
 
-def find_row(output: Output) -> Row:
-    failure = output.failure
-    return Row(
-        key=f"{output.row}|{output.variant}|{output.sample}",
-        position=output.position,
-        case=output.row,
-        score=output.score,
-        status=failure.kind if failure else "scored",
-        reason=failure.reason if failure else output.reason,
-        variant=output.variant,
-        passed=output.passed,
+def open_scorers(spec: CompareSpec, bench: Workbench) -> Scorers:
+    """
+    Raises:
+        InputError: there is no such metric or judge, or the program did not put it in.
+    """
+    together = together_of(spec)
+    judges = {n: bench.whole_judge_of(text) for n, text in with_models(spec).items()}
+    return Scorers(
+        metrics={name: _open_metric(name, bench) for name in spec.metric},
+        alone={name: judge for name, judge in judges.items() if name not in together},
+        together={name: judge for name, judge in judges.items() if name in together},
+        decides=decides(spec),
+        threshold=spec.threshold,
     )
 
 
-def summarise(spec: CompareSpec, records: Iterable[Output]) -> Comparison:
-    """The figures, from the cells that there are."""
-    scores: dict[str, dict[str, list[float]]] = {}
-    passed: dict[str, list[bool]] = {}
-    rows, failed, usage = set[str](), 0, Usage()
-    worst: list[Output] = []
-    for output in records:
-        own = scores.setdefault(output.variant, {})
-        rows.add(output.row)
-        failed += output.failure is not None
-        usage += output.usage
-        if output.score is not None:
-            own.setdefault(output.row, []).append(output.score)
-            passed.setdefault(output.variant, []).append(bool(output.passed))
-            worst = sorted([*worst, output], key=lambda one: one.score or 0.0)[:WORST_SHOWN]
-    baseline = next(iter(scores), "")
-    return Comparison(
-        baseline=baseline,
-        rows=len(rows),
-        variants=tuple(summarise_variant(v, own, seed=spec.seed) for v, own in scores.items()),
-        pass_rates={v: fmean(passed[v]) if v in passed else None for v in scores},
-        differences=compare_variants(scores, baseline, seed=spec.seed),
-        worst=tuple(worst),
-        failed=failed,
-        usage=usage,
+def _open_metric(name: str, bench: Workbench) -> LabelMetric:
+    if name.startswith(OWN):
+        return cast(LabelMetric, own_object(name, bench.objects))
+    return open_metric(name)
+
+
+async def run(spec: CompareSpec, cases: Iterable[Case], bench: Workbench) -> AsyncGenerator[Output]:
+    """Each cell as soon as it is filled; what is judged side by side comes together."""
+    read, scorers = list(cases), open_scorers(spec, bench)
+    bench.listener(RecordsExpected(_count_cells(spec, len(read))))
+    together, per_row = bool(scorers.together), len(spec.prompts) * max(1, len(spec.models))
+    rows = plan_rows(spec, read, bench.default_model)
+    results = stream(
+        (group for row in rows for group in _groups(row, together=together)),
+        lambda group: fill_cells(bench, scorers, group),
+        max(1, bench.concurrency // max(1, per_row)) if together else bench.concurrency,
+        ordered=False,
     )
+    async with aclosing(results):
+        async for made in results:
+            for output in made:
+                yield output
 
 
-def report(_spec: CompareSpec, found: Comparison) -> Report:
-    columns = (
-        Column("variant"),
-        Column("mean score", "number", 3),
-        Column("pass rate", "percent", 1),
-        Column("scored", "count"),
-    )
-    estimates = [(v.variant, Estimate(v.mean, v.low, v.high)) for v in found.variants]
-    means = [v.mean if v.mean is not None else -1.0 for v in found.variants]
-    best = frozenset({means.index(max(means))} if means else ())
-    rows = [
-        (name, estimate, found.pass_rates[name], v.scored)
-        for v, (name, estimate) in zip(found.variants, estimates, strict=True)
-    ]
-    note = "Intervals are 95 % bootstrap intervals, clustered by row."
-    lowest = [
-        (one.row, one.variant, one.score, wording.shorten(one.text, 80), one.reason)
-        for one in found.worst
-    ]
-    named = (Column("row"), Column("variant"), Column("score", "score", 2), Column("output"))
-    blocks: list[Block] = [
-        Table("Variants", columns, rows, best, note),
-        IntervalChart("Mean scores", estimates),
-        _differences(found),
-        Table("The lowest scores", (*named, Column("reason")), lowest),
-    ]
-    failed = {"Without a score": wording.count(found.failed, "output")} if found.failed else {}
-    facts = {"Rows": f"{found.rows:,}", **failed, "Used": wording.spent(found.usage)}
-    sentence = say_differences(found.differences, found.baseline)
-    return Report("Comparison of prompts and models", sentence, blocks, facts)
+def _count_cells(spec: CompareSpec, cases: int) -> int:
+    if spec.outputs_of is not None:
+        return cases
+    generated = sum(spec.samples for variant in variants_of(spec) if not variant.column)
+    return cases * (generated + len(spec.outputs))
 
 
-def _differences(found: Comparison) -> Table:
-    columns = (
-        Column("variant"),
-        Column("difference", "number", 3),
-        Column("rows", "count"),
-        Column("p (Holm)", "p_value"),
-        Column("rows needed", "count"),
-    )
-    rows = [
-        (variant, Estimate(one.difference, one.low, one.high), one.items, one.p, one.needed)
-        for variant, one in found.differences.items()
-    ]
-    return Table(f"Beside the baseline: {found.baseline}", columns, rows)
-
-
-def flatten(output: Output) -> Iterator[Mapping[str, Any]]:
-    row = find_row(output)
-    own = {name: value for name, value in asdict(output).items() if name != "failure"}
-    yield {**own, "status": row.status, "reason": row.reason or None}
+def _groups(row: Sequence[Planned], *, together: bool) -> Iterator[list[Planned]]:
+    """What is filled at once: a cell, or all outputs of a row that are judged side by side."""
+    if not together:
+        yield from ([planned] for planned in row)
+        return
+    for _, same in itertools.groupby(row, key=lambda planned: planned.empty.sample):
+        yield list(same)
 
 
 encode, decode = json_codec(Output)
@@ -397,8 +285,10 @@ STUDY = Study(
     decode=decode,
     summarise=summarise,
     report=report,
-    data=lambda _, found: asdict(found),
+    data=data,
     flat=flatten,
+    earlier=lambda spec: spec.outputs_of,
+    again=take_again,
     variants=name_variants,
     aggregates=False,
 )

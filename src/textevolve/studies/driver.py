@@ -435,6 +435,17 @@ Records: TypeAlias = Callable[[], Iterator[Any]]
 """Gives the records of a run, in their order, anew each time."""
 
 
+@dataclass(frozen=True)
+class _Again:
+    """Records that a summary may keep to go through them once more, without their being in memory
+    all at once."""
+
+    records: Records
+
+    def __iter__(self) -> Iterator[Any]:
+        return self.records()
+
+
 def read_records(
     store: Store,
     run: RunRecord,
@@ -522,5 +533,5 @@ def _summarise(
             sums.setdefault(row.variant, Aggregates(gated.gates.pass_threshold)).add(row)
             yield record
 
-    result = study.summarise(spec, added() if study.aggregates else records())
+    result = study.summarise(spec, added() if study.aggregates else _Again(records))
     return result, {variant: one for variant, one in sums.items() if one.records}

@@ -1,0 +1,123 @@
+"""Means and shares of outputs of which several belong to one row: rows are what is independent.
+
+Closed formulas, so that ten thousand rows take no time; bootstrap intervals are in `intervals.py`.
+"""
+
+from __future__ import annotations
+
+import math
+from functools import lru_cache
+from statistics import NormalDist
+
+import numpy as np
+
+from textevolve.statistics.intervals import (
+    TIE,
+    Array,
+    Groups,
+    Interval,
+    Numbers,
+    Statistic,
+    group_numbers,
+    sum_groups,
+    vector,
+    wilson_interval,
+)
+
+_SERIES_UP_TO = 200
+
+
+@lru_cache(maxsize=1024)
+def t_quantile(level: float, freedom: int) -> float:
+    """t such that a Student variable with so many degrees of freedom lies within +-t with this
+    probability, to about nine digits.
+
+    Abramowitz and Stegun (1964), 26.7.3 and 26.7.4 for the probability, solved by halving; above
+    200 degrees of freedom the expansion 26.7.5.
+    """
+    if freedom > _SERIES_UP_TO:
+        z = NormalDist().inv_cdf((1 + level) / 2)
+        terms = (
+            z,
+            (z**3 + z) / 4,
+            (5 * z**5 + 16 * z**3 + 3 * z) / 96,
+            (3 * z**7 + 19 * z**5 + 17 * z**3 - 15 * z) / 384,
+        )
+        return sum(term / freedom**power for power, term in enumerate(terms))
+    low, high = 0.0, math.pi / 2
+    for _ in range(80):
+        middle = (low + high) / 2
+        low, high = (middle, high) if _within(middle, freedom) < level else (low, middle)
+    return math.sqrt(freedom) * math.tan(low)
+
+
+def _within(angle: float, freedom: int) -> float:
+    """The probability that |t| is at most sqrt(freedom) * tan(angle)."""
+    cosine, odd = math.cos(angle), freedom % 2
+    term, total = (cosine if odd else 1.0), 0.0
+    for k in range(freedom // 2):
+        total += term
+        term *= cosine**2 * ((2 * k + 2) / (2 * k + 3) if odd else (2 * k + 1) / (2 * k + 2))
+    share = math.sin(angle) * total
+    return 2 / math.pi * (angle + share) if odd else share
+
+
+def cluster_mean(
+    values: Numbers, groups: Groups | None = None, *, level: float = 0.95
+) -> Statistic:
+    """The mean with its t interval, groups being what is independent.
+
+    Liang and Zeger (1986), "Longitudinal data analysis using generalized linear models": the sums
+    of the residuals of each group make the variance, times G / (G - 1), with G - 1 degrees of
+    freedom; without groups it is Student's interval. NaN counts as missing. No interval where fewer
+    than two groups have data, or where nothing varies.
+    """
+    given = vector(values)
+    present = ~np.isnan(given)
+    numbers = group_numbers(groups, given.size)[present]
+    given = given[present]
+    if not given.size:
+        return Statistic()
+    mean = float(given.mean())
+    sums = sum_groups(given - mean, np.unique(numbers, return_inverse=True)[1])
+    if sums.size < 2:
+        return Statistic(mean, Interval(math.nan, math.nan, "one group only"))
+    error = _error(sums, given.size)
+    if error <= TIE:
+        return Statistic(mean, Interval(math.nan, math.nan, "no variation between the groups"))
+    half = t_quantile(level, sums.size - 1) * error
+    return Statistic(mean, Interval(mean - half, mean + half))
+
+
+def _error(sums: Array, items: int) -> float:
+    return math.sqrt(sums.size / (sums.size - 1) * float((sums**2).sum())) / items
+
+
+def cluster_share(
+    successes: Numbers, groups: Groups | None = None, *, level: float = 0.95
+) -> Statistic:
+    """A share of truth values with Wilson's interval, groups being what is independent.
+
+    The trials that count are the effective ones: their number by the design effect, corrected for
+    the degrees of freedom as by Korn and Graubard (1998), "Confidence intervals for proportions
+    with small expected number of positive counts estimated from survey data"; in Wilson's formula
+    as by Franco et al. (2019), "Comparative study of confidence intervals for proportions in
+    complex sample surveys". Where each is its own group it is Wilson's interval itself.
+    """
+    given = vector(successes)
+    numbers = group_numbers(groups, given.size)
+    trials, clusters = given.size, len(np.unique(numbers))
+    if not trials:
+        return Statistic()
+    share = float(given.mean())
+    if clusters < 2:
+        return Statistic(share, Interval(math.nan, math.nan, "one group only"))
+    effective = float(clusters)
+    if 0 < share < 1:
+        sums = sum_groups(given - share, np.unique(numbers, return_inverse=True)[1])
+        alone = share * (1 - share) / (trials - 1)
+        design = _error(sums, trials) ** 2 / alone
+        effective = min(float(trials), max(float(clusters), trials / max(design, TIE)))
+    few = t_quantile(level, trials - 1) / t_quantile(level, clusters - 1)
+    effective *= few**2
+    return Statistic(share, wilson_interval(share * effective, effective, level))

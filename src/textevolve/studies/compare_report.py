@@ -1,0 +1,285 @@
+"""What people and programs are shown of a comparison: tables, the matrix, rows of files.
+
+The figures are those of `compare_figures`. Outputs are gone through again for the matrix, so that
+they are never in memory all at once.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict
+from typing import Any
+
+from textevolve.evaluation import Usage
+from textevolve.evaluators import OWN
+from textevolve.report import wording
+from textevolve.report.blocks import (
+    Block,
+    Cell,
+    Column,
+    Entry,
+    Estimate,
+    IntervalChart,
+    Matrix,
+    MatrixRow,
+    Report,
+    Table,
+)
+from textevolve.report.html import html_fragment
+from textevolve.showing import show_as
+from textevolve.statistics.intervals import Statistic
+from textevolve.studies.cells import estimate
+from textevolve.studies.compare_cells import Output
+from textevolve.studies.compare_figures import Comparison
+from textevolve.studies.compare_spec import CompareSpec
+from textevolve.studies.study import Row
+
+
+def report(_spec: CompareSpec, found: Comparison) -> Report:
+    used = sum((v.usage for v in found.variants), Usage())
+    facts = {
+        "Rows": f"{found.rows:,}",
+        "Score": shown(found.decides),
+        "Without a score": wording.count(found.failed, "output") if found.failed else "",
+        "Used for outputs": wording.spent(used) if used.calls else "",
+        "Used for judging": wording.spent(found.judging) if found.judging.calls else "",
+    }
+    told = {name: said for name, said in facts.items() if said}
+    return Report("Comparison", found.sentence, _blocks(found), told)
+
+
+def _blocks(found: Comparison) -> Iterator[Block]:
+    yield _variants(found)
+    means = [(v.variant, estimate(v.mean)) for v in found.variants]
+    yield IntervalChart("Mean scores", means)
+    if found.differences:
+        yield _differences(found)
+    names = list(dict.fromkeys(name for v in found.variants for name in v.scorers))
+    if len(names) > 1:
+        yield _scorers(found, names)
+    yield _spending(found)
+    if found.worst:
+        yield _listing("The lowest scores", found.worst)
+    if found.failures:
+        yield _listing("Outputs without a score", found.failures, found.failed)
+    yield Matrix("Outputs", [v.variant for v in found.variants], _matrix_rows(found))
+
+
+def _variants(found: Comparison) -> Table:
+    several = len(found.variants) > 1
+    columns = [
+        Column("variant"),
+        Column("mean score", "number", 3),
+        Column("passed", "percent", 1),
+        *([Column("wins", "percent", 1), Column("strength", "number", 2)] if several else []),
+        Column("scored", "count"),
+    ]
+    rows: list[list[Cell]] = []
+    for one in found.variants:
+        wins: list[Cell] = [estimate(one.win_rate), estimate(one.strength)] if several else []
+        rows.append([one.variant, estimate(one.mean), estimate(one.pass_rate), *wins, one.scored])
+    means = [one.mean.value for one in found.variants if one.scored]
+    best = {n for n, v in enumerate(found.variants) if v.scored and v.mean.value == max(means)}
+    note = "95 % intervals, clustered by row."
+    if several:
+        note += (
+            " Wins: the share of comparisons with other variants on the same row, a tie half."
+            " Strength: Bradley-Terry, as log-odds, 0 in the mean."
+        )
+    marked = best if len(best) < len(found.variants) else ()
+    return Table("Variants", columns, rows, frozenset(marked), note)
+
+
+def _differences(found: Comparison) -> Table:
+    columns = (
+        Column("variant"),
+        Column("difference", "number", 3),
+        Column("rows", "count"),
+        Column("p (Holm)", "p_value"),
+        Column("rows needed", "count"),
+    )
+    rows = [
+        (variant, Estimate(one.difference, one.low, one.high), one.items, one.p, one.needed)
+        for variant, one in found.differences.items()
+    ]
+    note = (
+        "On the rows that both have a score of. p: a sign-flip test. Rows needed: for a test with"
+        " 80 % power to find a difference of this size."
+    )
+    return Table(f"Beside the baseline: {found.baseline}", columns, rows, note=note)
+
+
+def _scorers(found: Comparison, names: list[str]) -> Table:
+    columns = [Column("variant")]
+    for name in names:
+        columns += [
+            Column(wording.shorten(shown(name), 40), "number", 3),
+            Column("missing", "count"),
+        ]
+    rows: list[list[Cell]] = []
+    for one in found.variants:
+        row: list[Cell] = [one.variant]
+        for name in names:
+            row += [
+                estimate(one.scorers.get(name, Statistic())),
+                one.missing.get(name, one.outputs),
+            ]
+        rows.append(row)
+    note = "Missing: outputs that it gave no score of, and those that there are not."
+    return Table("Each metric and judge", columns, rows, note=note)
+
+
+def _spending(found: Comparison) -> Table:
+    columns = (
+        Column("variant"),
+        Column("outputs", "count"),
+        Column("without a score", "count"),
+        Column("cut at the limit", "count"),
+        Column("prompt tokens", "count"),
+        Column("output tokens", "count"),
+        Column("median time", "duration"),
+        Column("cost", "money"),
+    )
+    rows: list[list[Cell]] = []
+    for one in found.variants:
+        asked, used = one.usage.calls > 0, one.usage
+        spent = (used.prompt_tokens, used.completion_tokens, one.seconds, used.cost)
+        counts = (one.outputs, one.outputs - one.scored, one.cut)
+        rows.append([one.variant, *counts, *(spent if asked else (None, None, one.seconds, None))])
+    return Table("What the outputs took", columns, rows)
+
+
+def _listing(title: str, outputs: tuple[Output, ...], total: int = 0) -> Table:
+    columns = (
+        Column("row"),
+        Column("variant"),
+        Column("score", "score", 2),
+        Column("output"),
+        Column("reason"),
+    )
+    rows = [
+        (
+            one.row,
+            one.variant,
+            one.score,
+            wording.shorten(one.text, 80),
+            wording.shorten(one.failure.reason if one.failure else one.reason, 80),
+        )
+        for one in outputs
+    ]
+    more = total - len(outputs)
+    return Table(title, columns, rows, note=f"{more:,} more are not listed." if more > 0 else "")
+
+
+def _matrix_rows(found: Comparison) -> Iterator[MatrixRow]:
+    """A row for each sample of each row of the data, as they are read."""
+    names = [one.variant for one in found.variants]
+    for (row, sample), cells in itertools.groupby(found.outputs, lambda o: (o.row, o.sample)):
+        given = {output.variant: output for output in cells}
+        first = next(iter(given.values()))
+        name = row if not sample else f"{row}, sample {sample + 1}"
+        entries = [_entry(given[n]) if n in given else None for n in names]
+        yield MatrixRow(name, first.input, entries, first.reference or "")
+
+
+def _entry(output: Output) -> Entry:
+    facts = {
+        "tokens": f"{output.usage.tokens:,}" if output.usage.calls else "",
+        "time": "" if output.seconds is None else wording.duration(output.seconds),
+        "cost": wording.money(output.usage.cost) if output.usage.cost else "",
+        "cut": "at the token limit" if output.cut else "",
+    }
+    grades = {shown(name): grade for name, grade in output.grades.items()}
+    reasons = {n: g.failure.reason if g.failure else g.reason for n, g in grades.items()}
+    return Entry(
+        output=output.text,
+        scores={name: grade.score for name, grade in grades.items()},
+        passed=output.passed,
+        reasons={name: said for name, said in reasons.items() if said},
+        failure=output.failure.reason if output.failure else "",
+        facts={name: said for name, said in facts.items() if said},
+    )
+
+
+def shown(scorer: str) -> str:
+    """A metric's or judge's name for people."""
+    return scorer.removeprefix(OWN)
+
+
+def find_row(output: Output) -> Row:
+    missing = [grade.failure for grade in output.grades.values() if grade.failure]
+    skipped = next((one for one in missing if one.kind == "skipped"), None)
+    failure, sample = skipped or output.failure, output.sample + 1
+    return Row(
+        key=f"{output.row.replace('|', '||')}|{output.variant}" + f"|{sample}" * (sample > 1),
+        position=output.position,
+        case=output.row,
+        score=output.score,
+        status=failure.kind if failure else "scored",
+        reason=failure.reason if failure else output.reason,
+        variant=output.variant,
+        passed=output.passed,
+    )
+
+
+def flatten(output: Output) -> Iterator[Mapping[str, Any]]:
+    """One row: what was asked and given, each score in a column of its own."""
+    row = find_row(output)
+    own = {name: value for name, value in asdict(output).items() if name not in _NESTED}
+    scores = {shown(name): grade.score for name, grade in output.grades.items()}
+    reasons = {shown(name): grade.reason or None for name, grade in output.grades.items()}
+    several = {"reasons": reasons} if len(reasons) > 1 else {}
+    yield {
+        **own,
+        "status": row.status,
+        "reason": row.reason or None,
+        "scores": scores,
+        **several,
+        "usage": asdict(output.usage),
+        "judging": asdict(output.judging),
+    }
+
+
+_NESTED = ("failure", "grades", "wins", "reason", "usage", "judging")
+
+
+def data(_spec: CompareSpec, found: Comparison) -> Mapping[str, Any]:
+    variants = [
+        {
+            **asdict(one),
+            **{name: estimate(getattr(one, name)) for name in _FIGURES},
+            "scorers": {name: estimate(figure) for name, figure in one.scorers.items()},
+        }
+        for one in found.variants
+    ]
+    return {
+        "sentence": found.sentence,
+        "baseline": found.baseline,
+        "decides": found.decides,
+        "rows": found.rows,
+        "variants": variants,
+        "differences": {
+            variant: {**asdict(one), "difference": one.difference}
+            for variant, one in found.differences.items()
+        },
+        "worst": [next(flatten(output)) for output in found.worst],
+        "failures": [next(flatten(output)) for output in found.failures],
+        "failed": found.failed,
+        "judging": found.judging,
+    }
+
+
+_FIGURES = ("mean", "pass_rate", "win_rate", "strength")
+
+
+def _draw(found: Comparison) -> str:
+    """What a notebook shows."""
+    return html_fragment(Report("Comparison", found.sentence, _blocks(found)))
+
+
+def _rows(found: Comparison) -> Iterator[Mapping[str, Any]]:
+    return (row for output in found.outputs for row in flatten(output))
+
+
+show_as(Comparison, _draw, _rows)

@@ -1,0 +1,286 @@
+"""What a comparison is: its specification, the variants that it makes, and who scores them.
+
+What is done with it is in `compare`.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+from pydantic import field_validator, model_validator
+
+from textevolve.errors import InputError
+from textevolve.evaluators import (
+    OWN,
+    RELATIVE,
+    check_absolute,
+    parse_evaluator,
+    split_rules,
+    with_model,
+)
+from textevolve.metrics.label_metrics import needs_label, open_metric
+from textevolve.spec import Several, option
+from textevolve.studies.compare_prompts import NamedPrompt, take_prompts
+from textevolve.studies.datasets import MappedSpec
+
+DEFAULT_JUDGE = "single"
+
+
+class CompareSpec(MappedSpec):
+    """Run prompts and models over your rows, score every output, and say which is better.
+
+    Every prompt with every model is a variant, and so is each column of outputs that there are
+    already. The first is the baseline. Judges see the row filled into the baseline's prompt as the
+    input, so that no prompt wins by asking for something easier.
+    """
+
+    kind: ClassVar[str] = "compare"
+
+    prompts: tuple[NamedPrompt, ...] = option(
+        (),
+        "A file with a prompt template, in which {names} of columns are placeholders; a .yaml or"
+        " .json file holds a chat, a list of messages with role and content. Repeatable.",
+        flag="--prompt",
+        short="-p",
+        text="named-file",
+        group="Variants",
+    )
+    models: Several = option(
+        (),
+        "A model that answers the prompts. Repeatable. Where none is named, one is looked for.",
+        flag="--model",
+        short="-m",
+        group="Variants",
+    )
+    outputs: Several = option(
+        (),
+        "A column with outputs that there are already, which makes a variant. Repeatable.",
+        group="Variants",
+        metavar="COLUMN",
+    )
+    outputs_of: str | None = option(
+        None,
+        "An earlier run of this kind, whose outputs are judged anew, in place of rows and prompts.",
+        group="Variants",
+        metavar="RUN",
+        identity=False,
+    )
+    baseline: str | None = option(
+        None, "The variant that the others are compared with; the first.", group="Variants"
+    )
+    system: str = option(
+        "",
+        "A system message for all prompts that have none, a text or @FILE.",
+        group="Variants",
+        text="argument",
+    )
+    data: str = option(
+        "",
+        "Rows as JSONL, JSON, CSV or Parquet.",
+        short="-d",
+        group="Data",
+        identity=False,
+        reads=True,
+    )
+    label: str | None = option(
+        None, "The column with the right answer, for metrics and judges.", group="Data"
+    )
+    input: str | None = option(
+        None,
+        "The column that judges see as the input, in place of the baseline's prompt filled in.",
+        group="Data",
+        metavar="COLUMN",
+    )
+    context: str | None = option(
+        None,
+        "The column with the texts that an output must keep to, for judges of faithfulness.",
+        group="Data",
+        metavar="COLUMN",
+    )
+    metric: Several = option(
+        (),
+        "What scores an output without a model: exact, regex:PATTERN, rouge-l, FILE.py:FUNCTION or"
+        " another metric. Repeatable.",
+        group="Judging",
+    )
+    judge: Several = option(
+        (),
+        f"A judge that scores outputs, such as probe+rules. Repeatable. With neither judge nor"
+        f" metric: {DEFAULT_JUDGE}.",
+        short="-j",
+        group="Judging",
+    )
+    score_by: str | None = option(
+        None,
+        "The metric or judge whose score decides; the first metric, or else the first judge.",
+        group="Judging",
+    )
+    threshold: float | None = option(
+        None,
+        "The score from which an output passes; the metric's or judge's own.",
+        group="Judging",
+        ge=0,
+        le=1,
+    )
+    side_by_side: bool = option(
+        False,
+        "Judge all outputs of a row together, where the judge is a debate or pairwise.",
+        group="Judging",
+    )
+    model: str | None = option(
+        None,
+        "The model for a judge that names none; otherwise the first of the models compared.",
+        flag="--judge-model",
+        group="Judging",
+        identity=False,
+    )
+    samples: int = option(
+        1, "Outputs of each variant for each row.", group="Variants", ge=1, le=100
+    )
+    temperature: float | None = option(
+        0.0, "Sampling temperature of the outputs.", group="Variants", ge=0, le=2
+    )
+    max_output_tokens: int = option(
+        512, "Tokens at most that an output may have.", group="Variants", ge=1
+    )
+    seed: int = option(0, "Seed of the outputs and of the tests.", group="Variants")
+
+    @field_validator("prompts", mode="before")
+    @classmethod
+    def _take_prompts(cls, given: Any) -> Any:
+        return take_prompts(given)
+
+    @model_validator(mode="after")
+    def _usable(self) -> CompareSpec:
+        if self.outputs_of is not None and (self.prompts or self.outputs or self.data):
+            raise InputError(
+                "--outputs-of takes rows and outputs from an earlier run: leave out --prompt,"
+                " --outputs and --data"
+            )
+        if not self.prompts and not self.outputs and self.outputs_of is None:
+            raise InputError(
+                "--prompt is missing: name a file with a prompt template, or with --outputs a"
+                " column of outputs"
+            )
+        for what in ("metric", "judge"):
+            given = getattr(self, what)
+            if len(set(given)) < len(given):
+                raise InputError(f"a {what} is named twice")
+        names = [prompt.name for prompt in self.prompts]
+        for values, what in ((names, "prompts"), (self.models, "models")):
+            if len(set(values)) < len(values):
+                raise InputError(f"two {what} have the same name; names must differ")
+        if self.outputs_of is None:
+            baseline_of(self, variants_of(self))
+        _check_scorers(self)
+        return self
+
+
+def _check_scorers(spec: CompareSpec) -> None:
+    for metric in spec.metric:
+        if not metric.startswith(OWN):
+            open_metric(metric)
+            if needs_label(metric) and spec.label is None and spec.outputs_of is None:
+                raise InputError(f"metric {metric}: name the column of the label, too")
+    for judge in judges_of(spec):
+        if judge not in together_of(spec):
+            _refuse_relative(judge)
+    known = (*spec.metric, *judges_of(spec))
+    if spec.score_by is not None and spec.score_by not in known:
+        raise InputError(
+            f"no metric or judge named here is '{spec.score_by}'; there are: {', '.join(known)}"
+        )
+
+
+def _refuse_relative(judge: str) -> None:
+    if judge.startswith(OWN):
+        return
+    try:
+        check_absolute(judge)
+    except InputError as error:
+        raise InputError(f"{error}; or judge outputs --side-by-side") from None
+
+
+@dataclass(frozen=True, slots=True)
+class Variant:
+    """What is compared. `column`: of outputs that there are already."""
+
+    name: str
+    prompt: NamedPrompt | None = None
+    model: str = ""
+    column: str = ""
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """What it may be called by, when one is picked."""
+        whole = f"{self.prompt.name}, {self.model}" if self.prompt and self.model else self.name
+        return (self.name, whole)
+
+
+def variants_of(spec: CompareSpec) -> tuple[Variant, ...]:
+    """Named by what tells them apart: the prompt, the model, or both.
+
+    Raises:
+        InputError: two have the same name.
+    """
+    models = spec.models or ("",)
+    found: list[Variant] = []
+    for prompt, model in itertools.product(spec.prompts, models):
+        parts = [prompt.name] if len(spec.prompts) > 1 or len(models) == 1 else []
+        parts += [model] if len(models) > 1 else []
+        found.append(Variant(", ".join(parts), prompt, model))
+    found += [Variant(column, column=column) for column in spec.outputs]
+    names = [variant.name for variant in found]
+    if double := next((name for name in names if names.count(name) > 1), None):
+        raise InputError(f"two variants have the name '{double}'; names must differ")
+    return tuple(found)
+
+
+def baseline_of(spec: CompareSpec, variants: Sequence[Variant]) -> Variant | None:
+    """The variant that the others are compared with; None where there is none at all.
+
+    Raises:
+        InputError: no variant has the name that is wanted; says which there are.
+    """
+    if spec.baseline is None:
+        return next(iter(variants), None)
+    for variant in variants:
+        if spec.baseline in variant.names:
+            return variant
+    names = "; ".join(variant.name for variant in variants)
+    raise InputError(f"no variant is named '{spec.baseline}'; there are: {names}")
+
+
+def judges_of(spec: CompareSpec) -> tuple[str, ...]:
+    """The judges by the names that results have for them."""
+    return spec.judge or (() if spec.metric else (DEFAULT_JUDGE,))
+
+
+def together_of(spec: CompareSpec) -> tuple[str, ...]:
+    """The judges that see all outputs of a row at once: debates, and those that only compare."""
+    return tuple(judge for judge in judges_of(spec) if spec.side_by_side and _compares(judge))
+
+
+def _compares(judge: str) -> bool:
+    _, asked = split_rules(judge)
+    if asked is None:
+        return False
+    parsed = parse_evaluator(asked)
+    return parsed.is_debate or parsed.name in RELATIVE
+
+
+def decides(spec: CompareSpec) -> str:
+    """The metric or judge whose score counts."""
+    return spec.score_by or next(iter((*spec.metric, *judges_of(spec))))
+
+
+def with_models(spec: CompareSpec) -> dict[str, str]:
+    """Each judge by its name, with the model that it is to ask."""
+    first = spec.models[0] if spec.models else None
+    return {
+        judge: judge if judge.startswith(OWN) else with_model(judge, spec.model or first)
+        for judge in judges_of(spec)
+    }

@@ -1,0 +1,197 @@
+"""What `textevolve compare` says of variants, against scipy, statsmodels and what was simulated."""
+
+import random
+
+import numpy as np
+import pytest
+import statsmodels.api as sm
+from hypothesis import given
+from hypothesis import strategies as st
+from scipy import optimize, stats
+from statsmodels.stats.multitest import multipletests
+from statsmodels.stats.proportion import proportion_confint
+
+from textevolve.bench.variants import (
+    compare_variants,
+    mean_score,
+    outcomes_of,
+    pass_rate,
+    say_differences,
+    strengths,
+    win_rates,
+)
+from textevolve.judges.ranking import PRIOR, bradley_terry, strength_errors
+from textevolve.statistics.clusters import cluster_mean, cluster_share, t_quantile
+
+SIMULATIONS = 500
+
+
+def clustered(seed, rows=30, most=4):
+    """Values of rows with one to `most` outputs each, alike within a row."""
+    rng = np.random.default_rng(seed)
+    groups = [str(row) for row in range(rows) for _ in range(rng.integers(1, most + 1))]
+    level = dict(enumerate(rng.normal(0.5, 0.2, rows)))
+    return np.array([level[int(g)] + rng.normal(0, 0.1) for g in groups]), groups
+
+
+@pytest.mark.parametrize("freedom", [1, 2, 3, 7, 30, 59, 200, 201, 5000])
+def test_quantiles_are_students(freedom):
+    for level in (0.5, 0.9, 0.95, 0.999):
+        assert t_quantile(level, freedom) == pytest.approx(stats.t.ppf((1 + level) / 2, freedom))
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_the_interval_of_a_mean_is_that_of_a_regression_with_clustered_errors(seed):
+    values, groups = clustered(seed)
+    numbers = np.array([int(g) for g in groups])
+    fit = sm.OLS(values, np.ones(len(values))).fit(
+        cov_type="cluster", cov_kwds={"groups": numbers}, use_t=True
+    )
+    found = cluster_mean(values, groups)
+    assert found.value == pytest.approx(fit.params[0])
+    assert (found.interval.low, found.interval.high) == pytest.approx(tuple(fit.conf_int()[0]))
+
+
+@given(st.lists(st.floats(0, 1), min_size=3, max_size=40).filter(lambda v: np.ptp(v) > 1e-3))
+def test_without_clusters_it_is_students_interval(values):
+    found = cluster_mean(values).interval
+    wanted = stats.ttest_1samp(values, 0).confidence_interval(0.95)
+    assert (found.low, found.high) == pytest.approx((wanted.low, wanted.high), abs=1e-9)
+
+
+@given(st.lists(st.booleans(), min_size=2, max_size=60))
+def test_without_clusters_a_share_has_wilsons_interval(passed):
+    found = cluster_share([float(p) for p in passed])
+    low, high = proportion_confint(sum(passed), len(passed), method="wilson")
+    assert (found.interval.low, found.interval.high) == pytest.approx((low, high), abs=1e-9)
+
+
+def test_copies_of_a_row_tell_no_more_about_a_share_than_the_row():
+    passed = [True] * 12 + [False] * 8
+    once = pass_rate({str(n): [p] for n, p in enumerate(passed)}).interval
+    often = pass_rate({str(n): [p] * 5 for n, p in enumerate(passed)}).interval
+    assert often.high - often.low >= once.high - once.low
+
+
+def test_paired_differences_are_those_of_scipy_and_statsmodels():
+    rng = np.random.default_rng(5)
+    base = rng.random(14)
+    scores = {"base": base, **{f"v{n}": base + rng.normal(0.05 * n, 0.1, 14) for n in range(1, 4)}}
+    by_row = {v: {str(n): [float(s)] for n, s in enumerate(own)} for v, own in scores.items()}
+    found = compare_variants(by_row, "base")
+    exact = []
+    for variant, one in found.items():
+        gap = scores[variant] - base
+        wanted = stats.ttest_1samp(gap, 0).confidence_interval(0.95)
+        assert (one.low, one.high) == pytest.approx((wanted.low, wanted.high))
+        test = stats.permutation_test(
+            (gap,), np.mean, permutation_type="samples", n_resamples=2**14
+        )
+        exact.append(test.pvalue)
+    corrected = multipletests(exact, method="holm")[1]
+    assert [one.p for one in found.values()] == pytest.approx(list(corrected))
+
+
+def tables(seed, true, rows):
+    """Outcomes of every pair in every row by the model of Bradley and Terry."""
+    rng = np.random.default_rng(seed)
+    found = np.full((rows, len(true), len(true)), np.nan)
+    for a in range(len(true)):
+        for b in range(a):
+            won = (rng.random(rows) < 1 / (1 + np.exp(true[b] - true[a]))).astype(float)
+            found[:, a, b], found[:, b, a] = won, 1 - won
+    return found
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_strengths_are_the_most_likely_ones(seed):
+    wins = np.nansum(tables(seed, [0.8, 0.1, -0.3, -0.6], 40), axis=0)
+
+    def height(logs):
+        gap = logs[:, None] - logs[None, :]
+        alone = np.logaddexp(0, logs) + np.logaddexp(0, -logs)
+        return (wins * np.logaddexp(0, -gap)).sum() + PRIOR * alone.sum()
+
+    wanted = optimize.minimize(height, np.zeros(4), tol=1e-12).x
+    assert bradley_terry(wins) == pytest.approx(wanted - wanted.mean(), abs=1e-4)
+
+
+def test_errors_of_strengths_are_those_of_a_logistic_regression_clustered_by_row():
+    found = tables(1, [0.5, 0.0, -0.4], 50)
+    choices, design, groups = [], [], []
+    for row in range(50):
+        for a, b in ((1, 0), (2, 0), (2, 1)):
+            line = np.zeros(3)
+            line[a], line[b] = 1, -1
+            choices.append(found[row, a, b])
+            design.append(line[1:] - line[0] * 0)
+            groups.append(row)
+    family = sm.families.Binomial()
+    fit = sm.GLM(np.array(choices), np.array(design), family=family).fit(
+        cov_type="cluster", cov_kwds={"groups": np.array(groups), "use_correction": False}
+    )
+    whole = np.zeros((3, 3))
+    whole[1:, 1:] = fit.cov_params()
+    centred = np.eye(3) - 1 / 3
+    wanted = np.sqrt(np.diag(centred @ whole @ centred) * 50 / 49)
+    logs = bradley_terry(np.nansum(found, axis=0), prior=1e-9)
+    assert strength_errors(found, logs, prior=1e-9) == pytest.approx(wanted, rel=1e-4)
+
+
+def test_wins_are_counted_row_by_row_and_ties_are_halves():
+    scores = [{"1": [0.9], "2": [0.5], "3": [0.1, 0.9]}, {"1": [0.2], "2": [0.5], "3": [0.5]}]
+    one, other = win_rates(outcomes_of(scores))
+    assert one.value == pytest.approx((1 + 0.5 + 0.5) / 3)
+    assert one.value + other.value == pytest.approx(1)
+    assert all(np.isnan(f.value) for f in strengths(outcomes_of([{}, {"1": [1.0]}])))
+
+
+def test_who_always_wins_has_a_strength_without_an_end():
+    scores = [{str(n): [1.0] for n in range(9)}, {str(n): [0.0] for n in range(9)}]
+    first, second = strengths(outcomes_of(scores))
+    assert first.value > 0 > second.value
+    assert np.isnan(first.interval.high)
+    assert np.isnan(second.interval.low)
+
+
+def test_false_findings_are_as_rare_as_promised():
+    """Two variants that do not differ: 'beats' is said in 5 % of simulations at most, but for the
+    noise of so many (two standard errors)."""
+    rng, beats = random.Random(7), 0
+    for _ in range(SIMULATIONS):
+        scores = {v: {str(n): [float(rng.random() < 0.6)] for n in range(40)} for v in ("a", "b")}
+        beats += "beats" in say_differences(compare_variants(scores, "a"), "a")
+    assert beats <= SIMULATIONS * 0.05 + 2 * (SIMULATIONS * 0.05 * 0.95) ** 0.5
+
+
+def simulate(rng, shift, rows=50, samples=2):
+    """A variant's scores, alike within rows and bounded as a judge's are."""
+    return {
+        str(n): list(np.clip(rng.normal(0.5 + shift + level, 0.1, samples), 0, 1))
+        for n, level in enumerate(np.random.default_rng(rng.integers(2**32)).normal(0, 0.12, rows))
+    }
+
+
+def test_intervals_cover_what_they_should():
+    """Of means, pass rates, differences and strengths: 93 to 97 % of simulations."""
+    rng = np.random.default_rng(3)
+    share = np.mean(np.clip(0.7 + rng.normal(0, 0.2, 200_000), 0, 1))
+    true = np.array([0.5, 0.0, -0.5])
+    mean, passed, gap, strong = 0, 0, 0, np.zeros(3)
+    for n in range(SIMULATIONS):
+        one, other = simulate(rng, 0.0), simulate(rng, 0.05)
+        interval = mean_score(one).interval
+        mean += interval.low <= 0.5 <= interval.high
+        chances = np.clip(0.7 + rng.normal(0, 0.2, 50), 0, 1)
+        verdicts = {str(row): list(rng.random(3) < p) for row, p in enumerate(chances)}
+        interval = pass_rate(verdicts).interval
+        passed += interval.low <= share <= interval.high
+        gaps = [np.mean(other[row]) - np.mean(one[row]) for row in one]
+        interval = cluster_mean(gaps).interval  # as `compare_variants` has it, see above
+        gap += interval.low <= 0.05 <= interval.high
+        figures = strengths(tables(1000 + n, true, 50))
+        ends = [(f.interval.low, f.interval.high) for f in figures]
+        strong += [low <= at <= high for at, (low, high) in zip(true, ends, strict=True)]
+    covered = np.array([mean, passed, gap, *strong]) / SIMULATIONS
+    assert covered.min() >= 0.93, covered
+    assert covered.max() <= 0.97, covered
