@@ -20,10 +20,10 @@ from textevolve.statistics.intervals import mean_interval, wilson_interval
 from textevolve.studies import aggregates
 from textevolve.studies.aggregates import Aggregates, aggregate, draw_aggregates
 from textevolve.studies.gates import GateOutcome, Gates, check_gates, draw_gates
-from textevolve.studies.study import Row, Status
+from textevolve.studies.study import RecordStatus, Row
 
 scores = st.floats(0, 1, allow_subnormal=False)
-statuses: st.SearchStrategy[Status] = st.sampled_from(["scored", "failed", "skipped"])
+statuses: st.SearchStrategy[RecordStatus] = st.sampled_from(["scored", "failed", "skipped"])
 
 
 @st.composite
