@@ -178,3 +178,16 @@ def test_a_judge_of_a_package_judges_on_the_command_line(installed, cli, server,
     ended = cli(*asked, "-j", "brevity")
     assert ended.code == 0, ended.err
     assert "no judge" in cli(*asked, "-j", "brevities").err
+
+
+@pytest.mark.parametrize(
+    ("former", "name"),
+    [
+        ("backward", "instruction-likelihood"),
+        ("probe+backward@m", "probe+instruction-likelihood@m"),
+        ("probe+few-shot", "probe+examples"),
+        ("pairwise+reference-guided", "pairwise+reference"),
+    ],
+)
+def test_other_names_of_judges_and_options_are_understood(former, name):
+    assert parse_evaluator(former) == parse_evaluator(name)

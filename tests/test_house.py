@@ -70,7 +70,7 @@ FILES = {
             pass
     """,
     "high.py": """\
-        import pack.fallback
+        from pack.fallback import go as gone
 
 
         class Other:

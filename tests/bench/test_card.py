@@ -25,7 +25,7 @@ from textevolve.errors import AccessError, AnswerError, BudgetError, InputError
 from textevolve.evaluation import EvaluationResult, Failure, Usage
 from textevolve.events import StepFinished, StepStarted
 from textevolve.llm.client import OpenAIClient
-from textevolve.llm.testing import CardAnswer as Scripted
+from textevolve.llm.testing import Answer as Scripted
 from textevolve.llm.testing import Fault, ScriptedServer
 
 CASES = shipped_cases()

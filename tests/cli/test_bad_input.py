@@ -320,7 +320,7 @@ def test_a_readout_that_the_endpoint_cannot_give_stops_the_run(cli, server, mode
     server.script = lambda body, _n: misbehave(Fault.NO_LOGPROBS) if body.get("logprobs") else None
     ended = cli("evaluate", *CASE, "-m", model, "--readout", readout)
     assert ended.code == 1
-    assert re.match("error: .* no log-probabilities .*`stated`", ended.err.splitlines()[-1])
+    assert re.match("error: .* no log-probabilities .*`verbalized`", ended.err.splitlines()[-1])
     assert server.calls <= 1 + 5  # a turn and its probes, which are asked side by side
 
 

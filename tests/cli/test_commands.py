@@ -93,6 +93,8 @@ def test_options_reach_the_debate(cli, server, model):
     options = [part for name, value in given.items() for part in (f"--{name}", value)]
     (row,) = cli("evaluate", *CASE, "-m", model, "--json", *options).rows
     used = row["profile"]
+    assert used.pop("readout") == "stated"  # as records call it, so that runs stay what they are
+    assert given.pop("readout") == "verbalized"
     assert {n: used[n.replace("-", "_")] for n in given if n != "profile"} == {
         n: v for n, v in given.items() if n != "profile"
     }

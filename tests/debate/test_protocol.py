@@ -580,3 +580,15 @@ async def test_explicit_rules_reach_every_kind_of_prompt(rules):
         told = ["to the letter" in body["messages"][0]["content"] for body in server.requests]
         assert all(told) is rules
         assert any(told) is rules
+
+
+async def test_a_record_of_an_earlier_version_keeps_how_answers_were_read(server: ScriptedServer):
+    result = await debate(server, rounds=1)
+    record = json.loads(result.to_json())
+    record["disarmed"] = record.pop("sanitized") + 2
+    for turn in record["turns"]:
+        turn["rung"], turn["disarmed"] = turn.pop("parse_mode"), turn.pop("sanitized") + 1
+    read = DebateResult.from_json(json.dumps(record))
+    assert (read.sanitized, {turn.sanitized for turn in read.turns}) == (2, {1})
+    assert [turn.parse_mode for turn in read.turns] == [turn.parse_mode for turn in result.turns]
+    assert read.turns[0].parse_mode is not None

@@ -5,6 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from textevolve.debate.profile import STORED_READOUTS, load_profile, override
 from textevolve.debate.readout import (
     answer_type,
     keep_words,
@@ -221,3 +222,11 @@ def test_a_short_argument_stands_alone_or_before_its_scores():
 )
 def test_an_argument_is_cut_to_its_words(text, most, kept):
     assert keep_words(text, most) == kept
+
+
+@pytest.mark.parametrize(("name", "stored"), STORED_READOUTS.items())
+def test_the_readouts_have_their_former_names_in_records_and_are_understood_by_both(name, stored):
+    new, old = (override(load_profile("general"), {"readout": one}) for one in (name, stored))
+    assert new == old
+    assert new.readout == name
+    assert json.loads(new.model_dump_json())["readout"] == stored

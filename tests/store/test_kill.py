@@ -17,14 +17,14 @@ APPEND = """
 import asyncio, sys
 from itertools import count
 from textevolve.evaluation import Usage
-from textevolve.llm.journal import Entry
+from textevolve.llm.journal import JournalEntry
 from textevolve.llm.model import Message, Request, Response, request_key
 from textevolve.store import open_store
 
 def make(name, number):
     request = Request(messages=(Message("user", ("Judge.", name, f"case {number} " * 50)),))
     response = Response(f"answer to {name} {number}", "stop", Usage(1, 9, 0, 1))
-    return Entry(request_key("m", request), "m", request, response, None, 0.0, 0.1, 1)
+    return JournalEntry(request_key("m", request), "m", request, response, None, 0.0, 0.1, 1)
 
 async def work(store, name, limit):
     run = store.create_run({}, name, name)

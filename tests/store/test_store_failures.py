@@ -65,7 +65,7 @@ async def test_a_full_disk_fails_all_that_wait_and_keeps_what_was_there(
 LIMITED = """
 import asyncio, resource, sys
 from textevolve.evaluation import Usage
-from textevolve.llm.journal import Entry
+from textevolve.llm.journal import JournalEntry
 from textevolve.llm.model import Message, Request, Response
 from textevolve.errors import StoreError
 from textevolve.store import open_store
@@ -80,7 +80,7 @@ async def main():
                 response = Response(f"answer {number} " * 50, "stop", Usage(1, 9, 0, 1))
                 request = Request(messages=(Message("user", ("case", str(number))),))
                 await journal.append(
-                    Entry(str(number), "m", request, response, None, 0.0, 0.1, 1)
+                    JournalEntry(str(number), "m", request, response, None, 0.0, 0.1, 1)
                 )
                 print(number, flush=True)
 

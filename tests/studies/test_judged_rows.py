@@ -110,7 +110,7 @@ def test_a_failed_turn_has_rows_without_scores(tmp_path: Path, make_result: Make
     assert failed[0]["reason"] == "no use plain"
     first = [row for row in rows if row["round"] == "1" and row["agent"] == "Critic"]
     assert [row["label"] for row in first] == ["3", "2", "1"]
-    assert sorted(row["place"] for row in first) == ["1", "2", "3"]
+    assert sorted(row["position"] for row in first) == ["1", "2", "3"]
 
 
 @pytest.mark.parametrize("start", ["=1+1", "+1", "-1", "@SUM(A1)", "\t=1", "\r=1", "\n=1"])
