@@ -16,7 +16,7 @@ from __future__ import annotations
 import argparse
 import random
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from datetime import date, timedelta
 from pathlib import Path
 
@@ -34,7 +34,7 @@ PROMPTS = {
 }
 NAMES = ("Ada", "Ben", "Chloe", "Dan", "Eva", "Finn", "Gina", "Hugo", "Ida", "Jan")
 CITIES = ("Lisbon", "Oslo", "Quito", "Dakar", "Hanoi", "Turin", "Perth", "Lima", "Cork", "Riga")
-WORDS = ("pear", "fig", "plum", "kiwi", "lime", "date", "apple", "melon", "grape", "cherry")
+WORDS: Sequence[str] = ("pear", "fig", "plum", "kiwi", "lime", "date", "apple", "melon", "grape", "cherry")
 SEED = 13
 
 
