@@ -34,7 +34,18 @@ PROMPTS = {
 }
 NAMES = ("Ada", "Ben", "Chloe", "Dan", "Eva", "Finn", "Gina", "Hugo", "Ida", "Jan")
 CITIES = ("Lisbon", "Oslo", "Quito", "Dakar", "Hanoi", "Turin", "Perth", "Lima", "Cork", "Riga")
-WORDS: Sequence[str] = ("pear", "fig", "plum", "kiwi", "lime", "date", "apple", "melon", "grape", "cherry")
+WORDS: Sequence[str] = (
+    "pear",
+    "fig",
+    "plum",
+    "kiwi",
+    "lime",
+    "date",
+    "apple",
+    "melon",
+    "grape",
+    "cherry",
+)
 SEED = 13
 
 

@@ -436,7 +436,7 @@ def test_replay_scores_anew_without_a_call_like_a_run_under_those_weights(
     changed = ("--weights", "accuracy=1,relevance=0.5", "--aggregation", "median")
     replayed = cli("runs", "replay", "--json", *changed, "--temperature", "2").rows
     cli("runs", "replay", *changed, "--temperature", "2", "-o", "replayed.jsonl")
-    assert "s_norm" in cli("runs", "replay", *changed).out
+    assert "All records" in cli("runs", "replay", *changed).out
     assert server.calls == calls
     fresh = cli("evaluate", batch, "-m", model, "--json", *changed, "--temperature", "2").rows
     for number in (0, 2):  # case 2 has weights of its own, which win over those of a run

@@ -84,9 +84,9 @@ def test_a_batch_is_a_line_a_case_and_one_that_fails_fails_alone(cli, fairly, mo
         re.search(rf"^{name} .*$", ended.out.split("\nCases\n")[1], re.MULTILINE)[0]
         for name in ("good", "tied", "blank")
     )
-    assert re.match(r"good +B +0\.900 ", good)
-    assert re.match(r"tied +a tie +0\.200 ", tied)
-    assert re.match(r"blank +failed +– +the input is blank", blank)
+    assert re.match(r"good +0\.20 fail +0\.90 pass ", good)
+    assert re.match(r"tied +0\.20 fail +0\.20 fail ", tied)
+    assert re.match(r"blank +failed +– +failed: the input is blank", blank)
     assert "3 cases: 2 scored, 1 failed; mean score 0.550" in ended.out
     assert "case blank lacks a score: the input is blank" in ended.err
 
@@ -174,7 +174,7 @@ def test_the_cases_are_not_overwritten(cli, server, model, cases, home, judge):
 def test_what_it_may_take_is_said_beforehand(cli, server, model, cases):
     said = cli("evaluate", cases, "--judge", "pairwise", "-m", model, "--dry-run")
     assert (said.code, server.calls) == (0, 0)
-    assert re.search(r"calls +4 to 4\n", said.out)
+    assert re.search(r"calls +4\n", said.out)
 
 
 def test_a_limit_leaves_the_rest_for_the_next_time(cli, fairly, model, cases):

@@ -115,12 +115,12 @@ def test_variants_are_held_to_the_gates_and_to_their_baseline(cli, server, home,
     both = cli(*compare, "--min-pass-rate", 0.9)
     assert both.code == 4
     assert [line.split(":")[0].split()[1] for line in lines(both)] == ["fails", "holds"]
-    against = cli(*compare, "--min-pass-rate", 0.9, "--no-worse-than", f"poor, {model}")
+    against = cli(*compare, "--min-pass-rate", 0.9, "--no-worse-than", "poor")
     assert against.code == 0
     assert len(lines(against)) == 2
-    unknown = cli(*compare, "--no-worse-than", "poor")
+    unknown = cli(*compare, "--no-worse-than", "fair")
     assert unknown.code == 2
-    assert f"variants: poor, {model}, good, {model}" in unknown.err
+    assert "variants: poor, good" in unknown.err
 
 
 def test_reports_hold_the_gates_and_aggregates_once(cli, judged, model):
@@ -180,4 +180,4 @@ def test_samples_of_a_row_have_names_of_their_own(cli, home, model):
     cli("compare", *of, "--samples", 2, "--temperature", 1, "--junit", "j.xml")
     (records,) = ElementTree.parse(home / "j.xml").getroot()
     assert [case.get("name") for case in records] == ["1", "1 #2", "2", "2 #2"]
-    assert {case.get("classname") for case in records} == {f"p, {model}"}
+    assert {case.get("classname") for case in records} == {"p"}

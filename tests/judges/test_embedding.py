@@ -93,7 +93,9 @@ def test_embeddings_are_kept_in_the_journal(cli, server, model, home):
     rows = [{"input": "Name a prime.", "candidates": ["Seven.", "Nine."], "reference": "Seven."}]
     (home / "rows.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     asked = ("evaluate", "rows.jsonl", "--judge", f"embedding@{model}")
-    assert "2 to 2" in cli(*asked, "--dry-run").out  # one candidate is the reference
+    assert (
+        "calls              2\n" in cli(*asked, "--dry-run").out
+    )  # one candidate is the reference
     first = cli(*asked, "-o", "one.csv")
     assert first.code == 0, first.err
     assert "From the journal  0 answers" in first.out

@@ -136,7 +136,7 @@ def test_a_dry_run_expects_what_earlier_runs_used(home, cli, server):
     assert "at most" in said
     assert server.calls == asked
     used = cli(*command, fresh, "--json").rows
-    tokens = sum(row["figures"]["tokens"] for row in used)
+    tokens = sum(row["metrics"]["tokens"] for row in used)
     assert found["least"]["tokens"] <= tokens <= found["most"]["tokens"]
 
 

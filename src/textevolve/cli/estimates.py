@@ -90,6 +90,8 @@ def _say(
     word: Callable[[float], str],
 ) -> str:
     least, most = (word(bounds[0]), word(bounds[1])) if bounds else ("", "")
+    if bounds and bounds[0] == bounds[1]:
+        return least
     spread = expected.figures.get(name) if expected is not None else None
     if spread is None:
         return f"{least} to {most}"

@@ -98,10 +98,10 @@ class Columns:
         return f"columns: {', '.join(said)}{unread}"
 
     def tell(self, *, reference: bool) -> None:
-        """Log what the columns were taken for, and warn of what is odd about them; nothing where
-        there were none. `reference`: whether the judge looks at a reference answer."""
+        """Log what the columns were taken for, unless each has the name that it is read by, and
+        warn of what is odd about them. `reference`: whether the judge looks at a reference."""
         log = logging.getLogger("textevolve")
-        if self.taken:
+        if self.unread or any(name != role for name, role in self.taken.items()):
             level = logging.WARNING if self.unread else logging.INFO
             said = f"nothing reads these fields of the cases: {_list(self.unread)}"
             log.log(level, said if self.unread else self.line(), extra={"shown": self.line()})

@@ -39,6 +39,8 @@ ALL_IN_FULL = 500
 IN_FULL_OF_MANY = 100
 LISTED = 5000
 BINS = 20
+CHARTED = 8
+"""From how many scores on there is a chart of them; fewer are read one by one."""
 
 LEGEND = {
     "s_norm": "Mean of all agents' scores over rounds and components, each component times its"
@@ -188,7 +190,7 @@ def _show_many(found: Evaluations) -> Iterator[Block]:
         (f"{n / BINS:.2f} to {(n + 1) / BINS:.2f}", float(number))
         for n, number in enumerate(found.histogram)
     ]
-    if found.scores.scored:
+    if sum(found.histogram) >= CHARTED:
         yield BarChart("Scores of all candidates, from 0 to 1", bars, format="count")
     chosen = found.numbered
     if note := _say_shown(found, len(chosen)):

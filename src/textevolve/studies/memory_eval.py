@@ -268,14 +268,19 @@ def find_row(record: EvaluationRecord) -> Row:
             )
 
 
-_RECORDS: Mapping[str, Any] = {
-    kind.__name__: kind for kind in (MemoryJudgement, SessionTimes, Scope, Malformed)
+_RECORDS: Mapping[str, type[EvaluationRecord]] = {
+    "Judgement": MemoryJudgement,
+    "SessionTimes": SessionTimes,
+    "Scope": Scope,
+    "Malformed": Malformed,
 }
+"""By the names that stores know them by, whatever the classes are called."""
+_NAMES = {kind: name for name, kind in _RECORDS.items()}
 _CODECS: Mapping[str, TypeAdapter[Any]] = {n: TypeAdapter(kind) for n, kind in _RECORDS.items()}
 
 
 def encode(record: EvaluationRecord) -> bytes:
-    return to_json({type(record).__name__: record})
+    return to_json({_NAMES[type(record)]: record})
 
 
 def decode(body: bytes) -> EvaluationRecord:
