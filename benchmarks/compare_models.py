@@ -16,7 +16,7 @@ from __future__ import annotations
 import argparse
 import random
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from datetime import date, timedelta
 from pathlib import Path
 
@@ -34,18 +34,7 @@ PROMPTS = {
 }
 NAMES = ("Ada", "Ben", "Chloe", "Dan", "Eva", "Finn", "Gina", "Hugo", "Ida", "Jan")
 CITIES = ("Lisbon", "Oslo", "Quito", "Dakar", "Hanoi", "Turin", "Perth", "Lima", "Cork", "Riga")
-WORDS: Sequence[str] = (
-    "pear",
-    "fig",
-    "plum",
-    "kiwi",
-    "lime",
-    "date",
-    "apple",
-    "melon",
-    "grape",
-    "cherry",
-)
+WORDS = ["pear", "fig", "plum", "kiwi", "lime", "date", "apple", "melon", "grape", "cherry"]
 SEED = 13
 
 

@@ -13,9 +13,12 @@ from collections.abc import AsyncGenerator
 from concurrent.futures import Future
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 from textevolve.engine import sync
-from textevolve.store.repository import Store
+
+if TYPE_CHECKING:
+    from textevolve.store.repository import Store
 
 
 @dataclass(frozen=True)
