@@ -1,5 +1,7 @@
 """Texts asserted in a session of pytest: what passes, fails, cannot be judged, and what is kept."""
 
+import json
+import re
 import subprocess
 import sys
 
@@ -21,7 +23,9 @@ TIDES = """
 
 
 def grade(body, _number):
-    """A judge that dislikes the wind."""
+    """A judge that dislikes the wind; it lists statements when it is asked to."""
+    if "response_format" in body:
+        return None
     return Answer(yes=0.2 if "wind" in str(body) else 0.9)
 
 
@@ -52,6 +56,16 @@ def test_a_failure_shows_output_score_reason_judge_and_run(session, kept):
     assert "kept_open" not in ran.stdout.str()  # no frame of ours
     assert (run.spec["kind"], run.status, run.n_cases) == ("assertions", "finished", 2)
     assert [one.verdict for one in found] == ["passed", "failed"]
+
+
+def test_long_texts_are_wrapped_to_the_terminal(session, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "80")
+    ran = session(TIDES.replace("The wind", "The wind " + "and the weather " * 20))
+    told = ran.stdout.str()
+    shown = told[told.index("E         output:") : told.index("E         judge:")].splitlines()
+    assert len(shown) > 4
+    assert max(map(len, shown)) <= 80
+    assert all(line.startswith("E" + " " * 17) for line in shown[1:4])
 
 
 def test_a_second_session_asks_nothing_and_is_a_run_of_its_own(session, server, kept):
@@ -279,6 +293,9 @@ def test_what_cannot_be_used_is_said_before_any_test(session, option, said):
         ("'Q', 'A', judge='prob'", "no judge 'prob'; did you mean 'probe'?"),
         ("'Q', 'A', judge='pairwise'", "compares candidates of one case"),
         ("'Q', 'A', judge='probe', reference='R'", "does not look at the reference"),
+        ("'Q', 'A', judge='probe', context='C'", "does not look at the context"),
+        ("'Q', 'A', context='C'", "take one that does, such as faithfulness"),
+        ("'Q', 'A', judge='faithfulness', context=' '", "the context is blank"),
         ("'Q', 'A', rubric='@none.txt'", "none.txt"),
     ],
 )
@@ -301,6 +318,67 @@ def test_references_and_rubrics_reach_the_judge(session, server):
     said = [str(body) for body in server.requests]
     assert any("the golden answer" in body for body in said)
     assert any("Is it cheerful?" in body for body in said)
+
+
+CONTEXT = """
+    from textevolve.testing import assert_text, assert_texts
+
+    def test_faithful():
+        assert_text("Q", "A", judge="faithfulness", context="the given passage", min_score=0)
+
+    def test_recalled():
+        assert_text(
+            "Q", "A", judge="context-recall", context="P", reference="the gold answer", min_score=0
+        )
+
+    def test_list():
+        one = {"input": "Q", "output": "B", "context": "another passage", "min_score": 0}
+        assert_texts([one], judge="faithfulness")
+
+    def test_no_context():
+        assert_text("Q", "A", judge="faithfulness")
+"""
+
+
+def test_contexts_reach_the_judge_and_what_is_exported(session, server, cli, kept, home):
+    ran = session(CONTEXT)
+    ran.assert_outcomes(passed=3, failed=1)
+    ran.stdout.fnmatch_lines(["E *needs a field 'context'*"])
+    said = [str(body) for body in server.requests]
+    for text in ("the given passage", "another passage", "the gold answer"):
+        assert any(text in body for body in said)
+    ((run, _),) = kept()
+    assert cli("runs", "export", run.id, home / "x.jsonl").code == 0
+    rows = [json.loads(line) for line in (home / "x.jsonl").read_text().splitlines()]
+    assert [row["context"] for row in rows] == ["the given passage", "P", "another passage"]
+
+
+def test_the_page_is_a_matrix_of_tests_those_first_that_went_wrong(session, pytester, report_of):
+    text = (
+        TIDES
+        + """
+    from textevolve.testing import judge_text
+
+    def test_judged(): judge_text("Q", "The wind, only judged")
+
+    def test_with_rubric(): assert_text("Q", "A", judge="checklist", rubric="Is it cheerful?")
+    """
+    )
+    session(text, "--textevolve-report=out.html", "--textevolve-report=out.json")
+    page = (pytester.path / "out.html").read_text()
+    found = re.search(r'<script type="application/json">(.*?)</script>', page, re.DOTALL)
+    data = json.loads(found[1])
+    assert data["variants"] == ["output"]
+    names = [row["id"].partition("::")[2] for row in data["rows"]]
+    assert names == ["test_bad", "test_good", "test_with_rubric", "test_judged"]
+    entries = [row["entries"][0] for row in data["rows"]]
+    assert [list(entry["scores"]) for entry in entries] == [["score"]] * 4
+    assert [entry.get("passed") for entry in entries] == [False, True, True, None]
+    assert "Is it cheerful?" in page
+    # what was only judged has a score, and no verdict that would count
+    (sums,) = report_of()["aggregates"]
+    assert (sums["scored"], sums["pass_rate"]) == (4, report_of()["pass_rate"])
+    assert report_of()["pass_rate"]["value"] == pytest.approx(2 / 3)
 
 
 def test_outside_of_pytest_nothing_is_asserted(home):

@@ -19,6 +19,7 @@ from textevolve.engine.local import cancel
 from textevolve.errors import BudgetError, InputError, ModelError, SettingsError, StoreError
 from textevolve.evaluation import Case, EvaluationResult, Evaluator, Failure, failure_of
 from textevolve.evaluators import (
+    METRIC,
     OPTIONS,
     OWN,
     check_absolute,
@@ -101,8 +102,9 @@ class AssertionRun:
         min_score: float | None = None,
         asserted: bool = True,
         reference: bool = False,
+        context: bool = False,
     ) -> Demand:
-        """What is asked of a text; `reference`: whether there is one to compare it with.
+        """What is asked of a text; `reference` and `context`: whether there is one of these.
 
         Raises:
             InputError: the judge, or the score, cannot be used.
@@ -113,6 +115,8 @@ class AssertionRun:
         check_absolute(name)
         if reference:
             name = _with_reference(name, named=judge is not None)
+        if context:
+            _check_context(name)
         self._asks_model |= None in judge_models(name, model)
         return Demand(name, model or "", rubric, min_score, asserted)
 
@@ -227,7 +231,7 @@ def _with_reference(judge: str, *, named: bool) -> str:
     if model_judge is None:  # rules, or an evaluator of the user's own
         return judge
     parsed = parse_evaluator(model_judge)
-    if parsed.reference or parsed.name not in OPTIONS:
+    if parsed.reads_reference or parsed.name not in OPTIONS:
         return judge
     if "reference" not in OPTIONS[parsed.name] or named:
         raise InputError(
@@ -236,6 +240,22 @@ def _with_reference(judge: str, *, named: bool) -> str:
         )
     name, at, model = judge.partition("@")
     return f"{name}+reference{at}{model}"
+
+
+def _check_context(judge: str) -> None:
+    """
+    Raises:
+        InputError: the judge does not look at a context.
+    """
+    _, model_judge = split_rules(judge)
+    if model_judge is None:  # rules, or an evaluator of the user's own
+        return
+    parsed = parse_evaluator(model_judge)
+    if not parsed.reads_context and (parsed.name in OPTIONS or parsed.name == METRIC):
+        raise InputError(
+            f"judge '{judge}' does not look at the context: take one that does, such as"
+            " faithfulness"
+        )
 
 
 @contextmanager

@@ -13,7 +13,6 @@ from contextlib import aclosing
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any, ClassVar
 
-import numpy as np
 from pydantic import TypeAdapter, ValidationError
 
 from textevolve.debate.context import prompts_version as debate_prompts
@@ -23,16 +22,12 @@ from textevolve.evaluation import Case, EvaluationResult, Failure, Usage, failur
 from textevolve.evaluators import check_absolute, with_model
 from textevolve.judges.context import prompts_version as judge_prompts
 from textevolve.report import wording
-from textevolve.report.blocks import Block, Column, Estimate, Note, Report, Section, Table, Texts
+from textevolve.report.blocks import Block, Entry, Matrix, MatrixRow, Report, Texts
 from textevolve.spec import option
-from textevolve.statistics.intervals import mean_interval, wilson_interval
-from textevolve.studies.cells import with_ends
+from textevolve.studies.aggregates import Aggregates
 from textevolve.studies.datasets import read_cases
 from textevolve.studies.study import Asks, Row, Study, StudySpec, json_codec
 from textevolve.wiring import Workbench
-
-IN_FULL = 200
-"""Of how many assertions the texts are shown, those that did not pass first."""
 
 
 class AssertionsSpec(StudySpec):
@@ -178,14 +173,17 @@ def find_row(one: Assertion) -> Row:
     id, place = one.case.id, one.demand.position
     if isinstance(one.result, Failure):
         return Row(id, place, id, status=one.result.kind, reason=one.result.reason)
-    return Row(id, place, id, one.result.score, reason=one.result.feedback, passed=one.passed)
+    passed = one.passed if one.demand.asserted else None
+    return Row(id, place, id, one.result.score, reason=one.result.feedback, passed=passed)
 
 
 @dataclass
 class Assertions:
-    """What a session asserted. `counts`: by verdict; those that are only `judged` ask nothing."""
+    """What a session asserted. `counts`: by verdict; those that are only `judged` ask nothing.
+    `figures`: the mean of all scores there are, and the share that passed of what was asserted."""
 
     made: list[Assertion] = field(default_factory=list[Assertion])
+    figures: Aggregates = field(default_factory=Aggregates)
     usage: Usage = Usage()
 
     @property
@@ -197,27 +195,12 @@ class Assertions:
     def asserted(self) -> int:
         return sum(one.demand.asserted for one in self.made)
 
-    @property
-    def mean(self) -> Estimate:
-        """The mean of all scores there are, with its 95 % interval."""
-        scores = np.array([one.score for one in self.made if one.score is not None])
-        if scores.size < 2:
-            return Estimate(float(scores[0]) if scores.size else None)
-        return with_ends(float(scores.mean()), mean_interval(scores))
-
-    @property
-    def pass_rate(self) -> Estimate:
-        """The share of the judged assertions that passed, with its 95 % interval."""
-        passed, failed = self.counts["passed"], self.counts["failed"]
-        if not passed + failed:
-            return Estimate(None)
-        return with_ends(passed / (passed + failed), wilson_interval(passed, passed + failed))
-
 
 def summarise(_spec: AssertionsSpec, records: Iterable[Assertion]) -> Assertions:
     found = Assertions()
     for one in records:
         found.made.append(one)
+        found.figures.add(find_row(one))
         found.usage += one.usage
     return found
 
@@ -229,7 +212,7 @@ def say_counts(found: Assertions) -> str:
     said += [f"{counts[name]:,} {name}" for name in ("passed", "failed") if counts[name]]
     said += [f"{counts['not judged']:,} could not be judged"] if counts["not judged"] else []
     said += [f"{wording.count(counts['judged'], 'text')} only judged"] if counts["judged"] else []
-    mean = found.mean
+    mean = found.figures.mean
     if mean.value is not None:
         ends = "" if mean.low is None else f" (95 % {mean.low:.3f} to {mean.high or 0:.3f})"
         said.append(f"mean score {mean.value:.3f}{ends}")
@@ -245,56 +228,45 @@ def report(_spec: AssertionsSpec, found: Assertions) -> Report:
 
 
 def _show(found: Assertions) -> Iterator[Block]:
+    """The tests as the rows of a matrix, those first that somebody has to look at."""
     order = ("not judged", "failed", "passed", "judged")
-    chosen = sorted(found.made, key=lambda one: order.index(one.verdict))[:IN_FULL]
-    anchors = {one.case.id: f"assertion-{number}" for number, one in enumerate(chosen)}
-    columns = (
-        Column("test"),
-        Column("verdict"),
-        Column("score", "score", 3),
-        Column("at least", "number", 2),
-        Column("judge"),
-        Column("said"),
+    made = sorted(found.made, key=lambda one: order.index(one.verdict))
+    yield Matrix("Tests", ("output",), (_row(one) for one in made))
+
+
+def _row(one: Assertion) -> MatrixRow:
+    case, demand = one.case, one.demand
+    texts = (("Context", case.context), ("Rubric", demand.rubric))
+    told = [(name, text) for name, text in texts if text]
+    return MatrixRow(
+        id=case.id,
+        input=case.input,
+        entries=(_entry(one),),
+        reference=case.reference or "",
+        facts={name: said for name, said in _facts(one).items() if said},
+        details=(Texts("", told),) if told else (),
     )
-    rows = [
-        (
-            one.case.id,
-            one.verdict,
-            one.score,
-            one.demand.min_score,
-            one.demand.judge,
-            wording.shorten(one.reason, 160),
-        )
-        for one in found.made
-    ]
-    yield Table("All", columns, rows, links=[anchors.get(one.case.id, "") for one in found.made])
-    if len(found.made) > len(chosen):
-        yield Note(
-            f"In full below: {len(chosen)} of {len(found.made):,}, the ones that failed first."
-        )
-    for one in chosen:
-        title = f"{one.verdict}: {one.case.id}"
-        yield Section(title, [_texts(one)], _facts(one), folded=True, anchor=anchors[one.case.id])
 
 
-def _texts(one: Assertion) -> Texts:
-    texts = [("Input", one.case.input), ("Output", one.case.candidates[0])]
-    texts += [("Reference", one.case.reference)] if one.case.reference is not None else []
-    texts += [("Rubric", one.demand.rubric)] if one.demand.rubric else []
-    name = "Why there is no score" if isinstance(one.result, Failure) else "The judge"
-    return Texts("", [*texts, (name, one.reason)])
+def _entry(one: Assertion) -> Entry:
+    """The score is called so whoever judges, that tests of several judges can be sorted by it."""
+    text = one.case.candidates[0]
+    used = {"used": f"{wording.count(one.usage.calls, 'call')}, {wording.spent(one.usage)}"}
+    if isinstance(one.result, Failure):
+        return Entry(text, failure=one.reason, facts=used)
+    reasons = {one.demand.judge: one.reason} if one.reason else {}
+    passed = one.passed if one.demand.asserted else None
+    return Entry(text, {"score": one.score}, passed, reasons, facts=used)
 
 
 def _facts(one: Assertion) -> dict[str, str]:
     least = one.demand.min_score
-    facts = {
-        "Score": wording.number(one.score, 3),
-        "At least": "what the judge lets pass" if least is None else wording.number(least, 3),
-        "Judge": one.demand.judge,
-        "Model": one.demand.model,
-        "Used": f"{wording.count(one.usage.calls, 'call')}, {wording.spent(one.usage)}",
+    own = "what the judge lets pass" if one.demand.asserted else ""
+    return {
+        "at least": own if least is None else f"{least:g}",
+        "judge": one.demand.judge,
+        "model": one.demand.model,
     }
-    return {name: said for name, said in facts.items() if said}
 
 
 def data(_spec: AssertionsSpec, found: Assertions) -> Mapping[str, Any]:
@@ -302,8 +274,8 @@ def data(_spec: AssertionsSpec, found: Assertions) -> Mapping[str, Any]:
     return {
         "assertions": found.asserted,
         **counts,
-        "mean": found.mean,
-        "pass_rate": found.pass_rate,
+        "mean": found.figures.mean,
+        "pass_rate": found.figures.pass_rate,
         "usage": found.usage,
         "tests": [row for one in found.made for row in flatten(one)],
     }
@@ -316,6 +288,7 @@ def flatten(one: Assertion) -> Iterator[Mapping[str, Any]]:
         "input": one.case.input,
         "output": one.case.candidates[0],
         "reference": one.case.reference,
+        "context": one.case.context,
         **demand,
         "score": one.score,
         "passed": one.passed,

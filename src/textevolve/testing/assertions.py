@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 Judge: TypeAlias = str | Evaluator | None
 Text: TypeAlias = tuple[str, str] | Mapping[str, Any]
 
-FIELDS = ("input", "output", "judge", "min_score", "rubric", "reference", "model")
+FIELDS = ("input", "output", "judge", "min_score", "rubric", "reference", "context", "model")
 
 
 def judge_text(
@@ -28,19 +28,22 @@ def judge_text(
     judge: Judge = None,
     rubric: str = "",
     reference: str | None = None,
+    context: str | None = None,
     model: str | None = None,
 ) -> EvaluationResult:
     """What a judge makes of an output: its score in [0, 1], its feedback, whether it lets it pass.
 
     `judge`: its name, such as "probe+rules", or an evaluator or function of your own; None: that of
     the session. `rubric`: what to judge by, a text or @FILE. `reference`: an answer to compare
-    with. `model`: whom the judge asks.
+    with. `context`: the texts that the output must keep to, for judges of faithfulness. `model`:
+    whom the judge asks.
 
     Raises:
         UnjudgedError: no score came. InputError: a text or the judge cannot be used.
     """
     __tracebackhide__ = True
-    return _wait([_text(input, output, judge, None, rubric, reference, model)], asserted=False)[0]
+    text = _text(input, output, judge, None, rubric, reference, context, model)
+    return _wait([text], asserted=False)[0]
 
 
 def assert_text(
@@ -51,6 +54,7 @@ def assert_text(
     min_score: float | None = None,
     rubric: str = "",
     reference: str | None = None,
+    context: str | None = None,
     model: str | None = None,
 ) -> EvaluationResult:
     """Assert that an output is good enough: its score is `min_score` or more. Where there is none
@@ -62,7 +66,7 @@ def assert_text(
         InputError: a text, the judge or the score cannot be used.
     """
     __tracebackhide__ = True
-    return _wait([_text(input, output, judge, min_score, rubric, reference, model)])[0]
+    return _wait([_text(input, output, judge, min_score, rubric, reference, context, model)])[0]
 
 
 def assert_texts(
@@ -88,11 +92,12 @@ async def ajudge_text(
     judge: Judge = None,
     rubric: str = "",
     reference: str | None = None,
+    context: str | None = None,
     model: str | None = None,
 ) -> EvaluationResult:
     """`judge_text` for async tests."""
     __tracebackhide__ = True
-    text = _text(input, output, judge, None, rubric, reference, model)
+    text = _text(input, output, judge, None, rubric, reference, context, model)
     return (await _await([text], asserted=False))[0]
 
 
@@ -104,11 +109,12 @@ async def aassert_text(
     min_score: float | None = None,
     rubric: str = "",
     reference: str | None = None,
+    context: str | None = None,
     model: str | None = None,
 ) -> EvaluationResult:
     """`assert_text` for async tests; several may be awaited at once."""
     __tracebackhide__ = True
-    text = _text(input, output, judge, min_score, rubric, reference, model)
+    text = _text(input, output, judge, min_score, rubric, reference, context, model)
     return (await _await([text]))[0]
 
 
@@ -143,7 +149,7 @@ def _read_texts(
             raise InputError(f"text {number}: give a pair, or a mapping with input and output")
         if unknown := [name for name in text if name not in FIELDS]:
             raise InputError(f"text {number}: no '{unknown[0]}'; there are: {', '.join(FIELDS)}")
-        found.append({"reference": None, **shared, **text})
+        found.append({"reference": None, "context": None, **shared, **text})
     return found
 
 
@@ -195,8 +201,8 @@ def _ask(session: Session, text: Mapping[str, Any], asserted: bool) -> Asked:
     from textevolve.rows import read_argument
 
     name, place = session.name_next()
-    reference = text["reference"]
-    case = Case(text["input"], (text["output"],), name, reference=reference)
+    reference, context = text["reference"], text["context"]
+    case = Case(text["input"], (text["output"],), name, reference=reference, context=context)
     try:
         check_case(case)
     except InputError as error:
@@ -209,6 +215,7 @@ def _ask(session: Session, text: Mapping[str, Any], asserted: bool) -> Asked:
         min_score=session.options.min_score if least is None and asserted else least,
         asserted=asserted,
         reference=reference is not None,
+        context=context is not None,
     )
     return case, replace(demand, position=place)
 

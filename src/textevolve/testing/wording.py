@@ -3,6 +3,8 @@ end."""
 
 from __future__ import annotations
 
+import shutil
+import textwrap
 from collections.abc import Iterator, Sequence
 
 from textevolve.report import wording
@@ -13,6 +15,9 @@ SHOWN = 5
 
 INPUT, OUTPUT = 200, 600
 """Characters of each that are shown."""
+
+LEAST_ROOM = 60
+"""Characters of a line, however narrow the terminal is."""
 
 
 def say_failures(made: Sequence[Assertion], run: str) -> str:
@@ -60,13 +65,23 @@ def _reason(one: Assertion) -> str:
 
 
 def _say_texts(one: Assertion) -> Iterator[str]:
-    yield f"  input:  {wording.shorten(one.case.input, INPUT)}"
-    yield f"  output: {wording.shorten(one.case.candidates[0], OUTPUT)}"
+    yield from _wrap("input:", wording.shorten(one.case.input, INPUT))
+    yield from _wrap("output:", wording.shorten(one.case.candidates[0], OUTPUT))
     if one.score is not None:
         for number, line in enumerate(one.reason.splitlines()):
-            yield f"  {'said:  ' if number == 0 else '       '} {wording.shorten(line, INPUT)}"
+            yield from _wrap("" if number else "said:", wording.shorten(line, INPUT))
     asked = f" ({one.demand.model})" if one.demand.model else ""
     yield f"  judge:  {one.demand.judge}{asked}"
+
+
+def _wrap(label: str, text: str) -> list[str]:
+    """The text beside its label, in lines that a terminal has room for beside pytest's own mark."""
+    first = f"  {label:<7} "
+    room = max(LEAST_ROOM, shutil.get_terminal_size().columns - len("E       "))
+    found = textwrap.wrap(
+        text, room, initial_indent=first, subsequent_indent=" " * len(first), break_on_hyphens=False
+    )
+    return found or [first]
 
 
 def _say_run(run: str) -> Iterator[str]:
