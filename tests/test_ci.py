@@ -112,6 +112,12 @@ def test_study_and_command_together_are_refused(run_action):
     assert "leave one out" in ended.stdout
 
 
+def test_an_action_with_nothing_to_run_says_so(run_action):
+    ended = run_action(model="openai/x")
+    assert ended.returncode == 2
+    assert "give the file of a study, or a command" in ended.stdout
+
+
 def test_the_hook_is_a_command_of_ours():
     (hook,) = yaml.safe_load((ROOT / ".pre-commit-hooks.yaml").read_text())
     (used,) = [

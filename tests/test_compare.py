@@ -263,6 +263,29 @@ def test_side_by_side_a_debate_has_all_outputs_as_candidates(cli, files, server,
     assert json.loads(ended.out)["failed"] == 2
 
 
+def test_a_debate_side_by_side_opens_in_its_row(cli, files, server, model):
+    (files / "rows.csv").write_text("n,sum\n1,2\n3,6\n")
+    ended = cli(*command(model, "--judge", "debate", "--side-by-side", "-o", "page.html"))
+    assert ended.code == 0, ended.err
+    page = (files / "page.html").read_text()
+    found = re.search(r'<script type="application/json">(.*?)</script>', page, re.DOTALL)
+    first, second = json.loads(found[1])["rows"]
+    for row in (first, second):
+        kept = page.index(f'id="{row["details"]}"')
+        assert "Round 1" in page[kept:] or "round 1" in page[kept:]
+    assert page.count("<dt>A</dt><dd>short</dd>") == 2  # whom the letters of the debate mean
+    # Rows for other programs have the debate in its records alone.
+    assert cli("runs", "export", "last", "rows.jsonl").code == 0
+    assert "debates" not in json.loads((files / "rows.jsonl").read_text().splitlines()[0])
+
+
+def test_what_another_judge_said_is_not_taken_for_a_reason_of_the_score(cli, files, model):
+    ended = cli(*command(model, *EXACT, "--judge", "probe", "--json"))
+    worst = json.loads(ended.out)["worst"]
+    assert worst
+    assert all(one["reason"].startswith("probe: ") for one in worst)
+
+
 def test_a_file_describes_it(cli, files, model):
     (files / "study.yaml").write_text(
         f"kind: compare\nmodels: ['{model}']\ndata: rows.csv\nlabel: sum\nmetric: exact\n"
@@ -307,6 +330,7 @@ def test_outputs_cut_at_the_limit_are_told(cli, files, server, model):
         (("--baseline", "long"), "no variant is named 'long'; there are: short; careful"),
         (("--score-by", "probe"), "there are: single"),
         (("--metric", "exact", "--metric", "exact"), "a metric is named twice"),
+        (("--judge", "faithfulness"), "needs a context: name its column with --context"),
         (("--outputs", "new"), "--outputs: no row has the column 'new'; columns: n, sum, old"),
         (("--outputs-of", "last"), "leave out --prompt"),
         (("--threshold", "7"), "threshold must be from 0 to 1, not '7'"),
@@ -336,7 +360,7 @@ def test_from_python_with_metrics_and_judges_of_ones_own(files, model):
     assert found.variants[0].scorers["exact"].value == pytest.approx(2 / 6)
     frame = found.to_frame()
     assert len(frame) == 12
-    assert "brief" in set(frame["reason"])
+    assert all(reason.endswith("brief: brief") for reason in frame["reason"])
     assert "careful" in found._repr_html_()
     with pytest.raises(textevolve.InputError, match=r"'short\.txt' is a file"):
         textevolve.compare(rows, ["short.txt"], models=model)

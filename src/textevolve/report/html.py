@@ -48,7 +48,7 @@ def write_html(report: Report, target: IO[bytes]) -> None:
     """Write the whole report as a page of its own, in UTF-8."""
     pieces = _draw_blocks(report.blocks, 2, _Left(None))
     style, style_hash = matrix_page.asset("style.css")
-    _, script_hash = matrix_page.asset("matrix.js")
+    _, script_hash = matrix_page.asset(*matrix_page.SCRIPT)
     policy = f"style-src {style_hash}; script-src {script_hash}"
     page = _template("page.html")
     for text in page.generate(report=report, pieces=pieces, style=style, policy=Markup(policy)):

@@ -34,15 +34,18 @@ TEXT_SHOWN = 20_000
 IN_MEMORY = 4_000_000
 PIECE = 1 << 16
 
+SCRIPT = ("matrix_elements.js", "matrix.js")
+
 DrawBlocks = Callable[[Iterable[Block], int], Iterator[Markup]]
 Macro = Callable[..., Markup]
 
 
 @lru_cache(maxsize=4)
-def asset(name: str) -> tuple[Markup, str]:
-    """A script or a style of ours as it stands in the page, and its hash for the policy."""
-    found = resources.files("textevolve.report").joinpath("templates", name)
-    text = found.read_text(encoding="utf-8").strip()
+def asset(*names: str) -> tuple[Markup, str]:
+    """A script or a style of ours, of one file or several, as it stands in the page, and its hash
+    for the policy."""
+    folder = resources.files("textevolve.report").joinpath("templates")
+    text = "\n".join(folder.joinpath(name).read_text(encoding="utf-8").strip() for name in names)
     digest = hashlib.sha256(text.encode()).digest()
     return Markup(text), f"'sha256-{base64.b64encode(digest).decode()}'"
 
@@ -74,7 +77,7 @@ def draw_matrix(
         if live and number:
             yield Markup('<script type="application/json">')
             yield from _read(data)
-            script, _ = asset("matrix.js")
+            script, _ = asset(*SCRIPT)
             yield Markup("</script>\n<script>{}</script>\n").format(script)
             yield Markup('<div class="kept">\n')
             yield from _read(details)

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
+from textevolve.debate.result import DebateResult
 from textevolve.engine.local import gather_bounded
 from textevolve.errors import (
     AnswerError,
@@ -28,6 +29,7 @@ from textevolve.evaluation import (
     Usage,
     failure_of,
 )
+from textevolve.evaluators import OWN
 from textevolve.judges.context import Judgement
 from textevolve.llm.model import Request
 from textevolve.llm.usage_meter import UsageMeter
@@ -58,7 +60,7 @@ class Output:
     such. `cut`: the output ended at the token limit. `wins`: which share of a row's comparisons it
     won against other variants, where outputs were compared two at a time. `usage` and `seconds`: of
     the output alone; `judging`: of judging it, for outputs judged side by side with the first of
-    them."""
+    them, with which the `debates` about all of them stand too, each by its judge as JSON."""
 
     position: int
     row: str
@@ -75,6 +77,7 @@ class Output:
     reason: str = ""
     grades: Mapping[str, Grade] = field(default_factory=dict[str, Grade])
     wins: Mapping[str, float] = field(default_factory=dict[str, float])
+    debates: Mapping[str, str] = field(default_factory=dict[str, str])
     failure: Failure | None = None
     cut: bool = False
     usage: Usage = Usage()
@@ -199,7 +202,10 @@ async def _judge_together(name: str, judge: Evaluator, made: Sequence[Output]) -
         for output, result in zip(present, results, strict=True)
     }
     paid = graded[present[0].variant]
-    graded[present[0].variant] = replace(paid, judging=paid.judging + used)
+    said = {name: found.to_json()} if isinstance(found, DebateResult) else {}
+    graded[present[0].variant] = replace(
+        paid, judging=paid.judging + used, debates={**paid.debates, **said}
+    )
     return [graded.get(output.variant, output) for output in made]
 
 
@@ -232,6 +238,11 @@ def _conclude(output: Output, scorers: Scorers) -> Output:
         return replace(output, failure=decided.failure)
     own, threshold = decided.passed, scorers.threshold
     passed = own if threshold is None else decided.score >= threshold
-    said = (decided.reason, *(grade.reason for grade in output.grades.values()))
-    reason = next((text for text in said if text), "")
+    others = (f"{shown(n)}: {grade.reason}" for n, grade in output.grades.items() if grade.reason)
+    reason = decided.reason or next(others, "")  # a metric gives none of its own
     return replace(output, score=decided.score, passed=passed, reason=reason)
+
+
+def shown(scorer: str) -> str:
+    """A metric's or judge's name for people."""
+    return scorer.removeprefix(OWN)

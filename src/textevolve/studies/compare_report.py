@@ -11,8 +11,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import asdict
 from typing import Any
 
+from textevolve.debate.result import DebateResult
 from textevolve.evaluation import Usage
-from textevolve.evaluators import OWN
 from textevolve.report import wording
 from textevolve.report.blocks import (
     Block,
@@ -24,16 +24,21 @@ from textevolve.report.blocks import (
     Matrix,
     MatrixRow,
     Report,
+    Section,
     Table,
 )
 from textevolve.report.html import html_fragment
 from textevolve.showing import show_as
 from textevolve.statistics.intervals import Statistic
 from textevolve.studies.cells import estimate
-from textevolve.studies.compare_cells import Output
+from textevolve.studies.compare_cells import Output, shown
 from textevolve.studies.compare_figures import Comparison
 from textevolve.studies.compare_spec import CompareSpec
+from textevolve.studies.judged_report import facts_of, say_verdict, show_case
 from textevolve.studies.study import Row
+
+DEBATES_SHOWN = 200
+"""Of so many rows a report has the debates whole; the records have them all."""
 
 
 def report(_spec: CompareSpec, found: Comparison) -> Report:
@@ -175,12 +180,26 @@ def _listing(title: str, outputs: tuple[Output, ...], total: int = 0) -> Table:
 def _matrix_rows(found: Comparison) -> Iterator[MatrixRow]:
     """A row for each sample of each row of the data, as they are read."""
     names = [one.variant for one in found.variants]
+    left = DEBATES_SHOWN
     for (row, sample), cells in itertools.groupby(found.outputs, lambda o: (o.row, o.sample)):
         given = {output.variant: output for output in cells}
         first = next(iter(given.values()))
         name = row if not sample else f"{row}, sample {sample + 1}"
         entries = [_entry(given[n]) if n in given else None for n in names]
-        yield MatrixRow(name, first.input, entries, first.reference or "")
+        debates = list(_debates(given))[:left]
+        left -= len(debates)
+        yield MatrixRow(name, first.input, entries, first.reference or "", details=debates)
+
+
+def _debates(given: Mapping[str, Output]) -> Iterator[Section]:
+    """The debates about all outputs of a row, which know them by letters."""
+    present = [name for name, output in given.items() if output.grades]
+    letters = {wording.letter(n): name for n, name in enumerate(present)}
+    for output in given.values():
+        for judge, said in output.debates.items():
+            debate = DebateResult.from_json(said)
+            facts = {**letters, **facts_of(debate)}
+            yield Section(f"{judge}: {say_verdict(debate)}", show_case(debate), facts)
 
 
 def _entry(output: Output) -> Entry:
@@ -200,11 +219,6 @@ def _entry(output: Output) -> Entry:
         failure=output.failure.reason if output.failure else "",
         facts={name: said for name, said in facts.items() if said},
     )
-
-
-def shown(scorer: str) -> str:
-    """A metric's or judge's name for people."""
-    return scorer.removeprefix(OWN)
 
 
 def find_row(output: Output) -> Row:
@@ -241,7 +255,7 @@ def flatten(output: Output) -> Iterator[Mapping[str, Any]]:
     }
 
 
-_NESTED = ("failure", "grades", "wins", "reason", "usage", "judging")
+_NESTED = ("failure", "grades", "wins", "debates", "reason", "usage", "judging")
 
 
 def data(_spec: CompareSpec, found: Comparison) -> Mapping[str, Any]:

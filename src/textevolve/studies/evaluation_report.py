@@ -38,7 +38,7 @@ from textevolve.studies.study import Row
 ALL_IN_FULL = 500
 IN_FULL_OF_MANY = 100
 LISTED = 5000
-BINS = 20
+BINS = 10
 CHARTED = 8
 """From how many scores on there is a chart of them; fewer are read one by one."""
 
@@ -187,7 +187,7 @@ def _show_many(found: Evaluations) -> Iterator[Block]:
     if found.debates:
         yield _debates(found)
     bars = [
-        (f"{n / BINS:.2f} to {(n + 1) / BINS:.2f}", float(number))
+        (f"{n / BINS:.1f} to {(n + 1) / BINS:.1f}", float(number))
         for n, number in enumerate(found.histogram)
     ]
     if sum(found.histogram) >= CHARTED:
