@@ -263,6 +263,21 @@ def test_side_by_side_a_debate_has_all_outputs_as_candidates(cli, files, server,
     assert json.loads(ended.out)["failed"] == 2
 
 
+def test_columns_that_tell_nothing_are_left_out(cli, files, model):
+    (files / "rows.csv").write_text("n,sum\n3,6\n6,12\n")
+    whole = ("--metric", "exact", "--judge", "probe", "-o", "page.md")
+    assert cli(*command(model, *whole)).code == 0
+    page = (files / "page.md").read_text()
+    assert "| prompt tokens |" in page
+    assert not [n for n in ("missing", "without a score", "cut at the limit") if n in page.lower()]
+    (files / "rows.csv").write_text("n,sum\n3,6\n13,26\n")  # one without an output
+    cli(*command(model, *whole))
+    page = (files / "page.md").read_text()
+    assert page.count("| missing |") == 2
+    assert "| without a score |" in page
+    assert "cut at the limit" not in page
+
+
 def test_a_debate_side_by_side_opens_in_its_row(cli, files, server, model):
     (files / "rows.csv").write_text("n,sum\n1,2\n3,6\n")
     ended = cli(*command(model, "--judge", "debate", "--side-by-side", "-o", "page.html"))

@@ -135,6 +135,15 @@ def test_rows_are_filtered(open_page: Open) -> None:
     assert shown(page) == ["r2"]
 
 
+def test_two_matrices_on_a_page_are_each_their_own(open_page: Open) -> None:
+    """The script stands in the page once for each of them."""
+    (first, note), (second, _) = (report_rows(five_rows()).blocks for _ in range(2))
+    page = open_page(Report("title", "sentence", [first, note, second]))
+    assert page.locator(".matrix.on .rows-of-data").count() == 2
+    page.locator(".search").nth(1).fill("since 2")
+    assert page.locator(".count").all_inner_texts() == ["5 rows", "1 of 5 rows"]
+
+
 def test_rows_are_sorted_and_what_is_missing_comes_last(open_page: Open) -> None:
     page = open_page(report_rows(five_rows()))
     page.click(".head .name >> nth=0")

@@ -117,26 +117,23 @@ def _differences(found: Comparison) -> Table:
 
 def _scorers(found: Comparison, names: list[str]) -> Table:
     columns = [Column("variant")]
+    rows: list[list[Cell]] = [[one.variant] for one in found.variants]
+    note = ""
     for name in names:
-        columns += [
-            Column(wording.shorten(shown(name), 40), "number", 3),
-            Column("missing", "count"),
-        ]
-    rows: list[list[Cell]] = []
-    for one in found.variants:
-        row: list[Cell] = [one.variant]
-        for name in names:
-            row += [
-                estimate(one.scorers.get(name, Statistic())),
-                one.missing.get(name, one.outputs),
-            ]
-        rows.append(row)
-    note = "Missing: outputs that it gave no score of, and those that there are not."
+        columns.append(Column(wording.shorten(shown(name), 40), "number", 3))
+        missing = [one.missing.get(name, one.outputs) for one in found.variants]
+        if any(missing):
+            columns.append(Column("missing", "count"))
+            note = "Missing: outputs that it gave no score of, and those that there are not."
+        for one, row, number in zip(found.variants, rows, missing, strict=True):
+            figure = estimate(one.scorers.get(name, Statistic()))
+            row += [figure, number] if any(missing) else [figure]
     return Table("Each metric and judge", columns, rows, note=note)
 
 
 def _spending(found: Comparison) -> Table:
-    columns = (
+    """Without the columns that tell nothing of any variant."""
+    columns = [
         Column("variant"),
         Column("outputs", "count"),
         Column("without a score", "count"),
@@ -145,14 +142,24 @@ def _spending(found: Comparison) -> Table:
         Column("output tokens", "count"),
         Column("median time", "duration"),
         Column("cost", "money"),
-    )
+    ]
     rows: list[list[Cell]] = []
     for one in found.variants:
         asked, used = one.usage.calls > 0, one.usage
         spent = (used.prompt_tokens, used.completion_tokens, one.seconds, used.cost)
         counts = (one.outputs, one.outputs - one.scored, one.cut)
         rows.append([one.variant, *counts, *(spent if asked else (None, None, one.seconds, None))])
-    return Table("What the outputs took", columns, rows)
+    troubles = (2, 3)
+    told = [
+        n
+        for n in range(len(columns))
+        if any(row[n] is not None and (n not in troubles or row[n]) for row in rows)
+    ]
+    return Table(
+        "What the outputs took",
+        [columns[n] for n in told],
+        [[row[n] for n in told] for row in rows],
+    )
 
 
 def _listing(title: str, outputs: tuple[Output, ...], total: int = 0) -> Table:
