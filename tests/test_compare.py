@@ -345,7 +345,7 @@ def test_outputs_cut_at_the_limit_are_told(cli, files, server, model):
         (("--baseline", "long"), "no variant is named 'long'; there are: short; careful"),
         (("--score-by", "probe"), "there are: single"),
         (("--metric", "exact", "--metric", "exact"), "a metric is named twice"),
-        (("--judge", "faithfulness"), "needs a context: name its column with --context"),
+        (("--judge", "faithfulness"), "name its column with --context; columns: n, sum, old"),
         (("--outputs", "new"), "--outputs: no row has the column 'new'; columns: n, sum, old"),
         (("--outputs-of", "last"), "leave out --prompt"),
         (("--threshold", "7"), "threshold must be from 0 to 1, not '7'"),

@@ -17,8 +17,9 @@ from typing import cast
 from textevolve.engine.local import stream
 from textevolve.errors import InputError
 from textevolve.evaluation import Case, Failure, Usage
-from textevolve.evaluators import OWN, own_object
+from textevolve.evaluators import OWN, own_object, parse_evaluator, split_rules
 from textevolve.events import RecordsExpected
+from textevolve.judges.statements import CHECKS
 from textevolve.llm.model import Request
 from textevolve.metrics.label_metrics import open_metric
 from textevolve.metrics.plain import LabelMetric
@@ -74,6 +75,7 @@ def cases_of(spec: CompareSpec, rows: Iterable[Placed]) -> Iterator[Case]:
     if not placed:
         raise InputError(f"{spec.data or 'data'}: has no rows")
     columns = list(dict.fromkeys(str(n) for _, row in placed for n in row if str(n).strip()))
+    _check_needs(spec, columns)
     own = _check_columns(spec, columns)
     if spec.samples > 1 and spec.temperature == 0 and spec.prompts:
         told = "samples at temperature 0 hardly differ: set --temperature, such as 0.7"
@@ -91,6 +93,24 @@ def cases_of(spec: CompareSpec, rows: Iterable[Placed]) -> Iterator[Case]:
         reference = None if label is None else _text(label)
         context = None if spec.context is None else _text(row.get(spec.context)) or None
         yield Case(values, given, id, reference=reference, context=context)
+
+
+def _check_needs(spec: CompareSpec, columns: Sequence[str]) -> None:
+    """
+    Raises:
+        InputError: a judge could score no output without a column that is not named.
+    """
+    for judge in judges_of(spec):
+        _, asked = split_rules(judge)
+        name = "" if asked is None else parse_evaluator(asked).name
+        needs = CHECKS[name].needs if name in CHECKS else ()
+        given = {"context": ("--context", spec.context), "reference": ("--label", spec.label)}
+        for need, (flag, column) in given.items():
+            if need in needs and column is None:
+                raise InputError(
+                    f"judge {judge} needs a {need}: name its column with {flag}; columns:"
+                    f" {', '.join(columns)}"
+                )
 
 
 def _check_columns(spec: CompareSpec, columns: Sequence[str]) -> list[str]:

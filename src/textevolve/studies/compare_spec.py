@@ -21,7 +21,6 @@ from textevolve.evaluators import (
     split_rules,
     with_model,
 )
-from textevolve.judges.statements import CHECKS
 from textevolve.metrics.label_metrics import needs_label, open_metric
 from textevolve.spec import Several, option
 from textevolve.studies.compare_prompts import NamedPrompt, take_prompts
@@ -189,26 +188,11 @@ def _check_scorers(spec: CompareSpec) -> None:
     for judge in judges_of(spec):
         if judge not in together_of(spec):
             _refuse_relative(judge)
-        if spec.outputs_of is None:
-            _check_columns(spec, judge)
     known = (*spec.metric, *judges_of(spec))
     if spec.score_by is not None and spec.score_by not in known:
         raise InputError(
             f"no metric or judge named here is '{spec.score_by}'; there are: {', '.join(known)}"
         )
-
-
-def _check_columns(spec: CompareSpec, judge: str) -> None:
-    """Whether the columns are named without which this judge could score no output."""
-    _, asked = split_rules(judge)
-    parsed = None if asked is None else parse_evaluator(asked)
-    needs = () if parsed is None or parsed.name not in CHECKS else CHECKS[parsed.name].needs
-    for need, name, given in (
-        ("context", "--context", spec.context),
-        ("reference", "--label", spec.label),
-    ):
-        if need in needs and given is None:
-            raise InputError(f"judge {judge} needs a {need}: name its column with {name}")
 
 
 def _refuse_relative(judge: str) -> None:

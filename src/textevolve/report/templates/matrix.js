@@ -310,7 +310,7 @@
     el("span", "group", sorting, falling),
     ...(pair ? [el("span", "group", choice("Pair", names, String(state.left), (value) => set(() => ({ left: Number(value) }))()),
       choice("and", names, String(state.right), (value) => set(() => ({ right: Number(value) }))()), pressed.diff)] : []),
-    pressed.all, button("?", "", () => help.showModal()));
+    pressed.all, button("?", "keys", () => help.showModal()));
   const head = el("div", "row head"), above = el("div", "room"), below = el("div", "room");
   const list = el("div", "rows-of-data", above, below);
   const empty = el("p", "note", "No row is like that.");
