@@ -24,7 +24,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from textevolve.cli.execution import calm_collector
-from textevolve.evaluators import name_object
+from textevolve.judge_specs import name_object
 from textevolve.events import CallFinished, Event
 from textevolve.llm.testing import serve_in_process
 from textevolve.memory_eval.dataset import user_to_line

@@ -6,12 +6,11 @@ import pytest
 
 from textevolve.errors import InputError
 from textevolve.evaluation import Case, Failure
-from textevolve.evaluators import (
-    Judges,
+from textevolve.evaluators import Judges, open_evaluator
+from textevolve.judge_specs import (
     check_absolute,
     describe_judge,
     judge_models,
-    open_evaluator,
     parse_evaluator,
     read_rubric,
     with_model,

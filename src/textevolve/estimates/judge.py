@@ -14,7 +14,7 @@ from typing import Protocol, TypeAlias
 from textevolve.errors import InputError
 from textevolve.estimates.debate import SHORT_ANSWER, PriceOf, UsageRange, estimate
 from textevolve.evaluation import Case, Usage, check_case
-from textevolve.evaluators import (
+from textevolve.judge_specs import (
     EMBEDDING,
     LIKELIHOOD,
     NAMES,

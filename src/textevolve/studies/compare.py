@@ -17,8 +17,8 @@ from typing import cast
 from textevolve.engine.local import stream
 from textevolve.errors import InputError
 from textevolve.evaluation import Case, Failure, Usage
-from textevolve.evaluators import OWN, own_object
 from textevolve.events import RecordsExpected
+from textevolve.judge_specs import OWN, own_object
 from textevolve.llm.model import Request
 from textevolve.metrics.label_metrics import open_metric
 from textevolve.metrics.plain import LabelMetric

@@ -12,7 +12,7 @@ from dataclasses import asdict
 from typing import Any
 
 from textevolve.evaluation import Usage
-from textevolve.evaluators import OWN
+from textevolve.judge_specs import OWN
 from textevolve.report import wording
 from textevolve.report.blocks import (
     Block,

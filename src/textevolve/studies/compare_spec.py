@@ -13,7 +13,7 @@ from typing import Any, ClassVar
 from pydantic import field_validator, model_validator
 
 from textevolve.errors import InputError
-from textevolve.evaluators import (
+from textevolve.judge_specs import (
     OWN,
     RELATIVE,
     check_absolute,

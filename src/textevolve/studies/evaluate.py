@@ -26,13 +26,13 @@ from textevolve.errors import BudgetError, FatalModelError, InputError, ModelErr
 from textevolve.estimates.debate import PriceOf, UsageRange
 from textevolve.estimates.debate import estimate as bound_debates
 from textevolve.evaluation import Case, EvaluationResult, Evaluator, Failure, check_case, failure_of
-from textevolve.evaluators import (
+from textevolve.evaluators import say_limit
+from textevolve.judge_specs import (
     OWN,
     own_object,
     parse_evaluator,
     read_profile,
     read_rubric,
-    say_limit,
     split_rules,
     with_rubric,
 )

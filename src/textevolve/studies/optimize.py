@@ -20,8 +20,8 @@ from textevolve.errors import InputError
 from textevolve.estimates.debate import PriceOf, UsageRange
 from textevolve.estimates.loops import estimate_optimization
 from textevolve.evaluation import Case, EvaluationResult, Failure, check_case
-from textevolve.evaluators import OWN, check_absolute, own_object, with_model
 from textevolve.events import Event, Listener, StepFinished, StepStarted
+from textevolve.judge_specs import OWN, check_absolute, own_object, with_model
 from textevolve.loops.attempt import Attempt, Generator, prompts_version
 from textevolve.loops.callables import as_generator
 from textevolve.loops.generation import ModelGenerator

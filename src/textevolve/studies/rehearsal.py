@@ -22,6 +22,7 @@ from textevolve.estimates.expected import Expected, Used, expect_again, expect_o
 from textevolve.evaluation import Case, Usage
 from textevolve.llm.journal import JournalEntry
 from textevolve.llm.model import Model, Request, Response, request_key
+from textevolve.llm.prices import price_of
 from textevolve.llm.testing.answers import Answer, completion
 from textevolve.llm.testing.schema import TEXT, instance
 from textevolve.llm.wire import as_response, chat_body, cost_of, read_completion
@@ -29,7 +30,7 @@ from textevolve.llm.wrappers import Journaled
 from textevolve.settings import Settings
 from textevolve.studies.driver import StoredSpec, models_asked, read_spec
 from textevolve.studies.study import AnyStudy
-from textevolve.wiring import Setting, open_workbench, price_of
+from textevolve.wiring import Setting, open_workbench
 
 MOST_CASES = 50
 """Of more cases, so many are rehearsed, evenly spread, and stand for the others."""
