@@ -107,7 +107,8 @@ _HOMES = {
     "api.optimization": ("aoptimize", "optimize"),
     "debate.profile": ("Agent", "Component", "Profile", "load_profile"),
     "debate.protocol": ("Debate",),
-    "debate.result": ("DebateResult", "Feedback", "LabelledTensor", "Turn"),
+    "debate.result": ("DebateResult", "Feedback", "Turn"),
+    "debate.tensor": ("LabelledTensor",),
     "errors": (
         "AccessError",
         "AnswerError",

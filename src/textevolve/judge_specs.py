@@ -32,6 +32,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, TypeVar
 
 from textevolve.debate.profile import Agent, Component, Profile, load_profile, override, suggest
@@ -45,10 +46,10 @@ from textevolve.judges.packages import (
     load_judge,
 )
 from textevolve.judges.pairwise import Comparisons
-from textevolve.judges.shipped_rubrics import expand_rubric, shipped_rubrics
+from textevolve.judges.shipped_rubrics import expand_rubric, is_rubric_name
 from textevolve.judges.statements import CHECKS
 from textevolve.loops.rules import load_rules
-from textevolve.metrics.label_metrics import describe_metric, open_metric
+from textevolve.metrics.label_metrics import describe_metric, needs_label, open_metric
 from textevolve.rows import read_text
 
 DEBATES: Mapping[str, Mapping[str, Any]] = {
@@ -133,9 +134,13 @@ class EvaluatorSpec:
         return self.reference or self.name in (METRIC, EMBEDDING) or taken
 
     @property
-    def reads_context(self) -> bool:
-        """Whether the case's context is looked at."""
-        return self.name in CHECKS and "context" in CHECKS[self.name].needs
+    def needs(self) -> tuple[str, ...]:
+        """Which of `context` and `reference` a case must have, so that there is a score at all."""
+        if self.name == METRIC:
+            return ("reference",) if needs_label(self.profile or "") else ()
+        if self.name == EMBEDDING:
+            return ("reference",)
+        return CHECKS[self.name].needs if self.name in CHECKS else ()
 
 
 def parse_evaluator(text: str) -> EvaluatorSpec:
@@ -201,8 +206,9 @@ def read_rubric(spec: EvaluatorSpec, given: str = "") -> str:
         return ""
     if given and file is not None:
         raise InputError("the rubric is there twice: in the judge's name, and beside it")
-    named = file if file in shipped_rubrics() else None
-    return expand_rubric(given or named or read_text(file or ""))
+    if file and not given and is_rubric_name(file) and not Path(file).exists():
+        given = file
+    return expand_rubric(given or read_text(file or ""))
 
 
 def with_rubric(profile: Profile, rubric: str) -> Profile:

@@ -40,9 +40,8 @@ async def test_a_server_that_answers() -> None:
         choice = await discover_model(settings, {})
         assert choice.spec == "ollama/qwen3:4b"
         assert ollama.url in choice.reason
-        assert (
-            await discover_model(settings_of(lmstudio=lmstudio.url), {})
-        ).spec == "lmstudio/other"
+        choice = await discover_model(settings_of(lmstudio=lmstudio.url), {})
+        assert choice.spec == "lmstudio/other"
 
 
 async def test_a_server_without_a_model_that_answers_questions_is_passed_over() -> None:

@@ -61,10 +61,10 @@ def name_variants(spec: CompareSpec, _model: str) -> list[str]:
 def read_cases(spec: CompareSpec) -> Iterator[Case]:
     if not spec.data:
         raise InputError("--data is missing: rows with values for the placeholders")
-    yield from cases_of(spec, read_rows(spec.data, "row", lambda _: True, spec.map))
+    yield from row_cases(spec, read_rows(spec.data, "row", lambda _: True, spec.map))
 
 
-def cases_of(spec: CompareSpec, rows: Iterable[Placed]) -> Iterator[Case]:
+def row_cases(spec: CompareSpec, rows: Iterable[Placed]) -> Iterator[Case]:
     """A case for each row: its columns as JSON, the outputs that it has, and its label.
 
     Raises:
