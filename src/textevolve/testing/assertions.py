@@ -11,7 +11,6 @@ from textevolve.errors import InputError, TextEvolveError, UnjudgedError
 from textevolve.evaluation import Case, EvaluationResult, Evaluator, check_case
 from textevolve.rows import read_argument
 from textevolve.testing.session import JudgingSession, find_session
-from textevolve.testing.wording import say_failures, say_unjudged
 
 if TYPE_CHECKING:
     from textevolve.api.assertions import Asked
@@ -220,6 +219,8 @@ def _ask(session: JudgingSession, text: Mapping[str, Any], asserted: bool) -> As
 def _settle(session: JudgingSession, made: list[Assertion]) -> list[EvaluationResult]:
     """The results, where all texts have one and are good enough."""
     __tracebackhide__ = True
+    from textevolve.testing.wording import say_failures, say_unjudged
+
     run = session.open().id
     if any(one.demand.asserted and one.passed is False for one in made):
         raise AssertionError(say_failures(made, run))
