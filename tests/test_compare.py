@@ -359,6 +359,25 @@ def test_bad_input_is_one_line(cli, files, server, model, more, said):
     assert server.calls == 0
 
 
+@pytest.mark.parametrize(
+    ("more", "column"),
+    [
+        (("--judge", "faithfulness"), "--context"),
+        (("--judge", "context-recall", "--context", "a"), "--label"),
+        (("--judge", "metric:exact"), "--label"),
+    ],
+)
+def test_a_judge_that_lacks_a_column_is_refused_before_outputs_are_made(
+    cli, home, server, more, column
+):
+    (home / "p.txt").write_text("Say {a}.")
+    (home / "r.jsonl").write_text('{"a": "1"}\n')
+    ended = cli(*("compare", "-p", "p.txt", "-m", f"{server.url}#any", "--data", "r.jsonl", *more))
+    assert ended.code == 2
+    assert f"({column})" in ended.err
+    assert server.calls == 0
+
+
 def test_from_python_with_metrics_and_judges_of_ones_own(files, model):
     def close(output, label):
         return str(label) in output

@@ -6,15 +6,14 @@ import pytest
 
 from textevolve.errors import InputError
 from textevolve.evaluation import Case
-from textevolve.evaluators import (
+from textevolve.evaluators import Judges, open_evaluator
+from textevolve.judge_specs import (
     NAMES,
     OPTIONS,
     EvaluatorSpec,
-    Judges,
     describe_judge,
     judge_models,
     models_of,
-    open_evaluator,
     parse_evaluator,
     read_profile,
     with_model,

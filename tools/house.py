@@ -58,8 +58,9 @@ LIMITS: Mapping[str, Limit] = {
 
 HEAVY = frozenset(
     {
-        *("alembic", "fcntl", "jinja2", "json_repair", "keyring", "langchain_core", "langgraph"),
-        *("mem0", "pyarrow", "rich", "xllamacpp"),
+        *("alembic", "fcntl", "genai_prices", "huggingface_hub", "jinja2", "json_repair"),
+        *("keyring", "langchain_core", "langgraph", "mem0", "pyarrow", "pytest", "rich"),
+        "xllamacpp",
     }
 )
 """Packages that are heavy to load, optional, or not on every system."""

@@ -41,7 +41,8 @@ if TYPE_CHECKING:
     from textevolve.api.optimization import aoptimize, optimize
     from textevolve.debate.profile import Agent, Component, Profile, load_profile
     from textevolve.debate.protocol import Debate
-    from textevolve.debate.result import DebateResult, Feedback, LabelledTensor, Turn
+    from textevolve.debate.result import DebateResult, Feedback, Turn
+    from textevolve.debate.tensor import LabelledTensor
     from textevolve.errors import (
         AccessError,
         AnswerError,
@@ -106,7 +107,8 @@ _HOMES = {
     "api.optimization": ("aoptimize", "optimize"),
     "debate.profile": ("Agent", "Component", "Profile", "load_profile"),
     "debate.protocol": ("Debate",),
-    "debate.result": ("DebateResult", "Feedback", "LabelledTensor", "Turn"),
+    "debate.result": ("DebateResult", "Feedback", "Turn"),
+    "debate.tensor": ("LabelledTensor",),
     "errors": (
         "AccessError",
         "AnswerError",

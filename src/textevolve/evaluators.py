@@ -1,211 +1,46 @@
-"""From a spec such as `pairwise+rules` to an `Evaluator`: every judge there is, by one name.
-
-    NAME[:PROFILE][+OPTION...][@MODEL]
-
-    debate:general                the profile's agents, as the profile says
-    jury:general                  the same agents, each blind and alone, one round
-    single                        one neutral agent that states its scores once
-    escalation:general            a jury; a debate only where it leaves the winner in doubt
-    pairwise, probe, checklist    see `textevolve.judges`
-    instruction-likelihood        how well a response tells its instruction
-    reference                     a probe beside the case's reference, or the judge's own answer
-    faithfulness, answer-relevance, context-recall, context-precision
-                                  a text taken apart: see `textevolve.judges.statements`
-    embedding@MODEL               how near a text's embedding comes to that of the reference
-    metric:NAME                   a metric of `textevolve.metrics`, which asks no model; all that
-                                  follows the colon is its name
-
-`rules` is an option of each but instruction-likelihood, which has none; `reference` one of
-pairwise, probe and checklist; `examples` (few-shot) one of probe and reference;
-`instruction-likelihood` one of probe, reference and checklist. `rubric=FILE` is one of each but
-instruction-likelihood: what to judge by, in place of the question, the criteria or the components
-that are shipped. `NAME=VALUE` sets a parameter of the profile (`rounds=1`, `readout=pointwise`), or
-`comparisons=sorted` of pairwise.
-
-Others' packages add judges by an entry point of the group `textevolve.judges`, whose name is the
-judge's: NAME[:ARGUMENT][+OPTION...][@MODEL]. It names an evaluator, or an object with
-`open(argument, options, model)` that gives one (`JudgeMaker`).
-"""
+"""From a judge's text to an `Evaluator` that asks its model. What the text says is read in
+`judge_specs`."""
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Any, TypeVar, cast
+from typing import Any, cast
 
-from textevolve.debate.profile import Agent, Component, Profile, load_profile, override, suggest
 from textevolve.debate.protocol import Debate
 from textevolve.debate.result import DebateResult
 from textevolve.errors import BudgetError, InputError
 from textevolve.evaluation import Case, Evaluation, Evaluator
 from textevolve.events import Listener, silence
-from textevolve.judges.context import Options
+from textevolve.judge_specs import (
+    EMBEDDING,
+    LIKELIHOOD,
+    METRIC,
+    NAMES,
+    OWN,
+    EvaluatorSpec,
+    own_object,
+    parse_evaluator,
+    read_options,
+    read_profile,
+    read_rubric,
+    split_rules,
+)
 from textevolve.judges.embedding import EmbeddingSimilarity
 from textevolve.judges.instruction_likelihood import InstructionLikelihood
 from textevolve.judges.metric import MetricJudge
 from textevolve.judges.packages import (
     JudgeMaker,
-    describe_package,
-    find_point,
-    installed_judges,
     load_judge,
 )
-from textevolve.judges.pairwise import Comparisons, Pairwise
+from textevolve.judges.pairwise import Pairwise
 from textevolve.judges.probe import Checklist, Probe
-from textevolve.judges.shipped_rubrics import expand_rubric, shipped_rubrics
 from textevolve.judges.statements import CHECKS, StatementJudge
 from textevolve.llm.model import Model
 from textevolve.loops.callables import as_evaluator
 from textevolve.loops.rules import Hybrid, load_rules
-from textevolve.metrics.label_metrics import describe_metric, open_metric
-from textevolve.rows import read_text
 from textevolve.settings import today as this_day
-
-DEBATES: Mapping[str, Mapping[str, Any]] = {
-    "debate": {},
-    "jury": {"protocol": "independent", "rounds": 1},
-    "single": {"protocol": "independent", "rounds": 1},
-    "escalation": {"protocol": "escalation"},
-}
-LIKELIHOOD = "instruction-likelihood"
-EMBEDDING = "embedding"
-JUDGES = ("pairwise", "probe", "checklist", "reference", LIKELIHOOD, EMBEDDING, *CHECKS)
-ALIASES = {"backward": LIKELIHOOD, "few-shot": "examples", "reference-guided": "reference"}
-"""Other names of judges and options: the field's terms, and names of earlier versions."""
-NAMES = (*DEBATES, *JUDGES)
-METRIC = "metric"
-"""The judge that is any metric without a model."""
-OPTIONS: Mapping[str, tuple[str, ...]] = {
-    **dict.fromkeys(DEBATES, ("rules",)),
-    "pairwise": ("rules", "reference"),
-    "checklist": ("rules", "reference", LIKELIHOOD),
-    "probe": ("rules", "reference", "examples", LIKELIHOOD),
-    "reference": ("rules", "reference", "examples", LIKELIHOOD),
-    LIKELIHOOD: (),
-    **dict.fromkeys((EMBEDDING, *CHECKS), ()),
-}
-M = TypeVar("M", str, str | None)
-
-RUBRIC = "rubric"
-RELATIVE = ("pairwise",)
-"""Judges whose scores only compare candidates of one case with each other."""
-LONE_JUDGE = Agent(
-    name="Judge",
-    persona="You judge alone, fairly and exactly, by what each response does for the input.",
-)
-
-
-@dataclass(frozen=True, slots=True)
-class EvaluatorSpec:
-    """A judge, read from its text. `model` is None where the run's model is to judge. Of a judge
-    from another package, `profile` is its argument, and `parameters` are all of its options; of
-    `metric`, `profile` is the metric."""
-
-    name: str
-    profile: str | None = None
-    rules: bool = False
-    reference: bool = False
-    examples: bool = False
-    instruction_likelihood: bool = False
-    parameters: Mapping[str, str] = field(default_factory=dict[str, str])
-    model: str | None = None
-
-    @property
-    def is_debate(self) -> bool:
-        return self.name in DEBATES
-
-    @property
-    def reads_reference(self) -> bool:
-        """Whether the case's own reference is looked at."""
-        checked = CHECKS.get(self.name)
-        taken = checked is not None and checked.answer != "response"
-        return self.reference or self.name in (METRIC, EMBEDDING) or taken
-
-    @property
-    def reads_context(self) -> bool:
-        """Whether the case's context is looked at."""
-        return self.name in CHECKS and "context" in CHECKS[self.name].needs
-
-
-def parse_evaluator(text: str) -> EvaluatorSpec:
-    """
-    Raises:
-        InputError: no such judge or option, or a value that cannot be used; says which there are.
-    """
-    kind, colon, metric = text.strip().partition(":")
-    if kind == METRIC:
-        if not colon or not metric:
-            raise InputError(f"judge '{text}': write metric:NAME, such as metric:exact")
-        open_metric(metric)
-        return EvaluatorSpec(METRIC, metric)
-    judge, _, model = text.strip().partition("@")
-    head, *options = judge.split("+")
-    name, _, profile = head.partition(":")
-    name = ALIASES.get(name, name)
-    if name not in NAMES:
-        if find_point(name) is not None:
-            given = {one.partition("=")[0]: one.partition("=")[2] for one in options}
-            return EvaluatorSpec(name, profile or None, parameters=given, model=model or None)
-        known = [*NAMES, METRIC, *installed_judges()]
-        raise InputError(f"judge '{text}': no judge '{name}'{suggest(name, known)}")
-    if profile and name not in DEBATES:
-        raise InputError(f"judge '{text}': '{name}' takes no profile")
-    flags = {ALIASES.get(option, option) for option in options if "=" not in option}
-    known = set(OPTIONS[name])
-    if unknown := sorted(flags - known):
-        others = (
-            f"{suggest(unknown[0], sorted(known))} (or NAME=VALUE)" if known else ": it has none"
-        )
-        raise InputError(f"judge '{text}': no option '{unknown[0]}'{others}")
-    parameters = dict(option.split("=", 1) for option in options if "=" in option)
-    if len(parameters) < sum("=" in option for option in options):
-        raise InputError(f"judge '{text}': a parameter is set twice")
-    spec = EvaluatorSpec(
-        name=name,
-        profile=profile or None,
-        rules="rules" in flags,
-        reference="reference" in flags or name == "reference",
-        examples="examples" in flags,
-        instruction_likelihood=LIKELIHOOD in flags or name == LIKELIHOOD,
-        parameters=parameters,
-        model=model or None,
-    )
-    if not spec.is_debate:
-        _read_options(spec)
-    return spec
-
-
-def read_rubric(spec: EvaluatorSpec, given: str = "") -> str:
-    """What a judge is to judge by instead of its own questions: the text that was given beside its
-    spec, or that of the file in it, each of which may be the name of a shipped rubric; empty where
-    there is neither.
-
-    Raises:
-        InputError: the file cannot be read, both are there, or the judge has no use for one.
-    """
-    file = spec.parameters.get(RUBRIC)
-    if (given or file is not None) and spec.name in (LIKELIHOOD, EMBEDDING, METRIC, *CHECKS):
-        raise InputError(f"judge {spec.name} takes no rubric: it asks no question to replace")
-    if not given and file is None:
-        return ""
-    if given and file is not None:
-        raise InputError("the rubric is there twice: in the judge's name, and beside it")
-    named = file if file in shipped_rubrics() else None
-    return expand_rubric(given or named or read_text(file or ""))
-
-
-def with_rubric(profile: Profile, rubric: str) -> Profile:
-    """The profile with the rubric as its one component, so that scores are about nothing else."""
-    if not rubric:
-        return profile
-    component = Component(
-        name=RUBRIC,
-        meaning=f"how far it does what this rubric asks: {rubric}",
-        question=f"does it do all that this rubric asks? {rubric}",
-    )
-    return override(profile, {"components": (component,)})
 
 
 def open_evaluator(
@@ -239,7 +74,7 @@ def open_evaluator(
             concurrency=concurrency,
             today=today or this_day(),
         )
-    options, comparisons = _read_options(spec, concurrency)
+    options, comparisons = read_options(spec, concurrency)
     options = replace(options, rubric=read_rubric(spec, rubric))
     if spec.name == EMBEDDING:
         return EmbeddingSimilarity(model_of(asked), options)
@@ -261,84 +96,6 @@ def _open_others(spec: EvaluatorSpec, model: Callable[[], Model]) -> Evaluator:
     if spec.profile or spec.parameters or spec.model:
         raise InputError(f"judge '{spec.name}': takes no argument, no option and no model")
     return as_evaluator(found)
-
-
-def _read_options(spec: EvaluatorSpec, concurrency: int = 64) -> tuple[Options, Comparisons]:
-    """The options of a judge that does not debate, and which pairs `pairwise` compares."""
-    parameters = {name: value for name, value in spec.parameters.items() if name != RUBRIC}
-    options = Options(
-        rules=spec.rules,
-        reference=spec.reference,
-        examples=spec.examples,
-        instruction_likelihood=spec.instruction_likelihood,
-        seed=_whole("seed", parameters.pop("seed", "0")),
-        concurrency=concurrency,
-    )
-    comparisons: str = "all"
-    if spec.name == "pairwise":
-        comparisons = parameters.pop("comparisons", "all")
-        if comparisons not in ("all", "sorted"):
-            raise InputError(f"comparisons must be all or sorted, not '{comparisons}'")
-    if parameters:
-        raise InputError(f"judge {spec.name}: no parameter '{next(iter(parameters))}'")
-    return options, comparisons
-
-
-def read_profile(spec: EvaluatorSpec, rubric: str = "") -> Profile:
-    """The profile of a debate, a jury or a single judge, with the spec's parameters laid over it.
-
-    Raises:
-        InputError: there is no such profile, or a parameter cannot be used.
-    """
-    profile = load_profile(spec.profile or "general")
-    fixed = dict(DEBATES[spec.name])
-    if spec.name == "single":
-        fixed["agents"] = (LONE_JUDGE,)
-    if spec.rules:
-        fixed["rules"] = True
-    parameters = {name: value for name, value in spec.parameters.items() if name != RUBRIC}
-    return override(with_rubric(profile, read_rubric(spec, rubric)), {**fixed, **parameters})
-
-
-def models_of(spec: EvaluatorSpec, model: M) -> tuple[str | M, ...]:
-    """Every model that a judge asks, each once."""
-    if spec.name == METRIC:
-        return ()
-    asked = spec.model or model
-    if spec.name not in NAMES and not isinstance(load_judge(spec.name), JudgeMaker):
-        return ()
-    if not spec.is_debate:
-        return (asked,)
-    return tuple(dict.fromkeys(agent.model or asked for agent in read_profile(spec).agents))
-
-
-def _whole(name: str, text: str) -> int:
-    if not re.fullmatch(r"[+-]?[0-9]{1,18}", text):
-        raise InputError(f"{name} must be a whole number, not '{text}'")
-    return int(text)
-
-
-OWN = "python:"
-"""Begins the name of an object that the user's own program put in."""
-
-
-def name_object(given: object) -> str:
-    """What stands for an object of the user's own in a specification."""
-    named: Any = given if hasattr(given, "__qualname__") else type(given)
-    return f"{OWN}{named.__module__}.{named.__qualname__}"
-
-
-def own_object(name: str, objects: Mapping[str, object]) -> object:
-    """
-    Raises:
-        InputError: it was not put in, as where a run is gone on with from the command line.
-    """
-    if name not in objects:
-        raise InputError(
-            f"{name.removeprefix(OWN)} is an object of the program that began this run: go on with"
-            " it from that program"
-        )
-    return objects[name]
 
 
 @dataclass(frozen=True, slots=True)
@@ -402,68 +159,3 @@ def say_limit(result: DebateResult) -> str:
         t.failure.reason for t in result.turns if t.failure and t.failure.kind == "skipped"
     )
     return next(forbidden, "a limit was reached within the debate")
-
-
-def split_rules(text: str) -> tuple[str | None, str | None]:
-    """The rules file and the judge in a judge's text, each None where there is none.
-
-    Raises:
-        InputError: it begins like one with rules, and names no file or no judge.
-    """
-    if text.startswith(OWN):
-        return None, None
-    kind, _, rest = text.partition(":")
-    if kind not in ("rules", "hybrid"):
-        return None, text
-    file, _, judge = (rest, "", None) if kind == "rules" else rest.partition(":")
-    if not file or judge == "":
-        form = "rules:FILE.yaml" if kind == "rules" else "hybrid:FILE.yaml:JUDGE"
-        raise InputError(f"judge '{text}': write {form}")
-    return file, judge
-
-
-def check_absolute(text: str) -> None:
-    """Raises InputError where a judge only compares candidates of one case with each other."""
-    _, judge = split_rules(text)
-    if judge is not None and parse_evaluator(judge).name in RELATIVE:
-        raise InputError(
-            f"judge '{text}' compares candidates of one case with each other, so its scores of two"
-            " cases cannot be compared; take another judge, such as probe+rules"
-        )
-
-
-def with_model(text: str, model: str | None) -> str:
-    """The judge with `model` in its text, where it asks one and names none."""
-    _, judge = split_rules(text)
-    if model is None or judge is None or not judge_models(text, model):
-        return text
-    if parse_evaluator(judge).model is not None:
-        return text
-    return f"{text}@{model}"
-
-
-def judge_models(text: str, model: str | None) -> tuple[str | None, ...]:
-    """The models that a judge asks, each once; `model` stands where it names none."""
-    _, judge = split_rules(text)
-    return () if judge is None else models_of(parse_evaluator(judge), model)
-
-
-def describe_judge(text: str) -> Mapping[str, Any]:
-    """What stands behind a judge's text, as JSON: files, and the version of another's package. They
-    make a run what it is, too."""
-    rules, judge = split_rules(text)
-    found: dict[str, Any] = {}
-    if rules is not None:
-        found["rules"] = load_rules(rules).file.model_dump(mode="json", by_alias=True)
-    if judge is None:
-        return found
-    spec = parse_evaluator(judge)
-    if spec.is_debate:
-        found["profile"] = read_profile(spec).model_dump(mode="json")
-    elif spec.name == METRIC:
-        found[METRIC] = describe_metric(spec.profile or "")
-    elif spec.name not in NAMES:
-        found["package"] = describe_package(spec.name)
-    elif rubric := read_rubric(spec):
-        found[RUBRIC] = rubric
-    return found

@@ -104,7 +104,9 @@ def explain(error: ValidationError, model: type[BaseModel] | None = None) -> str
         known = list(model.model_fields) if model is not None and len(first["loc"]) == 1 else []
         return f"unknown field '{place}'{suggest(place, known)}"
     if kind == "missing":
-        return f"{place} is missing"
+        told = model.model_fields.get(place) if model is not None else None
+        what = (told.description or "").rstrip(".") if told is not None else ""
+        return f"{place} is missing" + (f": {what[0].lower()}{what[1:]}" if what else "")
     if kind == "value_error":
         said = str(context.get("error", first["msg"]))
         return f"{place}: {said}" if place else said

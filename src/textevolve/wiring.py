@@ -11,8 +11,8 @@ import hashlib
 import logging
 import threading
 import time
-from collections.abc import AsyncGenerator, Callable, Iterable, Mapping
-from contextlib import AsyncExitStack, asynccontextmanager, suppress
+from collections.abc import AsyncGenerator, Callable, Mapping
+from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field, replace
 from functools import cache
 from math import isfinite
@@ -26,10 +26,14 @@ from textevolve.evaluation import Evaluator
 from textevolve.evaluators import Judges, keep_whole
 from textevolve.events import Listener, silence
 from textevolve.llm.budget import Budget, Budgeted, refuse_unpriced
+from textevolve.llm.catalogue import locate
+from textevolve.llm.discovery import discover_model
 from textevolve.llm.journal import Journal, JournalEntry
 from textevolve.llm.model import Model, Request, Response, request_key
+from textevolve.llm.prices import find_price, price_of, say_unlisted
+from textevolve.llm.providers import FORMS, resolve
 from textevolve.llm.wrappers import Journaled, Limited, Retrying
-from textevolve.settings import Price, Settings
+from textevolve.settings import Settings
 
 if TYPE_CHECKING:
     from textevolve.llm.client import OpenAIClient
@@ -241,30 +245,8 @@ def replay_models(journal: Journal, errors: Callable[[], Mapping[str, str]]) -> 
     return lambda spec: _Replayed(spec, journal, known)
 
 
-def price_of(spec: str, settings: Settings) -> Price | None:
-    """The price of a model, None where it is not known. What runs on this machine is free."""
-    from textevolve.llm.prices import find_price
-    from textevolve.llm.providers import resolve
-
-    return find_price(resolve(spec, settings))
-
-
-def sources_of_prices(models: Iterable[str], settings: Settings) -> tuple[str, ...]:
-    """Where the costs of these models come from, each source once; none where nothing costs."""
-    from textevolve.llm.prices import say_source
-    from textevolve.llm.providers import resolve
-
-    found: dict[str, None] = {}
-    for spec in models:
-        with suppress(SettingsError):  # it is said when the model is asked, if it ever is
-            if source := say_source(resolve(spec, settings)):
-                found[source] = None
-    return tuple(found)
-
-
 def _reports(spec: str, settings: Settings) -> bool:
     """Whether a model's answers say what they cost."""
-    from textevolve.llm.providers import resolve
 
     return resolve(spec, settings).reports_cost
 
@@ -278,8 +260,6 @@ class _Unpriced:
         self._settings = settings
 
     async def __call__(self, request: Request, /) -> Response:
-        from textevolve.llm.prices import say_unlisted
-        from textevolve.llm.providers import resolve
 
         raise refuse_unpriced(self.name, say_unlisted(resolve(self.name, self._settings)))
 
@@ -341,8 +321,6 @@ async def open_client(
     A local model's weights are fetched where they are missing, and its server is started.
     """
     from textevolve.llm.client import OpenAIClient, connect
-    from textevolve.llm.prices import find_price
-    from textevolve.llm.providers import resolve
 
     endpoint = resolve(spec, settings)
     if endpoint.is_local:
@@ -392,9 +370,6 @@ async def choose_model(settings: Settings, model: str | None) -> tuple[str, str]
     Raises:
         SettingsError: there is no such provider, key or local weights.
     """
-    from textevolve.llm.catalogue import locate
-    from textevolve.llm.discovery import choose_model as find_model
-    from textevolve.llm.providers import FORMS, resolve
 
     if model is not None and not model.strip():
         raise SettingsError(f"the model's name is empty; write {FORMS}, or name none")
@@ -404,5 +379,5 @@ async def choose_model(settings: Settings, model: str | None) -> tuple[str, str]
         if endpoint.is_local:
             locate(endpoint.model, settings.weights_folder)
         return endpoint.spec, "named" if model else "configured"
-    choice = await find_model(settings)
+    choice = await discover_model(settings)
     return choice.spec, choice.reason

@@ -194,6 +194,8 @@ def test_many_failing_cases_do_not_flood_the_terminal(home, cli, model):
     ended = cli("evaluate", write_lines(home / "cases.jsonl", rows), "-m", model)
     assert ended.err.count("lacks a score: ") == 5
     assert "4 more cases lack a score" in ended.err
+    ended = cli("evaluate", write_lines(home / "six.jsonl", rows[:6]), "-m", model)
+    assert "1 more case lacks a score" in ended.err
 
 
 def test_an_endpoint_that_gives_nothing_usable_ends_with_3(cli, server, model):
@@ -236,7 +238,8 @@ def test_a_report_is_one_page(home, cli, model, batch):
     assert cli("runs", "export", "last", "e.html").code == 0
 
 
-def test_a_dry_run_asks_nothing_and_bounds_what_the_run_then_takes(home, cli, server):
+def test_a_dry_run_asks_nothing_and_bounds_what_the_run_then_takes(home, cli, server, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "80")
     rows = [
         {"input": "Why? " * 40, "candidates": ["Because. " * 30] * n, "rounds": n, "protocol": p}
         for n, p in ((1, "sequential"), (2, "simultaneous-summary"), (3, "independent"))
@@ -254,9 +257,10 @@ def test_a_dry_run_asks_nothing_and_bounds_what_the_run_then_takes(home, cli, se
         (foreseen,) = cli(*command, "--dry-run", "--json").rows
         said = cli(*command, "--dry-run").out
         assert server.calls == calls
+        assert max(map(len, said.splitlines())) <= 80
         assert cli("runs", "list", "--json").rows == [] or readout == "after-argument"
         assert foreseen["cases"] == 5
-        assert re.search(r"cost +\$0\.\d+ \(.*\); at least \$0\.\d+, at most \$\d+\.\d+", said)
+        assert re.search(r"cost +\$0\.\d+ \(.*\); at least \$0\.\d+, at\s+most \$\d+\.\d+", said)
         assert re.search(r"^ +your prices$", said, re.MULTILINE)
         results = cli(*command, "--json", "--store", f"{readout}.db").rows
         spent = {
@@ -269,6 +273,22 @@ def test_a_dry_run_asks_nothing_and_bounds_what_the_run_then_takes(home, cli, se
             spent[kind] = sum(u[kind] for u in used)
         for name, number in spent.items():
             assert foreseen["least"][name] <= number <= foreseen["most"][name], name
+
+
+def test_a_dry_run_of_what_costs_nothing_says_so_once(home, cli):
+    row = {"input": "?", "candidates": ["a"], "reference": "a"}
+    path = write_lines(home / "cases.jsonl", [row])
+    said = cli("evaluate", path, "--judge", "metric:exact", "--dry-run").out
+    assert re.search(r"^calls +0$", said, re.MULTILINE)
+    assert re.search(r"^cost +\$0$", said, re.MULTILINE)
+
+
+def test_a_package_that_writes_is_missed_before_anything_is_asked(cli, server, model, monkeypatch):
+    monkeypatch.setitem(sys.modules, "pyarrow", None)
+    ended = cli("evaluate", *CASE, "-m", model, "-o", "r.parquet")
+    assert ended.code == 2
+    assert "textevolve[parquet]" in ended.err
+    assert server.calls == 0
 
 
 def test_a_cost_that_is_not_known_is_said_to_be(cli, monkeypatch):

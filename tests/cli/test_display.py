@@ -12,7 +12,7 @@ from rich.console import Console
 
 from textevolve.cli.display import BatchProgress, LiveDebate
 from textevolve.cli.pace import Pace
-from textevolve.cli.runs import report_runs, run_data
+from textevolve.cli.run_tables import report_runs, run_data
 from textevolve.debate.candidate_order import draw_labels, place_candidates
 from textevolve.debate.profile import Agent, Profile, load_profile, override
 from textevolve.debate.result import DebateResult, Points, Turn

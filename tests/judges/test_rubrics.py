@@ -6,12 +6,11 @@ import pytest
 
 from textevolve.errors import InputError
 from textevolve.evaluation import Case, Failure
-from textevolve.evaluators import (
-    Judges,
+from textevolve.evaluators import Judges, open_evaluator
+from textevolve.judge_specs import (
     check_absolute,
     describe_judge,
     judge_models,
-    open_evaluator,
     parse_evaluator,
     read_rubric,
     with_model,
@@ -54,6 +53,8 @@ def test_a_rubric_is_a_name_or_a_text_and_loses_its_comment(tmp_path):
     assert text == load_rubric("tone").text.replace("polite, and", "polite, brief, and")
     assert read_rubric(parse_evaluator("probe+rubric=tone")) == load_rubric("tone").text
     assert describe_judge("probe+rubric=tone") == {"rubric": load_rubric("tone").text}
+    with pytest.raises(InputError, match="did you mean 'tone'"):
+        read_rubric(parse_evaluator("probe+rubric=tonne"))
     assert expand_rubric("  It is short. ") == "It is short."
     assert expand_rubric("Is it short? <!-- or not -->") == "Is it short? <!-- or not -->"
     for wrong, said in (

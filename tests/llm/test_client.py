@@ -17,7 +17,8 @@ from textevolve.errors import (
     TooLongError,
     UnavailableError,
 )
-from textevolve.llm.client import MIB, OpenAIClient, connect
+from textevolve.llm.client import OpenAIClient, connect
+from textevolve.llm.connections import MIB
 from textevolve.llm.model import Message, Request
 from textevolve.llm.providers import resolve
 from textevolve.llm.testing import Answer, Fault, ScriptedServer, misbehave

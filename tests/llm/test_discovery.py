@@ -3,7 +3,7 @@ from collections.abc import Iterator
 import pytest
 
 from textevolve.llm.client import OpenAIClient
-from textevolve.llm.discovery import SERVERS, choose_model, probe_endpoint
+from textevolve.llm.discovery import SERVERS, discover_model, probe_endpoint
 from textevolve.llm.providers import PROVIDERS
 from textevolve.llm.testing import Answer, Fault, ScriptedServer
 from textevolve.settings import Provider, Settings
@@ -20,12 +20,12 @@ def settings_of(**urls: str) -> Settings:
 
 async def test_what_is_configured_wins() -> None:
     settings = Settings(model="groq/some-model")
-    choice = await choose_model(settings, {"OPENAI_API_KEY": "sk-1"})
+    choice = await discover_model(settings, {"OPENAI_API_KEY": "sk-1"})
     assert choice.spec == "groq/some-model"
 
 
 async def test_a_key_in_the_environment() -> None:
-    choice = await choose_model(settings_of(), {"OPENAI_API_KEY": "sk-1"})
+    choice = await discover_model(settings_of(), {"OPENAI_API_KEY": "sk-1"})
     assert choice.spec == f"openai/{PROVIDERS['openai'].default_model}"
     assert "OPENAI_API_KEY" in choice.reason
     assert "sk-1" not in choice.reason
@@ -37,27 +37,28 @@ async def test_a_server_that_answers() -> None:
         ScriptedServer(models=("other",)) as lmstudio,
     ):
         settings = settings_of(ollama=ollama.url, lmstudio=lmstudio.url)
-        choice = await choose_model(settings, {})
+        choice = await discover_model(settings, {})
         assert choice.spec == "ollama/qwen3:4b"
         assert ollama.url in choice.reason
-        assert (await choose_model(settings_of(lmstudio=lmstudio.url), {})).spec == "lmstudio/other"
+        choice = await discover_model(settings_of(lmstudio=lmstudio.url), {})
+        assert choice.spec == "lmstudio/other"
 
 
 async def test_a_server_without_a_model_that_answers_questions_is_passed_over() -> None:
     async with ScriptedServer(models=("nomic-embed-text",)) as ollama:
-        choice = await choose_model(settings_of(ollama=ollama.url), {})
+        choice = await discover_model(settings_of(ollama=ollama.url), {})
     assert choice.spec.startswith("local/")
 
 
 async def test_something_else_on_the_port_is_passed_over() -> None:
     async with ScriptedServer() as web:
         web.answer = lambda *_: Answer(body=b"<html></html>")
-        choice = await choose_model(settings_of(vllm=web.url), {})
+        choice = await discover_model(settings_of(vllm=web.url), {})
     assert choice.spec.startswith("local/")
 
 
 async def test_local_weights_are_the_last_resort() -> None:
-    choice = await choose_model(settings_of(), {"ANTHROPIC_API_KEY": "sk-1"})
+    choice = await discover_model(settings_of(), {"ANTHROPIC_API_KEY": "sk-1"})
     assert choice.spec == f"local/{PROVIDERS['local'].default_model}"
     assert "ANTHROPIC_API_KEY is set too" in choice.reason
 

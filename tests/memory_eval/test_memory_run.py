@@ -8,8 +8,8 @@ import pytest
 
 from textevolve.errors import AccessError, InputError
 from textevolve.evaluation import Failure, Usage
-from textevolve.evaluators import name_object
 from textevolve.events import StepFinished
+from textevolve.judge_specs import name_object
 from textevolve.llm.testing import Fault, ScriptedServer
 from textevolve.memory_eval.dataset import Malformed, user_to_line
 from textevolve.memory_eval.dialogues import DialogueTurn, MemoryPoint, Question, Session, User

@@ -19,7 +19,7 @@ from textevolve.settings import Settings
 from textevolve.store.repository import open_store
 from textevolve.studies import driver
 from textevolve.studies.node_records import decode, encode
-from textevolve.studies.nodes import STUDY, NodesSpec, cases_of, read_kept
+from textevolve.studies.nodes import STUDY, NodesSpec, node_cases, read_kept
 
 
 @pytest.fixture
@@ -88,7 +88,7 @@ def test_a_run_that_another_version_wrote_is_refused(store):
 
 def register(store, spec, episodes, settings):
     stored = sync.run(driver.specify(STUDY, spec, settings))
-    return driver.register_run(store, STUDY, stored, cases_of(episodes), driver.Launch())
+    return driver.register_run(store, STUDY, stored, node_cases(episodes), driver.Launch())
 
 
 def test_two_episodes_of_one_id_are_refused(store):

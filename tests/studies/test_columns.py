@@ -10,7 +10,7 @@ from textevolve.bench.items import load_items
 from textevolve.errors import InputError
 from textevolve.rows import names_rows, read_rows
 from textevolve.rows.tables import find_delimiter
-from textevolve.studies.case_rows import Reading
+from textevolve.studies.case_rows import RowReading
 from textevolve.studies.columns import Columns
 from textevolve.studies.datasets import read_cases, take_case, take_cases
 from textevolve.texts.chats import ChatTurn, read_chat, write_chat
@@ -81,11 +81,11 @@ def test_a_context_is_a_text_or_passages():
 def test_columns_get_new_names_and_those_that_make_way_are_told():
     columns = Columns()
     rows = [{"frage": "a", "antwort": "b", "output": "c"}]
-    (case,) = take_cases(rows, columns, Reading({"input": "frage", "output": "antwort"}))
+    (case,) = take_cases(rows, columns, RowReading({"input": "frage", "output": "antwort"}))
     assert (case.input, case.candidates) == ("a", ("b",))
     assert columns.line() == "columns: input, output; unread: output (as it was)"
     with pytest.raises(InputError, match="no row has a column 'fage'; saw frage, antwort, output"):
-        list(take_cases([{**rows[0], "input": "x"}], reading=Reading({"gold": "fage"})))
+        list(take_cases([{**rows[0], "input": "x"}], reading=RowReading({"gold": "fage"})))
 
 
 def test_ids_that_come_twice_are_told(caplog):
@@ -126,11 +126,11 @@ def test_a_chat_is_judged_by_its_last_reply_or_by_each():
     (case,) = take_cases([{"id": "t", "messages": CHAT}])
     assert case.input == "User: Hi\nAssistant: Hello.\nUser: Why tides?"
     assert (case.id, case.candidates) == ("t", ("The moon.",))
-    first, second = take_cases([{"id": "t", "messages": CHAT}], reading=Reading(each_reply=True))
+    first, second = take_cases([{"id": "t", "messages": CHAT}], reading=RowReading(each_reply=True))
     assert (first.id, first.input, first.candidates) == ("t.1", "Hi", ("Hello.",))
     assert (second.id, second.input) == ("t.2", case.input)
     with pytest.raises(InputError, match="leave out --each-reply, or the column"):
-        list(take_cases([{"messages": CHAT, "output": "x"}], reading=Reading(each_reply=True)))
+        list(take_cases([{"messages": CHAT, "output": "x"}], reading=RowReading(each_reply=True)))
 
 
 def test_a_chat_may_be_an_input_a_candidate_or_a_cell():

@@ -10,7 +10,15 @@ import pytest
 import scipy.stats
 
 from textevolve import evaluate_batch
-from textevolve.estimates.expected import Used, expect_again, expect_of_draws, student
+from textevolve.estimates.expected import (
+    Expected,
+    Spread,
+    Used,
+    expect_again,
+    expect_of_draws,
+    keep_within,
+    student,
+)
 from textevolve.evaluation import Usage
 from textevolve.llm.testing import Answer, ScriptedServer
 from textevolve.settings import read_settings
@@ -24,6 +32,14 @@ def test_students_t_is_that_of_scipy():
     for freedom in range(1, 60):
         exact = scipy.stats.t.ppf(0.95, freedom)
         assert student(freedom) == pytest.approx(exact, rel=0.01), freedom
+
+
+def test_a_range_ends_where_the_bounds_do_and_a_median_stays():
+    found = Expected({"calls": Spread(18, 6, 40), "tokens": Spread(5, 1, 9)}, runs=1)
+    least, most = Usage(9, 100, 0, 0, None), Usage(36, 200, 0, 0, None)
+    kept = keep_within(found, least, most)
+    assert kept.figures == {"calls": Spread(18, 9, 36), "tokens": Spread(5, 5, 9)}
+    assert kept.runs == 1
 
 
 def simulate(runs, variation, rng):

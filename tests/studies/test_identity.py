@@ -5,7 +5,7 @@ import pytest
 from textevolve import Case, InputError, MismatchError, load_profile
 from textevolve.debate.context import prompts_version
 from textevolve.debate.profile import override
-from textevolve.evaluators import name_object
+from textevolve.judge_specs import name_object
 from textevolve.settings import Settings
 from textevolve.store.repository import open_store
 from textevolve.studies.evaluate import EvaluateSpec, complete

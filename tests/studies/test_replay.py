@@ -8,7 +8,7 @@ import pytest
 from textevolve import InputError, MismatchError, Settings, aevaluate_batch
 from textevolve.engine import sync
 from textevolve.evaluation import Case
-from textevolve.evaluators import name_object
+from textevolve.judge_specs import name_object
 from textevolve.llm.testing import Fault, misbehave
 from textevolve.memory.recall import Memory
 from textevolve.settings import Retries

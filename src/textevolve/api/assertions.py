@@ -18,7 +18,7 @@ from textevolve.engine.kept_open import KeptOpen
 from textevolve.engine.local import cancel
 from textevolve.errors import BudgetError, InputError, ModelError, SettingsError, StoreError
 from textevolve.evaluation import Case, EvaluationResult, Evaluator, Failure, failure_of
-from textevolve.evaluators import (
+from textevolve.judge_specs import (
     METRIC,
     OPTIONS,
     OWN,

@@ -11,7 +11,7 @@ from textevolve.node_eval.history import History
 from textevolve.settings import Settings, read_settings
 from textevolve.store.repository import open_store
 from textevolve.studies import driver
-from textevolve.studies.nodes import STUDY, NodesSpec, cases_of
+from textevolve.studies.nodes import STUDY, NodesSpec, node_cases
 from textevolve.wiring import Limits
 
 
@@ -56,7 +56,7 @@ def keep_history(
     launch = driver.Launch(name=name, source="Python")
     with open_store(Path(store or settings.store)) as opened:
         stored = sync.run(driver.specify(STUDY, NodesSpec(), settings))
-        cases = cases_of(split_history(history, episode))
+        cases = node_cases(split_history(history, episode))
         run = driver.register_run(opened, STUDY, stored, cases, launch)
         for _ in sync.iterate(driver.perform(opened, run, settings, launch)):
             pass

@@ -8,7 +8,7 @@ from textevolve.api.running import Objects, arun, in_sync, split_keywords, takes
 from textevolve.evaluation import Evaluator
 from textevolve.loops.attempt import Generator
 from textevolve.loops.optimization import Optimization
-from textevolve.studies.optimize import DEFAULT_JUDGE, OptimizeSpec, as_case
+from textevolve.studies.optimize import DEFAULT_JUDGE, OptimizeSpec, task_case
 
 
 @takes_fields(OptimizeSpec)
@@ -41,7 +41,7 @@ async def aoptimize(
         generator=objects.name(generator),
         **own,
     )
-    (made,) = await arun(spec, cases=[as_case(task)], objects=objects, **keywords)
+    (made,) = await arun(spec, cases=[task_case(task)], objects=objects, **keywords)
     return made
 
 

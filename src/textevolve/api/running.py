@@ -17,8 +17,8 @@ from typing import Any, ParamSpec, TypedDict, TypeVar, Unpack
 from textevolve.engine import sync
 from textevolve.errors import InputError
 from textevolve.evaluation import Case
-from textevolve.evaluators import name_object
 from textevolve.events import Listener, silence
+from textevolve.judge_specs import name_object
 from textevolve.settings import Settings, read_settings
 from textevolve.spec import noted_of, suggest
 from textevolve.studies import driver

@@ -32,7 +32,7 @@ LEVEL = 0.95
 RowScores: TypeAlias = Mapping[str, Sequence[float]]
 """The scores of a variant's outputs, by row; rows without a score are left out."""
 
-Outcomes: TypeAlias = NDArray[np.float64]
+VariantOutcomes: TypeAlias = NDArray[np.float64]
 """(rows, variants, variants): which share of a row's comparisons the first of two variants won, a
 tie being half; NaN where they were not compared."""
 
@@ -90,7 +90,7 @@ def _compare(ours: Sequence[float], theirs: Sequence[float], seed: int) -> Paire
     )
 
 
-def outcomes_of(scores: Sequence[RowScores]) -> Outcomes:
+def outcomes_of(scores: Sequence[RowScores]) -> VariantOutcomes:
     """Each row's outcomes from scores: an output beats another of the same row that has less; of
     several outputs all pairs count, and a row weighs the same however many there are."""
     rows = list(dict.fromkeys(row for own in scores for row in own))
@@ -106,7 +106,7 @@ def outcomes_of(scores: Sequence[RowScores]) -> Outcomes:
     return found
 
 
-def win_rates(outcomes: Outcomes) -> list[Statistic]:
+def win_rates(outcomes: VariantOutcomes) -> list[Statistic]:
     """For each variant the share of its comparisons with the others that it won, row by row."""
     found: list[Statistic] = []
     for a in range(outcomes.shape[1]):
@@ -118,7 +118,7 @@ def win_rates(outcomes: Outcomes) -> list[Statistic]:
     return found
 
 
-def strengths(outcomes: Outcomes) -> list[Statistic]:
+def strengths(outcomes: VariantOutcomes) -> list[Statistic]:
     """The Bradley-Terry log-strength of each variant, their mean being 0, with a t interval from
     errors clustered by row. A difference of 1.1 between two is a win in three of four."""
     met = outcomes[(~np.isnan(outcomes)).any(axis=(1, 2))]

@@ -7,6 +7,8 @@ from typing import Annotated, Any
 
 import typer
 
+from textevolve.settings import ENVIRONMENT, read_settings, settings_files
+
 
 def config(
     as_json: Annotated[bool, typer.Option("--json", help="As one JSON object.")] = False,
@@ -15,8 +17,6 @@ def config(
 
     Keys are not settings and are not shown; `textevolve doctor` says which were found.
     """
-    from textevolve.settings import ENVIRONMENT, read_settings, settings_files
-
     settings, sources = read_settings()
     values: dict[str, Any] = settings.model_dump(mode="json")
     if as_json:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import shutil
+import textwrap
 from collections.abc import Callable
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
@@ -10,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from textevolve.estimates.expected import SHARE
-from textevolve.report.wording import count, duration
+from textevolve.report.wording import count, duration, money
 
 if TYPE_CHECKING:
     from textevolve.estimates.debate import UsageRange
@@ -42,7 +44,7 @@ def print_estimate(found: UsageRange, stored: StoredSpec, *, as_json: bool = Fal
         _line("cost", f"not known: give a price in the settings under {place}")
     else:
         bounds = found.least.cost, found.most.cost
-        _line("cost", _say(found.expected, "cost", bounds, _dollars))
+        _line("cost", _say(found.expected, "cost", bounds, money))
         if stored.prices and found.most.cost:
             _line("", "; ".join(stored.prices))
     if found.expected is not None and "seconds" in found.expected.figures:
@@ -72,7 +74,10 @@ def _usage_data(usage: Usage) -> dict[str, Any]:
 
 
 def _line(name: str, said: str) -> None:
-    typer.echo(f"{name:<{WIDTH}}{said}")
+    width = max(2 * WIDTH, shutil.get_terminal_size().columns)
+    indent = " " * WIDTH
+    wrapped = textwrap.wrap(said, width, initial_indent=indent, subsequent_indent=indent)
+    typer.echo("\n".join([f"{name:<{WIDTH}}{wrapped[0].strip()}", *wrapped[1:]]))
 
 
 def _say_basis(expected: Expected) -> str:
@@ -80,7 +85,7 @@ def _say_basis(expected: Expected) -> str:
         basis = f"from {count(expected.runs, 'earlier run')} of this kind"
     else:
         basis = "from rehearsals with made-up answers of usual length"
-    return f"{basis}: median (range that holds {SHARE * 10:.0f} times in 10)"
+    return f"{basis}: the median (and a range that holds {SHARE * 10:.0f} times in 10)"
 
 
 def _say(
@@ -90,7 +95,7 @@ def _say(
     word: Callable[[float], str],
 ) -> str:
     least, most = (word(bounds[0]), word(bounds[1])) if bounds else ("", "")
-    if bounds and bounds[0] == bounds[1]:
+    if bounds and least == most:
         return least
     spread = expected.figures.get(name) if expected is not None else None
     if spread is None:
@@ -110,7 +115,3 @@ def _number(value: float) -> str:
 def _round(value: float) -> int:
     """To three digits: more would say what nobody knows."""
     return int(float(f"{value:.3g}")) if value >= 100 else round(value)
-
-
-def _dollars(value: float) -> str:
-    return f"${value:,.4f}"

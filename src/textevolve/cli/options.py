@@ -22,4 +22,5 @@ MaxCost = Annotated[float | None, typer.Option(help="Stop at this cost, in dolla
 MaxTokens = Annotated[int | None, typer.Option(help="Stop at this many tokens.")]
 MaxCalls = Annotated[int | None, typer.Option(help="Stop at this many calls.")]
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Say what it may take, and ask nothing.")]
+Json = Annotated[bool, typer.Option("--json", help="Print JSON, a line for each record.")]
 StoreFile = Annotated[Path | None, typer.Option("--store", help="The file that keeps runs.")]

@@ -9,17 +9,15 @@ from typing import Annotated, Any
 import typer
 from rich.text import Text
 
-from textevolve.cli import MISUSED
+from textevolve.cli import MISUSED, options
 from textevolve.cli.drawing import open_console, safe
 from textevolve.cli.results import print_json
 from textevolve.debate.profile import Profile, load_profile, shipped_profiles
 from textevolve.errors import InputError
 from textevolve.report.terminal import draw_facts
 
-Json = Annotated[bool, typer.Option("--json", help="As JSON.")]
 
-
-def list_profiles(as_json: Json = False) -> None:
+def list_profiles(as_json: options.Json = False) -> None:
     """List the shipped profiles."""
     shipped = [load_profile(name) for name in shipped_profiles()]
     if as_json:
@@ -35,7 +33,7 @@ def show(
     profile: Annotated[
         str, typer.Argument(metavar="PROFILE", help="A shipped profile, or a YAML file.")
     ],
-    as_json: Json = False,
+    as_json: options.Json = False,
 ) -> None:
     """Show a profile whole, with what it leaves to the defaults."""
     loaded = load_profile(profile)

@@ -9,7 +9,7 @@ from typing import IO, Any
 
 from textevolve.cli import say
 from textevolve.errors import InputError
-from textevolve.report.data import plain, write_rows
+from textevolve.report.data import WRITERS, choose_writer, plain, write_rows
 from textevolve.report.files import check_target, open_target
 from textevolve.report.html import write_html
 from textevolve.report.junit import write_junit
@@ -32,7 +32,7 @@ def ending_of(output: str) -> str:
 
 def check_outputs(study: AnyStudy, outputs: Sequence[str], *, turns: bool = False) -> None:
     """Raises InputError where a file's name does not say what is to be written, or where there are
-    no turns to write."""
+    no turns to write, and SettingsError where a package is missing that writes it."""
     if turns and study.turns is None:
         raise InputError(f"--turns: a run of the kind '{study.kind}' has no turns of its own")
     known = (*WHOLE, *ROWS, *study.text_endings)
@@ -40,6 +40,8 @@ def check_outputs(study: AnyStudy, outputs: Sequence[str], *, turns: bool = Fals
         if ending_of(output) not in known:
             raise InputError(f"{output}: must end in {', '.join(known)}")
         check_target(output)
+        if ending_of(output) in WRITERS:
+            choose_writer(ending_of(output))
 
 
 def refuse_overwriting(outputs: Sequence[str], inputs: Sequence[str]) -> None:

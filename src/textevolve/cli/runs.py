@@ -3,27 +3,27 @@ asking again."""
 
 from __future__ import annotations
 
-import time
+import inspect
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, replace
 from pathlib import Path
-from typing import Annotated, Any, cast
+from typing import Annotated, Any
 
 import typer
 
 from textevolve.cli import PARTLY, options, say
 from textevolve.cli.drawing import open_console
 from textevolve.cli.results import check_outputs, print_json, write_line, write_outputs
-from textevolve.cli.study import RunOptions, execute
+from textevolve.cli.run_tables import WantedFormat, list_records, report_runs, row_of, run_data
+from textevolve.cli.spec_options import parameters_of, read_given
+from textevolve.cli.study import LIMITS, RunOptions, execute, shape_command, take_launch
 from textevolve.engine import sync
 from textevolve.errors import InputError
 from textevolve.report import wording
-from textevolve.report.blocks import Column, Report, Table
 from textevolve.report.terminal import print_report
 from textevolve.settings import Settings, read_settings
-from textevolve.store.records import Found, Kept, RecordOrder
 from textevolve.store.repository import Store, open_store
-from textevolve.store.runs import RunRecord, RunTotals
+from textevolve.store.runs import RunRecord
 from textevolve.store.salvage import Findings, check_store
 from textevolve.studies import driver
 from textevolve.studies.baseline import refuse_other_cases
@@ -32,33 +32,19 @@ from textevolve.studies.debate_parameters import DebateParameters, given_paramet
 from textevolve.studies.kinds import find_study
 from textevolve.studies.study import AnyStudy, Beside, Row
 from textevolve.studies.variance import measure_variance, report_variance
-from textevolve.wiring import Limits
 
 app = typer.Typer(**options.PLAIN)
 
 RunName = Annotated[str, typer.Argument(help="The run's id, the start of it, its name, or 'last'.")]
-Json = Annotated[bool, typer.Option("--json", help="Print JSON, a line for each record.")]
-OutputFiles = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--output",
-        "-o",
-        help="Write results to this file, by its ending: .json, .jsonl, .csv, .parquet, .html or"
-        " .md. Repeatable; - is standard output.",
-    ),
-]
 Turns = Annotated[
     bool, typer.Option("--turns", help="In tables and JSON lines: a row for each turn of a debate.")
 ]
-
-ORDERS = ("score", "-score")
-SHOWN = 200
 
 
 @app.command("list")
 def list_runs(
     limit: Annotated[int, typer.Option(help="How many, the newest first.")] = 20,
-    as_json: Json = False,
+    as_json: options.Json = False,
     store: options.StoreFile = None,
 ) -> None:
     """List the runs that are kept."""
@@ -74,87 +60,6 @@ def list_runs(
         typer.echo(f"no runs in {settings.store}; make one with: textevolve evaluate")
 
 
-def run_data(run: RunRecord, totals: RunTotals) -> dict[str, object]:
-    """A run as JSON-ready data."""
-    return {
-        "id": run.id,
-        "name": run.name,
-        "kind": _kind(run),
-        "status": run.status,
-        "created": run.created,
-        "updated": run.updated,
-        "source": run.source,
-        "cases": run.n_cases,
-        "model": run.spec.get("model"),
-        "calls": totals.spent.calls,
-        "failed_calls": totals.failed,
-        "reused_calls": totals.reused.calls,
-        "tokens": totals.spent.tokens,
-        "cost": totals.spent.cost,
-    }
-
-
-def _kind(run: RunRecord) -> str:
-    return str(run.spec.get("kind", "evaluate"))
-
-
-def report_runs(rows: Sequence[tuple[RunRecord, RunTotals]]) -> Report:
-    """The runs that a store keeps, with what they have used."""
-    columns = (
-        Column("run"),
-        Column("begun"),
-        Column("state"),
-        Column("kind"),
-        Column("cases", "count"),
-        Column("calls", "count"),
-        Column("tokens", "count"),
-        Column("cost"),
-        Column("name"),
-        Column("model"),
-    )
-    cells = [
-        (
-            run.id,
-            time.strftime("%Y-%m-%d %H:%M", time.localtime(run.created)),
-            run.status,
-            _kind(run),
-            run.n_cases,
-            totals.spent.calls,
-            totals.spent.tokens,
-            None if totals.spent.cost is None else wording.money(totals.spent.cost),
-            wording.shorten(run.name or run.source, 40),
-            wording.shorten(str(run.spec.get("model", "")), 40),
-        )
-        for run, totals in rows
-    ]
-    return Report("Runs", "", [Table("", columns, cells)])
-
-
-@dataclass(frozen=True)
-class WantedFormat:
-    """Which records are asked for, and in which order."""
-
-    failed: bool = False
-    below: float | None = None
-    sort: str | None = None
-
-    def __post_init__(self) -> None:
-        if self.sort is not None and self.sort not in ORDERS:
-            raise InputError(f"--sort: give {' or '.join(ORDERS)}, not '{self.sort}'")
-
-    @property
-    def all(self) -> bool:
-        return not self.failed and self.below is None and self.sort is None
-
-    @property
-    def found(self) -> Found:
-        return Found(("failed", "skipped") if self.failed else (), self.below)
-
-    @property
-    def order(self) -> RecordOrder:
-        return cast(RecordOrder, self.sort or "position")
-
-
 @app.command()
 def show(
     run: RunName = "last",
@@ -167,7 +72,7 @@ def show(
     sort: Annotated[
         str | None, typer.Option(help="By score, the lowest first, or -score, the highest first.")
     ] = None,
-    as_json: Json = False,
+    as_json: options.Json = False,
     store: options.StoreFile = None,
 ) -> None:
     """Show a run's results, without a model call."""
@@ -184,88 +89,51 @@ def show(
             print_json(driver.make_data(study, record, records))
             return
         made = driver.make_report(study, opened, record, records)
-        found = made if wanted.all else _list(opened, record, wanted)
+        found = made if wanted.all else list_records(opened, record, wanted)
         print_report(found, open_console())
 
 
-def _list(store: Store, run: RunRecord, wanted: WantedFormat) -> Report:
-    """The records that are wanted, a line each."""
-    columns = (Column("record"), Column("score", "score", 3), Column("state"), Column("reason"))
-    rows: list[tuple[str, float | None, str, str]] = []
-    left = 0
-    for kept in store.iterate_records(run.id, wanted.found, wanted.order):
-        if len(rows) == SHOWN:
-            left += 1
-            continue
-        rows.append((_row(kept).name, kept.score, kept.status, wording.shorten(kept.reason, 200)))
-    note = f"{wording.count(left, 'more record')} left out; see all with --json" if left else ""
-    found = wording.count(len(rows) + left, "record")
-    return Report(f"Run {run.id}", found, [Table("Records", columns, rows, note=note)])
+RESUMED = ("output", "concurrency", *LIMITS, "as_json", "turns", "store")
+"""What a run that is gone on with takes of the options of all runs."""
+RESCORED = (
+    *("weights", "temperature", "aggregation", "convergence", "convergence_mode"),
+    *("escalate_below", "select", "threshold"),
+)
+"""Parameters of a debate that say nothing of what is asked."""
 
 
-@app.command()
-def resume(
-    run: RunName = "last",
-    output: OutputFiles = None,
-    turns: Turns = False,
-    concurrency: Annotated[int | None, typer.Option(help="How many calls are in flight.")] = None,
-    max_cost: options.MaxCost = None,
-    max_tokens: options.MaxTokens = None,
-    max_calls: options.MaxCalls = None,
-    as_json: Json = False,
-    store: options.StoreFile = None,
-) -> None:
+def resume(run: str = "last", **given: Any) -> None:
     """Go on with a run: only what is missing is asked."""
-    settings, opened = _open(store, concurrency=concurrency)
+    wanted = RunOptions(**given)
+    settings, opened = _open(wanted.store, concurrency=wanted.concurrency)
     with opened:
         record, study = _get_whole(opened, run)
-        check_outputs(study, output or (), turns=turns)
-        wanted = RunOptions(output=output, as_json=as_json, turns=turns)
-        launch = driver.Launch(limits=Limits(max_cost, max_tokens, max_calls))
-        raise typer.Exit(execute(opened, record, settings, launch, wanted))
+        check_outputs(study, wanted.output or (), turns=wanted.turns)
+        raise typer.Exit(execute(opened, record, settings, take_launch(wanted), wanted))
 
 
-@app.command()
-def replay(
-    run: RunName = "last",
-    weights: Annotated[str | None, typer.Option(help="Such as accuracy=1,relevance=0.5.")] = None,
-    temperature: Annotated[str | None, typer.Option(help="Of the softmax, above 0.")] = None,
-    aggregation: Annotated[str | None, typer.Option(help="mean, median or trimmed.")] = None,
-    convergence: Annotated[str | None, typer.Option(help="A CV, or 'none'.")] = None,
-    convergence_mode: Annotated[str | None, typer.Option(help="agents or pooled.")] = None,
-    escalate_below: Annotated[
-        str | None, typer.Option(help="With escalation: the certainty of round 1 that will do.")
-    ] = None,
-    select: Annotated[str | None, typer.Option(help="argmax or sample.")] = None,
-    threshold: Annotated[str | None, typer.Option(help="From which score one passes.")] = None,
-    output: OutputFiles = None,
-    as_json: Json = False,
-    store: options.StoreFile = None,
-) -> None:
+def replay(run: str = "last", **given: Any) -> None:
     """Score a run's debates anew under other parameters, without a model call."""
-    given: dict[str, Any] = {
-        "weights": weights,
-        "temperature": temperature,
-        "aggregation": aggregation,
-        "convergence": convergence,
-        "convergence_mode": convergence_mode,
-        "escalate_below": escalate_below,
-        "select": select,
-        "threshold": threshold,
-    }
-    changed = given_parameters(DebateParameters(**given))
-    settings, opened = _open(store)
+    changed = given_parameters(DebateParameters(**read_given(DebateParameters, given)))
+    wanted = RunOptions(**{name: given[name] for name in ("output", "as_json", "store")})
+    settings, opened = _open(wanted.store)
     with opened:
         record, study = _get_restored(opened, run, settings)
         records = driver.read_records(opened, record, change=_rescoring(study, changed))
-        check_outputs(study, output or ())
-        if output:
-            write_outputs(study, opened, record, records, output)
-        elif as_json:
+        check_outputs(study, wanted.output or ())
+        if wanted.output:
+            write_outputs(study, opened, record, records, wanted.output)
+        elif wanted.as_json:
             for one in records():
                 print(write_line(study, one))
         else:
             print_report(driver.make_report(study, opened, record, records), open_console())
+
+
+_RUN = inspect.Parameter("run", inspect.Parameter.KEYWORD_ONLY, default="last", annotation=RunName)
+_PARAMETERS = [one for one in parameters_of(DebateParameters) if one.name in RESCORED]
+app.command("resume")(shape_command(resume, [_RUN], RESUMED))
+app.command("replay")(shape_command(replay, [_RUN, *_PARAMETERS], ("output", "as_json", "store")))
 
 
 def _rescoring(study: AnyStudy, parameters: Mapping[str, Any]) -> Callable[[Any], Any]:
@@ -309,7 +177,7 @@ def export_run(
 def compare(
     first: Annotated[str, typer.Argument(help="A run's id, the start of it, or its name.")],
     second: Annotated[str, typer.Argument(help="Another run over the same cases.")],
-    as_json: Json = False,
+    as_json: options.Json = False,
     store: options.StoreFile = None,
 ) -> None:
     """Compare two runs over the same cases: paired differences of scores, with an interval."""
@@ -346,15 +214,13 @@ def _compare_kind(store: Store, one: RunRecord, other: RunRecord, names: tuple[s
 
 
 def _read_rows(store: Store, run: RunRecord) -> Iterator[Row]:
-    return (_row(kept) for kept in store.iterate_records(run.id))
-
-
-def _row(kept: Kept) -> Row:
-    return Row(kept.key, kept.position, kept.case, kept.score)
+    return (row_of(kept) for kept in store.iterate_records(run.id))
 
 
 @app.command()
-def variance(run: RunName = "last", as_json: Json = False, store: options.StoreFile = None) -> None:
+def variance(
+    run: RunName = "last", as_json: options.Json = False, store: options.StoreFile = None
+) -> None:
     """Show where the variance of debates' scores comes from, and how many votes the agents are
     worth."""
     settings, opened = _open(store)

@@ -111,7 +111,8 @@ class RunOptions:
     gates: Gates = field(default_factory=Gates)
 
 
-SHARED = tuple(one for one in fields(RunOptions) if one.name != "gates")
+SHARED = tuple(one.name for one in fields(RunOptions) if one.name != "gates")
+LIMITS = ("max_cost", "max_tokens", "max_calls", "time_limit")
 
 
 def make_command(kind: str) -> Callable[..., None]:
@@ -122,8 +123,8 @@ def make_command(kind: str) -> Callable[..., None]:
         own = study.spec(**read_given(study.spec, given))
         raise typer.Exit(run_study(study, own, _take_run_options(study.spec, given)))
 
-    own = [*parameters_of(study.spec), *_gate_options(study.spec)]
-    return _shaped(command, own, kind, study.spec.__doc__ or "")
+    command.__name__, command.__doc__ = kind, study.spec.__doc__ or ""
+    return shape_command(command, [*parameters_of(study.spec), *_gate_options(study.spec)])
 
 
 def make_file_command() -> Callable[..., None]:
@@ -135,15 +136,14 @@ def make_file_command() -> Callable[..., None]:
 
     argument = Annotated[str, typer.Argument(help="A YAML file: `kind: NAME`, then its fields.")]
     path = inspect.Parameter("file", inspect.Parameter.KEYWORD_ONLY, annotation=argument)
-    return _shaped(
-        command, [path, *_gate_options(None)], "run", "Run a study that a YAML file describes."
-    )
+    command.__name__, command.__doc__ = "run", "Run a study that a YAML file describes."
+    return shape_command(command, [path, *_gate_options(None)])
 
 
 def _take_run_options(spec: type[StudySpec] | None, given: Mapping[str, Any]) -> RunOptions:
     gates = {one.name: given[one.name] for one in _gate_options(spec)}
     return RunOptions(
-        **{one.name: given[one.name] for one in SHARED}, gates=Gates(**read_given(Gates, gates))
+        **{name: given[name] for name in SHARED}, gates=Gates(**read_given(Gates, gates))
     )
 
 
@@ -153,18 +153,21 @@ def _gate_options(spec: type[StudySpec] | None) -> list[inspect.Parameter]:
     return [one for one in parameters_of(Gates) if one.name not in own]
 
 
-def _shaped(
-    command: Callable[..., None], own: Sequence[inspect.Parameter], name: str, doc: str
+def shape_command(
+    command: Callable[..., None],
+    own: Sequence[inspect.Parameter],
+    shared_names: Sequence[str] = SHARED,
 ) -> Callable[..., None]:
-    """The command with a signature for typer: its own parameters, and those of all runs."""
+    """The command with a signature for typer: its own parameters, and of those of all runs the
+    ones that are named."""
     shared = get_type_hints(RunOptions, include_extras=True)
     keyword = inspect.Parameter.KEYWORD_ONLY
     more = [
         inspect.Parameter(one.name, keyword, default=one.default, annotation=shared[one.name])
-        for one in SHARED
+        for one in fields(RunOptions)
+        if one.name in shared_names
     ]
     made = cast(Any, command)
-    made.__name__, made.__doc__ = name, doc
     made.__signature__ = inspect.Signature([*own, *more])
     made.__annotations__ = {one.name: one.annotation for one in [*own, *more]}
     return command
@@ -186,18 +189,11 @@ def _run_study(study: AnyStudy, spec: StudySpec, wanted: RunOptions, source: str
         if wanted.junit == "-":
             raise InputError("--junit: name a file; standard output has the report")
         check_target(wanted.junit)
-    limits = Limits(wanted.max_cost, wanted.max_tokens, wanted.max_calls)
     settings, _ = read_settings(
         {"model": spec.model, "store": wanted.store, "concurrency": wanted.concurrency}
     )
     objects: dict[str, object] = {}
-    launch = Launch(
-        name=wanted.name or "",
-        source=source,
-        limits=limits,
-        time_limit=wanted.time_limit,
-        objects=objects,
-    )
+    launch = take_launch(wanted, source, objects)
     cases = driver.read_cases(study, spec, settings.store, settings)
     stored = sync.run(driver.specify(study, spec, settings, objects))
     if wanted.dry_run:
@@ -209,6 +205,23 @@ def _run_study(study: AnyStudy, spec: StudySpec, wanted: RunOptions, source: str
         resumed = None if wanted.resume is None else store.get_run(wanted.resume)
         run = driver.register_run(store, study, stored, cases, launch, resumed)
         return execute(store, run, settings, launch, wanted)
+
+
+def take_launch(
+    wanted: RunOptions, source: str = "", objects: Mapping[str, object] | None = None
+) -> Launch:
+    """How a run is started with these options.
+
+    Raises:
+        InputError: a limit is below 0, or no number.
+    """
+    return Launch(
+        name=wanted.name or "",
+        source=source,
+        limits=Limits(wanted.max_cost, wanted.max_tokens, wanted.max_calls),
+        time_limit=wanted.time_limit,
+        objects={} if objects is None else objects,
+    )
 
 
 @contextmanager
@@ -343,7 +356,8 @@ class Unscored:
             name = wording.shorten(f"case {row.case}" if row.name == row.case else row.name, 60)
             say(f"{name} lacks a score: {wording.shorten(row.reason, 300)}")
         if len(failed) > REASONS_SHOWN:
-            say(f"{len(failed) - REASONS_SHOWN} more cases lack a score")
+            more = len(failed) - REASONS_SHOWN
+            say(f"{wording.count(more, 'more case')} {'lacks' if more == 1 else 'lack'} a score")
         skipped = [row for row in self._found.values() if row.status == "skipped"]
         if skipped:
             why = wording.shorten(skipped[0].reason, 300)

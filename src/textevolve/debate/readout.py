@@ -8,6 +8,7 @@ give is a `CapabilityError`; none ever stands in for another.
 
 from __future__ import annotations
 
+import json
 import math
 import re
 from functools import lru_cache
@@ -161,8 +162,6 @@ def _expected_number(
     starts: list[int],
     tokens: tuple[TokenLogprobs, ...],
 ) -> float:
-    import json
-
     key = re.escape(json.dumps(name, ensure_ascii=False))
     match = re.compile(key + _NUMBER).search(text, begin, end)
     if match is None:

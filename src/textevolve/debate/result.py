@@ -18,7 +18,7 @@ from pydantic import AliasChoices, Field
 from textevolve.debate import tensor as arithmetic
 from textevolve.debate.early_stop import Stop, end_early, measure_certainty
 from textevolve.debate.profile import Profile, override
-from textevolve.debate.tensor import Array
+from textevolve.debate.tensor import Array, LabelledTensor
 from textevolve.errors import InputError
 from textevolve.evaluation import Case, EvaluationResult, Failure, Usage
 from textevolve.llm.structured import ParseMode
@@ -103,59 +103,6 @@ class Feedback:
         if self.weakest_component:
             parts.append(f"Weakest component: {self.weakest_component}")
         return "\n".join(parts)
-
-
-@dataclass(frozen=True, slots=True)
-class LabelledTensor:
-    """S with names on its axes: `values[round, agent, candidate, component]`, NaN where missing."""
-
-    values: Array
-    agents: tuple[str, ...]
-    candidates: tuple[str, ...]
-    components: tuple[str, ...]
-
-    axes = ("round", "agent", "candidate", "component")
-
-    @property
-    def shape(self) -> tuple[int, ...]:
-        return self.values.shape
-
-    def __array__(self, dtype: Any = None, copy: bool | None = None) -> Array:
-        return np.array(self.values, dtype=dtype, copy=True if copy is None else copy)
-
-    def __getitem__(self, index: Any) -> Any:
-        return self.values[index]
-
-    def at(
-        self,
-        *,
-        round: int | None = None,
-        agent: str | int | None = None,
-        candidate: str | int | None = None,
-        component: str | int | None = None,
-    ) -> Any:
-        """A slice by names or numbers (a round counts from 0); an axis not given stays whole.
-
-        Raises:
-            InputError: no such name or number.
-        """
-        picks: list[int | slice] = []
-        for axis, pick, names in (
-            ("round", round, tuple(range(self.values.shape[0]))),
-            ("agent", agent, self.agents),
-            ("candidate", candidate, self.candidates),
-            ("component", component, self.components),
-        ):
-            if pick is None:
-                picks.append(slice(None))
-            elif isinstance(pick, str) and pick in names:
-                picks.append(names.index(pick))  # pyright: ignore[reportArgumentType]
-            elif not isinstance(pick, str) and -len(names) <= pick < len(names):
-                picks.append(pick)
-            else:
-                known = ", ".join(str(n)[:40] for n in names)
-                raise InputError(f"the tensor has no {axis} {pick!r}; there are: {known}")
-        return self.values[tuple(picks)]
 
 
 @dataclass(frozen=True, repr=False)

@@ -13,11 +13,13 @@ A missing turn leaves both the sum and the count: it is never a zero.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
+from textevolve.errors import InputError
 from textevolve.statistics.resampling import Array
 
 Aggregation = Literal["mean", "median", "trimmed"]
@@ -188,3 +190,56 @@ def _ratio(total: Array, count: Any) -> Array:
     """total / count, NaN where there is nothing to count."""
     empty: Array = np.full(np.shape(total), np.nan)
     return np.divide(total, count, out=empty, where=count > 0)
+
+
+@dataclass(frozen=True, slots=True)
+class LabelledTensor:
+    """S with names on its axes: `values[round, agent, candidate, component]`, NaN where missing."""
+
+    values: Array
+    agents: tuple[str, ...]
+    candidates: tuple[str, ...]
+    components: tuple[str, ...]
+
+    axes = ("round", "agent", "candidate", "component")
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return self.values.shape
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> Array:
+        return np.array(self.values, dtype=dtype, copy=True if copy is None else copy)
+
+    def __getitem__(self, index: Any) -> Any:
+        return self.values[index]
+
+    def at(
+        self,
+        *,
+        round: int | None = None,
+        agent: str | int | None = None,
+        candidate: str | int | None = None,
+        component: str | int | None = None,
+    ) -> Any:
+        """A slice by names or numbers (a round counts from 0); an axis not given stays whole.
+
+        Raises:
+            InputError: no such name or number.
+        """
+        picks: list[int | slice] = []
+        for axis, pick, names in (
+            ("round", round, tuple(range(self.values.shape[0]))),
+            ("agent", agent, self.agents),
+            ("candidate", candidate, self.candidates),
+            ("component", component, self.components),
+        ):
+            if pick is None:
+                picks.append(slice(None))
+            elif isinstance(pick, str) and pick in names:
+                picks.append(names.index(pick))  # pyright: ignore[reportArgumentType]
+            elif not isinstance(pick, str) and -len(names) <= pick < len(names):
+                picks.append(pick)
+            else:
+                known = ", ".join(str(n)[:40] for n in names)
+                raise InputError(f"the tensor has no {axis} {pick!r}; there are: {known}")
+        return self.values[tuple(picks)]

@@ -42,7 +42,9 @@ class UsageRange:
 PriceOf = Callable[[str], Price | None]
 
 
-def estimate(cases: Iterable[Case], profile: Profile, model: str, price_of: PriceOf) -> UsageRange:
+def estimate_debates(
+    cases: Iterable[Case], profile: Profile, model: str, price_of: PriceOf
+) -> UsageRange:
     """The range for all cases; they are read one by one.
 
     Raises:

@@ -12,9 +12,9 @@ from functools import partial
 from typing import Protocol, TypeAlias
 
 from textevolve.errors import InputError
-from textevolve.estimates.debate import SHORT_ANSWER, PriceOf, UsageRange, estimate
+from textevolve.estimates.debate import SHORT_ANSWER, PriceOf, UsageRange, estimate_debates
 from textevolve.evaluation import Case, Usage, check_case
-from textevolve.evaluators import (
+from textevolve.judge_specs import (
     EMBEDDING,
     LIKELIHOOD,
     NAMES,
@@ -63,7 +63,7 @@ def estimate_judge(cases: Iterable[Case], judge: str, model: str, price_of: Pric
     if spec.name not in NAMES:  # nothing for a metric; of another package's judge it is not known
         return UsageRange(sum(1 for _ in usable), Usage(), Usage())
     if spec.is_debate:
-        return estimate(usable, read_profile(spec), asked, price_of)
+        return estimate_debates(usable, read_profile(spec), asked, price_of)
     price = price_of(asked)
     number, least, most = 0, Usage(), Usage()
     seen = set[int]()

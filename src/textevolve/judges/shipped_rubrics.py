@@ -53,6 +53,11 @@ def load_rubric(name: str) -> Rubric:
     return Rubric(name, tuple(about), without_comment(source), source)
 
 
+def is_rubric_name(given: str) -> bool:
+    """Whether it is a single word, as the names of shipped rubrics are."""
+    return _ONE_WORD.fullmatch(given.strip()) is not None
+
+
 def expand_rubric(given: str) -> str:
     """The rubric that a text names, if one is shipped by that name; else the text itself. Without
     the comment before it.
@@ -61,7 +66,7 @@ def expand_rubric(given: str) -> str:
         InputError: it is empty, or a single word, and no such rubric is shipped.
     """
     text = given.strip()
-    found = load_rubric(text).text if _ONE_WORD.fullmatch(text) else without_comment(text)
+    found = load_rubric(text).text if is_rubric_name(text) else without_comment(text)
     if not found:
         raise InputError("the rubric is empty")
     return found

@@ -1,31 +1,26 @@
-"""The one client of the OpenAI protocol: chat, embeddings and the list of models, on aiohttp.
+"""The one client of the OpenAI protocol: chat, embeddings and the list of models.
 
-One call is one attempt: retries, limits, budget and journal are wrappers around this model. The
-only place that opens HTTP connections, so the only place where a key is written into a header.
+One call is one attempt: retries, limits, budget and journal are wrappers around this model.
+Its HTTP connections are those of `connections`.
 """
 
 from __future__ import annotations
 
-import io
 import re
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from time import perf_counter
 from typing import Any, Self, TypeVar
-from urllib.request import getproxies, proxy_bypass
 
-import aiohttp
 from pydantic import BaseModel, SecretStr, ValidationError
 from yarl import URL
 
 from textevolve.errors import (
-    AccessError,
     AnswerError,
-    ModelError,
-    SettingsError,
     UnavailableError,
 )
 from textevolve.events import Listener
+from textevolve.llm.connections import CONNECTIONS, Http
 from textevolve.llm.model import Request, Response
 from textevolve.llm.prices import find_price
 from textevolve.llm.progress_timeout import ProgressWatch
@@ -33,7 +28,6 @@ from textevolve.llm.providers import Endpoint, is_loopback, normalise_url
 from textevolve.llm.refusals import (
     error_object,
     failure,
-    one_line,
     read_refusal,
     refused_field,
     retry_after,
@@ -55,12 +49,6 @@ from textevolve.settings import LARGEST_ANSWER, Price, Timeouts
 Shape = TypeVar("Shape", bound=BaseModel)
 
 _STATUS = re.compile("[1-5][0-9]{2}")
-MIB = 2**20
-LARGE = MIB
-"""Above this size aiohttp wants a body as a stream."""
-CONNECTIONS = 1024
-REAL_KEY = 8
-"""Shorter keys are placeholders ("none", "EMPTY"), which an answer may well hold as words."""
 
 
 def connect(
@@ -259,143 +247,3 @@ class OpenAIClient:
                 f"{self._name}: {path} answered what it should not: {self._http.say(raw)}"
             )
         return found
-
-
-class Http:
-    """The connections to one host; `service` uses them, too. A key is written into a header here
-    alone, and taken out of what comes back."""
-
-    def __init__(
-        self,
-        name: str,
-        base_url: str,
-        key: SecretStr | None,
-        timeouts: Timeouts,
-        connections: int,
-        largest_answer: int = LARGEST_ANSWER,
-    ) -> None:
-        self.name = name
-        self.secrets = _secrets(name, key)
-        self._key = key
-        self._timeouts = timeouts
-        self._connections = connections
-        self._largest = largest_answer * MIB
-        self._base = URL(base_url)
-        self._proxy = _proxy(self._base)
-        self._session: aiohttp.ClientSession | None = None
-
-    async def aclose(self) -> None:
-        if self._session is not None:
-            await self._session.close()
-            self._session = None
-
-    async def exchange(
-        self,
-        method: str,
-        url: URL,
-        body: bytes | None,
-        extra: Mapping[str, str] | None = None,
-        unbounded: bool = False,
-    ) -> tuple[int, Mapping[str, str], bytes]:
-        """One HTTP exchange; `unbounded`: only connecting has a time limit.
-
-        Errors are raised after the `except`, so that none of ours refers to an error of the
-        transport, which may hold the headers.
-        """
-        data = io.BytesIO(body) if body is not None and len(body) > LARGE else body
-        session = self._session or self._open()
-        limits = aiohttp.ClientTimeout(sock_connect=self._timeouts.connect)
-        timeout: dict[str, Any] = {"timeout": limits} if unbounded else {}
-        try:
-            async with session.request(
-                method,
-                url,
-                data=data,
-                headers=extra,
-                proxy=self._proxy,
-                allow_redirects=False,
-                **timeout,
-            ) as answer:
-                return answer.status, answer.headers, self._without_key(await self._read(answer))
-        except (aiohttp.ClientError, OSError, TimeoutError) as error:
-            failed = self._unreachable(error)
-        raise failed
-
-    async def _read(self, answer: aiohttp.ClientResponse) -> bytes:
-        """The body, counted as it is unpacked. Of a refusal that is too large its beginning."""
-        whole = bytearray()
-        async for part in answer.content.iter_any():
-            whole += part
-            if len(whole) > self._largest:
-                answer.close()  # else the rest of it would be waited for
-                if answer.status >= 300:
-                    break
-                raise AnswerError(
-                    f"{self.name}: the answer is larger than {self._largest // MIB} MiB; raise"
-                    " `largest_answer` in the settings if it should be"
-                )
-        return bytes(whole[: self._largest])
-
-    def _open(self) -> aiohttp.ClientSession:
-        headers = {"Content-Type": "application/json", "User-Agent": "textevolve"}
-        if self._key is not None:
-            headers["Authorization"] = f"Bearer {self._key.get_secret_value().strip()}"
-        limits = self._timeouts
-        self._session = aiohttp.ClientSession(
-            connector=aiohttp.TCPConnector(limit=self._connections, keepalive_timeout=30),
-            cookie_jar=aiohttp.DummyCookieJar(),
-            headers=headers,
-            timeout=aiohttp.ClientTimeout(
-                total=limits.total, sock_connect=limits.connect, sock_read=limits.read
-            ),
-        )
-        return self._session
-
-    def _unreachable(self, error: Exception) -> ModelError:
-        where, said = f"{self.name}: {self._base.authority}", self.scrub(str(error))
-        if isinstance(error, aiohttp.ClientConnectorCertificateError):
-            return AccessError(f"{where}: its certificate is not trusted: {said}")
-        if isinstance(error, aiohttp.ConnectionTimeoutError):
-            return UnavailableError(f"{where}: no connection in {self._timeouts.connect:g} s")
-        if isinstance(error, TimeoutError):
-            read, total = self._timeouts.read, self._timeouts.total
-            return UnavailableError(
-                f"{where}: no whole answer in time (read {read:g} s, total {total:g} s)"
-            )
-        if isinstance(error, aiohttp.ClientConnectorError):
-            return UnavailableError(f"{where}: cannot connect: {said}")
-        if isinstance(error, aiohttp.ClientPayloadError):
-            return UnavailableError(f"{where}: the answer broke off")
-        return UnavailableError(f"{where}: the connection failed: {said or type(error).__name__}")
-
-    def _without_key(self, raw: bytes) -> bytes:
-        """An endpoint that repeats the key must not bring it into an answer, and the journal."""
-        for secret in self.secrets:
-            if len(secret) >= REAL_KEY and secret.encode() in raw:
-                raw = raw.replace(secret.encode(), b"[key]")
-        return raw
-
-    def say(self, raw: bytes) -> str:
-        return self.scrub(raw[:2000].decode("utf-8", "replace")) or "nothing"
-
-    def scrub(self, text: str) -> str:
-        return one_line(text, self.secrets)
-
-
-def _secrets(name: str, key: SecretStr | None) -> tuple[str, ...]:
-    """The texts that no message may hold, checked to be fit for a header."""
-    if key is None:
-        return ()
-    text = key.get_secret_value().strip()
-    if not text or not text.isascii() or not text.isprintable() or " " in text:
-        raise SettingsError(
-            f"{name}: the key is empty or has characters that a key cannot have; copy it again"
-        )
-    return (text,)
-
-
-def _proxy(url: URL) -> str | None:
-    """The proxy that the environment names for `url`; none for loopback."""
-    if url.host is None or is_loopback(str(url)) or proxy_bypass(url.host):
-        return None
-    return getproxies().get(url.scheme)

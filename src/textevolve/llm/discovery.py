@@ -40,7 +40,7 @@ class Choice:
     reason: str
 
 
-async def choose_model(settings: Settings, environ: Mapping[str, str] | None = None) -> Choice:
+async def discover_model(settings: Settings, environ: Mapping[str, str] | None = None) -> Choice:
     """The model to use when the caller names none."""
     environ = os.environ if environ is None else environ
     if settings.model:

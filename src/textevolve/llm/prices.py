@@ -8,13 +8,15 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from datetime import UTC, datetime
 from functools import cache
 from importlib.metadata import version
 from typing import TYPE_CHECKING, Any
 
-from textevolve.llm.providers import PROVIDERS, Endpoint, is_loopback, normalise_url
-from textevolve.settings import Price
+from textevolve.errors import SettingsError
+from textevolve.llm.providers import PROVIDERS, Endpoint, is_loopback, normalise_url, resolve
+from textevolve.settings import Price, Settings
 
 if TYPE_CHECKING:
     from genai_prices.types import ModelPrice
@@ -79,6 +81,21 @@ def _list_of(base_url: str) -> str | None:
         if normalise_url(PROVIDERS[name].base_url) == base_url:
             return listed
     return None
+
+
+def price_of(spec: str, settings: Settings) -> Price | None:
+    """The price of a model, None where it is not known. What runs on this machine is free."""
+    return find_price(resolve(spec, settings))
+
+
+def sources_of_prices(models: Iterable[str], settings: Settings) -> tuple[str, ...]:
+    """Where the costs of these models come from, each source once; none where nothing costs."""
+    found: dict[str, None] = {}
+    for spec in models:
+        with suppress(SettingsError):  # it is said when the model is asked, if it ever is
+            if source := say_source(resolve(spec, settings)):
+                found[source] = None
+    return tuple(found)
 
 
 @cache

@@ -14,7 +14,7 @@ from pydantic import SecretStr
 from yarl import URL
 
 from textevolve.errors import AccessError, ModelError, RejectedError, UnavailableError
-from textevolve.llm.client import Http
+from textevolve.llm.connections import Http
 from textevolve.llm.refusals import Refusal, one_line, read_refusal, retry_after
 from textevolve.llm.wire import encode
 from textevolve.settings import LARGEST_ANSWER, Timeouts

@@ -18,8 +18,8 @@ from textevolve.errors import InputError
 from textevolve.estimates.calibration import Judging, estimate_calibration
 from textevolve.estimates.debate import PriceOf, UsageRange
 from textevolve.evaluation import Case
-from textevolve.evaluators import OWN, check_absolute, own_object, split_rules, with_model
 from textevolve.events import Event, StepFinished, StepStarted
+from textevolve.judge_specs import OWN, check_absolute, own_object, split_rules, with_model
 from textevolve.loops.attempt import prompts_version
 from textevolve.loops.calibration import ROUND, CalibrationContext, CalibrationPlan, search_template
 from textevolve.loops.examples import Example, Material, split_examples, take_material

@@ -23,7 +23,7 @@ _GAP = "\n\n"
 
 
 @dataclass(frozen=True, slots=True)
-class Reading:
+class RowReading:
     """How cases are made of rows. `map`: new names of columns, with their old ones. `each_reply`:
     each reply of the assistant in a chat is a case of its own."""
 
@@ -59,7 +59,7 @@ class _Row:
 
 
 def cases_of_row(
-    row: Mapping[str, Any], where: str, columns: Columns, reading: Reading, number: str
+    row: Mapping[str, Any], where: str, columns: Columns, reading: RowReading, number: str
 ) -> list[Case]:
     """The case that a row is, called by its id or else by `number`; with `each_reply` a case for
     each reply of its chat, whose ids are numbered from 1 behind a point.
@@ -91,7 +91,7 @@ def cases_of_row(
     return made
 
 
-def _find_chat(given: _Row, reading: Reading) -> tuple[str, Chat | None]:
+def _find_chat(given: _Row, reading: RowReading) -> tuple[str, Chat | None]:
     """The chat that gives input and output at once, where no column has an output."""
     if given.roles.has_outputs:
         if reading.each_reply:
@@ -108,7 +108,7 @@ def _find_chat(given: _Row, reading: Reading) -> tuple[str, Chat | None]:
     return "", None
 
 
-def _take_chat(given: _Row, chat: Chat, reading: Reading) -> list[tuple[str, tuple[str, ...]]]:
+def _take_chat(given: _Row, chat: Chat, reading: RowReading) -> list[tuple[str, tuple[str, ...]]]:
     """Input and candidate of the last reply, or of each; no candidate where there is none."""
     if reading.each_reply:
         replies = replies_of(chat)

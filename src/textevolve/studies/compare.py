@@ -17,8 +17,8 @@ from typing import cast
 from textevolve.engine.local import stream
 from textevolve.errors import InputError
 from textevolve.evaluation import Case, Failure, Usage
-from textevolve.evaluators import OWN, own_object, parse_evaluator, split_rules
 from textevolve.events import RecordsExpected
+from textevolve.judge_specs import OWN, own_object, parse_evaluator, split_rules
 from textevolve.judges.statements import CHECKS
 from textevolve.llm.model import Request
 from textevolve.metrics.label_metrics import open_metric
@@ -62,10 +62,10 @@ def name_variants(spec: CompareSpec, _model: str) -> list[str]:
 def read_cases(spec: CompareSpec) -> Iterator[Case]:
     if not spec.data:
         raise InputError("--data is missing: rows with values for the placeholders")
-    yield from cases_of(spec, read_rows(spec.data, "row", lambda _: True, spec.map))
+    yield from row_cases(spec, read_rows(spec.data, "row", lambda _: True, spec.map))
 
 
-def cases_of(spec: CompareSpec, rows: Iterable[Placed]) -> Iterator[Case]:
+def row_cases(spec: CompareSpec, rows: Iterable[Placed]) -> Iterator[Case]:
     """A case for each row: its columns as JSON, the outputs that it has, and its label.
 
     Raises:

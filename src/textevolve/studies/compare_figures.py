@@ -14,8 +14,8 @@ from statistics import fmean, median
 import numpy as np
 
 from textevolve.bench.variants import (
-    Outcomes,
     RowScores,
+    VariantOutcomes,
     compare_variants,
     mean_score,
     outcomes_of,
@@ -196,7 +196,7 @@ def _push(heap: list[tuple[float, int, Output]], item: tuple[float, int, Output]
 
 def _read_wins(
     wins: Mapping[tuple[str, str, str], list[float]], rows: list[str], names: list[str]
-) -> Outcomes:
+) -> VariantOutcomes:
     """The outcomes of comparisons of two outputs each, the mean over a row's samples."""
     place, column = ({name: n for n, name in enumerate(given)} for given in (rows, names))
     found = np.full((len(rows), len(names), len(names)), np.nan)

@@ -181,7 +181,7 @@ def _listing(title: str, outputs: tuple[Output, ...], total: int = 0) -> Table:
         for one in outputs
     ]
     more = total - len(outputs)
-    return Table(title, columns, rows, note=f"{more:,} more are not listed." if more > 0 else "")
+    return Table(title, columns, rows, note=f"{more:,} more left out." if more > 0 else "")
 
 
 def _matrix_rows(found: Comparison) -> Iterator[MatrixRow]:

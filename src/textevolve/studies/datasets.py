@@ -16,7 +16,7 @@ from textevolve.errors import InputError
 from textevolve.evaluation import Case
 from textevolve.rows import Renaming, read_rows
 from textevolve.spec import option
-from textevolve.studies.case_rows import PARAMETERS, Reading, cases_of_row
+from textevolve.studies.case_rows import PARAMETERS, RowReading, cases_of_row
 from textevolve.studies.columns import Columns
 from textevolve.studies.study import StudySpec
 from textevolve.texts.columns import is_text_column
@@ -37,14 +37,14 @@ class MappedSpec(StudySpec):
 
 
 def read_cases(
-    path: str, columns: Columns | None = None, reading: Reading | None = None
+    path: str, columns: Columns | None = None, reading: RowReading | None = None
 ) -> Iterator[Case]:
     """The cases of a file, a folder or a data set in order; `-` is JSON lines from standard input.
 
     Raises:
         InputError: the file cannot be read, or a line is not a case; names file and line.
     """
-    columns, reading = columns or Columns(), reading or Reading()
+    columns, reading = columns or Columns(), reading or RowReading()
     rows = read_rows(path, "case", _is_text, reading.map, columns.take_header)
     number = 0
     for number, (where, row) in enumerate(rows, 1):
@@ -64,18 +64,18 @@ def take_case(given: CaseLike, where: str = "case", columns: Columns | None = No
     Raises:
         InputError: it is none of these; names `where`.
     """
-    (case,) = _take(given, where, columns or Columns(), Reading(), "")
+    (case,) = _take(given, where, columns or Columns(), RowReading(), "")
     return case
 
 
 def take_cases(
-    given: Iterable[CaseLike], columns: Columns | None = None, reading: Reading | None = None
+    given: Iterable[CaseLike], columns: Columns | None = None, reading: RowReading | None = None
 ) -> Iterator[Case]:
     """Cases from Python objects, as `take_case` has them, by the same rules as those of files."""
     kind = type(given).__name__
     if isinstance(given, Mapping) or not isinstance(given, Iterable):  # pyright: ignore[reportUnnecessaryIsInstance]
         raise InputError(f"cases must be a list or another iterable of them, not {kind}")
-    columns, reading = columns or Columns(), reading or Reading()
+    columns, reading = columns or Columns(), reading or RowReading()
     renaming = Renaming(reading.map)
     for number, case in enumerate(given, 1):
         one = renaming(case) if isinstance(case, Mapping) else case
@@ -84,7 +84,7 @@ def take_cases(
 
 
 def _take(
-    given: CaseLike, where: str, columns: Columns, reading: Reading, number: str
+    given: CaseLike, where: str, columns: Columns, reading: RowReading, number: str
 ) -> list[Case]:
     if isinstance(given, Case):
         columns.references |= {} if given.reference is None else {"reference": None}

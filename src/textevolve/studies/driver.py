@@ -24,8 +24,9 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 from textevolve.engine import sync
 from textevolve.errors import InputError, MismatchError, StoreError
 from textevolve.evaluation import Case
-from textevolve.evaluators import describe_judge, judge_models
 from textevolve.events import Listener, silence
+from textevolve.judge_specs import describe_judge, judge_models
+from textevolve.llm.prices import sources_of_prices
 from textevolve.report import wording
 from textevolve.settings import Settings, today
 from textevolve.spec import identity_of
@@ -35,15 +36,7 @@ from textevolve.studies.holding import hold
 from textevolve.studies.identity import refuse_differences
 from textevolve.studies.kinds import KINDS, find_study
 from textevolve.studies.study import AnyStudy, Asks, Study, StudySpec
-from textevolve.wiring import (
-    Limits,
-    Salted,
-    Setting,
-    choose_model,
-    open_workbench,
-    replay_models,
-    sources_of_prices,
-)
+from textevolve.wiring import Limits, Salted, Setting, choose_model, open_workbench, replay_models
 
 if TYPE_CHECKING:
     from textevolve.report.blocks import Report

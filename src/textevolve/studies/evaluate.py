@@ -23,16 +23,15 @@ from textevolve.debate.record import read_result, write_result
 from textevolve.debate.result import DebateResult
 from textevolve.engine.local import stream
 from textevolve.errors import BudgetError, FatalModelError, InputError, ModelError
-from textevolve.estimates.debate import PriceOf, UsageRange
-from textevolve.estimates.debate import estimate as bound_debates
+from textevolve.estimates.debate import PriceOf, UsageRange, estimate_debates
 from textevolve.evaluation import Case, EvaluationResult, Evaluator, Failure, check_case, failure_of
-from textevolve.evaluators import (
+from textevolve.evaluators import say_limit
+from textevolve.judge_specs import (
     OWN,
     own_object,
     parse_evaluator,
     read_profile,
     read_rubric,
-    say_limit,
     split_rules,
     with_rubric,
 )
@@ -47,7 +46,7 @@ from textevolve.rows import SUFFIXES, names_rows, read_argument
 from textevolve.settings import Settings
 from textevolve.showing import show_as
 from textevolve.spec import Several, option
-from textevolve.studies.case_rows import Reading
+from textevolve.studies.case_rows import RowReading
 from textevolve.studies.columns import Columns
 from textevolve.studies.datasets import MappedSpec, read_cases
 from textevolve.studies.debate_parameters import DebateParameters, given_parameters
@@ -212,8 +211,8 @@ def read_given(spec: EvaluateSpec) -> Iterator[Case]:
     tell_columns(spec, columns)
 
 
-def reading_of(spec: EvaluateSpec) -> Reading:
-    return Reading(spec.map, spec.each_reply)
+def reading_of(spec: EvaluateSpec) -> RowReading:
+    return RowReading(spec.map, spec.each_reply)
 
 
 def tell_columns(spec: EvaluateSpec, columns: Columns) -> None:
@@ -401,7 +400,7 @@ def estimate(
     spec: EvaluateSpec, cases: Sequence[Case], model: str, price_of: PriceOf
 ) -> UsageRange | None:
     """A bound for debates, by a formula: no rehearsal finds the one that ends earliest."""
-    return bound_debates(cases, _profile_of(spec), model, price_of) if debates(spec) else None
+    return estimate_debates(cases, _profile_of(spec), model, price_of) if debates(spec) else None
 
 
 def rescore(judged: Judged, parameters: Mapping[str, Any]) -> Judged:

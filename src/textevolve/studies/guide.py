@@ -21,8 +21,9 @@ from textevolve.debate.record import read_result, to_data
 from textevolve.debate.result import DebateResult, Turn
 from textevolve.errors import AnswerError, BudgetError
 from textevolve.evaluation import Case, EvaluationResult, Usage, check_case
-from textevolve.evaluators import OWN, own_object, say_limit, with_model
+from textevolve.evaluators import say_limit
 from textevolve.events import Event, StepFinished, StepStarted
+from textevolve.judge_specs import OWN, own_object, with_model
 from textevolve.loops.attempt import prompts_version
 from textevolve.loops.guidance import (
     Answer,

@@ -17,8 +17,8 @@ from pydantic import model_validator
 from textevolve.estimates.debate import PriceOf, UsageRange
 from textevolve.estimates.loops import estimate_innovation
 from textevolve.evaluation import Case, check_case
-from textevolve.evaluators import check_absolute, with_model
 from textevolve.events import Event, StepFinished, StepStarted
+from textevolve.judge_specs import check_absolute, with_model
 from textevolve.loops.attempt import Attempt, prompts_version
 from textevolve.loops.innovation import (
     ATTEMPT,

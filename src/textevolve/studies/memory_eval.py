@@ -18,7 +18,7 @@ from pydantic_core import from_json, to_json
 from textevolve.engine.pipeline import pipe
 from textevolve.errors import InputError
 from textevolve.evaluation import Case, Failure
-from textevolve.evaluators import OWN, own_object
+from textevolve.judge_specs import OWN, own_object
 from textevolve.llm.refusals import one_line
 from textevolve.memory_eval.dataset import Malformed
 from textevolve.memory_eval.dialogues import User

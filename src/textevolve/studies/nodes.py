@@ -18,8 +18,8 @@ from pydantic import model_validator
 from textevolve.debate.context import prompts_version as debate_prompts
 from textevolve.errors import InputError
 from textevolve.evaluation import Case, Failure
-from textevolve.evaluators import check_absolute
 from textevolve.events import Event, StepFinished
+from textevolve.judge_specs import check_absolute
 from textevolve.judges.context import prompts_version as judge_prompts
 from textevolve.node_eval.episode_evaluation import evaluate_episodes, place_nodes
 from textevolve.node_eval.episodes import Episode, Reading
@@ -157,14 +157,14 @@ def read_cases(spec: NodesSpec) -> Iterator[Case]:
     if not spec.trace:
         raise InputError("name a trace, or a run of nodes")
     reading = Reading()
-    return cases_of(read_trace(spec, reading), reading)
+    return node_cases(read_trace(spec, reading), reading)
 
 
 def read_trace(spec: NodesSpec, reading: Reading) -> Iterator[Episode]:
     return read_episodes(spec.trace, reading, types_of(spec), spec.logs)
 
 
-def cases_of(episodes: Iterable[Episode], reading: Reading | None = None) -> Iterator[Case]:
+def node_cases(episodes: Iterable[Episode], reading: Reading | None = None) -> Iterator[Case]:
     """A case for each node; the last says what reading had to leave out.
 
     Raises:
@@ -192,7 +192,7 @@ def refuse_doubles(episodes: Iterable[Episode]) -> Iterator[Episode]:
 
 
 def read_kept(cases: Iterable[Case]) -> Iterator[Episode]:
-    """The episodes that `cases_of` made cases of.
+    """The episodes that `node_cases` made cases of.
 
     Raises:
         MismatchError: another version wrote them.

@@ -20,8 +20,8 @@ from textevolve.errors import InputError
 from textevolve.estimates.debate import PriceOf, UsageRange
 from textevolve.estimates.loops import estimate_optimization
 from textevolve.evaluation import Case, EvaluationResult, Failure, check_case
-from textevolve.evaluators import OWN, check_absolute, own_object, with_model
 from textevolve.events import Event, Listener, StepFinished, StepStarted
+from textevolve.judge_specs import OWN, check_absolute, own_object, with_model
 from textevolve.loops.attempt import Attempt, Generator, prompts_version
 from textevolve.loops.callables import as_generator
 from textevolve.loops.generation import ModelGenerator
@@ -111,7 +111,7 @@ def read_cases(spec: OptimizeSpec) -> Iterator[Case]:
         InputError: the file cannot be read, or a row has no task; names file and line.
     """
     if not _is_file(spec.task):
-        yield as_case(spec.task)
+        yield task_case(spec.task)
         return
     ids = set[str]()
     for where, row in read_rows(spec.task, "task", _is_text, spec.map):
@@ -123,7 +123,7 @@ def read_cases(spec: OptimizeSpec) -> Iterator[Case]:
         if id in ids:
             raise InputError(f"{spec.task}: two tasks have the id '{id}'; ids must differ")
         ids.add(id)
-        yield as_case(text, id, where)
+        yield task_case(text, id, where)
     if not ids:
         raise InputError(f"{spec.task}: no tasks: it is empty")
 
@@ -143,7 +143,7 @@ def _is_file(task: str) -> bool:
         return False
 
 
-def as_case(task: str, id: str = "1", where: str = "the task") -> Case:
+def task_case(task: str, id: str = "1", where: str = "the task") -> Case:
     """A task as a run keeps it: a case that has no candidates yet.
 
     Raises:

@@ -18,10 +18,11 @@ from typing import Any, cast
 
 from textevolve.errors import TextEvolveError
 from textevolve.estimates.debate import UsageRange
-from textevolve.estimates.expected import Expected, Used, expect_again, expect_of_draws
+from textevolve.estimates.expected import Expected, Used, expect_again, expect_of_draws, keep_within
 from textevolve.evaluation import Case, Usage
 from textevolve.llm.journal import JournalEntry
 from textevolve.llm.model import Model, Request, Response, request_key
+from textevolve.llm.prices import price_of
 from textevolve.llm.testing.answers import Answer, completion
 from textevolve.llm.testing.schema import TEXT, instance
 from textevolve.llm.wire import as_response, chat_body, cost_of, read_completion
@@ -29,7 +30,7 @@ from textevolve.llm.wrappers import Journaled
 from textevolve.settings import Settings
 from textevolve.studies.driver import StoredSpec, models_asked, read_spec
 from textevolve.studies.study import AnyStudy
-from textevolve.wiring import Setting, open_workbench, price_of
+from textevolve.wiring import Setting, open_workbench
 
 MOST_CASES = 50
 """Of more cases, so many are rehearsed, evenly spread, and stand for the others."""
@@ -95,14 +96,20 @@ async def forecast(
     if study.estimate is not None:
         bound = study.estimate(spec, cases, stored.model, lambda name: price_of(name, settings))
         if bound is not None:
-            return replace(bound, expected=await _expect(study, stored, cases, settings, earlier))
+            return _told(bound, await _expect(study, stored, cases, settings, earlier))
     step = max(1, -(-len(cases) // MOST_CASES))
     chosen = cases[::step]
     share = len(cases) / len(chosen) if chosen else 1.0
     least = await _rehearse(study, stored, chosen, settings, SHORTEST)
     most = await _rehearse(study, stored, chosen, settings, LONGEST)
     expected = await _expect(study, stored, cases, settings, earlier)
-    return UsageRange(len(cases), _scale(least, share), _scale(most, share), expected=expected)
+    return _told(UsageRange(len(cases), _scale(least, share), _scale(most, share)), expected)
+
+
+def _told(bound: UsageRange, expected: Expected | None) -> UsageRange:
+    if expected is None:
+        return bound
+    return replace(bound, expected=keep_within(expected, bound.least, bound.most))
 
 
 async def _expect(

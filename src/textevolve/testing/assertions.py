@@ -9,14 +9,15 @@ from typing import TYPE_CHECKING, Any, TypeAlias, cast
 
 from textevolve.errors import InputError, TextEvolveError, UnjudgedError
 from textevolve.evaluation import Case, EvaluationResult, Evaluator, check_case
-from textevolve.testing.session import Session, find_session
+from textevolve.rows import read_argument
+from textevolve.testing.session import JudgingSession, find_session
 
 if TYPE_CHECKING:
     from textevolve.api.assertions import Asked
     from textevolve.studies.assertions import Assertion
 
 Judge: TypeAlias = str | Evaluator | None
-Text: TypeAlias = tuple[str, str] | Mapping[str, Any]
+GivenText: TypeAlias = tuple[str, str] | Mapping[str, Any]
 
 FIELDS = ("input", "output", "judge", "min_score", "rubric", "reference", "context", "model")
 
@@ -70,7 +71,7 @@ def assert_text(
 
 
 def assert_texts(
-    texts: Iterable[Text],
+    texts: Iterable[GivenText],
     *,
     judge: Judge = None,
     min_score: float | None = None,
@@ -119,7 +120,7 @@ async def aassert_text(
 
 
 async def aassert_texts(
-    texts: Iterable[Text],
+    texts: Iterable[GivenText],
     *,
     judge: Judge = None,
     min_score: float | None = None,
@@ -136,7 +137,11 @@ def _text(*given: Any) -> dict[str, Any]:
 
 
 def _read_texts(
-    texts: Iterable[Text], judge: Judge, min_score: float | None, rubric: str, model: str | None
+    texts: Iterable[GivenText],
+    judge: Judge,
+    min_score: float | None,
+    rubric: str,
+    model: str | None,
 ) -> list[dict[str, Any]]:
     __tracebackhide__ = True
     if isinstance(texts, str | Mapping):
@@ -196,10 +201,8 @@ def _foreign(trace: TracebackType | None) -> TracebackType | None:
     return None
 
 
-def _ask(session: Session, text: Mapping[str, Any], asserted: bool) -> Asked:
+def _ask(session: JudgingSession, text: Mapping[str, Any], asserted: bool) -> Asked:
     """The case that a text is, and what is asked of it."""
-    from textevolve.rows import read_argument
-
     name, place = session.name_next()
     reference, context = text["reference"], text["context"]
     case = Case(text["input"], (text["output"],), name, reference=reference, context=context)
@@ -220,7 +223,7 @@ def _ask(session: Session, text: Mapping[str, Any], asserted: bool) -> Asked:
     return case, replace(demand, position=place)
 
 
-def _settle(session: Session, made: list[Assertion]) -> list[EvaluationResult]:
+def _settle(session: JudgingSession, made: list[Assertion]) -> list[EvaluationResult]:
     """The results, where all texts have one and are good enough."""
     __tracebackhide__ = True
     from textevolve.testing.wording import say_failures, say_unjudged

@@ -9,10 +9,10 @@ from textevolve.cli.results import write_outputs
 from textevolve.report import wording
 from textevolve.studies import driver
 from textevolve.studies.assertions import STUDY, AssertionsSpec, say_counts
-from textevolve.testing.session import Session
+from textevolve.testing.session import JudgingSession
 
 
-def end_session(session: Session, reports: Sequence[str]) -> list[str]:
+def end_session(session: JudgingSession, reports: Sequence[str]) -> list[str]:
     """Lines to be said of the session.
 
     Raises:

@@ -17,7 +17,7 @@ import pytest
 
 from textevolve import testing
 from textevolve.errors import TextEvolveError
-from textevolve.testing.session import Options, Session, activate, find_session
+from textevolve.testing.session import JudgingSession, SessionOptions, activate, find_session
 
 ENDINGS = (".html", ".md", ".json", ".jsonl", ".csv", ".parquet")
 
@@ -30,7 +30,7 @@ OPTIONS = {
     "unjudged": "What becomes of a test whose text could not be judged: error or skip.",
 }
 
-_SESSION = pytest.StashKey[Session]()
+_SESSION = pytest.StashKey[JudgingSession]()
 _STACK = pytest.StashKey[ExitStack]()
 _PLACES = pytest.StashKey[dict[str, int]]()
 _TESTS = pytest.StashKey[pytest.Session]()
@@ -61,7 +61,9 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 def pytest_configure(config: pytest.Config) -> None:
     worker: dict[str, Any] | None = getattr(config, "workerinput", None)
     key = str(worker["testrunuid"]) if worker else os.urandom(16).hex()
-    session = Session(key, _read_options(config, int(worker["workercount"]) if worker else 1))
+    session = JudgingSession(
+        key, _read_options(config, int(worker["workercount"]) if worker else 1)
+    )
     for report in _reports(config):
         _check_report(report)
     stack = ExitStack()
@@ -69,7 +71,7 @@ def pytest_configure(config: pytest.Config) -> None:
     config.stash[_SESSION], config.stash[_STACK] = session, stack
 
 
-def _read_options(config: pytest.Config, workers: int) -> Options:
+def _read_options(config: pytest.Config, workers: int) -> SessionOptions:
     """Each of `workers` processes may spend its share."""
 
     def read(name: str) -> str | None:
@@ -81,7 +83,7 @@ def _read_options(config: pytest.Config, workers: int) -> Options:
         raise pytest.UsageError(f"textevolve: unjudged must be error or skip, not '{unjudged}'")
     start = config.invocation_params.dir
     base = start if config.getoption("--textevolve-store") else config.rootpath
-    return Options(
+    return SessionOptions(
         start=start,
         judge=read("judge"),
         model=read("model"),

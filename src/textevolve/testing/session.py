@@ -23,7 +23,7 @@ IN_ONE_TEST = 100_000
 
 
 @dataclass(frozen=True)
-class Options:
+class SessionOptions:
     """What is said for a whole session. `unjudged`: what becomes of a test whose text could not be
     judged. `start`: the folder that the session was started in."""
 
@@ -37,10 +37,10 @@ class Options:
     unjudged: Literal["error", "skip"] = "error"
 
 
-class Session:
+class JudgingSession:
     """`key` names the session in all its processes."""
 
-    def __init__(self, key: str, options: Options) -> None:
+    def __init__(self, key: str, options: SessionOptions) -> None:
         self.options = options
         self._known = ""
         self._key = key
@@ -109,11 +109,11 @@ class Session:
                 self._run.close()
 
 
-_sessions: list[Session] = []
+_sessions: list[JudgingSession] = []
 
 
 @contextlib.contextmanager
-def activate(session: Session) -> Generator[None]:
+def activate(session: JudgingSession) -> Generator[None]:
     """The session that judgements belong to; within another one, as where pytest tests itself, the
     inner one."""
     _sessions.append(session)
@@ -123,7 +123,7 @@ def activate(session: Session) -> Generator[None]:
         _sessions.remove(session)
 
 
-def find_session() -> Session:
+def find_session() -> JudgingSession:
     """
     Raises:
         InputError: no session of pytest is under way.
