@@ -251,7 +251,7 @@ def _check_context(judge: str) -> None:
     if model_judge is None:  # rules, or an evaluator of the user's own
         return
     parsed = parse_evaluator(model_judge)
-    if not parsed.reads_context and (parsed.name in OPTIONS or parsed.name == METRIC):
+    if "context" not in parsed.needs and (parsed.name in OPTIONS or parsed.name == METRIC):
         raise InputError(
             f"judge '{judge}' does not look at the context: take one that does, such as"
             " faithfulness"
