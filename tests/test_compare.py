@@ -7,6 +7,7 @@ import sqlite3
 import pytest
 
 import textevolve
+from textevolve.errors import InputError
 from textevolve.evaluation import Case, EvaluationResult
 from textevolve.llm.testing import Answer
 from textevolve.report.blocks import Matrix
@@ -380,6 +381,17 @@ def test_from_python_with_metrics_and_judges_of_ones_own(files, model):
     assert "careful" in found._repr_html_()
     with pytest.raises(textevolve.InputError, match=r"'short\.txt' is a file"):
         textevolve.compare(rows, ["short.txt"], models=model)
+
+
+def test_columns_of_rows_from_python_are_renamed_too(files, model):
+    rows = [{"number": 3, "sum": 6}]
+    given = {"models": model, "label": "sum", "metric": "exact"}
+    found = textevolve.compare(rows, {"p": "What is {n}?"}, map={"n": "number"}, **given)
+    assert found.variants[0].mean.value == 1
+    with pytest.raises(InputError, match="no row has a column 'nix'"):
+        textevolve.compare(rows, {"p": "What is {sum}?"}, map={"n": "nix"}, **given)
+    with pytest.raises(InputError, match="prompts must be a list of templates"):
+        textevolve.compare(rows, "What is {n}?", **given)
 
 
 def test_the_matrix_reads_its_rows_when_it_is_drawn():

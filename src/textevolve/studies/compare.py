@@ -12,7 +12,7 @@ import logging
 from collections.abc import AsyncGenerator, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import asdict, replace
-from typing import cast
+from typing import Any, cast
 
 from textevolve.engine.local import stream
 from textevolve.errors import InputError
@@ -22,7 +22,7 @@ from textevolve.events import RecordsExpected
 from textevolve.llm.model import Request
 from textevolve.metrics.label_metrics import open_metric
 from textevolve.metrics.plain import LabelMetric
-from textevolve.rows import Placed, read_rows
+from textevolve.rows import Placed, Renaming, read_rows
 from textevolve.studies.columns import Columns
 from textevolve.studies.compare_cells import Output, Planned, Scorers, fill_cells
 from textevolve.studies.compare_figures import summarise
@@ -63,6 +63,14 @@ def read_cases(spec: CompareSpec) -> Iterator[Case]:
     if not spec.data:
         raise InputError("--data is missing: rows with values for the placeholders")
     yield from cases_of(spec, read_rows(spec.data, "row", lambda _: True, spec.map))
+
+
+def take_rows(spec: CompareSpec, rows: Iterable[Mapping[str, Any]]) -> Iterator[Case]:
+    """A case for each row from Python, its columns renamed as those of a file are."""
+    renaming = Renaming(spec.map)
+    renamed = [(f"row {n}", renaming(row)) for n, row in enumerate(rows, 1)]
+    renaming.refuse_unused()
+    return cases_of(spec, renamed)
 
 
 def cases_of(spec: CompareSpec, rows: Iterable[Placed]) -> Iterator[Case]:
