@@ -7,6 +7,7 @@ import sqlite3
 import pytest
 
 import textevolve
+from textevolve.bench.variants import compare_variants
 from textevolve.errors import InputError
 from textevolve.evaluation import Case, EvaluationResult
 from textevolve.llm.testing import Answer
@@ -157,6 +158,12 @@ def test_who_decides_comes_first_and_gives_the_reason(cli, files, model):
     assert one["score"] == one["scores"]["probe"]
     assert "0.90 pass" in (files / "m.md").read_text()
     assert "0.00 pass" not in (files / "m.md").read_text()
+
+
+def test_a_difference_of_scores_stays_within_their_scale():
+    scores = {"a": {"1": [0.0], "2": [1.0]}, "b": {"1": [1.0], "2": [1.0]}}
+    found = compare_variants(scores, "a")["b"]
+    assert (found.low, found.high) == (-1.0, 1.0)
 
 
 def test_what_each_column_is_read_as_is_told(cli, files, model):

@@ -17,13 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from textevolve.judges.ranking import bradley_terry, strength_errors
-from textevolve.statistics.clusters import (
-    clip_interval,
-    cluster_mean,
-    cluster_share,
-    score_difference,
-    t_quantile,
-)
+from textevolve.statistics.clusters import clip_interval, cluster_mean, cluster_share, t_quantile
 from textevolve.statistics.comparisons import (
     PairedDifference,
     holm,
@@ -74,7 +68,8 @@ def compare_variants(
 
 
 def _compare(ours: Sequence[float], theirs: Sequence[float], seed: int) -> PairedDifference:
-    interval = score_difference(ours, theirs, level=LEVEL).interval
+    gap = cluster_mean(np.subtract(ours, theirs), level=LEVEL)
+    interval = clip_interval(gap, -1.0).interval
     low, high = (end if math.isfinite(end) else None for end in (interval.low, interval.high))
     needed = items_needed(ours, theirs)
     return PairedDifference(

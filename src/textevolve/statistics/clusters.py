@@ -97,11 +97,6 @@ def clip_interval(figure: Statistic, low: float = 0.0, high: float = 1.0) -> Sta
     return Statistic(figure.value, Interval(max(low, ends.low), min(high, ends.high)))
 
 
-def score_difference(ours: Numbers, theirs: Numbers, *, level: float = 0.95) -> Statistic:
-    """The mean of ours less theirs, item by item, with a t interval; of scores from 0 to 1."""
-    return clip_interval(cluster_mean(np.subtract(ours, theirs), level=level), -1.0)
-
-
 def _error(sums: Array, items: int) -> float:
     return math.sqrt(sums.size / (sums.size - 1) * float((sums**2).sum())) / items
 

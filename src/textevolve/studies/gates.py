@@ -15,7 +15,7 @@ from textevolve.errors import InputError
 from textevolve.report import wording
 from textevolve.report.blocks import Block, Column, Estimate, Table
 from textevolve.spec import Frozen, option
-from textevolve.statistics.clusters import score_difference
+from textevolve.statistics.comparisons import difference_interval
 from textevolve.studies.aggregates import Aggregates, aggregate
 from textevolve.studies.study import Row
 
@@ -231,7 +231,7 @@ def _check_difference(
         return False, f"not compared with {name}: {number} scored in both, of 2 at least", None
     first, second = [ours[case] for case in shared], [theirs[case] for case in shared]
     difference = sum(first) / len(first) - sum(second) / len(second)
-    interval = score_difference(first, second).interval
+    interval = difference_interval(first, second)
     # Where all differences are the same there is no interval, and no doubt about the mean either.
     low = difference if interval.reason else interval.low
     high = difference if interval.reason else interval.high
