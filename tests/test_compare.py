@@ -7,6 +7,8 @@ import sqlite3
 import pytest
 
 import textevolve
+from textevolve.bench.variants import compare_variants
+from textevolve.errors import InputError
 from textevolve.evaluation import Case, EvaluationResult
 from textevolve.llm.testing import Answer
 from textevolve.report.blocks import Matrix
@@ -141,6 +143,52 @@ def test_each_judge_and_metric_is_a_column_and_one_decides(cli, files, model):
     assert "scores.exact,scores.regex:{label},scores.probe" in header
     by_pattern = cli(*command(model, *several, "--score-by", "regex:{label}"))
     assert means(json.loads(by_pattern.out)) == {"short": 1, "careful": 1}
+
+
+def test_who_decides_comes_first_and_gives_the_reason(cli, files, model):
+    """A cell of the matrix shows one score: the one whose verdict stands beside it."""
+    both = (*EXACT, "--judge", "probe", "-o", "m.md", "-o", "m.jsonl")
+    cli(*command(model, *both))
+    lowest = json.loads((files / "m.jsonl").read_text().splitlines()[0])
+    assert list(lowest["scores"]) == ["exact", "probe"]
+    assert lowest["reason"] is None  # what the judge says is no reason of a metric
+    cli(*command(model, *both, "--score-by", "probe"))
+    one = json.loads((files / "m.jsonl").read_text().splitlines()[1])
+    assert list(one["scores"]) == ["probe", "exact"]
+    assert one["score"] == one["scores"]["probe"]
+    assert "0.90 pass" in (files / "m.md").read_text()
+    assert "0.00 pass" not in (files / "m.md").read_text()
+
+
+def test_a_difference_of_scores_stays_within_their_scale():
+    scores = {"a": {"1": [0.0], "2": [1.0]}, "b": {"1": [1.0], "2": [1.0]}}
+    found = compare_variants(scores, "a")["b"]
+    assert (found.low, found.high) == (-1.0, 1.0)
+
+
+def test_what_each_column_is_read_as_is_told(cli, files, model):
+    ended = cli(*command(model, *EXACT))
+    assert "columns: n -> prompt, sum -> label; unread: old" in ended.err
+    (files / "twice.csv").write_text("nr,id,wort\n1,a,x\n2,a,y\n")
+    given = ("-d", "twice.csv", "--map", "n=nr", "--metric", "regex:.")
+    ended = cli("compare", "-p", "short.txt", "-m", model, *given)
+    assert "columns: id, n -> prompt; unread: wort" in ended.err
+    assert "ids that more than one case has: a" in ended.err
+
+
+def test_help_begins_with_what_is_compared_and_has_each_group_once(cli, home):
+    said = cli("compare", "--help").out
+    groups = [line for line in said.splitlines() if re.fullmatch(r"[A-Z][^\[]*:", line)]
+    names = ["Variants", "Data", "Judging", "Gates", "Run", "Limits", "Options"]
+    assert [one.split(" ")[0].strip(":") for one in groups] == names
+    assert "<" not in said  # types are words, as in all options
+
+
+def test_an_unknown_judge_is_not_to_be_judged_side_by_side(cli, files, model):
+    ended = cli(*command(model, "--judge", "nix"))
+    assert ended.code == 2
+    assert "no judge 'nix'" in ended.err
+    assert "--side-by-side" not in ended.err
 
 
 def test_a_threshold_says_what_passes(cli, files, model):
@@ -394,10 +442,21 @@ def test_from_python_with_metrics_and_judges_of_ones_own(files, model):
     assert found.variants[0].scorers["exact"].value == pytest.approx(2 / 6)
     frame = found.to_frame()
     assert len(frame) == 12
-    assert all(reason.endswith("brief: brief") for reason in frame["reason"])
+    assert all("brief" in said.values() for said in frame["reasons"])
     assert "careful" in found._repr_html_()
     with pytest.raises(textevolve.InputError, match=r"'short\.txt' is a file"):
         textevolve.compare(rows, ["short.txt"], models=model)
+
+
+def test_columns_of_rows_from_python_are_renamed_too(files, model):
+    rows = [{"number": 3, "sum": 6}]
+    given = {"models": model, "label": "sum", "metric": "exact"}
+    found = textevolve.compare(rows, {"p": "What is {n}?"}, map={"n": "number"}, **given)
+    assert found.variants[0].mean.value == 1
+    with pytest.raises(InputError, match="no row has a column 'nix'"):
+        textevolve.compare(rows, {"p": "What is {sum}?"}, map={"n": "nix"}, **given)
+    with pytest.raises(InputError, match="prompts must be a list of templates"):
+        textevolve.compare(rows, "What is {n}?", **given)
 
 
 def test_the_matrix_reads_its_rows_when_it_is_drawn():

@@ -39,12 +39,12 @@ def test_gates_have_an_exit_code_and_a_line_each(cli, server, judged, model):
     assert held.code == 0
     assert lines(held) == [
         "gate holds: pass rate 0.833 (95 % 0.436 to 0.970), at least 0.8",
-        "gate holds: mean 0.783 (95 % 0.550 to 0.900), at least 0.7",
+        "gate holds: mean 0.783 (95 % 0.483 to 1.000), at least 0.7",
     ]
     calls = server.calls
     failed = cli(*command(model, "--min-mean", 0.8, "--min-pass-rate", 0.8))
     assert failed.code == 4
-    assert lines(failed)[1] == "gate fails: mean 0.783 (95 % 0.550 to 0.900), below 0.8"
+    assert lines(failed)[1] == "gate fails: mean 0.783 (95 % 0.483 to 1.000), below 0.8"
     stricter = cli(*command(model, "--min-pass-rate", 0.8, "--pass-threshold", 0.95))
     assert (stricter.code, server.calls) == (4, calls)  # other gates cost nothing
     assert "pass rate 0.000" in lines(stricter)[0]

@@ -14,11 +14,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
+from textevolve.bench.variants import mean_score, pass_rate
 from textevolve.errors import InputError
 from textevolve.report.blocks import Estimate, Table
-from textevolve.statistics.intervals import mean_interval, wilson_interval
-from textevolve.studies import aggregates
+from textevolve.statistics.intervals import wilson_interval
 from textevolve.studies.aggregates import Aggregates, aggregate, draw_aggregates
+from textevolve.studies.cells import estimate
 from textevolve.studies.gates import GateOutcome, Gates, check_gates, draw_gates
 from textevolve.studies.study import RecordStatus, Row
 
@@ -77,37 +78,34 @@ def test_counts_means_and_worst_are_those_of_the_rows(rows: list[Row]) -> None:
         assert one.clustered == (len(cases) < len(known))
 
 
-def test_the_intervals_are_wilsons_and_the_bootstrap_of_cases() -> None:
+def test_the_intervals_are_students_and_wilsons_over_cases() -> None:
     values = [0.1, 0.4, 0.6, 0.9, 0.7, 0.8]
     (one,) = aggregate(of(*values)).values()
-    alone, share = mean_interval(values), wilson_interval(4, 6)
-    assert (one.mean.low, one.mean.high) == (alone.low, alone.high)
-    assert (one.pass_rate.low, one.pass_rate.high) == (share.low, share.high)
+    student = stats.t.interval(0.95, 5, np.mean(values), stats.sem(values))
+    share = wilson_interval(4, 6)
+    assert (one.mean.low, one.mean.high) == pytest.approx(student)
+    assert (one.pass_rate.low, one.pass_rate.high) == pytest.approx((share.low, share.high))
     rows = [replace(row, key=f"{row.key}/{n}") for row in of(*values) for n in range(4)]
     (four,) = aggregate(rows).values()
     # Asked four times, with the same answers, nothing more is known than after the first.
-    assert (four.mean.low, four.mean.high) == pytest.approx((alone.low, alone.high))
-    passes = mean_interval([float(v >= 0.5) for v in values])
-    assert (four.pass_rate.low, four.pass_rate.high) == pytest.approx((passes.low, passes.high))
-    alike = [replace(row, passed=True) for row in rows]
-    share = wilson_interval(6, 6)
-    (found,) = aggregate(alike).values()
-    assert (found.pass_rate.low, found.pass_rate.high) == pytest.approx((share.low, share.high))
+    assert (four.mean.low, four.mean.high) == pytest.approx(student)
+    assert four.pass_rate.low is not None
+    assert four.pass_rate.high is not None
+    assert four.pass_rate.low <= share.low < share.high <= four.pass_rate.high
 
 
-def test_of_very_many_cases_the_interval_is_the_normal_one(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    values = np.random.default_rng(0).random(400)
-    monkeypatch.setattr(aggregates, "BOOTSTRAPPED", 100)
-    (one,) = aggregate(of(*values)).values()
-    low, high = stats.norm.interval(0.95, values.mean(), stats.sem(values))
-    assert (one.mean.low, one.mean.high) == pytest.approx((low, high))
-    rows = [replace(row, case=f"c{n // 2}") for n, row in enumerate(of(*values))]
-    (pairs,) = aggregate(rows).values()
-    means = values.reshape(-1, 2).mean(axis=1)
-    low, high = stats.norm.interval(0.95, values.mean(), stats.sem(means))
-    assert (pairs.mean.low, pairs.mean.high) == pytest.approx((low, high))
+def test_an_interval_of_scores_stays_within_their_scale() -> None:
+    (one,) = aggregate(of(0.1, 1.0)).values()
+    assert (one.mean.low, one.mean.high) == (0.0, 1.0)
+
+
+@given(st.lists(st.sampled_from([0.0, 0.25, 1.0]), min_size=2, max_size=12))
+def test_the_figures_are_those_that_compare_has(found: list[float]) -> None:
+    (one,) = aggregate(of(*found)).values()
+    compared = {str(n): [score] for n, score in enumerate(found)}
+    passes = {str(n): [score >= 0.5] for n, score in enumerate(found)}
+    assert one.mean == estimate(mean_score(compared))
+    assert one.pass_rate == estimate(pass_rate(passes))
 
 
 def test_rows_that_were_not_to_be_scored_count_nowhere() -> None:

@@ -10,7 +10,7 @@ from textevolve.api.calibration import Rows
 from textevolve.api.running import Objects, arun, in_sync, split_keywords, takes_fields
 from textevolve.evaluation import Evaluator
 from textevolve.metrics.plain import LabelMetric
-from textevolve.studies.compare import row_cases
+from textevolve.studies.compare import take_rows
 from textevolve.studies.compare_figures import Comparison
 from textevolve.studies.compare_spec import CompareSpec
 
@@ -55,7 +55,7 @@ async def acompare(
     )
     cases = None
     if not isinstance(data, str | Path):
-        cases = row_cases(spec, ((f"row {n}", row) for n, row in enumerate(data, 1)))
+        cases = take_rows(spec, data)
     return await arun(spec, cases=cases, objects=objects, **keywords)
 
 

@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from textevolve.judges.ranking import bradley_terry, strength_errors
-from textevolve.statistics.clusters import cluster_mean, cluster_share, t_quantile
+from textevolve.statistics.clusters import clip_interval, cluster_mean, cluster_share, t_quantile
 from textevolve.statistics.comparisons import (
     PairedDifference,
     holm,
@@ -41,15 +41,7 @@ def mean_score(scores: RowScores) -> Statistic:
     """The mean over all outputs, with its interval clustered by row."""
     rows = [row for row, given in scores.items() for _ in given]
     given = [score for own in scores.values() for score in own]
-    return _clip(cluster_mean(given, rows, level=LEVEL))
-
-
-def _clip(figure: Statistic) -> Statistic:
-    """With the ends of the interval within [0, 1], where scores and shares lie."""
-    low, high = figure.interval.low, figure.interval.high
-    if not math.isfinite(low):
-        return figure
-    return Statistic(figure.value, Interval(max(0.0, low), min(1.0, high)))
+    return clip_interval(cluster_mean(given, rows, level=LEVEL))
 
 
 def pass_rate(passes: Mapping[str, Sequence[bool]]) -> Statistic:
@@ -76,7 +68,8 @@ def compare_variants(
 
 
 def _compare(ours: Sequence[float], theirs: Sequence[float], seed: int) -> PairedDifference:
-    interval = cluster_mean(np.subtract(ours, theirs), level=LEVEL).interval
+    gap = cluster_mean(np.subtract(ours, theirs), level=LEVEL)
+    interval = clip_interval(gap, -1.0).interval
     low, high = (end if math.isfinite(end) else None for end in (interval.low, interval.high))
     needed = items_needed(ours, theirs)
     return PairedDifference(
@@ -114,7 +107,7 @@ def win_rates(outcomes: VariantOutcomes) -> list[Statistic]:
         met = ~np.isnan(own)
         counted = met.any(axis=1)
         shares = np.where(met, own, 0.0)[counted].sum(axis=1) / met[counted].sum(axis=1)
-        found.append(_clip(cluster_mean(shares, level=LEVEL)))
+        found.append(clip_interval(cluster_mean(shares, level=LEVEL)))
     return found
 
 

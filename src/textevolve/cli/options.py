@@ -18,9 +18,29 @@ PLAIN: Mapping[str, Any] = {
 }
 """How groups of commands behave."""
 
-MaxCost = Annotated[float | None, typer.Option(help="Stop at this cost, in dollars.")]
-MaxTokens = Annotated[int | None, typer.Option(help="Stop at this many tokens.")]
-MaxCalls = Annotated[int | None, typer.Option(help="Stop at this many calls.")]
-DryRun = Annotated[bool, typer.Option("--dry-run", help="Say what it may take, and ask nothing.")]
-Json = Annotated[bool, typer.Option("--json", help="Print JSON, a line for each record.")]
-StoreFile = Annotated[Path | None, typer.Option("--store", help="The file that keeps runs.")]
+LIMITS = "Limits"
+RUN = "Run"
+MaxCost = Annotated[
+    float | None,
+    typer.Option(help="Stop at this cost, in dollars.", metavar="NUMBER", rich_help_panel=LIMITS),
+]
+MaxTokens = Annotated[
+    int | None,
+    typer.Option(help="Stop at this many tokens.", metavar="INTEGER", rich_help_panel=LIMITS),
+]
+MaxCalls = Annotated[
+    int | None,
+    typer.Option(help="Stop at this many calls.", metavar="INTEGER", rich_help_panel=LIMITS),
+]
+DryRun = Annotated[
+    bool,
+    typer.Option("--dry-run", help="Say what it may take, and ask nothing.", rich_help_panel=RUN),
+]
+Json = Annotated[
+    bool,
+    typer.Option("--json", help="Print JSON, a line for each record.", rich_help_panel=RUN),
+]
+StoreFile = Annotated[
+    Path | None,
+    typer.Option("--store", metavar="FILE", help="The file that keeps runs."),
+]

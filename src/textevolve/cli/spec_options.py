@@ -24,8 +24,10 @@ from textevolve.spec import Frozen, noted_of
 
 
 def parameters_of(spec: type[Frozen]) -> list[inspect.Parameter]:
-    """The arguments and options of a specification, arguments first."""
-    made = [_parameter(name, field) for name, field in spec.model_fields.items()]
+    """The arguments and options of a specification: arguments first, and what it has in common with
+    others last, since help groups them in this order."""
+    names = dict.fromkeys([*spec.__annotations__, *spec.model_fields])
+    made = [_parameter(n, spec.model_fields[n]) for n in names if n in spec.model_fields]
     arguments = [one for one in made if noted_of(spec.model_fields[one.name]).get("argument")]
     return [*arguments, *(one for one in made if one not in arguments)]
 

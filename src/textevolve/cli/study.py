@@ -62,49 +62,60 @@ class RunOptions:
         typer.Option(
             "--output",
             "-o",
+            metavar="FILE",
             help="Write results to this file, by its ending: .json, .jsonl, .csv, .parquet, .html"
             " or .md. Repeatable; - is standard output.",
-            rich_help_panel="Run",
+            rich_help_panel=options.RUN,
         ),
     ] = None
     name: Annotated[
-        str | None, typer.Option(help="A name for the run, to find it by.", rich_help_panel="Run")
+        str | None,
+        typer.Option(
+            help="A name for the run, to find it by.", metavar="NAME", rich_help_panel=options.RUN
+        ),
     ] = None
     concurrency: Annotated[
-        int | None, typer.Option(help="How many calls are in flight.", rich_help_panel="Run")
+        int | None,
+        typer.Option(
+            help="How many calls are in flight.", metavar="INTEGER", rich_help_panel=options.RUN
+        ),
     ] = None
     max_cost: options.MaxCost = None
     max_tokens: options.MaxTokens = None
     max_calls: options.MaxCalls = None
     time_limit: Annotated[
         float | None,
-        typer.Option(help="Stop after so many seconds.", rich_help_panel="Limits"),
+        typer.Option(
+            help="Stop after so many seconds.", metavar="NUMBER", rich_help_panel=options.LIMITS
+        ),
     ] = None
     dry_run: options.DryRun = False
     as_json: Annotated[
         bool,
-        typer.Option("--json", help="Print results as JSON.", rich_help_panel="Run"),
+        typer.Option("--json", help="Print results as JSON.", rich_help_panel=options.RUN),
     ] = False
     turns: Annotated[
         bool,
         typer.Option(
             "--turns",
             help="In .csv and .parquet files, and in .jsonl: a row for each turn of a debate.",
-            rich_help_panel="Run",
+            rich_help_panel=options.RUN,
         ),
     ] = False
     junit: Annotated[
         str | None,
         typer.Option(
+            metavar="FILE",
             help="Write the records, and the gates, as test cases to this file, as JUnit XML.",
-            rich_help_panel="Run",
+            rich_help_panel=options.RUN,
         ),
     ] = None
     resume: Annotated[
         str | None,
         typer.Option(
+            metavar="RUN",
             help="Go on with this run, and refuse to where anything differs.",
-            rich_help_panel="Run",
+            rich_help_panel=options.RUN,
         ),
     ] = None
     store: options.StoreFile = None

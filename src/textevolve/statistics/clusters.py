@@ -89,6 +89,14 @@ def cluster_mean(
     return Statistic(mean, Interval(mean - half, mean + half))
 
 
+def clip_interval(figure: Statistic, low: float = 0.0, high: float = 1.0) -> Statistic:
+    """The figure with the ends of its interval where values can lie; of scores, from 0 to 1."""
+    ends = figure.interval
+    if not math.isfinite(ends.low):
+        return figure
+    return Statistic(figure.value, Interval(max(low, ends.low), min(high, ends.high)))
+
+
 def _error(sums: Array, items: int) -> float:
     return math.sqrt(sums.size / (sums.size - 1) * float((sums**2).sum())) / items
 

@@ -76,44 +76,6 @@ def wilson_interval(successes: float, trials: float, level: float = 0.95) -> Int
     return Interval(max(0.0, (middle - half) / scale), min(1.0, (middle + half) / scale))
 
 
-def share_interval(
-    hits: Numbers, groups: Groups | None = None, *, level: float = 0.95, seed: int = 0
-) -> Interval:
-    """Interval of a share, of 1 and 0 for each item: Wilson's where each item is its own group,
-    else the bootstrap's over groups; where that has none, since all items are alike, Wilson's of so
-    many trials as there are groups."""
-    given = vector(hits)
-    present = ~np.isnan(given)
-    numbers = np.unique(group_numbers(groups, given.size)[present])
-    successes = float(given[present].sum())
-    if numbers.size < present.sum():
-        found = mean_interval(given, groups, level=level, seed=seed)
-        if not found.reason:
-            return found
-        successes *= numbers.size / float(present.sum())
-    return wilson_interval(min(successes, numbers.size), numbers.size, level)
-
-
-def normal_interval(
-    values: Numbers, groups: Groups | None = None, *, level: float = 0.95
-) -> Interval:
-    """Normal interval of the mean of many items, with the error that is robust to groups: Liang and
-    Zeger (1986) with the correction G / (G - 1). With each item its own group it is the usual one.
-    """
-    given = vector(values)
-    present = ~np.isnan(given)
-    items, numbers = given[present], group_numbers(groups, given.size)[present]
-    if not items.size:
-        return _NONE
-    mean = float(items.mean())
-    sums = sum_groups(items - mean, np.unique(numbers, return_inverse=True)[1])
-    if sums.size < 2:
-        return Interval(math.nan, math.nan, "one group only")
-    error = math.sqrt(sums.size / (sums.size - 1) * float((sums**2).sum())) / items.size
-    half = quantile(level) * error
-    return Interval(mean - half, mean + half)
-
-
 def mean_interval(
     values: Numbers,
     groups: Groups | None = None,

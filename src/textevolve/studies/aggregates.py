@@ -18,17 +18,11 @@ from numpy.typing import NDArray
 
 from textevolve.report import wording
 from textevolve.report.blocks import Block, Cell, Column, Estimate, Table
-from textevolve.statistics.intervals import (
-    Interval,
-    mean_interval,
-    normal_interval,
-    share_interval,
-)
+from textevolve.statistics.clusters import clip_interval, cluster_mean, cluster_share
+from textevolve.studies.cells import estimate
 from textevolve.studies.study import RecordStatus, Row
 
 WORST = 5
-BOOTSTRAPPED = 5000
-"""Of more cases the interval is the normal one, which is then the same."""
 NAME_SHOWN = 60
 
 
@@ -101,11 +95,11 @@ class Aggregates:
     def mean(self) -> Estimate:
         """The mean score of the scored records, with its 95 % interval over cases."""
         scores = self._array(self._scores)
-        if scores.size < 2:
-            return Estimate(float(scores.mean()) if scores.size else None)
-        many = len(self._cases) > BOOTSTRAPPED
-        interval = (normal_interval if many else mean_interval)(scores, self._clusters)
-        return _estimate(float(scores.mean()), interval)
+        if not scores.size:
+            return Estimate(None)
+        found = cluster_mean(scores, self._clusters)
+        unit = scores.min() >= 0 and scores.max() <= 1
+        return estimate(clip_interval(found) if unit else found)
 
     @property
     def pass_rate(self) -> Estimate:
@@ -113,12 +107,9 @@ class Aggregates:
         passed = self._array(self._passed)
         if not self.verdicts:
             return Estimate(None)
-        return _estimate(float(np.nanmean(passed)), self._share_interval(passed))
-
-    def _share_interval(self, passed: NDArray[np.float64]) -> Interval:
-        if self.clustered and len(self._cases) > BOOTSTRAPPED:
-            return normal_interval(passed, self._clusters)
-        return share_interval(passed, self._clusters)
+        known = ~np.isnan(passed)
+        cases = np.asarray(self._groups)[known]
+        return estimate(cluster_share(passed[known], list(cases)))
 
     @property
     def worst(self) -> list[tuple[str, float]]:
@@ -141,11 +132,6 @@ class Aggregates:
     @staticmethod
     def _array(values: array[float]) -> NDArray[np.float64]:
         return np.frombuffer(values) if values else np.empty(0)
-
-
-def _estimate(value: float, interval: Interval) -> Estimate:
-    low, high = (end if math.isfinite(end) else None for end in (interval.low, interval.high))
-    return Estimate(value, low, high)
 
 
 def aggregate(rows: Iterable[Row], threshold: float | None = None) -> dict[str, Aggregates]:
@@ -173,7 +159,7 @@ def draw_aggregates(found: Mapping[str, Aggregates]) -> list[Block]:
         name = wording.shorten(variant, NAME_SHOWN) if several else "all"
         row: list[Cell] = [name, one.records, one.scored, *(one.counts[s] for s in states)]
         rows.append([*row, one.mean, one.pass_rate] if judged else [*row, one.mean])
-    drawn = ", drawn by case" if any(one.clustered for one in found.values()) else ""
+    drawn = ", clustered by case" if any(one.clustered for one in found.values()) else ""
     note = f"Only scored records count; intervals are of 95 %{drawn}."
     return [Table("All records", columns, rows, note=note), *_draw_worst(found, several=several)]
 

@@ -9,21 +9,21 @@ from __future__ import annotations
 import itertools
 import json
 import logging
-from collections.abc import AsyncGenerator, Iterable, Iterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import asdict, replace
-from typing import cast
+from typing import Any, cast
 
 from textevolve.engine.local import stream
 from textevolve.errors import InputError
 from textevolve.evaluation import Case, Failure, Usage
 from textevolve.events import RecordsExpected
 from textevolve.judge_specs import OWN, own_object, parse_evaluator, split_rules
-from textevolve.judges.statements import CHECKS
 from textevolve.llm.model import Request
 from textevolve.metrics.label_metrics import open_metric
 from textevolve.metrics.plain import LabelMetric
-from textevolve.rows import Placed, read_rows
+from textevolve.rows import Placed, Renaming, read_rows
+from textevolve.studies.columns import Columns
 from textevolve.studies.compare_cells import Output, Planned, Scorers, fill_cells
 from textevolve.studies.compare_figures import summarise
 from textevolve.studies.compare_report import (
@@ -65,6 +65,14 @@ def read_cases(spec: CompareSpec) -> Iterator[Case]:
     yield from row_cases(spec, read_rows(spec.data, "row", lambda _: True, spec.map))
 
 
+def take_rows(spec: CompareSpec, rows: Iterable[Mapping[str, Any]]) -> Iterator[Case]:
+    """A case for each row from Python, its columns renamed as those of a file are."""
+    renaming = Renaming(spec.map)
+    renamed = [(f"row {n}", renaming(row)) for n, row in enumerate(rows, 1)]
+    renaming.refuse_unused()
+    return row_cases(spec, renamed)
+
+
 def row_cases(spec: CompareSpec, rows: Iterable[Placed]) -> Iterator[Case]:
     """A case for each row: its columns as JSON, the outputs that it has, and its label.
 
@@ -76,7 +84,7 @@ def row_cases(spec: CompareSpec, rows: Iterable[Placed]) -> Iterator[Case]:
         raise InputError(f"{spec.data or 'data'}: has no rows")
     columns = list(dict.fromkeys(str(n) for _, row in placed for n in row if str(n).strip()))
     _check_needs(spec, columns)
-    own = _check_columns(spec, columns)
+    own, taken = _check_columns(spec, columns), _take_columns(spec, columns)
     if spec.samples > 1 and spec.temperature == 0 and spec.prompts:
         told = "samples at temperature 0 hardly differ: set --temperature, such as 0.7"
         logging.getLogger("textevolve").warning(told)
@@ -88,11 +96,34 @@ def row_cases(spec: CompareSpec, rows: Iterable[Placed]) -> Iterator[Case]:
         values = json.dumps({name: _text(row.get(name)) for name in own}, ensure_ascii=False)
         given = tuple(_text(row.get(column)) for column in spec.outputs)
         id = str(row.get("id", number))
+        taken.note_unread(row, taken.taken)
+        taken.note_id(id)
         seen[id] = seen.get(id, 0) + 1
         id = id if seen[id] == 1 else f"{id} ({seen[id]})"  # so that none takes another's place
         reference = None if label is None else _text(label)
         context = None if spec.context is None else _text(row.get(spec.context)) or None
         yield Case(values, given, id, reference=reference, context=context)
+    taken.tell(reference=True)
+
+
+def _take_columns(spec: CompareSpec, columns: Sequence[str]) -> Columns:
+    """What each column is read as; those of a prompt are what its placeholders name."""
+    found, shown = Columns(), _input_column(spec, columns)
+    roles = [("id", "id")]
+    roles += [(n, "prompt") for prompt in spec.prompts for n in prompt.placeholders(columns)]
+    roles += [(shown, "input"), (spec.context or "", "context"), (spec.label or "", "label")]
+    roles += [(column, "output") for column in spec.outputs]
+    for name, role in roles:
+        if name in columns:
+            found.take(name, role)
+    return found
+
+
+def _input_column(spec: CompareSpec, columns: Collection[str]) -> str:
+    """The column that judges and people see as the input; "" where a prompt is filled in for it."""
+    if spec.input is not None or spec.prompts:
+        return spec.input or ""
+    return next((name for name in INPUTS if name in columns), "")
 
 
 def _check_needs(spec: CompareSpec, columns: Sequence[str]) -> None:
@@ -102,8 +133,7 @@ def _check_needs(spec: CompareSpec, columns: Sequence[str]) -> None:
     """
     for judge in judges_of(spec):
         _, asked = split_rules(judge)
-        name = "" if asked is None else parse_evaluator(asked).name
-        needs = CHECKS[name].needs if name in CHECKS else ()
+        needs = () if asked is None else parse_evaluator(asked).needs
         given = {"context": ("--context", spec.context), "reference": ("--label", spec.label)}
         for need, (flag, column) in given.items():
             if need in needs and column is None:
@@ -133,7 +163,7 @@ def _check_columns(spec: CompareSpec, columns: Sequence[str]) -> list[str]:
                 f"prompt {prompt.name}: has no placeholder that the rows have a value for; columns:"
                 f" {', '.join(own)}"
             )
-    if not spec.prompts and spec.input is None and not set(own) & set(INPUTS) and judges_of(spec):
+    if not spec.prompts and not _input_column(spec, own) and judges_of(spec):
         raise InputError(
             "judges need an input to judge by: name its column with --input; columns:"
             f" {', '.join(columns)}"
@@ -227,14 +257,12 @@ def _plan(
 
 def _show_input(spec: CompareSpec, baseline: Variant | None, values: Mapping[str, str]) -> str:
     """What judges and people see as the input of a row."""
-    if spec.input is not None:
-        return values[spec.input]
+    column = _input_column(spec, values)
+    if column:
+        return values[column]
     prompt = baseline.prompt if baseline is not None else None
     prompt = prompt or next(iter(spec.prompts), None)
-    if prompt is not None:
-        return prompt.show(values)
-    named = next((name for name in INPUTS if name in values), None)
-    return values[named] if named else json.dumps(values, ensure_ascii=False)
+    return prompt.show(values) if prompt else json.dumps(values, ensure_ascii=False)
 
 
 def open_scorers(spec: CompareSpec, bench: Workbench) -> Scorers:

@@ -230,7 +230,8 @@ def _grade(found: EvaluationResult | Failure) -> Grade:
 
 
 def _conclude(output: Output, scorers: Scorers) -> Output:
-    """The output with the score of whoever decides."""
+    """The output with the score, the verdict and the reason of whoever decides, whose grade comes
+    first."""
     decided = output.grades.get(scorers.decides)
     if output.failure is not None or decided is None:
         return output
@@ -238,9 +239,8 @@ def _conclude(output: Output, scorers: Scorers) -> Output:
         return replace(output, failure=decided.failure)
     own, threshold = decided.passed, scorers.threshold
     passed = own if threshold is None else decided.score >= threshold
-    others = (f"{shown(n)}: {grade.reason}" for n, grade in output.grades.items() if grade.reason)
-    reason = decided.reason or next(others, "")  # a metric gives none of its own
-    return replace(output, score=decided.score, passed=passed, reason=reason)
+    grades = {scorers.decides: decided, **output.grades}
+    return replace(output, score=decided.score, passed=passed, reason=decided.reason, grades=grades)
 
 
 def shown(scorer: str) -> str:

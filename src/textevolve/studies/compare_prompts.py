@@ -14,6 +14,7 @@ from pydantic import model_validator
 from textevolve.errors import InputError
 from textevolve.llm.model import Message
 from textevolve.loops.placeholders import fill, find_placeholders
+from textevolve.report import wording
 from textevolve.rows import read_argument, read_text
 from textevolve.spec import Frozen
 from textevolve.texts.yaml_lines import line_of, parse_yaml
@@ -126,7 +127,10 @@ def take_prompts(given: Any) -> Any:
         items = cast("Mapping[str, Any]", given).items()
         return [_by_name(str(name), one) for name, one in items]
     if not isinstance(given, list | tuple):
-        return given
+        raise InputError(
+            "prompts must be a list of templates, or a mapping from names to them, not"
+            f" {wording.shorten(repr(given), 60)}"
+        )
     found = [_take(one, n) for n, one in enumerate(cast("Sequence[Any]", given), 1)]
     return [_tell_apart(one, found) for one in found]
 

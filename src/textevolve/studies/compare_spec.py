@@ -184,7 +184,9 @@ def _check_scorers(spec: CompareSpec) -> None:
         if not metric.startswith(OWN):
             open_metric(metric)
             if needs_label(metric) and spec.label is None and spec.outputs_of is None:
-                raise InputError(f"metric {metric}: name the column of the label, too")
+                raise InputError(
+                    f"metric {metric} compares with a label: name its column with --label"
+                )
     for judge in judges_of(spec):
         if judge not in together_of(spec):
             _refuse_relative(judge)
@@ -214,7 +216,8 @@ def _refuse_relative(judge: str) -> None:
     try:
         check_absolute(judge)
     except InputError as error:
-        raise InputError(f"{error}; or judge outputs --side-by-side") from None
+        hint = "; or judge outputs --side-by-side" if _compares(judge) else ""
+        raise InputError(f"{error}{hint}") from None
 
 
 @dataclass(frozen=True, slots=True)
