@@ -184,8 +184,8 @@ def test_a_single_case_that_fails_says_why(home, cli, model):
     ended = cli("evaluate", path, "-m", model)
     assert ended.code == 3
     said = "case 1 lacks a score: no candidates: give at least one text to be judged"
-    columns, _, *rest = ended.err.splitlines()
-    assert columns == "columns: input, candidates"
+    announced, *rest = ended.err.splitlines()
+    assert announced.startswith("run ")
     assert rest == [said]
 
 
