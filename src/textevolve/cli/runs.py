@@ -16,7 +16,7 @@ from textevolve.cli.drawing import open_console
 from textevolve.cli.results import check_outputs, print_json, write_line, write_outputs
 from textevolve.cli.run_tables import WantedFormat, list_records, report_runs, row_of, run_data
 from textevolve.cli.spec_options import parameters_of, read_given
-from textevolve.cli.study import LIMITS, RunOptions, execute, shape_command, take_launch
+from textevolve.cli.study import LIMIT_OPTIONS, RunOptions, execute, shape_command, take_launch
 from textevolve.engine import sync
 from textevolve.errors import InputError
 from textevolve.report import wording
@@ -93,7 +93,7 @@ def show(
         print_report(found, open_console())
 
 
-RESUMED = ("output", "concurrency", *LIMITS, "as_json", "turns", "store")
+RESUMED = ("output", "concurrency", *LIMIT_OPTIONS, "as_json", "turns", "store")
 """What a run that is gone on with takes of the options of all runs."""
 RESCORED = (
     *("weights", "temperature", "aggregation", "convergence", "convergence_mode"),

@@ -123,7 +123,7 @@ class RunOptions:
 
 
 SHARED = tuple(one.name for one in fields(RunOptions) if one.name != "gates")
-LIMITS = ("max_cost", "max_tokens", "max_calls", "time_limit")
+LIMIT_OPTIONS = ("max_cost", "max_tokens", "max_calls", "time_limit")
 
 
 def make_command(kind: str) -> Callable[..., None]:
