@@ -102,6 +102,7 @@ def test_a_time_limit_leaves_cells_to_be_asked(cli, files, server, model):
     assert ended.code == 3
     assert "80 records not finished within the limits (the time limit is reached" in ended.err
     assert server.calls == 0
+    assert " failed" not in ended.out.split("\nOutputs\n")[1]  # what was not asked has not failed
 
 
 def test_records_that_are_lost_are_made_again_from_the_journal(cli, files, server, model):
@@ -346,7 +347,7 @@ def test_what_another_judge_said_is_not_taken_for_a_reason_of_the_score(cli, fil
     ended = cli(*command(model, *EXACT, "--judge", "probe", "--json"))
     worst = json.loads(ended.out)["worst"]
     assert worst
-    assert all(one["reason"].startswith("probe: ") for one in worst)
+    assert not any(one["reason"] for one in worst)
 
 
 def test_a_file_describes_it(cli, files, model):
@@ -422,7 +423,7 @@ def test_a_judge_that_lacks_a_column_is_refused_before_outputs_are_made(
     (home / "r.jsonl").write_text('{"a": "1"}\n')
     ended = cli(*("compare", "-p", "p.txt", "-m", f"{server.url}#any", "--data", "r.jsonl", *more))
     assert ended.code == 2
-    assert f"({column})" in ended.err
+    assert f"name its column with {column}; columns: a" in ended.err
     assert server.calls == 0
 
 

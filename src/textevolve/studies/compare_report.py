@@ -192,7 +192,7 @@ def _matrix_rows(found: Comparison) -> Iterator[MatrixRow]:
         given = {output.variant: output for output in cells}
         first = next(iter(given.values()))
         name = row if not sample else f"{row}, sample {sample + 1}"
-        entries = [_entry(given[n]) if n in given else None for n in names]
+        entries = [_entry(given[n]) if n in given and _is_there(given[n]) else None for n in names]
         debates = list(_debates(given))[:left]
         left -= len(debates)
         yield MatrixRow(name, first.input, entries, first.reference or "", details=debates)
@@ -207,6 +207,11 @@ def _debates(given: Mapping[str, Output]) -> Iterator[Section]:
             debate = DebateResult.from_json(said)
             facts = {**letters, **facts_of(debate)}
             yield Section(f"{judge}: {say_verdict(debate)}", show_case(debate), facts)
+
+
+def _is_there(output: Output) -> bool:
+    """Whether it came to anything: what an interrupted run has not asked yet has not failed."""
+    return bool(output.text) or output.failure is None or output.failure.kind != "skipped"
 
 
 def _entry(output: Output) -> Entry:

@@ -190,24 +190,11 @@ def _check_scorers(spec: CompareSpec) -> None:
     for judge in judges_of(spec):
         if judge not in together_of(spec):
             _refuse_relative(judge)
-        _refuse_without_columns(spec, judge)
     known = (*spec.metric, *judges_of(spec))
     if spec.score_by is not None and spec.score_by not in known:
         raise InputError(
             f"no metric or judge named here is '{spec.score_by}'; there are: {', '.join(known)}"
         )
-
-
-def _refuse_without_columns(spec: CompareSpec, judge: str) -> None:
-    """Raises InputError where a judge could give no score at all for want of a column."""
-    named = split_rules(judge)[1]
-    if spec.outputs_of is not None or judge.startswith(OWN) or named is None:
-        return
-    needs = parse_evaluator(named).needs
-    if "context" in needs and spec.context is None:
-        raise InputError(f"judge {judge}: name the column of the context, too (--context)")
-    if "reference" in needs and spec.label is None:
-        raise InputError(f"judge {judge}: name the column of the label, too (--label)")
 
 
 def _refuse_relative(judge: str) -> None:
