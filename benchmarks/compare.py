@@ -1,7 +1,7 @@
 """`textevolve compare` beside promptfoo: the same rows, prompts, checks and loopback server.
 
-    npm install --prefix /tmp/promptfoo promptfoo
-    python benchmarks/compare.py --promptfoo /tmp/promptfoo/node_modules/.bin/promptfoo
+    npm install --prefix build/promptfoo promptfoo
+    python benchmarks/compare.py --promptfoo build/promptfoo/node_modules/.bin/promptfoo
 
 Two prompts over the rows, each answer compared with the right one. The scripted server, a process
 of its own, takes `--latency` seconds for every answer: what is measured is what the programs add.
