@@ -43,12 +43,12 @@ class Limit(NamedTuple):
 
 
 LIMITS: Mapping[str, Limit] = {
-    "lines in all": Limit(47_660, 33_000),
-    "lines of cli": Limit(2_939, 3_000),
-    f"files above {FILE_LINES} lines": Limit(5, 0),
+    "lines in all": Limit(54_636, 33_000),
+    "lines of cli": Limit(3_162, 3_000),
+    f"files above {FILE_LINES} lines": Limit(2, 0),
     f"functions above {FUNCTION_LINES} lines": Limit(0, 0),
     "lines of the longest function": Limit(FUNCTION_LINES, FUNCTION_LINES),
-    f"functions with more than {PARAMETERS} parameters": Limit(6, 0),
+    f"functions with more than {PARAMETERS} parameters": Limit(4, 0),
     "imports inside functions": Limit(45, 20),
     "modules in circles of imports": Limit(0, 0),
     "modules in circles with hidden imports": Limit(10, 0),
