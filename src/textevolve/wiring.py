@@ -248,7 +248,7 @@ def replay_models(journal: Journal, errors: Callable[[], Mapping[str, str]]) -> 
 def _reports(spec: str, settings: Settings) -> bool:
     """Whether a model's answers say what they cost."""
 
-    return resolve(spec, settings).reports_cost
+    return resolve(spec, settings, asks=False).reports_cost
 
 
 class _Unpriced:
@@ -261,7 +261,9 @@ class _Unpriced:
 
     async def __call__(self, request: Request, /) -> Response:
 
-        raise refuse_unpriced(self.name, say_unlisted(resolve(self.name, self._settings)))
+        raise refuse_unpriced(
+            self.name, say_unlisted(resolve(self.name, self._settings, asks=False))
+        )
 
 
 class _Replayed:
@@ -364,8 +366,11 @@ async def _fetch_weights(name: str, settings: Settings) -> Path:
         stop.set()
 
 
-async def choose_model(settings: Settings, model: str | None) -> tuple[str, str]:
+async def choose_model(
+    settings: Settings, model: str | None, *, asks: bool = True
+) -> tuple[str, str]:
     """The full spec of the model that was named, or else of one that is found, and why it was.
+    `asks`: it is to be asked, and so needs its key.
 
     Raises:
         SettingsError: there is no such provider, key or local weights.
@@ -375,7 +380,7 @@ async def choose_model(settings: Settings, model: str | None) -> tuple[str, str]
         raise SettingsError(f"the model's name is empty; write {FORMS}, or name none")
     named = model or settings.model
     if named:
-        endpoint = resolve(named, settings)
+        endpoint = resolve(named, settings, asks=asks)
         if endpoint.is_local:
             locate(endpoint.model, settings.weights_folder)
         return endpoint.spec, "named" if model else "configured"

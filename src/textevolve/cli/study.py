@@ -206,7 +206,8 @@ def _run_study(study: AnyStudy, spec: StudySpec, wanted: RunOptions, source: str
     objects: dict[str, object] = {}
     launch = take_launch(wanted, source, objects)
     cases = driver.read_cases(study, spec, settings.store, settings)
-    stored = sync.run(driver.specify(study, spec, settings, objects))
+    asks = not wanted.dry_run
+    stored = sync.run(driver.specify(study, spec, settings, objects, asks_models=asks))
     if wanted.dry_run:
         earlier = find_earlier(study, stored, settings)
         found = sync.run(forecast(study, stored, list(cases), settings, earlier))

@@ -85,7 +85,7 @@ def _list_of(base_url: str) -> str | None:
 
 def price_of(spec: str, settings: Settings) -> Price | None:
     """The price of a model, None where it is not known. What runs on this machine is free."""
-    return find_price(resolve(spec, settings))
+    return find_price(resolve(spec, settings, asks=False))
 
 
 def sources_of_prices(models: Iterable[str], settings: Settings) -> tuple[str, ...]:
@@ -93,7 +93,7 @@ def sources_of_prices(models: Iterable[str], settings: Settings) -> tuple[str, .
     found: dict[str, None] = {}
     for spec in models:
         with suppress(SettingsError):  # it is said when the model is asked, if it ever is
-            if source := say_source(resolve(spec, settings)):
+            if source := say_source(resolve(spec, settings, asks=False)):
                 found[source] = None
     return tuple(found)
 

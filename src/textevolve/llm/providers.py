@@ -98,8 +98,9 @@ def known_providers(settings: Settings) -> dict[str, Provider]:
     return settings.providers | rest
 
 
-def resolve(spec: str, settings: Settings) -> Endpoint:
-    """The endpoint that `spec` names, with its key.
+def resolve(spec: str, settings: Settings, *, asks: bool = True) -> Endpoint:
+    """The endpoint that `spec` names, with its key. `asks`: it is to be asked; what only has to be
+    known of it, such as its prices, needs no key.
 
     Raises:
         SettingsError: the provider is unknown, the model is not named, or a key is missing.
@@ -117,7 +118,7 @@ def resolve(spec: str, settings: Settings) -> Endpoint:
         raise SettingsError(f"{name}: no model is named; write {name}/MODEL")
     full = f"{name}/{model}"
     base_url = "" if name == LOCAL else normalise_url(provider.base_url)
-    key = _key(full, name, provider)
+    key = _key(full, name, provider, asks=asks)
     return Endpoint(
         spec=full,
         provider=name,
@@ -147,11 +148,11 @@ def _unknown(spec: str, name: str, known: Mapping[str, Provider]) -> str:
     )
 
 
-def _key(spec: str, name: str, provider: Provider) -> Key | None:
+def _key(spec: str, name: str, provider: Provider, *, asks: bool) -> Key | None:
     if provider.key_env is None:
         return None
     key = find_key(name, provider.key_env, ask_keyring=not provider.keyless)
-    if key is None and not provider.keyless:
+    if key is None and asks and not provider.keyless:
         raise SettingsError(
             f"{spec} needs a key: set {provider.key_env} in the environment, or run `keyring set "
             f'textevolve {name}`, or write {name} = "..." into {keys_file()}, readable only by you'

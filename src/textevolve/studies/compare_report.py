@@ -63,7 +63,8 @@ def _blocks(found: Comparison) -> Iterator[Block]:
     names = list(dict.fromkeys(name for v in found.variants for name in v.scorers))
     if len(names) > 1:
         yield _scorers(found, names)
-    yield _spending(found)
+    if any(v.usage.calls or v.cut or v.scored < v.outputs for v in found.variants):
+        yield _spending(found)
     if found.worst:
         yield _listing("The lowest scores", found.worst)
     if found.failures:

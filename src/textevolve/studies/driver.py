@@ -117,9 +117,12 @@ async def specify(
     spec: S,
     settings: Settings,
     objects: dict[str, object] | None = None,
+    *,
+    asks_models: bool = True,
 ) -> StoredSpec:
     """The specification with all that it leaves open: the model that is asked, the files behind
     the judges, the date. `objects`: those of `Launch`, of which a study may open more.
+    `asks_models`: False where it is only estimated, which needs no keys.
 
     Raises:
         InputError: a judge cannot be used. SettingsError: no model can be had as asked.
@@ -135,9 +138,11 @@ async def specify(
     model, why = "", ""
     own = own or next(iter(asks.models), None)
     if wanted or own:
-        model, why = await choose_model(settings, spec.model or (None if wanted else own))
+        model, why = await choose_model(
+            settings, spec.model or (None if wanted else own), asks=asks_models
+        )
     for further in asks.models:
-        await choose_model(settings, further)
+        await choose_model(settings, further, asks=asks_models)
     stored = StoredSpec(
         kind=study.kind,
         spec=spec.model_dump(mode="json", exclude_defaults=True),
