@@ -37,6 +37,9 @@ settings.load_profile("repeatable")
 # Prompts name the date, and the scripted server draws its answers from the prompt.
 os.environ.setdefault("TEXTEVOLVE_TODAY", "2026-01-15")
 
+# Hundreds of processes are started here; each would compile the whole package for itself.
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+
 # Under nohup and in many CI runners SIGINT is ignored, which processes started here would inherit.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
