@@ -216,8 +216,8 @@ class AssertionRun:
         wanted = named or self._settings.model
         if not wanted:
             raise SettingsError("name the model whose answers the journal has; none is looked for")
-        with suppress(SettingsError):  # what has no key here may have been asked elsewhere
-            return resolve(wanted, self._settings).spec, "named"
+        with suppress(SettingsError):  # a provider that is not known here may be so elsewhere
+            return resolve(wanted, self._settings, asks=False).spec, "named"
         return wanted, "named"
 
 

@@ -11,7 +11,7 @@ import math
 from array import array
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,6 +24,17 @@ from textevolve.studies.study import RecordStatus, Row
 
 WORST = 5
 NAME_SHOWN = 60
+
+T = TypeVar("T", bound=tuple[Any, ...])
+
+
+def keep_greatest(heap: list[T], item: T, most: int) -> None:
+    """Take an item into a heap of the greatest so far, of which there are so many at most; items
+    differ in what they are ordered by."""
+    if len(heap) < most:
+        heapq.heappush(heap, item)
+    else:
+        heapq.heappushpop(heap, item)
 
 
 @dataclass
@@ -56,13 +67,7 @@ class Aggregates:
             case = row.case or f"\0{len(self._scores)}"
             self._groups.append(self._cases.setdefault(case, len(self._cases)))
             name = row.name if row.case else str(row.position + 1)
-            self._note_worst((-row.score, -len(self._scores), name))
-
-    def _note_worst(self, item: tuple[float, int, str]) -> None:
-        if len(self._worst) < WORST:
-            heapq.heappush(self._worst, item)
-        else:
-            heapq.heappushpop(self._worst, item)
+            keep_greatest(self._worst, (-row.score, -len(self._scores), name), WORST)
 
     @property
     def records(self) -> int:
@@ -140,6 +145,14 @@ def aggregate(rows: Iterable[Row], threshold: float | None = None) -> dict[str, 
     for row in rows:
         found.setdefault(row.variant, Aggregates(threshold)).add(row)
     return {variant: one for variant, one in found.items() if one.records}
+
+
+def say_mean(mean: Estimate) -> str:
+    """In words, with its interval where it has one; empty where there is no mean."""
+    if mean.value is None:
+        return ""
+    ends = "" if mean.low is None else f" (95 % {mean.low:.3f} to {mean.high or 0:.3f})"
+    return f"mean score {mean.value:.3f}{ends}"
 
 
 def draw_aggregates(found: Mapping[str, Aggregates]) -> list[Block]:

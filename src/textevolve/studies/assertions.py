@@ -24,7 +24,7 @@ from textevolve.judges.context import prompts_version as judge_prompts
 from textevolve.report import wording
 from textevolve.report.blocks import Block, Entry, Matrix, MatrixRow, Report, Texts
 from textevolve.spec import option
-from textevolve.studies.aggregates import Aggregates
+from textevolve.studies.aggregates import Aggregates, say_mean
 from textevolve.studies.datasets import read_cases
 from textevolve.studies.study import Asks, Row, Study, StudySpec, json_codec
 from textevolve.wiring import Workbench
@@ -212,11 +212,8 @@ def say_counts(found: Assertions) -> str:
     said += [f"{counts[name]:,} {name}" for name in ("passed", "failed") if counts[name]]
     said += [f"{counts['not judged']:,} could not be judged"] if counts["not judged"] else []
     said += [f"{wording.count(counts['judged'], 'text')} only judged"] if counts["judged"] else []
-    mean = found.figures.mean
-    if mean.value is not None:
-        ends = "" if mean.low is None else f" (95 % {mean.low:.3f} to {mean.high or 0:.3f})"
-        said.append(f"mean score {mean.value:.3f}{ends}")
-    return ", ".join(said) or "no assertions"
+    mean = say_mean(found.figures.mean)
+    return ", ".join([*said, mean] if mean else said) or "no assertions"
 
 
 def report(_spec: AssertionsSpec, found: Assertions) -> Report:

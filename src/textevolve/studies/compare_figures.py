@@ -5,7 +5,6 @@ The arithmetic is in `textevolve.bench.variants`; what people are shown is `comp
 
 from __future__ import annotations
 
-import heapq
 from array import array
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -29,6 +28,7 @@ from textevolve.report import wording
 from textevolve.showing import Shown
 from textevolve.statistics.comparisons import PairedDifference
 from textevolve.statistics.intervals import Statistic
+from textevolve.studies.aggregates import keep_greatest
 from textevolve.studies.compare_cells import Output
 from textevolve.studies.compare_spec import CompareSpec, Variant, baseline_of, decides, variants_of
 
@@ -158,7 +158,7 @@ def summarise(spec: CompareSpec, records: Iterable[Output]) -> Comparison:
             failed += 1
             failures += [output] * (len(failures) < LISTED)
         elif output.score is not None and output.score < 1:
-            _push(worst, (-output.score, -output.position, output))
+            keep_greatest(worst, (-output.score, -output.position, output), LISTED)
     names = list(tallies)
     scored = [one.scores for one in tallies.values()]
     found = _read_wins(wins, list(rows), names) if wins else outcomes_of(scored)
@@ -184,14 +184,6 @@ def summarise(spec: CompareSpec, records: Iterable[Output]) -> Comparison:
 
 def _scores(tallies: Mapping[str, _Tally]) -> Mapping[str, RowScores]:
     return {name: tally.scores for name, tally in tallies.items()}
-
-
-def _push(heap: list[tuple[float, int, Output]], item: tuple[float, int, Output]) -> None:
-    """Keep the lowest scores, of which the earlier come first; positions differ."""
-    if len(heap) < LISTED:
-        heapq.heappush(heap, item)
-    else:
-        heapq.heappushpop(heap, item)
 
 
 def _read_wins(

@@ -7,11 +7,9 @@ what is shown of them.
 
 from __future__ import annotations
 
-import heapq
 import math
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any
 
 from textevolve.debate import tensor as arithmetic
 from textevolve.debate.result import DebateResult
@@ -29,7 +27,7 @@ from textevolve.report.blocks import (
     Section,
     Table,
 )
-from textevolve.studies.aggregates import Aggregates
+from textevolve.studies.aggregates import Aggregates, keep_greatest, say_mean
 from textevolve.studies.judged_matrix import COMPACT, make_row, whole_row
 from textevolve.studies.judged_report import count_marks, facts_of, say_verdict, show_case
 from textevolve.studies.judged_rows import Judged
@@ -117,7 +115,7 @@ class Evaluations:
         else:
             self._first.clear()
         urgency = math.inf if line.dispute is None else line.dispute
-        _push(self._urgent, (urgency, -self.total, judged), IN_FULL_OF_MANY)
+        keep_greatest(self._urgent, (urgency, -self.total, judged), IN_FULL_OF_MANY)
 
     @property
     def chosen(self) -> list[Judged]:
@@ -130,14 +128,6 @@ class Evaluations:
         if self._first or not self._urgent:
             return dict(enumerate(self._first, 1))
         return {-item[1]: item[2] for item in sorted(self._urgent, key=lambda item: -item[1])}
-
-
-def _push(heap: list[Any], item: Any, most: int) -> None:
-    """Keep the greatest items."""
-    if len(heap) < most:
-        heapq.heappush(heap, item)
-    else:
-        heapq.heappushpop(heap, item)
 
 
 def _line(judged: Judged) -> Line:
@@ -172,12 +162,10 @@ def _sentence(found: Evaluations) -> str:
     counts = found.scores.counts.items()
     states = ", ".join(f"{number:,} {name}" for name, number in counts if number)
     said = f"{wording.count(found.total, 'case')}: {states}" if found.total else "no cases"
-    mean = found.scores.mean
-    if mean.value is None:
+    if not (mean := say_mean(found.scores.mean)):
         return said
-    ends = "" if mean.low is None else f" (95 % {mean.low:.3f} to {mean.high or 0:.3f})"
     share = wording.percent(found.scores.pass_rate.value)
-    return f"{said}; mean score {mean.value:.3f}{ends}, {share} passed"
+    return f"{said}; {mean}, {share} passed"
 
 
 def _show_many(found: Evaluations) -> Iterator[Block]:
