@@ -27,6 +27,7 @@ from textevolve.settings import read_settings
 from textevolve.store.repository import open_store
 from textevolve.studies import driver
 from textevolve.studies.evaluate import STUDY
+from textevolve.studies.reporting import make_report
 
 TARGET = Path(__file__).with_name("terminal.svg")
 FONTS = "ui-monospace, SFMono-Regular, Menlo, Consolas, 'DejaVu Sans Mono', monospace"
@@ -76,7 +77,7 @@ def draw(which: str, store_file: Path, round: int | None) -> str:
                 driver.replay(store, run, settings, driver.Launch(listener=listen))
             ):
                 pass
-        report = driver.make_report(STUDY, store, run, records)
+        report = make_report(STUDY, store, run, records)
         facts = {n: f.replace(f"{Path.cwd()}/", "") for n, f in report.facts.items()}
         print_report(replace(report, facts=facts), console)
     return console.export_svg(

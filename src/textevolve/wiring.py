@@ -17,7 +17,7 @@ from dataclasses import dataclass, field, replace
 from functools import cache
 from math import isfinite
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias, cast
 
 from pydantic import SecretStr
 
@@ -25,6 +25,7 @@ from textevolve.errors import BudgetError, InputError, ModelError, SettingsError
 from textevolve.evaluation import Evaluator
 from textevolve.evaluators import Judges, keep_whole
 from textevolve.events import Listener, silence
+from textevolve.judge_specs import OWN, own_object
 from textevolve.llm.budget import Budget, Budgeted, refuse_unpriced
 from textevolve.llm.catalogue import locate
 from textevolve.llm.discovery import discover_model
@@ -33,6 +34,8 @@ from textevolve.llm.model import Model, Request, Response, request_key
 from textevolve.llm.prices import find_price, price_of, say_unlisted
 from textevolve.llm.providers import FORMS, resolve
 from textevolve.llm.wrappers import Journaled, Limited, Retrying
+from textevolve.metrics.label_metrics import open_metric
+from textevolve.metrics.plain import LabelMetric
 from textevolve.settings import Settings
 
 if TYPE_CHECKING:
@@ -124,6 +127,11 @@ class Workbench:
     def whole_judge_of(self, text: str, rubric: str = "") -> Evaluator:
         """The same judge, of which a debate that the limits cut short counts as not asked."""
         return keep_whole(self.judge_of(text, rubric))
+
+    def metric_of(self, name: str) -> LabelMetric:
+        """A metric by its name, or one that the user's own code put in."""
+        own = name.startswith(OWN)
+        return cast(LabelMetric, own_object(name, self.objects)) if own else open_metric(name)
 
     def keep(self, model: Model) -> Model:
         """A model of the study's own, such as a memory system, whose answers stand in the journal

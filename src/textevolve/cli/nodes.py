@@ -42,6 +42,7 @@ from textevolve.studies.nodes import (
     report,
     summarise,
 )
+from textevolve.studies.reporting import make_report
 
 FAULTS_SAID = 5
 
@@ -93,7 +94,7 @@ class SourceFiles:
             report=partial(report, most=tree, states=states),
         )
         if self.kept is not None:
-            return driver.make_report(study, self.kept.store, self.kept.run, self.records)
+            return make_report(study, self.kept.store, self.kept.run, self.records)
         return study.report(self.spec, study.summarise(self.spec, self.records()))
 
 

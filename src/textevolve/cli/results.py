@@ -16,9 +16,10 @@ from textevolve.report.junit import write_junit
 from textevolve.report.markdown import write_markdown
 from textevolve.store.repository import Store
 from textevolve.store.runs import RunRecord
-from textevolve.studies.driver import Records, make_data, make_report, read_spec, read_stored
+from textevolve.studies.driver import Records, read_spec, read_stored
 from textevolve.studies.gates import UNGATED, Gated
 from textevolve.studies.junit_cases import junit_suites
+from textevolve.studies.reporting import make_data, make_report
 from textevolve.studies.study import AnyStudy
 
 ROWS = (".jsonl", ".csv", ".parquet")

@@ -30,6 +30,7 @@ from textevolve.studies.baseline import refuse_other_cases
 from textevolve.studies.comparison import compare_runs, report_comparison
 from textevolve.studies.debate_parameters import DebateParameters, given_parameters
 from textevolve.studies.kinds import find_study
+from textevolve.studies.reporting import make_data, make_report
 from textevolve.studies.study import AnyStudy, Beside, Row
 from textevolve.studies.variance import measure_variance, report_variance
 
@@ -86,11 +87,11 @@ def show(
             return
         records = driver.read_records(opened, record)
         if as_json:
-            print_json(driver.make_data(study, record, records))
-            return
-        made = driver.make_report(study, opened, record, records)
-        found = made if wanted.all else list_records(opened, record, wanted)
-        print_report(found, open_console())
+            print_json(make_data(study, record, records))
+        elif wanted.all:
+            print_report(make_report(study, opened, record, records), open_console())
+        else:
+            print_report(list_records(opened, record, wanted), open_console())
 
 
 RESUMED = ("output", "concurrency", *LIMIT_OPTIONS, "as_json", "turns", "store")
@@ -127,7 +128,7 @@ def replay(run: str = "last", **given: Any) -> None:
             for one in records():
                 print(write_line(study, one))
         else:
-            print_report(driver.make_report(study, opened, record, records), open_console())
+            print_report(make_report(study, opened, record, records), open_console())
 
 
 _RUN = inspect.Parameter("run", inspect.Parameter.KEYWORD_ONLY, default="last", annotation=RunName)

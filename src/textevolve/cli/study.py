@@ -45,6 +45,7 @@ from textevolve.studies.earlier import find_earlier
 from textevolve.studies.gates import UNGATED, Gated, Gates
 from textevolve.studies.kinds import find_study
 from textevolve.studies.rehearsal import forecast
+from textevolve.studies.reporting import make_data, make_report
 from textevolve.studies.study import AnyStudy, Row, StudySpec
 from textevolve.studies.study_file import read_study_file
 from textevolve.wiring import Limits
@@ -184,15 +185,33 @@ def shape_command(
     return command
 
 
+@contextmanager
+def telling_warnings() -> Generator[None]:
+    """What the library warns of in its log is said as a line for people; also what it notes there
+    in words for them (`shown`)."""
+    log, handler = logging.getLogger("textevolve"), logging.Handler(logging.INFO)
+    level = log.level
+
+    def tell(record: logging.LogRecord) -> None:
+        shown = getattr(record, "shown", "")
+        if shown or record.levelno >= logging.WARNING:
+            say(shown or f"warning: {record.getMessage()}")
+
+    handler.emit = tell
+    log.addHandler(handler)
+    log.setLevel(logging.INFO)
+    try:
+        yield
+    finally:
+        log.removeHandler(handler)
+        log.setLevel(level)
+
+
+@telling_warnings()
 def run_study(
     study: AnyStudy, spec: StudySpec, wanted: RunOptions, source: str = "command line"
 ) -> int:
     """Run a study, or say what it may take; the exit code."""
-    with telling_warnings():
-        return _run_study(study, spec, wanted, source)
-
-
-def _run_study(study: AnyStudy, spec: StudySpec, wanted: RunOptions, source: str) -> int:
     check_outputs(study, wanted.output or (), turns=wanted.turns)
     written = [*(wanted.output or ()), *([wanted.junit] if wanted.junit else [])]
     refuse_overwriting(written, files_read(spec))
@@ -234,28 +253,6 @@ def take_launch(
         time_limit=wanted.time_limit,
         objects={} if objects is None else objects,
     )
-
-
-@contextmanager
-def telling_warnings() -> Generator[None]:
-    """What the library warns of in its log is said as a line for people; also what it notes there
-    in words for them (`shown`)."""
-    log, handler = logging.getLogger("textevolve"), logging.Handler(logging.INFO)
-    level = log.level
-
-    def tell(record: logging.LogRecord) -> None:
-        shown = getattr(record, "shown", "")
-        if shown or record.levelno >= logging.WARNING:
-            say(shown or f"warning: {record.getMessage()}")
-
-    handler.emit = tell
-    log.addHandler(handler)
-    log.setLevel(logging.INFO)
-    try:
-        yield
-    finally:
-        log.removeHandler(handler)
-        log.setLevel(level)
 
 
 def execute(
@@ -341,10 +338,10 @@ def _hand_over(
     if wanted.junit is not None:
         write_tests(study, records, wanted.junit, gated)
     if wanted.as_json and not study.streams:
-        print_json(driver.make_data(study, run, records, gated))
+        print_json(make_data(study, run, records, gated))
     elif not wanted.as_json and "-" not in (wanted.output or ()):
         shown = replace(gated, outcomes=())  # they are the last lines that are printed
-        print_report(driver.make_report(study, store, run, records, shown), open_console())
+        print_report(make_report(study, store, run, records, shown), open_console())
 
 
 class Unscored:

@@ -19,14 +19,14 @@ from textevolve.estimates.calibration import Judging, estimate_calibration
 from textevolve.estimates.debate import PriceOf, UsageRange
 from textevolve.evaluation import Case
 from textevolve.events import Event, StepFinished, StepStarted
-from textevolve.judge_specs import OWN, check_absolute, own_object, split_rules, with_model
+from textevolve.judge_specs import OWN, check_absolute, split_rules, with_model
 from textevolve.loops.attempt import prompts_version
 from textevolve.loops.calibration import ROUND, CalibrationContext, CalibrationPlan, search_template
 from textevolve.loops.examples import Example, Material, split_examples, take_material
 from textevolve.loops.placeholders import require_placeholders
 from textevolve.loops.search_tree import CalibrationResult, Gain, Node, describe_outcome
 from textevolve.loops.trial_runner import STAGE
-from textevolve.metrics.label_metrics import LabelMetric, needs_label, open_metric
+from textevolve.metrics.label_metrics import needs_label, open_metric
 from textevolve.report import wording
 from textevolve.report.blocks import (
     Block,
@@ -187,7 +187,7 @@ async def run(
             editor=bench.model,
             compare=lambda ours, theirs: compare_scores(ours, theirs, spec.seed),
             evaluator=bench.whole_judge_of(first) if first else None,
-            metric=_open_metric(spec, bench),
+            metric=None if spec.metric is None else bench.metric_of(spec.metric),
             second_judge=bench.whole_judge_of(second) if second else None,
             concurrency=bench.concurrency,
             time_limit=bench.seconds_left,
@@ -197,14 +197,6 @@ async def run(
 
     async for found in follow(work):
         yield found
-
-
-def _open_metric(spec: CalibrateSpec, bench: Workbench) -> LabelMetric | None:
-    if spec.metric is None:
-        return None
-    if spec.metric.startswith(OWN):
-        return cast(LabelMetric, own_object(spec.metric, bench.objects))
-    return open_metric(spec.metric)
 
 
 def compare_scores(first: Sequence[float], second: Sequence[float], seed: int = 0) -> Gain:

@@ -12,26 +12,19 @@ import logging
 from collections.abc import AsyncGenerator, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import asdict, replace
-from typing import Any, cast
+from typing import Any
 
 from textevolve.engine.local import stream
 from textevolve.errors import InputError
 from textevolve.evaluation import Case, Failure, Usage
 from textevolve.events import RecordsExpected
-from textevolve.judge_specs import OWN, own_object, parse_evaluator, split_rules
+from textevolve.judge_specs import parse_evaluator, split_rules
 from textevolve.llm.model import Request
-from textevolve.metrics.label_metrics import open_metric
-from textevolve.metrics.plain import LabelMetric
 from textevolve.rows import Placed, Renaming, read_rows
 from textevolve.studies.columns import Columns
 from textevolve.studies.compare_cells import Output, Planned, Scorers, fill_cells
 from textevolve.studies.compare_figures import summarise
-from textevolve.studies.compare_report import (
-    data,
-    find_row,
-    flatten,
-    report,
-)
+from textevolve.studies.compare_report import data, find_row, flatten, report
 from textevolve.studies.compare_spec import (
     CompareSpec,
     Variant,
@@ -273,18 +266,12 @@ def open_scorers(spec: CompareSpec, bench: Workbench) -> Scorers:
     together = together_of(spec)
     judges = {n: bench.whole_judge_of(text) for n, text in with_models(spec).items()}
     return Scorers(
-        metrics={name: _open_metric(name, bench) for name in spec.metric},
+        metrics={name: bench.metric_of(name) for name in spec.metric},
         alone={name: judge for name, judge in judges.items() if name not in together},
         together={name: judge for name, judge in judges.items() if name in together},
         decides=decides(spec),
         threshold=spec.threshold,
     )
-
-
-def _open_metric(name: str, bench: Workbench) -> LabelMetric:
-    if name.startswith(OWN):
-        return cast(LabelMetric, own_object(name, bench.objects))
-    return open_metric(name)
 
 
 async def run(spec: CompareSpec, cases: Iterable[Case], bench: Workbench) -> AsyncGenerator[Output]:

@@ -15,7 +15,6 @@ import time
 from collections.abc import AsyncGenerator, Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, field, replace
-from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
@@ -27,11 +26,8 @@ from textevolve.evaluation import Case
 from textevolve.events import Listener, silence
 from textevolve.judge_specs import describe_judge, judge_models
 from textevolve.llm.prices import sources_of_prices
-from textevolve.report import wording
 from textevolve.settings import Settings, today
 from textevolve.spec import identity_of
-from textevolve.studies.aggregates import Aggregates, aggregates_data, draw_aggregates
-from textevolve.studies.gates import UNGATED, Gated, draw_gates
 from textevolve.studies.holding import hold
 from textevolve.studies.identity import refuse_differences
 from textevolve.studies.kinds import KINDS, find_study
@@ -39,7 +35,6 @@ from textevolve.studies.study import AnyStudy, Asks, Study, StudySpec
 from textevolve.wiring import Limits, Salted, Setting, choose_model, open_workbench, replay_models
 
 if TYPE_CHECKING:
-    from textevolve.report.blocks import Report
     from textevolve.store.records import Found, Kept, RecordOrder
     from textevolve.store.repository import Store
     from textevolve.store.runs import RunRecord
@@ -433,17 +428,6 @@ Records: TypeAlias = Callable[[], Iterator[Any]]
 """Gives the records of a run, in their order, anew each time."""
 
 
-@dataclass(frozen=True)
-class _Again:
-    """Records that a summary may keep to go through them once more, without their being in memory
-    all at once."""
-
-    records: Records
-
-    def __iter__(self) -> Iterator[Any]:
-        return self.records()
-
-
 def read_records(
     store: Store,
     run: RunRecord,
@@ -481,55 +465,3 @@ async def restore_records(store: Store, run: RunRecord, settings: Settings) -> N
         async for record in found:
             await keeper.add(record)
     await keeper.flush()
-
-
-def make_report(
-    study: AnyStudy, store: Store, run: RunRecord, records: Records, gated: Gated = UNGATED
-) -> Report:
-    """What a person is shown of a run: gates and aggregates, the study's report, and the facts of
-    the run."""
-    stored = read_stored(run)
-    spec = read_spec(study, stored)
-    result, sums = _summarise(study, spec, records, gated)
-    made = study.report(spec, result)
-    totals = store.run_totals(run.id)
-    facts = {
-        "Model": f"{stored.model} ({stored.why})" if stored.why else stored.model,
-        "Spent": wording.spent(totals.spent),
-        "Costs": "; ".join(stored.prices),
-        "From the journal": wording.count(totals.reused.calls, "answer"),
-        "Run": f"{run.id} in {store.path}",
-    }
-    blocks = chain(draw_gates(gated.outcomes), draw_aggregates(sums), made.blocks)
-    return replace(
-        made, blocks=blocks, facts={**made.facts, **{n: v for n, v in facts.items() if v}}
-    )
-
-
-def make_data(
-    study: AnyStudy, run: RunRecord, records: Records, gated: Gated = UNGATED
-) -> dict[str, Any]:
-    """The same for programs, as JSON-ready data."""
-    stored = read_stored(run)
-    spec = read_spec(study, stored)
-    result, sums = _summarise(study, spec, records, gated)
-    found = {"kind": stored.kind, "run": run.id, "model": stored.model, **study.data(spec, result)}
-    found |= {"costs": "; ".join(stored.prices)} if stored.prices else {}
-    found |= {"aggregates": aggregates_data(sums)} if sums else {}
-    return found | ({"gates": gated.outcomes} if gated.outcomes else {})
-
-
-def _summarise(
-    study: AnyStudy, spec: StudySpec, records: Records, gated: Gated
-) -> tuple[Any, dict[str, Aggregates]]:
-    """What the study makes of the records, and what their rows come to by variant, read once."""
-    sums: dict[str, Aggregates] = {}
-
-    def added() -> Iterator[Any]:
-        for record in records():
-            row = study.row(record)
-            sums.setdefault(row.variant, Aggregates(gated.gates.pass_threshold)).add(row)
-            yield record
-
-    result = study.summarise(spec, added() if study.aggregates else _Again(records))
-    return result, {variant: one for variant, one in sums.items() if one.records}

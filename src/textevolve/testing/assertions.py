@@ -172,10 +172,8 @@ def _wait(texts: list[dict[str, Any]], *, asserted: bool = True) -> list[Evaluat
     session = find_session()
     try:
         made = session.open().wait([_ask(session, text, asserted) for text in texts])
-    except TextEvolveError as error:
-        raise error.with_traceback(None) from None  # where it was raised is no business of a test
     except Exception as error:  # noqa: BLE001  a judge of the test's own may raise anything
-        raise error.with_traceback(_foreign(error.__traceback__)) from error.__cause__
+        raise _hide_ours(error) from error.__cause__
     return _settle(session, made)
 
 
@@ -184,11 +182,17 @@ async def _await(texts: list[dict[str, Any]], *, asserted: bool = True) -> list[
     session = find_session()
     try:
         made = await session.open().judge([_ask(session, text, asserted) for text in texts])
-    except TextEvolveError as error:
-        raise error.with_traceback(None) from None
     except Exception as error:  # noqa: BLE001  a judge of the test's own may raise anything
-        raise error.with_traceback(_foreign(error.__traceback__)) from error.__cause__
+        raise _hide_ours(error) from error.__cause__
     return _settle(session, made)
+
+
+def _hide_ours(error: Exception) -> Exception:
+    """The error as a test sees it: where one of ours was raised is none of its business."""
+    if isinstance(error, TextEvolveError):
+        error.__cause__ = None
+        return error.with_traceback(None)
+    return error.with_traceback(_foreign(error.__traceback__))
 
 
 def _foreign(trace: TracebackType | None) -> TracebackType | None:
