@@ -16,7 +16,6 @@ from textevolve.judge_specs import judge_models
 from textevolve.settings import Settings, today
 from textevolve.store.repository import Store
 from textevolve.store.runs import RunRecord
-from textevolve.studies.driver import METRIC
 from textevolve.wiring import Limits, Setting, Workbench, choose_model, open_workbench
 
 
@@ -35,7 +34,7 @@ async def keep_run(
     fingerprint = hashlib.sha256(json.dumps(identity, sort_keys=True).encode()).hexdigest()
     found = store.find_run(fingerprint)
     if found is None:
-        spec = {"kind": METRIC, "why": why, "today": today(), **identity}
+        spec = {"kind": "metric", "why": why, "today": today(), **identity}
         source = f"benchmarks/{parameters['benchmark']}.py"
         found = store.create_run(spec, fingerprint, "", source)
         store.add_cases(found.id, cases)

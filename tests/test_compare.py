@@ -2,7 +2,6 @@
 
 import json
 import re
-import sqlite3
 
 import pytest
 
@@ -12,6 +11,7 @@ from textevolve.errors import InputError
 from textevolve.evaluation import Case, EvaluationResult
 from textevolve.llm.testing import Answer
 from textevolve.report.blocks import Matrix
+from textevolve.store.sqlite import sqlite3
 from textevolve.studies.compare_cells import Output
 from textevolve.studies.compare_figures import summarise
 from textevolve.studies.compare_report import report

@@ -17,7 +17,6 @@ import json
 import math
 import os
 import re
-import sqlite3
 from contextlib import closing
 from pathlib import Path
 
@@ -26,6 +25,7 @@ import pytest
 
 from recorded.picking import PICKERS
 from recorded.scripted import answer
+from textevolve.store.sqlite import sqlite3
 
 FOLDER = Path(__file__).parent / "recorded"
 RECORDING = bool(os.environ.get("RECORD_FIGURES"))

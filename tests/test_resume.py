@@ -3,7 +3,6 @@
 import json
 import re
 import signal
-import sqlite3
 import time
 from contextlib import closing
 
@@ -11,6 +10,7 @@ import pytest
 
 from textevolve.llm.testing import ScriptedServer
 from textevolve.store.repository import open_store
+from textevolve.store.sqlite import sqlite3
 
 CASES = 12
 CALLS = CASES * 3 * 2

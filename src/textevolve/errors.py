@@ -14,7 +14,8 @@
     ├── UnjudgedError         a test asserts something of a text that could not be judged
     ├── BudgetError           the run's limit of money, tokens or calls is reached
     └── StoreError            the journal cannot be read or written, or is in use
-        └── MismatchError     a run cannot be resumed as asked: something has changed
+        ├── MismatchError     a run cannot be resumed as asked: something has changed
+        └── ConflictError     somebody else changed meanwhile what was to be changed
 
 A message is one line that says what was wrong, where, and what to do. No message carries a key.
 """
@@ -88,4 +89,8 @@ class StoreError(TextEvolveError):
 
 
 class MismatchError(StoreError):
+    pass
+
+
+class ConflictError(StoreError):
     pass

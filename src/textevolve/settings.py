@@ -95,10 +95,21 @@ class Local(_Frozen):
     threads: int | None = Field(default=None, ge=1)
 
 
+NAME_PATTERN = r"^[a-z0-9][a-z0-9._-]{0,99}$"
+"""Of the names of namespaces, and of what is in them."""
+
+
 class Settings(_Frozen):
+    """`memory_store`: the SQLite file or postgresql:// address that keeps namespaces, agents and
+    memories, where it is not `store`. `namespace`: that of names without one. `embedder`: the model
+    that embeds the memories of new collections."""
+
     model: str | None = Field(default=None, min_length=1)
     profile: str = Field(default="general", min_length=1)
     store: Path = Field(default_factory=lambda: user_data_path("textevolve") / "textevolve.db")
+    memory_store: str | None = Field(default=None, min_length=1)
+    namespace: str = Field(default="default", pattern=NAME_PATTERN)
+    embedder: str = Field(default="local/minilm", min_length=1)
     weights_folder: Path = Field(default_factory=lambda: user_cache_path("textevolve") / "weights")
     concurrency: int | None = Field(default=None, ge=1, le=4096)
     largest_answer: int = Field(default=LARGEST_ANSWER, ge=1, le=1024)
@@ -108,11 +119,19 @@ class Settings(_Frozen):
     providers: dict[str, Provider] = {}
     prices: dict[str, Price] = {}
 
+    @property
+    def memory_location(self) -> str:
+        """Where namespaces, agents and memories are kept."""
+        return self.memory_store or str(self.store)
+
 
 ENVIRONMENT = {
     "TEXTEVOLVE_MODEL": "model",
     "TEXTEVOLVE_PROFILE": "profile",
     "TEXTEVOLVE_STORE": "store",
+    "TEXTEVOLVE_MEMORY_STORE": "memory_store",
+    "TEXTEVOLVE_NAMESPACE": "namespace",
+    "TEXTEVOLVE_EMBEDDER": "embedder",
     "TEXTEVOLVE_WEIGHTS": "weights_folder",
     "TEXTEVOLVE_CONCURRENCY": "concurrency",
 }

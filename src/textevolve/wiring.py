@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias, cast
 
 from pydantic import SecretStr
 
+from textevolve import store
 from textevolve.errors import BudgetError, InputError, ModelError, SettingsError
 from textevolve.evaluation import Evaluator
 from textevolve.evaluators import Judges, keep_whole
@@ -43,6 +44,7 @@ from textevolve.user_code import OWN, own_object
 
 if TYPE_CHECKING:
     from textevolve.llm.client import OpenAIClient
+    from textevolve.store import ResourceStore
 
 ModelOf: TypeAlias = Callable[[str], Model]
 """From a model's spec to the model."""
@@ -98,7 +100,7 @@ class Workbench:
     """What a study works with.
 
     `model`: the study's own. `judge_of`: from a judge's text, and a rubric if there is one, to an
-    evaluator, which is opened once.
+    evaluator, which is opened once. `resources`: namespaces, agents and memories.
     `concurrency`: how many pieces of work are worth having under way. `calls_per_case`: of
     them, how many calls of one case run at once. `today`: the date that prompts hold, as
     YYYY-MM-DD. `deadline`: when the time limit is reached, as `time.monotonic` counts; None: never.
@@ -112,6 +114,7 @@ class Workbench:
     default_model: str
     judge_of: Callable[..., Evaluator]
     journal: Journal
+    resources: ResourceStore
     listener: Listener = silence
     concurrency: int = CALLS_IN_FLIGHT
     calls_per_case: int = 64
@@ -188,12 +191,15 @@ async def open_workbench(
             below={"shortest": 0.0, "longest": math.inf}.get(setting.mode),
         )
         limit = setting.time_limit
+        resources = store.ResourceStore(settings.memory_location)
+        stack.callback(resources.close)
         yield Workbench(
             settings=settings,
             model_of=model_of,
             default_model=setting.model,
             judge_of=cache(judges.open),
             journal=journal,
+            resources=resources,
             listener=listener,
             concurrency=settings.concurrency
             or (settings.local.slots if local else CALLS_IN_FLIGHT),
@@ -261,7 +267,6 @@ def replay_models(journal: Journal, errors: Callable[[], Mapping[str, str]]) -> 
 
 def _reports(spec: str, settings: Settings) -> bool:
     """Whether a model's answers say what they cost."""
-
     return resolve(spec, settings, asks=False).reports_cost
 
 
@@ -274,10 +279,8 @@ class _Unpriced:
         self._settings = settings
 
     async def __call__(self, request: Request, /) -> Response:
-
-        raise refuse_unpriced(
-            self.name, say_unlisted(resolve(self.name, self._settings, asks=False))
-        )
+        endpoint = resolve(self.name, self._settings, asks=False)
+        raise refuse_unpriced(self.name, say_unlisted(endpoint))
 
 
 class _Replayed:
@@ -385,7 +388,6 @@ async def choose_model(
     Raises:
         SettingsError: there is no such provider, key or local weights.
     """
-
     if model is not None and not model.strip():
         raise SettingsError(f"the model's name is empty; write {FORMS}, or name none")
     named = model or settings.model

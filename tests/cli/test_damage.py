@@ -3,13 +3,13 @@
 import json
 import random
 import re
-import sqlite3
 from contextlib import closing
 
 import pytest
 
 from textevolve.llm.testing import ScriptedServer
 from textevolve.store.salvage import check_store
+from textevolve.store.sqlite import sqlite3
 
 CASES = 40
 CALLS = CASES * 6

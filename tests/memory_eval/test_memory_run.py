@@ -20,7 +20,7 @@ from textevolve.memory_eval.dialogues import (
 )
 from textevolve.memory_eval.evaluation import (
     REMEMBERED,
-    Collection,
+    CollectedEvaluation,
     Scope,
     SessionTimes,
     clip_texts,
@@ -95,7 +95,7 @@ class Run:
         spec, objects = specify(path, self.model, made, **fields)
         settings = Settings(concurrency=8)
         stored = await driver.specify(STUDY, spec, settings, objects)
-        collected = Collection()
+        collected = CollectedEvaluation()
         launch = Launch(
             limits=limits or Limits(), listener=hear or (lambda event: None), objects=objects
         )
@@ -414,7 +414,7 @@ def test_a_record_is_found_by_how_well_the_system_did(task, label, source, score
 
 
 def test_of_many_judgements_what_failed_and_the_worst_are_remembered():
-    collected = Collection()
+    collected = CollectedEvaluation()
     for n in range(3 * REMEMBERED):
         outcome = Failure("failed", "no") if n % 100 == 7 else MemoryVerdict(n % 3, "so")
         collected.take(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import sqlite3
 import threading
 from collections.abc import Callable
 from dataclasses import replace
@@ -15,6 +14,7 @@ from textevolve.errors import StoreError
 from textevolve.llm.journal import JournalEntry
 from textevolve.llm.model import Message, Request, Response, request_key
 from textevolve.store import RunRecord, Store, open_store, writer
+from textevolve.store.sqlite import sqlite3
 
 MakeEntry = Callable[..., JournalEntry]
 NewRun = Callable[..., RunRecord]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import socket
-import sqlite3
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -15,6 +14,7 @@ import pytest
 
 from textevolve.errors import StoreError
 from textevolve.store import RunRecord, Store, lease, open_store
+from textevolve.store.sqlite import sqlite3
 
 NewRun = Callable[..., RunRecord]
 Python = Callable[..., Popen[str]]

@@ -1,28 +1,20 @@
 """A store that was written before there were studies: `before_studies.sql` is its dump."""
 
-import datetime
-import sqlite3
 from contextlib import closing
 from pathlib import Path
 
 import pytest
+
+from textevolve.store.sqlite import sqlite3
 
 DUMP = Path(__file__).parent / "before_studies.sql"
 APPLICATION_ID = 0x54457631
 CASE = ("evaluate", "Why are there tides?", "The moon pulls on the sea.")
 
 
-class TheDay(datetime.date):
-    """The day on which the runs were made, which is a part of their prompts."""
-
-    @classmethod
-    def today(cls):
-        return cls(2026, 1, 15)
-
-
 @pytest.fixture
 def older(home, monkeypatch):
-    monkeypatch.setattr(datetime, "date", TheDay)
+    monkeypatch.setenv("TEXTEVOLVE_TODAY", "2026-01-15")  # a part of the runs' prompts
     with closing(sqlite3.connect(home / "store.db")) as store:
         store.executescript(DUMP.read_text())
         store.execute(f"PRAGMA application_id = {APPLICATION_ID}")

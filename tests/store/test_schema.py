@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import os
 import shutil
-import sqlite3
 import stat
 import tempfile
 from collections.abc import Callable
@@ -21,6 +20,7 @@ from alembic.script import ScriptDirectory
 from textevolve.errors import StoreError
 from textevolve.evaluation import Case
 from textevolve.store import open_store, schema, tables
+from textevolve.store.sqlite import sqlite3
 
 Python = Callable[..., Popen[str]]
 

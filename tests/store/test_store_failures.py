@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import sqlite3
 from collections.abc import Callable, Iterator
 from contextlib import closing
 from pathlib import Path
@@ -19,6 +18,7 @@ from textevolve.errors import StoreError
 from textevolve.evaluation import Case
 from textevolve.llm.journal import JournalEntry
 from textevolve.store import open_store, schema
+from textevolve.store.sqlite import sqlite3
 
 MakeEntry = Callable[..., JournalEntry]
 Python = Callable[..., Popen[str]]

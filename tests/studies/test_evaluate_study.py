@@ -2,7 +2,6 @@
 
 import json
 import math
-import sqlite3
 import sys
 import types
 from contextlib import closing
@@ -21,6 +20,7 @@ from textevolve import (
 )
 from textevolve.judges.judged import JudgedCase
 from textevolve.llm.testing import Answer
+from textevolve.store.sqlite import sqlite3
 from textevolve.studies.evaluate import EvaluateSpec, decode, encode, find_row
 
 INPUT, GOOD, BAD = "Why are there tides?", "The moon pulls the sea.", "I like cheese."

@@ -8,7 +8,7 @@ from typing import Any
 
 from textevolve.api.running import Objects, astream, in_sync, split_keywords, takes_fields
 from textevolve.evaluation import Evaluator
-from textevolve.memory_eval.evaluation import Collection, MemoryEvaluation
+from textevolve.memory_eval.evaluation import CollectedEvaluation, MemoryEvaluation
 from textevolve.report.data import write_rows
 from textevolve.report.files import open_target
 from textevolve.studies.memory_eval import MemoryEvaluationSpec, flatten
@@ -40,7 +40,7 @@ async def aevaluate_memory(
     own, keywords = split_keywords(MemoryEvaluationSpec, fields)
     named = objects.name(system) or ""
     spec = MemoryEvaluationSpec(data=str(data), system=named, judge=objects.name(judge), **own)
-    collected = Collection()
+    collected = CollectedEvaluation()
     opened = nullcontext() if records is None else open_target(records)
     with opened as target:
         async with aclosing(astream(spec, objects=objects, **keywords)) as stream:

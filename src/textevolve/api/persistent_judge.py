@@ -5,7 +5,6 @@ runs cost nothing.
 from __future__ import annotations
 
 import datetime
-import secrets
 from contextlib import AsyncExitStack
 from pathlib import Path
 from types import TracebackType
@@ -16,8 +15,8 @@ from textevolve.evaluation import Case, Evaluation, Evaluator
 from textevolve.judge_specs import judge_models
 from textevolve.judge_texts import check_absolute, describe_judge
 from textevolve.settings import Settings
-from textevolve.studies.driver import METRIC
-from textevolve.wiring import Limits, Setting, choose_model, open_workbench
+from textevolve.studies.standing import open_standing_run
+from textevolve.wiring import Limits, Setting, choose_model
 
 
 class PersistentJudge:
@@ -51,8 +50,6 @@ class PersistentJudge:
         return await self._kept.do(judge)
 
     async def _open(self, stack: AsyncExitStack) -> Evaluator:
-        from textevolve.store.repository import open_store
-
         models = judge_models(self.judge, self._model)
         model, why = "", ""
         if models:
@@ -60,21 +57,18 @@ class PersistentJudge:
             model, why = await choose_model(self._settings, self._model or own)
         asked = tuple(name or model for name in models)
         today = datetime.date.today().isoformat()
-        spec = {"kind": METRIC, "judge": self.judge, "model": model, "why": why, "today": today}
-        # Closed without a thread of its own, which the end of the program would refuse.
-        store = stack.enter_context(open_store(self._store))
-        # Openings must not share a run: only one process, and one judge in it, may work on it.
-        run = store.create_run(spec, f"metric-{secrets.token_hex(16)}", "", "Python")
-        store.add_cases(run.id, [Case(self.judge, (), "1")])
-        stack.enter_context(store.lease(run.id))
-        bench = await stack.enter_async_context(
-            open_workbench(
-                Setting(model, asked, today), self._settings, store.journal(run.id), self._limits
-            )
+        spec = {"judge": self.judge, "model": model, "why": why, "today": today}
+        opened = open_standing_run(
+            "metric",
+            spec,
+            Setting(model, asked, today),
+            self._settings.model_copy(update={"store": self._store}),
+            source="Python",
+            cases=[Case(self.judge, (), "1")],
+            limits=self._limits,
         )
-        judge = bench.whole_judge_of(self.judge)
-        stack.callback(store.finish_run, run.id, "finished")
-        return judge
+        bench = await stack.enter_async_context(opened)
+        return bench.whole_judge_of(self.judge)
 
     def __enter__(self) -> Self:
         return self

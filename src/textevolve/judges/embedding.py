@@ -5,23 +5,17 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Annotated
-
-from pydantic import BaseModel, Field, FiniteFloat, ValidationError
 
 from textevolve.engine.local import gather_bounded
 from textevolve.errors import AnswerError, BudgetError, FatalModelError, InputError, ModelError
 from textevolve.evaluation import Case, EvaluationResult, Failure, failure_of
 from textevolve.judges.context import JudgeContext, Judgement, Options
-from textevolve.llm.model import Message, Model, Request
+from textevolve.llm.embeddings import embed
+from textevolve.llm.model import Model
 
 LOCAL = "local/"
 DIGITS = 9
 """Of a cosine that are kept; behind them is rounding, by which a text would be unlike itself."""
-
-
-class _Vector(BaseModel):
-    embedding: Annotated[list[FiniteFloat], Field(min_length=1)]
 
 
 @dataclass(frozen=True)
@@ -53,7 +47,7 @@ class EmbeddingSimilarity:
         if case.reference is None:
             raise InputError("this judge needs a field 'reference', and the case has none")
         try:
-            wanted = await _embed(context, case.reference)
+            wanted = await embed(context.model, case.reference)
         except FatalModelError:
             raise
         except (ModelError, BudgetError) as error:
@@ -61,7 +55,7 @@ class EmbeddingSimilarity:
 
         async def judge(text: str) -> EvaluationResult | Failure:
             try:
-                score = max(0.0, cosine(await _embed(context, text), wanted))
+                score = max(0.0, cosine(await embed(context.model, text), wanted))
             except FatalModelError:
                 raise
             except (ModelError, BudgetError) as error:
@@ -74,19 +68,6 @@ class EmbeddingSimilarity:
                 context.options.concurrency,
             )
         )
-
-
-async def _embed(context: JudgeContext, text: str) -> list[float]:
-    """
-    Raises:
-        AnswerError: what came is no vector.
-    """
-    asked = Request(messages=(Message("user", (text.strip(),)),), max_tokens=1, embeds=True)
-    response = await context.model(asked)
-    try:
-        return _Vector.model_validate_json(response.text).embedding
-    except ValidationError:
-        raise AnswerError(f"{context.model.name}: what came is no embedding") from None
 
 
 def cosine(one: Sequence[float], other: Sequence[float]) -> float:

@@ -1,5 +1,5 @@
-"""What an agent knows. So far only the interface by which a judge asks for it (`recall.py`).
+"""What agents know: memories, how they come to be, how they are found, and what becomes of them.
 
-The store of memories, their creation and integration come later and will live here; who recalls,
-and what for, is the caller's business.
+Types in `record.py`, the store behind a protocol in `index.py`, M(a, x, y, xi) in `recall.py`. No
+database, no display and no command: stores are in `store`, whatever can be run in `studies`.
 """

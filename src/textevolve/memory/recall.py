@@ -1,18 +1,26 @@
-"""Recall, M(a, x, y, xi): what an agent remembers that bears on the case before it."""
+"""Recall, M(a, x, y, xi): what an agent remembers that bears on what is before it."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Protocol
 
 
 @dataclass(frozen=True, slots=True)
 class Memory:
-    """A remembered text, where it came from, and how well it fits the cue (higher is better)."""
+    """A remembered text, where it came from, and how well it fits the cue (higher is better).
+
+    `parts`: what the score is made of, each in [0, 1]. `id`: of the memory in its collection; empty
+    where it is in none. `trust` in [0, 1]: how far its source is believed, None: nobody said.
+    """
 
     text: str
     source: str = ""
     score: float | None = None
+    parts: Mapping[str, float] = field(default_factory=dict[str, float])
+    id: str = ""
+    trust: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,8 +33,8 @@ class Cue:
     agent: str
     collections: tuple[str, ...]
     input: str
-    candidates: tuple[str, ...]
-    history: str
+    candidates: tuple[str, ...] = ()
+    history: str = ""
 
 
 class Recall(Protocol):

@@ -8,17 +8,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
+from textevolve.memory.dialogue import DialogueTurn
+
 MemoryType = Literal["event", "persona", "relationship"]
 MemorySource = Literal["primary", "secondary", "interference", "system"]
-
-
-@dataclass(frozen=True, slots=True)
-class DialogueTurn:
-    """What one side said. `timestamp` as the data has it; empty where there is none."""
-
-    role: str
-    content: str
-    timestamp: str = ""
 
 
 @dataclass(frozen=True, slots=True)

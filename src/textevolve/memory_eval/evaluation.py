@@ -79,7 +79,7 @@ class MemoryEvaluation:
 
 
 @dataclass(slots=True)
-class Collection:
+class CollectedEvaluation:
     """Everything about an evaluation but its judgements' texts."""
 
     scope: Scope = Scope(0, 0, {})
@@ -161,7 +161,7 @@ class Collection:
 
 
 def collect(records: Iterable[EvaluationRecord], seed: int = 0) -> MemoryEvaluation:
-    collected = Collection()
+    collected = CollectedEvaluation()
     for record in records:
         collected.take(record)
     return collected.conclude(seed)

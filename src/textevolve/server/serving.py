@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import datetime
-import secrets
 from collections.abc import AsyncGenerator, Generator, Mapping, Sequence
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass, field
@@ -26,9 +25,8 @@ from textevolve.server.errors import ApiError, as_api_error
 from textevolve.server.options import ServerOptions, check_aliases
 from textevolve.server.spending import RequestSpending, note_event, spending
 from textevolve.settings import Settings, today
-from textevolve.store.repository import Store, open_store
-from textevolve.studies.driver import SERVER
-from textevolve.wiring import Limits, Setting, Workbench, choose_model, open_workbench
+from textevolve.studies.standing import open_standing_run
+from textevolve.wiring import Limits, Setting, Workbench, choose_model
 
 JUDGE = "judge/"
 """Begins the name of a judge, as a client sees it."""
@@ -146,26 +144,22 @@ async def open_serving(options: ServerOptions, settings: Settings) -> AsyncGener
         SettingsError: a model cannot be had.
     """
     setting, models = await _choose_models(options, settings)
-    store = open_store(Path(options.store or settings.store))
-    try:
-        run = _create_run(store, options, setting)
-        limits = Limits(options.max_cost, options.max_tokens, options.max_calls)
-        with store.lease(run), _finishing(store, run):
-            async with open_workbench(
-                setting, settings, store.journal(run), limits, note_event
-            ) as bench:
-                yield _lay_out(options, bench, models)
-    finally:
-        store.close()
-
-
-@contextmanager
-def _finishing(store: Store, run: str) -> Generator[None]:
-    """A server has always done all that it could, however it ended."""
-    try:
-        yield
-    finally:
-        store.finish_run(run, "finished")
+    spec = {
+        "judges": list(options.judge),
+        "models": list(setting.models),
+        "model": setting.model,
+        "today": setting.today,
+    }
+    if options.store:
+        settings = settings.model_copy(update={"store": Path(options.store)})
+    opened = open_standing_run(
+        *("server", spec, setting, settings),
+        source="HTTP",
+        limits=Limits(options.max_cost, options.max_tokens, options.max_calls),
+        listener=note_event,
+    )
+    async with opened as bench:
+        yield _lay_out(options, bench, models)
 
 
 async def _choose_models(
@@ -184,20 +178,6 @@ async def _choose_models(
         models = models or ({} if options.judge else {first: first})
     named = tuple(dict.fromkeys([*models.values(), *(name or first for name in asked)]))
     return Setting(first, named, today()), models
-
-
-def _create_run(store: Store, options: ServerOptions, setting: Setting) -> str:
-    spec = {
-        "kind": SERVER,
-        "judges": list(options.judge),
-        "models": list(setting.models),
-        "model": setting.model,
-        "today": setting.today,
-    }
-    # Servers must not share a run: only one process may work on it.
-    run = store.create_run(spec, f"server-{secrets.token_hex(16)}", "", "HTTP")
-    store.add_cases(run.id, [])
-    return run.id
 
 
 def _lay_out(options: ServerOptions, bench: Workbench, models: Mapping[str, str]) -> Serving:

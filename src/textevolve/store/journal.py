@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import sqlite3
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any, cast
@@ -31,6 +30,7 @@ from textevolve.store.documents import (
     unpack,
     whole,
 )
+from textevolve.store.sqlite import sqlite3
 from textevolve.store.writer import Writer
 
 PAGE = 200

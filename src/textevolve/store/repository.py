@@ -6,7 +6,6 @@ A store may be used from several threads and event loops at once, and a file by 
 from __future__ import annotations
 
 import asyncio
-import sqlite3
 import threading
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
@@ -27,6 +26,7 @@ from textevolve.store.journal import StoredCall, StoreJournal
 from textevolve.store.records import Found, Kept, RecordOrder
 from textevolve.store.runs import Freed, RunRecord, RunStatus, RunTotals
 from textevolve.store.schema import connect, explain, prepare
+from textevolve.store.sqlite import sqlite3
 from textevolve.store.writer import Writer
 
 T = TypeVar("T")

@@ -10,7 +10,6 @@ from __future__ import annotations
 import hashlib
 import os
 import re
-import sqlite3
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable
 from contextlib import closing
@@ -31,6 +30,7 @@ from textevolve.store.documents import (
 from textevolve.store.pages import PageRow, PageValue, read_rows
 from textevolve.store.runs import check_fields
 from textevolve.store.schema import BUSY_SECONDS, explain, prepare
+from textevolve.store.sqlite import sqlite3
 
 KINDS = ("runs", "cases", "calls", "texts", "reuses")
 RUN_ID = re.compile(r"\d{8}-[a-z0-9]{4}")

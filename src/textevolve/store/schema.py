@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import os
 import re
-import sqlite3
 import time
 from contextlib import closing
 from pathlib import Path
@@ -18,8 +17,10 @@ from sqlalchemy.exc import DBAPIError, SQLAlchemyError
 from sqlalchemy.pool import NullPool
 
 from textevolve.errors import StoreError
+from textevolve.store import memory_tables as _  # noqa: F401 - tables of the same schema
 from textevolve.store import tables
 from textevolve.store.documents import CHECK, DAMAGES
+from textevolve.store.sqlite import sqlite3
 
 BUSY_SECONDS = 30.0
 """How long a connection waits while another process writes."""
@@ -77,7 +78,7 @@ def connect(path: Path, *, writing: bool) -> Connection:
     def take_write_lock(connection: Connection) -> None:
         connection.exec_driver_sql("BEGIN IMMEDIATE")
 
-    engine = create_engine("sqlite://", creator=create, poolclass=NullPool)
+    engine = create_engine("sqlite://", creator=create, poolclass=NullPool, module=sqlite3)
     if writing:
         event.listen(engine, "begin", take_write_lock)
     try:

@@ -18,7 +18,7 @@ from sqlalchemy import (
     text,
 )
 
-REVISION = "0002"
+REVISION = "0003"
 """The newest revision in `store/migrations/versions`; these tables are what it leads to."""
 
 APPLICATION_ID = 0x54457631

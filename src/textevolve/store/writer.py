@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import asyncio
 import queue
-import sqlite3
 import threading
 import time
 from collections import OrderedDict, defaultdict
@@ -28,6 +27,7 @@ from textevolve.errors import StoreError
 from textevolve.store import lease
 from textevolve.store.documents import DAMAGES, hash_bytes, pack, text_to_bytes
 from textevolve.store.schema import connect, explain
+from textevolve.store.sqlite import sqlite3
 
 GROUP_SIZE = 512
 """Most entries in one transaction."""

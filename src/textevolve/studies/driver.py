@@ -32,6 +32,7 @@ from textevolve.spec import identity_of
 from textevolve.studies.holding import hold
 from textevolve.studies.identity import refuse_differences
 from textevolve.studies.kinds import KINDS, find_study
+from textevolve.studies.standing import STANDING
 from textevolve.studies.study import AnyStudy, Asks, Study, StudySpec
 from textevolve.wiring import Limits, Salted, Setting, choose_model, open_workbench, replay_models
 
@@ -42,12 +43,6 @@ if TYPE_CHECKING:
 
 VERSION = 2
 """Of what a run's specification looks like in the store; what has none is from before studies."""
-
-METRIC = "metric"
-"""The kind of runs that keep what a judge between calls asks (`api.persistent_judge`)."""
-
-SERVER = "server"
-"""The kind of runs that keep what a server asks for its clients (`server.serving`)."""
 
 FLUSH_SECONDS = 0.5
 FLUSH_RECORDS = 200
@@ -261,10 +256,10 @@ def read_stored(run: RunRecord) -> StoredSpec:
     try:
         stored = StoredSpec.model_validate(run.spec)
     except ValidationError:
-        if (kind := run.spec.get("kind")) in (METRIC, SERVER):
+        if (kind := run.spec.get("kind")) in STANDING:
             raise MismatchError(
-                f"run {run.id}: holds what a {kind} asked, and no results of its own; a new {kind}"
-                " of the same judge finds its answers"
+                f"run {run.id}: holds what a {kind} asked, and no results of its own; what is asked"
+                " again finds its answers there"
             ) from None
         raise MismatchError(
             f"run {run.id}: was made by an earlier version of TextEvolve, which kept no records;"

@@ -1,0 +1,79 @@
+"""The four resources as their owner describes them: namespaces, agents, collections and users.
+
+The command line and Python make their options from these fields. Everything but a namespace belongs
+to one, and is called NAMESPACE/NAME; a bare name is one of the namespace in force.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, TypeAlias
+
+from pydantic import Field
+
+from textevolve.errors import InputError
+from textevolve.memory.recall_settings import RecallSettings
+from textevolve.memory.record import MemoryKind
+from textevolve.settings import NAME_PATTERN
+from textevolve.spec import Frozen, option
+
+ResourceName: TypeAlias = Annotated[str, Field(pattern=NAME_PATTERN)]
+
+
+class NamespaceSpec(Frozen):
+    """A wall: what belongs to one namespace is never found from another one."""
+
+    name: ResourceName = option(description="The namespace's name.", argument=True)
+    description: str = option("", "What it is for.")
+
+
+class CollectionSpec(Frozen):
+    """Memories of one kind. Their embedder is chosen for good; `memories re-embed` changes it."""
+
+    name: ResourceName = option(description="The collection's name.", argument=True)
+    kind: MemoryKind = option(
+        "episodic",
+        "What its memories are: episodic (what happened, and what people said), semantic (what"
+        " documents say) or insight (what follows from other memories).",
+    )
+    embedder: str | None = option(
+        None, "The model that embeds its memories; where none is named, that of the settings."
+    )
+    dimension: int | None = option(
+        None, "How many numbers its embeddings have; found out by asking unless given.", ge=1
+    )
+    description: str = option("", "What it is for.")
+
+
+class AgentSpec(Frozen):
+    """Somebody who answers, and remembers. `memory.collections` are recalled from; `memories` and
+    `insights` are the collections that chats and integration write into."""
+
+    name: ResourceName = option(description="The agent's name.", argument=True)
+    persona: str = option(
+        description="Who it is and how it speaks; @FILE reads it from a file.", text="argument"
+    )
+    model: str | None = option(None, "The model that speaks for it, where it has its own.")
+    memory: RecallSettings = RecallSettings()
+    memories: str | None = option(None, "The collection that keeps what is learned in chats.")
+    insights: str | None = option(None, "The collection that keeps its insights.")
+    description: str = option("", "What it is for.")
+
+
+class UserSpec(Frozen):
+    """Somebody whom agents talk with."""
+
+    name: ResourceName = option(description="The user's name.", argument=True)
+    description: str = option("", "What agents may know of this user from the start.")
+
+
+def split_name(name: str, namespace: str) -> tuple[str, str]:
+    """NAMESPACE/NAME taken apart; `namespace` is that of a bare name.
+
+    Raises:
+        InputError: it has more than one slash, or a part is empty.
+    """
+    first, slash, second = name.strip().partition("/")
+    found = (first, second) if slash else (namespace, first)
+    if not all(found) or "/" in found[1]:
+        raise InputError(f"'{name}' is no name: give NAME or NAMESPACE/NAME")
+    return found

@@ -1,0 +1,62 @@
+"""Embeddings of texts: asked of a model one text a call, so that each is computed once and kept."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Annotated
+
+import numpy as np
+import numpy.typing as npt
+from pydantic import BaseModel, Field, FiniteFloat, ValidationError
+
+from textevolve.engine.local import gather_bounded
+from textevolve.errors import AnswerError
+from textevolve.llm.model import Message, Model, Request
+
+
+class _Answer(BaseModel):
+    embedding: Annotated[list[FiniteFloat], Field(min_length=1)]
+
+
+async def embed(model: Model, text: str) -> list[float]:
+    """The embedding of a text, as the model gives it.
+
+    Raises:
+        AnswerError: what came is no vector. ModelError: nothing came.
+    """
+    asked = Request(messages=(Message("user", (text.strip(),)),), max_tokens=1, embeds=True)
+    response = await model(asked)
+    try:
+        return _Answer.model_validate_json(response.text).embedding
+    except ValidationError:
+        raise AnswerError(f"{model.name}: what came is no embedding") from None
+
+
+async def embed_texts(
+    model: Model, texts: Sequence[str], concurrency: int = 32
+) -> list[npt.NDArray[np.float32]]:
+    """The embeddings of texts, in their order, each of length 1. Equal texts are asked once.
+
+    Raises:
+        AnswerError: what came is no vector, is 0, or they differ in length.
+    """
+    distinct = list(dict.fromkeys(texts))
+    found = await gather_bounded([lambda text=t: embed(model, text) for t in distinct], concurrency)
+    sizes = {len(one) for one in found}
+    if len(sizes) > 1:
+        raise AnswerError(f"{model.name}: its embeddings have different dimensions: {sizes}")
+    vectors = {text: unit(one, model.name) for text, one in zip(distinct, found, strict=True)}
+    return [vectors[text] for text in texts]
+
+
+def unit(vector: Sequence[float], whose: str) -> npt.NDArray[np.float32]:
+    """The vector at length 1.
+
+    Raises:
+        AnswerError: it is 0 or too large, and points nowhere.
+    """
+    wide = np.asarray(vector, dtype=np.float64)
+    size = float(np.linalg.norm(wide))
+    if not size or not np.isfinite(size):
+        raise AnswerError(f"{whose}: an embedding is 0 or too large, and points nowhere")
+    return (wide / size).astype(np.float32)

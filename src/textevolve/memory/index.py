@@ -1,0 +1,128 @@
+"""What a store of memories can do, whatever it is made of. The stores themselves are in `store`.
+
+A `MemoryStore` belongs to one namespace, and nothing that it is asked can reach another one's rows:
+the name or id of anything of another namespace is not found.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from textevolve.memory.record import (
+    Applied,
+    Change,
+    ChangeSource,
+    Collection,
+    MemoryRecord,
+    Vector,
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MemoryQuery:
+    """Which memories of one collection are looked for.
+
+    `version`: as that version of the collection held them; None: as it is now. `time`: only what
+    held at that time by its validity, which includes what was superseded later; None: only what
+    holds now. A version is read with the time of its change, so that it always gives the same.
+    `text`: for the search by keywords; `embedding`: for the search by meaning; at least one of
+    them. `limit`: most memories from each of the two searches.
+    """
+
+    collection: str
+    text: str = ""
+    embedding: Vector | None = None
+    limit: int = 50
+    version: int | None = None
+    time: float | None = None
+    least_trust: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class MemoryMatch:
+    """A memory that a search found. Ranks count from 1, None where that search did not find it.
+    `similarity`: the cosine of its embedding and the query, in [-1, 1]."""
+
+    memory: MemoryRecord
+    dense_rank: int | None = None
+    keyword_rank: int | None = None
+    similarity: float | None = None
+
+
+class MemoryStore(Protocol):
+    """The collections and memories of one namespace. Every method may raise StoreError."""
+
+    @property
+    def namespace(self) -> str: ...
+
+    async def collection(self, name: str) -> Collection:
+        """
+        Raises:
+            InputError: there is none of this name here.
+        """
+        ...
+
+    async def search(self, query: MemoryQuery) -> Sequence[MemoryMatch]:
+        """What was found by meaning and by keywords, joined; in no particular order.
+
+        Raises:
+            InputError: there is no such collection, or the embedding has another dimension.
+        """
+        ...
+
+    async def associate(
+        self, query: MemoryQuery, starts: Sequence[str], hops: int = 2
+    ) -> Sequence[MemoryRecord]:
+        """Memories that share entities with those whose ids are `starts`, or with those found in
+        this way, up to so many hops; nearest first, without the starts, at most `query.limit`."""
+        ...
+
+    async def get(self, ids: Sequence[str]) -> Sequence[MemoryRecord]:
+        """The memories with these ids, in their order.
+
+        Raises:
+            InputError: one of them is not there.
+        """
+        ...
+
+    async def history(self, id: str) -> Sequence[MemoryRecord]:
+        """A memory with all that it took the place of, and what took its own, oldest first.
+
+        Raises:
+            InputError: it is not there.
+        """
+        ...
+
+    async def page(
+        self,
+        collection: str,
+        *,
+        after: str | None = None,
+        limit: int = 100,
+        version: int | None = None,
+        closed: bool = False,
+    ) -> Sequence[MemoryRecord]:
+        """Memories in the order in which they were kept, behind the one with the id `after`; with
+        `closed` those that are not held any more, too."""
+        ...
+
+    async def apply(
+        self, collection: str, changes: Sequence[Change], source: ChangeSource | None = None
+    ) -> Applied:
+        """Make all of the changes, with all indexes, or none of them.
+
+        Raises:
+            InputError: a memory cannot be kept as it is: says why.
+            ConflictError: what was to be superseded or forgotten is not held any more.
+        """
+        ...
+
+    async def applied(self, collection: str, key: str) -> Applied | None:
+        """What became of the changes of a source, None where it was not taken in."""
+        ...
+
+    async def use(self, ids: Sequence[str], time: float) -> None:
+        """Note that these memories were recalled then. It makes no new version."""
+        ...

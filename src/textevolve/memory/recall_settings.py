@@ -1,0 +1,35 @@
+"""How an agent recalls. What is done with it is in `recall.py`."""
+
+from __future__ import annotations
+
+from textevolve.spec import Frozen, Several, option
+
+
+class RecallSettings(Frozen):
+    """From where an agent recalls, how memories are ranked, and how much of them it is shown.
+
+    The score of a memory is the mean of its relevance, importance and recency, each from 0 to 1
+    among those that were found, weighted by `relevance`, `importance` and `recency`.
+    """
+
+    collections: Several = option((), "The collections to recall from, as NAME or NAMESPACE/NAME.")
+    limit: int = option(10, "The most memories that are recalled.", ge=1, le=1000)
+    budget: int | None = option(
+        None, "The most tokens that recalled memories may have together.", ge=16
+    )
+    summarize: bool = option(
+        False, "Memories beyond the budget are summarised; else the last ones are left out."
+    )
+    relevance: float = option(1.0, "The weight of relevance to the question.", ge=0, le=1)
+    importance: float = option(1.0, "The weight of importance.", ge=0, le=1)
+    recency: float = option(1.0, "The weight of how lately it was used.", ge=0, le=1)
+    min_score: float = option(0.0, "Only memories with at least this score.", ge=0, le=1)
+    min_similarity: float | None = option(
+        None, "Only memories whose embeddings are at least so similar.", ge=-1, le=1
+    )
+    min_trust: float = option(
+        0.0, "Only memories whose source is trusted at least so far.", ge=0, le=1
+    )
+    associate: bool = option(
+        False, "Memories that share entities with those found are considered, too."
+    )

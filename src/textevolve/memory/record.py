@@ -1,0 +1,168 @@
+"""What a memory is, what a collection of memories is, and how a collection changes.
+
+Times are seconds since 1970 in UTC. A memory is never overwritten: what takes its place is another
+memory, and the earlier one is closed and points to it. Each change of a collection makes a new
+version of it, and what an earlier version held can still be read.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Literal, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+MemoryKind: TypeAlias = Literal["episodic", "semantic", "insight"]
+Vector: TypeAlias = npt.NDArray[np.float32]
+"""An embedding, of length 1."""
+
+
+@dataclass(frozen=True, slots=True)
+class Collection:
+    """Memories of one kind, whose embeddings come from one model.
+
+    `embedder`: a model's spec, such as local/minilm; `dimension`: how many numbers its embeddings
+    have. `version` grows with each change of its memories; `changed`: when the last one was.
+    """
+
+    id: str
+    namespace: str
+    name: str
+    kind: MemoryKind
+    embedder: str
+    dimension: int
+    version: int = 0
+    changed: float = 0.0
+    created: float = 0.0
+    description: str = ""
+
+    @property
+    def full_name(self) -> str:
+        return f"{self.namespace}/{self.name}"
+
+
+@dataclass(frozen=True, slots=True)
+class Origin:
+    """Where a memory came from. `source`: a chat, a file, a run. `turn` counts from 1. `trust` in
+    [0, 1]: how far its source is believed; 1 for what the operator wrote."""
+
+    source: str = ""
+    turn: int | None = None
+    author: str = ""
+    trust: float = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class Relation:
+    """An edge of the graph of entities that memories speak of."""
+
+    subject: str
+    predicate: str
+    object: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NewMemory:
+    """A memory before it is kept.
+
+    `importance` in [0, 1]. `kind`: None is that of its collection. `created`: None is now.
+    `valid_from`, `valid_to`: when what it says began and ended to hold; None: always so far, and
+    until further notice. `entities`: names of whom and what it speaks of. `cites`: ids of the
+    memories that it rests on. `reason`: why it was kept, or why it takes another's place.
+    """
+
+    text: str
+    embedding: Vector = field(compare=False)
+    importance: float = 0.5
+    kind: MemoryKind | None = None
+    origin: Origin = Origin()
+    created: float | None = None
+    valid_from: float | None = None
+    valid_to: float | None = None
+    entities: tuple[str, ...] = ()
+    relations: tuple[Relation, ...] = ()
+    cites: tuple[str, ...] = ()
+    reason: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MemoryRecord:
+    """A memory as it is kept. `id` cannot be guessed. What `NewMemory` has means the same here.
+
+    `supersedes`: ids of the memories whose place it took; `superseded_by`: the one that took its
+    own, and `superseded_at` from when on. `added` and `closed`: the versions of its collection that
+    began and ended to hold it; None: it is held now. `forgotten`: it was closed because somebody
+    wanted it to be forgotten. `last_used` and `times_used`: as recalled by an agent in a chat.
+    """
+
+    id: str
+    collection: str
+    kind: MemoryKind
+    text: str
+    importance: float
+    created: float
+    origin: Origin = Origin()
+    last_used: float | None = None
+    times_used: int = 0
+    valid_from: float | None = None
+    valid_to: float | None = None
+    supersedes: tuple[str, ...] = ()
+    superseded_by: str | None = None
+    superseded_at: float | None = None
+    added: int = 0
+    closed: int | None = None
+    forgotten: bool = False
+    entities: tuple[str, ...] = ()
+    relations: tuple[Relation, ...] = ()
+    cites: tuple[str, ...] = ()
+    reason: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Add:
+    """Keep one more memory."""
+
+    memory: NewMemory
+
+
+@dataclass(frozen=True, slots=True)
+class Supersede:
+    """Keep a memory in the place of others: one for an update, several for a merge."""
+
+    memories: tuple[str, ...]
+    memory: NewMemory
+
+
+@dataclass(frozen=True, slots=True)
+class Forget:
+    """Close a memory. `erase`: its text, embedding and index entries are deleted, too, from all
+    versions; only its id and its place in the history stay."""
+
+    memory: str
+    erase: bool = False
+
+
+Change: TypeAlias = Add | Supersede | Forget
+
+
+@dataclass(frozen=True, slots=True)
+class ChangeSource:
+    """What changes were made from. A collection takes the changes of one `key` once: `key` is a
+    hash of the dialogue, document or run; `label` tells people which it was."""
+
+    key: str
+    label: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Applied:
+    """What became of changes. `ids`: of the memories that were kept, one for each `Add` and
+    `Supersede`, in their order. `base`: the version of the collection that they were made upon,
+    `version`: the one that they made. `repeated`: the source had been taken in before, so nothing
+    was done now; the rest is as it was then."""
+
+    ids: tuple[str, ...]
+    base: int
+    version: int
+    repeated: bool = False

@@ -1,0 +1,220 @@
+"""A store of memories that is nothing but lists: what the real ones are held against."""
+
+import secrets
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from time import time
+
+from textevolve.errors import ConflictError, InputError
+from textevolve.memory.index import MemoryMatch, MemoryQuery
+from textevolve.memory.record import (
+    Add,
+    Applied,
+    Change,
+    ChangeSource,
+    Collection,
+    Forget,
+    MemoryRecord,
+    Supersede,
+    Vector,
+)
+
+
+@dataclass
+class PlainMemories:
+    """A `MemoryStore` of one namespace. Keywords are words that texts share, by their number."""
+
+    namespace: str
+    collections: dict[str, Collection] = field(default_factory=dict)
+    memories: list[MemoryRecord] = field(default_factory=list)
+    vectors: dict[str, Vector] = field(default_factory=dict)
+    sources: dict[tuple[str, str], Applied] = field(default_factory=dict)
+    used: list[tuple[str, float]] = field(default_factory=list)
+    changed: dict[tuple[str, int], float] = field(default_factory=dict)
+
+    def create(self, name: str, dimension: int, kind="episodic", embedder="test/embedder"):
+        made = Collection(
+            f"co_{secrets.token_hex(16)}", self.namespace, name, kind, embedder, dimension
+        )
+        self.collections[name] = made
+        return made
+
+    async def collection(self, name: str) -> Collection:
+        if name not in self.collections:
+            raise InputError(f"no collection '{name}' in the namespace '{self.namespace}'")
+        return self.collections[name]
+
+    async def search(self, query: MemoryQuery) -> Sequence[MemoryMatch]:
+        collection = await self.collection(query.collection)
+        held = [
+            one
+            for one in self._held(collection.name, query)
+            if one.origin.trust >= query.least_trust
+        ]
+        near: list[tuple[float, MemoryRecord]] = []
+        if query.embedding is not None:
+            if len(query.embedding) != collection.dimension:
+                raise InputError("the embedding has another dimension")
+            near = [(float(self.vectors[one.id] @ query.embedding), one) for one in held]
+            near.sort(key=lambda each: -each[0])
+        words = set(query.text.lower().split())
+        shared = [(len(words & set(one.text.lower().split())), one) for one in held]
+        shared = sorted((each for each in shared if each[0]), key=lambda each: -each[0])
+        dense = {one.id: n for n, (_, one) in enumerate(near[: query.limit], 1)}
+        keyword = {one.id: n for n, (_, one) in enumerate(shared[: query.limit], 1)}
+        similarity = {one.id: likeness for likeness, one in near}
+        return [
+            MemoryMatch(one, dense.get(one.id), keyword.get(one.id), similarity.get(one.id))
+            for one in held
+            if one.id in dense or one.id in keyword
+        ]
+
+    def _held(self, name: str, query: MemoryQuery) -> list[MemoryRecord]:
+        now = query.time
+        if now is None:
+            now = time() if query.version is None else self.changed.get((name, query.version), 0.0)
+        found = []
+        for one in self.memories:
+            if one.collection != name or (one.valid_from or 0) > now:
+                continue
+            if one.valid_to is not None and one.valid_to <= now:
+                continue
+            if query.version is not None:
+                if one.added > query.version or (one.closed or query.version + 1) <= query.version:
+                    continue
+            elif query.time is not None:
+                if one.forgotten or (one.superseded_at is not None and one.superseded_at <= now):
+                    continue
+            elif one.closed is not None:
+                continue
+            found.append(one)
+        return found
+
+    async def associate(
+        self, query: MemoryQuery, starts: Sequence[str], hops: int = 2
+    ) -> Sequence[MemoryRecord]:
+        held = self._held(query.collection, query)
+        reached, found = set(starts), []
+        for _ in range(hops):
+            entities = {
+                name.casefold() for one in held if one.id in reached for name in one.entities
+            }
+            new = [
+                one
+                for one in held
+                if one.id not in reached and entities & {name.casefold() for name in one.entities}
+            ]
+            found += new
+            reached |= {one.id for one in new}
+        return found[: query.limit]
+
+    async def get(self, ids: Sequence[str]) -> Sequence[MemoryRecord]:
+        by_id = {one.id: one for one in self.memories}
+        for id in ids:
+            if id not in by_id:
+                raise InputError(f"no memory '{id}' in the namespace '{self.namespace}'")
+        return [by_id[id] for id in ids]
+
+    async def history(self, id: str) -> Sequence[MemoryRecord]:
+        (one,) = await self.get([id])
+        chain, waiting = {one.id}, [one]
+        while waiting:
+            each = waiting.pop()
+            near = {*each.supersedes, *([each.superseded_by] if each.superseded_by else [])}
+            waiting += await self.get(sorted(near - chain))
+            chain |= near
+        return [each for each in self.memories if each.id in chain]
+
+    async def page(
+        self, collection: str, *, after=None, limit=100, version=None, closed=False
+    ) -> Sequence[MemoryRecord]:
+        await self.collection(collection)
+        all = [one for one in self.memories if one.collection == collection]
+        if after is not None:
+            all = all[[one.id for one in all].index(after) + 1 :]
+        if version is not None:
+            all = [one for one in all if one.added <= version]
+            all = [one for one in all if closed or one.closed is None or one.closed > version]
+        elif not closed:
+            all = [one for one in all if one.closed is None]
+        return all[:limit]
+
+    async def apply(
+        self, collection: str, changes: Sequence[Change], source: ChangeSource | None = None
+    ) -> Applied:
+        held = await self.collection(collection)
+        if source is not None and (known := self.sources.get((collection, source.key))):
+            return replace(known, repeated=True)
+        closing = [
+            id
+            for change in changes
+            for id in (
+                change.memories
+                if isinstance(change, Supersede)
+                else [change.memory]
+                if isinstance(change, Forget)
+                else []
+            )
+        ]
+        targets = {one.id: one for one in await self.get(closing)}
+        if any(one.closed is not None for one in targets.values()) or len(targets) < len(closing):
+            raise ConflictError("a memory is not held any more")
+        version, now, ids = held.version + 1, time(), []
+        for change in changes:
+            match change:
+                case Add(memory):
+                    ids.append(self._keep(held, memory, version, now, ()))
+                case Supersede(memories, memory):
+                    ids.append(self._keep(held, memory, version, now, memories))
+                    since = memory.valid_from if memory.valid_from is not None else now
+                    for id in memories:
+                        self._close(id, version, superseded_by=ids[-1], superseded_at=since)
+                case Forget(memory, erase):
+                    self._close(memory, version, forgotten=True, **({"text": ""} if erase else {}))
+        self.collections[collection] = replace(held, version=version, changed=now)
+        self.changed[collection, version] = now
+        applied = Applied(tuple(ids), held.version, version)
+        if source is not None:
+            self.sources[collection, source.key] = applied
+        return applied
+
+    def _keep(self, held: Collection, new, version: int, now: float, supersedes) -> str:
+        if not new.text.strip():
+            raise InputError("a memory's text is blank")
+        if len(new.embedding) != held.dimension:
+            raise InputError("the embedding has another dimension")
+        id = f"me_{secrets.token_hex(16)}"
+        self.vectors[id] = new.embedding
+        self.memories.append(
+            MemoryRecord(
+                id=id,
+                collection=held.name,
+                kind=new.kind or held.kind,
+                text=new.text,
+                importance=new.importance,
+                created=now if new.created is None else new.created,
+                origin=new.origin,
+                valid_from=new.valid_from,
+                valid_to=new.valid_to,
+                supersedes=tuple(supersedes),
+                added=version,
+                entities=new.entities,
+                relations=new.relations,
+                cites=new.cites,
+                reason=new.reason,
+            )
+        )
+        return id
+
+    def _close(self, id: str, version: int, **changed) -> None:
+        place = [one.id for one in self.memories].index(id)
+        self.memories[place] = replace(self.memories[place], closed=version, **changed)
+
+    async def applied(self, collection: str, key: str) -> Applied | None:
+        return self.sources.get((collection, key))
+
+    async def use(self, ids: Sequence[str], time: float) -> None:
+        self.used += [(id, time) for id in ids]
+        for place, one in enumerate(self.memories):
+            if one.id in ids:
+                self.memories[place] = replace(one, last_used=time, times_used=one.times_used + 1)
