@@ -1,16 +1,21 @@
 from __future__ import annotations
 
+import secrets
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
+from time import time
 
 import pytest
 
 from textevolve.evaluation import Usage
 from textevolve.llm.journal import JournalEntry
 from textevolve.llm.model import Message, Request, Response, request_key
-from textevolve.store import RunRecord, Store, open_store
+from textevolve.memory.index import MemoryStore
+from textevolve.memory.record import MemoryKind
+from textevolve.store import ResourceStore, RunRecord, Store, memory_tables, open_store
 
 MODEL = "scripted/judge"
 
@@ -78,3 +83,53 @@ def python() -> Iterator[Callable[..., subprocess.Popen[str]]]:
     for process in started:
         process.kill()
         process.communicate()
+
+
+@dataclass
+class MemoryPlace:
+    """A database of memories, and how namespaces and collections get into it."""
+
+    location: str
+
+    def __post_init__(self) -> None:
+        self.resources = ResourceStore(self.location)
+
+    def open(self, namespace: str) -> MemoryStore:
+        return self.resources.memories(namespace)
+
+    def create(
+        self, namespace: str, name: str, dimension: int = 4, kind: MemoryKind = "episodic"
+    ) -> str:
+        """A collection, with its namespace where that is new; the collection's id."""
+        now, id = time(), f"co_{secrets.token_hex(16)}"
+        times = {"created": now, "updated": now, "description": ""}
+        spaces = memory_tables.namespaces
+
+        def write(connection):
+            known = connection.execute(spaces.select().where(spaces.c.name == namespace)).first()
+            space = known.id if known else f"ns_{secrets.token_hex(16)}"
+            if known is None:
+                connection.execute(spaces.insert().values(id=space, name=namespace, **times))
+            row = {"namespace_id": space, "name": name, "kind": kind, "dimension": dimension}
+            row |= {"id": id, "embedder": "test/embedder", "version": 0, "changed": now, **times}
+            connection.execute(memory_tables.collections.insert().values(**row))
+
+        self.resources.database.write(write)
+        return id
+
+
+@pytest.fixture(params=["sqlite", "sqlite without vectors"])
+def memory_location(
+    request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> str:
+    """Where memories are kept: an empty database of each kind that there is."""
+    if request.param == "sqlite without vectors":
+        monkeypatch.setattr("textevolve.store.database.load_vector_search", lambda _: False)
+    return str(tmp_path / "memories.db")
+
+
+@pytest.fixture
+def place(memory_location: str) -> Iterator[MemoryPlace]:
+    made = MemoryPlace(memory_location)
+    yield made
+    made.resources.close()

@@ -137,9 +137,11 @@ mentions = Table(
     Column("collection_id", Text, primary_key=True),
     Column("entity", Text, primary_key=True),
     Column("seq", SERIAL, primary_key=True, autoincrement=False),
+    Column("position", Integer),
     Column("name", Text, nullable=False),
 )
-"""Whom and what memories speak of. `entity`: the name in the form in which names are compared."""
+"""Whom and what memories speak of. `entity`: the name in the form in which names are compared.
+`position`: of the name among the memory's entities; None: only a relation of it has the name."""
 
 Index("mentions_of_memory", mentions.c.seq)
 

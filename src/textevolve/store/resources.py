@@ -9,6 +9,7 @@ from __future__ import annotations
 import threading
 
 from textevolve.store.database import Database, open_database
+from textevolve.store.memories import StoredMemories
 
 
 class ResourceStore:
@@ -29,6 +30,10 @@ class ResourceStore:
             if self._opened is None:
                 self._opened = open_database(self.location)
             return self._opened
+
+    def memories(self, namespace: str) -> StoredMemories:
+        """Of a namespace; the first question is refused where there is none of this name."""
+        return StoredMemories(lambda: self.database, namespace)
 
     def close(self) -> None:
         with self._lock:

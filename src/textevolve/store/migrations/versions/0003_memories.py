@@ -113,6 +113,7 @@ def create_memories() -> None:
         sa.Column("collection_id", sa.Text, primary_key=True),
         sa.Column("entity", sa.Text, primary_key=True),
         sa.Column("seq", SERIAL, primary_key=True, autoincrement=False),
+        sa.Column("position", sa.Integer),
         sa.Column("name", sa.Text, nullable=False),
     )
     op.create_index("mentions_of_memory", "mentions", ["seq"])

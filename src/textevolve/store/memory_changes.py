@@ -1,0 +1,339 @@
+"""How a collection of memories changes: what is checked, and every row of a change in its order.
+
+No cycle of supersession can come to be: what takes another memory's place is new, and what is
+closed is never closed again, so each `superseded_by` points to a memory that was kept later.
+"""
+
+from __future__ import annotations
+
+import json
+import secrets
+import unicodedata
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from time import time
+from typing import Any
+
+import numpy as np
+from sqlalchemy import Row, delete, insert, select, update
+from sqlalchemy.engine import Connection
+
+from textevolve.errors import ConflictError, InputError
+from textevolve.memory.record import (
+    Add,
+    Applied,
+    Change,
+    ChangeSource,
+    Collection,
+    Forget,
+    NewMemory,
+    Supersede,
+    Vector,
+)
+from textevolve.store.memory_rows import Closing, IndexEntry, SearchIndex, chunks
+from textevolve.store.memory_tables import (
+    collections,
+    embeddings,
+    memories,
+    mentions,
+    relations,
+    sources,
+    uses,
+    versions,
+)
+
+LONGEST_TEXT = 100_000
+CLOCKS_DIFFER = 60.0
+"""Seconds that a memory may be ahead of this machine's clock."""
+
+
+def check_changes(collection: Collection, changes: Sequence[Change]) -> None:
+    """What can be told without the other memories.
+
+    Raises:
+        InputError: a memory cannot be kept as it is: says which one and why.
+    """
+    place = f"collection {collection.full_name}"
+    for change in changes:
+        if isinstance(change, Supersede) and not change.memories:
+            raise InputError(f"{place}: what takes no memory's place has to be added")
+    for number, memory in enumerate(_list_new(changes), 1):
+        if (wrong := _find_fault(memory)) or (
+            wrong := find_vector_fault(memory.embedding, collection.dimension)
+        ):
+            raise InputError(f"{place}: memory {number}: {wrong}")
+    closing = Counter(id for change in changes for id in _list_closed(change))
+    twice = [id for id, times in closing.items() if times > 1]
+    if twice:
+        raise InputError(f"{place}: {twice[0]} is superseded or forgotten twice at once")
+
+
+def _find_fault(memory: NewMemory) -> str:
+    """What is wrong with it, empty where nothing is."""
+    if not memory.text.strip():
+        return "its text is blank"
+    if len(memory.text) > LONGEST_TEXT:
+        return f"its text has {len(memory.text):,} characters, the most is {LONGEST_TEXT:,}"
+    texts = {
+        "text": [memory.text],
+        "source": [memory.origin.source],
+        "author": [memory.origin.author],
+        "reason": [memory.reason],
+        "entities": memory.entities,
+        "relations": [
+            part
+            for edge in memory.relations
+            for part in (edge.subject, edge.predicate, edge.object)
+        ],
+    }
+    for name, parts in texts.items():
+        for part in parts:
+            if "\0" in part or any("\ud800" <= letter <= "\udfff" for letter in part):
+                return f"its {name} holds a NUL or half of a surrogate pair, which is no text"
+    for name, share in (("importance", memory.importance), ("trust", memory.origin.trust)):
+        if not 0 <= share <= 1:
+            return f"its {name} is {share}, and has to be from 0 to 1"
+    return _find_time_fault(memory)
+
+
+def _find_time_fault(memory: NewMemory) -> str:
+    begins, ends = memory.valid_from, memory.valid_to
+    for name, moment in (("created", memory.created), ("valid_from", begins), ("valid_to", ends)):
+        if moment is not None and not np.isfinite(moment):
+            return f"its {name} is {moment}, which is no time"
+    if memory.created is not None and memory.created > time() + CLOCKS_DIFFER:
+        return "it was created in the future"
+    if begins is not None and ends is not None and ends < begins:
+        return "its valid_to is before its valid_from"
+    return ""
+
+
+def find_vector_fault(embedding: Vector, dimension: int) -> str:
+    shape = np.shape(embedding)
+    if shape != (dimension,):
+        return f"its embedding has {shape} numbers, and the collection's have {dimension}"
+    size = float(np.linalg.norm(np.asarray(embedding, dtype=np.float64)))
+    if not np.isfinite(size) or abs(size - 1) > 0.01:
+        return f"its embedding has the length {size:.3g}, and has to have 1"
+    return ""
+
+
+def _list_new(changes: Iterable[Change]) -> list[NewMemory]:
+    return [change.memory for change in changes if not isinstance(change, Forget)]
+
+
+def _list_closed(change: Change) -> tuple[str, ...]:
+    match change:
+        case Add():
+            return ()
+        case Supersede(ids, _):
+            return ids
+        case Forget(id, _):
+            return (id,)
+
+
+def read_applied(connection: Connection, collection: Collection, key: str) -> Applied | None:
+    asked = select(sources).where(sources.c.collection_id == collection.id, sources.c.key == key)
+    row = connection.execute(asked).one_or_none()
+    return None if row is None else Applied(tuple(json.loads(row.ids)), row.base, row.version)
+
+
+@dataclass(frozen=True, slots=True)
+class Transaction:
+    """Where a change of a collection is written: the rows of the version that it makes."""
+
+    connection: Connection
+    index: SearchIndex
+    namespace_id: str
+    collection: Collection
+    version: int
+    now: float
+
+    def apply(self, changes: Sequence[Change], source: ChangeSource | None) -> Applied:
+        """
+        Raises:
+            InputError: a memory that is named is not there.
+            ConflictError: what was to be superseded or forgotten is not held any more.
+        """
+        targets = self._find_targets(changes)
+        self._check_cited(changes)
+        kept = self._keep(_list_new(changes))
+        new = iter(kept)
+        for change in changes:
+            match change:
+                case Add():
+                    next(new)
+                case Supersede(ids, memory):
+                    since = self.now if memory.valid_from is None else memory.valid_from
+                    self._close([targets[id] for id in ids], next(new), since)
+                case Forget(id, erase):
+                    self._forget(targets[id], erase)
+        base, version = self.collection.version, self.version if changes else self.version - 1
+        applied = Applied(tuple(kept), base, version)
+        self._note(applied, source)
+        return applied
+
+    def _find_targets(self, changes: Sequence[Change]) -> dict[str, Row[Any]]:
+        erased = {one.memory for one in changes if isinstance(one, Forget) and one.erase}
+        wanted = [id for change in changes for id in _list_closed(change)]
+        table, found = memories.c, dict[str, Row[Any]]()
+        for chunk in chunks(wanted):
+            asked = select(table.id, table.seq, table.closed).where(
+                table.collection_id == self.collection.id, table.id.in_(chunk)
+            )
+            found |= {row.id: row for row in self.connection.execute(asked)}
+        for id in wanted:
+            if id not in found:
+                raise InputError(f"no memory '{id}' in collection {self.collection.full_name}")
+            if found[id].closed is not None and id not in erased:
+                raise ConflictError(
+                    f"memory {id} is not held any more by collection"
+                    f" {self.collection.full_name}; look again what is"
+                )
+        return found
+
+    def _check_cited(self, changes: Sequence[Change]) -> None:
+        cited = list(dict.fromkeys(id for new in _list_new(changes) for id in new.cites))
+        found: set[str] = set()
+        for chunk in chunks(cited):
+            asked = select(memories.c.id).where(
+                memories.c.namespace_id == self.namespace_id, memories.c.id.in_(chunk)
+            )
+            found.update(self.connection.execute(asked).scalars())
+        if missing := [id for id in cited if id not in found]:
+            name = self.collection.namespace
+            raise InputError(f"no memory '{missing[0]}' to cite in the namespace '{name}'")
+
+    def _keep(self, new: Sequence[NewMemory]) -> list[str]:
+        """Rows and index entries of new memories; their ids."""
+        if not new:
+            return []
+        rows = [self._make_row(memory) for memory in new]
+        put = insert(memories).returning(memories.c.seq, sort_by_parameter_order=True)
+        seqs = list(self.connection.execute(put, rows).scalars())
+        self.connection.execute(
+            insert(embeddings),
+            [
+                {"seq": seq, "vector": pack_vector(memory.embedding)}
+                for seq, memory in zip(seqs, new, strict=True)
+            ],
+        )
+        self._connect(list(zip(seqs, new, strict=True)))
+        entries = [
+            IndexEntry(
+                seq,
+                memory.text,
+                memory.embedding,
+                memory.origin.trust,
+                self.version,
+                memory.valid_from,
+                memory.valid_to,
+            )
+            for seq, memory in zip(seqs, new, strict=True)
+        ]
+        self.index.add(self.connection, self.collection, entries)
+        return [row["id"] for row in rows]
+
+    def _make_row(self, memory: NewMemory) -> dict[str, Any]:
+        return {
+            "id": f"me_{secrets.token_hex(16)}",
+            "namespace_id": self.namespace_id,
+            "collection_id": self.collection.id,
+            "kind": memory.kind or self.collection.kind,
+            "importance": memory.importance,
+            "created": self.now if memory.created is None else memory.created,
+            "times_used": 0,
+            "turn": memory.origin.turn,
+            "trust": memory.origin.trust,
+            "valid_from": memory.valid_from,
+            "valid_to": memory.valid_to,
+            "added": self.version,
+            "forgotten": False,
+            "author": memory.origin.author,
+            "source": memory.origin.source,
+            "reason": memory.reason,
+            "cites": json.dumps(memory.cites),
+            "text": memory.text,
+        }
+
+    def _connect(self, new: Sequence[tuple[int, NewMemory]]) -> None:
+        """The graph: whom and what memories speak of, and how those are related."""
+        edges = [
+            {
+                "seq": seq,
+                "position": position,
+                "subject": edge.subject,
+                "predicate": edge.predicate,
+                "object": edge.object,
+            }
+            for seq, memory in new
+            for position, edge in enumerate(memory.relations)
+        ]
+        if edges:
+            self.connection.execute(insert(relations), edges)
+        named = [
+            {"collection_id": self.collection.id, "entity": entity, "seq": seq, **mention}
+            for seq, memory in new
+            for entity, mention in _list_mentions(memory).items()
+        ]
+        if named:
+            self.connection.execute(insert(mentions), named)
+
+    def _close(self, rows: Sequence[Row[Any]], by: str, since: float) -> None:
+        seqs = tuple(row.seq for row in rows)
+        for chunk in chunks(seqs):
+            change = update(memories).where(memories.c.seq.in_(chunk))
+            values = {"closed": self.version, "superseded_by": by, "superseded_at": since}
+            self.connection.execute(change.values(**values))
+        closing = Closing(seqs, self.version, since, False)
+        self.index.close(self.connection, self.collection, closing)
+
+    def _forget(self, row: Row[Any], erase: bool) -> None:
+        values: dict[str, Any] = {"forgotten": True}
+        if row.closed is None:
+            values["closed"] = self.version
+        if erase:
+            values |= {"text": "", "source": "", "author": "", "reason": "", "cites": "[]"}
+            values |= {"turn": None, "last_used": None, "times_used": 0}
+            self.index.erase(self.connection, self.collection, [row.seq])
+            for table in (embeddings, mentions, relations, uses):
+                self.connection.execute(delete(table).where(table.c.seq == row.seq))
+        else:
+            closing = Closing((row.seq,), self.version, None, True)
+            self.index.close(self.connection, self.collection, closing)
+        change = update(memories).where(memories.c.seq == row.seq)
+        self.connection.execute(change.values(**values))
+
+    def _note(self, applied: Applied, source: ChangeSource | None) -> None:
+        """The version that was made, and what it was made from."""
+        id = self.collection.id
+        if applied.version != applied.base:
+            moved = update(collections).where(collections.c.id == id)
+            self.connection.execute(moved.values(version=applied.version, changed=self.now))
+            made = {"collection_id": id, "version": applied.version, "changed": self.now}
+            self.connection.execute(insert(versions).values(made))
+        if source is not None:
+            row = {"collection_id": id, "key": source.key, "label": source.label}
+            row |= {"base": applied.base, "version": applied.version, "created": self.now}
+            self.connection.execute(insert(sources).values(**row, ids=json.dumps(applied.ids)))
+
+
+def _list_mentions(memory: NewMemory) -> dict[str, dict[str, Any]]:
+    """Names by the form in which they are compared; those of relations have no place."""
+    found: dict[str, dict[str, Any]] = {}
+    for position, name in enumerate(memory.entities):
+        found.setdefault(entity_of(name), {"position": position, "name": name})
+    for edge in memory.relations:
+        for name in (edge.subject, edge.object):
+            found.setdefault(entity_of(name), {"position": None, "name": name})
+    return {entity: mention for entity, mention in found.items() if entity}
+
+
+def entity_of(name: str) -> str:
+    """The form in which names of entities are compared."""
+    return " ".join(unicodedata.normalize("NFKC", name).casefold().split())
+
+
+def pack_vector(embedding: Vector) -> bytes:
+    return np.asarray(embedding, dtype="<f4").tobytes()

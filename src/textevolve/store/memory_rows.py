@@ -1,0 +1,299 @@
+"""Memories as rows: which of them are held, and records made of them. Nothing is written here."""
+
+from __future__ import annotations
+
+import json
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import islice
+from time import time
+from typing import Any, Protocol, TypeVar, cast
+
+from sqlalchemy import ColumnElement, Row, and_, func, or_, select
+from sqlalchemy.engine import Connection
+
+from textevolve.errors import InputError
+from textevolve.memory.record import (
+    Collection,
+    MemoryKind,
+    MemoryRecord,
+    Origin,
+    Relation,
+    Vector,
+)
+from textevolve.store.memory_tables import (
+    collections,
+    memories,
+    mentions,
+    namespaces,
+    relations,
+    uses,
+    versions,
+)
+
+T = TypeVar("T")
+AT_ONCE = 500
+"""How many values a statement's list has at most."""
+
+
+@dataclass(frozen=True, slots=True)
+class Held:
+    """Which memories of a collection count: those of a version, those of a past time, or (neither)
+    those of now. `moment`: when they have to be valid."""
+
+    moment: float
+    version: int | None = None
+    past: bool = False
+    least_trust: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class IndexEntry:
+    """What search indexes keep of a memory, beside its row."""
+
+    seq: int
+    text: str
+    embedding: Vector
+    trust: float
+    added: int
+    valid_from: float | None
+    valid_to: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class Closing:
+    """Memories that are not held any more from a version on."""
+
+    seqs: tuple[int, ...]
+    version: int
+    superseded_at: float | None
+    forgotten: bool
+
+
+class SearchIndex(Protocol):
+    """How a database finds memories: a module for each, whose functions run within the transaction
+    of the rows. What is found is held, by `Held`, and of this collection alone."""
+
+    def add(
+        self, connection: Connection, collection: Collection, entries: Sequence[IndexEntry]
+    ) -> None: ...
+
+    def close(self, connection: Connection, collection: Collection, closing: Closing) -> None: ...
+
+    def erase(
+        self, connection: Connection, collection: Collection, seqs: Sequence[int]
+    ) -> None: ...
+
+    def erase_all(self, connection: Connection, collection: Collection) -> None:
+        """Before the rows of the collection are deleted, or its embeddings replaced."""
+        ...
+
+    def find_near(
+        self,
+        connection: Connection,
+        collection: Collection,
+        held: Held,
+        embedding: Vector,
+        limit: int,
+    ) -> Sequence[tuple[int, float]]:
+        """`seq` and cosine of the most similar, best first."""
+        ...
+
+    def find_words(
+        self, connection: Connection, collection: Collection, held: Held, text: str, limit: int
+    ) -> Sequence[int]:
+        """`seq` of those that have words of the text, best first."""
+        ...
+
+
+def chunks(values: Iterable[T], size: int = AT_ONCE) -> Iterator[list[T]]:
+    rest = iter(values)
+    while chunk := list(islice(rest, size)):
+        yield chunk
+
+
+def read_collection(connection: Connection, namespace: str, name: str) -> Collection:
+    """
+    Raises:
+        InputError: there is no such namespace, or no such collection in it.
+    """
+    namespace_id = read_namespace_id(connection, namespace)
+    asked = select(collections).where(
+        collections.c.namespace_id == namespace_id, collections.c.name == name
+    )
+    row = connection.execute(asked).one_or_none()
+    if row is None:
+        raise InputError(f"no collection '{name}' in the namespace '{namespace}'")
+    return collection_of(row, namespace)
+
+
+def collection_of(row: Row[Any], namespace: str) -> Collection:
+    return Collection(
+        row.id,
+        namespace,
+        row.name,
+        cast(MemoryKind, row.kind),
+        row.embedder,
+        row.dimension,
+        row.version,
+        row.changed,
+        row.created,
+        row.description,
+    )
+
+
+def read_namespace_id(connection: Connection, namespace: str) -> str:
+    asked = select(namespaces.c.id).where(namespaces.c.name == namespace)
+    found = connection.execute(asked).scalar_one_or_none()
+    if found is None:
+        raise InputError(f"no namespace '{namespace}'")
+    return found
+
+
+def choose_held(
+    connection: Connection,
+    collection: Collection,
+    version: int | None = None,
+    moment: float | None = None,
+    least_trust: float = 0.0,
+) -> Held:
+    """
+    Raises:
+        InputError: the collection has no such version.
+    """
+    if version is None:
+        return Held(time() if moment is None else moment, None, moment is not None, least_trust)
+    changed = read_version_time(connection, collection, version)
+    return Held(changed if moment is None else moment, version, False, least_trust)
+
+
+def read_version_time(connection: Connection, collection: Collection, version: int) -> float:
+    if version == 0:
+        return collection.created
+    asked = select(versions.c.changed).where(
+        versions.c.collection_id == collection.id, versions.c.version == version
+    )
+    changed = connection.execute(asked).scalar_one_or_none()
+    if changed is None:
+        raise InputError(
+            f"collection {collection.full_name}: has no version {version}, its newest is"
+            f" {collection.version}"
+        )
+    return changed
+
+
+def holds(held: Held) -> ColumnElement[bool]:
+    """The condition on a row of `memories`, beside that of its collection."""
+    table = memories.c
+    parts = [
+        or_(table.valid_from.is_(None), table.valid_from <= held.moment),
+        or_(table.valid_to.is_(None), table.valid_to > held.moment),
+    ]
+    if held.version is not None:
+        parts += [in_version(held.version), table.text != ""]
+    elif held.past:
+        parts += [
+            ~table.forgotten,
+            or_(table.superseded_at.is_(None), table.superseded_at > held.moment),
+        ]
+    else:
+        parts.append(table.closed.is_(None))
+    if held.least_trust > 0:
+        parts.append(table.trust >= held.least_trust)
+    return and_(*parts)
+
+
+def in_version(version: int) -> ColumnElement[bool]:
+    table = memories.c
+    return and_(table.added <= version, or_(table.closed.is_(None), table.closed > version))
+
+
+def read_records(
+    connection: Connection,
+    names: dict[str, str],
+    rows: Sequence[Row[Any]],
+    as_of: tuple[int, float] | None = None,
+) -> list[MemoryRecord]:
+    """Rows of `memories` as records, in their order. `names`: of their collections by id. `as_of`:
+    a version and its time; what became of the memories later is left out."""
+    if not rows:
+        return []
+    seqs = [row.seq for row in rows]
+    entities, edges = _read_entities(connection, seqs), _read_relations(connection, seqs)
+    taken = _read_superseded(connection, [row.id for row in rows])
+    used = None if as_of is None else _read_uses(connection, seqs, as_of[1])
+    made: list[MemoryRecord] = []
+    for row in rows:
+        later = as_of is not None and row.closed is not None and row.closed > as_of[0]
+        last_used, times_used = row.last_used, row.times_used
+        if used is not None:
+            last_used, times_used = used.get(row.seq, (None, 0))
+        made.append(
+            MemoryRecord(
+                id=row.id,
+                collection=names[row.collection_id],
+                kind=cast(MemoryKind, row.kind),
+                text=row.text,
+                importance=row.importance,
+                created=row.created,
+                origin=Origin(row.source, row.turn, row.author, row.trust),
+                last_used=last_used,
+                times_used=times_used,
+                valid_from=row.valid_from,
+                valid_to=row.valid_to,
+                supersedes=tuple(taken[row.id]),
+                superseded_by=None if later else row.superseded_by,
+                superseded_at=None if later else row.superseded_at,
+                added=row.added,
+                closed=None if later else row.closed,
+                forgotten=False if later else bool(row.forgotten),
+                entities=tuple(entities[row.seq]),
+                relations=tuple(edges[row.seq]),
+                cites=tuple(json.loads(row.cites)),
+                reason=row.reason,
+            )
+        )
+    return made
+
+
+def _read_entities(connection: Connection, seqs: list[int]) -> defaultdict[int, list[str]]:
+    found: defaultdict[int, list[str]] = defaultdict(list)
+    asked = select(mentions.c.seq, mentions.c.name).where(mentions.c.position.is_not(None))
+    for chunk in chunks(seqs):
+        listed = asked.where(mentions.c.seq.in_(chunk)).order_by(mentions.c.seq, "position")
+        for seq, name in connection.execute(listed):
+            found[seq].append(name)
+    return found
+
+
+def _read_relations(connection: Connection, seqs: list[int]) -> defaultdict[int, list[Relation]]:
+    found: defaultdict[int, list[Relation]] = defaultdict(list)
+    for chunk in chunks(seqs):
+        asked = select(relations).where(relations.c.seq.in_(chunk))
+        for row in connection.execute(asked.order_by(relations.c.seq, relations.c.position)):
+            found[row.seq].append(Relation(row.subject, row.predicate, row.object))
+    return found
+
+
+def _read_superseded(connection: Connection, ids: list[str]) -> defaultdict[str, list[str]]:
+    found: defaultdict[str, list[str]] = defaultdict(list)
+    table = memories.c
+    for chunk in chunks(ids):
+        asked = select(table.superseded_by, table.id).where(table.superseded_by.in_(chunk))
+        for by, id in connection.execute(asked.order_by(table.seq)):
+            found[by].append(id)
+    return found
+
+
+def _read_uses(
+    connection: Connection, seqs: list[int], until: float
+) -> dict[int, tuple[float | None, int]]:
+    found: dict[int, tuple[float | None, int]] = {}
+    asked = select(uses.c.seq, func.max(uses.c.time), func.count()).where(uses.c.time <= until)
+    for chunk in chunks(seqs):
+        for seq, last, times in connection.execute(
+            asked.where(uses.c.seq.in_(chunk)).group_by(uses.c.seq)
+        ):
+            found[seq] = last, times
+    return found
