@@ -362,7 +362,7 @@ async def test_memories_reach_the_prompt_before_the_persona():
             assert text.index("once erred") > text.index("response 1]]")
             assert text.index("once erred") < text.index("You are ")
             assert "[[/0123456789ab" not in text
-    assert result.turns[0].memories[0].startswith("Critic once erred")
+    assert result.turns[0].memories[0].text.startswith("Critic once erred")
 
 
 async def test_own_components_reach_model_and_tensor():

@@ -62,7 +62,7 @@ class Cue:
     input: str
     candidates: tuple[str, ...] = ()
     history: str = ""
-    settings: RecallSettings = RecallSettings()
+    settings: RecallSettings = field(default_factory=RecallSettings)
 
 
 class Recall(Protocol):
@@ -217,10 +217,7 @@ async def _search(
     if (least := settings.min_similarity) is not None:
         found = {id: one for id, one in found.items() if similarity.get(id, -math.inf) >= least}
     if settings.associate and found:
-        fused = fuse_ranks(rankings)
-        starts = sorted(found, key=lambda id: (-fused[id], id))[: settings.limit]
-        near = await source.store.associate(wanted, starts)
-        near = [one for one in near if one.origin.trust >= settings.min_trust]
+        near = await _associate(source, wanted, found, fuse_ranks(rankings), settings)
         rankings.append((ASSOCIATED_WEIGHT, {one.id: n for n, one in enumerate(near, 1)}))
         found |= {one.id: one for one in near if one.id not in found}
     fused = fuse_ranks(rankings)
@@ -228,6 +225,20 @@ async def _search(
         _Candidate(one, collection.full_name, fused[id], similarity.get(id))
         for id, one in found.items()
     ]
+
+
+async def _associate(
+    source: RecallSource,
+    wanted: MemoryQuery,
+    found: Mapping[str, MemoryRecord],
+    relevance: Mapping[str, float],
+    settings: RecallSettings,
+) -> list[MemoryRecord]:
+    """Memories that share entities, over two hops, with the best of those that were found; nearest
+    first. How similar they are is not asked: that they need not be is what they are wanted for."""
+    starts = sorted(found, key=lambda each: (-relevance[each], each))[: settings.limit]
+    near = await source.store.associate(wanted, starts)
+    return [one for one in near if one.origin.trust >= settings.min_trust]
 
 
 def _one_of_each(found: Iterable[_Candidate]) -> list[_Candidate]:
