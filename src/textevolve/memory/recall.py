@@ -18,14 +18,22 @@ from textevolve.errors import InputError
 from textevolve.llm.token_count import CHARACTERS_A_TOKEN, count_tokens
 from textevolve.memory.cue_queries import CueQuery, make_queries
 from textevolve.memory.index import Embed, MemoryQuery, MemoryStore
-from textevolve.memory.ranking import decay, fit_budget, fuse_ranks, normalise, weigh
+from textevolve.memory.ranking import (
+    RANK_CONSTANT,
+    decay,
+    fit_budget,
+    fuse_ranks,
+    normalise,
+    weigh,
+)
 from textevolve.memory.recall_settings import RecallSettings
 from textevolve.memory.record import MemoryRecord, Origin
 
 LEAST_SEARCHED = 50
 """Of each search so many memories are looked at, or as many as are wanted where those are more."""
-ASSOCIATED_WEIGHT = 0.5
-"""What a rank among the associated memories weighs, beside 1 for a search by the input."""
+ASSOCIATED_SHARE = 0.9
+"""Of the highest relevance, what the nearest associated memory has. Reciprocal ranks are flat: with
+half of it none would come before the fiftieth of those that were found."""
 SEARCHES_AT_ONCE = 8
 
 Summarize: TypeAlias = Callable[[Sequence[str], int], Awaitable[str]]
@@ -216,11 +224,11 @@ async def _search(
                 similarity[one.memory.id] = max(one.similarity, similarity.get(one.memory.id, -1.0))
     if (least := settings.min_similarity) is not None:
         found = {id: one for id, one in found.items() if similarity.get(id, -math.inf) >= least}
-    if settings.associate and found:
-        near = await _associate(source, wanted, found, fuse_ranks(rankings), settings)
-        rankings.append((ASSOCIATED_WEIGHT, {one.id: n for n, one in enumerate(near, 1)}))
-        found |= {one.id: one for one in near if one.id not in found}
     fused = fuse_ranks(rankings)
+    if settings.associate and found:
+        for one, relevance in await _associate(source, wanted, found, fused, settings):
+            found.setdefault(one.id, one)
+            fused[one.id] = max(relevance, fused.get(one.id, 0.0))
     return [
         _Candidate(one, collection.full_name, fused[id], similarity.get(id))
         for id, one in found.items()
@@ -233,12 +241,17 @@ async def _associate(
     found: Mapping[str, MemoryRecord],
     relevance: Mapping[str, float],
     settings: RecallSettings,
-) -> list[MemoryRecord]:
-    """Memories that share entities, over two hops, with the best of those that were found; nearest
-    first. How similar they are is not asked: that they need not be is what they are wanted for."""
+) -> list[tuple[MemoryRecord, float]]:
+    """Memories that share entities, over two hops, with the best of those that were found, nearest
+    first, and their relevance: of the n-th, 0.9 x the highest x 61 / (60 + n). How similar they are
+    is not asked: that they need not be is what they are wanted for."""
     starts = sorted(found, key=lambda each: (-relevance[each], each))[: settings.limit]
     near = await source.store.associate(wanted, starts)
-    return [one for one in near if one.origin.trust >= settings.min_trust]
+    trusted = [one for one in near if one.origin.trust >= settings.min_trust]
+    best = ASSOCIATED_SHARE * relevance[starts[0]]
+    return [
+        (one, best * (RANK_CONSTANT + 1) / (RANK_CONSTANT + n)) for n, one in enumerate(trusted, 1)
+    ]
 
 
 def _one_of_each(found: Iterable[_Candidate]) -> list[_Candidate]:
