@@ -31,8 +31,8 @@ async def pin_collections(names: Iterable[str], settings: Settings) -> dict[str,
     resources, versions = ResourceStore(settings.memory_location), dict[str, int]()
     try:
         for name in sorted(set(names)):
-            namespace, own = split_name(name, settings.namespace)
             try:
+                namespace, own = split_name(name, settings.namespace)
                 found = await resources.memories(namespace).collection(own)
             except InputError as error:
                 raise InputError(f"a debater recalls from '{name}': {error}") from None
