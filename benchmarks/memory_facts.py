@@ -171,10 +171,7 @@ async def open_place(settings: Settings, embedder: str) -> AsyncGenerator[Place]
 
 
 async def judge(
-    facts: Sequence[Fact],
-    profile: Mapping[str, Any],
-    settings: Settings,
-    options: Mapping[str, Any],
+    facts: Sequence[Fact], profile: Profile, settings: Settings, options: Mapping[str, Any]
 ) -> list[DebateResult]:
     """The debates over these facts' cases, in their order."""
     cases = [fact.case for fact in facts]
