@@ -155,12 +155,14 @@ class Place:
         """A new collection with these texts, each with its importance."""
         vectors = await embed_texts(self.bench.model_of(self.embedder), [text for text, _ in rows])
         spec = CollectionSpec(name=name, embedder=self.embedder, dimension=len(vectors[0]))
-        self.bench.resources.create_collection(self.bench.settings.namespace, spec)
+        namespace, resources = self.bench.settings.namespace, self.bench.resources
+        resources.ensure_namespace(namespace)
+        resources.create_collection(namespace, spec)
         new = [
             Add(NewMemory(text=text, embedding=vector, importance=importance, origin=origin))
             for (text, importance), vector in zip(rows, vectors, strict=True)
         ]
-        await self.bench.resources.memories(self.bench.settings.namespace).apply(name, new)
+        await resources.memories(namespace).apply(name, new)
 
 
 @asynccontextmanager

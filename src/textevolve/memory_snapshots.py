@@ -16,7 +16,15 @@ from textevolve.errors import InputError
 from textevolve.llm.embeddings import embed_texts
 from textevolve.llm.model import Model
 from textevolve.memory.index import Embed
-from textevolve.memory.recall import Cue, Memory, Recall, RecallSource, pinned, recall_from
+from textevolve.memory.recall import (
+    Cue,
+    Memory,
+    Recall,
+    RecallSource,
+    Summarize,
+    pinned,
+    recall_from,
+)
 from textevolve.memory.record import Collection, Vector
 from textevolve.settings import Settings
 from textevolve.store import ResourceStore
@@ -47,6 +55,7 @@ def open_recall(
     namespace: str,
     embed: Embed,
     versions: Mapping[str, int] | None,
+    summarize: Summarize | None = None,
 ) -> Recall:
     """What debaters remember; `namespace` is that of bare names. Of `versions` those alone are read
     that it names; None: all collections as they are now, where no run is to be made again."""
@@ -57,7 +66,8 @@ def open_recall(
             space, own = split_name(name, namespace)
             version = pinned(versions, f"{space}/{own}")
             sources.append(RecallSource(resources.memories(space), own, version))
-        return (await recall_from(sources, embed, cue.settings, cue)).memories
+        found = await recall_from(sources, embed, cue.settings, cue, summarize=summarize)
+        return found.memories
 
     return recall
 

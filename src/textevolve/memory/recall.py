@@ -35,6 +35,8 @@ ASSOCIATED_SHARE = 0.9
 """Of the highest relevance, what the nearest associated memory has. Reciprocal ranks are flat: with
 half of it none would come before the fiftieth of those that were found."""
 SEARCHES_AT_ONCE = 8
+LEAST_SUMMARY = 16
+"""Tokens: a shorter summary says nothing."""
 
 Summarize: TypeAlias = Callable[[Sequence[str], int], Awaitable[str]]
 """Makes texts into one of at most so many tokens."""
@@ -127,8 +129,9 @@ async def recall_memories(
     is asked where the settings want a summary.
 
     Raises:
-        InputError: there is no such collection here, it has no version in `versions`, or the cue
-            is blank. ModelError: the cue cannot be embedded. StoreError: nothing can be read.
+        InputError: there is no such collection here, it has no version in `versions`, the cue is
+            blank, or a summary is wanted and there is no `summarize`.
+        ModelError: the cue cannot be embedded. StoreError: nothing can be read.
     """
     sources: list[RecallSource] = []
     for name in dict.fromkeys(settings.collections):
@@ -163,6 +166,8 @@ async def recall_from(
     or none has."""
     if not sources:
         return Recalled()
+    if settings.summarize and summarize is None:
+        raise InputError("memory: summarize is set, and nothing here makes summaries; leave it out")
     asked = Cue("", (), cue) if isinstance(cue, str) else cue
     queries = make_queries(asked.input, asked.candidates, asked.history)
     if not queries:
@@ -340,14 +345,15 @@ async def _keep_budget(
     budget, sizes = settings.budget, [count_tokens(memory.text) for memory in chosen]
     if budget is None or sum(sizes) <= budget:
         return replace(counted, memories=tuple(chosen))
-    summed = settings.summarize and summarize is not None
-    places = fit_budget(sizes, budget // 2 if summed else budget)
+    summed = summarize if settings.summarize else None
+    whole = budget if summed is None else min(budget // 2, budget - LEAST_SUMMARY)
+    places = fit_budget(sizes, whole)
     shown = tuple(chosen[place] for place in places)
     rest = [memory for place, memory in enumerate(chosen) if place not in set(places)]
-    if not summed or summarize is None:
+    if summed is None:
         return replace(counted, memories=shown, over_budget=len(rest))
     room = budget - sum(sizes[place] for place in places)
-    said = (await summarize([memory.text for memory in rest], room)).strip()
+    said = (await summed([memory.text for memory in rest], room)).strip()
     if not said:
         return replace(counted, memories=shown, over_budget=len(rest))
     told = [memory.trust for memory in rest if memory.trust is not None]
