@@ -3,8 +3,8 @@
     python benchmarks/recall_cue.py --store build/recall_cue.db [--embedder local/minilm]
         [--facts 186] [--cases 60]
 
-Cases and facts are those of `debate_memories.py`. Told is for how many cases the fact that they need
-is the first of those recalled, and among the first five, once with the case's question as the input
+Cases and facts are those of `debate_memories.py`. Told is for how many cases the fact they need is
+the first of those recalled, and is among the first five, once with the case's question as the input
 and once with one that names nothing ("Which of the two statements is true?"). No model but the
 embedder is asked.
 """
