@@ -41,7 +41,7 @@ from textevolve.judges.statements import CHECKS, StatementJudge
 from textevolve.llm.model import Model
 from textevolve.loops.callables import as_evaluator
 from textevolve.loops.rules import Hybrid, load_rules
-from textevolve.memory.recall import Recall, nothing
+from textevolve.memory.cue import Recall, nothing
 from textevolve.settings import today as this_day
 from textevolve.user_code import OWN, own_object
 

@@ -8,26 +8,23 @@ what is kept of them, in `store`.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
+from typing import TYPE_CHECKING
 
 import numpy as np
 
+from textevolve import store
 from textevolve.agents.resources import split_name
 from textevolve.errors import InputError
 from textevolve.llm.embeddings import embed_texts
 from textevolve.llm.model import Model
+from textevolve.memory.cue import Cue, Memory, Recall
 from textevolve.memory.index import Embed
-from textevolve.memory.recall import (
-    Cue,
-    Memory,
-    Recall,
-    RecallSource,
-    Summarize,
-    pinned,
-    recall_from,
-)
+from textevolve.memory.recall import RecallSource, Summarize, pinned, recall_from
 from textevolve.memory.record import Collection, Vector
 from textevolve.settings import Settings
-from textevolve.store import ResourceStore
+
+if TYPE_CHECKING:
+    from textevolve.store import ResourceStore
 
 
 async def pin_collections(names: Iterable[str], settings: Settings) -> dict[str, int]:
@@ -36,7 +33,7 @@ async def pin_collections(names: Iterable[str], settings: Settings) -> dict[str,
     Raises:
         InputError: there is no such collection, or it is no name. StoreError: nothing can be read.
     """
-    resources, versions = ResourceStore(settings.memory_location), dict[str, int]()
+    resources, versions = store.ResourceStore(settings.memory_location), dict[str, int]()
     try:
         for name in sorted(set(names)):
             try:
@@ -61,6 +58,8 @@ def open_recall(
     that it names; None: all collections as they are now, where no run is to be made again."""
 
     async def recall(cue: Cue, /) -> tuple[Memory, ...]:
+        if cue.settings is None:
+            return ()
         sources: list[RecallSource] = []
         for name in dict.fromkeys(cue.settings.collections):
             space, own = split_name(name, namespace)

@@ -35,7 +35,7 @@ from textevolve.llm.model import Model, Request, Response
 from textevolve.llm.prices import price_of, say_unlisted
 from textevolve.llm.providers import FORMS, resolve
 from textevolve.llm.wrappers import Journaled, Limited, Retrying
-from textevolve.memory.recall import Recall, nothing
+from textevolve.memory.cue import Recall, nothing
 from textevolve.memory_snapshots import embed_with, open_recall
 from textevolve.metrics.label_metrics import open_metric
 from textevolve.metrics.plain import LabelMetric

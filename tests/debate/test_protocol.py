@@ -18,7 +18,7 @@ from textevolve.evaluation import Case, EvaluationResult, Failure
 from textevolve.events import StepFinished, StepStarted
 from textevolve.llm.client import OpenAIClient
 from textevolve.llm.testing import Answer, Fault, ScriptedServer, instance, misbehave
-from textevolve.memory.recall import Memory
+from textevolve.memory.cue import Memory
 from textevolve.studies import debate_words
 
 CASE = Case("What is 2 + 2?", ("It is four.", "It is five.", "It is six."), "sum")

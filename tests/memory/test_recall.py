@@ -11,13 +11,14 @@ from plain_store import PlainMemories
 
 from textevolve.errors import InputError
 from textevolve.llm.token_count import count_tokens
+from textevolve.memory.cue import Cue
 from textevolve.memory.cue_queries import (
     CANDIDATE_CHARACTERS,
     MOST_CANDIDATES,
     QUERY_CHARACTERS,
     make_queries,
 )
-from textevolve.memory.recall import Cue, RecallSource, name_source, recall_from, recall_memories
+from textevolve.memory.recall import RecallSource, name_source, recall_from, recall_memories
 from textevolve.memory.recall_settings import RecallSettings
 from textevolve.memory.record import Add, Forget, NewMemory, Origin, Supersede
 

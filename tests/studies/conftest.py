@@ -13,7 +13,7 @@ from textevolve.debate.context import prompts_version
 from textevolve.debate.profile import Profile, load_profile
 from textevolve.debate.result import DebateResult, Points, Turn
 from textevolve.evaluation import Case, Failure, Usage
-from textevolve.memory.recall import Memory
+from textevolve.memory.cue import Memory
 from textevolve.store.repository import Store
 from textevolve.store.runs import RunRecord
 from textevolve.studies.driver import Launch, StoredSpec, register_run

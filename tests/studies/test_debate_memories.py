@@ -11,7 +11,7 @@ import yaml
 from textevolve import Case, InputError, Settings, aevaluate, aevaluate_batch
 from textevolve.debate.record import read_result, write_result
 from textevolve.llm.embeddings import embed_texts
-from textevolve.memory.recall import Memory
+from textevolve.memory.cue import Memory
 from textevolve.memory.record import Add, Forget, NewMemory, Origin
 from textevolve.settings import Retries
 from textevolve.store import ResourceStore, memory_tables

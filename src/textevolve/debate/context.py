@@ -12,7 +12,7 @@ from textevolve.events import Listener
 from textevolve.llm.fence import fence
 from textevolve.llm.model import Model
 from textevolve.llm.template import Template, load_template
-from textevolve.memory.recall import Recall
+from textevolve.memory.cue import Recall
 
 _VARIABLES = {
     "rules": ("components", "readout", "rules", "words"),

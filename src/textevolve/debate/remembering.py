@@ -13,8 +13,7 @@ from textevolve.debate.context import DebateContext, prompt
 from textevolve.debate.profile import Agent
 from textevolve.errors import InputError, TextEvolveError
 from textevolve.llm.fence import fence, quote, sanitize
-from textevolve.memory.recall import Cue, Memory
-from textevolve.memory.recall_settings import RecallSettings
+from textevolve.memory.cue import Cue, Memory
 
 SOURCE_CHARACTERS = 160
 
@@ -27,10 +26,10 @@ async def remember(
     Raises:
         InputError: the recall, which may be the caller's own code, failed.
     """
-    settings = speaker.recall_settings or RecallSettings()
+    settings = speaker.recall_settings
     cue = Cue(
         speaker.name,
-        settings.collections,
+        () if settings is None else settings.collections,
         context.case.input,
         context.case.candidates,
         _plain(history, context.nonce),

@@ -22,7 +22,7 @@ from textevolve.debate.tensor import Array, LabelledTensor
 from textevolve.errors import InputError
 from textevolve.evaluation import Case, EvaluationResult, Failure, Usage
 from textevolve.llm.structured import ParseMode
-from textevolve.memory.recall import Memory
+from textevolve.memory.cue import Memory
 from textevolve.showing import Shown
 
 

@@ -32,7 +32,7 @@ from textevolve.llm.fence import fence, sanitize
 from textevolve.llm.model import Message, Model, Request
 from textevolve.llm.structured import ParseMode, UnusableAnswer, ask_structured
 from textevolve.llm.usage_meter import UsageMeter
-from textevolve.memory.recall import Memory
+from textevolve.memory.cue import Memory
 
 
 @lru_cache(maxsize=256)

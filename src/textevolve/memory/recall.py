@@ -9,13 +9,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from time import time
-from typing import Protocol, TypeAlias
+from typing import TypeAlias
 
 from textevolve.engine.local import gather_bounded
 from textevolve.errors import InputError
 from textevolve.llm.token_count import CHARACTERS_A_TOKEN, count_tokens
+from textevolve.memory.cue import Cue, Memory
 from textevolve.memory.cue_queries import CueQuery, make_queries
 from textevolve.memory.index import Embed, MemoryQuery, MemoryStore
 from textevolve.memory.ranking import (
@@ -40,48 +41,6 @@ LEAST_SUMMARY = 16
 
 Summarize: TypeAlias = Callable[[Sequence[str], int], Awaitable[str]]
 """Makes texts into one of at most so many tokens."""
-
-
-@dataclass(frozen=True, slots=True)
-class Memory:
-    """A remembered text, where it came from, and how well it fits the cue (higher is better).
-
-    `parts`: what the score is made of, each in [0, 1]. `id`: of the memory in its collection; empty
-    where it is in none. `trust` in [0, 1]: how far its source is believed, None: nobody said.
-    `similarity`: the cosine of its embedding and the nearest query, None where it is not known.
-    """
-
-    text: str
-    source: str = ""
-    score: float | None = None
-    parts: Mapping[str, float] = field(default_factory=dict[str, float])
-    id: str = ""
-    trust: float | None = None
-    similarity: float | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Cue:
-    """What a memory is wanted for: the agent a, the input x, the candidates y, the history xi.
-
-    `collections` are the names of the agent's memory collections; `settings` say how it recalls.
-    """
-
-    agent: str
-    collections: tuple[str, ...]
-    input: str
-    candidates: tuple[str, ...] = ()
-    history: str = ""
-    settings: RecallSettings = field(default_factory=RecallSettings)
-
-
-class Recall(Protocol):
-    async def __call__(self, cue: Cue, /) -> tuple[Memory, ...]: ...
-
-
-async def nothing(_cue: Cue, /) -> tuple[Memory, ...]:
-    """The recall of an agent without memories."""
-    return ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,7 +12,7 @@ from textevolve.debate.profile import Profile
 from textevolve.debate.result import DebateResult, DecidedBy, Turn
 from textevolve.debate.tensor import is_quorum
 from textevolve.evaluation import Failure
-from textevolve.memory.recall import Memory
+from textevolve.memory.cue import Memory
 from textevolve.report.wording import count, letter, letters, number, percent, visible
 
 

@@ -38,7 +38,7 @@ from textevolve.judges.context import Options
 from textevolve.judges.context import prompts_version as judge_prompts
 from textevolve.judges.judged import JudgedCase
 from textevolve.judges.shipped_rubrics import expand_rubric
-from textevolve.memory.recall import Recall
+from textevolve.memory.cue import Recall
 from textevolve.report.blocks import Report
 from textevolve.report.html import html_fragment
 from textevolve.rows import SUFFIXES, names_rows, read_argument

@@ -33,7 +33,7 @@ from textevolve.loops.guidance import (
     answer_guided,
 )
 from textevolve.loops.rule_kinds import find_callable
-from textevolve.memory.recall import Cue, Memory, Recall
+from textevolve.memory.cue import Cue, Memory, Recall
 from textevolve.report import wording
 from textevolve.report.blocks import Block, Column, Note, Report, Section, Table, Texts
 from textevolve.spec import option
