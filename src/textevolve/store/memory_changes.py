@@ -299,11 +299,11 @@ class Transaction:
             self.index.erase(self.connection, self.collection, [row.seq])
             for table in (embeddings, mentions, relations, uses):
                 self.connection.execute(delete(table).where(table.c.seq == row.seq))
-        else:
-            closing = Closing((row.seq,), self.version, None, True)
-            self.index.close(self.connection, self.collection, closing)
         change = update(memories).where(memories.c.seq == row.seq)
         self.connection.execute(change.values(**values))
+        if not erase:
+            closing = Closing((row.seq,), self.version, None, True)
+            self.index.close(self.connection, self.collection, closing)
 
     def _note(self, applied: Applied, source: ChangeSource | None) -> None:
         """The version that was made, and what it was made from."""
