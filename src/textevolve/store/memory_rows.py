@@ -265,7 +265,7 @@ def read_rows(connection: Connection, seqs: Iterable[int]) -> list[Row[Any]]:
 
 def _read_listed(
     connection: Connection, asked: str, seqs: Iterable[int], order: str = ""
-) -> list[Row[Any]]:
+) -> list[Any]:
     """Rows whose numbers are listed. The list is a part of the statement, which spares most of the
     time of a search: it need not be made into parameters."""
     return [
