@@ -19,6 +19,9 @@ from textevolve.store import ResourceStore, RunRecord, Store, memory_tables, ope
 
 MODEL = "scripted/judge"
 
+# Where the store of lists is, which the real ones are held against.
+sys.path.append(str(Path(__file__).parent.parent / "memory"))
+
 
 @pytest.fixture
 def path(tmp_path: Path) -> Path:

@@ -65,6 +65,8 @@ def erase(connection: Connection, collection: Collection, seqs: Sequence[int]) -
     if seqs:
         rows: list[Any] = [(seq,) for seq in seqs]
         connection.exec_driver_sql(f"DELETE FROM {WORDS} WHERE rowid = ?", rows)
+        # Else the words stay in the index until it happens to be merged.
+        connection.exec_driver_sql(f"INSERT INTO {WORDS} ({WORDS}) VALUES ('optimize')")
         remove_vectors(connection, collection, seqs)
 
 
