@@ -136,3 +136,13 @@ def place(memory_location: str) -> Iterator[MemoryPlace]:
     made = MemoryPlace(memory_location)
     yield made
     made.resources.close()
+
+
+@pytest.fixture
+def sqlite_place(path: Path) -> Iterator[MemoryPlace]:
+    """A file with the collection home/chats, for what only files can go through."""
+    pytest.importorskip("sqlite_vec")
+    made = MemoryPlace(str(path))
+    made.create("home", "chats")
+    yield made
+    made.resources.close()
