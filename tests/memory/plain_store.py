@@ -58,11 +58,7 @@ class PlainMemories:
 
     async def search(self, query: MemoryQuery) -> Sequence[MemoryMatch]:
         collection = await self.collection(query.collection)
-        held = [
-            one
-            for one in self._held(collection.name, query)
-            if one.origin.trust >= query.least_trust
-        ]
+        held = self._held(collection.name, query)
         near: list[tuple[float, MemoryRecord]] = []
         if query.embedding is not None:
             if len(query.embedding) != collection.dimension:
@@ -118,7 +114,8 @@ class PlainMemories:
                     continue
             elif one.closed is not None:
                 continue
-            found.append(one)
+            if one.origin.trust >= query.least_trust:
+                found.append(one)
         return found
 
     async def associate(
