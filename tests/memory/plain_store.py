@@ -15,9 +15,21 @@ from textevolve.memory.record import (
     Collection,
     Forget,
     MemoryRecord,
+    Origin,
     Supersede,
     Vector,
 )
+
+ERASED = {
+    "text": "",
+    "reason": "",
+    "origin": Origin(),
+    "entities": (),
+    "relations": (),
+    "cites": (),
+    "last_used": None,
+    "times_used": 0,
+}
 
 
 @dataclass
@@ -46,16 +58,13 @@ class PlainMemories:
 
     async def search(self, query: MemoryQuery) -> Sequence[MemoryMatch]:
         collection = await self.collection(query.collection)
-        held = [
-            one
-            for one in self._held(collection.name, query)
-            if one.origin.trust >= query.least_trust
-        ]
+        held = self._held(collection.name, query)
         near: list[tuple[float, MemoryRecord]] = []
         if query.embedding is not None:
             if len(query.embedding) != collection.dimension:
                 raise InputError("the embedding has another dimension")
-            near = [(float(self.vectors[one.id] @ query.embedding), one) for one in held]
+            there = [one for one in held if one.text]
+            near = [(float(self.vectors[one.id] @ query.embedding), one) for one in there]
             near.sort(key=lambda each: -each[0])
         words = set(query.text.lower().split())
         shared = [(len(words & set(one.text.lower().split())), one) for one in held]
@@ -64,10 +73,26 @@ class PlainMemories:
         keyword = {one.id: n for n, (_, one) in enumerate(shared[: query.limit], 1)}
         similarity = {one.id: likeness for likeness, one in near}
         return [
-            MemoryMatch(one, dense.get(one.id), keyword.get(one.id), similarity.get(one.id))
+            MemoryMatch(
+                self._then(one, query.version),
+                dense.get(one.id),
+                keyword.get(one.id),
+                similarity.get(one.id),
+            )
             for one in held
             if one.id in dense or one.id in keyword
         ]
+
+    def _then(self, one: MemoryRecord, version: int | None) -> MemoryRecord:
+        """As a version had it: what became of it later is left out."""
+        if version is None:
+            return one
+        until = self.changed[one.collection, version]
+        times = [time for id, time in self.used if id == one.id and time <= until]
+        one = replace(one, times_used=len(times), last_used=max(times, default=None))
+        if one.closed is None or one.closed <= version:
+            return one
+        return replace(one, closed=None, forgotten=False, superseded_by=None, superseded_at=None)
 
     def _held(self, name: str, query: MemoryQuery) -> list[MemoryRecord]:
         now = query.time
@@ -82,12 +107,15 @@ class PlainMemories:
             if query.version is not None:
                 if one.added > query.version or (one.closed or query.version + 1) <= query.version:
                     continue
+                if not one.text:
+                    continue
             elif query.time is not None:
                 if one.forgotten or (one.superseded_at is not None and one.superseded_at <= now):
                     continue
             elif one.closed is not None:
                 continue
-            found.append(one)
+            if one.origin.trust >= query.least_trust:
+                found.append(one)
         return found
 
     async def associate(
@@ -96,17 +124,11 @@ class PlainMemories:
         held = self._held(query.collection, query)
         reached, found = set(starts), []
         for _ in range(hops):
-            entities = {
-                name.casefold() for one in held if one.id in reached for name in one.entities
-            }
-            new = [
-                one
-                for one in held
-                if one.id not in reached and entities & {name.casefold() for name in one.entities}
-            ]
+            entities = {name for one in held if one.id in reached for name in names_of(one)}
+            new = [one for one in held if one.id not in reached and entities & names_of(one)]
             found += new
             reached |= {one.id for one in new}
-        return found[: query.limit]
+        return [self._then(one, query.version) for one in found[: query.limit]]
 
     async def get(self, ids: Sequence[str]) -> Sequence[MemoryRecord]:
         by_id = {one.id: one for one in self.memories}
@@ -134,7 +156,10 @@ class PlainMemories:
             all = all[[one.id for one in all].index(after) + 1 :]
         if version is not None:
             all = [one for one in all if one.added <= version]
-            all = [one for one in all if closed or one.closed is None or one.closed > version]
+            if not closed:
+                all = [one for one in all if one.closed is None or one.closed > version]
+                all = [one for one in all if one.text]
+            all = [self._then(one, version) for one in all]
         elif not closed:
             all = [one for one in all if one.closed is None]
         return all[:limit]
@@ -156,9 +181,16 @@ class PlainMemories:
                 else []
             )
         ]
-        targets = {one.id: one for one in await self.get(closing)}
-        if any(one.closed is not None for one in targets.values()) or len(targets) < len(closing):
-            raise ConflictError("a memory is not held any more")
+        if len(set(closing)) < len(closing):
+            raise InputError("a memory is superseded or forgotten twice at once")
+        erased = [one.memory for one in changes if isinstance(one, Forget) and one.erase]
+        for one in await self.get(closing):
+            if one.collection != collection:
+                raise InputError(f"no memory '{one.id}' in this collection")
+            if one.closed is not None and one.id not in erased:
+                raise ConflictError("a memory is not held any more")
+        if not changes:
+            return self._note(held, (), held.version, held.changed, source)
         version, now, ids = held.version + 1, time(), []
         for change in changes:
             match change:
@@ -170,12 +202,17 @@ class PlainMemories:
                     for id in memories:
                         self._close(id, version, superseded_by=ids[-1], superseded_at=since)
                 case Forget(memory, erase):
-                    self._close(memory, version, forgotten=True, **({"text": ""} if erase else {}))
-        self.collections[collection] = replace(held, version=version, changed=now)
-        self.changed[collection, version] = now
-        applied = Applied(tuple(ids), held.version, version)
+                    self._close(memory, version, forgotten=True, **(ERASED if erase else {}))
+                    if erase:
+                        self.used = [each for each in self.used if each[0] != memory]
+        return self._note(held, tuple(ids), version, now, source)
+
+    def _note(self, held: Collection, ids, version: int, now: float, source) -> Applied:
+        self.collections[held.name] = replace(held, version=version, changed=now)
+        self.changed[held.name, version] = now
+        applied = Applied(ids, held.version, version)
         if source is not None:
-            self.sources[collection, source.key] = applied
+            self.sources[held.name, source.key] = applied
         return applied
 
     def _keep(self, held: Collection, new, version: int, now: float, supersedes) -> str:
@@ -208,13 +245,22 @@ class PlainMemories:
 
     def _close(self, id: str, version: int, **changed) -> None:
         place = [one.id for one in self.memories].index(id)
-        self.memories[place] = replace(self.memories[place], closed=version, **changed)
+        before = self.memories[place].closed
+        closed = version if before is None else before
+        self.memories[place] = replace(self.memories[place], closed=closed, **changed)
 
     async def applied(self, collection: str, key: str) -> Applied | None:
         return self.sources.get((collection, key))
 
     async def use(self, ids: Sequence[str], time: float) -> None:
-        self.used += [(id, time) for id in ids]
+        self.used += [(one.id, time) for one in await self.get(sorted(set(ids)))]
         for place, one in enumerate(self.memories):
             if one.id in ids:
-                self.memories[place] = replace(one, last_used=time, times_used=one.times_used + 1)
+                last = max(time, one.last_used or time)
+                self.memories[place] = replace(one, last_used=last, times_used=one.times_used + 1)
+
+
+def names_of(one: MemoryRecord) -> set[str]:
+    """Whom and what it speaks of, in the form in which names are compared."""
+    related = {name for edge in one.relations for name in (edge.subject, edge.object)}
+    return {name.casefold().strip() for name in {*one.entities, *related}}

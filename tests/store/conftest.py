@@ -19,6 +19,9 @@ from textevolve.store import ResourceStore, RunRecord, Store, memory_tables, ope
 
 MODEL = "scripted/judge"
 
+# Where the store of lists is, which the real ones are held against.
+sys.path.append(str(Path(__file__).parent.parent / "memory"))
+
 
 @pytest.fixture
 def path(tmp_path: Path) -> Path:
@@ -131,5 +134,15 @@ def memory_location(
 @pytest.fixture
 def place(memory_location: str) -> Iterator[MemoryPlace]:
     made = MemoryPlace(memory_location)
+    yield made
+    made.resources.close()
+
+
+@pytest.fixture
+def sqlite_place(path: Path) -> Iterator[MemoryPlace]:
+    """A file with the collection home/chats, for what only files can go through."""
+    pytest.importorskip("sqlite_vec")
+    made = MemoryPlace(str(path))
+    made.create("home", "chats")
     yield made
     made.resources.close()

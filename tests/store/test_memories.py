@@ -1,6 +1,7 @@
 """What every store of memories does, one operation at a time."""
 
 import math
+from contextlib import closing
 from dataclasses import replace
 
 import numpy as np
@@ -19,6 +20,7 @@ from textevolve.memory.record import (
 )
 from textevolve.store import memory_tables
 from textevolve.store.memory_collections import erase_collection
+from textevolve.store.sqlite import sqlite3
 
 
 def toward(*numbers):
@@ -135,12 +137,20 @@ async def test_what_is_erased_is_gone_from_all_versions(store, place):
         relations=(Relation("a", "b", "xyzzy"),),
     )
     (id,) = (await store.apply("chats", [Add(secret), Add(new("other"))])).ids[:1]
+    await store.use([id], 1e9)
     (later,) = (await store.apply("chats", [Supersede((id,), new("no password"))])).ids
     await store.apply("chats", [Forget(id, erase=True)])
     assert await texts(store, text="password", version=1) == set()
     assert await texts(store, embedding=toward(1), version=1) == {"other"}
     assert [one.text for one in await store.history(later)] == ["", "no password"]
     assert [one.text for one in await store.page("chats", version=1)] == ["other"]
+    place.resources.close()
+    if place.location.endswith(".db"):  # a file, of which no page has the word
+        with closing(sqlite3.connect(place.location)) as raw:
+            raw.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+            assert raw.execute("SELECT count(*) FROM uses").fetchone() == (0,)
+        with open(place.location, "rb") as file:  # noqa: ASYNC230
+            assert b"xyzzy" not in file.read()
 
 
 async def test_a_source_is_taken_in_once(store):

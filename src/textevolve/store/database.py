@@ -59,6 +59,8 @@ class SQLiteDatabase:
         self._writer = connect(path, writing=True)
         loaded = [load_vector_search(_raw(one)) for one in (self._reader, self._writer)]
         self.vectors = all(loaded)
+        for one in (self._reader, self._writer):
+            one.info["vectors"] = self.vectors
 
     def read(self, query: Callable[[Connection], T]) -> T:
         with self._reading:

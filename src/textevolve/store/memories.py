@@ -50,8 +50,10 @@ from textevolve.store.memory_rows import (
     holds,
     in_version,
     read_collection,
+    read_cosines,
     read_namespace_id,
     read_records,
+    read_rows,
     read_version_time,
 )
 from textevolve.store.memory_tables import (
@@ -214,21 +216,19 @@ class StoredMemories:
             worded = index.find_words(connection, found, held, query.text, query.limit)
         dense = {seq: (rank, cosine) for rank, (seq, cosine) in enumerate(near, 1)}
         keyword = {seq: rank for rank, seq in enumerate(worded, 1)}
-        rows = [
-            row
-            for chunk in chunks(dict.fromkeys([*dense, *keyword]))
-            for row in connection.execute(select(memories).where(memories.c.seq.in_(chunk)))
-        ]
-        as_of = None if query.version is None else (query.version, held.moment)
-        if query.version is not None and query.time is not None:
-            as_of = query.version, read_version_time(connection, found, query.version)
-        records = self._records(connection, rows, as_of)
+        rows = read_rows(connection, dict.fromkeys([*dense, *keyword]))
+        as_of = _as_of(connection, found, query)
+        records = read_records(connection, {found.id: found.name}, rows, as_of)
+        others = [seq for seq in keyword if seq not in dense]
+        cosines = {seq: cosine for seq, (_, cosine) in dense.items()}
+        if query.embedding is not None:
+            cosines |= read_cosines(connection, others, query.embedding)
         return [
             MemoryMatch(
                 record,
                 dense[row.seq][0] if row.seq in dense else None,
                 keyword.get(row.seq),
-                dense[row.seq][1] if row.seq in dense else None,
+                cosines.get(row.seq),
             )
             for row, record in zip(rows, records, strict=True)
         ]
@@ -265,10 +265,7 @@ class StoredMemories:
             .order_by(nearest.c.hop, memories.c.seq)
             .limit(query.limit)
         )
-        as_of = None
-        if query.version is not None:
-            as_of = query.version, read_version_time(connection, found, query.version)
-        return self._list(connection, asked, as_of)
+        return self._list(connection, asked, _as_of(connection, found, query))
 
     def _rows(self, connection: Connection, ids: Sequence[str]) -> list[Row[Any]]:
         namespace_id = read_namespace_id(connection, self.namespace)
@@ -331,3 +328,12 @@ class StoredMemories:
             last = when if row.last_used is None else max(when, row.last_used)
             change = update(memories).where(memories.c.seq == row.seq)
             connection.execute(change.values(last_used=last, times_used=row.times_used + 1))
+
+
+def _as_of(
+    connection: Connection, collection: Collection, query: MemoryQuery
+) -> tuple[int, float] | None:
+    """The version that is asked for, and its time."""
+    if query.version is None:
+        return None
+    return query.version, read_version_time(connection, collection, query.version)

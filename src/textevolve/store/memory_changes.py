@@ -215,7 +215,7 @@ class Transaction:
         self.connection.execute(
             insert(embeddings),
             [
-                {"seq": seq, "vector": pack_vector(memory.embedding)}
+                {"seq": seq, **pack_vector(memory.embedding)}
                 for seq, memory in zip(seqs, new, strict=True)
             ],
         )
@@ -295,15 +295,15 @@ class Transaction:
             values["closed"] = self.version
         if erase:
             values |= {"text": "", "source": "", "author": "", "reason": "", "cites": "[]"}
-            values |= {"turn": None, "last_used": None, "times_used": 0}
+            values |= {"turn": None, "trust": 1.0, "last_used": None, "times_used": 0}
             self.index.erase(self.connection, self.collection, [row.seq])
             for table in (embeddings, mentions, relations, uses):
                 self.connection.execute(delete(table).where(table.c.seq == row.seq))
-        else:
-            closing = Closing((row.seq,), self.version, None, True)
-            self.index.close(self.connection, self.collection, closing)
         change = update(memories).where(memories.c.seq == row.seq)
         self.connection.execute(change.values(**values))
+        if not erase:
+            closing = Closing((row.seq,), self.version, None, True)
+            self.index.close(self.connection, self.collection, closing)
 
     def _note(self, applied: Applied, source: ChangeSource | None) -> None:
         """The version that was made, and what it was made from."""
@@ -335,5 +335,8 @@ def entity_of(name: str) -> str:
     return " ".join(unicodedata.normalize("NFKC", name).casefold().split())
 
 
-def pack_vector(embedding: Vector) -> bytes:
-    return np.asarray(embedding, dtype="<f4").tobytes()
+def pack_vector(embedding: Vector) -> dict[str, Any]:
+    """As it is kept: of length 1 to the last digit, which the searches rely on."""
+    wide = np.asarray(embedding, dtype=np.float64)
+    unit = (wide / np.linalg.norm(wide)).astype("<f4")
+    return {"dimension": len(unit), "vector": unit.tobytes()}

@@ -74,7 +74,7 @@ def move_collection(
     index.erase_all(connection, found)
     for row in rows:
         change = update(embeddings).where(embeddings.c.seq == row.seq)
-        connection.execute(change.values(vector=pack_vector(vectors[row.id])))
+        connection.execute(change.values(**pack_vector(vectors[row.id])))
     changed = update(collections).where(collections.c.id == found.id)
     connection.execute(changed.values(embedder=embedder, dimension=dimension, updated=time()))
     index.add(

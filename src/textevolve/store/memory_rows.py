@@ -10,6 +10,7 @@ from itertools import islice
 from time import time
 from typing import Any, Protocol, TypeVar, cast
 
+import numpy as np
 from sqlalchemy import ColumnElement, Row, and_, func, or_, select
 from sqlalchemy.engine import Connection
 
@@ -25,9 +26,7 @@ from textevolve.memory.record import (
 from textevolve.store.memory_tables import (
     collections,
     memories,
-    mentions,
     namespaces,
-    relations,
     uses,
     versions,
 )
@@ -118,12 +117,14 @@ def read_collection(connection: Connection, namespace: str, name: str) -> Collec
     Raises:
         InputError: there is no such namespace, or no such collection in it.
     """
-    namespace_id = read_namespace_id(connection, namespace)
-    asked = select(collections).where(
-        collections.c.namespace_id == namespace_id, collections.c.name == name
+    asked = (
+        select(collections)
+        .join(namespaces, namespaces.c.id == collections.c.namespace_id)
+        .where(namespaces.c.name == namespace, collections.c.name == name)
     )
     row = connection.execute(asked).one_or_none()
     if row is None:
+        read_namespace_id(connection, namespace)
         raise InputError(f"no collection '{name}' in the namespace '{namespace}'")
     return collection_of(row, namespace)
 
@@ -221,7 +222,7 @@ def read_records(
         return []
     seqs = [row.seq for row in rows]
     entities, edges = _read_entities(connection, seqs), _read_relations(connection, seqs)
-    taken = _read_superseded(connection, [row.id for row in rows])
+    taken = _read_superseded(connection, seqs)
     used = None if as_of is None else _read_uses(connection, seqs, as_of[1])
     made: list[MemoryRecord] = []
     for row in rows:
@@ -250,39 +251,56 @@ def read_records(
                 forgotten=False if later else bool(row.forgotten),
                 entities=tuple(entities[row.seq]),
                 relations=tuple(edges[row.seq]),
-                cites=tuple(json.loads(row.cites)),
+                cites=() if row.cites == "[]" else tuple(json.loads(row.cites)),
                 reason=row.reason,
             )
         )
     return made
 
 
+def read_rows(connection: Connection, seqs: Iterable[int]) -> list[Row[Any]]:
+    """The rows of `memories` with these numbers, in no particular order."""
+    return _read_listed(connection, "SELECT * FROM memories WHERE seq IN", seqs)
+
+
+def _read_listed(
+    connection: Connection, asked: str, seqs: Iterable[int], order: str = ""
+) -> list[Any]:
+    """Rows whose numbers are listed. The list is a part of the statement, which spares most of the
+    time of a search: it need not be made into parameters."""
+    return [
+        row
+        for chunk in chunks(seqs)
+        for row in connection.exec_driver_sql(
+            f"{asked} ({', '.join(str(int(seq)) for seq in chunk)}) {order}"
+        ).all()
+    ]
+
+
 def _read_entities(connection: Connection, seqs: list[int]) -> defaultdict[int, list[str]]:
     found: defaultdict[int, list[str]] = defaultdict(list)
-    asked = select(mentions.c.seq, mentions.c.name).where(mentions.c.position.is_not(None))
-    for chunk in chunks(seqs):
-        listed = asked.where(mentions.c.seq.in_(chunk)).order_by(mentions.c.seq, "position")
-        for seq, name in connection.execute(listed):
-            found[seq].append(name)
+    asked = "SELECT seq, name FROM mentions WHERE position IS NOT NULL AND seq IN"
+    for row in _read_listed(connection, asked, seqs, "ORDER BY seq, position"):
+        found[row[0]].append(row[1])
     return found
 
 
 def _read_relations(connection: Connection, seqs: list[int]) -> defaultdict[int, list[Relation]]:
     found: defaultdict[int, list[Relation]] = defaultdict(list)
-    for chunk in chunks(seqs):
-        asked = select(relations).where(relations.c.seq.in_(chunk))
-        for row in connection.execute(asked.order_by(relations.c.seq, relations.c.position)):
-            found[row.seq].append(Relation(row.subject, row.predicate, row.object))
+    asked = "SELECT seq, subject, predicate, object FROM relations WHERE seq IN"
+    for row in _read_listed(connection, asked, seqs, "ORDER BY seq, position"):
+        found[row[0]].append(Relation(*row[1:]))
     return found
 
 
-def _read_superseded(connection: Connection, ids: list[str]) -> defaultdict[str, list[str]]:
+def _read_superseded(connection: Connection, seqs: list[int]) -> defaultdict[str, list[str]]:
     found: defaultdict[str, list[str]] = defaultdict(list)
-    table = memories.c
-    for chunk in chunks(ids):
-        asked = select(table.superseded_by, table.id).where(table.superseded_by.in_(chunk))
-        for by, id in connection.execute(asked.order_by(table.seq)):
-            found[by].append(id)
+    asked = (
+        "SELECT earlier.superseded_by, earlier.id FROM memories AS later"
+        " JOIN memories AS earlier ON earlier.superseded_by = later.id WHERE later.seq IN"
+    )
+    for row in _read_listed(connection, asked, seqs, "ORDER BY earlier.seq"):
+        found[row[0]].append(row[1])
     return found
 
 
@@ -297,3 +315,13 @@ def _read_uses(
         ):
             found[seq] = last, times
     return found
+
+
+def read_cosines(
+    connection: Connection, seqs: Sequence[int], embedding: Vector
+) -> dict[int, float]:
+    """How similar these memories are to an embedding."""
+    rows = _read_listed(connection, "SELECT seq, vector FROM embeddings WHERE seq IN", seqs)
+    vectors = np.frombuffer(b"".join(bytes(row.vector) for row in rows), dtype="<f4")
+    cosines = vectors.reshape(len(rows), -1) @ embedding if rows else ()
+    return {row.seq: float(cosine) for row, cosine in zip(rows, cosines, strict=True)}

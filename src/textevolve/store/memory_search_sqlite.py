@@ -1,4 +1,4 @@
-"""How memories are found in SQLite: by words with FTS5, by meaning with numpy.
+"""How memories are found in SQLite: by words with FTS5, by meaning with sqlite-vec.
 
 The words of a memory are indexed together with a mark of its collection, so that a search reads the
 entries of this one collection alone.
@@ -6,21 +6,35 @@ entries of this one collection alone.
 
 from __future__ import annotations
 
+import json
+import math
 import re
 import unicodedata
 import zlib
+from bisect import bisect_right
+from collections import defaultdict
 from collections.abc import Sequence
+from itertools import accumulate
+from typing import Any
 
-import numpy as np
-from sqlalchemy import select
+from sqlalchemy import func, select
 from sqlalchemy import text as sql
 from sqlalchemy.engine import Connection
 
 from textevolve.memory.record import Collection, Vector
 from textevolve.store.memory_rows import Closing, Held, IndexEntry, holds
-from textevolve.store.memory_tables import embeddings, memories
+from textevolve.store.memory_tables import memories
+from textevolve.store.memory_vectors_sqlite import (
+    find_vectors,
+    has_table,
+    refresh_vectors,
+    remove_vectors,
+)
 
 WORDS = "memory_words"
+K1, B = 1.2, 0.75
+MOST_READ = 1000
+"""In how many memories the words of a question may be, that all are looked at."""
 MOST_WORDS = 64
 """How many different words of a question are looked for."""
 
@@ -29,70 +43,101 @@ _WORD = re.compile(rf"[{_UNSPACED}]|[^\W_{_UNSPACED}]+")
 
 
 def add(connection: Connection, collection: Collection, entries: Sequence[IndexEntry]) -> None:
-    connection.exec_driver_sql(
-        f"CREATE VIRTUAL TABLE IF NOT EXISTS {WORDS} USING fts5(words, tokenize = 'ascii')"
-    )
+    if not has_table(connection, WORDS):
+        _make_tables(connection)
     rows = [(one.seq, " ".join(_mark(collection, one.text))) for one in entries]
     connection.exec_driver_sql(f"INSERT INTO {WORDS} (rowid, words) VALUES (?, ?)", rows)
+    refresh_vectors(connection, collection, [one.seq for one in entries])
+
+
+def _make_tables(connection: Connection) -> None:
+    create = "CREATE VIRTUAL TABLE"
+    connection.exec_driver_sql(f"{create} {WORDS} USING fts5(words, tokenize = 'ascii')")
+    connection.exec_driver_sql(f"{create} {WORDS}_counts USING fts5vocab({WORDS}, row)")
+    connection.exec_driver_sql(f"{create} {WORDS}_places USING fts5vocab({WORDS}, instance)")
 
 
 def close(connection: Connection, collection: Collection, closing: Closing) -> None:
-    """Whether a memory is held stands in its row alone."""
+    refresh_vectors(connection, collection, closing.seqs)
 
 
 def erase(connection: Connection, collection: Collection, seqs: Sequence[int]) -> None:
-    for seq in seqs:
-        connection.exec_driver_sql(f"DELETE FROM {WORDS} WHERE rowid = ?", (seq,))
+    if seqs:
+        rows: list[Any] = [(seq,) for seq in seqs]
+        connection.exec_driver_sql(f"DELETE FROM {WORDS} WHERE rowid = ?", rows)
+        # Else the words stay in the index until it happens to be merged.
+        connection.exec_driver_sql(f"INSERT INTO {WORDS} ({WORDS}) VALUES ('optimize')")
+        remove_vectors(connection, collection, seqs)
 
 
 def erase_all(connection: Connection, collection: Collection) -> None:
-    if _has_words(connection):
-        connection.exec_driver_sql(
-            f"DELETE FROM {WORDS} WHERE rowid IN"
-            " (SELECT seq FROM memories WHERE collection_id = ?)",
-            (collection.id,),
-        )
+    own = select(memories.c.seq).where(memories.c.collection_id == collection.id)
+    erase(connection, collection, list(connection.execute(own).scalars()))
 
 
 def find_near(
     connection: Connection, collection: Collection, held: Held, embedding: Vector, limit: int
 ) -> list[tuple[int, float]]:
-    asked = (
-        select(embeddings.c.seq, embeddings.c.vector)
-        .join(memories, memories.c.seq == embeddings.c.seq)
-        .where(memories.c.collection_id == collection.id, holds(held))
-    )
-    rows = connection.execute(asked).all()
-    if not rows:
-        return []
-    vectors = np.frombuffer(b"".join(row.vector for row in rows), dtype="<f4")
-    cosines = vectors.reshape(len(rows), -1) @ np.asarray(embedding, dtype=np.float32)
-    best = np.argsort(-cosines, kind="stable")[:limit]
-    return [(rows[int(n)].seq, float(cosines[n])) for n in best]
+    return find_vectors(connection, collection, held, embedding, limit)
 
 
 def find_words(
     connection: Connection, collection: Collection, held: Held, text: str, limit: int
 ) -> list[int]:
+    """By BM25 among the memories of the collection. Words that are in very many of them count only
+    where nothing is found by those that are rarer."""
     words = list(dict.fromkeys(_mark(collection, text)))[:MOST_WORDS]
-    if not words or not _has_words(connection):
+    if not words or not has_table(connection, WORDS):
         return []
-    asked = (
-        select(memories.c.seq)
-        .select_from(sql(WORDS))
-        .join(memories, sql(f"memories.seq = {WORDS}.rowid"))
-        .where(sql(f"{WORDS} MATCH :words"), memories.c.collection_id == collection.id)
-        .where(holds(held))
-        .order_by(sql(f"bm25({WORDS})"), memories.c.seq)
-        .limit(limit)
+    marks = ", ".join("?" * len(words))
+    asked = f"SELECT term, doc FROM {WORDS}_counts WHERE term IN ({marks}) ORDER BY doc, term"
+    rest = [(str(w), int(n)) for w, n in connection.exec_driver_sql(asked, tuple(words))]
+    own = memories.c.collection_id == collection.id
+    total = connection.execute(select(func.count()).where(own)).scalar_one() if rest else 0
+    while rest:
+        sums = list(accumulate(n for _, n in rest))
+        taken = max(1, bisect_right(sums, MOST_READ))
+        scores = _score(connection, collection, held, rest[:taken], total)
+        if scores:
+            return sorted(scores, key=lambda seq: (-scores[seq], seq))[:limit]
+        rest = rest[taken:]
+    return []
+
+
+def _score(
+    connection: Connection,
+    collection: Collection,
+    held: Held,
+    words: Sequence[tuple[str, int]],
+    total: int,
+) -> dict[int, float]:
+    """Robertson and Zaragoza (2009), with the mean length among the memories that have any of the
+    words. `words`: each with the number of memories that have it."""
+    postings = {word: _read_postings(connection, word) for word, _ in words}
+    seqs = {seq for posting in postings.values() for seq in posting}
+    asked = select(memories.c.seq, func.length(memories.c.text)).where(
+        memories.c.seq.in_(sql("SELECT value FROM json_each(:seqs)")),
+        memories.c.collection_id == collection.id,
+        holds(held),
     )
-    query = " OR ".join(f'"{word}"' for word in words)
-    return list(connection.execute(asked, {"words": query}).scalars())
+    rows = connection.execute(asked, {"seqs": json.dumps(list(seqs))}).all()
+    lengths = {int(row[0]): int(row[1]) for row in rows}
+    mean = sum(lengths.values()) / max(1, len(lengths))
+    scores: dict[int, float] = defaultdict(float)
+    for word, number in words:
+        weight = math.log1p((total - number + 0.5) / (number + 0.5))
+        for seq, times in postings[word].items():
+            if seq in lengths:
+                norm = K1 * (1 - B + B * lengths[seq] / mean)
+                scores[seq] += weight * times * (K1 + 1) / (times + norm)
+    return scores
 
 
-def _has_words(connection: Connection) -> bool:
-    asked = "SELECT count(*) FROM sqlite_master WHERE name = ?"
-    return bool(connection.exec_driver_sql(asked, (WORDS,)).scalar_one())
+def _read_postings(connection: Connection, word: str) -> dict[int, int]:
+    """How often each memory has the word."""
+    asked = f"SELECT doc, count(*) FROM {WORDS}_places WHERE term = ? GROUP BY doc"
+    rows = connection.exec_driver_sql(asked, (word,)).all()
+    return {int(row[0]): int(row[1]) for row in rows}
 
 
 def split_words(said: str) -> list[str]:

@@ -127,6 +127,7 @@ embeddings = Table(
     "embeddings",
     metadata,
     Column("seq", SERIAL, primary_key=True, autoincrement=False),
+    Column("dimension", Integer, nullable=False),
     Column("vector", LargeBinary, nullable=False),
 )
 """Of memories: float32, little-endian, of length 1. What search indexes are made from."""

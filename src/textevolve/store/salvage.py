@@ -29,6 +29,13 @@ from textevolve.store.documents import (
 )
 from textevolve.store.pages import PageRow, PageValue, read_rows
 from textevolve.store.runs import check_fields
+from textevolve.store.salvaged_memories import (
+    COUNTED,
+    MEMORY_KINDS,
+    find_memory_row,
+    is_of_an_index,
+    make_indexes,
+)
 from textevolve.store.schema import BUSY_SECONDS, explain, prepare
 from textevolve.store.sqlite import sqlite3
 
@@ -79,6 +86,8 @@ def check_store(path: Path, target: Path | None = None) -> Findings:
             findings = _read(path, found)
             found.finish()
             raw.execute("COMMIT")
+        if found.memories:
+            make_indexes(target)
     except BaseException as error:
         target.unlink(missing_ok=True)  # what is there is whole
         if isinstance(error, sqlite3.Error):
@@ -143,6 +152,7 @@ class _Found:
 
     copy: _Copy | None = None
     unread: int = 0
+    memories: Counter[str] = field(default_factory=Counter[str])
     runs: dict[str, tuple[int, str, int | None]] = field(
         default_factory=dict[str, tuple[int, str, int | None]]
     )
@@ -162,7 +172,11 @@ class _Found:
                     self.pairs[text, number] += 1
                 case _:
                     pass
-        elif (known := _READERS.get(len(row.values))) is not None:
+        elif (found := find_memory_row(row)) is not None:
+            self.memories[found[0]] += 1
+            if self.copy is not None:
+                self.copy.put(*found)
+        elif (known := _READERS.get(len(row.values))) is not None and not is_of_an_index(row):
             kind, read = known
             try:
                 whole = read(row, self)
@@ -195,7 +209,8 @@ class _Found:
         }
         cases = sum(len(places) for run, places in self.cases.items() if run in self.runs)
         numbers = (len(self.runs), cases, len(self.calls), len(self.texts), len(self.reuses))
-        return dict(zip(KINDS, numbers, strict=True)), self.lost
+        told = {kind: self.memories[kind] for kind in COUNTED if self.memories[kind]}
+        return dict(zip(KINDS, numbers, strict=True)) | told, self.lost
 
     def _follow(
         self, text: str, number: int, times: int, lost: defaultdict[str, Counter[str]]
@@ -220,7 +235,7 @@ class _Found:
         assert copy is not None
         for pair in self.reuses:
             copy.put("reuses", pair)
-        for kind in KINDS:
+        for kind in (*KINDS, *MEMORY_KINDS):
             copy.flush(kind)
         copy.change("DELETE FROM cases WHERE run_id NOT IN (SELECT id FROM runs)", ())
         for run, kinds in self.lost.items():

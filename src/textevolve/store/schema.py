@@ -71,6 +71,8 @@ def connect(path: Path, *, writing: bool) -> Connection:
         )
         with closing(raw.cursor()) as cursor:
             cursor.execute("PRAGMA synchronous = FULL")
+            # Not all builds have it as their default, and what was deleted has to be gone.
+            cursor.execute("PRAGMA secure_delete = ON")
             if not writing:
                 cursor.execute("PRAGMA query_only = ON")
         return raw

@@ -106,6 +106,7 @@ def create_memories() -> None:
     op.create_table(
         "embeddings",
         sa.Column("seq", SERIAL, primary_key=True, autoincrement=False),
+        sa.Column("dimension", sa.Integer, nullable=False),
         sa.Column("vector", sa.LargeBinary, nullable=False),
     )
     op.create_table(

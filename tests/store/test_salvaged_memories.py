@@ -1,0 +1,97 @@
+"""Memories in a store that is checked, and in one that is damaged."""
+
+import random
+from contextlib import closing
+from dataclasses import replace
+from itertools import product
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from textevolve.memory.index import MemoryQuery
+from textevolve.memory.record import Add, ChangeSource, Forget, NewMemory, Relation, Supersede
+from textevolve.store import memory_tables
+from textevolve.store.salvage import check_store
+from textevolve.store.sqlite import sqlite3
+
+PAGE = 4096
+TABLES = ("memories", "embeddings", "mentions", "relations", "uses", "memory_sources")
+
+
+def toward(number):
+    angle = number / 40
+    return np.array([np.cos(angle), np.sin(angle), 0, 0], dtype=np.float32)
+
+
+def new(number):
+    return NewMemory(
+        text=f"number{number} " + "so it is " * (number % 5 * 40),
+        embedding=toward(number),
+        entities=(f"e{number}",),
+        relations=(Relation("a", "b", f"e{number}"),),
+    )
+
+
+@pytest.fixture
+async def filled(place):
+    for name in ("one", "two"):
+        place.create(name, "chats")
+        store = place.open(name)
+        ids = (await store.apply("chats", [Add(new(n)) for n in range(40)], ChangeSource("k"))).ids
+        await store.apply("chats", [Supersede(ids[:2], new(40)), Forget(ids[2])])
+        await store.apply("chats", [Forget(ids[3], erase=True)])
+        await store.use(ids[5:7], 1e9)
+    sessions = memory_tables.sessions.insert().values(
+        id="s", namespace_id="n", agent_id="a", user="", created=1.5, updated=2.0, title="t"
+    )
+    place.resources.database.write(lambda connection: connection.execute(sessions))
+    place.resources.close()
+    with closing(sqlite3.connect(place.location)) as raw:
+        raw.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+    return place
+
+
+def rows_of(path):
+    with closing(sqlite3.connect(path)) as raw:
+        return {kind: set(raw.execute(f"SELECT * FROM {kind}")) for kind in TABLES}
+
+
+async def found_in(place, location):
+    place.resources.close()
+    place.resources = type(place.resources)(str(location))
+    query = MemoryQuery(collection="chats", text="number7 number0", embedding=toward(9), limit=5)
+    found = {}
+    for name, version in product(("one", "two"), (None, 1)):
+        matches = await place.open(name).search(replace(query, version=version))
+        found[name, version] = {(m.memory.id, m.dense_rank, m.keyword_rank) for m in matches}
+    return found
+
+
+async def test_a_store_with_memories_is_whole_and_saved_whole(filled, tmp_path):
+    path, copy = Path(filled.location), tmp_path / "copy.db"
+    found = check_store(path, copy)
+    assert not found.damaged, found
+    assert found.whole["memories"] == 82
+    assert (found.whole["collections"], found.whole["sessions"]) == (2, 1)
+    assert rows_of(copy) == rows_of(path)
+    assert await found_in(filled, copy) == await found_in(filled, path)
+
+
+def test_every_memory_that_is_whole_is_saved(filled, tmp_path):
+    """What stood on other pages than the one that is spoilt."""
+    path = Path(filled.location)
+    data, before = path.read_bytes(), rows_of(path)
+    rng, saved = random.Random(1), []
+    for page in rng.sample(range(1, len(data) // PAGE), 12):
+        path.write_bytes(data[: page * PAGE] + rng.randbytes(PAGE) + data[(page + 1) * PAGE :])
+        copy = tmp_path / f"copy{page}.db"
+        check_store(path, copy)
+        after = rows_of(copy)
+        assert not {
+            kind: rows - before[kind] for kind, rows in after.items() if rows - before[kind]
+        }
+        saved.append(len(after["memories"]))
+        copy.unlink()
+    assert min(saved) > 82 / 2
+    assert saved.count(82) > len(saved) / 2
