@@ -1,0 +1,170 @@
+"""How memories are found in PostgreSQL: by words with a tsvector, by meaning with pgvector.
+
+A collection is searched exactly, all of it, until it is large; then an HNSW index of its own answers,
+which holds nothing of other collections, so that none of what it finds is lost to a filter. The words
+of a memory are indexed together with a mark of its collection, as in SQLite.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from sqlalchemy import BigInteger, bindparam, column, func, literal_column, select, table
+from sqlalchemy import text as sql
+from sqlalchemy.engine import Connection
+
+from textevolve.memory.record import Collection, Vector
+from textevolve.store.memory_rows import Closing, Held, IndexEntry, holds
+from textevolve.store.memory_search_sqlite import MOST_WORDS, mark_words
+from textevolve.store.memory_tables import memories
+
+LARGE = 20_000
+"""From about so many memories on a collection has an index of its own."""
+LOOK_EVERY = 512
+"""About every so manieth memory it is looked whether its collection has become large."""
+MOST_DIMENSIONS = 2_000
+"""An index takes no longer vectors: their collections are always searched exactly."""
+LONGEST_WORD = 200
+MOST_INDEXED = 20_000
+"""Different words of one memory; a tsvector has at most a megabyte."""
+
+_VECTORS = table("memory_vectors", column("seq", BigInteger), column("collection_id"))
+
+
+def add(connection: Connection, collection: Collection, entries: Sequence[IndexEntry]) -> None:
+    raw: Any = connection.connection.driver_connection
+    with raw.cursor() as cursor:
+        with cursor.copy("COPY memory_vectors FROM STDIN WITH (FORMAT BINARY)") as copy:
+            copy.write(_pack_vectors(collection, entries))
+        with cursor.copy("COPY memory_words FROM STDIN") as copy:
+            for one in entries:
+                words = _cut(mark_words(collection, one.text))
+                listed = " ".join(f"'{word}'" for word in words)
+                copy.write_row((one.seq, len(words), listed))
+    first, last = entries[0].seq, entries[-1].seq
+    if first // LOOK_EVERY != last // LOOK_EVERY or last % LOOK_EVERY == 0:
+        _index_if_large(connection, collection)
+
+
+def _pack_vectors(collection: Collection, entries: Sequence[IndexEntry]) -> bytes:
+    """Rows in the binary format of COPY; a vector: its dimension, a zero, big-endian floats."""
+    id = collection.id.encode()
+    size = 4 + 4 * collection.dimension
+    rows = [b"PGCOPY\n\xff\r\n\0", bytes(8)]
+    for one in entries:
+        rows.append(struct.pack(">hiqi", 3, 8, one.seq, len(id)) + id)
+        rows.append(struct.pack(">ihh", size, collection.dimension, 0))
+        rows.append(np.asarray(one.embedding, dtype=">f4").tobytes())
+    return b"".join([*rows, struct.pack(">h", -1)])
+
+
+def _cut(words: Sequence[str]) -> list[str]:
+    return [word[:LONGEST_WORD] for word in dict.fromkeys(words)][:MOST_INDEXED]
+
+
+def _index_if_large(connection: Connection, collection: Collection) -> None:
+    """Until it is kept, nobody else can write memories of any collection, which takes seconds."""
+    if collection.dimension > MOST_DIMENSIONS or _has_index(connection, collection):
+        return
+    own = select(_VECTORS.c.seq).where(_VECTORS.c.collection_id == collection.id)
+    asked = select(func.count()).select_from(own.limit(LARGE).subquery())
+    if connection.execute(asked).scalar_one() == LARGE:
+        connection.exec_driver_sql(
+            f"CREATE INDEX {_name_index(collection)} ON memory_vectors"
+            f" USING hnsw ((embedding::vector({collection.dimension})) vector_ip_ops)"
+            f" WITH (ef_construction = 128) WHERE collection_id = '{collection.id}'"
+        )
+
+
+def _name_index(collection: Collection) -> str:
+    return f"near_{collection.id}_{collection.dimension}"
+
+
+def _has_index(connection: Connection, collection: Collection) -> bool:
+    asked = f"SELECT to_regclass('{_name_index(collection)}') IS NOT NULL"
+    return bool(connection.exec_driver_sql(asked).scalar_one())
+
+
+def close(connection: Connection, collection: Collection, closing: Closing) -> None:
+    """Whether a memory is held stands in its row alone."""
+
+
+def erase(connection: Connection, collection: Collection, seqs: Sequence[int]) -> None:
+    for name in ("memory_vectors", "memory_words"):
+        gone = sql(f"DELETE FROM {name} WHERE seq = ANY(:seqs)")
+        connection.execute(gone, {"seqs": list(seqs)})
+
+
+def erase_all(connection: Connection, collection: Collection) -> None:
+    connection.exec_driver_sql(f"DROP INDEX IF EXISTS {_name_index(collection)}")
+    own = {"id": collection.id}
+    connection.execute(sql("DELETE FROM memory_vectors WHERE collection_id = :id"), own)
+    gone = "DELETE FROM memory_words WHERE seq IN (SELECT seq FROM memories WHERE collection_id = :id)"
+    connection.execute(sql(gone), own)
+
+
+def find_near(
+    connection: Connection, collection: Collection, held: Held, embedding: Vector, limit: int
+) -> list[tuple[int, float]]:
+    if collection.dimension <= MOST_DIMENSIONS and _has_index(connection, collection):
+        wide = min(1000, max(200, 2 * limit))
+        connection.exec_driver_sql(
+            "SELECT set_config('hnsw.iterative_scan', 'strict_order', true),"
+            " set_config('hnsw.max_scan_tuples', '1000000', true),"
+            f" set_config('hnsw.ef_search', '{wide}', true), set_config('enable_sort', 'off', true)"
+        )
+        found = _find_ordered(connection, collection, held, embedding, limit)
+        connection.exec_driver_sql("SELECT set_config('enable_sort', 'on', true)")
+        if len(found) == limit:
+            return found
+    return _find_ordered(connection, collection, held, embedding, limit, exact=True)
+
+
+def _find_ordered(
+    connection: Connection,
+    collection: Collection,
+    held: Held,
+    embedding: Vector,
+    limit: int,
+    *,
+    exact: bool = False,
+) -> list[tuple[int, float]]:
+    """The product of vectors of length 1 is their cosine."""
+    stored = "embedding" if exact else f"(embedding::vector({collection.dimension}))"
+    # Written into the statement, the id lets the planner see which index is meant.
+    distance = literal_column(f"{stored} <#> CAST(:asked AS vector)")
+    order = [distance, _VECTORS.c.seq] if exact else [distance]
+    asked = (
+        select(_VECTORS.c.seq, -distance)
+        .join(memories, memories.c.seq == _VECTORS.c.seq)
+        .where(literal_column(f"memory_vectors.collection_id = '{collection.id}'"), holds(held))
+        .order_by(*order)
+        .limit(limit)
+    )
+    numbers = np.asarray(embedding, dtype=np.float32).tolist()
+    given = {"asked": "[" + ",".join(map(str, numbers)) + "]"}
+    return [(seq, float(cosine)) for seq, cosine in connection.execute(asked, given)]
+
+
+_FIND_WORDS = """
+    WITH hits AS (
+        SELECT asked.word, found.seq, found.length
+        FROM unnest(CAST(:words AS tsquery[])) AS asked(word)
+        JOIN memory_words AS found ON found.words @@ asked.word
+    ), weights AS (
+        SELECT word, ln(1 + (:held - count(*) + 0.5) / (count(*) + 0.5)) AS weight
+        FROM hits GROUP BY word
+    )
+    SELECT seq, sum(weight / (1 + 1.2 * (0.25 + 0.75 * length / 15))) AS score
+    FROM hits JOIN weights USING (word) GROUP BY seq
+"""
+
+
+def find_words(
+    connection: Connection, collection: Collection, held: Held, text: str, limit: int
+) -> list[int]:
+    words = _cut(mark_words(collection, text))[:MOST_WORDS]
+    return []
