@@ -12,13 +12,13 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-from sqlalchemy import BigInteger, bindparam, column, func, literal_column, select, table
+from sqlalchemy import BigInteger, Float, column, func, literal_column, select, table
 from sqlalchemy import text as sql
 from sqlalchemy.engine import Connection
 
 from textevolve.memory.record import Collection, Vector
 from textevolve.store.memory_rows import Closing, Held, IndexEntry, holds
-from textevolve.store.memory_search_sqlite import MOST_WORDS, mark_words
+from textevolve.store.memory_search_sqlite import MOST_WORDS, split_words
 from textevolve.store.memory_tables import memories
 
 LARGE = 20_000
@@ -41,9 +41,8 @@ def add(connection: Connection, collection: Collection, entries: Sequence[IndexE
             copy.write(_pack_vectors(collection, entries))
         with cursor.copy("COPY memory_words FROM STDIN") as copy:
             for one in entries:
-                words = _cut(mark_words(collection, one.text))
-                listed = " ".join(f"'{word}'" for word in words)
-                copy.write_row((one.seq, len(words), listed))
+                words = _list_words(collection, one.text)[:MOST_INDEXED]
+                copy.write_row((one.seq, len(words), " ".join(words)))
     first, last = entries[0].seq, entries[-1].seq
     if first // LOOK_EVERY != last // LOOK_EVERY or last % LOOK_EVERY == 0:
         _index_if_large(connection, collection)
@@ -59,10 +58,6 @@ def _pack_vectors(collection: Collection, entries: Sequence[IndexEntry]) -> byte
         rows.append(struct.pack(">ihh", size, collection.dimension, 0))
         rows.append(np.asarray(one.embedding, dtype=">f4").tobytes())
     return b"".join([*rows, struct.pack(">h", -1)])
-
-
-def _cut(words: Sequence[str]) -> list[str]:
-    return [word[:LONGEST_WORD] for word in dict.fromkeys(words)][:MOST_INDEXED]
 
 
 def _index_if_large(connection: Connection, collection: Collection) -> None:
@@ -102,8 +97,8 @@ def erase_all(connection: Connection, collection: Collection) -> None:
     connection.exec_driver_sql(f"DROP INDEX IF EXISTS {_name_index(collection)}")
     own = {"id": collection.id}
     connection.execute(sql("DELETE FROM memory_vectors WHERE collection_id = :id"), own)
-    gone = "DELETE FROM memory_words WHERE seq IN (SELECT seq FROM memories WHERE collection_id = :id)"
-    connection.execute(sql(gone), own)
+    seqs = "SELECT seq FROM memories WHERE collection_id = :id"
+    connection.execute(sql(f"DELETE FROM memory_words WHERE seq IN ({seqs})"), own)
 
 
 def find_near(
@@ -135,7 +130,9 @@ def _find_ordered(
     """The product of vectors of length 1 is their cosine."""
     stored = "embedding" if exact else f"(embedding::vector({collection.dimension}))"
     # Written into the statement, the id lets the planner see which index is meant.
-    distance = literal_column(f"{stored} <#> CAST(:asked AS vector)")
+    distance = literal_column(stored, Float).op("<#>", return_type=Float)(
+        sql("CAST(:asked AS vector)")
+    )
     order = [distance, _VECTORS.c.seq] if exact else [distance]
     asked = (
         select(_VECTORS.c.seq, -distance)
@@ -149,22 +146,41 @@ def _find_ordered(
     return [(seq, float(cosine)) for seq, cosine in connection.execute(asked, given)]
 
 
-_FIND_WORDS = """
-    WITH hits AS (
+_SCORED = """
+    WITH hits AS MATERIALIZED (
         SELECT asked.word, found.seq, found.length
-        FROM unnest(CAST(:words AS tsquery[])) AS asked(word)
-        JOIN memory_words AS found ON found.words @@ asked.word
+        FROM unnest(CAST(:words AS tsquery[])) WITH ORDINALITY AS asked(said, word)
+        JOIN memory_words AS found ON found.words @@ asked.said
     ), weights AS (
-        SELECT word, ln(1 + (:held - count(*) + 0.5) / (count(*) + 0.5)) AS weight
+        SELECT word, ln(1 + ((SELECT count(DISTINCT seq) FROM hits) - count(*) + 0.5)
+            / (count(*) + 0.5)) AS weight
         FROM hits GROUP BY word
     )
-    SELECT seq, sum(weight / (1 + 1.2 * (0.25 + 0.75 * length / 15))) AS score
+    SELECT seq, sum(weight) / (1 + 1.2 * (0.25 + 0.75 * max(length) /
+        (SELECT avg(length) FROM hits))) AS score
     FROM hits JOIN weights USING (word) GROUP BY seq
 """
+"""BM25, where a word counts once a memory, and among the memories that have any of the words."""
 
 
 def find_words(
     connection: Connection, collection: Collection, held: Held, text: str, limit: int
 ) -> list[int]:
-    words = _cut(mark_words(collection, text))[:MOST_WORDS]
-    return []
+    words = _list_words(collection, text)[:MOST_WORDS]
+    if not words:
+        return []
+    scored = sql(_SCORED).columns(column("seq", BigInteger), column("score")).subquery("scored")
+    asked = (
+        select(memories.c.seq)
+        .join(scored, scored.c.seq == memories.c.seq)
+        .where(memories.c.collection_id == collection.id, holds(held))
+        .order_by(scored.c.score.desc(), memories.c.seq)
+        .limit(limit)
+    )
+    return list(connection.execute(asked, {"words": words}).scalars())
+
+
+def _list_words(collection: Collection, said: str) -> list[str]:
+    """Each word once, quoted, and with a mark of the collection before it."""
+    mark = collection.id[-8:]
+    return [f"'{mark}{word[:LONGEST_WORD]}'" for word in dict.fromkeys(split_words(said))]

@@ -139,16 +139,16 @@ class PostgresDatabase:
         """Bring the tables to the newest schema. Of several processes the first one does it."""
         if self._read_revision(connection) == tables.REVISION:
             return
-        with connection.execution_options(isolation_level="READ COMMITTED").begin():
-            connection.exec_driver_sql(f"SELECT pg_advisory_xact_lock({LOCK})")
-            revision = self._read_revision(connection)
-            if revision == tables.REVISION:
-                return
-            if revision is None:
-                self._create_schema(connection)
+        connection.exec_driver_sql("BEGIN")
+        connection.exec_driver_sql(f"SELECT pg_advisory_xact_lock({LOCK})")
+        revision = self._read_revision(connection)
+        if revision is None:
+            self._create_schema(connection)
+        if revision != tables.REVISION:
             migrate(connection)
-            if revision is None:
-                connection.execute(tables.counters.insert().values(name="sweeps", value=0))
+        if revision is None:
+            connection.execute(tables.counters.insert().values(name="sweeps", value=0))
+        connection.exec_driver_sql("COMMIT")
 
     def _read_revision(self, connection: Connection) -> str | None:
         """The schema that the database has, None where it has nothing of ours."""
