@@ -150,7 +150,19 @@ def memory_location(
 
 
 @pytest.fixture
-def place(memory_location: str) -> Iterator[MemoryPlace]:
-    made = MemoryPlace(memory_location)
-    yield made
-    made.resources.close()
+def place_at() -> Iterator[Callable[[str], MemoryPlace]]:
+    """Opens a database; it is closed at the end."""
+    made: list[MemoryPlace] = []
+
+    def open_place(location: str) -> MemoryPlace:
+        made.append(MemoryPlace(location))
+        return made[-1]
+
+    yield open_place
+    for each in made:
+        each.resources.close()
+
+
+@pytest.fixture
+def place(memory_location: str, place_at: Callable[[str], MemoryPlace]) -> MemoryPlace:
+    return place_at(memory_location)

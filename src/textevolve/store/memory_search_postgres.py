@@ -1,8 +1,8 @@
 """How memories are found in PostgreSQL: by words with a tsvector, by meaning with pgvector.
 
-A collection is searched exactly, all of it, until it is large; then an HNSW index of its own answers,
-which holds nothing of other collections, so that none of what it finds is lost to a filter. The words
-of a memory are indexed together with a mark of its collection, as in SQLite.
+A collection is searched exactly, all of it, until it is large; then an HNSW index of its own
+answers, which holds nothing of other collections, so that none of what it finds is lost to a
+filter. The words of a memory are indexed together with a mark of its collection, as in SQLite.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-from sqlalchemy import BigInteger, Float, column, func, literal_column, select, table
+from sqlalchemy import BigInteger, Float, column, select
 from sqlalchemy import text as sql
 from sqlalchemy.engine import Connection
 
@@ -30,8 +30,6 @@ MOST_DIMENSIONS = 2_000
 LONGEST_WORD = 200
 MOST_INDEXED = 20_000
 """Different words of one memory; a tsvector has at most a megabyte."""
-
-_VECTORS = table("memory_vectors", column("seq", BigInteger), column("collection_id"))
 
 
 def add(connection: Connection, collection: Collection, entries: Sequence[IndexEntry]) -> None:
@@ -64,9 +62,9 @@ def _index_if_large(connection: Connection, collection: Collection) -> None:
     """Until it is kept, nobody else can write memories of any collection, which takes seconds."""
     if collection.dimension > MOST_DIMENSIONS or _has_index(connection, collection):
         return
-    own = select(_VECTORS.c.seq).where(_VECTORS.c.collection_id == collection.id)
-    asked = select(func.count()).select_from(own.limit(LARGE).subquery())
-    if connection.execute(asked).scalar_one() == LARGE:
+    own = f"SELECT FROM memory_vectors WHERE collection_id = '{collection.id}' LIMIT {LARGE}"
+    asked = f"SELECT count(*) FROM ({own}) AS own"
+    if connection.exec_driver_sql(asked).scalar_one() == LARGE:
         connection.exec_driver_sql(
             f"CREATE INDEX {_name_index(collection)} ON memory_vectors"
             f" USING hnsw ((embedding::vector({collection.dimension})) vector_ip_ops)"
@@ -101,49 +99,65 @@ def erase_all(connection: Connection, collection: Collection) -> None:
     connection.execute(sql(f"DELETE FROM memory_words WHERE seq IN ({seqs})"), own)
 
 
+_NEAREST = """
+    SELECT seq, {stored} <#> CAST(:asked AS vector) AS distance
+    FROM memory_vectors WHERE collection_id = '{id}' ORDER BY distance{then} LIMIT {most}
+"""
+"""Of vectors of length 1 the product is the cosine, and `<#>` is that, negative. The id is written
+into the statement so that the planner sees which index is meant."""
+
+
 def find_near(
     connection: Connection, collection: Collection, held: Held, embedding: Vector, limit: int
 ) -> list[tuple[int, float]]:
-    if collection.dimension <= MOST_DIMENSIONS and _has_index(connection, collection):
-        wide = min(1000, max(200, 2 * limit))
-        connection.exec_driver_sql(
-            "SELECT set_config('hnsw.iterative_scan', 'strict_order', true),"
-            " set_config('hnsw.max_scan_tuples', '1000000', true),"
-            f" set_config('hnsw.ef_search', '{wide}', true), set_config('enable_sort', 'off', true)"
-        )
-        found = _find_ordered(connection, collection, held, embedding, limit)
-        connection.exec_driver_sql("SELECT set_config('enable_sort', 'on', true)")
+    numbers = np.asarray(embedding, dtype=np.float32).tolist()
+    asked = "[" + ",".join(map(str, numbers)) + "]"
+    # What an index finds may change with each memory, and a version reads the same for ever.
+    if held.version is None and _has_index(connection, collection):
+        found = _find_indexed(connection, collection, held, asked, limit)
         if len(found) == limit:
             return found
-    return _find_ordered(connection, collection, held, embedding, limit, exact=True)
+    found: list[tuple[int, float]] = []
+    # Most memories are held, so that the nearest of all do; else all of them are gone through.
+    for most in (str(4 * limit), "ALL"):
+        nearest = _NEAREST.format(stored="embedding", id=collection.id, then=", seq", most=most)
+        found = _choose(connection, nearest, held, asked, limit)
+        if len(found) == limit:
+            break
+    return found
 
 
-def _find_ordered(
-    connection: Connection,
-    collection: Collection,
-    held: Held,
-    embedding: Vector,
-    limit: int,
-    *,
-    exact: bool = False,
+def _find_indexed(
+    connection: Connection, collection: Collection, held: Held, asked: str, limit: int
 ) -> list[tuple[int, float]]:
-    """The product of vectors of length 1 is their cosine."""
-    stored = "embedding" if exact else f"(embedding::vector({collection.dimension}))"
-    # Written into the statement, the id lets the planner see which index is meant.
-    distance = literal_column(stored, Float).op("<#>", return_type=Float)(
-        sql("CAST(:asked AS vector)")
+    """The index is read on until enough of what it gives are held."""
+    wide = min(1000, max(200, 2 * limit))
+    connection.exec_driver_sql(
+        "SELECT set_config('hnsw.iterative_scan', 'strict_order', true),"
+        " set_config('hnsw.max_scan_tuples', '1000000', true),"
+        f" set_config('hnsw.ef_search', '{wide}', true), set_config('enable_sort', 'off', true)"
     )
-    order = [distance, _VECTORS.c.seq] if exact else [distance]
-    asked = (
-        select(_VECTORS.c.seq, -distance)
-        .join(memories, memories.c.seq == _VECTORS.c.seq)
-        .where(literal_column(f"memory_vectors.collection_id = '{collection.id}'"), holds(held))
-        .order_by(*order)
+    stored = f"(embedding::vector({collection.dimension}))"
+    nearest = _NEAREST.format(stored=stored, id=collection.id, then="", most="ALL")
+    found = _choose(connection, nearest, held, asked, limit, tied=False)
+    connection.exec_driver_sql("SELECT set_config('enable_sort', 'on', true)")
+    return found
+
+
+def _choose(
+    connection: Connection, nearest: str, held: Held, asked: str, limit: int, *, tied: bool = True
+) -> list[tuple[int, float]]:
+    """The first that are held; `tied`: those that are equally near in the order of their `seq`."""
+    near = sql(nearest).columns(column("seq", BigInteger), column("distance", Float)).subquery()
+    chosen = (
+        select(near.c.seq, near.c.distance)
+        .join(memories, memories.c.seq == near.c.seq)
+        .where(holds(held))
+        .order_by(near.c.distance, *([near.c.seq] if tied else []))
         .limit(limit)
     )
-    numbers = np.asarray(embedding, dtype=np.float32).tolist()
-    given = {"asked": "[" + ",".join(map(str, numbers)) + "]"}
-    return [(seq, float(cosine)) for seq, cosine in connection.execute(asked, given)]
+    rows = connection.execute(chosen, {"asked": asked})
+    return [(seq, -float(distance)) for seq, distance in rows]
 
 
 _SCORED = """
@@ -152,12 +166,12 @@ _SCORED = """
         FROM unnest(CAST(:words AS tsquery[])) WITH ORDINALITY AS asked(said, word)
         JOIN memory_words AS found ON found.words @@ asked.said
     ), weights AS (
-        SELECT word, ln(1 + ((SELECT count(DISTINCT seq) FROM hits) - count(*) + 0.5)
-            / (count(*) + 0.5)) AS weight
+        SELECT word, ln(CAST(1 + ((SELECT count(DISTINCT seq) FROM hits) - count(*) + 0.5)
+            / (count(*) + 0.5) AS double precision)) AS weight
         FROM hits GROUP BY word
     )
-    SELECT seq, sum(weight) / (1 + 1.2 * (0.25 + 0.75 * max(length) /
-        (SELECT avg(length) FROM hits))) AS score
+    SELECT seq, sum(weight) / (1.3 + 0.9 * max(length) /
+        (SELECT CAST(avg(length) AS double precision) FROM hits)) AS score
     FROM hits JOIN weights USING (word) GROUP BY seq
 """
 """BM25, where a word counts once a memory, and among the memories that have any of the words."""

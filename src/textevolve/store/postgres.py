@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import random
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from importlib.util import find_spec
 from typing import Any, TypeVar
@@ -43,12 +43,14 @@ _SEARCH_PATH = f"""
     SELECT set_config('search_path', '{SCHEMA}, ' || coalesce((
         SELECT quote_ident(nspname) FROM pg_extension JOIN pg_namespace ON pg_namespace.oid =
         extnamespace WHERE extname = 'vector'), 'public'), false)"""
+_SETTINGS = "SET max_parallel_workers_per_gather = 0; SET jit = off"
+"""Starting workers and compiling take longer than most searches do."""
 _UNDONE = {"40001", "40P01", "23505", "42P07"}
 """Undone by the server because of others' changes: serialization failure, deadlock; and both made
 the same at once, where trying again finds the other's."""
 
 _ADVICE = {
-    "28": "refuses this user or password; give the right one in the address, PGPASSWORD or ~/.pgpass",
+    "28": "refuses this user or password; give the right ones in the address or in ~/.pgpass",
     "3D": "there is no such database; make it with CREATE DATABASE, or name another one",
     "42501": "this user may not do that; grant it, or name another user",
     "53": "the server is out of connections, memory or disk; try again when it has some",
@@ -107,26 +109,23 @@ class PostgresDatabase:
         Raises:
             ConflictError: others' changes undid it again and again.
         """
-        for number in range(TRIES):
-            try:
-                return self._run(WRITING, change)
-            except DBAPIError as error:
-                if _state(error) not in _UNDONE:
-                    raise self._explain(error) from error
+        with self._explained():
+            for number in range(TRIES - 1):
+                try:
+                    return self._run(WRITING, change)
+                except DBAPIError as error:
+                    if _state(error) not in _UNDONE:
+                        raise
                 time.sleep(random.uniform(0, min(0.5, 0.005 * 2**number)))
-                last = error
-            except SQLAlchemyError as error:
-                raise self._explain(error) from error
-        raise ConflictError(
-            f"store {self.name}: others change the same all the time; try again later"
-            f" ({_line(last.orig)})"
-        ) from last
+            return self._run(WRITING, change)
 
     def close(self) -> None:
         self._closed = True
         self._engine.dispose()
 
     def _run(self, begin: str, work: Callable[[Connection], T]) -> T:
+        if self._closed:
+            raise StoreError(f"store {self.name}: is closed")
         with _once_more_connected(self._engine, begin) as connection:
             try:
                 done = work(connection)
@@ -201,20 +200,22 @@ class PostgresDatabase:
             )
 
     @contextmanager
-    def _explained(self) -> Iterator[None]:
+    def _explained(self) -> Generator[None]:
         try:
             yield
         except SQLAlchemyError as error:
             raise self._explain(error) from error
 
     def _explain(self, error: SQLAlchemyError) -> StoreError:
-        if self._closed:
-            return StoreError(f"store {self.name}: is closed")
         cause = error.orig if isinstance(error, DBAPIError) else error
         said = _line(cause)
         if self._url.password:
             said = said.replace(str(self._url.password), "***")
         state = _state(error)
+        if state in _UNDONE:
+            return ConflictError(
+                f"store {self.name}: others change the same all the time; try again later ({said})"
+            )
         for known, advice in _ADVICE.items():
             if state.startswith(known):
                 return StoreError(f"store {self.name}: {advice} ({said})")
@@ -232,8 +233,8 @@ def _read_address(address: str) -> URL:
     except (ArgumentError, ValueError):  # what is no address may hold a password
         raise StoreError(
             "the address of the memory store cannot be read; write it as"
-            " postgresql://USER:PASSWORD@HOST:PORT/DATABASE, with %2F for / and %40 for @ in the"
-            " password"
+            " postgresql://USER:PASSWORD@HOST:PORT/DATABASE, with %3A for :, %2F for / and %40 for"
+            " @ in the password"
         ) from None
     return url.set(drivername="postgresql+psycopg")
 
@@ -264,6 +265,7 @@ def _create_engine(url: URL) -> Engine:
     def find_tables(raw: Any, _record: Any) -> None:
         with raw.cursor() as cursor:
             cursor.execute(_SEARCH_PATH)
+            cursor.execute(_SETTINGS)
         raw.commit()
 
     event.listen(engine, "connect", find_tables)
@@ -271,7 +273,7 @@ def _create_engine(url: URL) -> Engine:
 
 
 @contextmanager
-def _once_more_connected(engine: Engine, begin: str = "SELECT 1") -> Iterator[Connection]:
+def _once_more_connected(engine: Engine, begin: str = "SELECT 1") -> Generator[Connection]:
     """A connection on which a transaction has begun, with another one where a server that was
     started anew has ended the first: nothing was asked on it yet."""
     connection = engine.connect()
