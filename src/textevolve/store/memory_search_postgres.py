@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-from sqlalchemy import BigInteger, Float, column, select
+from sqlalchemy import BigInteger, ColumnElement, Float, column, select
 from sqlalchemy import text as sql
 from sqlalchemy.engine import Connection
 
@@ -151,13 +151,21 @@ def _choose(
     near = sql(nearest).columns(column("seq", BigInteger), column("distance", Float)).subquery()
     chosen = (
         select(near.c.seq, near.c.distance)
-        .join(memories, memories.c.seq == near.c.seq)
-        .where(holds(held))
+        .where(_is_held(near.c.seq, held))
         .order_by(near.c.distance, *([near.c.seq] if tied else []))
         .limit(limit)
     )
     rows = connection.execute(chosen, {"asked": asked})
     return [(seq, -float(distance)) for seq, distance in rows]
+
+
+def _is_held(
+    seq: ColumnElement[int], held: Held, *more: ColumnElement[bool]
+) -> ColumnElement[bool]:
+    """Looked up row by row until enough are found. Without OFFSET the planner may make a join of
+    it, and until it knows how many rows new tables have, a slow one."""
+    row = select(memories.c.seq).where(memories.c.seq == seq, holds(held), *more)
+    return row.offset(0).correlate_except(memories).exists()
 
 
 _SCORED = """
@@ -170,9 +178,9 @@ _SCORED = """
             / (count(*) + 0.5) AS double precision)) AS weight
         FROM hits GROUP BY word
     )
-    SELECT seq, sum(weight) / (1.3 + 0.9 * max(length) /
+    SELECT seq, sum(weight) / (1.3 + 0.9 * CAST(max(length) AS double precision) /
         (SELECT CAST(avg(length) AS double precision) FROM hits)) AS score
-    FROM hits JOIN weights USING (word) GROUP BY seq
+    FROM hits JOIN weights USING (word) GROUP BY seq ORDER BY score DESC, seq
 """
 """BM25, where a word counts once a memory, and among the memories that have any of the words."""
 
@@ -184,11 +192,11 @@ def find_words(
     if not words:
         return []
     scored = sql(_SCORED).columns(column("seq", BigInteger), column("score")).subquery("scored")
+    own = memories.c.collection_id == collection.id
     asked = (
-        select(memories.c.seq)
-        .join(scored, scored.c.seq == memories.c.seq)
-        .where(memories.c.collection_id == collection.id, holds(held))
-        .order_by(scored.c.score.desc(), memories.c.seq)
+        select(scored.c.seq)
+        .where(_is_held(scored.c.seq, held, own))
+        .order_by(scored.c.score.desc(), scored.c.seq)
         .limit(limit)
     )
     return list(connection.execute(asked, {"words": words}).scalars())

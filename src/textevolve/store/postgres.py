@@ -151,8 +151,13 @@ class PostgresDatabase:
 
     def _read_revision(self, connection: Connection) -> str | None:
         """The schema that the database has, None where it has nothing of ours."""
-        marked = f"to_regclass('{SCHEMA}.alembic_version') IS NOT NULL"
-        if connection.exec_driver_sql(f"SELECT {marked}").scalar_one():
+        # In one statement, because others may be making the tables just now.
+        asked = (
+            "SELECT count(*), count(*) FILTER (WHERE tablename = 'alembic_version')"
+            f" FROM pg_tables WHERE schemaname = '{SCHEMA}'"
+        )
+        tables_found, marked = connection.exec_driver_sql(asked).one()
+        if marked:
             asked = f"SELECT version_num FROM {SCHEMA}.alembic_version"
             revision = str(connection.exec_driver_sql(asked).scalar_one_or_none())
             if not revision.isdecimal() or revision > tables.REVISION:
@@ -161,8 +166,7 @@ class PostgresDatabase:
                     f" one knows {tables.REVISION}); update TextEvolve or name another database"
                 )
             return revision
-        count = f"SELECT count(*) FROM pg_tables WHERE schemaname = '{SCHEMA}'"
-        if connection.exec_driver_sql(count).scalar_one():
+        if tables_found:
             raise StoreError(
                 f"store {self.name}: its schema {SCHEMA} belongs to another program; name another"
                 " database"

@@ -188,4 +188,7 @@ def create_indexes() -> None:
         "CREATE TABLE memory_words (seq bigint PRIMARY KEY, length integer NOT NULL,"
         " words tsvector NOT NULL)"
     )
-    op.execute("CREATE INDEX memory_words_by_word ON memory_words USING gin (words)")
+    op.execute(
+        "CREATE INDEX memory_words_by_word ON memory_words USING gin (words)"
+        " WITH (fastupdate = off)"
+    )
