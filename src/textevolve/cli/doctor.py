@@ -112,12 +112,12 @@ def _find_embedder(settings: Settings) -> str:
     """What embeds memories, and whether it is here; an endpoint is not asked."""
     from textevolve.llm.catalogue import embedder_of
     from textevolve.llm.providers import resolve
-    from textevolve.llm.weights import state_of
+    from textevolve.llm.weights import weights_state
 
     spec = settings.embedder
     weights = embedder_of(spec)
     if weights is not None:
-        state = state_of(weights, settings.weights_folder)
+        state = weights_state(weights, settings.weights_folder)
         hint = "" if state in ("checked", "not checked") else ", is fetched at its first use"
         return f"{spec} ({state}{hint})"
     try:

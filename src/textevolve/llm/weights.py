@@ -157,7 +157,7 @@ def list_weights(settings: Settings) -> list[WeightsRow]:
     return rows + [_own_row(own.name, own.path) for own in own_files(folder)]
 
 
-def state_of(weights: Weights, folder: Path) -> WeightsState:
+def weights_state(weights: Weights, folder: Path) -> WeightsState:
     """Of all files of a model, by their sizes and records alone: that of the one in the worst."""
     states = {_file_state(folder / file.file, file) for file in weights.files}
     if "not there" in states and len(states) > 1:
@@ -185,7 +185,7 @@ def _row(folder: Path, weights: Weights) -> WeightsRow:
         folder / weights.file,
         sum(file.bytes for file in weights.files),
         weights.licence,
-        state_of(weights, folder),
+        weights_state(weights, folder),
         weights.sha256,
         weights.note,
         weights.decides,
