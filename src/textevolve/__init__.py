@@ -40,6 +40,7 @@ if TYPE_CHECKING:
     from textevolve.api.memory_evaluation import aevaluate_memory, evaluate_memory
     from textevolve.api.nodes import judge, keep_history
     from textevolve.api.optimization import aoptimize, optimize
+    from textevolve.api.summarization import asummarize, summarize
     from textevolve.debate.profile import Agent, Component, Profile, load_profile
     from textevolve.debate.protocol import Debate
     from textevolve.debate.result import DebateResult, Feedback, Turn
@@ -108,6 +109,7 @@ _HOMES = {
     "api.memory_evaluation": ("aevaluate_memory", "evaluate_memory"),
     "api.nodes": ("judge", "keep_history"),
     "api.optimization": ("aoptimize", "optimize"),
+    "api.summarization": ("asummarize", "summarize"),
     "debate.profile": ("Agent", "Component", "Profile", "load_profile"),
     "debate.protocol": ("Debate",),
     "debate.result": ("DebateResult", "Feedback", "Turn"),
@@ -199,6 +201,7 @@ __all__ = [
     "ajudge_update",
     "aoptimize",
     "as_metric",
+    "asummarize",
     "calibrate",
     "compare",
     "evaluate",
@@ -217,6 +220,7 @@ __all__ = [
     "load_profile",
     "load_rules",
     "optimize",
+    "summarize",
 ]
 
 

@@ -7,18 +7,13 @@ its first call that the journal cannot answer, so a finished run starts no serve
 from __future__ import annotations
 
 import asyncio
-import logging
 import math
-import threading
 import time
 from collections.abc import AsyncGenerator, Callable, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field, replace
 from functools import cache
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias, cast
-
-from pydantic import SecretStr
 
 from textevolve import store
 from textevolve.errors import InputError, SettingsError
@@ -26,14 +21,14 @@ from textevolve.evaluation import Evaluator
 from textevolve.evaluators import Judges, keep_whole
 from textevolve.events import Listener, silence
 from textevolve.llm.budget import Budget, Budgeted, refuse_unpriced
-from textevolve.llm.catalogue import locate
-from textevolve.llm.decision_wires import refuse_chat
+from textevolve.llm.catalogue import embedder_of, locate
 from textevolve.llm.discovery import discover_model
 from textevolve.llm.emulation import let_decide
 from textevolve.llm.journal import Journal
 from textevolve.llm.model import Model, Request, Response
 from textevolve.llm.prices import price_of, say_unlisted
 from textevolve.llm.providers import FORMS, resolve
+from textevolve.llm.refusals import refuse_unfit
 from textevolve.llm.wrappers import Journaled, Limited, Retrying
 from textevolve.memory.cue import Recall, nothing
 from textevolve.memory_snapshots import embed_with, open_recall
@@ -43,7 +38,6 @@ from textevolve.settings import Settings
 from textevolve.user_code import OWN, own_object
 
 if TYPE_CHECKING:
-    from textevolve.llm.client import OpenAIClient
     from textevolve.store import ResourceStore
 
 ModelOf: TypeAlias = Callable[[str], Model]
@@ -54,7 +48,6 @@ Mode: TypeAlias = Literal["live", "replay", "shortest", "typical", "longest"]
 rehearsed with answers as short, or as long, as they can be, or of typical lengths."""
 
 CALLS_IN_FLIGHT = 32
-MOST_CALLS_IN_FLIGHT = 512
 
 
 @dataclass(frozen=True, slots=True)
@@ -179,7 +172,9 @@ async def open_workbench(
     models: ModelOf | None = None,
 ) -> AsyncGenerator[Workbench]:
     """The models and judges of a run; `models` take the place of those that the settings have."""
-    local = all(name.startswith("local/") for name in setting.models)
+    # A model that embeds has no slots and holds nothing up, so the others decide.
+    asked = [name for name in setting.models if embedder_of(name) is None]
+    local = bool(asked) and all(name.startswith("local/") for name in asked)
     calls_per_case = 1 if local else 64
     async with AsyncExitStack() as stack:
         model_of = models
@@ -288,59 +283,15 @@ class _Opening:
         return await self._model(request)
 
     async def _open(self, request: Request) -> Model:
-        refuse_chat(resolve(self.name, self._settings), request)  # before weights are fetched
+        from textevolve.llm.opening import open_client
+
+        refuse_unfit(resolve(self.name, self._settings), request)  # before weights are fetched
         client, start, most = await open_client(
             self.name, self._settings, self._stack, self._listener
         )
         limited = Limited(client, start, most=most)
         settings = self._settings
         return Retrying(limited, settings.retries, settings.timeouts.deadline, self._listener)
-
-
-async def open_client(
-    spec: str, settings: Settings, stack: AsyncExitStack, listener: Listener = silence
-) -> tuple[OpenAIClient, int, int]:
-    """A client for the endpoint that a spec names, and how many calls it may start with and reach.
-
-    A local model's weights are fetched where they are missing, and its server is started.
-    """
-    from textevolve.llm.client import connect
-
-    endpoint = resolve(spec, settings)
-    if endpoint.is_local:
-        from textevolve.llm.local import serve
-
-        path = await _fetch_weights(endpoint.model, settings)
-        server = await asyncio.to_thread(
-            serve, path, settings.local, name=endpoint.model, most=endpoint.context
-        )
-        stack.callback(server.stop)
-        key = SecretStr(server.api_key)
-        running = replace(endpoint, base_url=server.base_url, key=key)
-        client = connect(running, settings.timeouts, settings.largest_answer, watched=listener)
-        start = most = server.slots
-    else:
-        client = connect(endpoint, settings.timeouts, settings.largest_answer)
-        start = max(CALLS_IN_FLIGHT, settings.concurrency or 0)
-        most = max(MOST_CALLS_IN_FLIGHT, start)
-    return await stack.enter_async_context(client), start, most
-
-
-async def _fetch_weights(name: str, settings: Settings) -> Path:
-    """The weights' file, fetched where it is missing; its notes go to the log."""
-    from textevolve.llm.transfer import Progress
-    from textevolve.llm.weights import fetch
-
-    log, stop = logging.getLogger("textevolve"), threading.Event()
-
-    def report(now: Progress) -> None:
-        if now.note:
-            log.info("%s: %s", now.name, now.note)
-
-    try:
-        return await asyncio.to_thread(fetch, name, settings, report, stop)
-    finally:
-        stop.set()
 
 
 async def choose_model(
