@@ -33,6 +33,7 @@ from textevolve.store.resource_rows import (
     list_rows,
     merge_spec,
     namespace_id,
+    refuse_taken,
     update_row,
 )
 
@@ -141,6 +142,7 @@ def create_collection(connection: Connection, namespace: str, spec: CollectionSp
     Raises:
         InputError: the name is taken, or its embedder or dimension is not known.
     """
+    refuse_taken(connection, COLLECTION, spec.name, namespace)
     if spec.embedder is None or spec.dimension is None:
         raise InputError(f"collection '{spec.name}': its embedder and dimension must be known")
     values = {

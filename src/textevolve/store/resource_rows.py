@@ -102,16 +102,24 @@ def insert_row(
     own: dict[str, Any] = {"id": new_id(kind), "name": getattr(spec, "name")}  # noqa: B009
     if namespace is not None:
         own["namespace_id"] = namespace_id(connection, namespace)
-    taken = _among(kind, connection, namespace).where(kind.table.c.name == own["name"])
-    if connection.execute(taken).one_or_none() is not None:
-        where = "" if namespace is None else f" in the namespace '{namespace}'"
-        raise InputError(
-            f"there is a {kind.noun} '{own['name']}'{where} already; change it with: textevolve"
-            f" {kind.command} update {own['name']}"
-        )
+    refuse_taken(connection, kind, own["name"], namespace)
     now = time.time()
     connection.execute(insert(kind.table).values({"created": now, "updated": now, **own, **values}))
     return own["id"]
+
+
+def refuse_taken(connection: Connection, kind: Kind, name: str, namespace: str | None) -> None:
+    """
+    Raises:
+        InputError: the name is taken.
+    """
+    taken = _among(kind, connection, namespace).where(kind.table.c.name == name)
+    if connection.execute(taken).one_or_none() is not None:
+        where = "" if namespace is None else f" in the namespace '{namespace}'"
+        raise InputError(
+            f"there is a {kind.noun} '{name}'{where} already; change it with: textevolve"
+            f" {kind.command} update {name}"
+        )
 
 
 def update_row(connection: Connection, kind: Kind, id: str, **values: Any) -> None:
