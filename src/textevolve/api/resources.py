@@ -41,7 +41,7 @@ class ResourceKind(Generic[S, R]):
     delete: Callable[[ResourceStore, str, str], None]
 
 
-NAMESPACES = ResourceKind[NamespaceSpec, StoredNamespace](
+NAMESPACES: ResourceKind[NamespaceSpec, StoredNamespace] = ResourceKind(
     NamespaceSpec,
     lambda store, _, spec: store.create_namespace(spec),
     lambda store, _, name: store.get_namespace(name),
@@ -49,7 +49,7 @@ NAMESPACES = ResourceKind[NamespaceSpec, StoredNamespace](
     lambda store, _, name, changes: store.update_namespace(name, changes),
     lambda store, _, name: store.delete_namespace(name),
 )
-AGENTS = ResourceKind[AgentSpec, StoredAgent](
+AGENTS: ResourceKind[AgentSpec, StoredAgent] = ResourceKind(
     AgentSpec,
     lambda store, space, spec: store.create_agent(space, spec),
     lambda store, space, name: store.get_agent(name, space),
@@ -57,7 +57,7 @@ AGENTS = ResourceKind[AgentSpec, StoredAgent](
     lambda store, space, name, changes: store.update_agent(name, space, changes),
     lambda store, space, name: store.delete_agent(name, space),
 )
-COLLECTIONS = ResourceKind[CollectionSpec, Collection](
+COLLECTIONS: ResourceKind[CollectionSpec, Collection] = ResourceKind(
     CollectionSpec,
     lambda store, space, spec: store.create_collection(space, spec),
     lambda store, space, name: store.get_collection(name, space),
@@ -65,7 +65,7 @@ COLLECTIONS = ResourceKind[CollectionSpec, Collection](
     lambda store, space, name, changes: store.update_collection(name, space, changes),
     lambda store, space, name: store.delete_collection(name, space),
 )
-USERS = ResourceKind[UserSpec, StoredUser](
+USERS: ResourceKind[UserSpec, StoredUser] = ResourceKind(
     UserSpec,
     lambda store, space, spec: store.create_user(space, spec),
     lambda store, space, name: store.get_user(name, space),

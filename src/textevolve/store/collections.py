@@ -23,6 +23,8 @@ from textevolve.errors import InputError
 from textevolve.memory.record import Collection
 from textevolve.store import memory_tables as tables
 from textevolve.store.agents import delete_agent, list_agents, users_of_collection
+from textevolve.store.memory_collections import erase_collection
+from textevolve.store.memory_rows import collection_of
 from textevolve.store.resource_rows import (
     COLLECTION,
     NAMESPACE,
@@ -90,8 +92,7 @@ def delete_namespace(connection: Connection, name: str) -> None:
         delete_agent(connection, name, agent.spec.name)
     for collection in list_collections(connection, name):
         erase_collection(connection, collection.id)
-    for table in (tables.users, tables.collections):
-        delete_where(connection, table, namespace_id=id)
+    delete_where(connection, tables.users, namespace_id=id)
     delete_where(connection, tables.namespaces, id=id)
 
 
@@ -162,12 +163,12 @@ def get_collection(connection: Connection, namespace: str, name: str) -> Collect
     Raises:
         InputError: it is not there.
     """
-    return read_collection(namespace, find_row(connection, COLLECTION, name, namespace))
+    return collection_of(find_row(connection, COLLECTION, name, namespace), namespace)
 
 
 def list_collections(connection: Connection, namespace: str) -> list[Collection]:
     rows = list_rows(connection, COLLECTION, namespace)
-    return [read_collection(namespace, row) for row in rows]
+    return [collection_of(row, namespace) for row in rows]
 
 
 def update_collection(
@@ -206,31 +207,6 @@ def delete_collection(
             " textevolve agents update, or delete it with --force"
         )
     erase_collection(connection, id)
-    delete_where(connection, tables.collections, id=id)
-
-
-def read_collection(namespace: str, row: Row[Any]) -> Collection:
-    return Collection(
-        id=row.id,
-        namespace=namespace,
-        name=row.name,
-        kind=row.kind,
-        embedder=row.embedder,
-        dimension=row.dimension,
-        version=row.version,
-        changed=row.changed,
-        created=row.created,
-        description=row.description,
-    )
-
-
-def erase_collection(connection: Connection, id: str) -> None:
-    """Remove all memories of a collection, with their history."""
-    seqs = select(tables.memories.c.seq).where(tables.memories.c.collection_id == id)
-    for table in (tables.embeddings, tables.mentions, tables.relations, tables.uses):
-        connection.execute(table.delete().where(table.c.seq.in_(seqs)))
-    for table in (tables.memories, tables.sources, tables.versions):
-        delete_where(connection, table, collection_id=id)
 
 
 def _read_namespace(row: Row[Any]) -> StoredNamespace:
