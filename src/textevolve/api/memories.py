@@ -8,8 +8,6 @@ from dataclasses import dataclass, replace
 from itertools import islice
 from typing import Any
 
-from textevolve.agents.resources import CollectionSpec
-
 from textevolve.errors import InputError
 from textevolve.memory.memory_spec import MemorySpec, digest_of, digests_of, read_time
 from textevolve.memory.recall import Recalled, recall_memories
@@ -154,10 +152,8 @@ class AsyncMemories:
         """Move the collection to another embedder: all its memories are embedded anew, and nothing
         changes until all are. ConflictError: somebody changed it meanwhile."""
         collection = await self.collection()
-        spec = CollectionSpec(name=self.name, embedder=embedder, dimension=dimension)
-        spec = await self._desk.settle(spec)
-        assert spec.embedder is not None and spec.dimension is not None
-        moved = replace(collection, embedder=spec.embedder, dimension=spec.dimension)
+        embedder, numbers = await self._desk.settle(embedder, dimension)
+        moved = replace(collection, embedder=embedder, dimension=numbers)
         texts = {one.id: one.text async for one in self.stream(closed=True) if one.text}
         vectors: dict[str, Vector] = {}
         rest = iter(texts)

@@ -141,4 +141,5 @@ class AsyncCollections(AsyncResources[CollectionSpec, Collection]):
     async def _settle(self, spec: CollectionSpec) -> CollectionSpec:
         if any(one.name == spec.name for one in await self.list()):
             return spec  # the store says so; nothing is asked for that
-        return await self._desk.settle(spec)
+        embedder, dimension = await self._desk.settle(spec.embedder, spec.dimension)
+        return spec.model_copy(update={"embedder": embedder, "dimension": dimension})

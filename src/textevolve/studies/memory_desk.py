@@ -9,13 +9,12 @@ from collections.abc import AsyncGenerator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
 
-from textevolve.agents.resources import CollectionSpec
 from textevolve.engine.local import gather_bounded
 from textevolve.events import Listener, silence
 from textevolve.llm.embeddings import embed_texts
-from textevolve.memory.index import MemoryStore
 from textevolve.memory.record import Collection, Vector
 from textevolve.settings import Settings, today
+from textevolve.store.memories import StoredMemories
 from textevolve.store.resources import ResourceStore
 from textevolve.studies.memory_access import embed_for
 from textevolve.studies.standing import open_standing_run
@@ -39,7 +38,7 @@ class MemoryDesk:
     _bench: Workbench | None = None
 
     @property
-    def memories(self) -> MemoryStore:
+    def memories(self) -> StoredMemories:
         return self.resources.memories(self.namespace)
 
     async def bench(self, embedder: str) -> Workbench:
@@ -78,18 +77,16 @@ class MemoryDesk:
         work = [lambda text=text: self.embed(collection, text) for text in texts]
         return await gather_bounded(work, EMBEDDED_AT_ONCE)
 
-    async def settle(self, spec: CollectionSpec) -> CollectionSpec:
-        """The description of a collection whose embedder and dimension are known; the embedder is
-        asked for its dimension where nobody says it.
+    async def settle(self, embedder: str | None, dimension: int | None) -> tuple[str, int]:
+        """The full spec of an embedder, that of the settings where none is named, and its
+        dimension, for which it is asked where nobody says it.
 
         Raises:
             SettingsError: there is no such model. ModelError: it gives no embedding.
         """
-        known = spec.dimension is not None
-        named = spec.embedder or self.settings.embedder
-        embedder, _ = await choose_model(self.settings, named, asks=not known)
-        dimension = spec.dimension or await self.find_dimension(embedder)
-        return spec.model_copy(update={"embedder": embedder, "dimension": dimension})
+        named = embedder or self.settings.embedder
+        found, _ = await choose_model(self.settings, named, asks=dimension is None)
+        return found, dimension or await self.find_dimension(found)
 
     async def find_dimension(self, embedder: str) -> int:
         """How many numbers a model's embeddings have, by asking it once."""

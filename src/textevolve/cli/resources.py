@@ -1,0 +1,218 @@
+"""`textevolve namespaces|agents|collections|users create|list|show|update|delete|revert`.
+
+One builder makes all of them from the specifications of what they work on; what a kind is shown by
+is in one table.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Annotated, Any
+
+import typer
+
+from textevolve.agents.resources import PersonaVersion, split_name
+from textevolve.api.namespaces import open_namespace
+from textevolve.cli import options
+from textevolve.cli.drawing import open_console
+from textevolve.cli.execution import fetch_weights
+from textevolve.cli.resource_views import VIEWS, View, describe, draw_list, draw_one
+from textevolve.cli.results import print_json
+from textevolve.cli.spec_options import give_parameters, keyword, parameters_of, read_given
+from textevolve.errors import InputError
+from textevolve.report.terminal import print_report
+from textevolve.settings import Settings, read_settings
+from textevolve.spec import suggest
+
+SOURCE = "command line"
+NamespaceName = Annotated[
+    str | None,
+    typer.Option("--namespace", metavar="NAME", help="The namespace; that of the settings else."),
+]
+Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
+Unset = Annotated[
+    list[str] | None,
+    typer.Option("--unset", metavar="FIELD", help="Back to its default. Repeatable."),
+]
+Versions = Annotated[bool, typer.Option("--versions", help="All versions of the persona, whole.")]
+PersonaNumber = Annotated[int, typer.Argument(metavar="VERSION", help="As `show` numbers them.")]
+Force = Annotated[bool, typer.Option("--force", help="Also where agents name it.")]
+
+
+@dataclass(frozen=True)
+class Call:
+    """What a command of a group was given: `name` stands alone, its namespace is opened."""
+
+    view: View
+    given: Mapping[str, Any]
+    settings: Settings
+
+    @property
+    def place(self) -> tuple[str | None, str]:
+        """The namespace that was named, if one was, and the bare name."""
+        name, space = self.given.get("name") or "", self.given.get("namespace")
+        if self.view.noun == "namespace":
+            return None, name
+        return split_name(name, space or self.settings.namespace) if name else (space, "")
+
+    def open(self) -> Any:
+        return open_namespace(self.place[0], settings=self.settings, source=SOURCE)
+
+    def print(self, stored: Any, said: str) -> None:
+        if self.given.get("as_json"):
+            print_json(describe(stored))
+        else:
+            typer.echo(said)
+
+
+def make_resource_command(path: str) -> Callable[..., None]:
+    """The command `GROUP.VERB`, such as agents.create."""
+    group, _, verb = path.partition(".")
+    view, run = VIEWS[group], VERBS[verb]
+
+    def command(**given: Any) -> None:
+        settings, _ = read_settings({"store": given.get("store")})
+        run(Call(view, given, settings))
+
+    command.__name__ = verb
+    command.__doc__ = (run.__doc__ or "").format(noun=view.noun, many=group)
+    return give_parameters(command, [*_parameters(view, verb), *_shared(view, verb)])
+
+
+def _parameters(view: View, verb: str) -> list[inspect.Parameter]:
+    """What a verb takes for this kind."""
+    told = f"The {view.noun}'s name" + (", or NAMESPACE/NAME." if view.walled else ".")
+    name = keyword("name", Annotated[str, typer.Argument(metavar="NAME", help=told)], ...)
+    own = [one for one in parameters_of(view.spec) if one.name != "name"]
+    if verb == "create":
+        return [name, *own]
+    if verb == "update":
+        fixed = [one for one in own if one.name not in view.fixed]
+        return [name, *fixed, keyword("unset", Unset)]
+    more = {
+        "list": [],
+        "show": [name, *([keyword("versions", Versions, False)] if view.personas else [])],
+        "delete": [
+            name,
+            *([keyword("force", Force, False)] if view.noun == "collection" else []),
+            keyword("yes", Yes, False),
+        ],
+        "revert": [
+            name,
+            keyword(
+                "version", Annotated[int, typer.Argument(metavar="VERSION", help="Which one.")], ...
+            ),
+        ],
+    }
+    return more[verb]
+
+
+def _shared(view: View, verb: str) -> list[inspect.Parameter]:
+    shared = [keyword("namespace", NamespaceName)] if view.walled else []
+    shared += [keyword("as_json", options.Json, False)] if verb != "delete" else []
+    return [*shared, keyword("store", options.StoreFile)]
+
+
+def create(call: Call) -> None:
+    """Make a new {noun}."""
+    space_name, name = call.place
+    fields = read_given(call.view.spec, {**call.given, "name": name})
+    spec = call.view.spec(**fields)  # what is wrong is said before anything is opened
+    if call.view.noun == "collection" and getattr(spec, "dimension", None) is None:
+        fetch_weights([getattr(spec, "embedder", None) or call.settings.embedder], call.settings)
+    with call.open() as space:
+        made = call.view.group(space).create(**fields)
+        where = name if space_name is None else f"{space.name}/{name}"
+        call.print(made, f"made the {call.view.noun} {where}")
+
+
+def list_all(call: Call) -> None:
+    """List the {many}."""
+    with call.open() as space:
+        found = call.view.group(space).list()
+        if call.given.get("as_json"):
+            for one in found:
+                print_json(describe(one))
+        elif found:
+            print_report(draw_list(call.view, found), open_console())
+        else:
+            where = f" in the namespace '{space.name}'" if call.view.walled else ""
+            typer.echo(
+                f"no {call.view.command}{where}; make one with: textevolve {call.view.command}"
+                " create NAME"
+            )
+
+
+def show(call: Call) -> None:
+    """Show one of the {many} whole."""
+    with call.open() as space:
+        found = call.view.group(space).get(call.place[1])
+        kept = space.agents.personas(call.place[1]) if call.view.personas else ()
+        personas: Sequence[PersonaVersion] = kept
+        whole = bool(call.given.get("versions"))
+        if call.given.get("as_json"):
+            print_json(describe(found, personas if whole else ()))
+        else:
+            print_report(draw_one(call.view, found, personas, whole=whole), open_console())
+
+
+def update(call: Call) -> None:
+    """Change what is given of the {noun}; the rest stays."""
+    spec = call.view.spec
+    changes = read_given(spec, {**call.given, "name": None})
+    for name in call.given.get("unset") or ():
+        _unset(spec, name.replace("-", "_"), changes, call.view.fixed)
+    if not changes:
+        raise InputError("nothing is changed: give an option, such as --description TEXT")
+    with call.open() as space:
+        changed = call.view.group(space).update(call.place[1], **changes)
+        call.print(changed, f"changed the {call.view.noun} {call.place[1]}")
+
+
+def _unset(spec: Any, name: str, changes: dict[str, Any], fixed: Sequence[str]) -> None:
+    """Put a field's default among the changes; of fields that a specification holds as well."""
+    places = {n: (changes, f) for n, f in spec.model_fields.items() if n not in fixed}
+    for field_name, field in spec.model_fields.items():
+        if hasattr(field.annotation, "model_fields"):
+            inner = changes.setdefault(field_name, {})
+            places |= {n: (inner, f) for n, f in field.annotation.model_fields.items()}
+    known = [n for n, (_, f) in places.items() if not f.is_required()]
+    if name not in known:
+        raise InputError(f"--unset: no field '{name}' with a default{suggest(name, known)}")
+    where, field = places[name]
+    where[name] = field.get_default(call_default_factory=True)
+
+
+def delete(call: Call) -> None:
+    """Delete the {noun} with all that belongs to it."""
+    name = call.place[1]
+    with call.open() as space:
+        group = call.view.group(space)
+        group.get(name)
+        if not call.given["yes"]:
+            held = f" with {call.view.holds}" if call.view.holds else ""
+            typer.confirm(f"Delete the {call.view.noun} {name}{held}?", abort=True)
+        forced = {"force": True} if call.given.get("force") else {}
+        group.delete(name, **forced)
+    typer.echo(f"deleted the {call.view.noun} {name}")
+
+
+def revert(call: Call) -> None:
+    """Give an agent an earlier persona again, as its newest version."""
+    with call.open() as space:
+        agent = space.agents.revert(call.place[1], call.given["version"])
+        call.print(
+            agent, f"the persona of {agent.full_name} is version {agent.persona_version} now"
+        )
+
+
+VERBS: Mapping[str, Callable[[Call], None]] = {
+    "create": create,
+    "list": list_all,
+    "show": show,
+    "update": update,
+    "delete": delete,
+    "revert": revert,
+}
