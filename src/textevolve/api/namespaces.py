@@ -98,6 +98,8 @@ class Resources(Waiting[AsyncResources[Any, Any]]):
     list = waited(AsyncResources[Any, Any].list)
     update = waited(AsyncResources[Any, Any].update)
     delete = waited(AsyncResources[Any, Any].delete)
+    export = waited(AsyncResources[Any, Any].export)
+    import_file = waited(AsyncResources[Any, Any].import_file)
 
 
 class Agents(Waiting[AsyncAgents]):
@@ -108,6 +110,8 @@ class Agents(Waiting[AsyncAgents]):
     list = waited(AsyncAgents.list)
     update = waited(AsyncAgents.update)
     delete = waited(AsyncAgents.delete)
+    export = waited(AsyncAgents.export)
+    import_file = waited(AsyncAgents.import_file)
     personas = waited(AsyncAgents.personas)
     revert = waited(AsyncAgents.revert)
 
@@ -120,6 +124,8 @@ class Collections(Waiting[AsyncCollections]):
     list = waited(AsyncCollections.list)
     update = waited(AsyncCollections.update)
     delete = waited(AsyncCollections.delete)
+    export = waited(AsyncCollections.export)
+    import_file = waited(AsyncCollections.import_file)
 
 
 class Memories(Waiting[AsyncMemories]):

@@ -5,8 +5,10 @@ looked at, changed and removed in the same way.
 from __future__ import annotations
 
 import asyncio
+import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Generic, TypeVar
 
 from textevolve.agents.resources import (
@@ -21,8 +23,10 @@ from textevolve.agents.resources import (
 )
 from textevolve.errors import InputError
 from textevolve.memory.record import Collection
+from textevolve.report.files import open_target
 from textevolve.spec import Frozen, suggest
 from textevolve.store.resources import ResourceStore
+from textevolve.studies.exchange import Exported, export_lines, import_content, read_content
 from textevolve.studies.memory_desk import MemoryDesk
 
 S = TypeVar("S", bound=Frozen)
@@ -33,6 +37,7 @@ R = TypeVar("R")
 class ResourceKind(Generic[S, R]):
     """What a store does with one kind; functions of the store and a namespace."""
 
+    command: Exported
     spec: type[S]
     create: Callable[[ResourceStore, str, S], R]
     get: Callable[[ResourceStore, str, str], R]
@@ -42,6 +47,7 @@ class ResourceKind(Generic[S, R]):
 
 
 NAMESPACES: ResourceKind[NamespaceSpec, StoredNamespace] = ResourceKind(
+    "namespaces",
     NamespaceSpec,
     lambda store, _, spec: store.create_namespace(spec),
     lambda store, _, name: store.get_namespace(name),
@@ -50,6 +56,7 @@ NAMESPACES: ResourceKind[NamespaceSpec, StoredNamespace] = ResourceKind(
     lambda store, _, name: store.delete_namespace(name),
 )
 AGENTS: ResourceKind[AgentSpec, StoredAgent] = ResourceKind(
+    "agents",
     AgentSpec,
     lambda store, space, spec: store.create_agent(space, spec),
     lambda store, space, name: store.get_agent(name, space),
@@ -58,6 +65,7 @@ AGENTS: ResourceKind[AgentSpec, StoredAgent] = ResourceKind(
     lambda store, space, name: store.delete_agent(name, space),
 )
 COLLECTIONS: ResourceKind[CollectionSpec, Collection] = ResourceKind(
+    "collections",
     CollectionSpec,
     lambda store, space, spec: store.create_collection(space, spec),
     lambda store, space, name: store.get_collection(name, space),
@@ -66,6 +74,7 @@ COLLECTIONS: ResourceKind[CollectionSpec, Collection] = ResourceKind(
     lambda store, space, name: store.delete_collection(name, space),
 )
 USERS: ResourceKind[UserSpec, StoredUser] = ResourceKind(
+    "users",
     UserSpec,
     lambda store, space, spec: store.create_user(space, spec),
     lambda store, space, name: store.get_user(name, space),
@@ -105,6 +114,28 @@ class AsyncResources(Generic[S, R]):
     async def delete(self, name: str) -> None:
         """Remove it with all that belongs to it."""
         await self._do(self._kind.delete, name)
+
+    async def export(self, name: str, path: str | Path, *, embeddings: bool = False) -> int:
+        """Write one to a file, whole, with all that belongs to it; how many lines that took.
+        `embeddings`: with those of memories, which are computed again where they are left out."""
+        number = 0
+        with open_target(path) as target:
+            lines = export_lines(self._desk, self._kind.command, name, embeddings=embeddings)
+            async for line in lines:
+                number += 1
+                target.write(json.dumps(line, ensure_ascii=False).encode() + b"\n")
+        return number
+
+    async def import_file(
+        self,
+        path: str | Path,
+        *,
+        name: str | None = None,
+        progress: Callable[[int, int], None] = lambda _done, _all: None,
+    ) -> None:
+        """Take in what such a file holds, all or nothing. `name`: what it is called here."""
+        content = await asyncio.to_thread(read_content, str(path), self._kind.command)
+        await import_content(self._desk, content, name=name, progress=progress)
 
     async def _settle(self, spec: S) -> S:
         return spec

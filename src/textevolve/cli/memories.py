@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Generator, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated, Any
@@ -14,7 +14,7 @@ from textevolve.agents.resources import split_name
 from textevolve.api.memories import Imported
 from textevolve.api.namespaces import Memories, Namespace, open_namespace
 from textevolve.cli import options, say
-from textevolve.cli.drawing import open_console
+from textevolve.cli.drawing import open_console, open_status
 from textevolve.cli.execution import fetch_weights
 from textevolve.cli.memory_views import (
     draw_history,
@@ -187,7 +187,7 @@ def import_file(
     """Keep the memories of a file; what is there already is left out, so that the same command
     again goes on where it was stopped."""
     so_far = [Imported()]
-    with _open(collection, namespace, store, embeds=True) as memories, _status() as tell:
+    with _open(collection, namespace, store, embeds=True) as memories, open_status() as tell:
 
         def note(done: Imported) -> None:
             so_far[0] = done
@@ -242,7 +242,7 @@ def re_embed(
 ) -> None:
     """Embed all memories of a collection anew by another model; nothing changes until all are."""
     settings, _ = read_settings({"store": store})
-    with _open(collection, namespace, store) as memories, _status() as tell:
+    with _open(collection, namespace, store) as memories, open_status() as tell:
         fetch_weights([embedder], settings)
         moved = memories.re_embed(
             embedder,
@@ -257,13 +257,6 @@ def _stream(memories: Memories, *, closed: bool) -> Iterator[MemoryRecord]:
     while page := memories.list(limit=PAGE, after=after, closed=closed):
         yield from page
         after = page[-1].id
-
-
-@contextmanager
-def _status() -> Generator[Callable[[str], None]]:
-    """Says what is being done on a terminal's last line, and nothing where there is none."""
-    with open_console(stderr=True).status("") as status:
-        yield status.update
 
 
 _COLLECTION = keyword("collection", CollectionName, ...)

@@ -15,8 +15,8 @@ import typer
 
 from textevolve.agents.resources import PersonaVersion, split_name
 from textevolve.api.namespaces import open_namespace
-from textevolve.cli import options
-from textevolve.cli.drawing import open_console
+from textevolve.cli import options, say
+from textevolve.cli.drawing import open_console, open_status
 from textevolve.cli.execution import fetch_weights
 from textevolve.cli.resource_views import VIEWS, View, describe, draw_list, draw_one
 from textevolve.cli.results import print_json
@@ -27,6 +27,7 @@ from textevolve.settings import Settings, read_settings
 from textevolve.spec import suggest
 
 SOURCE = "command line"
+JSON = ("create", "list", "show", "update", "revert")
 NamespaceName = Annotated[
     str | None,
     typer.Option("--namespace", metavar="NAME", help="The namespace; that of the settings else."),
@@ -38,6 +39,14 @@ Unset = Annotated[
 ]
 Versions = Annotated[bool, typer.Option("--versions", help="All versions of the persona, whole.")]
 PersonaNumber = Annotated[int, typer.Argument(metavar="VERSION", help="As `show` numbers them.")]
+Output = Annotated[
+    str, typer.Option("--output", "-o", help="The file to write; - is standard output.")
+]
+Embeddings = Annotated[
+    bool, typer.Option("--embeddings", help="With embeddings, which else are computed again.")
+]
+ImportedFile = Annotated[str, typer.Argument(metavar="FILE", help="What `export` wrote, or -.")]
+AsName = Annotated[str | None, typer.Option("--name", help="What it is called here.")]
 Force = Annotated[bool, typer.Option("--force", help="Also where agents name it.")]
 
 
@@ -91,8 +100,11 @@ def _parameters(view: View, verb: str) -> list[inspect.Parameter]:
     if verb == "update":
         fixed = [one for one in own if one.name not in view.fixed]
         return [name, *fixed, keyword("unset", Unset)]
+    held = [] if view.noun == "user" else [keyword("embeddings", Embeddings, False)]
     more = {
         "list": [],
+        "export": [name, keyword("output", Output, "-"), *held],
+        "import": [keyword("file", ImportedFile, ...), keyword("as_name", AsName)],
         "show": [name, *([keyword("versions", Versions, False)] if view.personas else [])],
         "delete": [
             name,
@@ -111,7 +123,7 @@ def _parameters(view: View, verb: str) -> list[inspect.Parameter]:
 
 def _shared(view: View, verb: str) -> list[inspect.Parameter]:
     shared = [keyword("namespace", NamespaceName)] if view.walled else []
-    shared += [keyword("as_json", options.Json, False)] if verb != "delete" else []
+    shared += [keyword("as_json", options.Json, False)] if verb in JSON else []
     return [*shared, keyword("store", options.StoreFile)]
 
 
@@ -208,6 +220,29 @@ def revert(call: Call) -> None:
         )
 
 
+def export(call: Call) -> None:
+    """Write one of the {many} to a file, with all that belongs to it: `import` reads it again."""
+    output, name = call.given["output"], call.place[1]
+    with call.open() as space:
+        number = call.view.group(space).export(
+            name, output, embeddings=bool(call.given.get("embeddings"))
+        )
+    if output != "-":
+        say(f"{number:,} lines written to {output}")
+
+
+def import_file(call: Call) -> None:
+    """Take in what `export` wrote, all or nothing; memories without embeddings are embedded."""
+    with call.open() as space, open_status() as tell:
+
+        def note(done: int, whole: int) -> None:
+            tell(f"{done:,} of {whole:,} memories embedded")
+
+        file, name = call.given["file"], call.given.get("as_name")
+        call.view.group(space).import_file(file, name=name, progress=note)
+    typer.echo(f"took in {call.given['file']}")
+
+
 VERBS: Mapping[str, Callable[[Call], None]] = {
     "create": create,
     "list": list_all,
@@ -215,4 +250,6 @@ VERBS: Mapping[str, Callable[[Call], None]] = {
     "update": update,
     "delete": delete,
     "revert": revert,
+    "export": export,
+    "import": import_file,
 }

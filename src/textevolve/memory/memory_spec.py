@@ -29,7 +29,7 @@ from textevolve.texts.dates import parse_time
 
 LONGEST_TEXT = 20_000
 """Characters of one memory. What is longer is a document."""
-SLACK = 300.0
+SLACK = 60.0
 """Seconds by which the clocks of two machines may differ."""
 
 

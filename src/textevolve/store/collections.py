@@ -146,13 +146,15 @@ def create_collection(connection: Connection, namespace: str, spec: CollectionSp
     refuse_taken(connection, COLLECTION, spec.name, namespace)
     if spec.embedder is None or spec.dimension is None:
         raise InputError(f"collection '{spec.name}': its embedder and dimension must be known")
+    now = time.time()
     values = {
         "kind": spec.kind,
         "embedder": spec.embedder,
         "dimension": spec.dimension,
         "description": spec.description,
         "version": 0,
-        "changed": time.time(),
+        "changed": now,
+        "created": now,
     }
     insert_row(connection, COLLECTION, spec, namespace, values)
     return get_collection(connection, namespace, spec.name)
