@@ -30,16 +30,20 @@ def test_an_agent_is_kept_with_every_persona(resources):
     make_collection(resources)
     spec = AgentSpec(name="bot", persona="First.", memory={"collections": "notes", "budget": 99})
     made = resources.create_agent("acme", spec, "a test")
-    assert made.spec == spec and made.persona_version == 1 and made.full_name == "acme/bot"
+    assert made.spec == spec
+    assert made.persona_version == 1
+    assert made.full_name == "acme/bot"
     changed = resources.update_agent("bot", "acme", {"persona": "Second.", "memory": {"limit": 3}})
     assert (changed.spec.persona, changed.persona_version) == ("Second.", 2)
-    assert changed.spec.memory.limit == 3 and changed.spec.memory.budget == 99
+    assert changed.spec.memory.limit == 3
+    assert changed.spec.memory.budget == 99
     why = [{"memory": "me_1", "reason": "said so"}]
     assert resources.add_persona(changed, "Third.", "run 1", why) == 3
     assert resources.revert_persona(resources.get_agent("bot", "acme"), 1) == 4
     kept = resources.list_personas(made)
     assert [one.text for one in kept] == ["First.", "Second.", "Third.", "First."]
-    assert kept[0].source == "a test" and kept[2].changes == why
+    assert kept[0].source == "a test"
+    assert kept[2].changes == why
     assert kept[3].source == "back to version 1"
     assert resources.get_agent("bot", "acme").spec.persona == "First."
 
@@ -79,7 +83,8 @@ def test_names_are_taken_once_in_each_namespace(resources):
     with pytest.raises(InputError, match="already"):
         resources.create_namespace(NamespaceSpec(name="acme"))
     ids = {resources.get_collection("notes", one).id for one in ("acme", "other")}
-    assert len(ids) == 2 and all(len(id) == 35 and id.startswith("co_") for id in ids)
+    assert len(ids) == 2
+    assert all(len(id) == 35 and id.startswith("co_") for id in ids)
 
 
 def test_a_collection_that_agents_name_is_kept(resources):
@@ -94,7 +99,8 @@ def test_a_collection_that_agents_name_is_kept(resources):
 def test_only_a_collections_description_changes(resources):
     made = make_collection(resources)
     changed = resources.update_collection("notes", "acme", {"description": "What is new."})
-    assert changed.description == "What is new." and changed.id == made.id
+    assert changed.description == "What is new."
+    assert changed.id == made.id
     with pytest.raises(InputError, match="memories re-embed"):
         resources.update_collection("notes", "acme", {"embedder": "other/model"})
 
