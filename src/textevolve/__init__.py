@@ -38,6 +38,7 @@ if TYPE_CHECKING:
         judge_update,
     )
     from textevolve.api.memory_evaluation import aevaluate_memory, evaluate_memory
+    from textevolve.api.namespaces import aopen_namespace, open_namespace
     from textevolve.api.nodes import judge, keep_history
     from textevolve.api.optimization import aoptimize, optimize
     from textevolve.debate.profile import Agent, Component, Profile, load_profile
@@ -74,6 +75,7 @@ if TYPE_CHECKING:
     from textevolve.loops.optimization import Optimization
     from textevolve.loops.rules import Hybrid, Rules, load_rules
     from textevolve.loops.search_tree import CalibrationResult
+    from textevolve.memory.memory_spec import MemorySpec
     from textevolve.memory.recall import Cue, Memory, Recall
     from textevolve.settings import Settings
     from textevolve.studies.compare_figures import Comparison
@@ -106,6 +108,7 @@ _HOMES = {
         "judge_update",
     ),
     "api.memory_evaluation": ("aevaluate_memory", "evaluate_memory"),
+    "api.namespaces": ("aopen_namespace", "open_namespace"),
     "api.nodes": ("judge", "keep_history"),
     "api.optimization": ("aoptimize", "optimize"),
     "debate.profile": ("Agent", "Component", "Profile", "load_profile"),
@@ -135,6 +138,7 @@ _HOMES = {
     "loops.optimization": ("Optimization",),
     "loops.rules": ("Hybrid", "Rules", "load_rules"),
     "loops.search_tree": ("CalibrationResult",),
+    "memory.memory_spec": ("MemorySpec",),
     "memory.recall": ("Cue", "Memory", "Recall"),
     "settings": ("Settings",),
     "studies.compare_figures": ("Comparison",),
@@ -168,6 +172,7 @@ __all__ = [
     "LabelledTensor",
     "Limits",
     "Memory",
+    "MemorySpec",
     "MismatchError",
     "ModelError",
     "Optimization",
@@ -197,6 +202,7 @@ __all__ = [
     "ajudge_answer",
     "ajudge_integrity",
     "ajudge_update",
+    "aopen_namespace",
     "aoptimize",
     "as_metric",
     "calibrate",
@@ -216,6 +222,7 @@ __all__ = [
     "keep_history",
     "load_profile",
     "load_rules",
+    "open_namespace",
     "optimize",
 ]
 
