@@ -78,7 +78,7 @@ def test_what_is_not_there_is_named_with_what_is(resources):
 def test_names_are_taken_once_in_each_namespace(resources):
     make_collection(resources)
     make_collection(resources, namespace="other")
-    with pytest.raises(InputError, match=r"there is a collection 'notes' .*already"):
+    with pytest.raises(InputError, match="the collection 'notes' is there already"):
         make_collection(resources)
     with pytest.raises(InputError, match="already"):
         resources.create_namespace(NamespaceSpec(name="acme"))

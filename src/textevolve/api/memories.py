@@ -9,7 +9,7 @@ from itertools import islice
 from typing import Any
 
 from textevolve.errors import InputError
-from textevolve.memory.memory_spec import MemorySpec, digest_of, digests_of, read_time
+from textevolve.memory.memory_spec import MemorySpec, digest_of, digests_of, take_time
 from textevolve.memory.recall import Recalled, recall_memories
 from textevolve.memory.recall_settings import RecallSettings
 from textevolve.memory.record import (
@@ -173,6 +173,6 @@ class AsyncMemories:
 
 def _time(given: str | float | None) -> float | None:
     try:
-        return read_time(given)
+        return take_time(given)
     except ValueError as error:
         raise InputError(f"as_of: {error}") from None

@@ -197,17 +197,11 @@ def load_command(name: str, lazy: Lazy) -> Any:
         use_everywhere(group)
         return typer.main.get_command(group)
     single = typer.Typer(**PLAIN)
-    if module == "study":
+    if module in ("study", "resources"):
         from textevolve.cli.spec_options import GroupedCommand
-        from textevolve.cli.study import make_command, make_file_command
 
-        made = make_command(function) if function else make_file_command()
+        made = import_module(f"textevolve.cli.{module}").make_command(function)
         single.command(name, cls=GroupedCommand)(made)
-    elif module == "resources":
-        from textevolve.cli.resources import make_resource_command
-        from textevolve.cli.spec_options import GroupedCommand
-
-        single.command(name, cls=GroupedCommand)(make_resource_command(function))
     else:
         single.command(name, cls=Command)(
             getattr(import_module(f"textevolve.cli.{module}"), function)

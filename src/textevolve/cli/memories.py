@@ -16,13 +16,6 @@ from textevolve.api.namespaces import Memories, Namespace, open_namespace
 from textevolve.cli import options, say
 from textevolve.cli.drawing import open_console, open_status
 from textevolve.cli.execution import fetch_weights
-from textevolve.cli.memory_views import (
-    draw_history,
-    draw_memories,
-    draw_memory,
-    draw_recalled,
-    recalled_data,
-)
 from textevolve.cli.resources import SOURCE, NamespaceName, Yes
 from textevolve.cli.results import print_json
 from textevolve.cli.spec_options import give_parameters, keyword, parameters_of, read_given
@@ -34,7 +27,14 @@ from textevolve.report.data import choose_writer
 from textevolve.report.files import check_target, open_target
 from textevolve.report.terminal import print_report
 from textevolve.settings import read_settings
-from textevolve.studies.memory_files import read_memories
+from textevolve.studies.memory_files import read_memory_rows
+from textevolve.studies.memory_listing import (
+    draw_history,
+    draw_memories,
+    draw_memory,
+    draw_recalled,
+    recalled_data,
+)
 
 CollectionName = Annotated[
     str, typer.Argument(metavar="COLLECTION", help="A collection, or NAMESPACE/NAME.")
@@ -194,7 +194,7 @@ def import_file(
             tell(f"{done.added:,} kept, {done.known:,} were there before")
 
         try:
-            done = memories.add_all(read_memories(file), label=file, progress=note)
+            done = memories.add_all(read_memory_rows(file), label=file, progress=note)
         except BaseException:
             if so_far[0].added:
                 say(f"{so_far[0].added:,} memories are kept; the same command goes on")

@@ -18,13 +18,13 @@ from textevolve.api.namespaces import open_namespace
 from textevolve.cli import options, say
 from textevolve.cli.drawing import open_console, open_status
 from textevolve.cli.execution import fetch_weights
-from textevolve.cli.resource_views import VIEWS, View, describe, draw_list, draw_one
 from textevolve.cli.results import print_json
 from textevolve.cli.spec_options import give_parameters, keyword, parameters_of, read_given
 from textevolve.errors import InputError
 from textevolve.report.terminal import print_report
 from textevolve.settings import Settings, read_settings
 from textevolve.spec import suggest
+from textevolve.studies.resource_report import VIEWS, ResourceView, describe, draw_list, draw_one
 
 SOURCE = "command line"
 JSON = ("create", "list", "show", "update", "revert")
@@ -39,10 +39,10 @@ Unset = Annotated[
 ]
 Versions = Annotated[bool, typer.Option("--versions", help="All versions of the persona, whole.")]
 PersonaNumber = Annotated[int, typer.Argument(metavar="VERSION", help="As `show` numbers them.")]
-Output = Annotated[
+ExportTarget = Annotated[
     str, typer.Option("--output", "-o", help="The file to write; - is standard output.")
 ]
-Embeddings = Annotated[
+WithEmbeddings = Annotated[
     bool, typer.Option("--embeddings", help="With embeddings, which else are computed again.")
 ]
 ImportedFile = Annotated[str, typer.Argument(metavar="FILE", help="What `export` wrote, or -.")]
@@ -51,10 +51,10 @@ Force = Annotated[bool, typer.Option("--force", help="Also where agents name it.
 
 
 @dataclass(frozen=True)
-class Call:
+class ResourceCall:
     """What a command of a group was given: `name` stands alone, its namespace is opened."""
 
-    view: View
+    view: ResourceView
     given: Mapping[str, Any]
     settings: Settings
 
@@ -76,21 +76,21 @@ class Call:
             typer.echo(said)
 
 
-def make_resource_command(path: str) -> Callable[..., None]:
+def make_command(path: str) -> Callable[..., None]:
     """The command `GROUP.VERB`, such as agents.create."""
     group, _, verb = path.partition(".")
     view, run = VIEWS[group], VERBS[verb]
 
     def command(**given: Any) -> None:
         settings, _ = read_settings({"store": given.get("store")})
-        run(Call(view, given, settings))
+        run(ResourceCall(view, given, settings))
 
     command.__name__ = verb
     command.__doc__ = (run.__doc__ or "").format(noun=view.noun, many=group)
     return give_parameters(command, [*_parameters(view, verb), *_shared(view, verb)])
 
 
-def _parameters(view: View, verb: str) -> list[inspect.Parameter]:
+def _parameters(view: ResourceView, verb: str) -> list[inspect.Parameter]:
     """What a verb takes for this kind."""
     told = f"The {view.noun}'s name" + (", or NAMESPACE/NAME." if view.walled else ".")
     name = keyword("name", Annotated[str, typer.Argument(metavar="NAME", help=told)], ...)
@@ -100,10 +100,10 @@ def _parameters(view: View, verb: str) -> list[inspect.Parameter]:
     if verb == "update":
         fixed = [one for one in own if one.name not in view.fixed]
         return [name, *fixed, keyword("unset", Unset)]
-    held = [] if view.noun == "user" else [keyword("embeddings", Embeddings, False)]
+    held = [] if view.noun == "user" else [keyword("embeddings", WithEmbeddings, False)]
     more = {
         "list": [],
-        "export": [name, keyword("output", Output, "-"), *held],
+        "export": [name, keyword("output", ExportTarget, "-"), *held],
         "import": [keyword("file", ImportedFile, ...), keyword("as_name", AsName)],
         "show": [name, *([keyword("versions", Versions, False)] if view.personas else [])],
         "delete": [
@@ -121,13 +121,13 @@ def _parameters(view: View, verb: str) -> list[inspect.Parameter]:
     return more[verb]
 
 
-def _shared(view: View, verb: str) -> list[inspect.Parameter]:
+def _shared(view: ResourceView, verb: str) -> list[inspect.Parameter]:
     shared = [keyword("namespace", NamespaceName)] if view.walled else []
     shared += [keyword("as_json", options.Json, False)] if verb in JSON else []
     return [*shared, keyword("store", options.StoreFile)]
 
 
-def create(call: Call) -> None:
+def create(call: ResourceCall) -> None:
     """Make a new {noun}."""
     space_name, name = call.place
     fields = read_given(call.view.spec, {**call.given, "name": name})
@@ -140,7 +140,7 @@ def create(call: Call) -> None:
         call.print(made, f"made the {call.view.noun} {where}")
 
 
-def list_all(call: Call) -> None:
+def list_all(call: ResourceCall) -> None:
     """List the {many}."""
     with call.open() as space:
         found = call.view.group(space).list()
@@ -157,7 +157,7 @@ def list_all(call: Call) -> None:
             )
 
 
-def show(call: Call) -> None:
+def show(call: ResourceCall) -> None:
     """Show one of the {many} whole."""
     with call.open() as space:
         found = call.view.group(space).get(call.place[1])
@@ -170,7 +170,7 @@ def show(call: Call) -> None:
             print_report(draw_one(call.view, found, personas, whole=whole), open_console())
 
 
-def update(call: Call) -> None:
+def update(call: ResourceCall) -> None:
     """Change what is given of the {noun}; the rest stays."""
     spec = call.view.spec
     changes = read_given(spec, {**call.given, "name": None})
@@ -197,7 +197,7 @@ def _unset(spec: Any, name: str, changes: dict[str, Any], fixed: Sequence[str]) 
     where[name] = field.get_default(call_default_factory=True)
 
 
-def delete(call: Call) -> None:
+def delete(call: ResourceCall) -> None:
     """Delete the {noun} with all that belongs to it."""
     name = call.place[1]
     with call.open() as space:
@@ -211,7 +211,7 @@ def delete(call: Call) -> None:
     typer.echo(f"deleted the {call.view.noun} {name}")
 
 
-def revert(call: Call) -> None:
+def revert(call: ResourceCall) -> None:
     """Give an agent an earlier persona again, as its newest version."""
     with call.open() as space:
         agent = space.agents.revert(call.place[1], call.given["version"])
@@ -220,7 +220,7 @@ def revert(call: Call) -> None:
         )
 
 
-def export(call: Call) -> None:
+def export(call: ResourceCall) -> None:
     """Write one of the {many} to a file, with all that belongs to it: `import` reads it again."""
     output, name = call.given["output"], call.place[1]
     with call.open() as space:
@@ -231,7 +231,7 @@ def export(call: Call) -> None:
         say(f"{number:,} lines written to {output}")
 
 
-def import_file(call: Call) -> None:
+def import_file(call: ResourceCall) -> None:
     """Take in what `export` wrote, all or nothing; memories without embeddings are embedded."""
     with call.open() as space, open_status() as tell:
 
@@ -243,7 +243,7 @@ def import_file(call: Call) -> None:
     typer.echo(f"took in {call.given['file']}")
 
 
-VERBS: Mapping[str, Callable[[Call], None]] = {
+VERBS: Mapping[str, Callable[[ResourceCall], None]] = {
     "create": create,
     "list": list_all,
     "show": show,

@@ -128,7 +128,10 @@ LIMIT_OPTIONS = ("max_cost", "max_tokens", "max_calls", "time_limit")
 
 
 def make_command(kind: str) -> Callable[..., None]:
-    """The command of a kind: its specification's fields, and what all runs take."""
+    """The command of a kind: its specification's fields, and what all runs take. Without a kind it
+    runs the study that a file describes."""
+    if not kind:
+        return make_file_command()
     study = find_study(kind)
 
     def command(**given: Any) -> None:

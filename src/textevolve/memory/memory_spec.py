@@ -33,7 +33,7 @@ SLACK = 60.0
 """Seconds by which the clocks of two machines may differ."""
 
 
-def read_time(given: Any) -> Any:
+def take_time(given: Any) -> Any:
     """Seconds since 1970, of a date, a date with a time, or such a number.
 
     Raises:
@@ -56,7 +56,7 @@ def write_time(seconds: float) -> str:
     return moment.isoformat().replace("+00:00", "Z")
 
 
-Time: TypeAlias = Annotated[float, BeforeValidator(read_time)]
+Time: TypeAlias = Annotated[float, BeforeValidator(take_time)]
 
 
 class MemorySpec(Frozen):

@@ -22,10 +22,10 @@ from textevolve.store.resource_rows import (
     COLLECTION,
     check_texts,
     delete_where,
-    find_row,
     insert_row,
     list_rows,
     merge_spec,
+    require_row,
     update_row,
 )
 
@@ -50,7 +50,7 @@ def get_agent(connection: Connection, namespace: str, name: str) -> StoredAgent:
     Raises:
         InputError: it is not there.
     """
-    return _read(connection, namespace, find_row(connection, AGENT, name, namespace))
+    return _read(connection, namespace, require_row(connection, AGENT, name, namespace))
 
 
 def list_agents(connection: Connection, namespace: str) -> list[StoredAgent]:
@@ -85,7 +85,7 @@ def delete_agent(connection: Connection, namespace: str, name: str) -> None:
     Raises:
         InputError: it is not there.
     """
-    id = find_row(connection, AGENT, name, namespace).id
+    id = require_row(connection, AGENT, name, namespace).id
     chats = select(tables.sessions.c.id).where(tables.sessions.c.agent_id == id)
     connection.execute(tables.messages.delete().where(tables.messages.c.session_id.in_(chats)))
     delete_where(connection, tables.sessions, agent_id=id)
@@ -169,7 +169,7 @@ def check_collections(connection: Connection, namespace: str, spec: AgentSpec) -
                 f"collection '{given}': an agent has its memories in its own namespace,"
                 f" '{namespace}'"
             )
-        find_row(connection, COLLECTION, name, namespace)
+        require_row(connection, COLLECTION, name, namespace)
 
 
 def collections_of(spec: AgentSpec) -> tuple[str, ...]:

@@ -30,12 +30,12 @@ from textevolve.store.resource_rows import (
     NAMESPACE,
     USER,
     delete_where,
-    find_row,
     insert_row,
     list_rows,
     merge_spec,
     namespace_id,
     refuse_taken,
+    require_row,
     update_row,
 )
 
@@ -61,7 +61,7 @@ def get_namespace(connection: Connection, name: str) -> StoredNamespace:
     Raises:
         InputError: it is not there.
     """
-    return _read_namespace(find_row(connection, NAMESPACE, name))
+    return _read_namespace(require_row(connection, NAMESPACE, name))
 
 
 def list_namespaces(connection: Connection) -> list[StoredNamespace]:
@@ -110,7 +110,7 @@ def get_user(connection: Connection, namespace: str, name: str) -> StoredUser:
     Raises:
         InputError: there is none of this name.
     """
-    return _read_user(namespace, find_row(connection, USER, name, namespace))
+    return _read_user(namespace, require_row(connection, USER, name, namespace))
 
 
 def list_users(connection: Connection, namespace: str) -> list[StoredUser]:
@@ -135,7 +135,7 @@ def delete_user(connection: Connection, namespace: str, name: str) -> None:
     Raises:
         InputError: there is none of this name.
     """
-    delete_where(connection, tables.users, id=find_row(connection, USER, name, namespace).id)
+    delete_where(connection, tables.users, id=require_row(connection, USER, name, namespace).id)
 
 
 def create_collection(connection: Connection, namespace: str, spec: CollectionSpec) -> Collection:
@@ -165,7 +165,7 @@ def get_collection(connection: Connection, namespace: str, name: str) -> Collect
     Raises:
         InputError: it is not there.
     """
-    return collection_of(find_row(connection, COLLECTION, name, namespace), namespace)
+    return collection_of(require_row(connection, COLLECTION, name, namespace), namespace)
 
 
 def list_collections(connection: Connection, namespace: str) -> list[Collection]:
@@ -201,7 +201,7 @@ def delete_collection(
     Raises:
         InputError: it is not there, or agents name it.
     """
-    id = find_row(connection, COLLECTION, name, namespace).id
+    id = require_row(connection, COLLECTION, name, namespace).id
     named = users_of_collection(connection, namespace, name)
     if named and not force:
         raise InputError(

@@ -125,7 +125,7 @@ def refuse_taken_names(connection: Connection, namespace: str, content: Content)
         space = None if kind is NAMESPACE else namespace
         if name in (row.name for row in list_rows(connection, kind, space)):
             raise InputError(
-                f"there is a {kind.noun} '{name}' already; --name gives it another name here"
+                f"the {kind.noun} '{name}' is there already; --name gives it another name here"
             )
 
 

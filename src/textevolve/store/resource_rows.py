@@ -25,7 +25,7 @@ S = TypeVar("S", bound=BaseModel)
 
 
 @dataclass(frozen=True, slots=True)
-class Kind:
+class ResourceTable:
     """`noun`: what messages call one; `command`: the group of commands that makes them."""
 
     noun: str
@@ -34,13 +34,13 @@ class Kind:
     prefix: str
 
 
-NAMESPACE = Kind("namespace", "namespaces", tables.namespaces, "ns")
-AGENT = Kind("agent", "agents", tables.agents, "ag")
-COLLECTION = Kind("collection", "collections", tables.collections, "co")
-USER = Kind("user", "users", tables.users, "us")
+NAMESPACE = ResourceTable("namespace", "namespaces", tables.namespaces, "ns")
+AGENT = ResourceTable("agent", "agents", tables.agents, "ag")
+COLLECTION = ResourceTable("collection", "collections", tables.collections, "co")
+USER = ResourceTable("user", "users", tables.users, "us")
 
 
-def new_id(kind: Kind) -> str:
+def new_id(kind: ResourceTable) -> str:
     """An id that nobody can guess."""
     return f"{kind.prefix}_{secrets.token_hex(16)}"
 
@@ -50,11 +50,11 @@ def namespace_id(connection: Connection, name: str) -> str:
     Raises:
         InputError: there is no such namespace; says how to make one.
     """
-    return find_row(connection, NAMESPACE, name).id
+    return require_row(connection, NAMESPACE, name).id
 
 
-def find_row(
-    connection: Connection, kind: Kind, name: str, namespace: str | None = None
+def require_row(
+    connection: Connection, kind: ResourceTable, name: str, namespace: str | None = None
 ) -> Row[Any]:
     """The row of this name in a namespace; namespaces themselves are in none.
 
@@ -73,12 +73,14 @@ def find_row(
     return row
 
 
-def list_rows(connection: Connection, kind: Kind, namespace: str | None = None) -> list[Row[Any]]:
+def list_rows(
+    connection: Connection, kind: ResourceTable, namespace: str | None = None
+) -> list[Row[Any]]:
     """All of a namespace, by name."""
     return list(connection.execute(_among(kind, connection, namespace)).all())
 
 
-def _among(kind: Kind, connection: Connection, namespace: str | None) -> Select[Any]:
+def _among(kind: ResourceTable, connection: Connection, namespace: str | None) -> Select[Any]:
     query = select(kind.table).order_by(kind.table.c.name)
     if namespace is None:
         assert kind is NAMESPACE
@@ -88,7 +90,7 @@ def _among(kind: Kind, connection: Connection, namespace: str | None) -> Select[
 
 def insert_row(
     connection: Connection,
-    kind: Kind,
+    kind: ResourceTable,
     spec: BaseModel,
     namespace: str | None,
     values: Mapping[str, Any],
@@ -108,7 +110,9 @@ def insert_row(
     return own["id"]
 
 
-def refuse_taken(connection: Connection, kind: Kind, name: str, namespace: str | None) -> None:
+def refuse_taken(
+    connection: Connection, kind: ResourceTable, name: str, namespace: str | None
+) -> None:
     """
     Raises:
         InputError: the name is taken.
@@ -117,12 +121,12 @@ def refuse_taken(connection: Connection, kind: Kind, name: str, namespace: str |
     if connection.execute(taken).one_or_none() is not None:
         where = "" if namespace is None else f" in the namespace '{namespace}'"
         raise InputError(
-            f"there is a {kind.noun} '{name}'{where} already; change it with: textevolve"
+            f"the {kind.noun} '{name}' is there already{where}; change it with: textevolve"
             f" {kind.command} update {name}"
         )
 
 
-def update_row(connection: Connection, kind: Kind, id: str, **values: Any) -> None:
+def update_row(connection: Connection, kind: ResourceTable, id: str, **values: Any) -> None:
     table = kind.table
     connection.execute(update(table).where(table.c.id == id).values(updated=time.time(), **values))
 

@@ -28,7 +28,7 @@ MEM0 = "memory"
 """The field in which mem0 has the text."""
 
 
-def read_memories(path: str) -> Iterator[MemorySpec]:
+def read_memory_rows(path: str) -> Iterator[MemorySpec]:
     """The memories of a file of rows, such as {"text": "...", "importance": 0.7}, or of a JSON file
     of mem0's; `-` is JSON lines from standard input.
 

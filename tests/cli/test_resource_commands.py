@@ -89,7 +89,7 @@ BAD = {
     "no such agent": (("agents", "show", "amn"), "did you mean 'ann'?; make it with:"),
     "a name with a space": (("users", "create", "a b"), "of small letters, digits"),
     "two slashes": (("users", "show", "a/b/c"), "is no name: give NAME or NAMESPACE/NAME"),
-    "taken": (("agents", "create", "ann", "--persona", "A"), "there is a agent 'ann'"),
+    "taken": (("agents", "create", "ann", "--persona", "A"), "the agent 'ann' is there already"),
     "a blank persona": (("agents", "create", "b", "--persona", " "), "the persona is blank"),
     "no persona": (("agents", "create", "b"), "persona is missing: who it is"),
     "a limit of 0": (("agents", "update", "ann", "--limit", "0"), "limit must be from 1 to 1000"),

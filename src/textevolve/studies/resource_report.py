@@ -23,7 +23,7 @@ SHORT = 60
 
 
 @dataclass(frozen=True)
-class View:
+class ResourceView:
     """`command`: the group; `group`: what works on it in an open namespace; `columns`: fields that
     a list shows. `fixed`: fields that are chosen for good. `walled`: it belongs to a namespace.
     `holds`: what is lost with it."""
@@ -42,10 +42,10 @@ class View:
         return attrgetter(self.command)
 
 
-VIEWS: Mapping[str, View] = {
+VIEWS: Mapping[str, ResourceView] = {
     view.command: view
     for view in (
-        View(
+        ResourceView(
             "namespace",
             "namespaces",
             NamespaceSpec,
@@ -53,7 +53,7 @@ VIEWS: Mapping[str, View] = {
             walled=False,
             holds="all its agents, collections, memories, users and chats",
         ),
-        View(
+        ResourceView(
             "agent",
             "agents",
             AgentSpec,
@@ -61,7 +61,7 @@ VIEWS: Mapping[str, View] = {
             personas=True,
             holds="its personas and chats (memories stay in their collections)",
         ),
-        View(
+        ResourceView(
             "collection",
             "collections",
             CollectionSpec,
@@ -69,7 +69,7 @@ VIEWS: Mapping[str, View] = {
             ("name", "kind", "embedder", "dimension"),
             holds="all its memories",
         ),
-        View("user", "users", UserSpec, ("name", "created", "description")),
+        ResourceView("user", "users", UserSpec, ("name", "created", "description")),
     )
 }
 TIMES = ("created", "updated", "changed")
@@ -87,7 +87,7 @@ def describe(stored: Any, personas: Sequence[PersonaVersion] = ()) -> dict[str, 
     return found
 
 
-def draw_list(view: View, stored: Sequence[Any]) -> Report:
+def draw_list(view: ResourceView, stored: Sequence[Any]) -> Report:
     """A line for each."""
     rows = [_flatten(describe(one)) for one in stored]
     numbers = ("version", "persona_version", "dimension")
@@ -99,7 +99,9 @@ def draw_list(view: View, stored: Sequence[Any]) -> Report:
     return Report(view.command.capitalize(), "", [Table("", columns, cells)])
 
 
-def draw_one(view: View, stored: Any, personas: Sequence[PersonaVersion], *, whole: bool) -> Report:
+def draw_one(
+    view: ResourceView, stored: Any, personas: Sequence[PersonaVersion], *, whole: bool
+) -> Report:
     """All its fields; `whole`: with all versions of the persona."""
     data = _flatten(describe(stored))
     facts = {
