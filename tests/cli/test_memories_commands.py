@@ -29,6 +29,7 @@ def test_a_memory_is_kept_found_and_forgotten(cli, notes):
     )
     assert (ann["valid_from"], ann["source"]) == ("2025-01-31T00:00:00Z", "chat 3")
     bob = add(cli, "Bob drives a lorry.")
+    assert cli("collections", "list", "--json").rows[0]["memories"] == 2
     first, second = cli("memories", "search", "notes", "Who drinks tea?", "--json").rows
     assert first["text"] == "Ann drinks green tea."
     assert first["source"] == "default/notes: chat 3, by Ann"
@@ -232,6 +233,13 @@ def test_another_embedder(cli, notes, server):
     assert cli("collections", "show", notes, "--json").rows[0]["embedder"] == other
     found = cli("memories", "search", notes, "lorry or tea", "--json").rows
     assert [one["text"] for one in found] == ["Ann drinks green tea."]
+
+
+def test_an_empty_collection_gets_another_embedder(cli, notes, server):
+    other = f"{server.url}#other"
+    assert cli("memories", "re-embed", notes, "--embedder", other).code == 0
+    add(cli, "Ann drinks green tea.")
+    assert len(cli("memories", "search", notes, "tea", "--json").rows) == 1
 
 
 def test_a_dimension_that_is_wrong_is_said(cli, model, home):

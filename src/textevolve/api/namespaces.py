@@ -123,6 +123,7 @@ class Collections(Waiting[AsyncCollections]):
     get = waited(AsyncCollections.get)
     list = waited(AsyncCollections.list)
     update = waited(AsyncCollections.update)
+    count = waited(AsyncCollections.count)
     delete = waited(AsyncCollections.delete)
     export = waited(AsyncCollections.export)
     import_file = waited(AsyncCollections.import_file)

@@ -164,6 +164,11 @@ class AsyncCollections(AsyncResources[CollectionSpec, Collection]):
     """The collections of a namespace. A new one's embedder is asked for its dimension, unless that
     is given."""
 
+    async def count(self) -> Mapping[str, int]:
+        """How many memories each collection holds now, by its name."""
+        store = self._desk.resources
+        return await asyncio.to_thread(store.count_memories, self._desk.namespace)
+
     async def delete(self, name: str, *, force: bool = False) -> None:
         """Remove it with its memories; `force`: also where agents name it."""
         store = self._desk.resources

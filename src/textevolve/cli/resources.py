@@ -14,7 +14,7 @@ from typing import Annotated, Any
 import typer
 
 from textevolve.agents.resources import PersonaVersion, split_name
-from textevolve.api.namespaces import open_namespace
+from textevolve.api.namespaces import Namespace, open_namespace
 from textevolve.cli import options, say
 from textevolve.cli.drawing import open_console, open_status
 from textevolve.cli.execution import fetch_weights
@@ -52,7 +52,7 @@ Force = Annotated[bool, typer.Option("--force", help="Also where agents name it.
 
 @dataclass(frozen=True)
 class ResourceCall:
-    """What a command of a group was given: `name` stands alone, its namespace is opened."""
+    """A command of a group, and what it was given."""
 
     view: ResourceView
     given: Mapping[str, Any]
@@ -143,10 +143,10 @@ def create(call: ResourceCall) -> None:
 def list_all(call: ResourceCall) -> None:
     """List the {many}."""
     with call.open() as space:
-        found = call.view.group(space).list()
+        found = _describe(call, space, call.view.group(space).list())
         if call.given.get("as_json"):
             for one in found:
-                print_json(describe(one))
+                print_json(one)
         elif found:
             print_report(draw_list(call.view, found), open_console())
         else:
@@ -164,10 +164,26 @@ def show(call: ResourceCall) -> None:
         kept = space.agents.personas(call.place[1]) if call.view.personas else ()
         personas: Sequence[PersonaVersion] = kept
         whole = bool(call.given.get("versions"))
+        (data,) = _describe(call, space, [found], personas if whole else ())
         if call.given.get("as_json"):
-            print_json(describe(found, personas if whole else ()))
+            print_json(data)
         else:
-            print_report(draw_one(call.view, found, personas, whole=whole), open_console())
+            print_report(draw_one(call.view, data, personas, whole=whole), open_console())
+
+
+def _describe(
+    call: ResourceCall,
+    space: Namespace,
+    found: Sequence[Any],
+    personas: Sequence[PersonaVersion] = (),
+) -> list[dict[str, Any]]:
+    """As JSON-ready data; collections with how many memories they hold."""
+    counted = call.view.noun == "collection"
+    held: Mapping[str, int] = space.collections.count() if counted else {}
+    return [
+        {**data, **({"memories": held.get(data["name"], 0)} if held else {})}
+        for data in (describe(one, personas) for one in found)
+    ]
 
 
 def update(call: ResourceCall) -> None:

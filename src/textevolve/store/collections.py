@@ -9,7 +9,7 @@ import time
 from collections.abc import Mapping
 from typing import Any
 
-from sqlalchemy import Row, select
+from sqlalchemy import Row, func, select
 from sqlalchemy.engine import Connection
 
 from textevolve.agents.resources import (
@@ -171,6 +171,17 @@ def get_collection(connection: Connection, namespace: str, name: str) -> Collect
 def list_collections(connection: Connection, namespace: str) -> list[Collection]:
     rows = list_rows(connection, COLLECTION, namespace)
     return [collection_of(row, namespace) for row in rows]
+
+
+def count_memories(connection: Connection, namespace: str) -> dict[str, int]:
+    """How many memories each collection holds now, by its name."""
+    table = tables.memories.c
+    held = select(table.collection_id, func.count().label("held")).where(
+        table.namespace_id == namespace_id(connection, namespace), table.closed.is_(None)
+    )
+    rows = connection.execute(held.group_by(table.collection_id)).all()
+    counts: dict[str, int] = {row.collection_id: row.held for row in rows}
+    return {one.name: counts.get(one.id, 0) for one in list_collections(connection, namespace)}
 
 
 def update_collection(

@@ -77,6 +77,8 @@ def move_collection(
         connection.execute(change.values(**pack_vector(vectors[row.id])))
     changed = update(collections).where(collections.c.id == found.id)
     connection.execute(changed.values(embedder=embedder, dimension=dimension, updated=time()))
+    if not rows:
+        return moved
     index.add(
         connection,
         moved,

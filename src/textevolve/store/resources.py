@@ -118,6 +118,9 @@ class ResourceStore:
     def list_collections(self, namespace: str) -> list[Collection]:
         return self.database.read(lambda c: collections.list_collections(c, namespace))
 
+    def count_memories(self, namespace: str) -> dict[str, int]:
+        return self.database.read(lambda c: collections.count_memories(c, namespace))
+
     def update_collection(
         self, name: str, namespace: str, changes: Mapping[str, Any]
     ) -> Collection:

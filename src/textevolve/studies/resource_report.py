@@ -65,7 +65,7 @@ VIEWS: Mapping[str, ResourceView] = {
             "collection",
             "collections",
             CollectionSpec,
-            ("name", "kind", "changed", "embedder", "description"),
+            ("name", "kind", "memories", "changed", "embedder", "description"),
             ("name", "kind", "embedder", "dimension"),
             holds="all its memories",
         ),
@@ -87,10 +87,10 @@ def describe(stored: Any, personas: Sequence[PersonaVersion] = ()) -> dict[str, 
     return found
 
 
-def draw_list(view: ResourceView, stored: Sequence[Any]) -> Report:
-    """A line for each."""
-    rows = [_flatten(describe(one)) for one in stored]
-    numbers = ("version", "persona_version", "dimension")
+def draw_list(view: ResourceView, data: Sequence[Mapping[str, Any]]) -> Report:
+    """A line for each of those that are described so."""
+    rows = [_flatten(one) for one in data]
+    numbers = ("persona_version", "memories") if view.noun == "collection" else ("persona_version",)
     columns = [
         Column(name.replace("_", " "), "count" if name in numbers else "text")
         for name in view.columns
@@ -100,10 +100,14 @@ def draw_list(view: ResourceView, stored: Sequence[Any]) -> Report:
 
 
 def draw_one(
-    view: ResourceView, stored: Any, personas: Sequence[PersonaVersion], *, whole: bool
+    view: ResourceView,
+    described: Mapping[str, Any],
+    personas: Sequence[PersonaVersion],
+    *,
+    whole: bool,
 ) -> Report:
     """All its fields; `whole`: with all versions of the persona."""
-    data = _flatten(describe(stored))
+    data = _flatten(described)
     facts = {
         name.replace("_", " "): _say(value)
         for name, value in data.items()
