@@ -1,8 +1,10 @@
 """A namespace in Python: awaited, waited for, in a notebook, and carried to another store."""
 
 import asyncio
+import json
 
 import pytest
+from sqlalchemy import insert, select
 
 from textevolve import MemorySpec, aopen_namespace, open_namespace
 from textevolve.agents.resources import UserSpec
@@ -10,6 +12,7 @@ from textevolve.api import namespaces
 from textevolve.errors import AnswerError, InputError, SettingsError
 from textevolve.llm.testing import Answer, ScriptedServer
 from textevolve.settings import Settings
+from textevolve.store.memory_tables import messages, sessions
 from textevolve.store.repository import open_store
 
 
@@ -192,3 +195,76 @@ def test_half_a_file_changes_nothing(settings, home):
         with pytest.raises(InputError, match="the agent 'bot' is there already"):
             space.namespaces.import_file("twice.jsonl", name="copy")
         assert [one.spec.name for one in space.namespaces.list()] == ["default"]
+
+
+def test_chats_go_with_their_agent(settings):
+    with open_namespace(settings=settings) as space:
+        agent = space.agents.create("bot", persona="First.")
+        database = space._inner._desk.resources.database
+        (where,) = space.namespaces.list()
+        chat = {"namespace_id": where.id, "agent_id": agent.id, "user": "eve", "title": "Tea"}
+        said = {"session_id": "ch_1", "role": "user", "created": 1.5, "text": "Hi", "details": "{}"}
+
+        def put(connection):
+            times = {"created": 1.0, "updated": 2.0}
+            connection.execute(insert(sessions).values(id="ch_1", **chat, **times))
+            connection.execute(
+                insert(messages), [{**said, "position": n, "text": f"Hi {n}"} for n in range(3)]
+            )
+
+        def look(connection):
+            found = connection.execute(select(sessions.c.id, sessions.c.agent_id)).all()
+            texts = select(messages.c.session_id, messages.c.text).order_by(messages.c.position)
+            return dict(found), connection.execute(texts).all()
+
+        database.write(put)
+        space.agents.export("bot", "bot.jsonl")
+        space.agents.import_file("bot.jsonl", name="copy")
+        agents, texts = database.read(look)
+        assert set(agents.values()) == {agent.id, space.agents.get("copy").id}
+        assert len(texts) == 6
+        assert {id for id, _ in texts} == set(agents)
+        space.agents.delete("bot")
+        agents, texts = database.read(look)
+        assert [text for _, text in texts] == ["Hi 0", "Hi 1", "Hi 2"]
+        assert "ch_1" not in agents
+
+
+def spoil(value):
+    """The value with one thing in it gone, or of another kind: every such one."""
+    if isinstance(value, dict):
+        for name, inner in value.items():
+            yield {n: v for n, v in value.items() if n != name}
+            for spoilt in (*spoil(inner), [], {}, 7, "x", None):
+                yield {**value, name: spoilt}
+    elif isinstance(value, list):
+        for place, inner in enumerate(value[:2]):
+            for spoilt in (*spoil(inner), "x"):
+                yield [*value[:place], spoilt, *value[place + 1 :]]
+
+
+def test_a_spoilt_file_is_taken_in_whole_or_refused(settings, home):
+    with open_namespace(settings=settings) as space:
+        fill(space)
+        space.users.create("eve", description="A person.")
+        space.namespaces.export("default", "all.jsonl", embeddings=True)
+    lines = [json.loads(one) for one in (home / "all.jsonl").read_text().splitlines()]
+    refused = taken = 0
+    with open_namespace(settings=settings.model_copy(update={"namespace": "own"})) as space:
+        for number, line in enumerate(lines):
+            if number > 5 and "memory" in line:
+                continue  # as those before it
+            for spoilt in list(spoil(line))[::3]:
+                text = [*lines[:number], spoilt, *lines[number + 1 :]]
+                (home / "bad.jsonl").write_text("\n".join(map(json.dumps, text)))
+                try:
+                    space.namespaces.import_file("bad.jsonl", name="copy")
+                except InputError:
+                    refused += 1
+                    continue
+                taken += 1
+                for one in space.namespaces.list():
+                    if one.spec.name == "copy":
+                        space.namespaces.delete("copy")
+    assert refused > 50
+    assert taken > 20

@@ -134,10 +134,13 @@ def test_a_file_is_taken_in_once(cli, notes, home):
 def test_an_export_is_taken_in_by_another_collection(cli, notes, home, ending):
     (home / "rows.jsonl").write_text("\n".join(map(json.dumps, ROWS)))
     cli("memories", "import", notes, "rows.jsonl")
+    add(cli, "Dora sings.")
     assert cli("memories", "export", notes, f"out.{ending}").code == 0
+    same = cli("memories", "import", notes, f"out.{ending}").out
+    assert same == "0 kept, 3 were there before\n"
     cli("collections", "create", "copy")
     assert cli("memories", "import", "copy", f"out.{ending}").out == (
-        "2 kept, 0 were there before\n"
+        "3 kept, 0 were there before\n"
     )
     own = ("id", "collection", "added")
     first, second = (

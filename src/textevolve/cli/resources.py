@@ -100,10 +100,14 @@ def _parameters(view: ResourceView, verb: str) -> list[inspect.Parameter]:
     if verb == "update":
         fixed = [one for one in own if one.name not in view.fixed]
         return [name, *fixed, keyword("unset", Unset)]
-    held = [] if view.noun == "user" else [keyword("embeddings", WithEmbeddings, False)]
+    held = view.noun in ("namespace", "collection")
     more = {
         "list": [],
-        "export": [name, keyword("output", ExportTarget, "-"), *held],
+        "export": [
+            name,
+            keyword("output", ExportTarget, "-"),
+            *([keyword("embeddings", WithEmbeddings, False)] if held else []),
+        ],
         "import": [keyword("file", ImportedFile, ...), keyword("as_name", AsName)],
         "show": [name, *([keyword("versions", Versions, False)] if view.personas else [])],
         "delete": [
@@ -111,12 +115,7 @@ def _parameters(view: ResourceView, verb: str) -> list[inspect.Parameter]:
             *([keyword("force", Force, False)] if view.noun == "collection" else []),
             keyword("yes", Yes, False),
         ],
-        "revert": [
-            name,
-            keyword(
-                "version", Annotated[int, typer.Argument(metavar="VERSION", help="Which one.")], ...
-            ),
-        ],
+        "revert": [name, keyword("version", PersonaNumber, ...)],
     }
     return more[verb]
 

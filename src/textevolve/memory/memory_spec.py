@@ -144,7 +144,9 @@ def digests_of(memory: MemoryRecord) -> tuple[bytes, bytes]:
 
 
 def _digest(text: str, origin: Origin, times: tuple[float | None, ...]) -> bytes:
-    told = (text, origin.source, origin.turn, origin.author, *times)
+    # As they are written, since a time that was exported and read again differs in its last digit.
+    written = [None if one is None else write_time(one) for one in times]
+    told = (text, origin.source, origin.turn, origin.author, *written)
     return hashlib.sha256(repr(told).encode()).digest()
 
 

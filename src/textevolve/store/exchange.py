@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import secrets
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -41,26 +41,60 @@ from textevolve.store.resource_rows import (
 )
 
 
+@dataclass(frozen=True, slots=True)
+class KeptSource:
+    """What a collection was made from: a row of `memory_sources`, without its collection."""
+
+    key: str
+    label: str
+    base: int
+    version: int
+    created: float
+    ids: tuple[str, ...]
+
+
 @dataclass
 class CollectionContent:
     """A collection with all its memories, in the order in which they were kept. `vectors`: by id,
-    of those that were not erased. `versions`: when each was made. `sources`: rows."""
+    of those that were not erased. `versions`: when each was made."""
 
     collection: Collection
     versions: Sequence[tuple[int, float]] = ()
-    sources: Sequence[Mapping[str, Any]] = ()
+    sources: Sequence[KeptSource] = ()
     memories: list[MemoryRecord] = field(default_factory=list[MemoryRecord])
     vectors: dict[str, Vector] = field(default_factory=dict[str, Vector])
 
 
+@dataclass(frozen=True, slots=True)
+class KeptMessage:
+    """A row of `messages`, without its chat."""
+
+    position: int
+    role: str
+    created: float
+    text: str
+    details: str
+
+
+@dataclass(frozen=True, slots=True)
+class KeptChat:
+    """A row of `sessions`, without its namespace and agent, and what was said."""
+
+    id: str
+    user: str
+    created: float
+    updated: float
+    title: str
+    messages: tuple[KeptMessage, ...]
+
+
 @dataclass
 class AgentContent:
-    """An agent with all versions of its persona, and its chats: each a row of `sessions` with its
-    rows of `messages`."""
+    """An agent with all versions of its persona, and its chats."""
 
     agent: StoredAgent
     personas: Sequence[PersonaVersion]
-    chats: Sequence[tuple[Mapping[str, Any], Sequence[Mapping[str, Any]]]] = ()
+    chats: Sequence[KeptChat] = ()
 
 
 @dataclass
@@ -75,14 +109,18 @@ class Content:
 
 def read_versions(
     connection: Connection, collection: Collection
-) -> tuple[list[tuple[int, float]], list[dict[str, Any]]]:
+) -> tuple[list[tuple[int, float]], list[KeptSource]]:
     """When each version of a collection was made, and what it was made from."""
     table, made = tables.versions.c, tables.sources.c
     asked = select(table.version, table.changed).where(table.collection_id == collection.id)
     versions = connection.execute(asked.order_by(table.version)).all()
     sources = select(tables.sources).where(made.collection_id == collection.id)
-    rows = connection.execute(sources.order_by(made.version, made.key)).mappings()
-    kept = [{name: value for name, value in row.items() if name != "collection_id"} for row in rows]
+    kept = [
+        KeptSource(
+            one.key, one.label, one.base, one.version, one.created, tuple(json.loads(one.ids))
+        )
+        for one in connection.execute(sources.order_by(made.version, made.key))
+    ]
     return [(one.version, one.changed) for one in versions], kept
 
 
@@ -99,14 +137,18 @@ def read_vectors(connection: Connection, ids: Sequence[str]) -> dict[str, Vector
     return found
 
 
-def read_chats(connection: Connection, agent: StoredAgent) -> list[tuple[dict[str, Any], Any]]:
-    """The chats with an agent, each with its messages."""
+def read_chats(connection: Connection, agent: StoredAgent) -> list[KeptChat]:
+    """The chats with an agent, the oldest first."""
     table, said = tables.sessions, tables.messages
-    asked = select(table).where(table.c.agent_id == agent.id).order_by(table.c.created)
-    found: list[tuple[dict[str, Any], Any]] = []
-    for row in connection.execute(asked).mappings().all():
-        of = select(said).where(said.c.session_id == row["id"]).order_by(said.c.position)
-        found.append((dict(row), [dict(one) for one in connection.execute(of).mappings()]))
+    asked = select(table).where(table.c.agent_id == agent.id).order_by(table.c.created, table.c.id)
+    found: list[KeptChat] = []
+    for row in connection.execute(asked).all():
+        of = select(said).where(said.c.session_id == row.id).order_by(said.c.position)
+        messages = tuple(
+            KeptMessage(one.position, one.role, one.created, one.text, one.details)
+            for one in connection.execute(of)
+        )
+        found.append(KeptChat(row.id, row.user, row.created, row.updated, row.title, messages))
     return found
 
 
@@ -170,14 +212,20 @@ def _keep_agent(connection: Connection, namespace: str, content: AgentContent) -
     change = update(tables.agents).where(tables.agents.c.id == own)
     connection.execute(change.values(persona_version=content.personas[-1].version))
     space = namespace_id(connection, namespace)
-    for chat, messages in content.chats:
-        known = select(tables.sessions.c.id).where(tables.sessions.c.id == chat["id"])
-        if connection.execute(known).first():
-            raise InputError(f"chat {chat['id']}: is in the store already")
-        row = {**chat, "namespace_id": space, "agent_id": own}
-        connection.execute(insert(tables.sessions).values(row))
-        if messages:
-            connection.execute(insert(tables.messages), [dict(one) for one in messages])
+    for chat in content.chats:
+        _keep_chat(connection, chat, {"namespace_id": space, "agent_id": own})
+
+
+def _keep_chat(connection: Connection, chat: KeptChat, whose: Mapping[str, str]) -> None:
+    """A chat, under its own id where that is free, else under a new one of the same form."""
+    row, known = asdict(chat), tables.sessions.c.id
+    said = row.pop("messages")
+    if connection.execute(select(known).where(known == chat.id)).first():
+        row["id"] = f"{chat.id.partition('_')[0]}_{secrets.token_hex(16)}"
+    connection.execute(insert(tables.sessions).values({**row, **whose}))
+    if said:
+        rows = [{**one, "session_id": row["id"]} for one in said]
+        connection.execute(insert(tables.messages), rows)
 
 
 def _keep_collection(connection: Connection, namespace: str, content: CollectionContent) -> None:
@@ -203,8 +251,8 @@ def _keep_collection(connection: Connection, namespace: str, content: Collection
         rows = [{"collection_id": id, "version": v, "changed": t} for v, t in content.versions]
         connection.execute(insert(tables.versions), rows)
     for source in content.sources:
-        named = json.dumps([ids.get(one, one) for one in json.loads(source["ids"])])
-        row = {**source, "collection_id": id, "ids": named}
+        named = json.dumps([ids.get(one, one) for one in source.ids])
+        row = {**asdict(source), "collection_id": id, "ids": named}
         connection.execute(insert(tables.sources).values(row))
 
 

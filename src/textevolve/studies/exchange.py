@@ -29,7 +29,13 @@ from textevolve.memory.record import Collection, MemoryRecord, Vector
 from textevolve.rows import parse_row, read_lines
 from textevolve.spec import Frozen, explain
 from textevolve.store import exchange
-from textevolve.store.exchange import AgentContent, CollectionContent, Content
+from textevolve.store.exchange import (
+    AgentContent,
+    CollectionContent,
+    Content,
+    KeptChat,
+    KeptSource,
+)
 from textevolve.store.memory_changes import find_vector_fault
 from textevolve.studies.memory_desk import MemoryDesk
 
@@ -42,7 +48,8 @@ PAGE = 500
 _NAMESPACE, _USER = TypeAdapter(StoredNamespace), TypeAdapter(StoredUser)
 _AGENT, _PERSONAS = TypeAdapter(StoredAgent), TypeAdapter(list[PersonaVersion])
 _COLLECTION, _MEMORY = TypeAdapter(Collection), TypeAdapter(MemoryRecord)
-_VERSIONS = TypeAdapter(list[tuple[int, float]])
+_VERSIONS, _CHATS = TypeAdapter(list[tuple[int, float]]), TypeAdapter(list[KeptChat])
+_SOURCES = TypeAdapter(list[KeptSource])
 
 
 async def export_lines(
@@ -88,7 +95,8 @@ async def _collection_lines(
         read, lambda c: exchange.read_versions(c, collection)
     )
     line = {"collection": _dump(_COLLECTION, collection), "versions": versions}
-    yield {**line, "sources": [one for one in sources if one["version"] <= collection.version]}
+    held = [one for one in sources if one.version <= collection.version]
+    yield {**line, "sources": _SOURCES.dump_python(held, mode="json")}
     after = None
     while page := await desk.memories.page(
         collection.name, after=after, limit=PAGE, version=collection.version, closed=True
@@ -105,7 +113,7 @@ def _agent_line(desk: MemoryDesk, agent: StoredAgent) -> dict[str, Any]:
     personas = desk.resources.list_personas(agent)
     chats = desk.resources.database.read(lambda c: exchange.read_chats(c, agent))
     line = {"agent": _dump(_AGENT, agent), "personas": _PERSONAS.dump_python(personas, mode="json")}
-    return {**line, "chats": chats} if chats else line
+    return {**line, "chats": _CHATS.dump_python(chats, mode="json")} if chats else line
 
 
 def read_content(path: str, kind: Exported) -> Content:
@@ -148,7 +156,8 @@ def _take_line(content: Content, row: Mapping[str, Any]) -> None:
     elif "collection" in row:
         versions = _VERSIONS.validate_python(row.get("versions", []))
         collection = _COLLECTION.validate_python(row["collection"])
-        content.collections.append(CollectionContent(collection, versions, row.get("sources", [])))
+        sources = _SOURCES.validate_python(row.get("sources", []))
+        content.collections.append(CollectionContent(collection, versions, sources))
     elif "memory" in row:
         if not content.collections:
             raise InputError("a memory stands before its collection")
@@ -159,7 +168,9 @@ def _take_line(content: Content, row: Mapping[str, Any]) -> None:
             held.vectors[memory.id] = _unpack(row["embedding"], held.collection)
     elif "agent" in row:
         personas = _PERSONAS.validate_python(row["personas"])
-        chats = [(chat, messages) for chat, messages in row.get("chats", [])]
+        if not personas:
+            raise InputError("an agent has no persona")
+        chats = _CHATS.validate_python(row.get("chats", []))
         content.agents.append(AgentContent(_AGENT.validate_python(row["agent"]), personas, chats))
     else:
         raise InputError("is no line of such a file")
