@@ -310,7 +310,7 @@ def _insert(
     graph = Transaction(connection, index, space, collection, collection.version, 0.0)
     graph.connect([(seqs[one.id], one) for one in memories])
     if entries:
-        packed = [{"seq": one.seq, "vector": pack_vector(one.embedding)} for one in entries]
+        packed = [{"seq": one.seq, **pack_vector(one.embedding)} for one in entries]
         connection.execute(insert(tables.embeddings), packed)
         index.add(connection, collection, entries)
     for one in held:
