@@ -1,4 +1,4 @@
-"""How many tokens a text is about, where no tokeniser is at hand: budgets of prompts are kept by it.
+"""How many tokens a text is about, where no tokeniser is at hand: budgets are kept by it.
 
 It is an estimate. What a call really took is in its `Usage`.
 """
