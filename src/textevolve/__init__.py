@@ -38,6 +38,7 @@ if TYPE_CHECKING:
         judge_update,
     )
     from textevolve.api.memory_evaluation import aevaluate_memory, evaluate_memory
+    from textevolve.api.namespaces import aopen_namespace, open_namespace
     from textevolve.api.nodes import judge, keep_history
     from textevolve.api.optimization import aoptimize, optimize
     from textevolve.api.summarization import asummarize, summarize
@@ -76,6 +77,7 @@ if TYPE_CHECKING:
     from textevolve.loops.rules import Hybrid, Rules, load_rules
     from textevolve.loops.search_tree import CalibrationResult
     from textevolve.memory.cue import Cue, Memory, Recall
+    from textevolve.memory.memory_spec import MemorySpec
     from textevolve.settings import Settings
     from textevolve.studies.compare_figures import Comparison
     from textevolve.wiring import Limits
@@ -107,6 +109,7 @@ _HOMES = {
         "judge_update",
     ),
     "api.memory_evaluation": ("aevaluate_memory", "evaluate_memory"),
+    "api.namespaces": ("aopen_namespace", "open_namespace"),
     "api.nodes": ("judge", "keep_history"),
     "api.optimization": ("aoptimize", "optimize"),
     "api.summarization": ("asummarize", "summarize"),
@@ -138,6 +141,7 @@ _HOMES = {
     "loops.rules": ("Hybrid", "Rules", "load_rules"),
     "loops.search_tree": ("CalibrationResult",),
     "memory.cue": ("Cue", "Memory", "Recall"),
+    "memory.memory_spec": ("MemorySpec",),
     "settings": ("Settings",),
     "studies.compare_figures": ("Comparison",),
     "wiring": ("Limits",),
@@ -170,6 +174,7 @@ __all__ = [
     "LabelledTensor",
     "Limits",
     "Memory",
+    "MemorySpec",
     "MismatchError",
     "ModelError",
     "Optimization",
@@ -199,6 +204,7 @@ __all__ = [
     "ajudge_answer",
     "ajudge_integrity",
     "ajudge_update",
+    "aopen_namespace",
     "aoptimize",
     "as_metric",
     "asummarize",
@@ -219,6 +225,7 @@ __all__ = [
     "keep_history",
     "load_profile",
     "load_rules",
+    "open_namespace",
     "optimize",
     "summarize",
 ]

@@ -145,6 +145,7 @@ def _say_bounds(kind: str, context: Mapping[str, Any], field: FieldInfo | None) 
         "bool_type": "true or false",
         "string_type": "a text",
         "string_too_short": "a text that is not empty",
+        "string_pattern_mismatch": "of small letters, digits and . _ - (as in my-notes)",
     }
     return words.get(kind, f"usable ({kind.replace('_', ' ')})")
 

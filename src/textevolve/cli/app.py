@@ -21,14 +21,29 @@ from textevolve.cli.options import PLAIN
 
 @dataclass(frozen=True, slots=True)
 class Lazy:
-    """Where a command is: `study:KIND` (none: a file names it), `MODULE:FUNCTION`, or `MODULE` with
-    an `app` of its own. A group has its commands `below`, of which `default` is meant where none is
-    named."""
+    """Where a command is: `study:KIND` (none: a file names it), `resources:GROUP.VERB`,
+    `MODULE:FUNCTION`, or `MODULE` with an `app` of its own. A group has its commands `below`, of
+    which `default` is meant where none is named."""
 
     path: str
     help: str
     below: Mapping[str, Lazy] | None = None
     default: str = ""
+
+
+def _resources(group: str, help: str, noun: str, more: Mapping[str, Lazy] = {}) -> Lazy:
+    """The commands that a kind of resource has."""
+    told = {
+        "create": f"Make {noun}.",
+        "list": "List them.",
+        "show": "Show one whole.",
+        "update": "Change what is given; the rest stays.",
+        "delete": "Delete one, with all that belongs to it.",
+        "export": "Write one to a file, with all that belongs to it.",
+        "import": "Take in what such a file holds.",
+    }
+    below = {verb: Lazy(f"resources:{group}.{verb}", text) for verb, text in told.items()}
+    return Lazy("", help, {**below, **more})
 
 
 COMMANDS: Mapping[str, Lazy] = {
@@ -65,6 +80,32 @@ COMMANDS: Mapping[str, Lazy] = {
             "synth": Lazy("memory_eval:synth", "Make users with dialogues, by templates."),
         },
         default="run",
+    ),
+    "namespaces": _resources(
+        "namespaces", "Walls between what belongs to different owners.", "a namespace"
+    ),
+    "agents": _resources(
+        "agents",
+        "Agents with a persona and memories.",
+        "an agent",
+        {"revert": Lazy("resources:agents.revert", "Go back to an earlier persona.")},
+    ),
+    "collections": _resources("collections", "Collections of memories.", "a collection"),
+    "users": _resources("users", "Whom agents talk with.", "a user"),
+    "memories": Lazy(
+        "",
+        "Keep, search and forget memories.",
+        below={
+            "add": Lazy("memories:add", "Keep a memory."),
+            "search": Lazy("memories:search", "Find what bears on a question."),
+            "list": Lazy("memories:list_memories", "List a collection, the newest last."),
+            "show": Lazy("memories:show", "Show memories whole."),
+            "history": Lazy("memories:history", "Show what a memory was before, and is now."),
+            "forget": Lazy("memories:forget", "Close memories, or erase them."),
+            "import": Lazy("memories:import_file", "Keep the memories of a file."),
+            "export": Lazy("memories:export", "Write memories to a file of rows."),
+            "re-embed": Lazy("memories:re_embed", "Move a collection to another embedder."),
+        },
     ),
     "nodes": Lazy(
         "",
@@ -157,11 +198,10 @@ def load_command(name: str, lazy: Lazy) -> Any:
         use_everywhere(group)
         return typer.main.get_command(group)
     single = typer.Typer(**PLAIN)
-    if module == "study":
+    if module in ("study", "resources"):
         from textevolve.cli.spec_options import GroupedCommand
-        from textevolve.cli.study import make_command, make_file_command
 
-        made = make_command(function) if function else make_file_command()
+        made = import_module(f"textevolve.cli.{module}").make_command(function)
         single.command(name, cls=GroupedCommand)(made)
     else:
         single.command(name, cls=Command)(

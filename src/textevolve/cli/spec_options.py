@@ -6,10 +6,10 @@ Everything arrives as text and is checked by the specification, so that each rul
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from types import NoneType
-from typing import Annotated, Any, Literal, get_args, get_origin
+from typing import Annotated, Any, Literal, cast, get_args, get_origin
 
 import typer
 import yaml
@@ -27,12 +27,44 @@ def parameters_of(spec: type[Frozen]) -> list[inspect.Parameter]:
     """The arguments and options of a specification: arguments first, and what it has in common with
     others last, since help groups them in this order."""
     names = dict.fromkeys([*spec.__annotations__, *spec.model_fields])
-    made = [_parameter(n, spec.model_fields[n]) for n in names if n in spec.model_fields]
-    arguments = [one for one in made if noted_of(spec.model_fields[one.name]).get("argument")]
-    return [*arguments, *(one for one in made if one not in arguments)]
+    fields = {name: spec.model_fields[name] for name in names if name in spec.model_fields}
+    within = {name: inner for name, field in fields.items() if (inner := _spec_in(field))}
+    made = [_parameter(name, field) for name, field in fields.items() if name not in within]
+    arguments = [one for one in made if noted_of(fields[one.name]).get("argument")]
+    return [
+        *arguments,
+        *(one for one in made if one not in arguments),
+        *(
+            _parameter(name, field, group.replace("_", " ").capitalize())
+            for group, inner in within.items()
+            for name, field in inner.model_fields.items()
+        ),
+    ]
 
 
-def _parameter(name: str, field: FieldInfo) -> inspect.Parameter:
+def _spec_in(field: FieldInfo) -> type[Frozen] | None:
+    """The specification that a field holds, whose fields are options like the others."""
+    kind = field.annotation
+    return kind if isinstance(kind, type) and issubclass(kind, Frozen) else None
+
+
+def give_parameters(
+    command: Callable[..., None], parameters: Sequence[inspect.Parameter]
+) -> Callable[..., None]:
+    """The command with a signature for typer."""
+    made = cast(Any, command)
+    made.__signature__ = inspect.Signature(list(parameters))
+    made.__annotations__ = {one.name: one.annotation for one in parameters}
+    return command
+
+
+def keyword(name: str, annotation: Any, default: Any = None) -> inspect.Parameter:
+    """A parameter of a command that no specification has."""
+    kind = inspect.Parameter.KEYWORD_ONLY
+    return inspect.Parameter(name, kind, default=default, annotation=annotation)
+
+
+def _parameter(name: str, field: FieldInfo, group: str = "Options") -> inspect.Parameter:
     noted = noted_of(field)
     kinds = _kinds(field.annotation)
     many, flag = _is_many(field.annotation), kinds == (bool,)
@@ -50,7 +82,7 @@ def _parameter(name: str, field: FieldInfo) -> inspect.Parameter:
         named = noted.get("flag", f"--{dashed}")
         names = [f"--{dashed}/--no-{dashed}" if flag else named]
         names += [noted["short"]] if "short" in noted else []
-        panel = noted.get("group", "Options")
+        panel = noted.get("group", group)
         info = typer.Option(*names, **told, rich_help_panel=panel)
     return inspect.Parameter(
         name,
@@ -113,6 +145,10 @@ def read_given(spec: type[Frozen], given: Mapping[str, Any]) -> dict[str, Any]:
     """
     found: dict[str, Any] = {}
     for name, field in spec.model_fields.items():
+        if inner := _spec_in(field):
+            if within := read_given(inner, given):
+                found[name] = within
+            continue
         value = given.get(name)
         if value is None or value == []:
             continue

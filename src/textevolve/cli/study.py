@@ -11,7 +11,7 @@ import logging
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass, field, fields, replace
-from typing import Annotated, Any, cast, get_type_hints
+from typing import Annotated, Any, get_type_hints
 
 import typer
 
@@ -28,7 +28,7 @@ from textevolve.cli.results import (
     write_outputs,
     write_tests,
 )
-from textevolve.cli.spec_options import parameters_of, read_given
+from textevolve.cli.spec_options import give_parameters, parameters_of, read_given
 from textevolve.engine import sync
 from textevolve.errors import InputError
 from textevolve.report import wording
@@ -128,7 +128,10 @@ LIMIT_OPTIONS = ("max_cost", "max_tokens", "max_calls", "time_limit")
 
 
 def make_command(kind: str) -> Callable[..., None]:
-    """The command of a kind: its specification's fields, and what all runs take."""
+    """The command of a kind: its specification's fields, and what all runs take. Without a kind it
+    runs the study that a file describes."""
+    if not kind:
+        return make_file_command()
     study = find_study(kind)
 
     def command(**given: Any) -> None:
@@ -179,10 +182,7 @@ def shape_command(
         for one in fields(RunOptions)
         if one.name in shared_names
     ]
-    made = cast(Any, command)
-    made.__signature__ = inspect.Signature([*own, *more])
-    made.__annotations__ = {one.name: one.annotation for one in [*own, *more]}
-    return command
+    return give_parameters(command, [*own, *more])
 
 
 @contextmanager

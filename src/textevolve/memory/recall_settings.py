@@ -14,7 +14,9 @@ class RecallSettings(Frozen):
     among those that were found, weighted by `relevance`, `importance` and `recency`.
     """
 
-    collections: Several = option((), "The collections to recall from, as NAME or NAMESPACE/NAME.")
+    collections: Several = option(
+        (), "The collections to recall from, as NAME or NAMESPACE/NAME.", flag="--collection"
+    )
     limit: int = option(10, "The most memories that are recalled.", ge=1, le=1000)
     budget: int | None = option(
         None, "The most tokens that recalled memories may have together.", ge=16

@@ -27,6 +27,7 @@ from textevolve.memory.record import (
     ChangeSource,
     Collection,
     Forget,
+    MemoryRecord,
     NewMemory,
     Supersede,
     Vector,
@@ -219,7 +220,7 @@ class Transaction:
                 for seq, memory in zip(seqs, new, strict=True)
             ],
         )
-        self._connect(list(zip(seqs, new, strict=True)))
+        self.connect(list(zip(seqs, new, strict=True)))
         entries = [
             IndexEntry(
                 seq,
@@ -257,7 +258,7 @@ class Transaction:
             "text": memory.text,
         }
 
-    def _connect(self, new: Sequence[tuple[int, NewMemory]]) -> None:
+    def connect(self, new: Sequence[tuple[int, NewMemory | MemoryRecord]]) -> None:
         """The graph: whom and what memories speak of, and how those are related."""
         edges = [
             {
@@ -319,7 +320,7 @@ class Transaction:
             self.connection.execute(insert(sources).values(**row, ids=json.dumps(applied.ids)))
 
 
-def _list_mentions(memory: NewMemory) -> dict[str, dict[str, Any]]:
+def _list_mentions(memory: NewMemory | MemoryRecord) -> dict[str, dict[str, Any]]:
     """Names by the form in which they are compared; those of relations have no place."""
     found: dict[str, dict[str, Any]] = {}
     for position, name in enumerate(memory.entities):

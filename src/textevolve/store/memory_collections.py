@@ -80,6 +80,8 @@ def move_collection(
         connection.execute(change.values(**pack_vector(vectors[row.id])))
     changed = update(collections).where(collections.c.id == found.id)
     connection.execute(changed.values(embedder=embedder, dimension=dimension, updated=time()))
+    if not rows:
+        return moved
     index.add(
         connection,
         moved,

@@ -1,0 +1,281 @@
+"""`textevolve memories add|search|list|show|history|forget|import|export|re-embed`."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Generator, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from textevolve.agents.resources import split_name
+from textevolve.api.memories import Imported
+from textevolve.api.namespaces import Memories, Namespace, open_namespace
+from textevolve.cli import options, say
+from textevolve.cli.drawing import open_console, open_status
+from textevolve.cli.execution import fetch_weights
+from textevolve.cli.resources import SOURCE, NamespaceName, Yes
+from textevolve.cli.results import print_json
+from textevolve.cli.spec_options import give_parameters, keyword, parameters_of, read_given
+from textevolve.memory.memory_spec import MemorySpec, memory_data
+from textevolve.memory.recall_settings import RecallSettings
+from textevolve.memory.record import MemoryRecord
+from textevolve.report import wording
+from textevolve.report.data import choose_writer
+from textevolve.report.files import check_target, open_target
+from textevolve.report.terminal import print_report
+from textevolve.settings import read_settings
+from textevolve.studies.memory_files import read_memory_rows
+from textevolve.studies.memory_listing import (
+    draw_history,
+    draw_memories,
+    draw_memory,
+    draw_recalled,
+    recalled_data,
+)
+
+CollectionName = Annotated[
+    str, typer.Argument(metavar="COLLECTION", help="A collection, or NAMESPACE/NAME.")
+]
+Ids = Annotated[list[str], typer.Argument(metavar="ID...", help="Memories, by their ids.")]
+Closed = Annotated[
+    bool, typer.Option("--closed", help="Also those that were superseded or forgotten.")
+]
+PAGE = 500
+
+
+@contextmanager
+def _open(
+    name: str, namespace: str | None, store: Path | None, *, embeds: bool = False
+) -> Generator[Memories]:
+    """A collection that is there; `embeds`: with what its embedder lacks."""
+    settings, _ = read_settings({"store": store})
+    space_name, own = split_name(name, namespace or settings.namespace)
+    with open_namespace(space_name, settings=settings, source=SOURCE) as space:
+        found = space.collections.get(own)
+        if embeds:
+            fetch_weights([found.embedder], settings)
+        yield space.memories(own)
+
+
+@contextmanager
+def _open_namespace(namespace: str | None, store: Path | None) -> Generator[Namespace]:
+    settings, _ = read_settings({"store": store})
+    with open_namespace(namespace, settings=settings, source=SOURCE) as space:
+        yield space
+
+
+def add(collection: str, **given: Any) -> None:
+    """Keep a memory: a text, @FILE or - for standard input."""
+    fields = read_given(MemorySpec, given)
+    spec = MemorySpec(**fields)  # what is wrong is said before anything is opened
+    with _open(collection, given["namespace"], given["store"], embeds=True) as memories:
+        kept = memories.add(**fields)
+        if given["as_json"]:
+            print_json(memory_data(kept))
+        else:
+            typer.echo(f"kept {kept.id}: {wording.shorten(spec.text, 60)}")
+
+
+def search(collection: str, query: str, **given: Any) -> None:
+    """Find what bears on a question, best first, with the parts of each score."""
+    fields = read_given(RecallSettings, given)
+    with _open(collection, given["namespace"], given["store"], embeds=True) as memories:
+        found = memories.search(options.read_argument(query), as_of=given["as_of"], **fields)
+        if given["as_json"]:
+            for one in found.memories:
+                print_json(recalled_data(one))
+        else:
+            print_report(draw_recalled(found), open_console())
+
+
+def list_memories(
+    collection: CollectionName,
+    limit: Annotated[
+        int | None, typer.Option(help="How many, the newest; 50, or all as JSON.")
+    ] = None,
+    closed: Closed = False,
+    as_json: options.Json = False,
+    namespace: NamespaceName = None,
+    store: options.StoreFile = None,
+) -> None:
+    """List the memories of a collection in the order in which they were kept, the newest last."""
+    with _open(collection, namespace, store) as memories:
+        if as_json and limit is None:
+            for one in _stream(memories, closed=closed):
+                print_json(memory_data(one))
+            return
+        found, n = deque[MemoryRecord](maxlen=50 if limit is None else limit), 0
+        for n, one in enumerate(_stream(memories, closed=closed), 1):  # noqa: B007
+            found.append(one)
+        if as_json:
+            for one in found:
+                print_json(memory_data(one))
+        else:
+            print_report(draw_memories(collection, list(found), n), open_console())
+
+
+def show(
+    ids: Ids,
+    as_json: options.Json = False,
+    namespace: NamespaceName = None,
+    store: options.StoreFile = None,
+) -> None:
+    """Show memories whole: where they are from, and what became of them."""
+    with _open_namespace(namespace, store) as space:
+        for one in space.find_memories(*ids):
+            if as_json:
+                print_json(memory_data(one))
+            else:
+                print_report(draw_memory(one), open_console())
+
+
+def history(
+    id: Annotated[str, typer.Argument(metavar="ID", help="A memory, by its id.")],
+    as_json: options.Json = False,
+    namespace: NamespaceName = None,
+    store: options.StoreFile = None,
+) -> None:
+    """Show a memory with what it took the place of, and what took its own, oldest first."""
+    with _open_namespace(namespace, store) as space:
+        (one,) = space.find_memories(id)
+        found = space.memories(one.collection).history(id)
+        if as_json:
+            for one in found:
+                print_json(memory_data(one))
+        else:
+            print_report(draw_history(found), open_console())
+
+
+def forget(
+    ids: Ids,
+    erase: Annotated[
+        bool, typer.Option("--erase", help="Delete their texts, too; this cannot be undone.")
+    ] = False,
+    yes: Yes = False,
+    namespace: NamespaceName = None,
+    store: options.StoreFile = None,
+) -> None:
+    """Close memories: they are found no more, and their history stays."""
+    with _open_namespace(namespace, store) as space:
+        found = space.find_memories(*ids)
+        if erase and not yes:
+            what = wording.count(len(found), "memory").replace("memorys", "memories")
+            typer.confirm(f"Erase {what} for good?", abort=True)
+        for collection in dict.fromkeys(one.collection for one in found):
+            own = [one.id for one in found if one.collection == collection]
+            space.memories(collection).forget(*own, erase=erase)
+    for one in found:
+        typer.echo(f"{'erased' if erase else 'forgot'} {one.id}")
+
+
+def import_file(
+    collection: CollectionName,
+    file: Annotated[
+        str,
+        typer.Argument(
+            metavar="FILE",
+            help="Memories as .jsonl, .json (also mem0's), .csv or .parquet; - is JSON lines.",
+        ),
+    ],
+    as_json: options.Json = False,
+    namespace: NamespaceName = None,
+    store: options.StoreFile = None,
+) -> None:
+    """Keep the memories of a file; what is there already is left out, so that the same command
+    again goes on where it was stopped."""
+    so_far = [Imported()]
+    with _open(collection, namespace, store, embeds=True) as memories, open_status() as tell:
+
+        def note(done: Imported) -> None:
+            so_far[0] = done
+            tell(f"{done.added:,} kept, {done.known:,} were there before")
+
+        try:
+            done = memories.add_all(read_memory_rows(file), label=file, progress=note)
+        except BaseException:
+            if so_far[0].added:
+                say(f"{so_far[0].added:,} memories are kept; the same command goes on")
+            raise
+    if as_json:
+        print_json({"added": done.added, "known": done.known})
+    else:
+        typer.echo(f"{done.added:,} kept, {done.known:,} were there before")
+
+
+def export(
+    collection: CollectionName,
+    output: Annotated[
+        list[str],
+        typer.Argument(help="Files to write: .jsonl, .json, .csv or .parquet; - is JSON lines."),
+    ],
+    closed: Closed = False,
+    namespace: NamespaceName = None,
+    store: options.StoreFile = None,
+) -> None:
+    """Write the memories of a collection to files of rows, which `memories import` reads."""
+    endings = [".jsonl" if one == "-" else Path(one).suffix.lower() for one in output]
+    for one, ending in zip(output, endings, strict=True):
+        check_target(one)
+        choose_writer(ending)
+    with _open(collection, namespace, store) as memories:
+        for one, ending in zip(output, endings, strict=True):
+            with open_target(one, binary=ending == ".parquet") as target:
+                rows = lambda: map(memory_data, _stream(memories, closed=closed))  # noqa: E731
+                number = choose_writer(ending)(rows, target)
+            if one != "-":
+                say(f"{number:,} memories written to {one}")
+
+
+def re_embed(
+    collection: CollectionName,
+    embedder: Annotated[
+        str, typer.Option("--embedder", metavar="MODEL", help="The model that embeds from now on.")
+    ],
+    dimension: Annotated[
+        int | None, typer.Option(help="Of its embeddings; found out by asking unless given.", min=1)
+    ] = None,
+    namespace: NamespaceName = None,
+    store: options.StoreFile = None,
+) -> None:
+    """Embed all memories of a collection anew by another model; nothing changes until all are."""
+    settings, _ = read_settings({"store": store})
+    with _open(collection, namespace, store) as memories, open_status() as tell:
+        fetch_weights([embedder], settings)
+        moved = memories.re_embed(
+            embedder,
+            dimension=dimension,
+            progress=lambda done, whole: tell(f"{done:,} of {whole:,} embedded"),
+        )
+    typer.echo(f"{moved.full_name} is embedded by {moved.embedder} ({moved.dimension} numbers)")
+
+
+def _stream(memories: Memories, *, closed: bool) -> Iterator[MemoryRecord]:
+    after = None
+    while page := memories.list(limit=PAGE, after=after, closed=closed):
+        yield from page
+        after = page[-1].id
+
+
+_COLLECTION = keyword("collection", CollectionName, ...)
+_SHARED = [
+    keyword("as_json", options.Json, False),
+    keyword("namespace", NamespaceName),
+    keyword("store", options.StoreFile),
+]
+_ADDED = [one for one in parameters_of(MemorySpec) if one.name not in ("relations", "cites")]
+_RECALLED = [
+    one for one in parameters_of(RecallSettings) if one.name not in ("collections", "summarize")
+]
+_QUERY = Annotated[str, typer.Argument(metavar="QUERY", help="A text, @FILE, or -.")]
+_AS_OF = Annotated[
+    str | None,
+    typer.Option("--as-of", metavar="DATE", help="What held then, such as 2025-01-31 (UTC)."),
+]
+give_parameters(add, [_COLLECTION, *_ADDED, *_SHARED])
+give_parameters(
+    search,
+    [_COLLECTION, keyword("query", _QUERY, ...), keyword("as_of", _AS_OF), *_RECALLED, *_SHARED],
+)

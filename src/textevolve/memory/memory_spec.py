@@ -1,0 +1,161 @@
+"""Memories as people write them: on the command line, in a program, or as rows of a file.
+
+A `MemorySpec` says what each field may be; how files are read is the business of
+`studies/memory_files.py`, and how memories are kept, of `store`.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import time
+from dataclasses import asdict
+from datetime import UTC, datetime
+from typing import Annotated, Any, TypeAlias
+
+from pydantic import BeforeValidator, model_validator
+
+from textevolve.errors import InputError
+from textevolve.evaluation import check_text
+from textevolve.memory.record import (
+    MemoryKind,
+    MemoryRecord,
+    NewMemory,
+    Origin,
+    Relation,
+    Vector,
+)
+from textevolve.spec import Frozen, Several, option
+from textevolve.texts.dates import parse_time
+
+LONGEST_TEXT = 20_000
+"""Characters of one memory. What is longer is a document."""
+SLACK = 60.0
+"""Seconds by which the clocks of two machines may differ."""
+
+
+def take_time(given: Any) -> Any:
+    """Seconds since 1970, of a date, a date with a time, or such a number.
+
+    Raises:
+        ValueError: a text is none of these.
+    """
+    if not isinstance(given, str):
+        return given
+    found = parse_time(given)
+    if found is None:
+        raise ValueError(f"'{given[:40]}' is no date such as 2025-01-31 or 2025-01-31T18:30")
+    return found
+
+
+def write_time(seconds: float) -> str:
+    """A time in UTC, as the options and files of memories take it."""
+    try:
+        moment = datetime.fromtimestamp(seconds, UTC)
+    except (OverflowError, ValueError, OSError):
+        return str(seconds)
+    return moment.isoformat().replace("+00:00", "Z")
+
+
+Time: TypeAlias = Annotated[float, BeforeValidator(take_time)]
+
+
+class MemorySpec(Frozen):
+    """A memory that somebody writes. Times are dates in UTC, such as 2025-01-31T18:30, or seconds
+    since 1970."""
+
+    text: str = option(
+        description="What is remembered; @FILE reads it from a file, - from standard input.",
+        argument=True,
+        text="argument",
+    )
+    importance: float = option(0.5, "How much it matters, from 0 to 1.", ge=0, le=1)
+    kind: MemoryKind | None = option(None, "What it is, where it is not what its collection holds.")
+    created: Time | None = option(
+        None, "When it came to be known; now, unless given.", metavar="DATE"
+    )
+    valid_from: Time | None = option(None, "Since when it holds.", metavar="DATE")
+    valid_to: Time | None = option(None, "Until when it holds.", metavar="DATE")
+    source: str = option("", "Where it is from: a file, a chat, a page.")
+    turn: int | None = option(None, "Which turn of its source said it, from 1.", ge=1)
+    author: str = option("", "Who said it.")
+    trust: float = option(1.0, "How far its source is believed, from 0 to 1.", ge=0, le=1)
+    entities: Several = option((), "Whom or what it speaks of. Repeatable.", flag="--entity")
+    relations: tuple[tuple[str, str, str], ...] = option((), "Subject, predicate and object.")
+    cites: Several = option((), "Ids of the memories that it rests on. Repeatable.", flag="--cite")
+    reason: str = option("", "Why it is kept.")
+
+    @model_validator(mode="after")
+    def _checked(self) -> MemorySpec:
+        try:
+            check_memory(self.text, self.created)
+        except InputError as error:
+            raise ValueError(str(error)) from None
+        if None not in (self.valid_from, self.valid_to) and self.valid_to <= self.valid_from:  # pyright: ignore[reportOperatorIssue]
+            raise ValueError("valid_to must be later than valid_from")
+        return self
+
+    def embedded(self, vector: Vector) -> NewMemory:
+        """What a store keeps of it."""
+        return NewMemory(
+            text=self.text,
+            embedding=vector,
+            importance=self.importance,
+            kind=self.kind,
+            origin=Origin(self.source, self.turn, self.author, self.trust),
+            created=self.created,
+            valid_from=self.valid_from,
+            valid_to=self.valid_to,
+            entities=self.entities,
+            relations=tuple(Relation(*one) for one in self.relations),
+            cites=self.cites,
+            reason=self.reason,
+        )
+
+
+def check_memory(text: str, created: float | None) -> None:
+    """
+    Raises:
+        InputError: the text is blank, too long or no text, or the memory is of the future.
+    """
+    check_text("the text", text)
+    if len(text) > LONGEST_TEXT:
+        raise InputError(
+            f"the text has {len(text):,} characters, and a memory {LONGEST_TEXT:,} at most; a"
+            " document is read with: textevolve memories read"
+        )
+    if created is not None and created > time.time() + SLACK:
+        raise InputError(f"created is {write_time(created)}, which is in the future")
+
+
+def digest_of(spec: MemorySpec) -> bytes:
+    """What tells a memory from others; one that does not say when it was created is the same as one
+    that was created at any time."""
+    origin = Origin(spec.source, spec.turn, spec.author)
+    return _digest(spec.text, origin, (spec.valid_from, spec.valid_to, spec.created))
+
+
+def digests_of(memory: MemoryRecord) -> tuple[bytes, bytes]:
+    """The digests of all specs that a kept memory may have been made from."""
+    valid = (memory.valid_from, memory.valid_to)
+    return (
+        _digest(memory.text, memory.origin, (*valid, memory.created)),
+        _digest(memory.text, memory.origin, (*valid, None)),
+    )
+
+
+def _digest(text: str, origin: Origin, times: tuple[float | None, ...]) -> bytes:
+    # As they are written, since a time that was exported and read again differs in its last digit.
+    written = [None if one is None else write_time(one) for one in times]
+    told = (text, origin.source, origin.turn, origin.author, *written)
+    return hashlib.sha256(repr(told).encode()).digest()
+
+
+def memory_data(memory: MemoryRecord) -> dict[str, Any]:
+    """A memory as JSON-ready data, whose fields `MemorySpec` can read again, with its history."""
+    found = asdict(memory)
+    origin = found.pop("origin")
+    found["relations"] = [list(one.values()) for one in found["relations"]]
+    found |= origin
+    for name in ("created", "last_used", "valid_from", "valid_to", "superseded_at"):
+        found[name] = None if found[name] is None else write_time(found[name])
+    return found

@@ -1,0 +1,122 @@
+"""What somebody works with who puts memories into a namespace and looks for them, outside a study:
+the store, and models that embed, which are opened with the first text that has to be embedded.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass, field
+
+from textevolve.engine.local import gather_bounded
+from textevolve.events import Listener, silence
+from textevolve.llm.embeddings import embed_texts
+from textevolve.memory.record import Collection, Vector
+from textevolve.settings import Settings, today
+from textevolve.store.memories import StoredMemories
+from textevolve.store.resources import ResourceStore
+from textevolve.studies.memory_access import embed_for
+from textevolve.studies.standing import open_standing_run
+from textevolve.wiring import Limits, Setting, Workbench, choose_model
+
+EMBEDDED_AT_ONCE = 32
+
+
+@dataclass
+class MemoryDesk:
+    """`source`: who works here, such as the command line."""
+
+    settings: Settings
+    namespace: str
+    resources: ResourceStore
+    stack: AsyncExitStack
+    source: str
+    limits: Limits = Limits()
+    listener: Listener = silence
+    _lock: asyncio.Lock = field(default_factory=asyncio.Lock)
+    _bench: Workbench | None = None
+
+    @property
+    def memories(self) -> StoredMemories:
+        return self.resources.memories(self.namespace)
+
+    async def bench(self, embedder: str) -> Workbench:
+        """Where models are asked; what they answer is kept as a run. `embedder`: the model that is
+        wanted first.
+
+        Raises:
+            StoreError: the store of runs cannot be used.
+        """
+        async with self._lock:
+            if self._bench is None:
+                day = today()
+                spec = {"namespace": self.namespace, "model": embedder, "today": day}
+                opened = open_standing_run(
+                    "memory",
+                    spec,
+                    Setting(embedder, (embedder,), day),
+                    self.settings,
+                    source=self.source,
+                    limits=self.limits,
+                    listener=self.listener,
+                )
+                self._bench = await self.stack.enter_async_context(opened)
+            return self._bench
+
+    async def embed(self, collection: Collection, text: str) -> Vector:
+        """A text as the memories of a collection are embedded.
+
+        Raises:
+            InputError: the embedder's dimension is another by now. ModelError: nothing came.
+        """
+        return await embed_for(await self.bench(collection.embedder))(collection, text)
+
+    async def embed_all(self, collection: Collection, texts: Sequence[str]) -> list[Vector]:
+        """The same for several texts, in their order."""
+        work = [lambda text=text: self.embed(collection, text) for text in texts]
+        return await gather_bounded(work, EMBEDDED_AT_ONCE)
+
+    async def settle(self, embedder: str | None, dimension: int | None) -> tuple[str, int]:
+        """The full spec of an embedder, that of the settings where none is named, and its
+        dimension, for which it is asked where nobody says it.
+
+        Raises:
+            SettingsError: there is no such model. ModelError: it gives no embedding.
+        """
+        named = embedder or self.settings.embedder
+        found, _ = await choose_model(self.settings, named, asks=dimension is None)
+        return found, dimension or await self.find_dimension(found)
+
+    async def find_dimension(self, embedder: str) -> int:
+        """How many numbers a model's embeddings have, by asking it once."""
+        bench = await self.bench(embedder)
+        (vector,) = await embed_texts(bench.model_of(embedder), ["dimension"])
+        return len(vector)
+
+
+@asynccontextmanager
+async def open_desk(
+    settings: Settings,
+    namespace: str | None = None,
+    *,
+    source: str,
+    create: bool = False,
+    limits: Limits = Limits(),
+    listener: Listener = silence,
+) -> AsyncGenerator[MemoryDesk]:
+    """A desk in a namespace, that of the settings unless another one is named. The namespace of the
+    settings is made where it is missing; with `create` any other one, too.
+
+    Raises:
+        InputError: there is no such namespace. StoreError: the store cannot be used.
+    """
+    resources = ResourceStore(settings.memory_location)
+    name = namespace or settings.namespace
+    async with AsyncExitStack() as stack:
+        stack.callback(resources.close)
+        if create or name == settings.namespace:
+            await asyncio.to_thread(resources.ensure_namespace, name)
+        else:
+            await asyncio.to_thread(resources.get_namespace, name)
+        yield MemoryDesk(settings, name, resources, stack, source, limits, listener)

@@ -1,0 +1,252 @@
+"""`textevolve memories`, against the scripted server's embeddings."""
+
+import json
+import signal
+import time
+
+import pytest
+
+from textevolve.llm.testing import Answer, ScriptedServer
+
+
+@pytest.fixture
+def notes(cli, model, monkeypatch):
+    monkeypatch.setenv("TEXTEVOLVE_EMBEDDER", model)
+    assert cli("collections", "create", "notes").code == 0
+    return "notes"
+
+
+def add(cli, text, *options):
+    outcome = cli("memories", "add", "notes", text, "--json", *options)
+    assert outcome.code == 0, outcome.err
+    return outcome.rows[0]
+
+
+def test_a_memory_is_kept_found_and_forgotten(cli, notes):
+    ann = add(
+        *(cli, "Ann drinks green tea.", "--importance", "0.9", "--source", "chat 3"),
+        *("--author", "Ann", "--valid-from", "2025-01-31", "--trust", "0.8", "--entity", "Ann"),
+    )
+    assert (ann["valid_from"], ann["source"]) == ("2025-01-31T00:00:00Z", "chat 3")
+    bob = add(cli, "Bob drives a lorry.")
+    assert cli("collections", "list", "--json").rows[0]["memories"] == 2
+    first, second = cli("memories", "search", "notes", "Who drinks tea?", "--json").rows
+    assert first["text"] == "Ann drinks green tea."
+    assert first["source"] == "default/notes: chat 3, by Ann"
+    assert set(first["parts"]) == {"relevance", "importance", "recency"}
+    assert first["score"] > second["score"]
+    shown = cli("memories", "search", "notes", "Who drinks tea?", "--limit", "1").out
+    assert "relevance" in shown
+    assert "1 of 2 found; 1 beyond the limit" in shown
+    assert "Ann drinks green tea." in cli("memories", "show", ann["id"]).out
+    assert cli("memories", "forget", ann["id"]).out == f"forgot {ann['id']}\n"
+    assert [one["id"] for one in cli("memories", "list", notes, "--json").rows] == [bob["id"]]
+    everything = cli("memories", "list", notes, "--closed", "--json").rows
+    assert [one["forgotten"] for one in everything] == [True, False]
+    assert "forgotten" in cli("memories", "history", ann["id"]).out
+    assert cli("memories", "forget", bob["id"], "--erase", stdin=b"n\n").code == 1
+    assert cli("memories", "forget", bob["id"], "--erase", "--yes").code == 0
+    assert cli("memories", "show", bob["id"], "--json").rows[0]["text"] == ""
+
+
+def test_time_is_asked_of(cli, notes):
+    add(cli, "Ann lives in Rome.", "--valid-from", "2020-01-01", "--valid-to", "2024-01-01")
+    add(cli, "Ann lives in Oslo.", "--valid-from", "2024-01-01")
+    now = cli("memories", "search", notes, "Where does Ann live?", "--json").rows
+    assert [one["text"] for one in now] == ["Ann lives in Oslo."]
+    then = cli(
+        *("memories", "search", notes, "Where does Ann live?", "--as-of", "2022-06-01", "--json")
+    ).rows
+    assert [one["text"] for one in then] == ["Ann lives in Rome."]
+
+
+def test_a_text_comes_from_a_file_or_standard_input(cli, notes, home):
+    (home / "fact.txt").write_text("Cid plays chess.")
+    assert add(cli, "@fact.txt")["text"] == "Cid plays chess."
+    piped = cli("memories", "add", notes, "-", stdin=b"Dora sings.")
+    assert "Dora sings." in piped.out
+
+
+BAD = {
+    "blank": ((" ",), "the text is blank"),
+    "a date": (("a", "--valid-from", "soon"), "'soon' is no date such as 2025-01-31"),
+    "the future": (("a", "--created", "2093-01-01"), "which is in the future"),
+    "backwards": (
+        ("a", "--valid-from", "2024-01-02", "--valid-to", "2024-01-01"),
+        "valid_to must be later than valid_from",
+    ),
+    "importance": (("a", "--importance", "2"), "importance must be from 0 to 1, not"),
+    "turn": (("a", "--turn", "0"), "turn must be 1 or more"),
+    "a document": (("@long.txt",), "is read with: textevolve memories read"),
+}
+
+
+@pytest.mark.parametrize("case", BAD)
+def test_what_cannot_be_kept_is_one_line_and_asks_nothing(cli, notes, home, case):
+    (home / "long.txt").write_text("a" * 1_000_000)
+    words, said = BAD[case]
+    runs = cli("runs", "list", "--json").out
+    outcome = cli("memories", "add", notes, *words)
+    assert outcome.code == 2
+    assert said in outcome.err
+    assert outcome.err.count("\n") == 1
+    assert cli("runs", "list", "--json").out == runs
+
+
+def test_what_is_not_there_is_said(cli, notes):
+    assert "did you mean 'notes'?" in cli("memories", "add", "nots", "a").err
+    assert "there is no namespace 'acme'" in cli("memories", "list", "acme/notes").err
+    assert "no memory 'me_1' in the namespace 'default'" in cli("memories", "show", "me_1").err
+    assert "blank" in cli("memories", "search", notes, " ").err
+
+
+def test_a_foreign_id_is_not_found(cli, notes):
+    id = add(cli, "Ann drinks green tea.")["id"]
+    cli("namespaces", "create", "acme")
+    for verb in ("show", "history", "forget"):
+        outcome = cli("memories", verb, id, "--namespace", "acme")
+        assert f"no memory '{id}' in the namespace 'acme'" in outcome.err
+    assert cli("memories", "list", notes, "--json").rows[0]["closed"] is None
+
+
+ROWS = [
+    {"text": "Ann drinks tea.", "importance": 0.7, "created": "2025-03-01", "entities": ["Ann"]},
+    {"text": "Bob drives.", "relations": [["Bob", "drives", "lorry"]], "valid_from": 1.7e9},
+]
+
+
+def test_a_file_is_taken_in_once(cli, notes, home):
+    (home / "rows.jsonl").write_text("\n".join(map(json.dumps, ROWS)))
+    assert cli("memories", "import", notes, "rows.jsonl", "--json").rows == [
+        {"added": 2, "known": 0}
+    ]
+    more = [*ROWS, {"text": "Cid sings."}, {"text": "Cid sings."}]
+    (home / "rows.jsonl").write_text("\n".join(map(json.dumps, more)))
+    again = cli("memories", "import", notes, "rows.jsonl")
+    assert again.out == "1 kept, 3 were there before\n"
+    kept = cli("memories", "list", notes, "--json").rows
+    assert [one["text"] for one in kept] == ["Ann drinks tea.", "Bob drives.", "Cid sings."]
+    assert kept[0]["created"] == "2025-03-01T00:00:00Z"
+    assert kept[1]["relations"] == [["Bob", "drives", "lorry"]]
+
+
+@pytest.mark.parametrize("ending", ["jsonl", "json", "csv", "parquet"])
+def test_an_export_is_taken_in_by_another_collection(cli, notes, home, ending):
+    (home / "rows.jsonl").write_text("\n".join(map(json.dumps, ROWS)))
+    cli("memories", "import", notes, "rows.jsonl")
+    add(cli, "Dora sings.")
+    assert cli("memories", "export", notes, f"out.{ending}").code == 0
+    same = cli("memories", "import", notes, f"out.{ending}").out
+    assert same == "0 kept, 3 were there before\n"
+    cli("collections", "create", "copy")
+    assert cli("memories", "import", "copy", f"out.{ending}").out == (
+        "3 kept, 0 were there before\n"
+    )
+    own = ("id", "collection", "added")
+    first, second = (
+        [
+            {name: value for name, value in row.items() if name not in own}
+            for row in cli("memories", "list", name, "--json").rows
+        ]
+        for name in (notes, "copy")
+    )
+    assert first == second
+
+
+def test_mem0_is_read(cli, notes, home):
+    results = [
+        {
+            "id": "a1",
+            "memory": "Eve likes rock.",
+            "hash": "x",
+            "metadata": {"category": "music"},
+            "created_at": "2024-07-26T10:29:36.630547-07:00",
+            "updated_at": None,
+            "user_id": "eve",
+        }
+    ]
+    (home / "mem0.json").write_text(json.dumps({"results": results}))
+    assert cli("memories", "import", notes, "mem0.json").code == 0
+    (kept,) = cli("memories", "list", notes, "--json").rows
+    assert (kept["text"], kept["author"], kept["source"]) == ("Eve likes rock.", "eve", "mem0 a1")
+    assert kept["created"] == "2024-07-26T17:29:36.630547Z"
+
+
+FILES = {
+    "chat.jsonl": ('{"messages": []}', "chat.jsonl:1: is a chat; memories are made of it with:"),
+    "bad.jsonl": ('{"text": "a"}\n{"text": "b", "trust": 7}', "bad.jsonl:2: trust must be from"),
+    "none.jsonl": ('{"txt": "a"}', "none.jsonl:1: "),
+    "doc.md": ("# A title", "doc.md: a document is read with: textevolve memories read"),
+    "list.json": ('{"a": 1}', "list.json: must be a list of memories, or mem0's results"),
+}
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_other_files_are_refused(cli, notes, home, name):
+    text, said = FILES[name]
+    (home / name).write_text(text)
+    outcome = cli("memories", "import", notes, name)
+    assert outcome.code == 2
+    assert said in outcome.err
+
+
+class Stalling(ScriptedServer):
+    """Embeds so many texts, and keeps whoever asks for more waiting."""
+
+    embedded, most = 0, 200
+
+    def answer(self, method, path, headers, body):
+        self.embedded += path.endswith("/embeddings")
+        if self.embedded > self.most:
+            return Answer(delay=3600, body=b"{}")
+        return super().answer(method, path, headers, body)
+
+
+def test_an_import_that_was_stopped_goes_on(cli, spawn, home, monkeypatch):
+    texts = [{"text": f"Fact {number}."} for number in range(300)]
+    (home / "rows.jsonl").write_text("\n".join(map(json.dumps, texts)))
+    with Stalling() as server:
+        monkeypatch.setenv("TEXTEVOLVE_EMBEDDER", f"{server.url}#scripted")
+        cli("collections", "create", "notes", "--dimension", "32")
+        process = spawn("memories", "import", "notes", "rows.jsonl")
+        until = time.monotonic() + 120
+        while server.embedded <= server.most:
+            assert time.monotonic() < until
+            time.sleep(0.01)
+        process.send_signal(signal.SIGINT)
+        _, err = process.communicate()
+        assert process.returncode == 130
+        assert "128 memories are kept; the same command goes on" in err
+        assert len(cli("memories", "list", "notes", "--json").rows) == 128
+        server.most, before = 1000, server.embedded
+        done = cli("memories", "import", "notes", "rows.jsonl")
+        assert server.embedded - before < 172  # what came before the interrupt is in the journal
+    assert done.out == "172 kept, 128 were there before\n"
+    kept = [one["text"] for one in cli("memories", "list", "notes", "--json").rows]
+    assert kept == [one["text"] for one in texts]
+
+
+def test_another_embedder(cli, notes, server):
+    add(cli, "Ann drinks green tea.")
+    gone = add(cli, "Bob drives a lorry.")
+    cli("memories", "forget", gone["id"])
+    other = f"{server.url}#other"
+    moved = cli("memories", "re-embed", notes, "--embedder", other)
+    assert moved.out == f"default/notes is embedded by {other} (32 numbers)\n"
+    assert cli("collections", "show", notes, "--json").rows[0]["embedder"] == other
+    found = cli("memories", "search", notes, "lorry or tea", "--json").rows
+    assert [one["text"] for one in found] == ["Ann drinks green tea."]
+
+
+def test_an_empty_collection_gets_another_embedder(cli, notes, server):
+    other = f"{server.url}#other"
+    assert cli("memories", "re-embed", notes, "--embedder", other).code == 0
+    add(cli, "Ann drinks green tea.")
+    assert len(cli("memories", "search", notes, "tea", "--json").rows) == 1
+
+
+def test_a_dimension_that_is_wrong_is_said(cli, model, home):
+    cli("collections", "create", "small", "--embedder", model, "--dimension", "7")
+    outcome = cli("memories", "add", "small", "Ann drinks tea.")
+    assert outcome.code == 2
+    assert "gives embeddings of 32 numbers, and the collection default/small has 7" in outcome.err

@@ -1,0 +1,153 @@
+"""The commands of namespaces, agents, collections and users, as a stranger would use them."""
+
+import json
+
+import pytest
+
+
+@pytest.fixture
+def embedded(home, model, monkeypatch):
+    """New collections are embedded by the scripted server."""
+    monkeypatch.setenv("TEXTEVOLVE_EMBEDDER", model)
+    return model
+
+
+def test_the_first_minute(cli, embedded):
+    assert cli("collections", "create", "notes").out == "made the collection default/notes\n"
+    made = cli("collections", "show", "notes", "--json").rows[0]
+    assert made["dimension"] == 32
+    assert made["embedder"] == embedded
+    created = cli(
+        *("agents", "create", "ann", "--persona", "You are Ann."),
+        *("--collection", "notes", "--budget", "400", "--memories", "notes"),
+    )
+    assert created.out == "made the agent default/ann\n"
+    (ann,) = cli("agents", "list", "--json").rows
+    assert ann["memory"]["collections"] == ["notes"]
+    assert ann["memory"]["budget"] == 400
+    assert (ann["memories"], ann["persona_version"]) == ("notes", 1)
+    assert "You are Ann." in cli("agents", "list").out
+    assert cli("users", "create", "eve", "--description", "Likes tea.").code == 0
+    assert "Likes tea." in cli("users", "show", "eve").out
+
+
+def test_personas_are_versions(cli, home):
+    (home / "new.md").write_text("You are Ann.\nYou like coffee.")
+    cli("agents", "create", "ann", "--persona", "You are Ann.")
+    assert cli("agents", "update", "ann", "--persona", "@new.md").code == 0
+    reverted = cli("agents", "revert", "ann", "1")
+    assert reverted.out == "the persona of default/ann is version 3 now\n"
+    shown = cli("agents", "show", "ann", "--versions", "--json").rows[0]["personas"]
+    assert [one["text"] for one in shown] == [
+        "You are Ann.",
+        "You are Ann.\nYou like coffee.",
+        "You are Ann.",
+    ]
+    assert "back to version 1" in cli("agents", "show", "ann", "--versions").out
+    assert "coffee" not in cli("agents", "show", "ann").out
+
+
+def test_an_update_leaves_the_rest(cli, home):
+    cli("agents", "create", "ann", "--persona", "A.", "--limit", "3", "--model", "openai/gpt-5")
+    changed = cli("agents", "update", "ann", "--budget", "99", "--unset", "model", "--json").rows[0]
+    assert (changed["memory"]["limit"], changed["memory"]["budget"]) == (3, 99)
+    assert changed["model"] is None
+    changed = cli("agents", "update", "ann", "--unset", "budget", "--json").rows[0]
+    assert changed["memory"]["budget"] is None
+    assert changed["persona_version"] == 1
+    assert "--unset: no field 'modle'" in cli("agents", "update", "ann", "--unset", "modle").err
+    assert "nothing is changed" in cli("agents", "update", "ann").err
+
+
+def test_namespaces_are_named_before_a_slash_or_by_an_option(cli, home):
+    assert "there is no namespace 'acme'" in cli("users", "create", "acme/eve").err
+    cli("namespaces", "create", "acme", "--description", "A firm.")
+    assert cli("users", "create", "acme/eve").out == "made the user acme/eve\n"
+    assert cli("users", "create", "bob", "--namespace", "acme").code == 0
+    assert [one["name"] for one in cli("users", "list", "--json").rows] == []
+    assert "no users in the namespace 'default'" in cli("users", "list").out
+    found = cli("users", "list", "--namespace", "acme", "--json").rows
+    assert [one["name"] for one in found] == ["bob", "eve"]
+    assert "no user 'eve'" in cli("users", "show", "eve").err
+    assert "A firm." in cli("namespaces", "list").out
+
+
+def test_deleting_asks_and_says_who_needs_it(cli, embedded):
+    cli("collections", "create", "notes", "--dimension", "32")
+    cli("agents", "create", "ann", "--persona", "A.", "--memories", "notes")
+    refused = cli("collections", "delete", "notes", stdin=b"n\n")
+    assert refused.code == 1
+    assert "all its memories" in refused.out + refused.err
+    assert "is named by ann" in cli("collections", "delete", "notes", "--yes").err
+    assert cli("collections", "delete", "notes", "--yes", "--force").code == 0
+    cli("namespaces", "create", "acme")
+    assert cli("namespaces", "delete", "acme", "--yes").out == "deleted the namespace acme\n"
+    assert [one["name"] for one in cli("namespaces", "list", "--json").rows] == ["default"]
+
+
+BAD = {
+    "no such agent": (("agents", "show", "amn"), "did you mean 'ann'?; make it with:"),
+    "a name with a space": (("users", "create", "a b"), "of small letters, digits"),
+    "two slashes": (("users", "show", "a/b/c"), "is no name: give NAME or NAMESPACE/NAME"),
+    "taken": (("agents", "create", "ann", "--persona", "A"), "the agent 'ann' is there already"),
+    "a blank persona": (("agents", "create", "b", "--persona", " "), "the persona is blank"),
+    "no persona": (("agents", "create", "b"), "persona is missing: who it is"),
+    "a limit of 0": (("agents", "update", "ann", "--limit", "0"), "limit must be from 1 to 1000"),
+    "no such collection": (
+        ("agents", "update", "ann", "--memories", "none"),
+        "there is no collection 'none'",
+    ),
+    "no such version": (("agents", "revert", "ann", "7"), "has no persona 7; there are: 1"),
+    "no such provider": (
+        ("collections", "create", "c", "--embedder", "nobody/model"),
+        "there is no provider 'nobody'",
+    ),
+    "a dimension of 0": (("collections", "create", "c", "--dimension", "0"), "dimension must be 1"),
+    "no such kind": (("collections", "create", "c", "--kind", "dreams"), "kind must be episodic"),
+}
+
+
+@pytest.mark.parametrize("case", BAD)
+def test_what_cannot_be_used_is_one_line(cli, home, case):
+    cli("agents", "create", "ann", "--persona", "You are Ann.")
+    words, said = BAD[case]
+    outcome = cli(*words)
+    assert outcome.code == 2
+    assert said in outcome.err
+    assert outcome.err.count("\n") == 1
+    assert outcome.out == ""
+
+
+def test_a_namespace_goes_to_another_store_and_back(cli, embedded, home, monkeypatch):
+    cli("collections", "create", "notes")
+    cli("memories", "add", "notes", "Ann drinks green tea.", "--entity", "Ann")
+    cli("agents", "create", "ann", "--persona", "First.", "--memories", "notes")
+    cli("agents", "update", "ann", "--persona", "Second.")
+    cli("users", "create", "eve")
+    assert cli("namespaces", "export", "default", "-o", "all.jsonl").code == 0
+    before = cli("namespaces", "export", "default").out
+    assert "--name gives it another name" in cli("namespaces", "import", "all.jsonl").err
+    monkeypatch.setenv("TEXTEVOLVE_STORE", str(home / "other.db"))
+    monkeypatch.setenv("TEXTEVOLVE_NAMESPACE", "mine")
+    assert cli("namespaces", "import", "all.jsonl").code == 0
+    assert cli("namespaces", "export", "default").out == before
+    found = cli("memories", "search", "default/notes", "green tea", "--json").rows
+    assert [one["text"] for one in found] == ["Ann drinks green tea."]
+
+
+def test_what_is_no_export_is_refused(cli, embedded, home):
+    cli("users", "create", "eve")
+    cli("users", "export", "eve", "-o", "user.jsonl")
+    assert "holds users; read it with: textevolve users import" in (
+        cli("agents", "import", "user.jsonl").err
+    )
+    (home / "rows.jsonl").write_text('{"text": "a"}\n')
+    assert "is not what textevolve users export writes" in cli("users", "import", "rows.jsonl").err
+    lines = (home / "user.jsonl").read_text().splitlines()
+    newer = json.dumps({**json.loads(lines[0]), "textevolve export": 9})
+    (home / "newer.jsonl").write_text("\n".join([newer, lines[1]]))
+    assert "has version 9, and this program reads 1" in cli("users", "import", "newer.jsonl").err
+    (home / "broken.jsonl").write_text(lines[0] + '\n{"user": {"id": "us_1"}}\n')
+    assert "broken.jsonl:2: namespace is missing" in cli("users", "import", "broken.jsonl").err
+    assert cli("users", "import", "user.jsonl", "--name", "ben").code == 0
+    assert [one["name"] for one in cli("users", "list", "--json").rows] == ["ben", "eve"]

@@ -1,0 +1,270 @@
+"""A namespace in Python: awaited, waited for, in a notebook, and carried to another store."""
+
+import asyncio
+import json
+
+import pytest
+from sqlalchemy import insert, select
+
+from textevolve import MemorySpec, aopen_namespace, open_namespace
+from textevolve.agents.resources import UserSpec
+from textevolve.api import namespaces
+from textevolve.errors import AnswerError, InputError, SettingsError
+from textevolve.llm.testing import Answer, ScriptedServer
+from textevolve.settings import Settings
+from textevolve.store.memory_tables import messages, sessions
+from textevolve.store.repository import open_store
+
+
+@pytest.fixture
+def settings(home, model):
+    return Settings(store=home / "store.db", embedder=model)
+
+
+def test_a_namespace_from_plain_code(settings):
+    with pytest.raises(InputError, match="no namespace 'acme'"), open_namespace("acme"):
+        pass
+    with open_namespace("acme", create=True, settings=settings) as space:
+        made = space.collections.create("notes", kind="semantic")
+        assert (made.kind, made.dimension, made.namespace) == ("semantic", 32, "acme")
+        notes = space.memories("notes")
+        tea = notes.add("Ann drinks green tea.", importance=0.9, valid_from="2025-01-01")
+        assert notes.get(tea.id)[0] == tea == space.find_memories(tea.id)[0]
+        many = [MemorySpec(text=f"Fact {n}.") for n in range(3)]
+        assert notes.add_all(many).added == 3
+        assert notes.add_all([*many, MemorySpec(text="New.")]).known == 3
+        found = notes.search("Who drinks tea?", limit=2)
+        assert found.memories[0].text == "Ann drinks green tea."
+        assert found.over_limit > 0
+        assert [one.text for one in notes.list(limit=2, after=tea.id)] == ["Fact 0.", "Fact 1."]
+        notes.forget(tea.id)
+        assert notes.history(tea.id)[0].forgotten
+        agent = space.agents.create("bot", persona="First.", memories="notes")
+        assert space.agents.update("bot", persona="Second.").persona_version == 2
+        assert space.agents.revert("bot", 1).spec.persona == "First."
+        assert len(space.agents.personas("bot")) == 3
+        assert space.agents.get("bot").id == agent.id
+        assert space.users.create("eve", description="A person.").spec == UserSpec(
+            name="eve", description="A person."
+        )
+        assert [one.spec.name for one in space.namespaces.list()] == ["acme"]
+        with pytest.raises(InputError, match="unknown field 'modle'; did you mean 'model'"):
+            space.agents.update("bot", modle="x")
+        with pytest.raises(InputError, match=r"no memory .* in the collection 'other'"):
+            space.memories("other").get(tea.id)
+
+
+def test_the_same_awaited(settings):
+    async def work():
+        async with aopen_namespace(settings=settings) as space:
+            await space.collections.create("notes")
+            notes = space.memories("notes")
+            kept = await asyncio.gather(*(notes.add(f"Fact {n}.") for n in range(5)))
+            everything = [one.id async for one in notes.stream()]
+            assert sorted(everything) == sorted(one.id for one in kept)
+            return space.name
+
+    assert asyncio.run(work()) == "default"
+
+
+def test_it_works_where_a_loop_runs(settings):
+    async def notebook():
+        with open_namespace(settings=settings) as space:
+            space.users.create("eve")
+            return [one.spec.name for one in space.users.list()]
+
+    assert asyncio.run(notebook()) == ["eve"]
+
+
+def test_nothing_is_asked_where_nothing_is_embedded(settings):
+    with open_namespace(settings=settings) as space:
+        space.collections.create("notes", dimension=32)
+        assert space.memories("notes").list() == []
+        with pytest.raises(InputError, match="already"):
+            space.collections.create("notes")
+    with open_store(settings.store) as store:
+        assert store.list_runs(10) == []
+
+
+def test_what_is_embedded_is_kept_as_a_run(settings):
+    with open_namespace(settings=settings) as space:
+        space.collections.create("notes")
+        space.memories("notes").add("Ann drinks tea.")
+    with open_store(settings.store) as store:
+        (run,) = store.list_runs(10)
+    assert (run.spec["kind"], run.status, run.source) == ("memory", "finished", "Python")
+
+
+def test_every_awaited_method_is_waited_for():
+    pairs = [
+        (namespaces.Agents, namespaces.AsyncAgents),
+        (namespaces.Collections, namespaces.AsyncCollections),
+        (namespaces.Resources, namespaces.AsyncResources),
+        (namespaces.Memories, namespaces.AsyncMemories),
+        (namespaces.Namespace, namespaces.AsyncNamespace),
+    ]
+    for waiting, awaited in pairs:
+        named = {n for n in dir(awaited) if not n.startswith("_")} - {"stream"}
+        assert named <= set(dir(waiting)), waiting
+        for name in named:
+            assert getattr(waiting, name).__doc__ == getattr(awaited, name).__doc__
+
+
+def test_an_embedder_that_is_none_is_said(home, settings):
+    with open_namespace(settings=settings) as space:
+        with pytest.raises(SettingsError, match="no provider 'nobody'"):
+            space.collections.create("notes", embedder="nobody/model")
+
+        def script(_body, _number):
+            return None
+
+        class Silent(ScriptedServer):
+            def answer(self, method, path, headers, body):
+                return Answer(body=b'{"data": [{"embedding": []}]}')
+
+        with Silent(script) as server, pytest.raises(AnswerError):
+            space.collections.create("notes", embedder=f"{server.url}#none")
+        assert space.collections.list() == []
+
+
+def fill(space):
+    """A collection with a history: an update, a memory that was forgotten, one that was erased."""
+    from textevolve.memory.record import NewMemory, Supersede
+
+    space.collections.create("notes")
+    notes = space.memories("notes")
+    old = notes.add("Ann lives in Rome.", entities=["Ann", "Rome"])
+    vector = space._loop.wait(notes._inner._desk.embed(notes.collection(), "Ann lives in Oslo."))
+    new = NewMemory(
+        text="Ann lives in Oslo.", embedding=vector, entities=("Ann",), reason="She moved."
+    )
+    store = notes._inner._desk.memories
+    space._loop.wait(store.apply("notes", [Supersede((old.id,), new)]))
+    gone, erased = notes.add("Bob sings."), notes.add("Cid has a secret.")
+    notes.forget(gone.id)
+    notes.forget(erased.id, erase=True)
+    notes.add("Dora rests on the first.", cites=[old.id], relations=[("Dora", "has", "rest")])
+    space.agents.create("bot", persona="First.", memories="notes")
+    space.agents.update("bot", persona="Second.")
+    return notes
+
+
+@pytest.mark.parametrize("embeddings", [False, True])
+def test_a_collection_goes_with_its_history(settings, home, embeddings):
+    with open_namespace(settings=settings) as space:
+        notes = fill(space)
+        space.collections.export("notes", "notes.jsonl", embeddings=embeddings)
+        kept, history = notes.list(closed=True), notes.history(notes.list()[0].id)
+        assert [one.text for one in history] == ["Ann lives in Rome.", "Ann lives in Oslo."]
+        found = notes.search("Where does Ann live?")
+        space.collections.import_file("notes.jsonl", name="copy")
+        copy = space.memories("copy")
+        again = copy.list(closed=True)
+        ids = {one.id: other.id for one, other in zip(kept, again, strict=True)}
+        assert not set(ids) & set(ids.values())  # the first are in the store still
+        assert again[1].supersedes == (again[0].id,)
+        assert again[0].superseded_by == again[1].id
+        assert again[4].cites == (again[0].id,)
+        assert [one.added for one in again] == [one.added for one in kept]
+        assert [one.forgotten for one in again] == [one.forgotten for one in kept]
+        assert [one.entities for one in again] == [one.entities for one in kept]
+        same = copy.search("Where does Ann live?")
+        assert [one.text for one in same.memories] == [one.text for one in found.memories]
+        then = [one.text for one in copy.search("live", as_of=kept[0].created).memories]
+        assert then == [one.text for one in notes.search("live", as_of=kept[0].created).memories]
+    with open_namespace(settings=settings.model_copy(update={"store": home / "b.db"})) as space:
+        space.collections.import_file("notes.jsonl")
+        assert space.memories("notes").list(closed=True) == kept
+        space.collections.export("notes", "again.jsonl", embeddings=embeddings)
+    assert (home / "again.jsonl").read_bytes() == (home / "notes.jsonl").read_bytes()
+
+
+def test_half_a_file_changes_nothing(settings, home):
+    with open_namespace(settings=settings) as space:
+        fill(space)
+        space.namespaces.export("default", "all.jsonl")
+        lines = (home / "all.jsonl").read_text().splitlines()
+        (home / "bad.jsonl").write_text("\n".join([*lines, '{"user": {}}']))
+        with pytest.raises(InputError, match=r"bad.jsonl:\d+: "):
+            space.namespaces.import_file("bad.jsonl", name="copy")
+        circle = [one.replace('"superseded_by": null', '"superseded_by": "me_1"') for one in lines]
+        (home / "circle.jsonl").write_text("\n".join(circle))
+        with pytest.raises(InputError, match="cannot have been superseded by me_1"):
+            space.namespaces.import_file("circle.jsonl", name="copy")
+        (home / "twice.jsonl").write_text("\n".join([*lines, lines[-1]]))
+        with pytest.raises(InputError, match="the agent 'bot' is there already"):
+            space.namespaces.import_file("twice.jsonl", name="copy")
+        assert [one.spec.name for one in space.namespaces.list()] == ["default"]
+
+
+def test_chats_go_with_their_agent(settings):
+    with open_namespace(settings=settings) as space:
+        agent = space.agents.create("bot", persona="First.")
+        database = space._inner._desk.resources.database
+        (where,) = space.namespaces.list()
+        chat = {"namespace_id": where.id, "agent_id": agent.id, "user": "eve", "title": "Tea"}
+        said = {"session_id": "ch_1", "role": "user", "created": 1.5, "text": "Hi", "details": "{}"}
+
+        def put(connection):
+            times = {"created": 1.0, "updated": 2.0}
+            connection.execute(insert(sessions).values(id="ch_1", **chat, **times))
+            connection.execute(
+                insert(messages), [{**said, "position": n, "text": f"Hi {n}"} for n in range(3)]
+            )
+
+        def look(connection):
+            found = connection.execute(select(sessions.c.id, sessions.c.agent_id)).all()
+            texts = select(messages.c.session_id, messages.c.text).order_by(messages.c.position)
+            return dict(found), connection.execute(texts).all()
+
+        database.write(put)
+        space.agents.export("bot", "bot.jsonl")
+        space.agents.import_file("bot.jsonl", name="copy")
+        agents, texts = database.read(look)
+        assert set(agents.values()) == {agent.id, space.agents.get("copy").id}
+        assert len(texts) == 6
+        assert {id for id, _ in texts} == set(agents)
+        space.agents.delete("bot")
+        agents, texts = database.read(look)
+        assert [text for _, text in texts] == ["Hi 0", "Hi 1", "Hi 2"]
+        assert "ch_1" not in agents
+
+
+def spoil(value):
+    """The value with one thing in it gone, or of another kind: every such one."""
+    if isinstance(value, dict):
+        for name, inner in value.items():
+            yield {n: v for n, v in value.items() if n != name}
+            for spoilt in (*spoil(inner), [], {}, 7, "x", None):
+                yield {**value, name: spoilt}
+    elif isinstance(value, list):
+        for place, inner in enumerate(value[:2]):
+            for spoilt in (*spoil(inner), "x"):
+                yield [*value[:place], spoilt, *value[place + 1 :]]
+
+
+def test_a_spoilt_file_is_taken_in_whole_or_refused(settings, home):
+    with open_namespace(settings=settings) as space:
+        fill(space)
+        space.users.create("eve", description="A person.")
+        space.namespaces.export("default", "all.jsonl", embeddings=True)
+    lines = [json.loads(one) for one in (home / "all.jsonl").read_text().splitlines()]
+    refused = taken = 0
+    with open_namespace(settings=settings.model_copy(update={"namespace": "own"})) as space:
+        for number, line in enumerate(lines):
+            if number > 5 and "memory" in line:
+                continue  # as those before it
+            for spoilt in list(spoil(line))[::3]:
+                text = [*lines[:number], spoilt, *lines[number + 1 :]]
+                (home / "bad.jsonl").write_text("\n".join(map(json.dumps, text)))
+                try:
+                    space.namespaces.import_file("bad.jsonl", name="copy")
+                except InputError:
+                    refused += 1
+                    continue
+                taken += 1
+                for one in space.namespaces.list():
+                    if one.spec.name == "copy":
+                        space.namespaces.delete("copy")
+    assert refused > 50
+    assert taken > 20
