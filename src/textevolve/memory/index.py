@@ -6,9 +6,9 @@ the name or id of anything of another namespace is not found.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Protocol, TypeAlias
 
 from textevolve.memory.record import (
     Applied,
@@ -18,6 +18,9 @@ from textevolve.memory.record import (
     MemoryRecord,
     Vector,
 )
+
+Embed: TypeAlias = Callable[[Collection, str], Awaitable[Vector]]
+"""Embeds a text by the embedder of a collection."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
