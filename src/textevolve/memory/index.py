@@ -20,7 +20,7 @@ from textevolve.memory.record import (
 )
 
 Embed: TypeAlias = Callable[[Collection, str], Awaitable[Vector]]
-"""Embeds a text by the embedder of a collection."""
+"""Embeds a text as the memories of a collection are embedded. May raise ModelError."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,0 +1,48 @@
+"""Points in time as people's data writes them."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from datetime import UTC, datetime
+from email.utils import parsedate_to_datetime
+
+_FORMATS = (
+    "%b %d, %Y, %H:%M:%S",  # HaluMem: Dec 15, 2025, 06:11:23
+    "%b %d, %Y, %H:%M",
+    "%b %d, %Y",
+    "%B %d, %Y",
+    "%d %B %Y",
+    "%Y/%m/%d (%a) %H:%M",  # LongMemEval: 2023/05/20 (Sat) 02:21
+    "%Y/%m/%d %H:%M",
+    "%Y/%m/%d",
+    "%I:%M %p on %d %B, %Y",  # LoCoMo: 1:56 pm on 8 May, 2023
+    "%Y-%m-%d %H:%M:%S %z",
+)
+_MILLISECONDS = 1e11
+"""From this number on, a time without a form counts milliseconds: it would be the year 5138."""
+
+
+def parse_time(text: str) -> float | None:
+    """Seconds since 1970 of a date, a date with a time, or a number of seconds or milliseconds;
+    in UTC where it names no zone. None where it is none of these."""
+    said = " ".join(text.split())
+    if re.fullmatch(r"\d{9,14}(\.\d{1,9})?", said):
+        number = float(said)
+        return number / 1000 if number >= _MILLISECONDS else number
+    for read in (datetime.fromisoformat, *map(_reader, _FORMATS), parsedate_to_datetime):
+        try:
+            found = read(said)
+            return (found if found.tzinfo else found.replace(tzinfo=UTC)).timestamp()
+        except (ValueError, OverflowError, IndexError, TypeError):
+            continue
+    return None
+
+
+def _reader(form: str) -> Callable[[str], datetime]:
+    return lambda text: datetime.strptime(text, form)
+
+
+def write_time(time: float, form: str = "%Y-%m-%d") -> str:
+    """A time in UTC."""
+    return datetime.fromtimestamp(time, UTC).strftime(form)
