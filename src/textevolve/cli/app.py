@@ -65,6 +65,13 @@ COMMANDS: Mapping[str, Lazy] = {
         },
         default="run",
     ),
+    "memories": Lazy(
+        "",
+        "Make memories, and look at them.",
+        below={
+            "create": Lazy("study:create-memories", "Make memories of dialogues."),
+        },
+    ),
     "nodes": Lazy(
         "",
         "Judge the steps of recorded agents.",

@@ -1,8 +1,8 @@
 """Dialogues from outside: files and folders of chats, data sets of the hub, standard input, Python.
 
 A row is a chat (`messages`, `conversation`, `dialogue`, ...) with an id, a date and a user where it
-has them; or a user with `sessions`, each a chat, as in HaluMem's data; or a single message, and then
-a file is one chat. In the store a dialogue is a case, whose input is its JSON.
+has them; or a user with `sessions`, each a chat, as in HaluMem's data; or a single message, and
+then a file is one chat. In the store a dialogue is a case, whose input is its JSON.
 """
 
 from __future__ import annotations
@@ -67,8 +67,8 @@ def read_dialogues(path: str) -> Iterator[GivenDialogue]:
                 for one in _of_row(row, where, str(len(seen) + 1)):
                     yield _distinct(one, where, seen)
         if messages:
-            stem = Path(name).stem if name != path or len(messages) else name
-            yield _distinct(_of_messages(messages, stem, "", "", name), name, seen)
+            whole = _of_messages(messages, Path(name).stem, "", "", name)
+            yield _distinct(whole, name, seen)
     if not seen:
         raise InputError(f"{path}: holds no dialogues")
 
@@ -103,8 +103,10 @@ def _of_row(row: Mapping[str, Any], where: str, number: str) -> Iterator[GivenDi
     id = next((str(row[n]) for n in ("id", "uuid", "conversation_id") if row.get(n)), number)
     user = next((row[n] for n in USERS if isinstance(row.get(n), str)), "").strip()
     if isinstance(row.get("sessions"), list):
-        for place, session in enumerate(cast("list[Any]", row["sessions"]), 1):
-            inner = cast("Mapping[str, Any]", session) if isinstance(session, Mapping) else {}
+        for place, session in enumerate(cast("list[object]", row["sessions"]), 1):
+            inner: Mapping[str, Any] = {}
+            if isinstance(session, Mapping):
+                inner = cast("Mapping[str, Any]", session)
             name = _chat_column(inner)
             if name is None:
                 raise InputError(f"{where}: session {place} has no dialogue")
@@ -123,12 +125,14 @@ def _of_messages(given: object, id: str, user: str, time: str, where: str) -> Gi
     """`time`: that of messages that have none."""
     if isinstance(given, str):
         given = _parsed(given)
-    if isinstance(given, list | tuple) and not given:
-        return GivenDialogue(id, (), user)
-    chat = read_chat(given)
+    messages: Sequence[Mapping[str, Any]] = ()
+    if isinstance(given, list | tuple):
+        messages = cast("Sequence[Mapping[str, Any]]", given)
+        if not messages:
+            return GivenDialogue(id, (), user)
+    chat = read_chat(messages)
     if chat is None:
         raise InputError(f"{where}: is no list of messages, each with {TURN_FORMS}")
-    messages = cast("Sequence[Mapping[str, Any]]", given)
     turns = tuple(
         DialogueTurn(_role(message), "\n".join(filter(str.strip, (turn.text, *turn.calls))),
                      _time(message) or time)

@@ -16,9 +16,10 @@ SHARE_NEAR = 0.6
 WORDS = 16
 
 
-class RehearsedMemories(MemoryStore):
-    """Nothing is near to any point (`shortest`), as many memories as are asked for are (`longest`),
-    or that is drawn (`typical`). What was taken in before is known from the real store."""
+class RehearsedMemories:
+    """What making memories asks of a store. Nothing is near to any point (`shortest`), as many
+    memories as are asked for are (`longest`), or that is drawn (`typical`). What was taken in
+    before is known from the real store."""
 
     def __init__(self, real: MemoryStore, mode: Mode) -> None:
         self._real, self._mode = real, mode
