@@ -4,12 +4,16 @@ is a fact, and a note replaces the first one that begins with the same word."""
 import json
 import re
 
-TURN = re.compile(r"^(\d+)(?: \([\d-]+\))? (?:User|Assistant|Tool|Other \([^)]*\)): FACT: (.*)$", re.M)
+TURN = re.compile(
+    r"^(\d+)(?: \([\d-]+\))? (?:User|Assistant|Tool|Other \([^)]*\)): FACT: (.*)$", re.M
+)
+FENCE = re.compile(r"\[\[(\w{12}) turns\]\]\n(.*?)\n\[\[/\1 turns\]\]", re.S)
 NOTE = re.compile(r"^(\d+)(?: \([\d-]+\))? (\S+) .*$", re.M)
 
 
 def user_text(body):
-    return body["messages"][-1]["content"]
+    """What is asked first; an answer that cannot be used and the second request stand behind it."""
+    return body["messages"][1]["content"]
 
 
 def is_comparison(body):
@@ -27,11 +31,13 @@ def facts(*given):
 
 def extract(body):
     """The facts of the turns that are to be read."""
-    turns = user_text(body).rpartition(" turns]]\n")[0].rpartition(" turns]]\n")[2]
+    turns = FENCE.search(user_text(body))[2]
     return facts(*(fact(text, int(number)) for number, text in TURN.findall(turns)))
 
 
 def compare(body):
+    if '"text"' in json.dumps(body.get("response_format")):
+        return json.dumps({"text": "nothing that could be used"})
     notes, _, new = user_text(body).partition(" new note]]\n")
     word = re.sub(r"^\([\d-]+\) ", "", new).split()[0]
     for number, first in NOTE.findall(notes):
