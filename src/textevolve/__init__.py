@@ -37,6 +37,7 @@ if TYPE_CHECKING:
         judge_integrity,
         judge_update,
     )
+    from textevolve.api.memory_creation import acreate_memories, create_memories
     from textevolve.api.memory_evaluation import aevaluate_memory, evaluate_memory
     from textevolve.api.nodes import judge, keep_history
     from textevolve.api.optimization import aoptimize, optimize
@@ -105,6 +106,7 @@ _HOMES = {
         "judge_integrity",
         "judge_update",
     ),
+    "api.memory_creation": ("acreate_memories", "create_memories"),
     "api.memory_evaluation": ("aevaluate_memory", "evaluate_memory"),
     "api.nodes": ("judge", "keep_history"),
     "api.optimization": ("aoptimize", "optimize"),
@@ -186,6 +188,7 @@ __all__ = [
     "Usage",
     "acalibrate",
     "acompare",
+    "acreate_memories",
     "aevaluate",
     "aevaluate_batch",
     "aevaluate_memory",
@@ -201,6 +204,7 @@ __all__ = [
     "as_metric",
     "calibrate",
     "compare",
+    "create_memories",
     "evaluate",
     "evaluate_batch",
     "evaluate_memory",

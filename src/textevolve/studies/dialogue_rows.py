@@ -74,13 +74,14 @@ def read_dialogues(path: str) -> Iterator[GivenDialogue]:
 
 
 def take_dialogues(given: Iterable[DialogueLike]) -> Iterator[GivenDialogue]:
-    """Dialogues from Python objects, by the same rules.
+    """Dialogues from Python objects, by the same rules; a list of messages is one dialogue.
 
     Raises:
         InputError: one of them is none; says which.
     """
     seen: dict[str, None] = {}
-    for number, one in enumerate(given, 1):
+    several = list(given)
+    for number, one in enumerate([several] if read_chat(several) else several, 1):
         where = f"dialogue {number}"
         row = one if isinstance(one, Mapping) else {"messages": one}
         for found in _of_row(row, where, str(number)):
