@@ -18,11 +18,11 @@ from textevolve.errors import BudgetError, ConflictError, ModelError
 from textevolve.llm.model import Model
 from textevolve.memory.creation_settings import CreationSettings
 from textevolve.memory.dialogue import DialogueTurn
-from textevolve.memory.extraction import Point, extract_points, extraction_prompt
+from textevolve.memory.extraction import DialoguePoint, extract_points, extraction_prompt
 from textevolve.memory.index import Embed, MemoryStore
 from textevolve.memory.reconciliation import (
-    Decision,
-    Draft,
+    PointDecision,
+    MemoryDraft,
     Ground,
     Reconciled,
     combine_prompt,
@@ -51,7 +51,7 @@ class CreatedMemories:
     `whole`: the decisions are all there; else those of an earlier time, of which no journal tells,
     as far as the memories themselves do."""
 
-    decisions: tuple[Decision, ...]
+    decisions: tuple[PointDecision, ...]
     applied: Applied | None = None
     first: int = 0
     whole: bool = True
@@ -135,7 +135,7 @@ def hash_beginnings(dialogue: Sequence[DialogueTurn], settings: CreationSettings
 
 async def keep_points(
     ground: Ground,
-    points: Sequence[Point],
+    points: Sequence[DialoguePoint],
     start: Start,
     source: ChangeSource,
     *,
@@ -164,7 +164,7 @@ async def keep_points(
 
 
 async def recall_decisions(
-    ground: Ground, points: Sequence[Point], start: Start
+    ground: Ground, points: Sequence[DialoguePoint], start: Start
 ) -> CreatedMemories:
     """The decisions about a dialogue that was taken in before, made again from what was known then;
     where no answers are to be had for that, what its memories tell."""
@@ -186,19 +186,19 @@ async def tell_kept(
     """What the memories of a dialogue tell of how they came to be, without asking anything."""
     assert start.known is not None
     kept = await ground.store.get(start.known.ids) if held is None else held
-    decisions: list[Decision] = []
+    decisions: list[PointDecision] = []
     for one in kept:
         origin = one.origin
-        point = Point(one.text, origin.turn, origin.author, one.importance, origin.trust)
+        point = DialoguePoint(one.text, origin.turn, origin.author, one.importance, origin.trust)
         before = tuple(each.text for each in await ground.store.get(one.supersedes))
         action = "update" if before else "add"
-        made = Decision(point, action, one.reason, "rule", (), before, one.text, one.id)
+        made = PointDecision(point, action, one.reason, "rule", (), before, one.text, one.id)
         decisions.append(made)
     known = replace(start.known, repeated=True)
     return CreatedMemories(tuple(decisions), known, start.first, whole=False)
 
 
-def _decisions(done: Reconciled, ids: Sequence[str] = ()) -> tuple[Decision, ...]:
+def _decisions(done: Reconciled, ids: Sequence[str] = ()) -> tuple[PointDecision, ...]:
     """Decisions with the id of the memory that each has ended in."""
     by_draft = {id(draft): kept for draft, kept in zip(done.drafts, ids, strict=bool(ids))}
     return tuple(
@@ -207,7 +207,7 @@ def _decisions(done: Reconciled, ids: Sequence[str] = ()) -> tuple[Decision, ...
     )
 
 
-def _change(draft: Draft, source: ChangeSource) -> Change:
+def _change(draft: MemoryDraft, source: ChangeSource) -> Change:
     made, now = draft.decision, time()
     point = made.point
     said = point.said if point.said is not None and point.said <= now else None

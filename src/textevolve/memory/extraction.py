@@ -45,7 +45,7 @@ REFUSED = {
 
 
 @dataclass(frozen=True, slots=True)
-class Point:
+class DialoguePoint:
     """Something that a dialogue gives to remember. `turn` counts from 1; None where the model named
     one that there is not. `said`: when; `since`: from when on it holds. `refused`: why it is not to
     be remembered, empty where it is."""
@@ -62,7 +62,7 @@ class Point:
 
 
 @dataclass(frozen=True, slots=True)
-class Piece:
+class DialoguePiece:
     """A turn, or a part of one that is long."""
 
     turn: int
@@ -73,8 +73,8 @@ class Piece:
 
 @dataclass(frozen=True, slots=True)
 class Window:
-    earlier: tuple[Piece, ...]
-    pieces: tuple[Piece, ...]
+    earlier: tuple[DialoguePiece, ...]
+    pieces: tuple[DialoguePiece, ...]
 
     def halves(self) -> tuple[Window, Window]:
         middle = len(self.pieces) // 2
@@ -125,7 +125,7 @@ async def extract_points(
     settings: CreationSettings,
     first: int = 0,
     concurrency: int = 1,
-) -> tuple[Point, ...]:
+) -> tuple[DialoguePoint, ...]:
     """The points of the turns from `first` (from 0) on, in the order of the turns.
 
     Raises:
@@ -150,7 +150,7 @@ def cut_windows(
     ]
     earlier = [piece for piece in pieces if piece.turn <= first]
     windows: list[Window] = []
-    current: list[Piece] = []
+    current: list[DialoguePiece] = []
     size = 0
     for piece in pieces[len(earlier) :]:
         length = len(piece.text) // 4 + 12
@@ -164,28 +164,30 @@ def cut_windows(
     return windows
 
 
-def _last(pieces: Sequence[Piece], settings: CreationSettings) -> tuple[Piece, ...]:
+def _last(pieces: Sequence[DialoguePiece], settings: CreationSettings) -> tuple[DialoguePiece, ...]:
     """The last turns, long ones cut, which are no more than context."""
     kept = pieces[-settings.overlap :] if settings.overlap else ()
     most = max(200, settings.window)
-    return tuple(Piece(p.turn, p.speaker, p.text[-most:], p.time) for p in kept)
+    return tuple(DialoguePiece(p.turn, p.speaker, p.text[-most:], p.time) for p in kept)
 
 
-def _cut_turn(number: int, turn: DialogueTurn, most: int) -> list[Piece]:
+def _cut_turn(number: int, turn: DialogueTurn, most: int) -> list[DialoguePiece]:
     """A turn in pieces of at most so many characters, cut between sentences where there are any."""
     text, speaker, time = turn.content.strip(), speaker_of(turn.role), parse_time(turn.timestamp)
-    pieces: list[Piece] = []
+    pieces: list[DialoguePiece] = []
     while text:
         end = len(text)
         if end > most:
             breaks = [m.end() for m in re.finditer(r"\n+|[.!?]\s", text[:most])]
             end = next((at for at in reversed(breaks) if at > most // 2), most)
-        pieces.append(Piece(number, speaker, text[:end].strip(), time))
+        pieces.append(DialoguePiece(number, speaker, text[:end].strip(), time))
         text = text[end:].lstrip()
     return [piece for piece in pieces if piece.text]
 
 
-async def _read_window(model: Model, window: Window, settings: CreationSettings) -> list[Point]:
+async def _read_window(
+    model: Model, window: Window, settings: CreationSettings
+) -> list[DialoguePoint]:
     answer = _FactsAbout if settings.entities else _Facts
     try:
         found = await ask_structured(model, _ask(window, settings), answer)
@@ -224,7 +226,7 @@ def _ask(window: Window, settings: CreationSettings) -> Request:
     )
 
 
-def _show(piece: Piece, nonce: str) -> str:
+def _show(piece: DialoguePiece, nonce: str) -> str:
     """A turn that begins with its number; further lines are indented, and so can be no turn."""
     when = "" if piece.time is None else f" ({write_time(piece.time)})"
     text = "\n   ".join(clean(piece.text).splitlines())
@@ -236,7 +238,7 @@ def clean(text: str) -> str:
     return text.replace("\0", "\ufffd").encode("utf-8", "replace").decode()
 
 
-def _point(fact: _Fact, window: Window, settings: CreationSettings) -> Point:
+def _point(fact: _Fact, window: Window, settings: CreationSettings) -> DialoguePoint:
     text = " ".join(clean(fact.fact).split())[:MOST_TEXT]
     piece = _find_piece(fact.turn, text, window)
     about = tuple(fact.about) if isinstance(fact, _FactAbout) else names_in(text, first=False)
@@ -250,7 +252,7 @@ def _point(fact: _Fact, window: Window, settings: CreationSettings) -> Point:
     if unheard and not refused:
         refused = f"nobody said “{unheard[0]}”"
     speaker = piece.speaker if piece else ""
-    return Point(
+    return DialoguePoint(
         text=text,
         turn=piece.turn if piece else None,
         author=speaker,
@@ -263,7 +265,7 @@ def _point(fact: _Fact, window: Window, settings: CreationSettings) -> Point:
     )
 
 
-def _find_piece(turn: int, text: str, window: Window) -> Piece | None:
+def _find_piece(turn: int, text: str, window: Window) -> DialoguePiece | None:
     """The turn that a fact rests on: the one that was named, or where there is no such turn the one
     that has most of its words."""
     named = [piece for piece in window.pieces if piece.turn == turn] or list(window.pieces)

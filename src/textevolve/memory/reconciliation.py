@@ -24,7 +24,7 @@ from textevolve.llm.model import Message, Model, Request
 from textevolve.llm.structured import ask_structured
 from textevolve.llm.template import Template, load_template
 from textevolve.memory.creation_settings import CreationSettings
-from textevolve.memory.extraction import MOST_TEXT, Point
+from textevolve.memory.extraction import MOST_TEXT, DialoguePoint
 from textevolve.memory.index import Embed, MemoryMatch, MemoryQuery, MemoryStore
 from textevolve.memory.record import Collection, Vector
 from textevolve.memory.sameness import lacks, nearly_same
@@ -37,8 +37,8 @@ MOST_REASON = 200
 """Characters."""
 
 Action: TypeAlias = Literal["add", "merge", "update", "drop"]
-DecidedBy: TypeAlias = Literal["rule", "model", "fallback"]
-Relation: TypeAlias = Literal["same", "replaces", "adds", "different"]
+PointDecider: TypeAlias = Literal["rule", "model", "fallback"]
+NoteRelation: TypeAlias = Literal["same", "replaces", "adds", "different"]
 A = TypeVar("A", bound=BaseModel)
 
 _REASONS = {"update": "it is otherwise now", "merge": "it says more"}
@@ -54,15 +54,15 @@ class NearMemory:
 
 
 @dataclass(frozen=True, slots=True)
-class Decision:
+class PointDecision:
     """What became of a point, and why. `by`: whether a rule or the model decided, or neither could
     (`fallback`). `text`: what is kept in its place, empty where nothing is; `before`: the texts
     that made way for it. `id`: the memory that holds it; of several points it may be the same."""
 
-    point: Point
+    point: DialoguePoint
     action: Action
     reason: str
-    by: DecidedBy
+    by: PointDecider
     near: tuple[NearMemory, ...] = ()
     before: tuple[str, ...] = ()
     text: str = ""
@@ -81,23 +81,23 @@ class Ground:
 
 
 @dataclass(slots=True)
-class Draft:
+class MemoryDraft:
     """A memory that is to be kept. `closes`: ids of those whose place it takes. `into`: the later
     draft that took its own place. `until`: it held only up to then, as what is known is later."""
 
-    decision: Decision
+    decision: PointDecision
     embedding: Vector
     trust: float
     closes: tuple[str, ...] = ()
     until: float | None = None
-    into: Draft | None = None
+    into: MemoryDraft | None = None
 
     @property
-    def last(self) -> Draft:
+    def last(self) -> MemoryDraft:
         return self if self.into is None else self.into.last
 
 
-Outcome: TypeAlias = tuple[Decision, Draft | None]
+Outcome: TypeAlias = tuple[PointDecision, MemoryDraft | None]
 
 
 @dataclass(slots=True)
@@ -107,7 +107,7 @@ class Reconciled:
     decisions: list[Outcome] = field(default_factory=list[Outcome])
 
     @property
-    def drafts(self) -> list[Draft]:
+    def drafts(self) -> list[MemoryDraft]:
         """Those that nothing took the place of."""
         return [draft for _, draft in self.decisions if draft is not None and draft.into is None]
 
@@ -119,12 +119,12 @@ class _Near:
     shown: NearMemory
     trust: float
     since: float | None
-    draft: Draft | None = None
+    draft: MemoryDraft | None = None
 
 
 class _Comparison(BaseModel):
     note: int
-    relation: Relation
+    relation: NoteRelation
     reason: str = ""
 
 
@@ -142,7 +142,7 @@ def combine_prompt() -> Template:
     return load_template("textevolve.memory", "combine", ("replaces",))
 
 
-async def reconcile(ground: Ground, points: Sequence[Point], version: int) -> Reconciled:
+async def reconcile(ground: Ground, points: Sequence[DialoguePoint], version: int) -> Reconciled:
     """What is to become of points, by what the collection held in `version` and by the points
     before them.
 
@@ -155,7 +155,7 @@ async def reconcile(ground: Ground, points: Sequence[Point], version: int) -> Re
     vectors = iter(await gather_bounded(work, EMBEDDED_AT_ONCE))
     for point in points:
         if point.refused:
-            done.decisions.append((Decision(point, "drop", point.refused, "model"), None))
+            done.decisions.append((PointDecision(point, "drop", point.refused, "model"), None))
             continue
         vector = next(vectors)
         near = await _find_near(ground, point, vector, version, done)
@@ -164,7 +164,7 @@ async def reconcile(ground: Ground, points: Sequence[Point], version: int) -> Re
 
 
 async def _find_near(
-    ground: Ground, point: Point, vector: Vector, version: int, done: Reconciled
+    ground: Ground, point: DialoguePoint, vector: Vector, version: int, done: Reconciled
 ) -> list[_Near]:
     """The nearest first."""
     query = MemoryQuery(
@@ -193,7 +193,9 @@ def _show(match: MemoryMatch) -> NearMemory:
     return NearMemory(match.memory.text, match.memory.id, match.similarity)
 
 
-async def _settle(ground: Ground, point: Point, vector: Vector, near: Sequence[_Near]) -> Outcome:
+async def _settle(
+    ground: Ground, point: DialoguePoint, vector: Vector, near: Sequence[_Near]
+) -> Outcome:
     if any(nearly_same(one.shown.text, point.text) for one in near):
         return _drop(point, near, "known in the same words", "rule"), None
     if not near:
@@ -219,41 +221,45 @@ async def _settle(ground: Ground, point: Point, vector: Vector, near: Sequence[_
     action: Action = "update" if relation == "replaces" else "merge"
     reason = reason or _REASONS[action]
     shown = tuple(each.shown for each in near)
-    made = Decision(point, action, reason, "model", shown, (one.shown.text,), text)
+    made = PointDecision(point, action, reason, "model", shown, (one.shown.text,), text)
     return made, await _put_in_place(ground, made, one, vector)
 
 
-def _drop(point: Point, near: Sequence[_Near], reason: str, by: DecidedBy) -> Decision:
-    return Decision(point, "drop", reason, by, tuple(one.shown for one in near))
+def _drop(
+    point: DialoguePoint, near: Sequence[_Near], reason: str, by: PointDecider
+) -> PointDecision:
+    return PointDecision(point, "drop", reason, by, tuple(one.shown for one in near))
 
 
 def _add(
-    point: Point, near: Sequence[_Near], vector: Vector, reason: str, by: DecidedBy
-) -> tuple[Decision, Draft]:
+    point: DialoguePoint, near: Sequence[_Near], vector: Vector, reason: str, by: PointDecider
+) -> tuple[PointDecision, MemoryDraft]:
     shown = tuple(one.shown for one in near)
-    made = Decision(point, "add", reason, by, shown, (), point.text)
-    return made, Draft(made, vector, point.trust)
+    made = PointDecision(point, "add", reason, by, shown, (), point.text)
+    return made, MemoryDraft(made, vector, point.trust)
 
 
-async def _put_in_place(ground: Ground, made: Decision, one: _Near, vector: Vector) -> Draft:
+async def _put_in_place(
+    ground: Ground, made: PointDecision, one: _Near, vector: Vector
+) -> MemoryDraft:
     """A draft in the place of a memory, or of an earlier draft, whose places it takes over."""
     if made.text != made.point.text:
         vector = await ground.embed(ground.collection, made.text)
     trust = made.point.trust if made.action == "update" else min(made.point.trust, one.trust)
     closes = (one.shown.id,) if one.draft is None else one.draft.closes
-    draft = Draft(made, vector, trust, closes)
+    draft = MemoryDraft(made, vector, trust, closes)
     if one.draft is not None:
         one.draft.into = draft
     return draft
 
 
-def _is_older(point: Point, one: _Near) -> bool:
+def _is_older(point: DialoguePoint, one: _Near) -> bool:
     return point.since is not None and one.since is not None and point.since < one.since
 
 
 async def _compare(
-    model: Model, point: Point, near: Sequence[_Near]
-) -> tuple[Relation, _Near, str]:
+    model: Model, point: DialoguePoint, near: Sequence[_Near]
+) -> tuple[NoteRelation, _Near, str]:
     """How a point goes together with which of the notes, and why.
 
     Raises:
@@ -278,7 +284,7 @@ def _comparison(notes: int, news: bool = False) -> type[_Comparison]:
     return create_model("Comparison", __base__=_Comparison, **fields)
 
 
-async def _combine(model: Model, point: Point, one: _Near, *, replaces: bool) -> str:
+async def _combine(model: Model, point: DialoguePoint, one: _Near, *, replaces: bool) -> str:
     """The text in the place of a memory and a point. What takes the place of a single sentence is
     the point as it is; a merged text that has lost something is both texts.
 
@@ -297,7 +303,12 @@ async def _combine(model: Model, point: Point, one: _Near, *, replaces: bool) ->
 
 
 async def _ask(
-    model: Model, rules: str, near: Sequence[_Near], point: Point, answer: type[A], most: int
+    model: Model,
+    rules: str,
+    near: Sequence[_Near],
+    point: DialoguePoint,
+    answer: type[A],
+    most: int,
 ) -> A:
     notes = [_note(str(n), one.shown.text, one.since) for n, one in enumerate(near, 1)]
     new = _note("", point.text, point.since)

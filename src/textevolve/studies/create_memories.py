@@ -34,7 +34,7 @@ from textevolve.memory.creation import (
     tell_kept,
 )
 from textevolve.memory.creation_settings import CreationSettings
-from textevolve.memory.extraction import Point, extract_points
+from textevolve.memory.extraction import DialoguePoint, extract_points
 from textevolve.memory.index import MemoryStore
 from textevolve.memory.reconciliation import Ground
 from textevolve.memory.record import ChangeSource
@@ -107,7 +107,7 @@ class _Read:
     position: int
     dialogue: GivenDialogue
     start: Start
-    points: tuple[Point, ...] | Failure
+    points: tuple[DialoguePoint, ...] | Failure
     usage: Usage
     seconds: float
 

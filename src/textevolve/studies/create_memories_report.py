@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from textevolve.evaluation import Failure, Usage
 from textevolve.memory.creation import CreatedMemories
-from textevolve.memory.reconciliation import Action, Decision
+from textevolve.memory.reconciliation import Action, PointDecision
 from textevolve.report import wording
 from textevolve.report.blocks import Block, Column, Diff, Note, Report, Section, Table
 
@@ -58,12 +58,12 @@ class Creation:
     usage: Usage
     seconds: float
     failures: Sequence[tuple[str, int]]
-    shown: Mapping[Action, Sequence[tuple[str, Decision]]]
+    shown: Mapping[Action, Sequence[tuple[str, PointDecision]]]
 
 
 def summarise_records(records: Iterable[DialogueRecord]) -> Creation:
     dialogues, table, failures = Counter[str](), Counter[tuple[Action, str]](), Counter[str]()
-    shown: dict[Action, list[tuple[str, Decision]]] = {action: [] for action in ACTIONS}
+    shown: dict[Action, list[tuple[str, PointDecision]]] = {action: [] for action in ACTIONS}
     usage, seconds, memories = Usage(), 0.0, 0
     for record in records:
         usage, seconds = usage + record.usage, seconds + record.seconds
@@ -163,7 +163,7 @@ def _counts(found: Creation) -> Table:
     return Table("Decisions", columns, rows)
 
 
-def _memories(title: str, shown: Sequence[tuple[str, Decision]], number: int) -> Table:
+def _memories(title: str, shown: Sequence[tuple[str, PointDecision]], number: int) -> Table:
     columns = (
         Column("memory"),
         Column("importance", "number", 1),
@@ -186,12 +186,12 @@ def _memories(title: str, shown: Sequence[tuple[str, Decision]], number: int) ->
     return Table(title, columns, rows, note=note)
 
 
-def _place(dialogue: str, one: Decision) -> str:
+def _place(dialogue: str, one: PointDecision) -> str:
     turn = "" if one.point.turn is None else f", turn {one.point.turn}"
     return f"{wording.shorten(dialogue, 40)}{turn} ({one.point.author or 'nobody'})"
 
 
-def _diff(dialogue: str, one: Decision) -> Diff:
+def _diff(dialogue: str, one: PointDecision) -> Diff:
     title = f"{one.action}: {wording.shorten(one.reason, 100)} ({_place(dialogue, one)})"
     return Diff(title, "\n".join(one.before), one.text)
 
