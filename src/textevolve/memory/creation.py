@@ -21,9 +21,9 @@ from textevolve.memory.dialogue import DialogueTurn
 from textevolve.memory.extraction import DialoguePoint, extract_points, extraction_prompt
 from textevolve.memory.index import Embed, MemoryStore
 from textevolve.memory.reconciliation import (
-    PointDecision,
-    MemoryDraft,
     Ground,
+    MemoryDraft,
+    PointDecision,
     Reconciled,
     combine_prompt,
     compare_prompt,
