@@ -382,3 +382,15 @@ def test_texts_are_the_same_by_their_words():
     )
     assert lacks("Alex lives in Porto.", "Alex has 3 dogs in Porto") == {"3"}
     assert unheard_names("The dog is Rex of Bonn", "my dog rex") == ("Bonn",)
+
+
+async def test_a_model_that_repeats_itself_ends_and_is_heard_once(make):
+    schemas = []
+
+    def script(body, _number):
+        schemas.append(json.dumps(body["response_format"]))
+        return facts(*[fact("Alex lives in Lisbon.")] * 4)
+
+    made = await make(say("FACT: Alex lives in Lisbon."), script)
+    assert actions(made) == [("add", "rule", "Alex lives in Lisbon.")]
+    assert '"maxItems": 5' in schemas[0]

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Annotated, Any, Literal, TypeAlias
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, create_model
 
 from textevolve.engine.local import gather_bounded
 from textevolve.errors import TooLongError
@@ -28,10 +28,11 @@ from textevolve.memory.sameness import names_in, unheard_names, words_of
 from textevolve.texts.chats import ASSISTANT, USER, speaker_of
 from textevolve.texts.dates import parse_time, write_time
 
-TOKENS_OF_TURN = 100
-"""Of the answer, for each turn of a window."""
-LEAST_ANSWER, MOST_ANSWER = 500, 2500
-MOST_POINTS = 40
+TOKENS_OF_POINT = 70
+"""Of the answer, at most."""
+TOKENS_A_POINT, MOST_POINTS = 20, 40
+"""A window gives at most a point for so many of its tokens, and so many in all: a small model that
+begins to repeat itself comes to an end, and what it said until then can be used."""
 MOST_TEXT = 600
 """Characters of a point; a model that goes on longer has lost its way."""
 
@@ -107,11 +108,14 @@ class _FactAbout(_Fact):
 
 
 class _Facts(BaseModel):
-    facts: list[_Fact] = Field(max_length=MOST_POINTS)
+    facts: Sequence[_Fact]
 
 
-class _FactsAbout(BaseModel):
-    facts: list[_FactAbout] = Field(max_length=MOST_POINTS)
+@cache
+def _bounded(most: int, entities: bool) -> type[_Facts]:
+    """The answer's type, with at most so many facts."""
+    kind: Any = list[_FactAbout] if entities else list[_Fact]
+    return create_model("Facts", __base__=_Facts, facts=(kind, Field(max_length=most)))
 
 
 @cache
@@ -188,9 +192,10 @@ def _cut_turn(number: int, turn: DialogueTurn, most: int) -> list[DialoguePiece]
 async def _read_window(
     model: Model, window: Window, settings: CreationSettings
 ) -> list[DialoguePoint]:
-    answer = _FactsAbout if settings.entities else _Facts
+    most = _most_points(window)
     try:
-        found = await ask_structured(model, _ask(window, settings), answer)
+        answer = _bounded(most, settings.entities)
+        found = await ask_structured(model, _ask(window, settings, most), answer)
     except (UnusableAnswer, TooLongError):
         if len(window.pieces) < 2:
             raise
@@ -200,11 +205,16 @@ async def _read_window(
             *await _read_window(model, second, settings),
         ]
     points = (_point(fact, window, settings) for fact in found.value.facts)
-    kept = [point for point in points if point.text]
+    kept = {point.text: point for point in points if point.text}.values()  # each once
     return sorted(kept, key=lambda point: point.turn or 0)
 
 
-def _ask(window: Window, settings: CreationSettings) -> Request:
+def _most_points(window: Window) -> int:
+    tokens = sum(len(piece.text) for piece in window.pieces) // 4
+    return min(MOST_POINTS, 4 + tokens // TOKENS_A_POINT)
+
+
+def _ask(window: Window, settings: CreationSettings, points: int) -> Request:
     rules = extraction_prompt().render(
         who=settings.about or "the user", focus=settings.focus, entities=settings.entities
     )
@@ -217,11 +227,10 @@ def _ask(window: Window, settings: CreationSettings) -> Request:
         parts.append("These turns came before and are there to be understood only.\n\n")
     parts.append(fence("turns", "\n".join(_show(p, nonce) for p in window.pieces), nonce))
     parts.append("Note the facts in these turns. Answer with a JSON object alone.")
-    most = TOKENS_OF_TURN * len(window.pieces)
     return Request(
         messages=(Message("system", (rules,)), Message("user", tuple(parts))),
         temperature=0.0,
-        max_tokens=min(MOST_ANSWER, max(LEAST_ANSWER, most)),
+        max_tokens=100 + TOKENS_OF_POINT * points,
         seed=0,
     )
 
