@@ -393,4 +393,4 @@ async def test_a_model_that_repeats_itself_ends_and_is_heard_once(make):
 
     made = await make(say("FACT: Alex lives in Lisbon."), script)
     assert actions(made) == [("add", "rule", "Alex lives in Lisbon.")]
-    assert '"maxItems": 5' in schemas[0]
+    assert '"maxItems": 4' in schemas[0]
