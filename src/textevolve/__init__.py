@@ -75,7 +75,7 @@ if TYPE_CHECKING:
     from textevolve.loops.optimization import Optimization
     from textevolve.loops.rules import Hybrid, Rules, load_rules
     from textevolve.loops.search_tree import CalibrationResult
-    from textevolve.memory.recall import Cue, Memory, Recall
+    from textevolve.memory.cue import Cue, Memory, Recall
     from textevolve.settings import Settings
     from textevolve.studies.compare_figures import Comparison
     from textevolve.wiring import Limits
@@ -137,7 +137,7 @@ _HOMES = {
     "loops.optimization": ("Optimization",),
     "loops.rules": ("Hybrid", "Rules", "load_rules"),
     "loops.search_tree": ("CalibrationResult",),
-    "memory.recall": ("Cue", "Memory", "Recall"),
+    "memory.cue": ("Cue", "Memory", "Recall"),
     "settings": ("Settings",),
     "studies.compare_figures": ("Comparison",),
     "wiring": ("Limits",),

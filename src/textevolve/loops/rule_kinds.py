@@ -20,10 +20,10 @@ from pydantic import BaseModel, ConfigDict, Field, PrivateAttr, model_validator
 
 from textevolve.errors import InputError
 from textevolve.evaluation import EvaluationResult
+from textevolve.llm.token_count import count_tokens
 from textevolve.texts.patterns import compile_pattern, is_found, may_be_slow
 from textevolve.texts.prose import (
     LANGUAGES,
-    estimate_tokens,
     reading_ease,
     split_words,
     tell_language,
@@ -110,7 +110,7 @@ class Length(_Rule):
             return len(subject.text), ""
         if subject.count_tokens is not None:
             return subject.count_tokens(subject.text), ""
-        return estimate_tokens(subject.text), "counted as characters / 4, "
+        return count_tokens(subject.text), "counted as characters / 4, "
 
 
 class Pattern(_Rule):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pydantic import model_validator
+
 from textevolve.spec import Frozen, Several, option
 
 
@@ -18,7 +20,7 @@ class RecallSettings(Frozen):
         None, "The most tokens that recalled memories may have together.", ge=16
     )
     summarize: bool = option(
-        False, "Memories beyond the budget are summarised; else the last ones are left out."
+        False, "Memories beyond the budget are summarised; else those without room are left out."
     )
     relevance: float = option(1.0, "The weight of relevance to the question.", ge=0, le=1)
     importance: float = option(1.0, "The weight of importance.", ge=0, le=1)
@@ -33,3 +35,20 @@ class RecallSettings(Frozen):
     associate: bool = option(
         False, "Memories that share entities with those found are considered, too."
     )
+
+    @model_validator(mode="after")
+    def _weighed(self) -> RecallSettings:
+        if not (self.relevance or self.importance or self.recency):
+            raise ValueError("relevance, importance and recency are all 0; one must be above 0")
+        if self.summarize and self.budget is None:
+            raise ValueError("summarize: needs a budget that the summary has to keep")
+        return self
+
+    @property
+    def weights(self) -> dict[str, float]:
+        """Those of the parts of a score, by their names."""
+        return {
+            "relevance": self.relevance,
+            "importance": self.importance,
+            "recency": self.recency,
+        }

@@ -24,6 +24,7 @@ from textevolve.errors import (
     ModelError,
 )
 from textevolve.evaluation import Case, Failure, Usage, failure_of
+from textevolve.llm.replay import replay_models
 from textevolve.llm.usage_meter import UsageMeter
 from textevolve.memory.creation import (
     CreatedMemories,
@@ -52,7 +53,7 @@ from textevolve.studies.dialogue_rows import GivenDialogue, dialogue_of, read_di
 from textevolve.studies.memory_access import embed_for, memories_of
 from textevolve.studies.rehearsed_memories import RehearsedMemories
 from textevolve.studies.study import Asks, Row, Study, StudySpec, json_codec
-from textevolve.wiring import Workbench, replay_models
+from textevolve.wiring import Workbench
 
 
 class CreateMemoriesSpec(CreationSettings, StudySpec):

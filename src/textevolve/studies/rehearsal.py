@@ -151,7 +151,7 @@ async def _rehearse(
         model=stored.model,
         models=models_asked(study.asks(spec), stored),
         today=stored.today,
-        described=stored.described,
+        described=stored.world,
         mode=manner.mode,
     )
     journal, spent = _Memory(), list[Usage]()

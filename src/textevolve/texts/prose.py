@@ -9,7 +9,6 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 
-CHARACTERS_A_TOKEN = 4
 WORDS_TO_TELL = 20
 """Of fewer words than this a language with Latin letters is not told."""
 
@@ -53,11 +52,6 @@ def split_words(text: str) -> list[str]:
 def count_sentences(text: str) -> int:
     """Pieces between the marks that end a sentence; at least 1 where there is a word."""
     return sum(bool(_WORD.search(piece)) for piece in _SENTENCE_END.split(text))
-
-
-def estimate_tokens(text: str) -> int:
-    """Characters / 4, rounded up: about what tokenisers make of English prose."""
-    return -(-len(text) // CHARACTERS_A_TOKEN)
 
 
 def reading_ease(text: str) -> float | None:
