@@ -37,6 +37,7 @@ if TYPE_CHECKING:
         judge_integrity,
         judge_update,
     )
+    from textevolve.api.memory_creation import acreate_memories, create_memories
     from textevolve.api.memory_evaluation import aevaluate_memory, evaluate_memory
     from textevolve.api.namespaces import aopen_namespace, open_namespace
     from textevolve.api.nodes import judge, keep_history
@@ -108,6 +109,7 @@ _HOMES = {
         "judge_integrity",
         "judge_update",
     ),
+    "api.memory_creation": ("acreate_memories", "create_memories"),
     "api.memory_evaluation": ("aevaluate_memory", "evaluate_memory"),
     "api.namespaces": ("aopen_namespace", "open_namespace"),
     "api.nodes": ("judge", "keep_history"),
@@ -193,6 +195,7 @@ __all__ = [
     "Usage",
     "acalibrate",
     "acompare",
+    "acreate_memories",
     "aevaluate",
     "aevaluate_batch",
     "aevaluate_memory",
@@ -210,6 +213,7 @@ __all__ = [
     "asummarize",
     "calibrate",
     "compare",
+    "create_memories",
     "evaluate",
     "evaluate_batch",
     "evaluate_memory",

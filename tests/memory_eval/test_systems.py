@@ -156,7 +156,7 @@ async def test_a_file_and_an_entry_point(tmp_path, monkeypatch):
     [
         ("contxt", "no memory system 'contxt'; did you mean 'context'?"),
         ("mem1:config.yaml", "did you mean 'mem0'?"),
-        ("zebra", "there are none, context, http, mem0, recorded, MODULE:ATTRIBUTE"),
+        ("zebra", "there are none, context, http, textevolve, mem0, recorded, MODULE:ATTRIBUTE"),
         ("", "no memory system ''"),
         ("recorded", "no system to feed"),
         ("no_such_module:Thing", "there is no module 'no_such_module'"),

@@ -150,9 +150,9 @@ async def _perform(
         ordered=keywords.get("ordered", True),
         ends=ends,
     )
-    stored = await driver.specify(study, spec, settings, found)
     path = Path(store or settings.store)
     settings = settings.model_copy(update={"store": path})  # memories are kept in the same file
+    stored = await driver.specify(study, spec, settings, found)
     async with open_store(path) as opened:
         given = driver.read_cases(study, spec, path, settings) if cases is None else cases
         run = driver.register_run(opened, study, stored, given, launch)

@@ -105,6 +105,7 @@ COMMANDS: Mapping[str, Lazy] = {
             "import": Lazy("memories:import_file", "Keep the memories of a file."),
             "export": Lazy("memories:export", "Write memories to a file of rows."),
             "re-embed": Lazy("memories:re_embed", "Move a collection to another embedder."),
+            "create": Lazy("study:create-memories", "Make memories of dialogues."),
         },
     ),
     "nodes": Lazy(

@@ -45,7 +45,8 @@ class Scope:
 @dataclass(frozen=True, slots=True)
 class SessionTimes:
     """A session that was done, with so many judgements to be made of it, and the seconds that the
-    system took; None where they are not known."""
+    system took and the tokens that its models used; None where they are not known. `stopped`: the
+    limit that was reached in it, as its own models have limits, too; empty where none was."""
 
     user: str
     session: int
@@ -53,6 +54,8 @@ class SessionTimes:
     adding: float | None = None
     searching: float | None = None
     answering: float | None = None
+    tokens: int | None = None
+    stopped: str = ""
 
 
 EvaluationRecord: TypeAlias = Scope | Malformed | SessionTimes | MemoryJudgement
@@ -62,7 +65,9 @@ EvaluationRecord: TypeAlias = Scope | Malformed | SessionTimes | MemoryJudgement
 class MemoryEvaluation:
     """`metrics` of what was judged; `skipped` says which limit kept the rest from being asked, and
     is empty where all was; `whole`: all that was to be judged was. `malformed`: lines of the data
-    that are no users. `run`: its id. `worst`: of each task the judgements to look at first."""
+    that are no users. `run`: its id. `worst`: of each task the judgements to look at
+    first. `system_tokens`: what the system's own models used in the `sessions_fed`, None where it
+    does not say."""
 
     metrics: MemoryMetrics
     usage: Usage
@@ -76,6 +81,8 @@ class MemoryEvaluation:
     failures: Sequence[tuple[Task, str, int]]
     worst: Mapping[Task, Sequence[MemoryJudgement]]
     sums: JudgementSums
+    system_tokens: int | None = None
+    sessions_fed: int = 0
 
 
 @dataclass(slots=True)
@@ -90,6 +97,8 @@ class CollectedEvaluation:
     labels: Counter[tuple[Task, Label]] = field(default_factory=Counter[tuple[Task, Label]])
     usage: Usage = field(default_factory=Usage)
     skipped: str = ""
+    tokens: int | None = None
+    adding: int = 0
     _sessions: int = 0
     _expected: int = 0
     _worst: dict[Task, list[tuple[float, int, MemoryJudgement]]] = field(
@@ -103,7 +112,11 @@ class CollectedEvaluation:
             case Malformed():
                 self.malformed.append(record)
             case SessionTimes():
-                self._sessions += 1
+                self._sessions += not record.stopped
+                self.skipped = record.stopped or self.skipped
+                if record.tokens is not None:
+                    self.tokens = (self.tokens or 0) + record.tokens
+                self.adding += record.adding is not None
                 self._expected += record.judgements
                 times = {n: getattr(record, n) for n in ("adding", "searching", "answering")}
                 self.sums.add_time(record.user, **times)
@@ -157,6 +170,8 @@ class CollectedEvaluation:
             failures=failed,
             worst={task: self.worst(task) for task in TASKS},
             sums=self.sums,
+            system_tokens=self.tokens,
+            sessions_fed=self.adding,
         )
 
 

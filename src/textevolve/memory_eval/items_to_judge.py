@@ -28,13 +28,16 @@ class Unanswered:
 
 @dataclass(frozen=True, slots=True)
 class Timed:
-    """Seconds that operations for a user took; None for what they were not, or where unknown."""
+    """Seconds that operations for a user took, and tokens that the system's models used for them;
+    None for what they were not, or where unknown. `stopped`: the limit that ended the session."""
 
     user: str
     session: int = 0
     adding: float | None = None
     searching: float | None = None
     answering: float | None = None
+    tokens: int | None = None
+    stopped: str = ""
 
 
 PieceToJudge: TypeAlias = Subject | Unanswered | Timed

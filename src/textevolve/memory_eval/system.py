@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 from textevolve.memory_eval.dialogues import DialogueTurn
 
@@ -29,8 +29,18 @@ class Capabilities:
     durable: bool = False
 
 
+@runtime_checkable
+class ReportsTokens(Protocol):
+    """A memory system that says what its models used."""
+
+    def spent(self, user: str, /) -> int | None:
+        """Tokens of the user's last `add`, None where they are not known."""
+        ...
+
+
 class MemorySystem(Protocol):
-    """Every method may raise; the operation is then recorded as failed, and the run goes on.
+    """Every method may raise; the operation is then recorded as failed, and the run goes on. A
+    system may have the method of `ReportsTokens`, too.
 
     `user` is an id of this run alone, so that runs never see each other's memories. Calls for one
     user come one after another; users come side by side.

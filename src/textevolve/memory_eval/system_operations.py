@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from time import perf_counter
 from typing import Any, cast
 
-from textevolve.errors import AnswerError, FatalModelError, ModelError, SettingsError
+from textevolve.errors import AnswerError, BudgetError, FatalModelError, ModelError, SettingsError
 from textevolve.evaluation import Failure, Usage
 from textevolve.events import Listener, StepFinished, StepStarted, silence
 from textevolve.llm.journal import Journal
@@ -32,7 +32,7 @@ from textevolve.memory_eval.items_to_judge import (
     judge_extraction,
     judge_update,
 )
-from textevolve.memory_eval.system import Capabilities, MemorySystem
+from textevolve.memory_eval.system import Capabilities, MemorySystem, ReportsTokens
 
 UPDATE_LIMIT = 10
 QUESTION_LIMIT = 20
@@ -95,6 +95,8 @@ class Instance:
         except ModelError as error:
             self._health.note(error)
             raise
+        except BudgetError as error:  # the system asks models of the run
+            raise LimitReached(str(error)) from None
         self._health.note(None)
         return response
 
@@ -105,7 +107,7 @@ class Instance:
             await self._prepare(verb, session, asked["user"])
             began = perf_counter()
             said = await self._do(verb, asked)
-        except (FatalModelError, SettingsError):
+        except (FatalModelError, SettingsError, BudgetError):
             raise
         except ModelError as error:
             raise _named(verb, error) from error
@@ -114,6 +116,8 @@ class Instance:
                 raise
             kind = type(error).__name__  # whatever a system raises is its failure
             raise AnswerError(f"{verb}: {kind}: {one_line(str(error))}"[:500]) from error
+        if verb == "add" and isinstance(self._system, ReportsTokens):
+            said = {"found": said, "tokens": self._system.spent(asked["user"])}
         text = json.dumps(said, ensure_ascii=False)
         return Response(text, "stop", Usage(), seconds=perf_counter() - began)
 
@@ -154,6 +158,10 @@ class Instance:
 
 class TooLate(AnswerError):
     """An operation was not tried: the system is past the moment that it belongs to."""
+
+
+class LimitReached(BudgetError):
+    """An operation was not done, since it would have cost more than the run may use."""
 
 
 @dataclass(slots=True)
@@ -208,6 +216,7 @@ class OperationOutcome:
 
     value: Any
     seconds: float | None = None
+    tokens: int | None = None
 
     @property
     def found(self) -> FoundMemories:
@@ -244,18 +253,31 @@ async def feed(
     for session in user.sessions:
         told = {"session": session.index + 1, "sessions": len(user.sessions)}
         listener(StepStarted(user.id, FEEDING, told))
-        added = OperationOutcome(())
-        if session.dialogue:
-            added = await _operate(instance, add_session(key, session))
-        yield Timed(user.id, session.index, adding=added.seconds)
         number = 0
-        if not session.is_generated_qa:
-            asked = _ask_session(user.id, key, session, added.found, can, instance)
-            async with aclosing(asked) as pieces:
+        try:
+            fed = _feed_session(user.id, key, session, can, instance)
+            async with aclosing(fed) as pieces:
                 async for piece in pieces:
                     number += not isinstance(piece, Timed)
                     yield piece
+        except LimitReached as error:
+            yield Timed(user.id, session.index, stopped=str(error))
+            return
         listener(StepFinished(user.id, FEEDING, number - count_planned(session)))
+
+
+async def _feed_session(
+    user: str, key: str, session: Session, can: Capabilities, instance: Model
+) -> AsyncGenerator[PieceToJudge]:
+    added = OperationOutcome(())
+    if session.dialogue:
+        added = await _operate(instance, add_session(key, session))
+    yield Timed(user, session.index, adding=added.seconds, tokens=added.tokens)
+    if not session.is_generated_qa:
+        asked = _ask_session(user, key, session, added.found, can, instance)
+        async with aclosing(asked) as pieces:
+            async for piece in pieces:
+                yield piece
 
 
 async def _ask_session(
@@ -318,7 +340,11 @@ async def _operate(instance: Model, operation: Operation) -> OperationOutcome:
         raise
     except ModelError as error:
         return OperationOutcome(Failure("failed", str(error)))
-    return OperationOutcome(json.loads(response.text), response.seconds)
+    said: Any = json.loads(response.text)
+    if isinstance(said, dict):
+        found = cast("dict[str, Any]", said)
+        return OperationOutcome(found["found"], response.seconds, found["tokens"])
+    return OperationOutcome(said, response.seconds)
 
 
 async def _find_latest(user: User, key: str, spec: str, journal: Journal) -> int | None:

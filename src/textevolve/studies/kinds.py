@@ -32,6 +32,7 @@ KINDS: Mapping[str, str] = {
     "guide": "textevolve.studies.guide",
     "profile": "textevolve.studies.profile",
     "summarize": "textevolve.studies.summarize",
+    "create-memories": "textevolve.studies.create_memories",
 }
 """For each kind the module that holds its `STUDY`. Modules are loaded when their kind is asked
 for."""

@@ -5,13 +5,9 @@ What is done with memories is in `textevolve.memory`.
 
 from __future__ import annotations
 
-import numpy as np
-
 from textevolve.agents.resources import split_name
-from textevolve.errors import InputError
-from textevolve.llm.embeddings import embed_texts
 from textevolve.memory.index import Embed, MemoryStore
-from textevolve.memory.record import Collection, Vector
+from textevolve.memory_snapshots import embed_with
 from textevolve.wiring import Workbench
 
 
@@ -23,21 +19,7 @@ def embed_for(bench: Workbench) -> Embed:
         InputError: the embedder gives vectors of another dimension than the collection has.
         ModelError: no embedding came.
     """
-    made_up = bench.mode not in ("live", "replay")
-
-    async def embed_text(collection: Collection, text: str) -> Vector:
-        (vector,) = await embed_texts(bench.model_of(collection.embedder), [text])
-        if made_up:
-            return np.eye(1, collection.dimension, dtype=np.float32)[0]
-        if len(vector) != collection.dimension:
-            raise InputError(
-                f"{collection.embedder} gives embeddings of {len(vector)} numbers, and the"
-                f" collection {collection.full_name} has {collection.dimension}: was the model"
-                f" exchanged? `textevolve memories re-embed {collection.full_name}` embeds anew"
-            )
-        return vector
-
-    return embed_text
+    return embed_with(bench.model_of, made_up=bench.mode not in ("live", "replay"))
 
 
 def memories_of(bench: Workbench, name: str) -> tuple[MemoryStore, str]:

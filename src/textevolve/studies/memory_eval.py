@@ -19,6 +19,7 @@ from textevolve.engine.pipeline import pipe
 from textevolve.errors import InputError
 from textevolve.evaluation import Case, Failure
 from textevolve.llm.refusals import one_line
+from textevolve.memory.creation import prompts_version as creation_prompts
 from textevolve.memory_eval.dataset import Malformed
 from textevolve.memory_eval.deciding import decisions_version
 from textevolve.memory_eval.dialogues import User
@@ -39,11 +40,18 @@ from textevolve.memory_eval.survey import Survey, find_unmeasured, read_data
 from textevolve.memory_eval.system import Capabilities, MemorySystem
 from textevolve.memory_eval.systems.adapter import Adapted
 from textevolve.memory_eval.systems.finding import open_system
+from textevolve.memory_eval.systems.textevolve_system import (
+    CAPABILITIES,
+    describe_own,
+    names_own,
+    read_own,
+)
 from textevolve.rows import tell_mended
 from textevolve.settings import Settings
 from textevolve.spec import option
 from textevolve.studies.memory_report import compare, report
 from textevolve.studies.memory_stages import Stages
+from textevolve.studies.own_memory_system import open_own
 from textevolve.studies.study import Asks, Row, Study, StudySpec
 from textevolve.user_code import OWN, own_object
 from textevolve.wiring import Workbench, choose_model
@@ -73,8 +81,8 @@ class MemoryEvaluationSpec(StudySpec):
         min_length=1,
     )
     system: str = option(
-        description="The memory system to measure: none, context, recorded, http:URL, mem0,"
-        " MODULE:ATTRIBUTE, FILE.py:ATTRIBUTE, or the name of an installed one.",
+        description="The memory system to measure: none, context, recorded, textevolve, http:URL,"
+        " mem0, MODULE:ATTRIBUTE, FILE.py:ATTRIBUTE, or the name of an installed one.",
         short="-s",
         group="Memory system",
     )
@@ -155,7 +163,13 @@ async def describe(
     for role, named in (("answer_model", spec.answer_model), ("decider", spec.decider)):
         if named is not None:
             found[role], _ = await choose_model(settings, named, asks=False)
-    if spec.system != RECORDED:
+    if names_own(spec.system):
+        plan = read_own(spec.system)
+        if plan.model is not None:
+            found["system_model"], _ = await choose_model(settings, plan.model, asks=False)
+        found["textevolve"] = describe_own(plan, settings.embedder, creation_prompts())
+        found |= {"system": plan.name, "capabilities": asdict(CAPABILITIES)}
+    elif spec.system != RECORDED:
         system = _open_system(spec, settings, objects)
         objects[OPENED] = system
         found |= {"system": system.name, "capabilities": asdict(system.capabilities)}
@@ -257,6 +271,8 @@ def _system_of(spec: MemoryEvaluationSpec, bench: Workbench) -> MemorySystem | N
     known = spec.system.partition(":")[0] in BASELINES
     if bench.mode != "live" and (bench.mode == "replay" or not known):
         return None
+    if names_own(spec.system):
+        return open_own(spec.system, bench)
     opened = cast("MemorySystem | None", bench.objects.get(OPENED))
     return opened or _open_system(spec, bench.settings, bench.objects)
 
@@ -281,7 +297,9 @@ def find_row(record: EvaluationRecord) -> Row:
             reason = f"skipped, not a user{who}: {record.reason}"
             return Row(f"line {record.line}", -1, status="failed", reason=reason)
         case SessionTimes():
-            return Row(f"{record.user}/{record.session + 1:03}", case=record.user)
+            status = "skipped" if record.stopped else "scored"
+            key = f"{record.user}/{record.session + 1:03}"
+            return Row(key, case=record.user, status=status, reason=record.stopped)
         case MemoryJudgement():
             subject, outcome = record.subject, record.outcome
             what = {"accuracy": "memory", "question": "question"}.get(subject.task, "point")
@@ -339,6 +357,8 @@ def data(spec: MemoryEvaluationSpec, found: MemoryEvaluation) -> Mapping[str, An
         "not_measured": found.scope.not_measured,
         **metrics_to_json(found.metrics),
         "usage": asdict(found.usage),
+        "system_tokens": found.system_tokens,
+        "sessions_fed": found.sessions_fed,
     }
 
 

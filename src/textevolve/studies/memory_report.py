@@ -119,9 +119,20 @@ def _facts(spec: MemoryEvaluationSpec, found: MemoryEvaluation) -> dict[str, str
         "Judgements decided by": spec.decider or "",
         "Answers by": spec.answer_model or "",
         "Time": ", ".join(took),
+        "A session took": _say_session(found),
         "Used": wording.spent(found.usage),
     }
     return {name: said for name, said in facts.items() if said}
+
+
+def _say_session(found: MemoryEvaluation) -> str:
+    """What feeding one session took in the mean."""
+    number, minutes = found.sessions_fed, found.metrics.minutes.adding
+    if not number or minutes is None:
+        return ""
+    tokens = found.system_tokens
+    told = "" if tokens is None else f"{tokens / number:,.0f} tokens of the system's models, "
+    return f"{told}{wording.duration(60 * minutes / number)} to add it"
 
 
 def _blocks(found: MemoryEvaluation) -> Iterator[Block]:

@@ -98,6 +98,8 @@ class Stages:
     async def settle(self, piece: Work) -> EvaluationRecord:
         """The record of a piece; the question in it is answered first."""
         if isinstance(piece, SessionTimes):
+            if piece.stopped:
+                self.stopped.set()
             return piece
         if isinstance(piece, Subject):
             made = await self._judge(piece)
@@ -159,12 +161,12 @@ async def _count_sessions(pieces: AsyncGenerator[PieceToJudge]) -> AsyncGenerato
                     yield done
                 done = SessionTimes(piece.user, piece.session)
             spent = {name: _add(getattr(done, name), getattr(piece, name)) for name in _TIMES}
-            done = replace(done, **spent)
+            done = replace(done, **spent, stopped=piece.stopped or done.stopped)
     if done is not None:
         yield done
 
 
-_TIMES = ("adding", "searching", "answering")
+_TIMES = ("adding", "searching", "answering", "tokens")
 
 
 def _add(one: float | None, other: float | None) -> float | None:

@@ -15,10 +15,10 @@ from typing import Any, TypeAlias, cast
 
 Message: TypeAlias = Mapping[str, Any]
 
-ASSISTANT = "Assistant"
+USER, ASSISTANT = "User", "Assistant"
 _SPEAKERS = {
     **dict.fromkeys(("system", "developer"), "System"),
-    **dict.fromkeys(("user", "human"), "User"),
+    **dict.fromkeys(("user", "human"), USER),
     **dict.fromkeys(("assistant", "gpt", "ai", "model", "bot", "chatbot"), ASSISTANT),
     **dict.fromkeys(("tool", "function", "ipython"), "Tool"),
 }
@@ -80,8 +80,7 @@ def _list(value: object) -> Sequence[object]:
 
 
 def _read_message(message: Message) -> ChatTurn:
-    role = str(message.get("role") or message.get("from")).strip().lower()
-    speaker = _SPEAKERS.get(role) or f"Other ({_plain(role)})"
+    speaker = speaker_of(str(message.get("role") or message.get("from")))
     if speaker == "Tool" and message.get("name"):
         speaker = f"Tool ({_plain(str(message['name']))})"
     read = [_read_part(part) for part in _list(message.get("content", message.get("value")))]
@@ -89,6 +88,12 @@ def _read_message(message: Message) -> ChatTurn:
     calls = [call for _, _, call in read if call] + [_read_call(one) for one in asked if one]
     text = "\n".join(text for text, _, _ in read if text)
     return ChatTurn(speaker, text, tuple(calls), sum(unseen for _, unseen, _ in read))
+
+
+def speaker_of(role: str) -> str:
+    """User, Assistant, System or Tool, by whatever name data has it; else Other with the name."""
+    known = role.strip().lower()
+    return _SPEAKERS.get(known) or f"Other ({_plain(known)})"
 
 
 def _read_part(part: object) -> tuple[str, int, str]:

@@ -4,6 +4,7 @@ none                     keeps nothing
 context, context:last=N  keeps every turn, or the last N
 http:URL                 a service over HTTP; a bare http(s):// address is one, too
 mem0, mem0:CONFIG.yaml   the open-source package mem0
+textevolve               TextEvolve's own memories, which a run opens (`studies`)
 MODULE:ATTRIBUTE         a class or a function that makes one; also FILE.py:ATTRIBUTE
 NAME                     an entry point of the group `textevolve.memory_systems`
 """
@@ -32,6 +33,7 @@ SHIPPED: Mapping[str, str] = {
     "none": "keeps nothing: the floor to compare with",
     "context": "keeps every turn; context:last=N the last N turns",
     "http": "a service over HTTP: http:URL, or a bare http(s):// address",
+    "textevolve": "our own memories; textevolve:NAME=VALUE,... with options",
     "mem0": "the open-source package mem0; mem0:CONFIG.yaml with a configuration",
     "recorded": "results that the data holds already: nothing is fed",
 }

@@ -61,12 +61,13 @@ def open_mem0(path: str | None, settings: Settings) -> Mem0System:
 class _Open:
     """A user's instance of mem0 and the one thread that uses it. mem0 passes over what fails inside
     it, and keeps nothing: `cut` are answers of its model that ended at their limit of tokens,
-    `lost` what kept a memory from being embedded."""
+    `lost` what kept a memory from being embedded. `tokens`: of each answer of its model."""
 
     memory: Any
     worker: Worker
     cut: list[str] = field(default_factory=list[str])
     lost: list[Exception] = field(default_factory=list[Exception])
+    tokens: list[int | None] = field(default_factory=list["int | None"])
     busy: int = 0
 
 
@@ -85,18 +86,25 @@ class Mem0System:
         self._open: OrderedDict[str, _Open] = OrderedDict()
         self._opening = asyncio.Lock()
         self._config: dict[str, Any] | None = None
+        self._spent: dict[str, int | None] = {}
 
     def __repr__(self) -> str:
         return f"Mem0System({self.name!r})"
 
     async def add(self, dialogue: Sequence[DialogueTurn], user: str, /) -> Sequence[str]:
         found: list[str] = []
+        self._spent[user] = 0
         for start in range(0, len(dialogue), TURNS):
             turns = dialogue[start : start + TURNS]
             found += await self._use(
                 "add", user, lambda opened, t=turns: self._add(opened, t, user)
             )
         return tuple(found)
+
+    def spent(self, user: str) -> int | None:
+        """Tokens of the chat model in the user's last `add`; embeddings are not counted. None where
+        mem0 or its endpoint does not say."""
+        return self._spent.get(user)
 
     async def search(self, query: str, user: str, limit: int, /) -> Sequence[str]:
         def search(opened: _Open) -> tuple[str, ...]:
@@ -119,9 +127,13 @@ class Mem0System:
         prompt = "\n".join(filter(None, (day if turns[0].timestamp else "", custom)))
         opened.cut.clear()
         opened.lost.clear()
+        opened.tokens.clear()
         given: dict[str, Any] = opened.memory.add(
             messages, user_id=_short(user), prompt=prompt or None
         )
+        so_far, tokens = self._spent.get(user), [one for one in opened.tokens if one is not None]
+        whole = bool(tokens) and len(tokens) == len(opened.tokens) and so_far is not None
+        self._spent[user] = so_far + sum(tokens) if whole and so_far is not None else None
         if opened.cut:
             raise AnswerError(
                 f"{self.name}: add: the answer of {opened.cut[0]} was cut at its limit of tokens;"
@@ -199,7 +211,7 @@ class Mem0System:
                 memory = Memory.from_config(config)
         opened = _Open(memory, worker)
         if hasattr(memory.llm.config, "response_callback"):
-            memory.llm.config.response_callback = _note_cut(opened.cut)
+            memory.llm.config.response_callback = _note_answer(opened)
         memory.embedding_model.embed = _note_lost(memory.embedding_model.embed, opened.lost)
         limits: dict[str, Any] = {"timeout": self._settings.timeouts.total}
         limits["max_retries"] = self._settings.retries.attempts - 1
@@ -249,10 +261,11 @@ def _role(role: str) -> str:
     return role if role in ("user", "assistant", "system") else "user"
 
 
-def _note_cut(cut: list[str]) -> Callable[[Any, Any, Any], None]:
+def _note_answer(opened: _Open) -> Callable[[Any, Any, Any], None]:
     def note(llm: Any, response: Any, _sent: Any) -> None:
+        opened.tokens.append(getattr(getattr(response, "usage", None), "total_tokens", None))
         if response.choices[0].finish_reason == "length":
-            cut.append(str(llm.config.model))
+            opened.cut.append(str(llm.config.model))
 
     return note
 

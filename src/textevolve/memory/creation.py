@@ -1,0 +1,225 @@
+"""Memories from a dialogue: points are extracted, held against what is known, and kept at once.
+
+All changes of a dialogue are made in one step, under the key of the dialogue, so that it is taken
+in whole or not at all, and never twice. The key is a hash of its turns: of a dialogue that has gone
+on since, only the new turns are read. What was taken in before is decided again, from the version
+of the collection that it was decided upon, so that a journal has all answers.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from time import time
+
+from textevolve.errors import BudgetError, ConflictError, ModelError
+from textevolve.llm.model import Model
+from textevolve.memory.creation_settings import CreationSettings
+from textevolve.memory.dialogue import DialogueTurn
+from textevolve.memory.extraction import DialoguePoint, extract_points, extraction_prompt
+from textevolve.memory.index import Embed, MemoryStore
+from textevolve.memory.reconciliation import (
+    Ground,
+    MemoryDraft,
+    PointDecision,
+    Reconciled,
+    combine_prompt,
+    compare_prompt,
+    reconcile,
+)
+from textevolve.memory.record import (
+    Add,
+    Applied,
+    Change,
+    ChangeSource,
+    MemoryRecord,
+    NewMemory,
+    Origin,
+    Supersede,
+)
+
+TIMES_DECIDED = 4
+"""How often a dialogue is decided while others change the same memories."""
+
+
+@dataclass(frozen=True, slots=True)
+class CreatedMemories:
+    """What became of a dialogue. `decisions` in the order of its points. `applied`: the change of
+    the collection, None where nothing was written. `first`: so many turns were taken in before.
+    `whole`: the decisions are all there; else those of an earlier time, of which no journal tells,
+    as far as the memories themselves do."""
+
+    decisions: tuple[PointDecision, ...]
+    applied: Applied | None = None
+    first: int = 0
+    whole: bool = True
+
+    @property
+    def texts(self) -> tuple[str, ...]:
+        """The memories that it gave, each once."""
+        return tuple(dict.fromkeys(one.text for one in self.decisions if one.text))
+
+
+def prompts_version() -> dict[str, str]:
+    """The version of each prompt."""
+    prompts = (extraction_prompt(), compare_prompt(), combine_prompt())
+    return {prompt.name: prompt.version for prompt in prompts}
+
+
+async def create_memories(
+    store: MemoryStore,
+    embed: Embed,
+    model: Model,
+    collection: str,
+    dialogue: Sequence[DialogueTurn],
+    settings: CreationSettings,
+    source: ChangeSource,
+    *,
+    write: bool = True,
+) -> CreatedMemories:
+    """Make memories of a dialogue, and keep them in a collection.
+
+    `source`: its `label` becomes the source of the memories; its `key`, where it has one, takes the
+    place of the hash of the dialogue. `write`: False decides, and keeps nothing.
+
+    Raises:
+        InputError: there is no such collection. ConflictError: others change the same memories all
+            the time. ModelError: the model or the embedder gave no usable answer, and nothing was
+            kept. BudgetError: a limit was reached first, and nothing was kept.
+    """
+    ground = Ground(store, embed, model, await store.collection(collection), settings)
+    start = await find_start(ground, dialogue, source)
+    points = await extract_points(model, dialogue, settings, start.first)
+    return await keep_points(ground, points, start, source, write=write)
+
+
+@dataclass(frozen=True, slots=True)
+class Start:
+    """Where reading begins: so many turns, `first`, were taken in before. `known`: what became of
+    the whole dialogue where it was."""
+
+    key: str
+    first: int = 0
+    known: Applied | None = None
+
+
+async def find_start(
+    ground: Ground, dialogue: Sequence[DialogueTurn], source: ChangeSource
+) -> Start:
+    """The longest beginning of a dialogue that was taken in before, under the same settings."""
+    name, applied = ground.collection.name, ground.store.applied
+    if source.key:
+        return Start(source.key, 0, await applied(name, source.key))
+    keys = hash_beginnings(dialogue, ground.settings)
+    known = await applied(name, keys[-1])
+    taken = range(len(keys) - 1, 0, -1)
+    for first in taken:
+        if await applied(name, keys[first - 1]):
+            return Start(keys[-1], first, known)
+    return Start(keys[-1], 0, known)
+
+
+def hash_beginnings(dialogue: Sequence[DialogueTurn], settings: CreationSettings) -> list[str]:
+    """A key for the first turn, for the first two, and so on; at least one. Of the settings those
+    count that say what is looked for."""
+    digest = hashlib.sha256(json.dumps([settings.about, settings.focus]).encode())
+    keys: list[str] = []
+    for turn in dialogue:
+        said = [turn.role, turn.content, turn.timestamp]
+        digest.update(b"\n" + json.dumps(said).encode())
+        keys.append(f"dialogue {digest.hexdigest()}")
+    return keys or [f"dialogue {digest.hexdigest()}"]
+
+
+async def keep_points(
+    ground: Ground,
+    points: Sequence[DialoguePoint],
+    start: Start,
+    source: ChangeSource,
+    *,
+    write: bool = True,
+) -> CreatedMemories:
+    """Decide what becomes of points, and make all changes at once; see `create_memories`."""
+    if start.known is not None:
+        return await recall_decisions(ground, points, start)
+    name = ground.collection.name
+    for last in (*[False] * (TIMES_DECIDED - 1), True):
+        collection = await ground.store.collection(name)
+        done = await reconcile(ground, points, collection.version)
+        if not write:
+            return CreatedMemories(_decisions(done), None, start.first)
+        changes = [_change(draft, source) for draft in done.drafts]
+        try:
+            applied = await ground.store.apply(name, changes, ChangeSource(start.key, source.label))
+        except ConflictError:
+            if last:
+                raise
+            continue
+        if applied.repeated:  # another process was faster with the same dialogue
+            return await recall_decisions(ground, points, replace(start, known=applied))
+        return CreatedMemories(_decisions(done, applied.ids), applied, start.first)
+    raise AssertionError("the last time returns or raises")
+
+
+async def recall_decisions(
+    ground: Ground, points: Sequence[DialoguePoint], start: Start
+) -> CreatedMemories:
+    """The decisions about a dialogue that was taken in before, made again from what was known then;
+    where no answers are to be had for that, what its memories tell."""
+    assert start.known is not None
+    known = replace(start.known, repeated=True)
+    held = await ground.store.get(known.ids)
+    try:
+        done = await reconcile(ground, points, known.base)
+        if [draft.decision.text for draft in done.drafts] == [one.text for one in held]:
+            return CreatedMemories(_decisions(done, known.ids), known, start.first)
+    except (ModelError, BudgetError):
+        pass
+    return await tell_kept(ground, start, held)
+
+
+async def tell_kept(
+    ground: Ground, start: Start, held: Sequence[MemoryRecord] | None = None
+) -> CreatedMemories:
+    """What the memories of a dialogue tell of how they came to be, without asking anything."""
+    assert start.known is not None
+    kept = await ground.store.get(start.known.ids) if held is None else held
+    decisions: list[PointDecision] = []
+    for one in kept:
+        origin = one.origin
+        point = DialoguePoint(one.text, origin.turn, origin.author, one.importance, origin.trust)
+        before = tuple(each.text for each in await ground.store.get(one.supersedes))
+        action = "update" if before else "add"
+        made = PointDecision(point, action, one.reason, "rule", (), before, one.text, one.id)
+        decisions.append(made)
+    known = replace(start.known, repeated=True)
+    return CreatedMemories(tuple(decisions), known, start.first, whole=False)
+
+
+def _decisions(done: Reconciled, ids: Sequence[str] = ()) -> tuple[PointDecision, ...]:
+    """Decisions with the id of the memory that each has ended in."""
+    by_draft = {id(draft): kept for draft, kept in zip(done.drafts, ids, strict=bool(ids))}
+    return tuple(
+        made if draft is None else replace(made, id=by_draft.get(id(draft.last), ""))
+        for made, draft in done.decisions
+    )
+
+
+def _change(draft: MemoryDraft, source: ChangeSource) -> Change:
+    made, now = draft.decision, time()
+    point = made.point
+    said = point.said if point.said is not None and point.said <= now else None
+    memory = NewMemory(
+        text=made.text,
+        embedding=draft.embedding,
+        importance=point.importance,
+        origin=Origin(source.label, point.turn, point.author, draft.trust),
+        created=said,
+        valid_from=point.since if point.since is not None and point.since <= now else None,
+        valid_to=draft.until,
+        entities=point.entities,
+        reason=made.reason,
+    )
+    return Supersede(draft.closes, memory) if draft.closes else Add(memory)

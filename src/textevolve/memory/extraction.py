@@ -1,0 +1,289 @@
+"""The points in a dialogue that are worth remembering, as a model finds them.
+
+A dialogue is read in windows that fit the context, each with the last turns before it, which are
+there to be understood only. A window whose answer cannot be used is read again in halves; where
+that ends, the dialogue has failed, and nothing of it is kept. What becomes of points is the
+business of `creation.py`.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cache
+from typing import Annotated, Any, Literal, TypeAlias
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, create_model
+
+from textevolve.engine.local import gather_bounded
+from textevolve.errors import TooLongError
+from textevolve.llm.fence import draw_nonce, fence, sanitize
+from textevolve.llm.model import Message, Model, Request
+from textevolve.llm.structured import UnusableAnswer, ask_structured
+from textevolve.llm.template import Template, load_template
+from textevolve.memory.creation_settings import CreationSettings
+from textevolve.memory.dialogue import DialogueTurn
+from textevolve.memory.sameness import names_in, unheard_names, words_of
+from textevolve.texts.chats import ASSISTANT, USER, speaker_of
+from textevolve.texts.dates import parse_time, write_time
+
+TOKENS_OF_POINT = 70
+"""Of the answer, at most."""
+TOKENS_A_POINT, MOST_POINTS = 20, 40
+"""A window gives at most a point for so many of its tokens, and so many in all: a small model that
+begins to repeat itself comes to an end, and what it said until then can be used."""
+MOST_TEXT = 600
+"""Characters of a point; a model that goes on longer has lost its way."""
+
+Status: TypeAlias = Literal["true", "denied", "imagined", "stranger"]
+REFUSED = {
+    "denied": "somebody said that it is not so",
+    "imagined": "it was said as an example, a joke or a guess",
+    "stranger": "it was told of somebody else",
+}
+"""Why a point is not remembered, by how the model says it was meant."""
+
+
+@dataclass(frozen=True, slots=True)
+class DialoguePoint:
+    """Something that a dialogue gives to remember. `turn` counts from 1; None where the model named
+    one that there is not. `said`: when; `since`: from when on it holds. `refused`: why it is not to
+    be remembered, empty where it is."""
+
+    text: str
+    turn: int | None
+    author: str
+    importance: float
+    trust: float
+    said: float | None = None
+    since: float | None = None
+    entities: tuple[str, ...] = ()
+    refused: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class DialoguePiece:
+    """A turn, or a part of one that is long."""
+
+    turn: int
+    speaker: str
+    text: str
+    time: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class Window:
+    earlier: tuple[DialoguePiece, ...]
+    pieces: tuple[DialoguePiece, ...]
+
+    def halves(self) -> tuple[Window, Window]:
+        middle = len(self.pieces) // 2
+        first, second = self.pieces[:middle], self.pieces[middle:]
+        return Window(self.earlier, first), Window(first[-max(1, len(self.earlier)) :], second)
+
+
+def _clamp(given: Any) -> Any:
+    return min(10, max(1, round(given))) if isinstance(given, int | float) else given
+
+
+class _Fact(BaseModel):
+    """What is missing has a value all the same: one field that was left out costs no answer."""
+
+    model_config = ConfigDict(
+        json_schema_extra={"required": ["turn", "fact", "status", "importance", "since"]}
+    )
+    turn: int = 0
+    fact: str = ""
+    status: Status = "true"
+    importance: Annotated[int, BeforeValidator(_clamp), Field(ge=1, le=10)] = 5
+    since: str = ""
+
+
+class _FactAbout(_Fact):
+    model_config = ConfigDict(
+        json_schema_extra={"required": ["turn", "fact", "status", "importance", "since", "about"]}
+    )
+    about: list[str] = Field(default=[], max_length=4)
+
+
+class _Facts(BaseModel):
+    facts: Sequence[_Fact]
+
+
+@cache
+def _bounded(most: int, entities: bool) -> type[_Facts]:
+    """The answer's type, with at most so many facts."""
+    kind: Any = list[_FactAbout] if entities else list[_Fact]
+    return create_model("Facts", __base__=_Facts, facts=(kind, Field(max_length=most)))
+
+
+@cache
+def extraction_prompt() -> Template:
+    return load_template("textevolve.memory", "extract", ("who", "focus", "entities"))
+
+
+async def extract_points(
+    model: Model,
+    dialogue: Sequence[DialogueTurn],
+    settings: CreationSettings,
+    first: int = 0,
+    concurrency: int = 1,
+) -> tuple[DialoguePoint, ...]:
+    """The points of the turns from `first` (from 0) on, in the order of the turns.
+
+    Raises:
+        UnusableAnswer: a single turn cannot be read. ModelError: an answer did not come.
+    """
+    windows = cut_windows(dialogue, settings, first)
+    found = await gather_bounded(
+        [lambda w=window: _read_window(model, w, settings) for window in windows], concurrency
+    )
+    return tuple(point for points in found for point in points)
+
+
+def cut_windows(
+    dialogue: Sequence[DialogueTurn], settings: CreationSettings, first: int = 0
+) -> list[Window]:
+    """The turns from `first` on. Instructions to the assistant (system) are left out."""
+    pieces = [
+        piece
+        for number, turn in enumerate(dialogue, 1)
+        if turn.content.strip() and speaker_of(turn.role) != "System"
+        for piece in _cut_turn(number, turn, 4 * settings.window)
+    ]
+    earlier = [piece for piece in pieces if piece.turn <= first]
+    windows: list[Window] = []
+    current: list[DialoguePiece] = []
+    size = 0
+    for piece in pieces[len(earlier) :]:
+        length = len(piece.text) // 4 + 12
+        if current and size + length > settings.window:
+            windows.append(Window(_last(earlier, settings), tuple(current)))
+            earlier, current, size = current, [], 0
+        current.append(piece)
+        size += length
+    if current:
+        windows.append(Window(_last(earlier, settings), tuple(current)))
+    return windows
+
+
+def _last(pieces: Sequence[DialoguePiece], settings: CreationSettings) -> tuple[DialoguePiece, ...]:
+    """The last turns, long ones cut, which are no more than context."""
+    kept = pieces[-settings.overlap :] if settings.overlap else ()
+    most = max(200, settings.window)
+    return tuple(DialoguePiece(p.turn, p.speaker, p.text[-most:], p.time) for p in kept)
+
+
+def _cut_turn(number: int, turn: DialogueTurn, most: int) -> list[DialoguePiece]:
+    """A turn in pieces of at most so many characters, cut between sentences where there are any."""
+    text, speaker, time = turn.content.strip(), speaker_of(turn.role), parse_time(turn.timestamp)
+    pieces: list[DialoguePiece] = []
+    while text:
+        end = len(text)
+        if end > most:
+            breaks = [m.end() for m in re.finditer(r"\n+|[.!?]\s", text[:most])]
+            end = next((at for at in reversed(breaks) if at > most // 2), most)
+        pieces.append(DialoguePiece(number, speaker, text[:end].strip(), time))
+        text = text[end:].lstrip()
+    return [piece for piece in pieces if piece.text]
+
+
+async def _read_window(
+    model: Model, window: Window, settings: CreationSettings
+) -> list[DialoguePoint]:
+    most = _most_points(window)
+    try:
+        answer = _bounded(most, settings.entities)
+        found = await ask_structured(model, _ask(window, settings, most), answer)
+    except (UnusableAnswer, TooLongError):
+        if len(window.pieces) < 2:
+            raise
+        first, second = window.halves()
+        return [
+            *await _read_window(model, first, settings),
+            *await _read_window(model, second, settings),
+        ]
+    points = (_point(fact, window, settings) for fact in found.value.facts)
+    kept = {point.text: point for point in points if point.text}.values()  # each once
+    return sorted(kept, key=lambda point: point.turn or 0)
+
+
+def _most_points(window: Window) -> int:
+    tokens = sum(len(piece.text) for piece in window.pieces) // 4
+    return min(MOST_POINTS, 4 + tokens // TOKENS_A_POINT)
+
+
+def _ask(window: Window, settings: CreationSettings, points: int) -> Request:
+    rules = extraction_prompt().render(
+        who=settings.about or "the user", focus=settings.focus, entities=settings.entities
+    )
+    texts = [piece.text for piece in (*window.earlier, *window.pieces)]
+    nonce = draw_nonce(texts, 0)
+    parts: list[str] = []
+    if window.earlier:
+        earlier = "\n".join(_show(piece, nonce) for piece in window.earlier)
+        parts.append(fence("before", earlier, nonce))
+        parts.append("These turns came before and are there to be understood only.\n\n")
+    parts.append(fence("turns", "\n".join(_show(p, nonce) for p in window.pieces), nonce))
+    parts.append("Note the facts in these turns. Answer with a JSON object alone.")
+    return Request(
+        messages=(Message("system", (rules,)), Message("user", tuple(parts))),
+        temperature=0.0,
+        max_tokens=100 + TOKENS_OF_POINT * points,
+        seed=0,
+    )
+
+
+def _show(piece: DialoguePiece, nonce: str) -> str:
+    """A turn that begins with its number; further lines are indented, and so can be no turn."""
+    when = "" if piece.time is None else f" ({write_time(piece.time)})"
+    text = "\n   ".join(clean(piece.text).splitlines())
+    return f"{piece.turn}{when} {piece.speaker}: {sanitize(text, nonce)[0]}"
+
+
+def clean(text: str) -> str:
+    """Without what no request and no store can hold: NUL, and halves of surrogate pairs."""
+    return text.replace("\0", "\ufffd").encode("utf-8", "replace").decode()
+
+
+def _point(fact: _Fact, window: Window, settings: CreationSettings) -> DialoguePoint:
+    text = " ".join(clean(fact.fact).split())[:MOST_TEXT]
+    piece = _find_piece(fact.turn, text, window)
+    about = tuple(fact.about) if isinstance(fact, _FactAbout) else names_in(text, first=False)
+    since = parse_time(fact.since)
+    said = piece.time if piece else None
+    if since is not None and said is not None and since > said:
+        since = None  # an appointment: what is told of it holds already
+    heard = " ".join([settings.about, *(p.text for p in (*window.earlier, *window.pieces))])
+    unheard = unheard_names(text, heard)
+    refused = REFUSED.get(fact.status, "")
+    if unheard and not refused:
+        refused = f"nobody said “{unheard[0]}”"
+    speaker = piece.speaker if piece else ""
+    return DialoguePoint(
+        text=text,
+        turn=piece.turn if piece else None,
+        author=speaker,
+        importance=fact.importance / 10,
+        trust=_trust(speaker, settings),
+        said=said,
+        since=said if since is None else since,
+        entities=tuple(clean(name).strip()[:100] for name in about if name.strip())[:8],
+        refused=refused,
+    )
+
+
+def _find_piece(turn: int, text: str, window: Window) -> DialoguePiece | None:
+    """The turn that a fact rests on: the one that was named, or where there is no such turn the one
+    that has most of its words."""
+    named = [piece for piece in window.pieces if piece.turn == turn] or list(window.pieces)
+    words = set(words_of(text))
+    shared = [len(words & set(words_of(piece.text))) for piece in named]
+    best = max(range(len(named)), key=lambda at: shared[at])
+    return named[best] if shared[best] or named[best].turn == turn else None
+
+
+def _trust(speaker: str, settings: CreationSettings) -> float:
+    known = {USER: settings.trust_user, ASSISTANT: settings.trust_assistant}
+    return known.get(speaker, settings.trust_others)

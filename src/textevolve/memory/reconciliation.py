@@ -1,0 +1,330 @@
+"""Points held against what is remembered already: added, merged, put in another's place, dropped.
+
+Code decides what needs no question: what is known word for word, and what nothing is near to. The
+rest is asked of a model, one small question a point, with numbered notes. Its mistakes lose
+nothing: where it takes for known what names something new it is asked again, where a merged text
+has lost a name or a number both texts are kept, and a point about which no usable answer comes is
+added, with a note that says so.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from functools import cache
+from typing import Any, Literal, TypeAlias, TypeVar
+
+from pydantic import BaseModel, Field, create_model
+
+from textevolve.engine.local import gather_bounded
+from textevolve.errors import AnswerError, RejectedError
+from textevolve.llm.fence import draw_nonce, fence, sanitize
+from textevolve.llm.model import Message, Model, Request
+from textevolve.llm.structured import ask_structured
+from textevolve.llm.template import Template, load_template
+from textevolve.memory.creation_settings import CreationSettings
+from textevolve.memory.extraction import MOST_TEXT, DialoguePoint
+from textevolve.memory.index import Embed, MemoryMatch, MemoryQuery, MemoryStore
+from textevolve.memory.record import Collection, Vector
+from textevolve.memory.sameness import lacks, nearly_same
+from textevolve.texts.dates import write_time
+
+COMPARED_TOKENS, COMBINED_TOKENS = 150, 300
+EMBEDDED_AT_ONCE = 8
+_SENTENCE_END = re.compile(r"[.!?]\s+\S")
+MOST_REASON = 200
+"""Characters."""
+
+Action: TypeAlias = Literal["add", "merge", "update", "drop"]
+PointDecider: TypeAlias = Literal["rule", "model", "fallback"]
+NoteRelation: TypeAlias = Literal["same", "replaces", "adds", "different"]
+A = TypeVar("A", bound=BaseModel)
+
+_REASONS = {"update": "it is otherwise now", "merge": "it says more"}
+
+
+@dataclass(frozen=True, slots=True)
+class NearMemory:
+    """What a point was compared with. `id` is empty for what was found in the same dialogue."""
+
+    text: str
+    id: str = ""
+    similarity: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class PointDecision:
+    """What became of a point, and why. `by`: whether a rule or the model decided, or neither could
+    (`fallback`). `text`: what is kept in its place, empty where nothing is; `before`: the texts
+    that made way for it. `id`: the memory that holds it; of several points it may be the same."""
+
+    point: DialoguePoint
+    action: Action
+    reason: str
+    by: PointDecider
+    near: tuple[NearMemory, ...] = ()
+    before: tuple[str, ...] = ()
+    text: str = ""
+    id: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Ground:
+    """Where and how memories are made."""
+
+    store: MemoryStore
+    embed: Embed
+    model: Model
+    collection: Collection
+    settings: CreationSettings
+
+
+@dataclass(slots=True)
+class MemoryDraft:
+    """A memory that is to be kept. `closes`: ids of those whose place it takes. `into`: the later
+    draft that took its own place. `until`: it held only up to then, as what is known is later."""
+
+    decision: PointDecision
+    embedding: Vector
+    trust: float
+    closes: tuple[str, ...] = ()
+    until: float | None = None
+    into: MemoryDraft | None = None
+
+    @property
+    def last(self) -> MemoryDraft:
+        return self if self.into is None else self.into.last
+
+
+Outcome: TypeAlias = tuple[PointDecision, MemoryDraft | None]
+
+
+@dataclass(slots=True)
+class Reconciled:
+    """Decisions in the order of the points, each with its draft, and None where nothing is kept."""
+
+    decisions: list[Outcome] = field(default_factory=list[Outcome])
+
+    @property
+    def drafts(self) -> list[MemoryDraft]:
+        """Those that nothing took the place of."""
+        return [draft for _, draft in self.decisions if draft is not None and draft.into is None]
+
+
+@dataclass(frozen=True, slots=True)
+class _Near:
+    """A memory, or a draft of the same dialogue, that is near to a point."""
+
+    shown: NearMemory
+    trust: float
+    since: float | None
+    draft: MemoryDraft | None = None
+
+
+class _Comparison(BaseModel):
+    note: int
+    relation: NoteRelation
+    reason: str = ""
+
+
+class _Combined(BaseModel):
+    text: str
+
+
+@cache
+def compare_prompt() -> Template:
+    return load_template("textevolve.memory", "compare", ())
+
+
+@cache
+def combine_prompt() -> Template:
+    return load_template("textevolve.memory", "combine", ("replaces",))
+
+
+async def reconcile(ground: Ground, points: Sequence[DialoguePoint], version: int) -> Reconciled:
+    """What is to become of points, by what the collection held in `version` and by the points
+    before them.
+
+    Raises:
+        ModelError: the model cannot be reached, or the embedder gives nothing. BudgetError.
+    """
+    done = Reconciled()
+    wanted = [point for point in points if not point.refused]
+    work = [lambda p=point: ground.embed(ground.collection, p.text) for point in wanted]
+    vectors = iter(await gather_bounded(work, EMBEDDED_AT_ONCE))
+    for point in points:
+        if point.refused:
+            done.decisions.append((PointDecision(point, "drop", point.refused, "model"), None))
+            continue
+        vector = next(vectors)
+        near = await _find_near(ground, point, vector, version, done)
+        done.decisions.append(await _settle(ground, point, vector, near))
+    return done
+
+
+async def _find_near(
+    ground: Ground, point: DialoguePoint, vector: Vector, version: int, done: Reconciled
+) -> list[_Near]:
+    """The nearest first."""
+    query = MemoryQuery(
+        collection=ground.collection.name,
+        text=point.text,
+        embedding=vector,
+        limit=2 * ground.settings.neighbours,
+        version=version,
+    )
+    closed = {id for draft in done.drafts for id in draft.closes}
+    found = [
+        _Near(_show(match), match.memory.origin.trust, match.memory.valid_from)
+        for match in await ground.store.search(query)
+        if match.memory.id not in closed
+    ]
+    for draft in done.drafts:
+        like, held = float(draft.embedding @ vector), draft.decision
+        shown = NearMemory(held.text, "", like)
+        found.append(_Near(shown, draft.trust, held.point.since, draft))
+    near = [one for one in found if (one.shown.similarity or -1.0) >= ground.settings.floor]
+    near.sort(key=lambda one: (-(one.shown.similarity or 0.0), one.shown.text))
+    return near[: ground.settings.neighbours]
+
+
+def _show(match: MemoryMatch) -> NearMemory:
+    return NearMemory(match.memory.text, match.memory.id, match.similarity)
+
+
+async def _settle(
+    ground: Ground, point: DialoguePoint, vector: Vector, near: Sequence[_Near]
+) -> Outcome:
+    if any(nearly_same(one.shown.text, point.text) for one in near):
+        return _drop(point, near, "known in the same words", "rule"), None
+    if not near:
+        return _add(point, near, vector, "nothing near is known", "rule")
+    try:
+        relation, one, reason = await _compare(ground.model, point, near)
+        if relation == "same":
+            return _drop(point, near, reason or "known already", "model"), None
+        if relation == "different":
+            return _add(point, near, vector, reason or "nothing of it is known", "model")
+        if point.trust < one.trust:
+            why = "said by somebody less trusted than what it would change"
+            return _add(point, near, vector, why, "rule")
+        if relation == "replaces" and _is_older(point, one):
+            made, draft = _add(point, near, vector, "it held before what is known", "rule")
+            return made, replace(draft, until=one.since)
+        text = await _combine(ground.model, point, one, replaces=relation == "replaces")
+    except (AnswerError, RejectedError) as error:
+        why = f"added as it is, since no usable decision came: {error}"
+        return _add(point, near, vector, why[:MOST_REASON], "fallback")
+    if len(text) > MOST_TEXT:
+        return _add(point, near, vector, "what it says more of is too long already", "rule")
+    action: Action = "update" if relation == "replaces" else "merge"
+    reason = reason or _REASONS[action]
+    shown = tuple(each.shown for each in near)
+    made = PointDecision(point, action, reason, "model", shown, (one.shown.text,), text)
+    return made, await _put_in_place(ground, made, one, vector)
+
+
+def _drop(
+    point: DialoguePoint, near: Sequence[_Near], reason: str, by: PointDecider
+) -> PointDecision:
+    return PointDecision(point, "drop", reason, by, tuple(one.shown for one in near))
+
+
+def _add(
+    point: DialoguePoint, near: Sequence[_Near], vector: Vector, reason: str, by: PointDecider
+) -> tuple[PointDecision, MemoryDraft]:
+    shown = tuple(one.shown for one in near)
+    made = PointDecision(point, "add", reason, by, shown, (), point.text)
+    return made, MemoryDraft(made, vector, point.trust)
+
+
+async def _put_in_place(
+    ground: Ground, made: PointDecision, one: _Near, vector: Vector
+) -> MemoryDraft:
+    """A draft in the place of a memory, or of an earlier draft, whose places it takes over."""
+    if made.text != made.point.text:
+        vector = await ground.embed(ground.collection, made.text)
+    trust = made.point.trust if made.action == "update" else min(made.point.trust, one.trust)
+    closes = (one.shown.id,) if one.draft is None else one.draft.closes
+    draft = MemoryDraft(made, vector, trust, closes)
+    if one.draft is not None:
+        one.draft.into = draft
+    return draft
+
+
+def _is_older(point: DialoguePoint, one: _Near) -> bool:
+    return point.since is not None and one.since is not None and point.since < one.since
+
+
+async def _compare(
+    model: Model, point: DialoguePoint, near: Sequence[_Near]
+) -> tuple[NoteRelation, _Near, str]:
+    """How a point goes together with which of the notes, and why.
+
+    Raises:
+        AnswerError: no usable answer came.
+    """
+    rules = compare_prompt().render()
+    found = await _ask(model, rules, near, point, _comparison(len(near)), COMPARED_TOKENS)
+    if found.relation == "same" and lacks(near[found.note - 1].shown.text, point.text):
+        news = _comparison(len(near), news=True)
+        found = await _ask(model, rules, near, point, news, COMPARED_TOKENS)
+    reason = " ".join(found.reason.split())[:MOST_REASON]
+    return found.relation, near[found.note - 1], reason
+
+
+@cache
+def _comparison(notes: int, news: bool = False) -> type[_Comparison]:
+    """The answer's type, in which those notes alone can be named that there are. `news`: none of
+    them says all that the point says."""
+    fields: dict[str, Any] = {"note": (int, Field(ge=1, le=notes))}
+    if news:
+        fields["relation"] = (Literal["replaces", "adds", "different"], ...)
+    return create_model("Comparison", __base__=_Comparison, **fields)
+
+
+async def _combine(model: Model, point: DialoguePoint, one: _Near, *, replaces: bool) -> str:
+    """The text in the place of a memory and a point. What takes the place of a single sentence is
+    the point as it is; a merged text that has lost something is both texts.
+
+    Raises:
+        AnswerError: no usable answer came.
+    """
+    old, new = one.shown.text, point.text
+    if replaces and not _SENTENCE_END.search(old):
+        return new
+    rules = combine_prompt().render(replaces=replaces)
+    found = await _ask(model, rules, [one], point, _Combined, COMBINED_TOKENS)
+    text = " ".join(found.text.split())
+    if not text or lacks(text, new) or (not replaces and lacks(text, old)):
+        return new if replaces else f"{old} {new}"
+    return text
+
+
+async def _ask(
+    model: Model,
+    rules: str,
+    near: Sequence[_Near],
+    point: DialoguePoint,
+    answer: type[A],
+    most: int,
+) -> A:
+    notes = [_note(str(n), one.shown.text, one.since) for n, one in enumerate(near, 1)]
+    new = _note("", point.text, point.since)
+    nonce = draw_nonce([*notes, new], 0)
+    shown = "\n".join(sanitize(note, nonce)[0] for note in notes)
+    asked = (fence("notes", shown, nonce), fence("new note", sanitize(new, nonce)[0], nonce))
+    request = Request(
+        messages=(Message("system", (rules,)), Message("user", asked)),
+        temperature=0.0,
+        max_tokens=most,
+        seed=0,
+    )
+    return (await ask_structured(model, request, answer)).value
+
+
+def _note(number: str, text: str, since: float | None) -> str:
+    """A note in one line, with the date since when it holds where that is known."""
+    when = "" if since is None else f"({write_time(since)})"
+    return " ".join([part for part in (number, when) if part] + text.split())

@@ -1,0 +1,50 @@
+"""A model for the scripted server that makes memories by rule: what stands behind "FACT:" in a turn
+is a fact, and a note replaces the first one that begins with the same word."""
+
+import json
+import re
+
+TURN = re.compile(
+    r"^(\d+)(?: \([\d-]+\))? (?:User|Assistant|Tool|Other \([^)]*\)): FACT: (.*)$", re.M
+)
+FENCE = re.compile(r"\[\[(\w{12}) turns\]\]\n(.*?)\n\[\[/\1 turns\]\]", re.S)
+NOTE = re.compile(r"^(\d+)(?: \([\d-]+\))? (\S+) .*$", re.M)
+
+
+def user_text(body):
+    """What is asked first; an answer that cannot be used and the second request stand behind it."""
+    return body["messages"][1]["content"]
+
+
+def is_comparison(body):
+    return " new note]]" in user_text(body)
+
+
+def fact(text, turn=1, status="true", importance=5, since=""):
+    given = {"turn": turn, "fact": text, "status": status}
+    return {**given, "importance": importance, "since": since}
+
+
+def facts(*given):
+    return json.dumps({"facts": list(given)})
+
+
+def extract(body):
+    """The facts of the turns that are to be read."""
+    turns = FENCE.search(user_text(body))[2]
+    return facts(*(fact(text, int(number)) for number, text in TURN.findall(turns)))
+
+
+def compare(body):
+    if '"text"' in json.dumps(body.get("response_format")):
+        return json.dumps({"text": "nothing that could be used"})
+    notes, _, new = user_text(body).partition(" new note]]\n")
+    word = re.sub(r"^\([\d-]+\) ", "", new).split()[0]
+    for number, first in NOTE.findall(notes):
+        if first == word:
+            return json.dumps({"note": int(number), "relation": "replaces", "reason": "newer"})
+    return json.dumps({"note": 1, "relation": "different", "reason": "another matter"})
+
+
+def remember(body, _number):
+    return compare(body) if is_comparison(body) else extract(body)

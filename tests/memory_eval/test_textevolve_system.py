@@ -1,0 +1,122 @@
+"""Our own memories, measured like any memory system."""
+
+import json
+import sys
+from pathlib import Path
+
+import pytest
+
+sys.path.insert(0, str(Path(__file__).parent.parent / "memory"))
+
+from memory_script import is_comparison, remember, user_text
+
+from textevolve.errors import InputError
+from textevolve.memory_eval.dataset import user_to_line
+from textevolve.memory_eval.dialogues import (
+    DialogueTurn,
+    MemoryPoint,
+    MemoryQuestion,
+    Session,
+    User,
+)
+from textevolve.memory_eval.systems.textevolve_system import read_own
+
+
+def session(index, said, *points, question=None):
+    turns = tuple(DialogueTurn("user", f"FACT: {text}", "Jan 06, 2025") for text in said)
+    found = tuple(
+        MemoryPoint(place, text, "persona", "primary", 0.5, bool(old), (old,) if old else ())
+        for place, (text, old) in enumerate(points, 1)
+    )
+    asked = (MemoryQuestion(question, "Porto"),) if question else ()
+    return Session(index, turns, found, asked)
+
+
+LISBON, PORTO = "Alex lives in Lisbon.", "Alex lives in Porto."
+
+
+@pytest.fixture
+def data(home):
+    first = session(0, [LISBON, "Kim is a nurse."], (LISBON, ""))
+    second = session(1, [PORTO], (PORTO, LISBON), question="Where does Alex live?")
+    users = [User(name, (first, second), sha256="") for name in ("a", "b")]
+    (home / "data.jsonl").write_text("".join(user_to_line(user) + "\n" for user in users))
+    return home / "data.jsonl"
+
+
+@pytest.fixture
+def measure(cli, model, server, data, monkeypatch):
+    def script(body, number):
+        fenced = len(body["messages"]) > 1 and " turns]]" in user_text(body)
+        known = fenced or (len(body["messages"]) > 1 and is_comparison(body))
+        return remember(body, number) if known else None
+
+    server.script = script
+    monkeypatch.setenv("TEXTEVOLVE_EMBEDDER", f"{server.url}#embeds")
+
+    def run(*arguments, system="textevolve:floor=-1"):
+        return cli("memory-eval", "run", data, "--system", system, "-m", model, *arguments)
+
+    return run
+
+
+def test_it_is_measured_and_says_what_a_session_took(measure, server, home):
+    said = measure("--json")
+    assert said.code == 0, said.err
+    found = json.loads(said.out)
+    assert found["whole"]
+    assert found["sessions_fed"] == 4
+    assert found["system_tokens"] > 400
+    assert {name: found["labels"][name] for name in found["labels"]}.keys() >= {"integrity"}
+    (answering,) = {
+        body["messages"][0]["content"]
+        for body in server.requests
+        if "answer a question" in body["messages"][0]["content"]
+    }
+    assert PORTO in answering
+    assert LISBON not in answering  # only the newest is found
+    calls = server.calls
+    again = measure()
+    assert "A session took" in again.out
+    assert server.calls == calls
+    assert list((home / "memory-eval").glob("*.db"))
+
+
+def test_users_do_not_see_each_other(measure, server):
+    assert measure("--users", "2").code == 0
+    compared = [user_text(body) for body in server.requests if is_comparison_of(body)]
+    assert compared
+    assert all(text.count(LISBON) <= 1 for text in compared)
+
+
+def is_comparison_of(body):
+    return len(body["messages"]) > 1 and is_comparison(body)
+
+
+@pytest.mark.parametrize("calls", [1, 3, 6])
+def test_limits_hold_for_its_models_and_it_goes_on(measure, calls):
+    said = measure("--max-calls", calls)
+    assert said.code == 3
+    said = measure("--json")
+    assert said.code == 0, said.err
+    assert json.loads(said.out)["whole"]
+
+
+@pytest.mark.parametrize(
+    ("spec", "told"),
+    [
+        ("textevolve:flor=1", "did you mean 'floor'"),
+        ("textevolve:floor=9", "from -1 to 1"),
+        ("textevolve:floor", "give NAME=VALUE"),
+        ("textevolve:", "give NAME=VALUE"),
+    ],
+)
+def test_options_that_there_are_not_are_refused(spec, told):
+    with pytest.raises(InputError, match=told):
+        read_own(spec)
+
+
+def test_options_say_models_and_how_memories_are_made():
+    plan = read_own("textevolve:model=openai/x, embedder=http://127.0.0.1:1/v1#e,window=300")
+    assert (plan.model, plan.embedder) == ("openai/x", "http://127.0.0.1:1/v1#e")
+    assert plan.settings.window == 300

@@ -1,0 +1,309 @@
+"""Memories made of dialogues from the command line and Python: read, resumed, killed, estimated."""
+
+import asyncio
+import json
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+sys.path.insert(0, str(Path(__file__).parent.parent / "memory"))
+
+from memory_script import remember
+
+from textevolve import create_memories
+from textevolve.agents.resources import CollectionSpec
+from textevolve.errors import InputError
+from textevolve.llm.testing import Answer, Fault
+from textevolve.store import ResourceStore
+from textevolve.studies.dialogue_rows import read_dialogues, take_dialogues
+
+NEAR = ("--floor", "-1")
+"""Everything is near: the scripted server's embeddings tell nothing."""
+
+
+def chat(*texts, role="user", **more):
+    return {"messages": [{"role": role, "content": text} for text in texts], **more}
+
+
+CHATS = (
+    chat("FACT: Alex lives in Lisbon.", "Hello!", id="a", date="2025-01-06"),
+    chat("FACT: Kim is a nurse.", "FACT: Alex lives in Porto.", id="b", date="2025-02-06"),
+    chat("FACT: Lou has a cat.", id="c"),
+)
+HELD = ["Alex lives in Porto.", "Kim is a nurse.", "Lou has a cat."]
+
+
+@pytest.fixture
+def resources(home):
+    opened = ResourceStore(str(home / "store.db"))
+    yield opened
+    opened.close()
+
+
+@pytest.fixture
+def notes(server, resources):
+    server.script = remember
+    resources.ensure_namespace("default")
+    made = CollectionSpec(name="notes", embedder=f"{server.url}#embeds", dimension=32)
+    resources.create_collection("default", made)
+    return resources.memories("default")
+
+
+@pytest.fixture
+def write(home):
+    def write(*rows, name="chats.jsonl"):
+        (home / name).write_text("".join(json.dumps(row) + "\n" for row in rows))
+        return str(home / name)
+
+    return write
+
+
+@pytest.fixture
+def create(cli, model, notes):
+    def create(*arguments):
+        return cli("memories", "create", "-c", "notes", "-m", model, *NEAR, *arguments)
+
+    return create
+
+
+def joined(text):
+    """Without the breaks that fit a terminal."""
+    return " ".join(text.split())
+
+
+def held(notes, closed=False):
+    found = asyncio.run(notes.page("notes", closed=closed))
+    return sorted(one.text for one in found)
+
+
+def test_dialogues_become_memories_once(create, write, notes, server, home):
+    path = write(*CHATS)
+    made = create(path, "-o", home / "out.jsonl")
+    assert made.code == 0, made.err
+    assert held(notes) == HELD
+    assert held(notes, closed=True) == sorted([*HELD, "Alex lives in Lisbon."])
+    rows = [json.loads(line) for line in (home / "out.jsonl").read_text().splitlines()]
+    assert [(row["dialogue"], row["action"]) for row in rows] == [
+        *(("a", "add"), ("b", "add"), ("b", "update"), ("c", "add")),
+    ]
+    (changed,) = [row for row in rows if row["before"]]
+    assert changed["before"] == ["Alex lives in Lisbon."]
+    assert {row["id"] for row in rows} <= {
+        one.id for one in asyncio.run(notes.page("notes", closed=True))
+    }
+    calls = server.calls
+    for again in ((), ("--trust-others", "0.4")):
+        assert create(path, *again).code == 0
+    assert create(write(*CHATS, name="copy.jsonl")).code == 0
+    assert server.calls == calls
+    assert held(notes) == HELD
+
+
+def test_another_model_finds_what_was_taken_in(create, write, notes, server, cli):
+    path = write(*CHATS)
+    assert create(path).code == 0
+    calls = server.calls
+    said = cli("memories", "create", path, "-c", "notes", "-m", f"{server.url}#other")
+    assert "3 taken in before" in joined(said.out)
+    assert server.calls == calls
+    assert held(notes) == HELD
+
+
+def test_a_chat_that_stands_twice_and_one_that_went_on(create, write, notes):
+    first = chat("FACT: Alex lives in Lisbon.", "Right.", id="a")
+    longer = chat("FACT: Alex lives in Lisbon.", "Right.", "FACT: Lou has a cat.", id="c")
+    said = create(write(first, {**first, "id": "b"}, longer))
+    assert "1 taken in before" in joined(said.out)
+    assert held(notes) == ["Alex lives in Lisbon.", "Lou has a cat."]
+    assert len(held(notes, closed=True)) == 2
+
+
+def test_a_dialogue_that_fails_leaves_the_others_alone(create, write, notes, server):
+    bad = chat("FACT: Kim is a nurse.", "BAD", id="bad")
+
+    def script(body, number):
+        return "no" if "BAD" in str(body["messages"][1]) else remember(body, number)
+
+    server.script = script
+    path = write(CHATS[0], bad, CHATS[2])
+    said = create(path)
+    assert said.code == 3
+    assert "1 dialogue gave nothing" in joined(said.out)
+    assert held(notes) == ["Alex lives in Lisbon.", "Lou has a cat."]
+    server.script = remember
+    assert create(path).code == 0
+    assert held(notes) == ["Alex lives in Lisbon.", "Kim is a nurse.", "Lou has a cat."]
+
+
+def test_a_limit_keeps_whole_dialogues_and_the_rest_follows(create, write, notes, server):
+    path = write(*CHATS)
+    for number in range(1, 6):
+        said = create(path, "--max-calls", number)
+        kept = held(notes)
+        assert said.code == (3 if len(kept) < len(HELD) else 0)
+        assert kept in ([], ["Alex lives in Lisbon."], HELD[:2], HELD), number
+    assert create(path).code == 0
+    assert held(notes) == HELD
+    assert max(server.seen.values()) == 1  # nothing was asked twice
+
+
+@pytest.mark.parametrize("calls", range(5))
+def test_a_process_that_is_killed_leaves_whole_dialogues(
+    calls, create, write, notes, server, stalling, spawn, model
+):
+    path = write(*CHATS)
+    server.script = stalling(calls, remember)
+    process = spawn("memories", "create", path, "-c", "notes", "-m", model, *NEAR)
+    until = time.monotonic() + 120
+    while server.calls <= calls:
+        assert process.poll() is None, process.stderr.read()
+        assert time.monotonic() < until
+        time.sleep(0.01)
+    process.kill()
+    process.wait()
+    assert held(notes) in ([], ["Alex lives in Lisbon."], HELD[:2], HELD)
+    server.script = remember
+    said = create(path)
+    assert said.code == 0, said.err
+    assert held(notes) == HELD
+    assert len(held(notes, closed=True)) == 4
+
+
+DYING = """
+import os, sys
+from textevolve.store.memories import StoredMemories
+
+real, times = StoredMemories.apply, []
+
+async def apply(self, *given):
+    times.append(1)
+    if len(times) == {number} and {before}:
+        os.kill(os.getpid(), 9)
+    made = await real(self, *given)
+    if len(times) == {number}:
+        os.kill(os.getpid(), 9)
+    return made
+
+StoredMemories.apply = apply
+sys.argv = ["textevolve", *{arguments!r}]
+from textevolve.cli import main
+main()
+"""
+
+
+@pytest.mark.parametrize("number", [1, 2, 3])
+@pytest.mark.parametrize("before", [True, False])
+def test_a_process_that_dies_around_a_change(number, before, create, write, notes, spawn, model):
+    path = write(*CHATS)
+    arguments = ["memories", "create", path, "-c", "notes", "-m", model, *NEAR]
+    script = DYING.format(number=number, before=before, arguments=arguments)
+    assert spawn(script=script).wait(120) == -9
+    said = create(path, "-o", "out.jsonl")
+    assert said.code == 0, said.err
+    assert held(notes) == HELD
+    assert len(held(notes, closed=True)) == 4
+    rows = [json.loads(line) for line in Path("out.jsonl").read_text().splitlines()]
+    assert [row["action"] for row in rows] == ["add", "add", "update", "add"]
+    assert all(row["id"] for row in rows)
+
+
+def test_a_run_is_shown_again_without_a_call(create, write, notes, server, cli):
+    assert create(write(*CHATS)).code == 0
+    calls = server.calls
+    asyncio.run(notes.apply("notes", []))
+    shown = cli("runs", "show", "last")
+    assert shown.code == 0
+    assert "Alex lives in Porto." in shown.out
+    assert server.calls == calls
+
+
+def test_an_estimate_asks_and_writes_nothing(create, write, notes, server):
+    said = create(write(*CHATS), "--dry-run", "--json")
+    assert said.code == 0, said.err
+    assert server.calls == 0
+    assert held(notes) == []
+    assert json.loads(said.out)["cases"] == 3
+
+
+def test_whose_dialogue_it_is_stands_in_the_prompt(create, write, server):
+    assert create(write(chat("FACT: Alex swims.", id="a", user="Alex"))).code == 0
+    assert "what it tells about Alex" in server.requests[0]["messages"][0]["content"]
+
+
+def test_orders_do_not_reach_the_report_as_they_are(create, write, notes):
+    said = create(write(chat("FACT: Kim\x1b[31m is a nurse.", id="a")))
+    assert said.code == 0
+    assert "\x1b[31m" not in said.out
+
+
+def test_what_cannot_be_used_is_said_in_a_line(cli, write, model, notes):
+    path = write(*CHATS)
+    for arguments, told in (
+        ((path, "-c", "nothing"), "no collection 'nothing'"),
+        ((path, "-c", "other/notes"), "no namespace 'other'"),
+        ((path, "-c", "a/b/c"), "no name"),
+        ((write({"text": "x"}, name="text.jsonl"), "-c", "notes"), "is no dialogue"),
+        ((write({"messages": ["x"]}, name="x.jsonl"), "-c", "notes"), "no list of messages"),
+        ((write(chat("a", id=1), chat("b", id=1), name="d.jsonl"), "-c", "notes"), "twice"),
+        ((write(name="empty.jsonl"), "-c", "notes"), "no dialogues"),
+    ):
+        said = cli("memories", "create", *arguments, "-m", model)
+        assert said.code == 2
+        assert told in said.err
+        assert said.err.count("\n") == 1
+
+
+def test_an_embedder_of_another_dimension_is_told(cli, write, server, model, resources, notes):
+    made = CollectionSpec(name="other", embedder=f"{server.url}#embeds", dimension=31)
+    resources.create_collection("default", made)
+    said = cli("memories", "create", write(*CHATS), "-c", "other", "-m", model)
+    assert said.code == 3
+    assert "gives embeddings of 32 numbers" in joined(said.out)
+
+
+def test_chats_are_read_in_many_forms(home):
+    session = {"dialogue": [{"role": "user", "content": "Hi", "timestamp": "Jan 06, 2025"}]}
+    messages = [{"role": "user", "content": "Hi"}, {"role": "assistant", "content": "Ho"}]
+    forms = {
+        "lines.jsonl": [{"conversations": [{"from": "human", "value": "Hi"}]}],
+        "sessions.jsonl": [{"uuid": "u", "sessions": [session, session]}],
+        "messages.jsonl": messages,
+    }
+    for name, rows in forms.items():
+        (home / name).write_text("\n".join(map(json.dumps, rows)))
+    (home / "list.json").write_text(json.dumps([{"messages": messages}, {"messages": []}]))
+    (home / "table.csv").write_text('id,messages\nx,"[{""role"":""user"",""content"":""Hi""}]"\n')
+    found = {
+        name: [(one.id, len(one.turns)) for one in read_dialogues(str(home / name))]
+        for name in (*forms, "list.json", "table.csv")
+    }
+    assert found == {
+        "lines.jsonl": [("1", 1)],
+        "sessions.jsonl": [("u/1", 1), ("u/2", 1)],
+        "messages.jsonl": [("messages", 2)],
+        "list.json": [("1", 2), ("2", 0)],
+        "table.csv": [("x", 1)],
+    }
+    for listed in ([messages], messages, [{"messages": messages}]):
+        (given,) = take_dialogues(listed)
+        assert [turn.role for turn in given.turns] == ["user", "assistant"]
+    with pytest.raises(InputError, match="dialogue 1"):
+        list(take_dialogues([[{"text": "x"}]]))
+
+
+def test_from_python(server, model, notes, home):
+    messages = [{"role": "user", "content": "FACT: Lou has a cat."}]
+    made = create_memories(messages, "notes", model=model, store=home / "store.db")
+    assert (made.memories, made.actions) == (1, {"add": 1})
+    made = create_memories([messages], "default/notes", model=model, store=home / "store.db")
+    assert made.dialogues == {"taken in before": 1}
+    assert held(notes) == ["Lou has a cat."]
+
+
+def test_a_server_that_misbehaves_is_asked_again(create, write, notes, server):
+    faults = {1: Fault.OVERLOADED, 3: Answer(text="{}")}
+    server.script = lambda body, number: faults.get(number) or remember(body, number)
+    assert create(write(*CHATS)).code == 0
+    assert held(notes) == HELD
