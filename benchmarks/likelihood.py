@@ -31,8 +31,8 @@ from textevolve.judges.context import JudgeContext, Options, prompt
 from textevolve.judges.instruction_likelihood import cut_instruction, request_read
 from textevolve.llm.fence import fence
 from textevolve.llm.model import Message, Model
+from textevolve.llm.opening import open_client
 from textevolve.settings import read_settings
-from textevolve.wiring import open_client
 
 MODES = ("json", "schema", "tokens")
 WORDS = (5, 10, 15, 20, 30, 40, 0)

@@ -24,8 +24,8 @@ from textevolve.debate.protocol import Debate
 from textevolve.engine.local import stream
 from textevolve.evaluation import Case, Usage
 from textevolve.llm.model import Model, Request, Response
+from textevolve.llm.opening import open_client
 from textevolve.settings import read_settings
-from textevolve.wiring import open_client
 
 QUESTIONS = (
     "Why does bread dough rise, and why does it stop rising in the oven?",

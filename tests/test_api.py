@@ -312,7 +312,8 @@ def test_what_is_recalled_reaches_the_prompt_and_the_result(model, server):
     assert cues[0].candidates == tuple(CASE[1])
     assert cues[0].history == ""
     assert "argued:" in cues[1].history
-    assert all(t.memories == ("Seven was prime last time.",) for t in result.turns)
+    said = [[memory.text for memory in turn.memories] for turn in result.turns]
+    assert said == [["Seven was prime last time."]] * 2
     for body in server.requests:
         assert "Seven was prime last time." in body["messages"][1]["content"]
 

@@ -41,6 +41,7 @@ if TYPE_CHECKING:
     from textevolve.api.namespaces import aopen_namespace, open_namespace
     from textevolve.api.nodes import judge, keep_history
     from textevolve.api.optimization import aoptimize, optimize
+    from textevolve.api.summarization import asummarize, summarize
     from textevolve.debate.profile import Agent, Component, Profile, load_profile
     from textevolve.debate.protocol import Debate
     from textevolve.debate.result import DebateResult, Feedback, Turn
@@ -75,8 +76,8 @@ if TYPE_CHECKING:
     from textevolve.loops.optimization import Optimization
     from textevolve.loops.rules import Hybrid, Rules, load_rules
     from textevolve.loops.search_tree import CalibrationResult
+    from textevolve.memory.cue import Cue, Memory, Recall
     from textevolve.memory.memory_spec import MemorySpec
-    from textevolve.memory.recall import Cue, Memory, Recall
     from textevolve.settings import Settings
     from textevolve.studies.compare_figures import Comparison
     from textevolve.wiring import Limits
@@ -111,6 +112,7 @@ _HOMES = {
     "api.namespaces": ("aopen_namespace", "open_namespace"),
     "api.nodes": ("judge", "keep_history"),
     "api.optimization": ("aoptimize", "optimize"),
+    "api.summarization": ("asummarize", "summarize"),
     "debate.profile": ("Agent", "Component", "Profile", "load_profile"),
     "debate.protocol": ("Debate",),
     "debate.result": ("DebateResult", "Feedback", "Turn"),
@@ -139,7 +141,7 @@ _HOMES = {
     "loops.rules": ("Hybrid", "Rules", "load_rules"),
     "loops.search_tree": ("CalibrationResult",),
     "memory.memory_spec": ("MemorySpec",),
-    "memory.recall": ("Cue", "Memory", "Recall"),
+    "memory.cue": ("Cue", "Memory", "Recall"),
     "settings": ("Settings",),
     "studies.compare_figures": ("Comparison",),
     "wiring": ("Limits",),
@@ -205,6 +207,7 @@ __all__ = [
     "aopen_namespace",
     "aoptimize",
     "as_metric",
+    "asummarize",
     "calibrate",
     "compare",
     "evaluate",
@@ -224,6 +227,7 @@ __all__ = [
     "load_rules",
     "open_namespace",
     "optimize",
+    "summarize",
 ]
 
 

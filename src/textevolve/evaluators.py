@@ -41,6 +41,7 @@ from textevolve.judges.statements import CHECKS, StatementJudge
 from textevolve.llm.model import Model
 from textevolve.loops.callables import as_evaluator
 from textevolve.loops.rules import Hybrid, load_rules
+from textevolve.memory.cue import Recall, nothing
 from textevolve.settings import today as this_day
 from textevolve.user_code import OWN, own_object
 
@@ -54,6 +55,7 @@ def open_evaluator(
     concurrency: int = 64,
     today: str | None = None,
     rubric: str = "",
+    recall: Recall = nothing,
 ) -> Evaluator:
     """The judge that a spec names; `model` serves where neither spec nor profile names one.
 
@@ -75,6 +77,7 @@ def open_evaluator(
         return Debate(
             profile=read_profile(spec, rubric),
             model_of=lambda agent: model_of(agent.model or asked),
+            recall=recall,
             listener=listener,
             concurrency=concurrency,
             today=today or this_day(),
@@ -113,7 +116,8 @@ def _open_others(spec: EvaluatorSpec, model: Callable[[], Model]) -> Evaluator:
 class Judges:
     """How judges are opened for one run. `objects`: evaluators of the user's own, by the names that
     stand for them; `model` serves where a judge names none. `below`: in place of every cascade's
-    own, so that a rehearsal asks the first judge alone, or always both."""
+    own, so that a rehearsal asks the first judge alone, or always both. `recall`: what debaters
+    remember."""
 
     model: str
     model_of: Callable[[str], Model]
@@ -122,6 +126,7 @@ class Judges:
     today: str | None = None
     objects: Mapping[str, object] = field(default_factory=dict[str, object])
     below: float | None = None
+    recall: Recall = nothing
 
     def open(self, text: str, rubric: str = "") -> Evaluator:
         """The judge that a text names: `rules:FILE`, `hybrid:FILE:JUDGE`, one of the user's own, or
@@ -155,6 +160,7 @@ class Judges:
             concurrency=self.concurrency,
             today=self.today,
             rubric=rubric,
+            recall=self.recall,
         )
 
     def _open_cascade(self, spec: EvaluatorSpec, rubric: str) -> Cascade:

@@ -43,6 +43,12 @@ def reads_decisions(text: str) -> bool:
     return spec is not None and spec.is_debate and read_profile(spec).readout == "decide"
 
 
+def collections_of(text: str) -> tuple[str, ...]:
+    """The collections of memories that the debaters of a judge recall from, each once."""
+    profiles = [read_profile(spec) for spec in judges_in(text) if spec.is_debate]
+    return tuple(dict.fromkeys(name for one in profiles for name in one.collections))
+
+
 def check_absolute(text: str) -> None:
     """Raises InputError where a judge only compares candidates of one case with each other."""
     if any(spec.is_relative for spec in judges_in(text)):

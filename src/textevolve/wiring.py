@@ -7,43 +7,37 @@ its first call that the journal cannot answer, so a finished run starts no serve
 from __future__ import annotations
 
 import asyncio
-import hashlib
-import logging
 import math
-import threading
 import time
 from collections.abc import AsyncGenerator, Callable, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import cache
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias, cast
 
-from pydantic import SecretStr
-
 from textevolve import store
-from textevolve.errors import BudgetError, InputError, ModelError, SettingsError
+from textevolve.errors import InputError, SettingsError
 from textevolve.evaluation import Evaluator
 from textevolve.evaluators import Judges, keep_whole
 from textevolve.events import Listener, silence
 from textevolve.llm.budget import Budget, Budgeted, refuse_unpriced
-from textevolve.llm.catalogue import locate
-from textevolve.llm.decision_wires import refuse_chat
+from textevolve.llm.catalogue import embedder_of, locate
 from textevolve.llm.discovery import discover_model
 from textevolve.llm.emulation import let_decide
-from textevolve.llm.journal import Journal, JournalEntry
-from textevolve.llm.model import Model, Request, Response, request_key
+from textevolve.llm.journal import Journal
+from textevolve.llm.model import Model, Request, Response
 from textevolve.llm.prices import price_of, say_unlisted
 from textevolve.llm.providers import FORMS, resolve
-from textevolve.llm.usage_meter import note_call
+from textevolve.llm.refusals import refuse_unfit
 from textevolve.llm.wrappers import Journaled, Limited, Retrying
+from textevolve.memory.cue import Recall, nothing
+from textevolve.memory_snapshots import embed_with, open_recall
 from textevolve.metrics.label_metrics import open_metric
 from textevolve.metrics.plain import LabelMetric
 from textevolve.settings import Settings
 from textevolve.user_code import OWN, own_object
 
 if TYPE_CHECKING:
-    from textevolve.llm.client import OpenAIClient
     from textevolve.store import ResourceStore
 
 ModelOf: TypeAlias = Callable[[str], Model]
@@ -54,7 +48,6 @@ Mode: TypeAlias = Literal["live", "replay", "shortest", "typical", "longest"]
 rehearsed with answers as short, or as long, as they can be, or of typical lengths."""
 
 CALLS_IN_FLIGHT = 32
-MOST_CALLS_IN_FLIGHT = 512
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,7 +93,8 @@ class Workbench:
     """What a study works with.
 
     `model`: the study's own. `judge_of`: from a judge's text, and a rubric if there is one, to an
-    evaluator, which is opened once. `resources`: namespaces, agents and memories.
+    evaluator, which is opened once. `resources`: namespaces, agents and memories; `recall`: what
+    debaters remember, of the versions of their collections that the run pins, if it does.
     `concurrency`: how many pieces of work are worth having under way. `calls_per_case`: of
     them, how many calls of one case run at once. `today`: the date that prompts hold, as
     YYYY-MM-DD. `deadline`: when the time limit is reached, as `time.monotonic` counts; None: never.
@@ -115,6 +109,7 @@ class Workbench:
     judge_of: Callable[..., Evaluator]
     journal: Journal
     resources: ResourceStore
+    recall: Recall = nothing
     listener: Listener = silence
     concurrency: int = CALLS_IN_FLIGHT
     calls_per_case: int = 64
@@ -177,7 +172,9 @@ async def open_workbench(
     models: ModelOf | None = None,
 ) -> AsyncGenerator[Workbench]:
     """The models and judges of a run; `models` take the place of those that the settings have."""
-    local = all(name.startswith("local/") for name in setting.models)
+    # A model that embeds has no slots and holds nothing up, so the others decide.
+    asked = [name for name in setting.models if embedder_of(name) is None]
+    local = bool(asked) and all(name.startswith("local/") for name in asked)
     calls_per_case = 1 if local else 64
     async with AsyncExitStack() as stack:
         model_of = models
@@ -185,14 +182,18 @@ async def open_workbench(
             opened = open_models(settings, journal, limits, listener)
             model_of = await stack.enter_async_context(opened)
         model_of = let_decide(model_of, settings)
+        resources = store.ResourceStore(settings.memory_location)
+        stack.callback(resources.close)
+        embed = embed_with(model_of, made_up=setting.mode not in ("live", "replay"))
+        versions = setting.described.get("collections")
+        recall = open_recall(resources, settings.namespace, embed, versions)
         judges = Judges(
             *(setting.model, model_of, listener, calls_per_case, setting.today, setting.objects),
             # At the least no cascade's second judge is asked, at the most each is.
             below={"shortest": 0.0, "longest": math.inf}.get(setting.mode),
+            recall=recall,
         )
         limit = setting.time_limit
-        resources = store.ResourceStore(settings.memory_location)
-        stack.callback(resources.close)
         yield Workbench(
             settings=settings,
             model_of=model_of,
@@ -200,6 +201,7 @@ async def open_workbench(
             judge_of=cache(judges.open),
             journal=journal,
             resources=resources,
+            recall=recall,
             listener=listener,
             concurrency=settings.concurrency
             or (settings.local.slots if local else CALLS_IN_FLIGHT),
@@ -242,29 +244,6 @@ async def open_models(
         yield model_of
 
 
-class Salted:
-    """A journal whose answers are found by those only who ask with the same text, which may be
-    empty: then it is the journal as it is."""
-
-    def __init__(self, journal: Journal, salt: str) -> None:
-        self._journal, self._salt = journal, salt
-
-    def key(self, key: str) -> str:
-        return hashlib.sha256(f"{key} {self._salt}".encode()).hexdigest() if self._salt else key
-
-    async def find(self, key: str) -> Response | None:
-        return await self._journal.find(self.key(key))
-
-    async def append(self, entry: JournalEntry) -> None:
-        await self._journal.append(replace(entry, key=self.key(entry.key)))
-
-
-def replay_models(journal: Journal, errors: Callable[[], Mapping[str, str]]) -> ModelOf:
-    """Models that answer, or fail, as the journal says; `errors`: why calls failed, by key."""
-    known = cache(errors)
-    return lambda spec: _Replayed(spec, journal, known)
-
-
 def _reports(spec: str, settings: Settings) -> bool:
     """Whether a model's answers say what they cost."""
     return resolve(spec, settings, asks=False).reports_cost
@@ -281,26 +260,6 @@ class _Unpriced:
     async def __call__(self, request: Request, /) -> Response:
         endpoint = resolve(self.name, self._settings, asks=False)
         raise refuse_unpriced(self.name, say_unlisted(endpoint))
-
-
-class _Replayed:
-    """Stands where a model was: says again what it said."""
-
-    def __init__(
-        self, name: str, journal: Journal, errors: Callable[[], Mapping[str, str]]
-    ) -> None:
-        self.name = name
-        self._journal = journal
-        self._errors = errors
-
-    async def __call__(self, request: Request, /) -> Response:
-        key = request_key(self.name, request)
-        if found := await self._journal.find(key):
-            return note_call(key, found)
-        kept = self._journal
-        if reason := self._errors().get(kept.key(key) if isinstance(kept, Salted) else key):
-            raise ModelError(reason)
-        raise BudgetError("not in the journal; resume the run to ask it")
 
 
 class _Opening:
@@ -324,59 +283,15 @@ class _Opening:
         return await self._model(request)
 
     async def _open(self, request: Request) -> Model:
-        refuse_chat(resolve(self.name, self._settings), request)  # before weights are fetched
+        from textevolve.llm.opening import open_client
+
+        refuse_unfit(resolve(self.name, self._settings), request)  # before weights are fetched
         client, start, most = await open_client(
             self.name, self._settings, self._stack, self._listener
         )
         limited = Limited(client, start, most=most)
         settings = self._settings
         return Retrying(limited, settings.retries, settings.timeouts.deadline, self._listener)
-
-
-async def open_client(
-    spec: str, settings: Settings, stack: AsyncExitStack, listener: Listener = silence
-) -> tuple[OpenAIClient, int, int]:
-    """A client for the endpoint that a spec names, and how many calls it may start with and reach.
-
-    A local model's weights are fetched where they are missing, and its server is started.
-    """
-    from textevolve.llm.client import connect
-
-    endpoint = resolve(spec, settings)
-    if endpoint.is_local:
-        from textevolve.llm.local import serve
-
-        path = await _fetch_weights(endpoint.model, settings)
-        server = await asyncio.to_thread(
-            serve, path, settings.local, name=endpoint.model, most=endpoint.context
-        )
-        stack.callback(server.stop)
-        key = SecretStr(server.api_key)
-        running = replace(endpoint, base_url=server.base_url, key=key)
-        client = connect(running, settings.timeouts, settings.largest_answer, watched=listener)
-        start = most = server.slots
-    else:
-        client = connect(endpoint, settings.timeouts, settings.largest_answer)
-        start = max(CALLS_IN_FLIGHT, settings.concurrency or 0)
-        most = max(MOST_CALLS_IN_FLIGHT, start)
-    return await stack.enter_async_context(client), start, most
-
-
-async def _fetch_weights(name: str, settings: Settings) -> Path:
-    """The weights' file, fetched where it is missing; its notes go to the log."""
-    from textevolve.llm.transfer import Progress
-    from textevolve.llm.weights import fetch
-
-    log, stop = logging.getLogger("textevolve"), threading.Event()
-
-    def report(now: Progress) -> None:
-        if now.note:
-            log.info("%s: %s", now.name, now.note)
-
-    try:
-        return await asyncio.to_thread(fetch, name, settings, report, stop)
-    finally:
-        stop.set()
 
 
 async def choose_model(

@@ -20,7 +20,7 @@ from textevolve.llm.client import OpenAIClient
 from textevolve.llm.decisions import Answer, dump_answers, load_questions
 from textevolve.llm.model import Response
 from textevolve.llm.testing import ScriptedServer
-from textevolve.memory.recall import Memory
+from textevolve.memory.cue import Memory
 from textevolve.studies import debate_words
 
 CASE = Case("What is 2 + 2?", ("It is four.", "It is five."), "sum")

@@ -18,7 +18,7 @@ from textevolve.evaluation import Case, EvaluationResult, Failure
 from textevolve.events import StepFinished, StepStarted
 from textevolve.llm.client import OpenAIClient
 from textevolve.llm.testing import Answer, Fault, ScriptedServer, instance, misbehave
-from textevolve.memory.recall import Memory
+from textevolve.memory.cue import Memory
 from textevolve.studies import debate_words
 
 CASE = Case("What is 2 + 2?", ("It is four.", "It is five.", "It is six."), "sum")
@@ -362,7 +362,7 @@ async def test_memories_reach_the_prompt_before_the_persona():
             assert text.index("once erred") > text.index("response 1]]")
             assert text.index("once erred") < text.index("You are ")
             assert "[[/0123456789ab" not in text
-    assert result.turns[0].memories[0].startswith("Critic once erred")
+    assert result.turns[0].memories[0].text.startswith("Critic once erred")
 
 
 async def test_own_components_reach_model_and_tensor():

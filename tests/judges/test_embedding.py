@@ -46,6 +46,8 @@ async def test_a_case_needs_a_reference_and_a_model_that_embeds():
 
     with pytest.raises(InputError, match="gives no embeddings"):
         Judges("m", lambda _: Local()).open("embedding")
+    Local.name = "local/minilm"
+    Judges("m", lambda _: Local()).open("embedding")
     with pytest.raises(InputError, match="it has none"):
         parse_evaluator("embedding+rules")
 

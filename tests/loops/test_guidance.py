@@ -10,7 +10,7 @@ from textevolve import InputError, Limits
 from textevolve.debate.profile import load_profile
 from textevolve.evaluation import EvaluationResult, Usage
 from textevolve.llm.testing import Answer, Fault
-from textevolve.memory.recall import Memory
+from textevolve.memory.cue import Memory
 from textevolve.store.repository import open_store
 
 QUESTION = "Why are there tides?"

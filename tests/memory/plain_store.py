@@ -58,11 +58,7 @@ class PlainMemories:
 
     async def search(self, query: MemoryQuery) -> Sequence[MemoryMatch]:
         collection = await self.collection(query.collection)
-        held = [
-            one
-            for one in self._held(collection.name, query)
-            if one.origin.trust >= query.least_trust
-        ]
+        held = self._held(collection.name, query)
         near: list[tuple[float, MemoryRecord]] = []
         if query.embedding is not None:
             if len(query.embedding) != collection.dimension:
@@ -118,7 +114,8 @@ class PlainMemories:
                     continue
             elif one.closed is not None:
                 continue
-            found.append(one)
+            if one.origin.trust >= query.least_trust:
+                found.append(one)
         return found
 
     async def associate(
@@ -127,14 +124,8 @@ class PlainMemories:
         held = self._held(query.collection, query)
         reached, found = set(starts), []
         for _ in range(hops):
-            entities = {
-                name.casefold() for one in held if one.id in reached for name in one.entities
-            }
-            new = [
-                one
-                for one in held
-                if one.id not in reached and entities & {name.casefold() for name in one.entities}
-            ]
+            entities = {name for one in held if one.id in reached for name in names_of(one)}
+            new = [one for one in held if one.id not in reached and entities & names_of(one)]
             found += new
             reached |= {one.id for one in new}
         return [self._then(one, query.version) for one in found[: query.limit]]
@@ -267,3 +258,9 @@ class PlainMemories:
             if one.id in ids:
                 last = max(time, one.last_used or time)
                 self.memories[place] = replace(one, last_used=last, times_used=one.times_used + 1)
+
+
+def names_of(one: MemoryRecord) -> set[str]:
+    """Whom and what it speaks of, in the form in which names are compared."""
+    related = {name for edge in one.relations for name in (edge.subject, edge.object)}
+    return {name.casefold().strip() for name in {*one.entities, *related}}

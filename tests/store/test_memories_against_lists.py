@@ -9,7 +9,7 @@ from contextlib import suppress
 from dataclasses import replace
 
 import numpy as np
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 from plain_store import PlainMemories
 
@@ -53,14 +53,16 @@ places = st.integers(0, 30)
 """Which of the memories there are, in either namespace, counted around."""
 changes = st.one_of(
     st.tuples(st.just("add"), memories),
+    st.tuples(st.just("add"), memories),
     st.tuples(st.just("supersede"), st.lists(places, min_size=1, max_size=2), memories),
     st.tuples(st.just("forget"), places, st.booleans()),
 )
 steps = st.one_of(
+    st.tuples(st.just("apply"), st.lists(changes, min_size=2, max_size=4), st.none()),
     st.tuples(st.just("apply"), st.lists(changes, max_size=3), st.sampled_from((None, "k", "l"))),
     st.tuples(st.just("use"), st.lists(places, min_size=1, max_size=2), st.integers(1, 99)),
 )
-runs = st.lists(st.tuples(st.sampled_from((0, 1)), steps), min_size=1, max_size=12)
+runs = st.lists(st.tuples(st.sampled_from((0, 1)), steps), min_size=4, max_size=9)
 
 
 class Pair:
@@ -177,7 +179,7 @@ async def compare_search(pair, query):
 
 
 def test_two_namespaces_hold_what_lists_hold(place):
-    @settings(max_examples=25, suppress_health_check=list(HealthCheck))
+    @settings(max_examples=25, phases=[Phase.generate], suppress_health_check=list(HealthCheck))
     @given(runs)
     def hold(steps_taken):
         async def go():

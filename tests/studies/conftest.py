@@ -13,6 +13,7 @@ from textevolve.debate.context import prompts_version
 from textevolve.debate.profile import Profile, load_profile
 from textevolve.debate.result import DebateResult, Points, Turn
 from textevolve.evaluation import Case, Failure, Usage
+from textevolve.memory.cue import Memory
 from textevolve.store.repository import Store
 from textevolve.store.runs import RunRecord
 from textevolve.studies.driver import Launch, StoredSpec, register_run
@@ -51,7 +52,7 @@ def _make(
                 Turn(
                     *(r, i, f"local/m {text}", order, f"argued {text}", points, scores),
                     parse_mode="strict",
-                    memories=(f"recalled {text}",),
+                    memories=(Memory(f"recalled {text}", f"source {text}", 0.5, {"recency": 0.5}),),
                     usage=usage,
                     seconds=1.5,
                 )

@@ -9,7 +9,7 @@ from textevolve import InputError, MismatchError, Settings, aevaluate_batch
 from textevolve.engine import sync
 from textevolve.evaluation import Case
 from textevolve.llm.testing import Fault, misbehave
-from textevolve.memory.recall import Memory
+from textevolve.memory.cue import Memory
 from textevolve.settings import Retries
 from textevolve.store.repository import open_store
 from textevolve.studies.driver import Launch, perform, replay

@@ -22,6 +22,7 @@ from textevolve.judge_kinds import METRIC, OPTIONS
 from textevolve.judge_specs import judge_models, parse_evaluator, split_rules
 from textevolve.judge_texts import check_absolute
 from textevolve.llm.providers import resolve
+from textevolve.llm.replay import replay_models
 from textevolve.settings import Settings, today
 from textevolve.studies import driver
 from textevolve.studies.assertions import (
@@ -34,14 +35,7 @@ from textevolve.studies.assertions import (
     write_demand,
 )
 from textevolve.user_code import OWN
-from textevolve.wiring import (
-    Limits,
-    Setting,
-    Workbench,
-    choose_model,
-    open_workbench,
-    replay_models,
-)
+from textevolve.wiring import Limits, Setting, Workbench, choose_model, open_workbench
 
 if TYPE_CHECKING:
     from textevolve.store.repository import Store

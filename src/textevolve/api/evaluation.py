@@ -20,7 +20,7 @@ from textevolve.api.running import (
 from textevolve.debate.profile import Profile
 from textevolve.errors import InputError
 from textevolve.evaluation import Case, Evaluator, check_case
-from textevolve.memory.recall import Recall, nothing
+from textevolve.memory.cue import Recall, nothing
 from textevolve.studies.columns import Columns
 from textevolve.studies.datasets import CaseLike, take_cases
 from textevolve.studies.debate_parameters import name_none

@@ -12,7 +12,7 @@ from textevolve.debate.profile import Profile
 from textevolve.evaluation import Evaluator
 from textevolve.loops.callables import as_evaluator
 from textevolve.loops.metrics import Metric, Pick
-from textevolve.memory.recall import Recall, nothing
+from textevolve.memory.cue import Recall, nothing
 from textevolve.settings import Settings, read_settings
 from textevolve.studies.guide import GuidedAnswer, GuideSpec
 from textevolve.studies.innovate import Innovated, InnovateSpec

@@ -53,6 +53,7 @@ COMMANDS: Mapping[str, Lazy] = {
     "calibrate": Lazy("study:calibrate", "Search for a better prompt template."),
     "guide": Lazy("study:guide", "Answer a question with a debate as reasoning."),
     "innovate": Lazy("study:innovate", "Refine an input by judgements of its outputs."),
+    "summarize": Lazy("study:summarize", "Shorten texts of any length to a budget of tokens."),
     "fit": Lazy("study:fit", "Fit a judge to people's labels, from several judges."),
     "run": Lazy("study:", "Run a study of any kind that a YAML file describes."),
     "init": Lazy("study_files:init", "Write a commented example of such a file."),

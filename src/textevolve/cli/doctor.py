@@ -37,6 +37,7 @@ def doctor(
         "store": _check_store(settings),
         "optional packages": _find_packages(),
         "weights": _find_weights(settings),
+        "embedder": _find_embedder(settings),
         "models": sync.run(_try_models(settings, models or [])),
     }
     if as_json:
@@ -79,6 +80,8 @@ def _check_store(settings: Settings) -> str:
 
 EXTRAS = (
     ("xllamacpp", "local"),
+    ("onnxruntime", "memory"),
+    ("tokenizers", "memory"),
     ("pyarrow", "parquet"),
     ("keyring", "keyring"),
     ("ppi-python", "ppi"),
@@ -105,9 +108,29 @@ def _find_weights(settings: Settings) -> dict[str, str]:
     return {row.name: row.state for row in list_weights(settings)}
 
 
+def _find_embedder(settings: Settings) -> str:
+    """What embeds memories, and whether it is here; an endpoint is not asked."""
+    from textevolve.llm.catalogue import embedder_of
+    from textevolve.llm.providers import resolve
+    from textevolve.llm.weights import weights_state
+
+    spec = settings.embedder
+    weights = embedder_of(spec)
+    if weights is not None:
+        state = weights_state(weights, settings.weights_folder)
+        hint = "" if state in ("checked", "not checked") else ", is fetched at its first use"
+        return f"{spec} ({state}{hint})"
+    try:
+        resolve(spec, settings)
+    except TextEvolveError as error:
+        return f"error: {error}"
+    return f"{spec} (an endpoint; `textevolve doctor {spec}` tries it)"
+
+
 async def _try_models(settings: Settings, models: list[str]) -> list[dict[str, Any]]:
     from textevolve.llm.discovery import probe_endpoint
-    from textevolve.wiring import choose_model, open_client
+    from textevolve.llm.opening import open_client
+    from textevolve.wiring import choose_model
 
     tried: list[dict[str, Any]] = []
     for model in models or [None]:
@@ -153,6 +176,7 @@ def _print(report: dict[str, Any]) -> None:
             typer.echo(f"  {name:24} {value}")
         if not report[title]:
             typer.echo("  none" if title != "settings" else "  the defaults")
+    typer.echo(f"embedder:\n  {report['embedder']}")
     typer.echo(f"store:\n  {report['store']}")
     typer.echo("models:")
     for row in report["models"]:

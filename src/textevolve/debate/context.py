@@ -12,7 +12,7 @@ from textevolve.events import Listener
 from textevolve.llm.fence import fence
 from textevolve.llm.model import Model
 from textevolve.llm.template import Template, load_template
-from textevolve.memory.recall import Recall
+from textevolve.memory.cue import Recall
 
 _VARIABLES = {
     "rules": ("components", "readout", "rules", "words"),
@@ -27,6 +27,9 @@ _VARIABLES = {
     "decide_rules": ("rules",),
     "decide": ("memories", "agent", "persona", "today"),
     "summary": (),
+    "memory_rules": (),
+    "memory": ("source", "trust", "text"),
+    "memory_alone": ("agent", "memories", "rules"),
 }
 
 
@@ -37,9 +40,14 @@ def prompt(name: str) -> Template:
 
 def prompts_version(*, decides: bool = False) -> dict[str, str]:
     """The version of each prompt a debate uses; a change of one makes another run. `decides`: with
-    those of the readout `decide`."""
-    named = [name for name in _VARIABLES if decides or not name.startswith("decide")]
-    return {name: prompt(name).version for name in named}
+    those of the readout `decide`. Those that show memories are in `memory_prompts`."""
+    left_out = ("memory",) if decides else ("memory", "decide")
+    return {name: prompt(name).version for name in _VARIABLES if not name.startswith(left_out)}
+
+
+def memory_prompts() -> dict[str, str]:
+    """The versions of the prompts that show what agents remember."""
+    return {name: prompt(name).version for name in _VARIABLES if name.startswith("memory")}
 
 
 @dataclass(frozen=True)

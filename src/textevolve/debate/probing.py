@@ -49,10 +49,16 @@ async def probe_after(
 
 
 async def probe_alone(
-    context: DebateContext, model: Model, speaker: Agent, round: int, sample: int
+    context: DebateContext,
+    model: Model,
+    speaker: Agent,
+    round: int,
+    sample: int,
+    remembered: str = "",
 ) -> ScoreMatrix:
     """The log-odds of yes from one candidate alone, quoted. All agents share input and candidate as
-    their prefix; persona and question come last."""
+    their prefix; `remembered`, which shows the agent's memories, persona and question come last."""
+    between = (remembered,) if remembered else ()
     system = Message("system", (prompt("alone_rules").render(rules=context.profile.rules),))
     input = quote(context.input)
     shown = [
@@ -65,7 +71,7 @@ async def probe_alone(
             persona=speaker.persona,
             question=context.profile.components[component].probe,
         )
-        return (system, Message("user", (shown[candidate], question)))
+        return (system, Message("user", (shown[candidate], *between, question)))
 
     return await _ask_all(context, model, speaker, round, sample, messages)
 

@@ -19,14 +19,18 @@ from pydantic import (
     ConfigDict,
     Field,
     PlainSerializer,
+    SerializerFunctionWrapHandler,
     ValidationError,
+    ValidatorFunctionWrapHandler,
     field_validator,
+    model_serializer,
     model_validator,
 )
 
 from textevolve.debate.candidate_order import CandidateOrder
 from textevolve.debate.tensor import Aggregation, ConvergenceMode
 from textevolve.errors import InputError
+from textevolve.memory.recall_settings import RecallSettings
 from textevolve.texts.numbers import refuse_odd_number
 from textevolve.texts.yaml_lines import line_of, parse_yaml
 
@@ -96,13 +100,44 @@ class Component(_Frozen):
 
 
 class Agent(_Frozen):
-    """A debater. `model` is a spec, the run's model where it is None; `collections` are the memory
-    collections that it recalls from."""
+    """A debater. `model` is a spec, the run's model where it is None. `memory`: from which
+    collections it recalls in each turn, and how; `collections`: the same with their names alone."""
 
     name: Name
     persona: str = Field(min_length=1)
     model: str | None = None
     collections: tuple[str, ...] = ()
+    memory: RecallSettings | None = None
+
+    @field_validator("memory", mode="wrap")
+    @classmethod
+    def _told(cls, value: Any, read: ValidatorFunctionWrapHandler) -> Any:
+        try:
+            return read(value)
+        except InputError as error:
+            raise ValueError(str(error)) from None
+
+    @model_validator(mode="after")
+    def _named_once(self) -> Agent:
+        if self.memory is not None and bool(self.memory.collections) == bool(self.collections):
+            raise ValueError("memory: name the collections to recall from, in memory.collections")
+        return self
+
+    @model_serializer(mode="wrap")
+    def _without_none(self, write: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        """Profiles without memories stay in records what they were before there were any."""
+        data: dict[str, Any] = write(self)
+        return data if self.memory is not None else {n: v for n, v in data.items() if n != "memory"}
+
+    @property
+    def recall_settings(self) -> RecallSettings | None:
+        """How it recalls; None where it has no memories."""
+        if self.memory is not None and self.memory.collections:
+            return self.memory
+        if not self.collections:
+            return None
+        own = self.memory or RecallSettings()
+        return own.model_copy(update={"collections": self.collections})
 
 
 CONFIDENCE = Component(
@@ -253,15 +288,23 @@ class Profile(_Frozen):
 
     @property
     def repeats(self) -> bool:
-        """Whether a later round asks the same again: no argument is in view of what is scored, and
-        the candidates' positions are not balanced over the turns."""
+        """Whether a later round asks the same again: no argument is in view of what is scored, nor
+        memories, for which one is searched by what was said, and the candidates' positions are not
+        balanced over the turns."""
         blind = self.readout == "decide" and not self.argue
-        return self.readout == "pointwise" or (blind and self.order != "balanced")
+        same = self.readout == "pointwise" or (blind and self.order != "balanced")
+        return same and not self.collections
 
     def models(self, model: M) -> tuple[str | M, ...]:
         """Every model that its debates ask, each once; `model` for an agent that names none."""
         decider = () if self.decider is None else (self.decider,)
         return tuple(dict.fromkeys([*(agent.model or model for agent in self.agents), *decider]))
+
+    @property
+    def collections(self) -> tuple[str, ...]:
+        """Every collection that its agents recall from, each once."""
+        settings = [agent.recall_settings for agent in self.agents]
+        return tuple(dict.fromkeys(name for one in settings if one for name in one.collections))
 
     @property
     def weight_list(self) -> tuple[float, ...]:

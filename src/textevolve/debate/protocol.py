@@ -36,7 +36,7 @@ from textevolve.evaluation import Case, Failure, Usage, check_case
 from textevolve.events import Listener, StepFinished, StepStarted, silence
 from textevolve.llm.fence import draw_nonce, fence, sanitize
 from textevolve.llm.model import Model
-from textevolve.memory.recall import Recall, nothing
+from textevolve.memory.cue import Recall, nothing
 from textevolve.settings import today as this_day
 
 

@@ -13,7 +13,7 @@ from functools import cached_property
 from typing import Annotated, Any, TypeAlias
 
 import numpy as np
-from pydantic import AliasChoices, Field
+from pydantic import AliasChoices, BeforeValidator, Field
 
 from textevolve.debate import tensor as arithmetic
 from textevolve.debate.early_stop import Stop, end_early, measure_certainty
@@ -22,12 +22,18 @@ from textevolve.debate.tensor import Array, LabelledTensor
 from textevolve.errors import InputError
 from textevolve.evaluation import Case, EvaluationResult, Failure, Usage
 from textevolve.llm.structured import ParseMode
+from textevolve.memory.cue import Memory
 from textevolve.showing import Shown
 
 
 def _earlier(name: str, former: str) -> Any:
     """A field that records of earlier versions have under another name."""
     return Field(validation_alias=AliasChoices(name, former))
+
+
+def _read_memory(given: object) -> object:
+    """Records of earlier versions have the texts alone."""
+    return {"text": given} if isinstance(given, str) else given
 
 
 Sanitized: TypeAlias = Annotated[int, _earlier("sanitized", "disarmed")]
@@ -60,7 +66,7 @@ class Turn:
 
     `order`: candidates' indices in the positions in which they were shown. `log_odds`: as `scores`,
     with the readouts that ask for P(yes). `decided_by`: with the readout `decide` alone. `seconds`:
-    the models' time. `parse_mode`: how the answer was read.
+    the models' time. `parse_mode`: how the answer was read. `memories`: what was recalled for it.
     """
 
     round: int
@@ -74,7 +80,7 @@ class Turn:
     decided_by: DecidedBy | None = None
     failure: Failure | None = None
     parse_mode: Annotated[ParseMode | None, _earlier("parse_mode", "rung")] = None
-    memories: tuple[str, ...] = ()
+    memories: tuple[Annotated[Memory, BeforeValidator(_read_memory)], ...] = ()
     sanitized: Sanitized = 0
     usage: Usage = Usage()
     seconds: float = 0.0

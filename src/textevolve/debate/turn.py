@@ -22,8 +22,9 @@ from textevolve.debate.readout import (
     read_verbalized,
     read_weighted,
 )
+from textevolve.debate.remembering import fence_memories, quote_memories, remember
 from textevolve.debate.result import DecidedBy, Points, Turn
-from textevolve.errors import AnswerError, BudgetError, FatalModelError, InputError, ModelError
+from textevolve.errors import AnswerError, BudgetError, FatalModelError, ModelError
 from textevolve.evaluation import Failure, Usage
 from textevolve.events import StepFinished, StepStarted
 from textevolve.llm.choice_logprobs import TOP_LOGPROBS
@@ -31,7 +32,7 @@ from textevolve.llm.fence import fence, sanitize
 from textevolve.llm.model import Message, Model, Request
 from textevolve.llm.structured import ParseMode, UnusableAnswer, ask_structured
 from textevolve.llm.usage_meter import UsageMeter
-from textevolve.memory.recall import Cue, Memory
+from textevolve.memory.cue import Memory
 
 
 @lru_cache(maxsize=256)
@@ -110,7 +111,7 @@ class _Ask:
     sample: int
 
     def request(self, order: tuple[int, ...], fenced: tuple[str, ...]) -> Request:
-        """`fenced`: the memories."""
+        """`fenced`: the memories with their rules."""
         context, profile = self.context, self.context.profile
         shown = tuple(context.labels[j] for j in order)
         speaker, number = self.speaker, self.round + 1
@@ -141,22 +142,23 @@ class _Said:
     decided_by: DecidedBy | None = None
     failure: Failure | None = None
     parse_mode: ParseMode | None = None
-    memories: tuple[str, ...] = ()
+    memories: tuple[Memory, ...] = ()
     sanitized: int = 0
 
 
 async def _speak(asked: _Ask, order: tuple[int, ...]) -> _Said:
+    memories: tuple[Memory, ...] = ()
     try:
-        if not asked.context.profile.argue:
-            return await _in_orders(asked, order, partial(_score_only, asked))
-        memories = await _remember(asked.context, asked.speaker, asked.history)
-        return await _in_orders(asked, order, partial(_answer, asked, memories))
+        memories = await remember(asked.context, asked.speaker, asked.history)
+        say = _answer if asked.context.profile.argue else _score_only
+        said = await _in_orders(asked, order, partial(say, asked, memories))
     except FatalModelError:
         raise
     except BudgetError as error:
-        return _Said(failure=Failure("skipped", str(error)))
+        said = _Said(failure=Failure("skipped", str(error)))
     except ModelError as error:
-        return _Said(failure=Failure("failed", str(error)))
+        said = _Said(failure=Failure("failed", str(error)))
+    return replace(said, memories=memories)
 
 
 async def _in_orders(
@@ -166,18 +168,22 @@ async def _in_orders(
     return _average(said, await say(order[::-1])) if asked.context.swaps(order) else said
 
 
-async def _score_only(asked: _Ask, order: tuple[int, ...]) -> _Said:
+async def _score_only(asked: _Ask, memories: tuple[Memory, ...], order: tuple[int, ...]) -> _Said:
     if asked.context.profile.readout == "decide":
-        return await _decide(asked, order, _Said())
-    return _probed(_Said(), await _probe_alone(asked))
+        fenced = fence_memories(asked.context, memories)
+        return await _decide(asked, order, _Said(), memories=fenced)
+    return _probed(_Said(), await _probe_alone(asked, memories))
 
 
 def _probed(said: _Said, log_odds: ScoreMatrix) -> _Said:
     return replace(said, scores=probe_scores(log_odds), log_odds=log_odds)
 
 
-async def _probe_alone(asked: _Ask) -> ScoreMatrix:
-    return await probe_alone(asked.context, asked.model, asked.speaker, asked.round, asked.sample)
+async def _probe_alone(asked: _Ask, memories: tuple[Memory, ...]) -> ScoreMatrix:
+    shown = quote_memories(asked.context, asked.speaker, memories)
+    return await probe_alone(
+        asked.context, asked.model, asked.speaker, asked.round, asked.sample, shown
+    )
 
 
 async def _decide(
@@ -193,30 +199,11 @@ async def _decide(
     return replace(said, scores=made.scores, log_odds=made.log_odds, decided_by=made.decided_by)
 
 
-async def _remember(
-    context: DebateContext, agent: Agent, history: Sequence[str]
-) -> tuple[Memory, ...]:
-    cue = Cue(
-        agent.name,
-        agent.collections,
-        context.case.input,
-        context.case.candidates,
-        "".join(history),
-    )
-    try:
-        return await context.recall(cue)
-    except Exception as error:  # the caller's code; only this case is to fail by it
-        reason = f"{type(error).__name__}: {error}"
-        raise InputError(f"the recall of {agent.name} failed: {reason}") from error
-
-
 async def _answer(asked: _Ask, memories: tuple[Memory, ...], order: tuple[int, ...]) -> _Said:
     context, profile = asked.context, asked.context.profile
     names = tuple(c.name for c in profile.components)
     shown = tuple(context.labels[j] for j in order)
-    fenced = tuple(
-        fence("memory", sanitize(m.text, context.nonce)[0], context.nonce) for m in memories
-    )
+    fenced = fence_memories(context, memories)
     request = asked.request(order, fenced)
     words = profile.argument_words
     answer = await ask_structured(
@@ -228,13 +215,12 @@ async def _answer(asked: _Ask, memories: tuple[Memory, ...], order: tuple[int, .
         argument=text,
         points=read_points(answer.value, context.labels) if words is None else (),
         parse_mode=answer.parse_mode,
-        memories=tuple(m.text for m in memories),
         sanitized=sanitized,
     )
     last = answer.responses[-1]
     match profile.readout:
         case "pointwise":
-            return _probed(said, await _probe_alone(asked))
+            return _probed(said, await _probe_alone(asked, memories))
         case "after-argument":
             spoken = (*request.messages, Message("assistant", (last.text,)))
             found = await probe_after(context, asked.model, asked.speaker, asked.round, spoken)

@@ -3,7 +3,9 @@
 The least is a run in which every debate ends after its first round (it converges, or an escalation
 is certain) and answers are short; the most is all rounds with every answer as long as allowed and
 asked for twice. Tokens are counted as characters / 3 to characters / 5, so they bound what
-tokenisers make of ordinary prose; code, and languages without spaces, can lie above.
+tokenisers make of ordinary prose; code, and languages without spaces, can lie above. Of agents with
+memories the most is the whole budget in each turn, or as many memories as are recalled, at a length
+that is seldom exceeded; the calls that embed what they search by are counted without a cost.
 """
 
 from __future__ import annotations
@@ -14,13 +16,15 @@ from dataclasses import dataclass, field
 
 from textevolve.debate.context import read_rules
 from textevolve.debate.deciding import ask_cell
-from textevolve.debate.profile import Profile, override
+from textevolve.debate.profile import Agent, Profile, override
 from textevolve.debate.protocol import choose_readout
 from textevolve.estimates.expected import Expected
 from textevolve.evaluation import Case, Usage
 from textevolve.llm.decisions import Question
 from textevolve.llm.emulation import show
+from textevolve.llm.token_count import CHARACTERS_A_TOKEN
 from textevolve.llm.wire import cost_of
+from textevolve.memory.cue_queries import MOST_CANDIDATES, QUERY_CHARACTERS
 from textevolve.settings import Price
 
 SHORT_ANSWER = 40
@@ -28,6 +32,8 @@ SHORT_POINTS = 50
 PROBE_CHARACTERS = 220
 REQUEST_CHARACTERS = 700
 CHARACTERS_SPOKEN = 4
+MEMORY_CHARACTERS = 600
+SOURCE_SHOWN = 250
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +84,8 @@ def _case(case: Case, profile: Profile, model: str, price_of: PriceOf, *, longes
     total = Usage()
     for r in range(1 if early and not longest else profile.rounds):
         for i, agent in enumerate(profile.agents):
-            length = opening + _turns_heard(profile, r, i) * answer * CHARACTERS_SPOKEN
+            heard = _turns_heard(profile, r, i) * answer * CHARACTERS_SPOKEN
+            length = opening + heard + (_remembered(agent) if longest else 0)
             own = agent.model or model
             asked = (2 if longest else 1) if profile.argue else 0
             turn = _turn(length, answer, probes, price_of(own), longest, asked)
@@ -87,12 +94,34 @@ def _case(case: Case, profile: Profile, model: str, price_of: PriceOf, *, longes
                 shown = length + answer * CHARACTERS_SPOKEN if profile.argue else opening
                 turn += _decide(shown, questions, price, longest=longest)
             total = sum([turn] * times, total)
+            if longest:
+                total += _search(agent, case)
         if profile.protocol == "simultaneous-summary" and r > 0:
             heard = r * len(profile.agents) * answer * CHARACTERS_SPOKEN
             price = price_of(profile.agents[0].model or model)
             summary = _turn(opening + heard, answer, 0, price, longest=False, asked=1)
             total += summary
     return total
+
+
+def _remembered(agent: Agent) -> int:
+    """The most characters that memories take in a prompt, with their sources and rules."""
+    settings = agent.recall_settings
+    if settings is None:
+        return 0
+    texts = settings.limit * MEMORY_CHARACTERS
+    if settings.budget is not None:
+        texts = min(texts, settings.budget * CHARACTERS_A_TOKEN)
+    return texts + (settings.limit + 2) * SOURCE_SHOWN
+
+
+def _search(agent: Agent, case: Case) -> Usage:
+    """The most calls that embed what one turn searches by, in each of its collections."""
+    settings = agent.recall_settings
+    if settings is None:
+        return Usage()
+    calls = len(settings.collections) * (min(len(case.candidates), MOST_CANDIDATES) + 3)
+    return Usage(calls, round(calls * QUERY_CHARACTERS / 3.0))
 
 
 def _turn(

@@ -10,10 +10,10 @@ from textevolve.engine.local import gather_bounded
 from textevolve.errors import AnswerError, BudgetError, FatalModelError, InputError, ModelError
 from textevolve.evaluation import Case, EvaluationResult, Failure, failure_of
 from textevolve.judges.context import JudgeContext, Judgement, Options
+from textevolve.llm.catalogue import PROVIDER, embedder_of
 from textevolve.llm.embeddings import embed
 from textevolve.llm.model import Model
 
-LOCAL = "local/"
 DIGITS = 9
 """Of a cosine that are kept; behind them is rounding, by which a text would be unlike itself."""
 
@@ -21,20 +21,21 @@ DIGITS = 9
 @dataclass(frozen=True)
 class EmbeddingSimilarity:
     """How near each candidate comes to the case's reference: the cosine of their embeddings, and 0
-    where that is below 0. One call a text, of an endpoint's `/v1/embeddings`.
+    where that is below 0. One call a text, of an endpoint's `/v1/embeddings` or of `local/minilm`.
 
     Raises:
-        InputError: the model is a local one, which writes and gives no embeddings.
+        InputError: the model is a local one that writes and gives no embeddings.
     """
 
     model: Model
     options: Options = field(default_factory=Options)
 
     def __post_init__(self) -> None:
-        if self.model.name.startswith(LOCAL):
+        name = self.model.name
+        if name.startswith(f"{PROVIDER}/") and embedder_of(name) is None:
             raise InputError(
-                f"{self.model.name} gives no embeddings: name a model that does, as in"
-                " embedding@openai/text-embedding-3-small"
+                f"{name} gives no embeddings: name a model that does, as in embedding@local/minilm"
+                " or embedding@openai/text-embedding-3-small"
             )
 
     async def __call__(self, case: Case, /) -> Judgement:

@@ -14,10 +14,12 @@ from pathlib import Path
 from typing import Annotated
 
 import yaml
-from pydantic import BaseModel, ConfigDict, Field, TypeAdapter
+from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, model_validator
 
 from textevolve.errors import SettingsError
 
+PROVIDER = "local"
+"""What specs of the models here begin with."""
 SUFFIX = ".gguf"
 
 # What is read from the catalogue becomes file names, addresses and arguments of pip.
@@ -29,10 +31,12 @@ class _Entry(BaseModel):
 
 
 class Hub(_Entry):
-    """A repository on Hugging Face that has the file under the catalogue's name for it."""
+    """A repository on Hugging Face that has the file, under the catalogue's name for it where
+    `path` does not say another."""
 
     hub: Annotated[str, Field(pattern=r"^[\w.-]+/[\w.-]+$")]
     revision: _Word = "main"
+    path: _Word | None = None
 
     @property
     def label(self) -> str:
@@ -64,22 +68,50 @@ class Wheels(_Entry):
         return f"{self.names[0]} .. {self.names[-1]} {self.version}"
 
 
-class Weights(_Entry):
-    """One file of weights. `sha256` in hexadecimal; `sources` in the order they are tried.
-
-    `decides`: a decision model, which answers typed questions and does not chat. `context`: tokens
-    that a state and a question may have together, where that is less than the file's header says.
-    """
+class WeightsFile(_Entry):
+    """One file. `sha256` in hexadecimal; `sources` in the order they are tried."""
 
     name: _Word
-    file: Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*\.gguf$")]
+    file: Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*\.(gguf|onnx|json)$")]
     bytes: int = Field(gt=0)
     sha256: Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
+    sources: tuple[Hub | Wheels, ...] = Field(min_length=1)
+
+
+class Weights(WeightsFile):
+    """A model: a file of weights, and a second one with its tokeniser where the first has none.
+
+    `decides`: a decision model, which answers typed questions and does not chat. `dimension`: of a
+    model that embeds texts and does nothing else, how many numbers an embedding has. `context`:
+    tokens that a state and a question may have together, where that is less than the file's header
+    says; of a model that embeds, the tokens that it reads of a text.
+    """
+
     licence: str
     note: str = ""
     decides: bool = False
+    dimension: int | None = Field(default=None, ge=1)
     context: int | None = Field(default=None, ge=64)
-    sources: tuple[Hub | Wheels, ...] = Field(min_length=1)
+    tokenizer: WeightsFile | None = None
+
+    @model_validator(mode="after")
+    def _whole(self) -> Weights:
+        wanted = ".gguf" if self.dimension is None else ".onnx"
+        if not self.file.endswith(wanted):
+            raise ValueError(f"{self.name}: the file must be a {wanted} file")
+        embeds = self.dimension is not None
+        if embeds != (self.tokenizer is not None) or (embeds and self.context is None):
+            raise ValueError(f"{self.name}: what embeds has a dimension, a context and a tokenizer")
+        return self
+
+    @property
+    def embeds(self) -> bool:
+        return self.dimension is not None
+
+    @property
+    def files(self) -> tuple[WeightsFile, ...]:
+        """All that has to be there, the file of the weights first."""
+        return (self,) if self.tokenizer is None else (self, self.tokenizer)
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,12 +137,8 @@ def locate(name: str, folder: Path) -> Located:
     Raises:
         SettingsError: the name is unknown, or there is no such file.
     """
-    known = read_catalogue()
-    if name in known:
-        return Located(name, folder / known[name].file, known[name])
-    for entry in known.values():
-        if name in (entry.file, entry.file.removesuffix(SUFFIX)):
-            return Located(entry.name, folder / entry.file, entry)
+    if (entry := _find_entry(name)) is not None:
+        return Located(entry.name, folder / entry.file, entry)
     if "/" in name or "\\" in name or name.startswith("~"):
         return _locate_path(name)
     own = folder / (name if name.endswith(SUFFIX) else name + SUFFIX)
@@ -119,6 +147,20 @@ def locate(name: str, folder: Path) -> Located:
     if name.endswith(SUFFIX) and Path(name).is_file():
         return _locate_path(name)
     raise SettingsError(_unknown(name, folder))
+
+
+def embedder_of(spec: str) -> Weights | None:
+    """The entry that a model's spec such as `local/minilm` names, where that embeds."""
+    provider, _, name = spec.strip().partition("/")
+    found = _find_entry(name) if provider == PROVIDER else None
+    return found if found is not None and found.embeds else None
+
+
+def _find_entry(name: str) -> Weights | None:
+    """By its name, its file or the stem of that."""
+    known = read_catalogue()
+    named = (e for e in known.values() if name in (e.file, Path(e.file).stem))
+    return known.get(name) or next(named, None)
 
 
 def own_files(folder: Path) -> list[Located]:

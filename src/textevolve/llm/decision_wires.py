@@ -19,9 +19,7 @@ from typing import Annotated, Any, Literal, TypeAlias, TypeGuard, cast
 from pydantic import BaseModel
 
 from textevolve.llm.decisions import SUM_TOLERANCE, Question, Wire, dump_answers, predicate
-from textevolve.llm.model import Request
 from textevolve.llm.providers import Endpoint
-from textevolve.llm.refusals import decides_only
 from textevolve.llm.wire import KNOWN, ReportedUsage
 
 PATHS: Mapping[Wire, str] = {
@@ -75,15 +73,6 @@ def decision_wire(endpoint: Endpoint) -> Wire | Literal["ask"] | None:
 def most_characters(endpoint: Endpoint) -> int | None:
     """How many characters a state and a question may have together, where that is known."""
     return None if endpoint.context is None else CHARACTERS_PER_TOKEN * endpoint.context
-
-
-def refuse_chat(endpoint: Endpoint, request: Request) -> None:
-    """
-    Raises:
-        CapabilityError: the model only decides, and the request asks for a text.
-    """
-    if not endpoint.chats and request.questions is None and not request.embeds:
-        raise decides_only(endpoint.spec, "it answers typed questions alone")
 
 
 def decision_body(

@@ -17,7 +17,9 @@ from typing import TYPE_CHECKING
 from textevolve.errors import CapabilityError, FatalModelError, ModelError, RejectedError
 from textevolve.llm.decision_wires import NAMES, TRIAL, TRIAL_STATE
 from textevolve.llm.decisions import decision_request, find_wire_request, load_wire
-from textevolve.llm.model import Message, Request
+from textevolve.llm.embeddings import probe_dimension
+from textevolve.llm.minilm import MiniLM
+from textevolve.llm.model import Message, Model, Request
 from textevolve.llm.providers import LOCAL, PROVIDERS, known_providers
 from textevolve.settings import Provider, Settings, Timeouts
 
@@ -110,8 +112,10 @@ class EndpointCapabilities:
     refused: tuple[str, ...] = ()
 
 
-async def probe_endpoint(client: OpenAIClient) -> EndpointCapabilities:
+async def probe_endpoint(client: OpenAIClient | MiniLM) -> EndpointCapabilities:
     """Asks at most ten short questions. What the endpoint refuses is a finding, not an error."""
+    if isinstance(client, MiniLM):
+        return await _probe_embedder(client, ())
     models: list[str] = []
     with suppress(ModelError):  # some endpoints have no such list and answer all the same
         models = await client.models()
@@ -122,7 +126,10 @@ async def probe_endpoint(client: OpenAIClient) -> EndpointCapabilities:
     except (FatalModelError, RejectedError) as error:
         decider = await _probe_decider(client, tuple(models))
         why = Finding(False, str(error))
-        return decider if decider.answers.value else EndpointCapabilities(why, tuple(models))
+        if decider.answers.value or not isinstance(error, RejectedError):
+            return decider if decider.answers.value else EndpointCapabilities(why, tuple(models))
+        embedder = await _probe_embedder(client, tuple(models))
+        return embedder if embedder.answers.value else EndpointCapabilities(why, tuple(models))
     except ModelError as error:
         return EndpointCapabilities(Finding(False, str(error)), tuple(models))
     logprobs = await _probe_logprobs(client)
@@ -201,6 +208,17 @@ async def _probe_decider(client: OpenAIClient, models: tuple[str, ...]) -> Endpo
         decisions=found,
         prefix_cache=no,
     )
+
+
+async def _probe_embedder(model: Model, models: tuple[str, ...]) -> EndpointCapabilities:
+    """What a model that neither chats nor decides can do."""
+    no = Finding(False, "it embeds, and does nothing else")
+    try:
+        said = f"it embeds: {await probe_dimension(model)} numbers a text"
+        answers = Finding(True, said)
+    except ModelError as error:
+        answers = Finding(False, str(error))
+    return EndpointCapabilities(answers, models, no, no, no, no, no)
 
 
 async def _probe_seed(client: OpenAIClient) -> Finding:

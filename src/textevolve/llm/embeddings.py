@@ -19,7 +19,8 @@ class _Answer(BaseModel):
 
 
 async def embed(model: Model, text: str) -> list[float]:
-    """The embedding of a text, as the model gives it.
+    """The embedding of a text, as the model gives it. Some models read only the beginning of a long
+    text: where that is known, the response in the journal says so (see `minilm`).
 
     Raises:
         AnswerError: what came is no vector. ModelError: nothing came.
@@ -30,6 +31,15 @@ async def embed(model: Model, text: str) -> list[float]:
         return _Answer.model_validate_json(response.text).embedding
     except ValidationError:
         raise AnswerError(f"{model.name}: what came is no embedding") from None
+
+
+async def probe_dimension(model: Model) -> int:
+    """How many numbers its embeddings have: known after one call, of the same text each time.
+
+    Raises:
+        AnswerError, ModelError: as `embed`.
+    """
+    return len(await embed(model, "dimension"))
 
 
 async def embed_texts(

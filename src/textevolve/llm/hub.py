@@ -17,7 +17,7 @@ from contextlib import closing, suppress
 from pathlib import Path
 from typing import BinaryIO
 
-from textevolve.llm.catalogue import Hub, Weights
+from textevolve.llm.catalogue import Hub, WeightsFile
 from textevolve.llm.transfer import CHUNK, SourceError, Transfer
 
 HUB = "https://huggingface.co"
@@ -39,7 +39,7 @@ class _WrongRange(_Broken):
     """What is there cannot be gone on with."""
 
 
-def address(source: Hub, weights: Weights) -> str:
+def address(source: Hub, weights: WeightsFile) -> str:
     """Where the file is.
 
     Raises:
@@ -48,10 +48,12 @@ def address(source: Hub, weights: Weights) -> str:
     base = os.environ.get("HF_ENDPOINT") or HUB
     if not re.match(r"https?://", base):
         raise SourceError("HF_ENDPOINT is not an http(s) address")
-    return f"{base.rstrip('/')}/{source.hub}/resolve/{source.revision}/{weights.file}"
+    return (
+        f"{base.rstrip('/')}/{source.hub}/resolve/{source.revision}/{source.path or weights.file}"
+    )
 
 
-def download(source: Hub, weights: Weights, part: Path, transfer: Transfer) -> None:
+def download(source: Hub, weights: WeightsFile, part: Path, transfer: Transfer) -> None:
     """Fill `part` to the full size, going on behind what it already has.
 
     Raises:

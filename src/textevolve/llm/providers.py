@@ -17,12 +17,12 @@ from urllib.parse import SplitResult, urlsplit
 from pydantic import SecretStr
 
 from textevolve.errors import SettingsError
+from textevolve.llm.catalogue import PROVIDER as LOCAL
 from textevolve.llm.catalogue import locate
 from textevolve.llm.gguf import read_header
 from textevolve.llm.keys import Key, find_key, keys_file
 from textevolve.settings import Decisions, Price, Provider, Settings
 
-LOCAL = "local"
 ADDRESS_KEY = "TEXTEVOLVE_API_KEY"
 """The only variable whose key is sent to an address that is given in place of a provider."""
 
@@ -111,7 +111,8 @@ class Endpoint:
     """A model and how it is reached. `spec` names it in full, in the journal and everywhere.
 
     `base_url` is empty for `local`: its server is started inside the process by `llm.local`.
-    `decisions`, `chats` and `context` are of this model, as `Provider` has them.
+    `decisions`, `chats` and `context` are of this model, as `Provider` has them. `embeds`: whether
+    it gives embeddings, and does nothing else; None where it has to be asked.
     """
 
     spec: str
@@ -126,6 +127,7 @@ class Endpoint:
     decisions: Decisions = "ask"
     chats: bool = True
     context: int | None = None
+    embeds: bool | None = None
 
     @property
     def is_local(self) -> bool:
@@ -173,6 +175,7 @@ def resolve(spec: str, settings: Settings, *, asks: bool = True) -> Endpoint:
         decisions=decider.decisions,
         chats=decider.chats,
         context=decider.context,
+        embeds=decider.embeds,
     )
 
 
@@ -182,6 +185,7 @@ class _Decider(NamedTuple):
     decisions: Decisions = "none"
     chats: bool = True
     context: int | None = None
+    embeds: bool | None = None
 
 
 def _decider(provider: Provider, model: str) -> _Decider:
@@ -195,6 +199,8 @@ def _local_decider(model: str, settings: Settings) -> _Decider:
     loaded."""
     try:
         located = locate(model, settings.weights_folder)
+        if located.weights is not None and located.weights.embeds:
+            return _Decider(chats=False, embeds=True)
         if located.weights is not None:
             decides, context = located.weights.decides, located.weights.context
         else:
@@ -202,7 +208,9 @@ def _local_decider(model: str, settings: Settings) -> _Decider:
             decides, context = header.decides, header.trained_context
     except SettingsError:
         return _Decider()
-    return _Decider("systemone", chats=False, context=context) if decides else _Decider()
+    if decides:
+        return _Decider("systemone", chats=False, context=context, embeds=False)
+    return _Decider(embeds=False)
 
 
 def _unknown(spec: str, name: str, known: Mapping[str, Provider]) -> str:

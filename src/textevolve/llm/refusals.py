@@ -22,6 +22,8 @@ from textevolve.errors import (
     TooLongError,
     UnavailableError,
 )
+from textevolve.llm.model import Request
+from textevolve.llm.providers import Endpoint
 
 SHOWN = 300
 _STATUS = re.compile("[1-5][0-9]{2}")
@@ -184,6 +186,27 @@ def _too_long(name: str, refusal: Refusal, said: str) -> str:
 def decides_only(name: str, said: str) -> CapabilityError:
     hint = "name it where something is decided, and a chat model where texts are written"
     return CapabilityError(f"{name}: this model decides, it does not chat ({said}); {hint}")
+
+
+def refuse_unfit(endpoint: Endpoint, request: Request) -> None:
+    """
+    Raises:
+        CapabilityError: the model only decides or only embeds, and something else is asked of it;
+            or the other way round.
+    """
+    if request.embeds:
+        if endpoint.embeds is False:
+            hint = "name one that does, such as local/minilm or openai/text-embedding-3-small"
+            raise CapabilityError(f"{endpoint.spec}: this model gives no embeddings; {hint}")
+    elif endpoint.embeds:
+        raise embeds_only(endpoint.spec)
+    elif not endpoint.chats and request.questions is None:
+        raise decides_only(endpoint.spec, "it answers typed questions alone")
+
+
+def embeds_only(name: str) -> CapabilityError:
+    hint = "name it as the embedder, and a chat model where something is written or judged"
+    return CapabilityError(f"{name}: this model embeds texts, it does not chat; {hint}")
 
 
 def without_logprobs(name: str, said: str) -> CapabilityError:

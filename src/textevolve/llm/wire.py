@@ -7,7 +7,7 @@ refusal means (`refusals`).
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from typing import Annotated, Any, cast
 
@@ -219,8 +219,13 @@ def as_vector(found: Embeddings, seconds: float, price: Price | None) -> Respons
     """What the rooms see of the embedding of one text."""
     (vector,) = found.data
     said = (found.usage or ReportedUsage()).model_copy(update={"completion_tokens": 0})
-    text = json.dumps({"embedding": [float(f"{part:.7g}") for part in vector.embedding]})
+    text = dump_vector(vector.embedding)
     return Response(text, "stop", usage_of(said, price), seconds=seconds)
+
+
+def dump_vector(vector: Sequence[float], **more: Any) -> str:
+    """The text of a response that holds an embedding, in the digits that 32 bits have."""
+    return json.dumps({"embedding": [float(f"{part:.7g}") for part in vector], **more})
 
 
 def _token(token: _Token) -> TokenLogprobs:

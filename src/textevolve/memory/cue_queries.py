@@ -15,7 +15,9 @@ QUERY_CHARACTERS = 800
 """Of a query: about 200 tokens of English."""
 CANDIDATE_CHARACTERS = 400
 MOST_CANDIDATES = 8
-INPUT_WEIGHT, CANDIDATES_WEIGHT, HISTORY_WEIGHT = 1.0, 0.5, 0.25
+INPUT_WEIGHT, CANDIDATES_WEIGHT, HISTORY_WEIGHT = 1.0, 1.0, 0.25
+"""Candidates weigh as much as the input: what they claim is what is to be checked, and an input may
+name nothing that could be found (`benchmarks/recall_cue.py`)."""
 
 
 @dataclass(frozen=True, slots=True)

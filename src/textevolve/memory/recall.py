@@ -9,69 +9,38 @@ from __future__ import annotations
 
 import math
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from time import time
-from typing import Protocol, TypeAlias
+from typing import TypeAlias
 
 from textevolve.engine.local import gather_bounded
 from textevolve.errors import InputError
 from textevolve.llm.token_count import CHARACTERS_A_TOKEN, count_tokens
+from textevolve.memory.cue import Cue, Memory
 from textevolve.memory.cue_queries import CueQuery, make_queries
 from textevolve.memory.index import Embed, MemoryQuery, MemoryStore
-from textevolve.memory.ranking import decay, fit_budget, fuse_ranks, normalise, weigh
+from textevolve.memory.ranking import (
+    RANK_CONSTANT,
+    decay,
+    fit_budget,
+    fuse_ranks,
+    normalise,
+    weigh,
+)
 from textevolve.memory.recall_settings import RecallSettings
 from textevolve.memory.record import MemoryRecord, Origin
 
 LEAST_SEARCHED = 50
 """Of each search so many memories are looked at, or as many as are wanted where those are more."""
-ASSOCIATED_WEIGHT = 0.5
-"""What a rank among the associated memories weighs, beside 1 for a search by the input."""
+ASSOCIATED_SHARE = 0.9
+"""Of the highest relevance, what the nearest associated memory has. Reciprocal ranks are flat: with
+half of it none would come before the fiftieth of those that were found."""
 SEARCHES_AT_ONCE = 8
+LEAST_SUMMARY = 16
+"""Tokens: a shorter summary says nothing."""
 
 Summarize: TypeAlias = Callable[[Sequence[str], int], Awaitable[str]]
 """Makes texts into one of at most so many tokens."""
-
-
-@dataclass(frozen=True, slots=True)
-class Memory:
-    """A remembered text, where it came from, and how well it fits the cue (higher is better).
-
-    `parts`: what the score is made of, each in [0, 1]. `id`: of the memory in its collection; empty
-    where it is in none. `trust` in [0, 1]: how far its source is believed, None: nobody said.
-    `similarity`: the cosine of its embedding and the nearest query, None where it is not known.
-    """
-
-    text: str
-    source: str = ""
-    score: float | None = None
-    parts: Mapping[str, float] = field(default_factory=dict[str, float])
-    id: str = ""
-    trust: float | None = None
-    similarity: float | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Cue:
-    """What a memory is wanted for: the agent a, the input x, the candidates y, the history xi.
-
-    `collections` are the names of the agent's memory collections; `settings` say how it recalls.
-    """
-
-    agent: str
-    collections: tuple[str, ...]
-    input: str
-    candidates: tuple[str, ...] = ()
-    history: str = ""
-    settings: RecallSettings = RecallSettings()
-
-
-class Recall(Protocol):
-    async def __call__(self, cue: Cue, /) -> tuple[Memory, ...]: ...
-
-
-async def nothing(_cue: Cue, /) -> tuple[Memory, ...]:
-    """The recall of an agent without memories."""
-    return ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,8 +88,9 @@ async def recall_memories(
     is asked where the settings want a summary.
 
     Raises:
-        InputError: there is no such collection here, it has no version in `versions`, or the cue
-            is blank. ModelError: the cue cannot be embedded. StoreError: nothing can be read.
+        InputError: there is no such collection here, it has no version in `versions`, the cue is
+            blank, or a summary is wanted and there is no `summarize`.
+        ModelError: the cue cannot be embedded. StoreError: nothing can be read.
     """
     sources: list[RecallSource] = []
     for name in dict.fromkeys(settings.collections):
@@ -155,6 +125,8 @@ async def recall_from(
     or none has."""
     if not sources:
         return Recalled()
+    if settings.summarize and summarize is None:
+        raise InputError("memory: summarize is set, and nothing here makes summaries; leave it out")
     asked = Cue("", (), cue) if isinstance(cue, str) else cue
     queries = make_queries(asked.input, asked.candidates, asked.history)
     if not queries:
@@ -216,17 +188,33 @@ async def _search(
                 similarity[one.memory.id] = max(one.similarity, similarity.get(one.memory.id, -1.0))
     if (least := settings.min_similarity) is not None:
         found = {id: one for id, one in found.items() if similarity.get(id, -math.inf) >= least}
-    if settings.associate and found:
-        fused = fuse_ranks(rankings)
-        starts = sorted(found, key=lambda id: (-fused[id], id))[: settings.limit]
-        near = await source.store.associate(wanted, starts)
-        near = [one for one in near if one.origin.trust >= settings.min_trust]
-        rankings.append((ASSOCIATED_WEIGHT, {one.id: n for n, one in enumerate(near, 1)}))
-        found |= {one.id: one for one in near if one.id not in found}
     fused = fuse_ranks(rankings)
+    if settings.associate and found:
+        for one, relevance in await _associate(source, wanted, found, fused, settings):
+            found.setdefault(one.id, one)
+            fused[one.id] = max(relevance, fused.get(one.id, 0.0))
     return [
         _Candidate(one, collection.full_name, fused[id], similarity.get(id))
         for id, one in found.items()
+    ]
+
+
+async def _associate(
+    source: RecallSource,
+    wanted: MemoryQuery,
+    found: Mapping[str, MemoryRecord],
+    relevance: Mapping[str, float],
+    settings: RecallSettings,
+) -> list[tuple[MemoryRecord, float]]:
+    """Memories that share entities, over two hops, with the best of those that were found, nearest
+    first, and their relevance: of the n-th, 0.9 x the highest x 61 / (60 + n). How similar they are
+    is not asked: that they need not be is what they are wanted for."""
+    starts = sorted(found, key=lambda each: (-relevance[each], each))[: settings.limit]
+    near = await source.store.associate(wanted, starts)
+    trusted = [one for one in near if one.origin.trust >= settings.min_trust]
+    best = ASSOCIATED_SHARE * relevance[starts[0]]
+    return [
+        (one, best * (RANK_CONSTANT + 1) / (RANK_CONSTANT + n)) for n, one in enumerate(trusted, 1)
     ]
 
 
@@ -316,14 +304,15 @@ async def _keep_budget(
     budget, sizes = settings.budget, [count_tokens(memory.text) for memory in chosen]
     if budget is None or sum(sizes) <= budget:
         return replace(counted, memories=tuple(chosen))
-    summed = settings.summarize and summarize is not None
-    places = fit_budget(sizes, budget // 2 if summed else budget)
+    summed = summarize if settings.summarize else None
+    whole = budget if summed is None else min(budget // 2, budget - LEAST_SUMMARY)
+    places = fit_budget(sizes, whole)
     shown = tuple(chosen[place] for place in places)
     rest = [memory for place, memory in enumerate(chosen) if place not in set(places)]
-    if not summed or summarize is None:
+    if summed is None:
         return replace(counted, memories=shown, over_budget=len(rest))
     room = budget - sum(sizes[place] for place in places)
-    said = (await summarize([memory.text for memory in rest], room)).strip()
+    said = (await summed([memory.text for memory in rest], room)).strip()
     if not said:
         return replace(counted, memories=shown, over_budget=len(rest))
     told = [memory.trust for memory in rest if memory.trust is not None]

@@ -182,7 +182,8 @@ async def _choose_models(
 
 def _lay_out(options: ServerOptions, bench: Workbench, models: Mapping[str, str]) -> Serving:
     judges = Judges(
-        bench.default_model, bench.model_of, note_event, bench.calls_per_case, bench.today
+        *(bench.default_model, bench.model_of, note_event, bench.calls_per_case, bench.today),
+        recall=bench.recall,
     )
     deciders: dict[str, Decider] = {
         f"{JUDGE}{text}": open_judge(text, judges) for text in options.judge

@@ -16,6 +16,7 @@ from sqlalchemy.exc import SQLAlchemyError
 
 from textevolve.errors import StoreError
 from textevolve.store.documents import DAMAGES
+from textevolve.store.postgres import PostgresDatabase
 from textevolve.store.schema import connect, explain, prepare
 from textevolve.store.sqlite import load_vector_search, sqlite3
 
@@ -45,7 +46,14 @@ def open_database(location: str | Path) -> Database:
     Raises:
         StoreError: it cannot be used; says why and what to do.
     """
-    return SQLiteDatabase(Path(location).expanduser().absolute())
+    scheme, found, _ = str(location).partition("://")
+    if isinstance(location, Path) or not found:
+        return SQLiteDatabase(Path(location).expanduser().absolute())
+    if scheme in ("postgresql", "postgres"):
+        return PostgresDatabase(location)
+    raise StoreError(
+        f"there is no store at {scheme}:// addresses; give a path or a postgresql:// address"
+    )
 
 
 class SQLiteDatabase:

@@ -11,7 +11,7 @@ from sqlalchemy.engine import Connection
 
 from textevolve.errors import InputError
 from textevolve.memory.record import Collection, Vector
-from textevolve.store import memory_search_sqlite
+from textevolve.store import memory_search_postgres, memory_search_sqlite
 from textevolve.store.memory_changes import find_vector_fault, pack_vector
 from textevolve.store.memory_rows import IndexEntry, SearchIndex, collection_of
 from textevolve.store.memory_tables import (
@@ -25,7 +25,10 @@ from textevolve.store.memory_tables import (
     versions,
 )
 
-SEARCHES: Mapping[str, SearchIndex] = {"sqlite": memory_search_sqlite}
+SEARCHES: Mapping[str, SearchIndex] = {
+    "sqlite": memory_search_sqlite,
+    "postgresql": memory_search_postgres,
+}
 """What finds memories, by the name of the database's dialect."""
 
 

@@ -57,7 +57,8 @@ calls = Table(
 )
 """Every finished call, append-only. `parts`: the texts' hashes, 32 bytes each, in order."""
 
-Index("calls_answered", calls.c.key, sqlite_where=text("error IS NULL"))
+_ANSWERED = text("error IS NULL")
+Index("calls_answered", calls.c.key, sqlite_where=_ANSWERED, postgresql_where=_ANSWERED)
 Index("calls_of_run", calls.c.run_id)
 
 reuses = Table(

@@ -12,6 +12,7 @@ from textevolve.debate.profile import Profile
 from textevolve.debate.result import DebateResult, DecidedBy, Turn
 from textevolve.debate.tensor import is_quorum
 from textevolve.evaluation import Failure
+from textevolve.memory.cue import Memory
 from textevolve.report.wording import count, letter, letters, number, percent, visible
 
 
@@ -95,6 +96,16 @@ def vote_alone(result: DebateResult) -> str:
     same = result.profile.repeats
     more = "; the same, since these scores are read without the arguments" if same else ""
     return f"{', '.join(said)} after round 1{more}"
+
+
+def recalled(memory: Memory) -> str:
+    """A memory in a line: what it says, where from, and its score with what that is made of."""
+    said = visible(" ".join(memory.text.split()))
+    source = visible(memory.source or "no source")
+    if memory.score is None:
+        return f"{said} ({source})"
+    parts = ", ".join(f"{name} {number(part, 2)}" for name, part in memory.parts.items())
+    return f"{said} ({source}; {number(memory.score, 2)}: {parts})"
 
 
 def _side(winner: int | None) -> str:

@@ -20,13 +20,16 @@ from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
+from textevolve.debate.context import memory_prompts
 from textevolve.engine import sync
 from textevolve.errors import InputError, MismatchError, StoreError
 from textevolve.evaluation import Case
 from textevolve.events import Listener, silence
 from textevolve.judge_specs import judge_models
-from textevolve.judge_texts import describe_judge
+from textevolve.judge_texts import collections_of, describe_judge
 from textevolve.llm.prices import sources_of_prices
+from textevolve.llm.replay import Salted, replay_models
+from textevolve.memory_snapshots import pin_collections
 from textevolve.settings import Settings, today
 from textevolve.spec import identity_of
 from textevolve.studies.holding import hold
@@ -34,7 +37,7 @@ from textevolve.studies.identity import refuse_differences
 from textevolve.studies.kinds import KINDS, find_study
 from textevolve.studies.standing import STANDING
 from textevolve.studies.study import AnyStudy, Asks, Study, StudySpec
-from textevolve.wiring import Limits, Salted, Setting, choose_model, open_workbench, replay_models
+from textevolve.wiring import Limits, Setting, choose_model, open_workbench
 
 if TYPE_CHECKING:
     from textevolve.store.records import Found, Kept, RecordOrder
@@ -72,6 +75,12 @@ class StoredSpec(BaseModel):
     prompts: Mapping[str, str] = {}
     described: Mapping[str, Any] = {}
     prices: tuple[str, ...] = ()
+
+    @property
+    def world(self) -> dict[str, Any]:
+        """What was described. Collections that are not among those here are not pinned, and so are
+        not read."""
+        return {"collections": {}, **self.described}
 
     def identity(self, study: AnyStudy) -> dict[str, Any]:
         """What makes the run what it is. The date in its prompts does not: the same command on
@@ -144,13 +153,32 @@ async def specify(
         why=why,
         today=today(),
         judges=_describe(asks),
-        prompts=asks.prompts,
-        described=await study.describe(spec, settings, {} if objects is None else objects)
-        if study.describe
-        else {},
+        prompts=_prompts(asks),
+        described=await _describe_world(study, spec, settings, {} if objects is None else objects),
     )
     prices = sources_of_prices(models_asked(asks, stored), settings)
     return stored.model_copy(update={"prices": prices})
+
+
+async def _describe_world(
+    study: Study[S, R, T], spec: S, settings: Settings, objects: dict[str, object]
+) -> dict[str, Any]:
+    """What the study found of the world, and which versions of memories its debaters recall."""
+    found = dict(await study.describe(spec, settings, objects)) if study.describe else {}
+    if named := _collections(study.asks(spec)):
+        pinned = await pin_collections(named, settings)
+        found["collections"] = {**found.get("collections", {}), **pinned}
+    return found
+
+
+def _collections(asks: Asks) -> tuple[str, ...]:
+    judged = (name for judge in asks.judges for name in collections_of(judge))
+    return tuple(dict.fromkeys([*asks.collections, *judged]))
+
+
+def _prompts(asks: Asks) -> dict[str, str]:
+    """The versions of all prompts, with those that show memories where any are recalled."""
+    return {**asks.prompts, **(memory_prompts() if _collections(asks) else {})}
 
 
 def read_cases(study: Study[S, R, T], spec: S, store: Path, settings: Settings) -> Iterable[Case]:
@@ -295,7 +323,7 @@ def refuse_changed(
     behind its judges, are not those that a run was begun with."""
     asks = study.asks(read_spec(study, stored))
     kept = {"prompts": dict(stored.prompts), "judges": dict(stored.judges)}
-    found = {"prompts": dict(asks.prompts), "judges": _describe(asks)}
+    found = {"prompts": _prompts(asks), "judges": _describe(asks)}
     refuse_differences(run.id, kept, found, what)
 
 
@@ -368,7 +396,7 @@ async def _work(
         objects=launch.objects,
         time_limit=launch.time_limit,
         run=f"{run.id}-{run.fingerprint[:8]}",
-        described=stored.described,
+        described=stored.world,
         mode="replay" if offline else "live",
         ordered=launch.ordered,
     )

@@ -16,7 +16,7 @@ from typing import Annotated, Any, ClassVar, TypeAlias, cast
 from pydantic import BeforeValidator, TypeAdapter, WithJsonSchema, field_validator
 from pydantic_core import to_json
 
-from textevolve.debate.context import prompts_version
+from textevolve.debate.context import memory_prompts, prompts_version
 from textevolve.debate.profile import Profile, load_profile, override
 from textevolve.debate.protocol import Debate
 from textevolve.debate.record import read_result, write_result
@@ -38,7 +38,7 @@ from textevolve.judges.context import Options
 from textevolve.judges.context import prompts_version as judge_prompts
 from textevolve.judges.judged import JudgedCase
 from textevolve.judges.shipped_rubrics import expand_rubric
-from textevolve.memory.recall import Recall, nothing
+from textevolve.memory.cue import Recall
 from textevolve.report.blocks import Report
 from textevolve.report.html import html_fragment
 from textevolve.rows import SUFFIXES, names_rows, read_argument
@@ -190,10 +190,13 @@ def ask(spec: EvaluateSpec) -> Asks:
         own = {f"judges.{name}": version for name, version in judge_prompts().items()}
         return Asks((spec.judge or "",), prompts={**prompts, **own})
     profile = _profile_of(spec)
+    own = spec.recall is not None
     return Asks(
         models=tuple(filter(None, profile.models(None))),
         writes=any(not agent.model for agent in profile.agents),
-        prompts=prompts_version(decides=profile.readout == "decide"),
+        prompts=prompts_version(decides=profile.readout == "decide")
+        | (memory_prompts() if own else {}),
+        collections=() if own else profile.collections,
     )
 
 
@@ -279,7 +282,7 @@ def open_judge(spec: EvaluateSpec, bench: Workbench) -> Evaluator:
     if not debates(spec):
         text = spec.judge or ""
         return bench.judge_of(text, spec.rubric or "")
-    recall = nothing if spec.recall is None else own_object(spec.recall, bench.objects)
+    recall = bench.recall if spec.recall is None else own_object(spec.recall, bench.objects)
     return Debate(
         profile=_profile_of(spec),
         model_of=lambda agent: bench.model_of(agent.model or bench.default_model),

@@ -33,7 +33,7 @@ from textevolve.loops.guidance import (
     answer_guided,
 )
 from textevolve.loops.rule_kinds import find_callable
-from textevolve.memory.recall import Cue, Memory, Recall, nothing
+from textevolve.memory.cue import Cue, Memory, Recall
 from textevolve.report import wording
 from textevolve.report.blocks import Block, Column, Note, Report, Section, Table, Texts
 from textevolve.spec import option
@@ -129,7 +129,9 @@ def ask(spec: GuideSpec) -> Asks:
         written = profile.model_dump_json().encode()
         prompts["profile"] = hashlib.sha256(written).hexdigest()[:12]
     own = tuple(filter(None, profile.models(None)))
-    return Asks(() if judge is None else (judge,), own, writes=True, prompts=prompts)
+    read = () if spec.recall is not None else profile.collections
+    judges = () if judge is None else (judge,)
+    return Asks(judges, own, writes=True, prompts=prompts, collections=read)
 
 
 def read_cases(spec: GuideSpec) -> list[Case]:
@@ -176,7 +178,7 @@ async def run(
 
 def _open_recall(spec: GuideSpec, bench: Workbench) -> Recall:
     if spec.recall is None:
-        return nothing
+        return bench.recall
     if spec.recall.startswith(OWN):
         return cast(Recall, own_object(spec.recall, bench.objects))
     function = find_callable(spec.recall, Path())

@@ -265,7 +265,7 @@ def _utter(result: DebateResult, turn: Turn) -> Utterance:
             ("to change", one.instructions),
         )
         points += [(f"{wording.letter(j)}, {name}", text) for name, text in named if text]
-    points += [("recalled", memory) for memory in turn.memories]
+    points += [("recalled", debate_words.recalled(memory)) for memory in turn.memories]
     failure = f"{turn.failure.kind}: {turn.failure.reason}" if turn.failure else ""
     note = f"round {turn.round + 1}, {_note(turn)}"
     return Utterance(result.agents[turn.agent], turn.argument, note, points, failure)

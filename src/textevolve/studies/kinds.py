@@ -31,6 +31,7 @@ KINDS: Mapping[str, str] = {
     "innovate": "textevolve.studies.innovate",
     "guide": "textevolve.studies.guide",
     "profile": "textevolve.studies.profile",
+    "summarize": "textevolve.studies.summarize",
 }
 """For each kind the module that holds its `STUDY`. Modules are loaded when their kind is asked
 for."""

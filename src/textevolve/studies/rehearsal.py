@@ -20,13 +20,20 @@ from textevolve.errors import TextEvolveError
 from textevolve.estimates.debate import UsageRange
 from textevolve.estimates.expected import Expected, Used, expect_again, expect_of_draws, keep_within
 from textevolve.evaluation import Case, Usage
+from textevolve.llm.catalogue import embedder_of
 from textevolve.llm.decisions import FIND_WIRE, Wire, dump_answers, dump_wire, load_questions
 from textevolve.llm.journal import JournalEntry
 from textevolve.llm.model import Model, Request, Response, request_key
 from textevolve.llm.prices import price_of
-from textevolve.llm.testing.answers import Answer, completion
+from textevolve.llm.testing.answers import Answer, completion, drawn_embedding
 from textevolve.llm.testing.schema import TEXT, instance
-from textevolve.llm.wire import as_response, chat_body, cost_of, read_completion
+from textevolve.llm.wire import (
+    as_response,
+    chat_body,
+    cost_of,
+    dump_vector,
+    read_completion,
+)
 from textevolve.llm.wrappers import Journaled
 from textevolve.settings import Settings
 from textevolve.studies.driver import StoredSpec, models_asked, read_spec
@@ -51,6 +58,9 @@ SELDOM = 0.03
 
 DEFAULT_TOKENS = 1024
 """Of an answer whose length is left to the endpoint."""
+
+DIMENSION = 384
+"""Of embeddings by a model of which it is not known."""
 
 SPOILED = "?"
 """An answer that cannot be read, so that it is asked for once more."""
@@ -151,7 +161,7 @@ async def _rehearse(
         model=stored.model,
         models=models_asked(study.asks(spec), stored),
         today=stored.today,
-        described=stored.described,
+        described=stored.world,
         mode=manner.mode,
     )
     journal, spent = _Memory(), list[Usage]()
@@ -228,7 +238,10 @@ class _Actor:
         rng = Random(seed)
         answer = Answer(yes=rng.random() if varied else 0.9)
         if request.embeds:
-            answer = Answer(text='{"embedding": [1.0]}')
+            entry = embedder_of(self.name)
+            dimension = (entry and entry.dimension) or DIMENSION
+            vector = drawn_embedding(request.messages[-1].text, dimension)
+            answer = Answer(text=dump_vector(vector))
         if request.questions is not None:
             wire = None if varied else "decisions"
             answer = Answer(text=_decided(request.questions, answer.yes or 0.0, wire))

@@ -45,12 +45,15 @@ class Asks:
 
     `writes`: its own model is asked for more than judging, so one is needed even where every judge
     names its own. `prompts`: versions of its prompts, which are a part of the run's identity.
+    `collections`: of memories, that debaters of its own recall from. The driver pins the versions
+    of these, and of those that debaters of its judges recall from.
     """
 
     judges: tuple[str, ...] = ()
     models: tuple[str, ...] = ()
     writes: bool = False
     prompts: Mapping[str, str] = field(default_factory=dict[str, str])
+    collections: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,6 +10,7 @@ import math
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from hashlib import blake2b
 from random import Random
 from typing import Any, Literal
 
@@ -78,6 +79,15 @@ def completion(body: Mapping[str, Any], seed: int, answer: Answer = OBLIGING) ->
         "usage": answer.usage if answer.usage is not None else _usage(body, text),
     }
     return json.dumps(made).encode()
+
+
+def drawn_embedding(text: str, dimension: int) -> list[float]:
+    """A unit vector drawn from the text's hash: the same text always has the same."""
+    seed = blake2b(text.encode("utf-8", "surrogatepass"), digest_size=8).digest()
+    rng = Random(int.from_bytes(seed, "big"))
+    vector = [rng.gauss(0, 1) for _ in range(dimension)]
+    length = math.hypot(*vector)
+    return [part / length for part in vector]
 
 
 def _words(body: Mapping[str, Any]) -> tuple[str, ...]:

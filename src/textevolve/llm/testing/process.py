@@ -13,7 +13,7 @@ from typing import get_args
 
 from textevolve.llm.decisions import Wire
 from textevolve.llm.testing.faults import CONTENT, TRANSIENT, faults
-from textevolve.llm.testing.server import ScriptedServer
+from textevolve.llm.testing.server import DIMENSION, ScriptedServer
 
 
 @contextmanager
@@ -54,6 +54,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument(
         "--tokenizes", action="store_true", help="force texts by token, as llama.cpp's server does"
     )
+    parser.add_argument(
+        "--dimension", type=int, default=DIMENSION, help="numbers that an embedding has"
+    )
     given = parser.parse_args(arguments)
     kinds = {"transient": TRANSIENT, "content": CONTENT, "all": TRANSIENT + CONTENT}[given.kinds]
     script = faults(given.faults, kinds, given.seed) if given.faults else None
@@ -65,6 +68,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         keep=0,
         wires=given.wires,
         tokenizes=given.tokenizes,
+        dimension=given.dimension,
     )
     try:
         asyncio.run(_serve(server))

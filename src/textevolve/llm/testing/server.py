@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import math
 import socket
 import struct
 import threading
@@ -18,12 +17,11 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from hashlib import blake2b
 from http import HTTPStatus
-from random import Random
 from types import TracebackType
 from typing import Any, Self
 
 from textevolve.llm.decisions import Wire
-from textevolve.llm.testing.answers import OBLIGING, Answer, completion
+from textevolve.llm.testing.answers import OBLIGING, Answer, completion, drawn_embedding
 from textevolve.llm.testing.decisions import decision, dialect_of
 from textevolve.llm.testing.faults import Fault, misbehave
 from textevolve.llm.testing.tokens import answer_tokenize
@@ -32,7 +30,7 @@ Script = Callable[[Mapping[str, Any], int], Answer | Fault | str | None]
 """From the request's body and its number (from 1) to what is answered; None: obliging."""
 
 POSTED = ("/chat/completions", "/embeddings", "/systemone", "/decisions")
-DIMENSIONS = 32
+DIMENSION = 32
 FILLING = b" " * 65_536
 _REASONS = {status.value: status.phrase for status in HTTPStatus}
 
@@ -46,6 +44,7 @@ class ScriptedServer:
     decides; none are as with most endpoints, which only chat. Decisions count as calls, and scripts
     see them. `tokenizes`: texts can be forced token by token, as by llama.cpp's server
     (`/tokenize` and grammars of tokens); else `/tokenize` is a 404, as with most endpoints.
+    `dimension`: how many numbers an embedding has.
     """
 
     def __init__(
@@ -60,6 +59,7 @@ class ScriptedServer:
         keep: int = 1000,
         wires: Sequence[Wire] = (),
         tokenizes: bool = False,
+        dimension: int = DIMENSION,
     ) -> None:
         self.script = script
         self.latency = latency
@@ -68,6 +68,7 @@ class ScriptedServer:
         self.capacity = capacity
         self.wires = wires
         self.tokenizes = tokenizes
+        self.dimension = dimension
         self.requests: deque[dict[str, Any]] = deque(maxlen=keep)
         self.headers: deque[dict[str, str]] = deque(maxlen=keep)
         self.calls = 0
@@ -158,7 +159,7 @@ class ScriptedServer:
             except ValueError:
                 return Answer(status=400, body=b'{"error":{"message":"the body is not JSON"}}')
             if path == "/embeddings":
-                return _embeddings(asked)
+                return _embeddings(asked, self.dimension)
             if path == "/chat/completions":
                 return self._answer(asked, headers, body, completion)
             if path == "/tokenize":
@@ -207,17 +208,13 @@ def _altered(made: bytes, _asked: Mapping[str, Any], _seed: int, answer: Answer)
     return made if answer.alter is None else answer.alter(made.decode()).encode()
 
 
-def _embeddings(asked: Mapping[str, Any]) -> Answer:
+def _embeddings(asked: Mapping[str, Any], dimension: int) -> Answer:
     """Unit vectors drawn from each text's hash: the same text always has the same vector."""
     given: Any = asked.get("input", [])
     texts: list[str] = [given] if isinstance(given, str) else list(given)
     data: list[dict[str, Any]] = []
     for index, text in enumerate(texts):
-        seed = blake2b(text.encode("utf-8", "surrogatepass"), digest_size=8).digest()
-        rng = Random(int.from_bytes(seed, "big"))
-        vector = [rng.gauss(0, 1) for _ in range(DIMENSIONS)]
-        length = math.hypot(*vector)
-        data.append({"index": index, "embedding": [part / length for part in vector]})
+        data.append({"index": index, "embedding": drawn_embedding(text, dimension)})
     tokens = sum(len(text) // 4 + 1 for text in texts)
     made = {"data": data, "usage": {"prompt_tokens": tokens, "total_tokens": tokens}}
     return Answer(body=json.dumps(made).encode())

@@ -6,10 +6,13 @@ from alembic import context
 
 from textevolve.store.tables import metadata
 
+connection = context.config.attributes["connection"]
 context.configure(
-    connection=context.config.attributes["connection"],
+    connection=connection,
     target_metadata=metadata,
     transactional_ddl=True,
+    # Without it another program's alembic_version in the schema `public` would be taken for ours.
+    version_table_schema="textevolve" if connection.dialect.name == "postgresql" else None,
 )
 with context.begin_transaction():
     context.run_migrations()

@@ -46,7 +46,10 @@ def create_calls() -> None:
         sa.Column("response", sa.LargeBinary),
         sqlite_autoincrement=True,
     )
-    op.create_index("calls_answered", "calls", ["key"], sqlite_where=sa.text("error IS NULL"))
+    answered = sa.text("error IS NULL")
+    op.create_index(
+        "calls_answered", "calls", ["key"], sqlite_where=answered, postgresql_where=answered
+    )
     op.create_index("calls_of_run", "calls", ["run_id"])
     op.create_table(
         "reuses",

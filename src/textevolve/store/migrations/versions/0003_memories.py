@@ -15,6 +15,8 @@ def upgrade() -> None:
     create_resources()
     create_memories()
     create_histories()
+    if op.get_bind().dialect.name == "postgresql":
+        create_indexes()
 
 
 def create_resources() -> None:
@@ -171,4 +173,23 @@ def create_histories() -> None:
         sa.Column("created", sa.Float, nullable=False),
         sa.Column("text", sa.Text, nullable=False),
         sa.Column("details", sa.Text, nullable=False),
+    )
+
+
+def create_indexes() -> None:
+    """What PostgreSQL's search needs. SQLite's index of words is made with its first words."""
+    # MAIN and the larger target keep vectors in their rows: a search reads all of a collection.
+    op.execute(
+        "CREATE TABLE memory_vectors (seq bigint PRIMARY KEY, collection_id text NOT NULL,"
+        " embedding vector NOT NULL) WITH (toast_tuple_target = 8160)"
+    )
+    op.execute("ALTER TABLE memory_vectors ALTER embedding SET STORAGE MAIN")
+    op.execute("CREATE INDEX memory_vectors_of_collection ON memory_vectors (collection_id)")
+    op.execute(
+        "CREATE TABLE memory_words (seq bigint PRIMARY KEY, length integer NOT NULL,"
+        " words tsvector NOT NULL)"
+    )
+    op.execute(
+        "CREATE INDEX memory_words_by_word ON memory_words USING gin (words)"
+        " WITH (fastupdate = off)"
     )

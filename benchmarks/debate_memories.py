@@ -1,0 +1,113 @@
+"""Do memories help a debate? Cases whose right answer depends on a fact that stands only in memory.
+
+    python benchmarks/debate_memories.py --store build/debate_memories.db [--model SPEC]
+        [--cases 60] [--agents 1] [--readout auto] [--argue] [--embedder local/minilm]
+
+Each case is judged three times by the same agents: with memories among which is the fact that it
+needs (30 facts in each collection), with memories of other places alone, and without any. Shown is
+the share of cases whose better candidate is the right one, with Wilson intervals at 95 %, and pairs
+of conditions by McNemar's exact test. `found`: the needed fact was among those recalled. Every call
+is journaled in --store. Only scores are asked for unless --argue is given.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import sys
+import time
+from collections.abc import Sequence
+
+from memory_facts import (
+    Fact,
+    add_options,
+    debate_options,
+    debaters,
+    judge,
+    make_facts,
+    open_place,
+    say_machine,
+    say_share,
+    was_right,
+)
+from textevolve import DebateResult, Settings, TextEvolveError
+from textevolve.memory.record import Origin
+from textevolve.settings import read_settings
+from textevolve.statistics.comparisons import mcnemar_test
+
+GROUP = 30
+MOST = 5 * GROUP
+MEMORY = {"limit": 5, "importance": 0.0, "recency": 0.0}
+
+
+async def compare(wanted: argparse.Namespace, settings: Settings) -> None:
+    made = make_facts(wanted.cases + GROUP)
+    facts, others = made[: wanted.cases], made[wanted.cases :]
+    groups = [facts[n : n + GROUP] for n in range(0, len(facts), GROUP)]
+    async with open_place(settings, wanted.embedder) as place:
+        for n, group in enumerate(groups):
+            filled = [*group, *others[: GROUP - len(group)]]
+            await place.fill(f"facts-{n}", [(one.text, 0.5) for one in filled], Origin("handbook"))
+        await place.fill("others", [(one.text, 0.5) for one in others], Origin("handbook"))
+    options = debate_options(wanted)
+    results: dict[str, list[DebateResult]] = {"needed": [], "irrelevant": [], "none": []}
+    begun = time.monotonic()
+    for n, group in enumerate(groups):
+        for name, collections in (
+            ("needed", [f"facts-{n}"]),
+            ("irrelevant", ["others"]),
+            ("none", []),
+        ):
+            profile = debaters(collections, MEMORY, wanted.agents)
+            results[name] += await judge(group, profile, settings, options)
+            print(f"{name}: {len(results[name])} cases", file=sys.stderr)
+    tell(facts, results, time.monotonic() - begun)
+
+
+def tell(facts: Sequence[Fact], results: dict[str, list[DebateResult]], seconds: float) -> None:
+    right = {
+        name: [was_right(fact, one) for fact, one in zip(facts, found, strict=True)]
+        for name, found in results.items()
+    }
+    for name, title in (
+        ("needed", "with the needed fact among 30"),
+        ("irrelevant", "with irrelevant memories"),
+        ("none", "without memories"),
+    ):
+        print(say_share(title, right[name]))
+    for other in ("irrelevant", "none"):
+        pairs = zip(right["needed"], right[other], strict=True)
+        both = [(float(a), float(b)) for a, b in pairs if a is not None and b is not None]
+        if not both:
+            continue
+        test = mcnemar_test([a for a, _ in both], [b for _, b in both])
+        print(f"needed against {other}: McNemar p = {test.p:.2g} over {len(both)} cases")
+    recalled = [
+        any(fact.text == memory.text for turn in one.turns for memory in turn.memories)
+        for fact, one in zip(facts, results["needed"], strict=True)
+    ]
+    print(say_share("the needed fact was found", recalled))
+    tokens = {
+        name: sum(one.usage.prompt_tokens for one in found) for name, found in results.items()
+    }
+    print("prompt tokens: " + ", ".join(f"{name} {number:,}" for name, number in tokens.items()))
+    print(f"{seconds:.0f} seconds; {say_machine()}")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
+    add_options(parser, 60)
+    wanted = parser.parse_args()
+    if not 1 <= wanted.cases <= MOST:
+        parser.error(f"--cases must be from 1 to {MOST}")
+    if wanted.store.exists():
+        parser.error(f"--store {wanted.store} is there already; name a new file")
+    settings = read_settings()[0].model_copy(update={"store": wanted.store, "memory_store": None})
+    try:
+        asyncio.run(compare(wanted, settings))
+    except TextEvolveError as error:
+        sys.exit(f"error: {error}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,70 @@
+"""Texts a second of the offline embedder, one and many at a time; and that neighbours are nothing.
+
+    python benchmarks/embedding_speed.py [--texts 600] [--threads 1]
+
+Texts are runs of words of the docs: short ones as memories are (5 to 25 words), and longer ones.
+Process time is that of all threads together, so it does not depend on what else the machine does
+as wall time does. The last line compares embeddings that were computed among others with the same
+computed alone.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import time
+from contextlib import AsyncExitStack
+from pathlib import Path
+from random import Random
+
+import numpy as np
+
+from textevolve.llm.embeddings import embed_texts
+from textevolve.llm.minilm import MiniLM
+from textevolve.llm.opening import open_client
+from textevolve.settings import Local, read_settings
+
+LENGTHS = {"5 to 25 words": (5, 25), "26 to 120 words": (26, 120), "250 words": (250, 250)}
+
+
+def draw_texts(number: int, low: int, high: int, rng: Random) -> list[str]:
+    docs = Path(__file__).parent.parent / "docs"
+    words = [w for page in sorted(docs.glob("*.md")) for w in page.read_text("utf-8").split()]
+    starts = [rng.randrange(len(words) - high) for _ in range(number)]
+    return [" ".join(words[at : at + rng.randint(low, high)]) for at in starts]
+
+
+async def measure(number: int, threads: int) -> None:
+    settings, _ = read_settings()
+    settings = settings.model_copy(update={"local": Local(threads=threads)})
+    async with AsyncExitStack() as stack:
+        began = time.perf_counter()
+        model, most, _ = await open_client("local/minilm", settings, stack)
+        assert isinstance(model, MiniLM)
+        print(f"{threads} threads; opened in {time.perf_counter() - began:.2f} s\n")
+        print("| texts | in flight | texts a CPU second | texts a second |")
+        print("|---|---|---|---|")
+        for name, (low, high) in LENGTHS.items():
+            texts = draw_texts(number if high < 100 else number // 6, low, high, Random(1))
+            for in_flight in (1, 32, most):
+                used, began = time.process_time(), time.perf_counter()
+                await embed_texts(model, texts, in_flight)
+                used, took = time.process_time() - used, time.perf_counter() - began
+                cells = (name, in_flight, f"{len(texts) / used:.0f}", f"{len(texts) / took:.0f}")
+                print("|", " | ".join(map(str, cells)), "|", flush=True)
+        texts = draw_texts(100, 5, 120, Random(2))
+        together = np.array(await embed_texts(model, texts, most))
+        alone = np.array(await embed_texts(model, texts, 1))
+    print(f"\nlargest difference to the same computed alone: {np.abs(together - alone).max():g}")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--texts", type=int, default=600)
+    parser.add_argument("--threads", type=int, default=1)
+    given = parser.parse_args()
+    asyncio.run(measure(given.texts, given.threads))
+
+
+if __name__ == "__main__":
+    main()

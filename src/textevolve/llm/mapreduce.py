@@ -1,0 +1,365 @@
+"""Texts of any length brought into a budget of tokens: shortened in parts, and the parts again.
+
+A text is cut into chunks at its seams, all chunks are shortened side by side, and what comes is
+taken for the next text until the budget is kept. Every prompt begins with the same words and ends
+with its material, so servers keep the beginning in their cache. What is lost on the way is counted:
+chunks without an answer, and what had to be cut off because a model did not keep its length.
+
+Not here: reading files, and what is done with the result.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Sequence
+from contextlib import aclosing
+from dataclasses import dataclass, replace
+from functools import cache
+from typing import NamedTuple
+
+from textevolve.engine.local import stream
+from textevolve.errors import (
+    AnswerError,
+    BudgetError,
+    FatalModelError,
+    InputError,
+    ModelError,
+    TooLongError,
+)
+from textevolve.evaluation import Usage
+from textevolve.llm.fence import draw_nonce, fence, sanitize
+from textevolve.llm.model import Message, Model, Request
+from textevolve.llm.template import Template, load_template
+from textevolve.llm.token_count import CHARACTERS_A_TOKEN, count_tokens
+from textevolve.llm.usage_meter import UsageMeter
+from textevolve.texts.prose import split_words
+from textevolve.texts.splitting import cut_at_seam, split_text
+
+KEEP = (
+    "Keep what somebody who has to work with it needs: who and what it is about, names, numbers,"
+    " dates, decisions and their reasons, and what is still open."
+)
+"""The instruction where none is given."""
+FOCUS = "Above all keep what bears on this: "
+CONTEXT = 8192
+"""Tokens of the model's context where nothing else is known."""
+SHRINK = 6
+"""In one step a chunk is shortened to this part of it, or to less where that is the end."""
+SMALLEST_BUDGET = 16
+SMALLEST_CHUNK = 400
+"""Characters: a chunk that does not fit into the model's context is halved as long as halves have
+more."""
+RULES = 400
+"""Tokens that the prompt takes beside the instruction and the material, with some to spare."""
+WORDS_A_TOKEN = 0.6
+"""Of English prose at 4 characters a token, a little below, since models rather overshoot."""
+JOINT = "\n\n"
+REFUSAL = "refusal"
+
+
+@dataclass(frozen=True, slots=True)
+class FailedChunk:
+    """A piece of the text of which no answer came, so that nothing of it is in the result.
+    `level`: 1 is the text itself. `skipped`: it was not asked, because of a limit."""
+
+    level: int
+    characters: int
+    reason: str
+    skipped: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Dropped:
+    """What was lost other than by the model's own shortening. `asked_again`: answers that were too
+    long at first; `cuts`: those that were still too long and lost their end, at a sentence where
+    there was one, in all `cut_characters`."""
+
+    failed: tuple[FailedChunk, ...] = ()
+    asked_again: int = 0
+    cuts: int = 0
+    cut_characters: int = 0
+
+    @property
+    def failed_characters(self) -> int:
+        return sum(chunk.characters for chunk in self.failed)
+
+    def __add__(self, other: Dropped) -> Dropped:
+        return Dropped(
+            (*self.failed, *other.failed),
+            self.asked_again + other.asked_again,
+            self.cuts + other.cuts,
+            self.cut_characters + other.cut_characters,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Compressed:
+    """`tokens`: of the text, as `count_tokens` has them. `levels`: how often the text was shortened
+    as a whole, 0 where it fitted as it was. `characters`: of what was given."""
+
+    text: str
+    tokens: int
+    characters: int
+    levels: int = 0
+    calls: int = 0
+    dropped: Dropped = Dropped()
+    usage: Usage = Usage()
+
+
+class PlannedCalls(NamedTuple):
+    """`least`: where every answer is short and keeps its length; `most`: where chunks are as small
+    as seams can make them and each is asked for twice. `read`: characters of a chunk at the most;
+    `answered`: tokens of an answer at the most."""
+
+    least: int
+    most: int
+    read: int
+    answered: int
+
+
+class _Part(NamedTuple):
+    text: str
+    dropped: Dropped
+
+
+class _Answer(NamedTuple):
+    """`is_cut`: it ended where the endpoint's limit of tokens was reached."""
+
+    text: str
+    is_cut: bool
+
+    def fits(self, size: int) -> bool:
+        return len(self.text) <= size and not self.is_cut
+
+
+@dataclass(frozen=True, slots=True)
+class _Task:
+    """What is the same for all calls of one compression."""
+
+    model: UsageMeter
+    instruction: str
+    nonce: str
+    seed: int
+
+
+async def compress(
+    model: Model,
+    texts: Sequence[str] | str,
+    budget: int,
+    *,
+    instruction: str = KEEP,
+    context: int = CONTEXT,
+    concurrency: int = 8,
+    seed: int = 0,
+) -> Compressed:
+    """The texts, one behind the other, in at most `budget` tokens as `count_tokens` has them.
+
+    What fits as it is comes back unchanged and without a call. `instruction`: whole sentences that
+    say what to keep. `context`: the tokens of the model's context; a chunk takes about a quarter.
+
+    Raises:
+        InputError: the budget is below 16, or the context too small for a chunk.
+        AnswerError, BudgetError: no chunk of a level has an answer. FatalModelError: none can come.
+    """
+    size = _chunk_size(budget, context, instruction)
+    given = [texts] if isinstance(texts, str) else [text for text in texts if text.strip()]
+    text = given[0] if len(given) == 1 else JOINT.join(given)
+    characters, meter = len(text), UsageMeter(model)
+    task = _Task(meter, instruction.strip(), draw_nonce([text], seed), seed)
+    dropped, levels = Dropped(), 0
+    while count_tokens(text) > budget:
+        levels += 1
+        text, lost = await _shorten_all(task, text, budget, size, levels, concurrency)
+        dropped += lost
+    return Compressed(
+        *(text, count_tokens(text), characters, levels, meter.usage.calls, dropped, meter.usage)
+    )
+
+
+def plan_compression(characters: int, budget: int, context: int = CONTEXT) -> PlannedCalls:
+    """How many calls `compress` takes for a text of so many characters, with the usual instruction,
+    where no call fails.
+
+    Raises:
+        InputError: as `compress`.
+    """
+    size = _chunk_size(budget, context, KEEP)
+    least = most = 0
+    if characters > budget * CHARACTERS_A_TOKEN:
+        least = math.ceil(characters / size)
+    while characters > budget * CHARACTERS_A_TOKEN:
+        most += 2 * _most_chunks(characters, size)
+        if _is_last(characters, budget, size):
+            break
+        characters = characters // SHRINK + len(JOINT) * _most_chunks(characters, size)
+    answer = min(size, max(size // SHRINK, budget * CHARACTERS_A_TOKEN))
+    return PlannedCalls(least, most, size, _most_tokens(answer))
+
+
+def compression_versions() -> dict[str, str]:
+    """The versions of the prompts, by their names."""
+    return {template.name: template.version for template in (_rules(), _now(), _again())}
+
+
+def _chunk_size(budget: int, context: int, instruction: str) -> int:
+    """Characters of a chunk: as many as there are tokens. So prose takes a quarter of the context
+    and leaves room for two answers, and of a script with a token for each character a chunk may
+    have to be halved."""
+    if budget < SMALLEST_BUDGET:
+        raise InputError(f"the budget must be {SMALLEST_BUDGET} tokens or more, not {budget}")
+    size = context - RULES - count_tokens(instruction)
+    if size < SMALLEST_CHUNK:
+        need = context - size + SMALLEST_CHUNK
+        raise InputError(
+            f"a context of {context} tokens is too small to shorten a text in; with this"
+            f" instruction {need} are needed"
+        )
+    return size
+
+
+def _is_last(characters: int, budget: int, size: int) -> bool:
+    """Whether shortening all chunks once keeps the budget: there is one, or they need not shrink by
+    more than one step can."""
+    return characters <= size or characters <= budget * CHARACTERS_A_TOKEN * SHRINK
+
+
+def _most_chunks(characters: int, size: int) -> int:
+    """Each has at least a third of what it may have, see `split_text`."""
+    return math.ceil(characters / (size // 3)) if characters > size else 1
+
+
+async def _shorten_all(
+    task: _Task, text: str, budget: int, size: int, level: int, concurrency: int
+) -> _Part:
+    """One level: the text's chunks, each shortened, joined in their order."""
+    last = _is_last(len(text), budget, size)
+    joints = len(JOINT) * (_most_chunks(len(text), size) - 1)
+    share = (budget * CHARACTERS_A_TOKEN - joints) / len(text) if last else 1 / SHRINK
+
+    async def shorten(chunk: str) -> _Part:
+        return await _shorten(task, chunk, max(1, int(share * len(chunk))), level)
+
+    kept: list[str] = []
+    dropped = Dropped()
+    parts = stream(split_text(text, size), shorten, concurrency)
+    async with aclosing(parts):
+        async for part in parts:
+            dropped += part.dropped
+            if part.text:
+                kept.append(part.text)
+    if not kept:
+        failed = dropped.failed[0]
+        raise (BudgetError if failed.skipped else AnswerError)(
+            f"nothing of the text could be shortened: {failed.reason}"
+        )
+    return _Part(JOINT.join(kept), dropped)
+
+
+async def _shorten(task: _Task, chunk: str, size: int, level: int) -> _Part:
+    """A chunk in at most `size` characters. It is asked for once more where it is longer, and then
+    cut. A chunk that does not fit into the model's context is halved."""
+    if len(chunk) <= size or not chunk.strip():
+        return _Part(chunk.strip(), Dropped())
+    request = _ask(task, chunk, size)
+    try:
+        answer = await _read(task, request)
+    except TooLongError as error:
+        if len(chunk) < 2 * SMALLEST_CHUNK:
+            return _lost(chunk, level, error)
+        return await _shorten_halves(task, chunk, size, level)
+    except FatalModelError:
+        raise
+    except (ModelError, BudgetError) as error:
+        return _lost(chunk, level, error)
+    if answer.fits(size):
+        return _Part(answer.text, Dropped())
+    again = await _ask_again(task, request, answer, size)
+    if again.fits(size):
+        return _Part(again.text, Dropped(asked_again=1))
+    shorter = min(answer, again, key=lambda one: len(one.text))
+    kept = cut_at_seam(shorter.text, min(size, len(shorter.text) - shorter.is_cut))
+    return _Part(kept, Dropped((), 1, 1, len(shorter.text) - len(kept)))
+
+
+async def _shorten_halves(task: _Task, chunk: str, size: int, level: int) -> _Part:
+    kept: list[str] = []
+    dropped = Dropped()
+    halves = list(split_text(chunk, (len(chunk) + 2) // 2 + 1))
+    room = size - len(JOINT) * (len(halves) - 1)
+    for half in halves:
+        part = await _shorten(task, half, max(1, room * len(half) // len(chunk)), level)
+        dropped += part.dropped
+        kept += [part.text] if part.text else []
+    return _Part(JOINT.join(kept), dropped)
+
+
+def _lost(chunk: str, level: int, error: ModelError | BudgetError) -> _Part:
+    failed = FailedChunk(level, len(chunk), str(error), isinstance(error, BudgetError))
+    return _Part("", Dropped((failed,)))
+
+
+async def _ask_again(task: _Task, request: Request, answer: _Answer, size: int) -> _Answer:
+    """The second answer; the first where none comes."""
+    again = _again().render(counted=len(split_words(answer.text)), words=_words(size))
+    messages = (
+        *request.messages,
+        Message("assistant", (answer.text,)),
+        Message("user", (again,)),
+    )
+    try:
+        return await _read(task, replace(request, messages=messages))
+    except FatalModelError:
+        raise
+    except (ModelError, BudgetError):
+        return answer
+
+
+async def _read(task: _Task, request: Request) -> _Answer:
+    """The answer without marks of ours.
+
+    Raises:
+        AnswerError: it is empty, or the model refuses.
+    """
+    response = await task.model(request)
+    text = re.sub(rf"\[\[/?{task.nonce}[^\]\n]*\]\]", "", response.text).strip()
+    if response.finish_reason == REFUSAL or not text:
+        said = "refused" if response.finish_reason == REFUSAL else "empty"
+        raise AnswerError(f"{task.model.name}: the answer was {said}")
+    return _Answer(text, response.finish_reason == "length")
+
+
+def _ask(task: _Task, chunk: str, size: int) -> Request:
+    rules = _rules().render(instruction=task.instruction, nonce=task.nonce)
+    material = fence("text", sanitize(chunk, task.nonce)[0], task.nonce)
+    end = _now().render(words=_words(size))
+    return Request(
+        messages=(Message("user", (rules, material, end)),),
+        temperature=0.0,
+        max_tokens=_most_tokens(size, len(chunk.encode("utf-8", "replace")) / len(chunk)),
+        seed=task.seed,
+    )
+
+
+def _most_tokens(size: int, bytes_a_character: float = 1.0) -> int:
+    """Of an answer: twice what it may have, so that one that is too long is seen to be."""
+    return 32 + int(2 * size * bytes_a_character / CHARACTERS_A_TOKEN)
+
+
+def _words(size: int) -> int:
+    return max(1, int(WORDS_A_TOKEN * size / CHARACTERS_A_TOKEN))
+
+
+@cache
+def _rules() -> Template:
+    return load_template("textevolve.llm", "compress", ("instruction", "nonce"))
+
+
+@cache
+def _now() -> Template:
+    return load_template("textevolve.llm", "compress_now", ("words",))
+
+
+@cache
+def _again() -> Template:
+    return load_template("textevolve.llm", "compress_again", ("counted", "words"))

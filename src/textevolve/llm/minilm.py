@@ -1,0 +1,219 @@
+"""The offline embedder: all-MiniLM-L6-v2 in 8 bits, run by onnxruntime inside this process.
+
+Every other local model is served on loopback and called like an endpoint (`local`). This one is the
+exception: it has no state between two calls and an embedding takes some ten milliseconds, so a
+server would only add a hop. Journal, budget and limits stand around it as around any model.
+
+Texts that wait at the same time are computed together where they have equally many tokens: without
+padding nothing is computed in vain, and no embedding can depend on what stands beside it.
+
+Pooling, normalising and the 256 tokens are those of the card of all-MiniLM-L6-v2.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+from importlib import import_module
+from pathlib import Path
+from time import perf_counter
+from typing import Any, Self
+
+import numpy as np
+import numpy.typing as npt
+
+from textevolve.errors import FatalModelError, SettingsError
+from textevolve.evaluation import Usage
+from textevolve.llm.hardware import free_cores
+from textevolve.llm.model import Request, Response
+from textevolve.llm.refusals import embeds_only
+from textevolve.llm.wire import dump_vector
+
+IN_FLIGHT = 256
+"""Calls that are worth having under way, so that texts of equal length meet."""
+TOGETHER = 32
+"""Texts that are computed at once, at most."""
+FIRST_LOOK, LAST_LOOK = 4096, 262_144
+"""Characters of a long text that are looked at first, which are nearly always more than is read,
+and at last: behind them nothing is read of a text that is blank until there."""
+
+Tokens = Sequence[int]
+Vectors = npt.NDArray[np.float32]
+
+
+@dataclass(eq=False, slots=True)
+class _Waiting:
+    tokens: Tokens
+    outcome: asyncio.Future[npt.NDArray[np.float32]]
+
+
+class MiniLM:
+    """A `Model` that answers requests for embeddings and refuses all others.
+
+    Of a text that is longer than `context` tokens the beginning is read. Its response has the
+    finish reason "length", as an answer that was cut has it, and beside the embedding
+    `characters_read`; the first such text is told in the log. Usage counts the tokens read, at no
+    cost. Use it in `async with`, or call `aclose` at the end.
+    """
+
+    def __init__(
+        self, name: str, weights: Path, tokenizer: Path, context: int, threads: int | None = None
+    ) -> None:
+        """Blocks while the weights are loaded, some tenths of a second.
+
+        Raises:
+            SettingsError: onnxruntime or tokenizers is missing, or cannot read the files.
+        """
+        self._name = name
+        self.context = context
+        self._session = _open_session(weights, threads or free_cores())
+        self._tokenizer = _open_tokenizer(tokenizer, context)
+        self._waiting: dict[int, list[_Waiting]] = {}
+        self._work: asyncio.Task[None] | None = None
+        self._told = False
+
+    @property
+    def name(self) -> str:
+        return self._name
+
+    def __repr__(self) -> str:
+        return f"MiniLM({self._name!r})"
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.aclose()
+
+    async def aclose(self) -> None:
+        """Ends when what is being computed is done; who still waits is told."""
+        for waiting in (one for group in self._waiting.values() for one in group):
+            waiting.outcome.cancel()
+        self._waiting.clear()
+        if self._work is not None:
+            await asyncio.gather(self._work, return_exceptions=True)
+
+    async def __call__(self, request: Request, /) -> Response:
+        """
+        Raises:
+            CapabilityError: no embedding is asked for. FatalModelError: onnxruntime fails.
+        """
+        if not request.embeds:
+            raise embeds_only(self._name)
+        started = perf_counter()
+        text = request.messages[-1].text
+        tokens, read = await asyncio.to_thread(self._read, text)
+        outcome: asyncio.Future[npt.NDArray[np.float32]]
+        outcome = asyncio.get_running_loop().create_future()
+        self._waiting.setdefault(len(tokens), []).append(_Waiting(tokens, outcome))
+        if self._work is None or self._work.done():
+            self._work = asyncio.create_task(self._compute_waiting())
+        vector = await outcome
+        cut = read < len(text)
+        if cut:
+            self._tell_cut(len(text), read)
+        said = dump_vector(vector.tolist(), **({"characters_read": read} if cut else {}))
+        usage = Usage(1, len(tokens), 0, 0, 0.0)
+        seconds = perf_counter() - started
+        return Response(said, "length" if cut else "stop", usage, seconds=seconds)
+
+    def _read(self, text: str) -> tuple[Tokens, int]:
+        """The tokens of the part that is read, and how many characters that part has."""
+        text = text.encode("utf-8", "replace").decode()  # half a surrogate pair is no character
+        look = FIRST_LOOK
+        while True:
+            encoded = self._tokenizer.encode(text[:look])
+            if encoded.overflowing:
+                return encoded.ids, encoded.offsets[-2][1]  # the last is the mark of the end
+            if look >= min(len(text), LAST_LOOK):
+                return encoded.ids, min(look, len(text))
+            look *= 8
+
+    def _tell_cut(self, characters: int, read: int) -> None:
+        if not self._told:
+            logging.getLogger("textevolve").warning(
+                "%s reads %d tokens of a text: of one with %d characters it read %d (said once)",
+                *(self._name, self.context, characters, read),
+            )
+        self._told = True
+
+    async def _compute_waiting(self) -> None:
+        """One group of equal length after the other, that of the longest wait first."""
+        while self._waiting:
+            size = next(iter(self._waiting))
+            group = [one for one in self._waiting.pop(size) if not one.outcome.done()]
+            group, rest = group[:TOGETHER], group[TOGETHER:]
+            if rest:
+                self._waiting[size] = rest
+            if not group:
+                continue
+            try:
+                vectors = await asyncio.to_thread(self._compute, [one.tokens for one in group])
+            except Exception as error:  # noqa: BLE001 - onnxruntime's own errors have no common root
+                failed = FatalModelError(f"{self._name}: onnxruntime fails: {error}")
+                for one in group:
+                    if not one.outcome.done():
+                        one.outcome.set_exception(failed)
+                continue
+            for one, vector in zip(group, vectors, strict=True):
+                if not one.outcome.done():
+                    one.outcome.set_result(vector)
+
+    def _compute(self, group: Sequence[Tokens]) -> Vectors:
+        """Unit vectors (texts, dimension): the mean over all tokens, which have one length."""
+        ids = np.asarray(group, dtype=np.int64)
+        feed = {
+            "input_ids": ids,
+            "attention_mask": np.ones_like(ids),
+            "token_type_ids": np.zeros_like(ids),
+        }
+        hidden: npt.NDArray[np.float32] = self._session.run(None, feed)[0]
+        pooled = hidden.mean(axis=1)
+        return pooled / np.linalg.norm(pooled, axis=1, keepdims=True)
+
+
+def _open_session(weights: Path, threads: int) -> Any:
+    # Since 1.29 onnxruntime sends what it runs to its maker, and keeps an identifier in the user's
+    # cache, unless this is set before its first import; a call later only stops what follows.
+    os.environ["ORT_DISABLE_TELEMETRY"] = "1"
+    runtime = _import("onnxruntime")
+    runtime.disable_telemetry_events()
+    options = runtime.SessionOptions()
+    options.intra_op_num_threads = threads
+    options.inter_op_num_threads = 1
+    options.log_severity_level = 4
+    options.add_session_config_entry("session.intra_op.allow_spinning", "0")
+    try:
+        return runtime.InferenceSession(str(weights), options, providers=["CPUExecutionProvider"])
+    except Exception as error:
+        raise SettingsError(f"{weights}: onnxruntime cannot load it: {error}") from error
+
+
+def _open_tokenizer(path: Path, context: int) -> Any:
+    try:
+        tokenizer = _import("tokenizers").Tokenizer.from_file(str(path))
+    except SettingsError:
+        raise
+    except Exception as error:
+        raise SettingsError(f"{path}: not a tokenizer: {error}") from error
+    tokenizer.no_padding()
+    tokenizer.enable_truncation(context)
+    return tokenizer
+
+
+def _import(package: str) -> Any:
+    try:
+        return import_module(package)
+    except ImportError as error:
+        if isinstance(error, ModuleNotFoundError) and error.name == package:
+            raise SettingsError(
+                f"local embeddings need {package}, which is not installed:"
+                ' pip install "textevolve[memory]"'
+            ) from error
+        raise SettingsError(
+            f"{package} is installed but does not load here ({error}): reinstall it, or name an"
+            " endpoint as the embedder"
+        ) from error

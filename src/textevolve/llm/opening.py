@@ -1,0 +1,84 @@
+"""From a model's spec to the model behind it: a client of an endpoint, or of a local server that is
+started for it, or the embedder inside this process.
+
+Loaded with the first call that the journal cannot answer. Here: fetching what is missing, starting,
+connecting. Not here: journal, budget, retries and limits, which stand around it (`wiring`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import threading
+from contextlib import AsyncExitStack
+from dataclasses import replace
+from pathlib import Path
+
+from pydantic import SecretStr
+
+from textevolve.events import Listener, silence
+from textevolve.llm.catalogue import Weights, embedder_of
+from textevolve.llm.client import OpenAIClient, connect
+from textevolve.llm.local import serve
+from textevolve.llm.minilm import IN_FLIGHT, MiniLM
+from textevolve.llm.providers import Endpoint, resolve
+from textevolve.llm.transfer import Progress
+from textevolve.llm.weights import fetch
+from textevolve.settings import Settings
+
+START, MOST = 32, 512
+"""Calls of an endpoint that may be in flight at first, and at most."""
+
+
+async def open_client(
+    spec: str, settings: Settings, stack: AsyncExitStack, listener: Listener = silence
+) -> tuple[OpenAIClient | MiniLM, int, int]:
+    """A client for the endpoint that a spec names, and how many calls it may start with and reach.
+
+    A local model's weights are fetched where they are missing, and its server is started; one that
+    embeds is loaded.
+    """
+    endpoint = resolve(spec, settings)
+    embedder = embedder_of(endpoint.spec)
+    if embedder is not None:
+        return await _open_embedder(endpoint, embedder, settings, stack)
+    if endpoint.is_local:
+        path = await _fetch_weights(endpoint.model, settings)
+        server = await asyncio.to_thread(
+            serve, path, settings.local, name=endpoint.model, most=endpoint.context
+        )
+        stack.callback(server.stop)
+        key = SecretStr(server.api_key)
+        running = replace(endpoint, base_url=server.base_url, key=key)
+        client = connect(running, settings.timeouts, settings.largest_answer, watched=listener)
+        start = most = server.slots
+    else:
+        client = connect(endpoint, settings.timeouts, settings.largest_answer)
+        start = max(START, settings.concurrency or 0)
+        most = max(MOST, start)
+    return await stack.enter_async_context(client), start, most
+
+
+async def _open_embedder(
+    endpoint: Endpoint, weights: Weights, settings: Settings, stack: AsyncExitStack
+) -> tuple[MiniLM, int, int]:
+    first = await _fetch_weights(endpoint.model, settings)
+    assert weights.tokenizer is not None  # the catalogue is read with a check of that
+    assert weights.context is not None
+    second, threads = first.with_name(weights.tokenizer.file), settings.local.threads
+    model = await asyncio.to_thread(MiniLM, endpoint.spec, first, second, weights.context, threads)
+    return await stack.enter_async_context(model), IN_FLIGHT, IN_FLIGHT
+
+
+async def _fetch_weights(name: str, settings: Settings) -> Path:
+    """The weights' file, fetched where it is missing; its notes go to the log."""
+    log, stop = logging.getLogger("textevolve"), threading.Event()
+
+    def report(now: Progress) -> None:
+        if now.note:
+            log.info("%s: %s", now.name, now.note)
+
+    try:
+        return await asyncio.to_thread(fetch, name, settings, report, stop)
+    finally:
+        stop.set()

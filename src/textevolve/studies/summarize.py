@@ -1,0 +1,263 @@
+"""Summarize: texts of any length, shortened to a budget of tokens.
+
+How a text is cut, shortened and put together is in `textevolve.llm.mapreduce`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any, ClassVar
+
+from textevolve.errors import AnswerError, BudgetError, InputError
+from textevolve.estimates.debate import PriceOf, UsageRange
+from textevolve.estimates.loops import LONG, SHORT, SHORT_ANSWER, count_calls
+from textevolve.evaluation import Case, Failure, failure_of
+from textevolve.llm.mapreduce import (
+    CONTEXT,
+    FOCUS,
+    KEEP,
+    RULES,
+    SMALLEST_BUDGET,
+    Compressed,
+    Dropped,
+    compress,
+    compression_versions,
+    plan_compression,
+)
+from textevolve.llm.token_count import count_tokens
+from textevolve.report import wording
+from textevolve.report.blocks import Block, Column, Report, Table, Texts
+from textevolve.rows import STANDARD_INPUT, read_text
+from textevolve.rows.content import name_of
+from textevolve.spec import Several, option
+from textevolve.studies.study import Asks, Row, Study, StudySpec, json_codec
+from textevolve.wiring import Workbench
+
+KEY = "summary"
+
+
+class SummarizeSpec(StudySpec):
+    """Shorten texts of any length to a budget of tokens: one summary of all that is given.
+
+    Known elsewhere as map-reduce summarization.
+    """
+
+    kind: ClassVar[str] = "summarize"
+
+    files: Several = option(
+        (),
+        "Files of plain text, which are read one behind the other; - is standard input.",
+        argument=True,
+        reads=True,
+        identity=False,
+    )
+    budget: int = option(
+        400,
+        "How long the summary may be, in tokens of 4 characters.",
+        short="-b",
+        group="Summary",
+        ge=SMALLEST_BUDGET,
+    )
+    focus: str = option(
+        "", "What the summary is for: what bears on it is kept above all.", group="Summary"
+    )
+    context: int = option(
+        CONTEXT,
+        "Tokens of the model's context. A larger one takes fewer and larger parts.",
+        group="Summary",
+        ge=1024,
+    )
+    seed: int = option(0, "Seed of the answers: another seed may give another summary.")
+
+
+@dataclass(frozen=True, slots=True)
+class Summary:
+    """What came of all texts together, or why nothing did. `texts`: how many there were."""
+
+    model: str
+    texts: int
+    compressed: Compressed | None = None
+    failure: Failure | None = None
+
+    @property
+    def text(self) -> str:
+        """The summary; empty where there is none."""
+        return "" if self.compressed is None else self.compressed.text
+
+    @property
+    def tokens(self) -> int:
+        return count_tokens(self.text)
+
+    @property
+    def dropped(self) -> Dropped:
+        """What was lost other than by the model's own shortening."""
+        return Dropped() if self.compressed is None else self.compressed.dropped
+
+    def require(self) -> Compressed:
+        """
+        Raises:
+            AnswerError: no part of the text has an answer. BudgetError: a limit was reached first.
+        """
+        if self.compressed is not None:
+            return self.compressed
+        reason = self.failure.reason if self.failure is not None else "it was not asked for"
+        skipped = self.failure is not None and self.failure.kind == "skipped"
+        raise (BudgetError if skipped else AnswerError)(reason)
+
+
+def ask(_spec: SummarizeSpec) -> Asks:
+    prompts = {f"llm.{name}": version for name, version in compression_versions().items()}
+    return Asks(writes=True, prompts=prompts)
+
+
+def read_cases(spec: SummarizeSpec) -> Iterator[Case]:
+    if not spec.files:
+        raise InputError("name a file of text, or - for standard input")
+    if list(spec.files).count(STANDARD_INPUT) > 1:
+        raise InputError("standard input (-) can be read only once")
+    return as_cases(map(read_text, spec.files), spec.files)
+
+
+def as_cases(texts: Iterable[str], names: Sequence[str] = ()) -> Iterator[Case]:
+    """
+    Raises:
+        InputError: a text is blank, or there is none.
+    """
+    number = 0
+    for number, text in enumerate(texts, 1):
+        name = name_of(names[number - 1]) if names else f"text {number}"
+        if not text.strip():
+            raise InputError(f"{name}: holds no text")
+        yield Case(text, (), f"{number} {name}")
+    if not number:
+        raise InputError("there is no text to summarize")
+
+
+async def run(
+    spec: SummarizeSpec, cases: Iterable[Case], bench: Workbench
+) -> AsyncGenerator[Summary]:
+    texts = [case.input for case in cases]
+    instruction = f"{KEEP} {FOCUS}{_as_sentence(spec.focus)}" if spec.focus.strip() else KEEP
+    try:
+        compressed = await compress(
+            bench.model,
+            texts,
+            spec.budget,
+            instruction=instruction,
+            context=spec.context,
+            concurrency=bench.concurrency,
+            seed=spec.seed,
+        )
+    except (AnswerError, BudgetError) as error:
+        yield Summary(bench.default_model, len(texts), failure=failure_of(error))
+        return
+    yield Summary(bench.default_model, len(texts), compressed)
+
+
+def _as_sentence(text: str) -> str:
+    said = " ".join(text.split())
+    return said if said.endswith((".", "!", "?")) else f"{said}."
+
+
+def find_row(found: Summary) -> Row:
+    if found.failure is not None:
+        return Row(KEY, case=KEY, status=found.failure.kind, reason=found.failure.reason)
+    failed = found.dropped.failed
+    if not failed:
+        return Row(KEY, case=KEY)
+    chunks = wording.count(len(failed), "chunk")
+    reason = f"{chunks} without an answer, {found.dropped.failed_characters} characters: "
+    skipped = any(chunk.skipped for chunk in failed)
+    return Row(
+        KEY, case=KEY, status="skipped" if skipped else "failed", reason=reason + failed[0].reason
+    )
+
+
+def summarise(_spec: SummarizeSpec, records: Iterable[Summary]) -> Summary:
+    (found,) = records
+    return found
+
+
+def report(spec: SummarizeSpec, found: Summary) -> Report:
+    title = f"Summary of {wording.count(found.texts, 'text')}"
+    if found.compressed is None:
+        reason = found.failure.reason if found.failure is not None else ""
+        return Report(title, f"There is no summary: {reason}", [])
+    made, dropped = found.compressed, found.dropped
+    length = f"{made.tokens:,} of {spec.budget:,} tokens"
+    given = f"{made.characters:,} characters"
+    levels, calls = wording.count(made.levels, "level"), wording.count(made.calls, "call")
+    sentence = f"{length}, of {given}, in {levels} and {calls}."
+    if not made.levels:
+        sentence = f"{length}: the text fits as it is, and nothing was asked."
+    blocks: list[Block] = [Texts("Summary", [("", made.text)])]
+    lost = [
+        ("chunks without an answer", len(dropped.failed), dropped.failed_characters),
+        ("answers that were cut", dropped.cuts, dropped.cut_characters),
+    ]
+    rows = [row for row in lost if row[1]]
+    if rows:
+        columns = (Column("what"), Column("number", "count"), Column("characters", "count"))
+        reasons = "; ".join(dict.fromkeys(chunk.reason for chunk in dropped.failed))
+        blocks.append(Table("Lost", columns, rows, note=reasons))
+    return Report(title, sentence, blocks)
+
+
+def data(_spec: SummarizeSpec, found: Summary) -> Mapping[str, Any]:
+    made = found.compressed
+    return {
+        "texts": found.texts,
+        "text": None if made is None else made.text,
+        "tokens": None if made is None else made.tokens,
+        "characters": None if made is None else made.characters,
+        "levels": None if made is None else made.levels,
+        "calls": None if made is None else made.calls,
+        "dropped": asdict(found.dropped),
+        "failure": found.failure and asdict(found.failure),
+    }
+
+
+def flatten(found: Summary) -> Iterator[Mapping[str, Any]]:
+    told, dropped = dict(data(SummarizeSpec(), found)), found.dropped
+    del told["dropped"]
+    told["failure"] = found.failure and found.failure.reason
+    yield told | {"chunks_failed": len(dropped.failed), "answers_cut": dropped.cuts}
+
+
+def write_texts(_spec: SummarizeSpec, found: Summary) -> Mapping[str, str]:
+    return {} if found.compressed is None else {".txt": f"{found.text}\n"}
+
+
+def estimate(
+    spec: SummarizeSpec, cases: Sequence[Case], model: str, price_of: PriceOf
+) -> UsageRange:
+    """By the plan of the calls: a rehearsal would make up answers that always keep their length."""
+    characters = sum(len(case.input) for case in cases) + 2 * (len(cases) - 1)
+    plan = plan_compression(characters, spec.budget, spec.context)
+    price = price_of(model)
+    least_read = characters / plan.least / SHORT if plan.least else 0.0
+    most_read = RULES + plan.read / LONG + plan.answered  # asked again, the answer stands in it
+    least = count_calls(plan.least, least_read, SHORT_ANSWER, price)
+    return UsageRange(1, least, count_calls(plan.most, most_read, plan.answered, price))
+
+
+encode, decode = json_codec(Summary)
+
+STUDY = Study(
+    spec=SummarizeSpec,
+    cases=read_cases,
+    asks=ask,
+    run=run,
+    row=find_row,
+    encode=encode,
+    decode=decode,
+    summarise=summarise,
+    report=report,
+    data=data,
+    flat=flatten,
+    estimate=estimate,
+    text_endings=(".txt",),
+    texts=write_texts,
+    aggregates=False,
+)

@@ -1,0 +1,59 @@
+"""Long texts in pieces of a bounded size, cut where their structure has a seam.
+
+A seam is the end of a paragraph, else of a sentence, else a space. Nothing is left out: the pieces
+joined are the text. What is done with a piece is not the business of this module.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+_PARAGRAPH = re.compile(r"\n[^\S\n]*\n\s*")
+_SENTENCE = re.compile(r"(?:[.!?…][\"'”’)\]]*+\s|[。！？]|\n)\s*")
+_SPACE = re.compile(r"\s+")
+_SEAMS = (_PARAGRAPH, _SENTENCE, _SPACE)
+
+
+def split_text(text: str, size: int) -> Iterator[str]:
+    """Pieces of at most `size` characters, and of at least a third of that where there are several.
+    A word is cut only where it is longer than a third of a piece.
+
+    Raises:
+        ValueError: `size` is below 3.
+    """
+    if size < 3:
+        raise ValueError("size must be 3 or more")
+    start, third = 0, size // 3
+    while (left := len(text) - start) > size:
+        end = _find_seam(text, start + third, start + min(size, left - third))
+        yield text[start:end]
+        start = end
+    if start < len(text):
+        yield text[start:]
+
+
+def _find_seam(text: str, low: int, high: int) -> int:
+    """The last place from `low` to `high` behind a seam of the strongest kind that there is."""
+    for seam in _SEAMS:
+        found = 0
+        # One character before, so that a seam that ends just at `low` is seen.
+        for match in seam.finditer(text, low - 1, high):
+            found = match.end()
+        if found >= low:
+            return found
+    return high
+
+
+def cut_at_seam(text: str, size: int) -> str:
+    """The beginning of a text, at most `size` characters: whole sentences where the first fits,
+    else whole words, else what fits. Spaces at the end are left off."""
+    if len(text) <= size:
+        return text
+    for seam in (_SENTENCE, _SPACE):
+        # The space behind the last sentence may lie behind the last character that fits.
+        ends = [match.end() for match in seam.finditer(text, 0, size + 1)]
+        for end in reversed(ends):
+            if 0 < len(kept := text[:end].rstrip()) <= size:
+                return kept
+    return text[:size]

@@ -1,0 +1,223 @@
+"""The offline embedder: its own weights on real texts, and that it stays by itself."""
+
+import asyncio
+import os
+import subprocess
+import sys
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from textevolve.errors import CapabilityError, FatalModelError, SettingsError
+from textevolve.llm import minilm
+from textevolve.llm.catalogue import embedder_of
+from textevolve.llm.embeddings import embed, embed_texts, probe_dimension
+from textevolve.llm.minilm import MiniLM
+from textevolve.llm.model import Message, Request
+from textevolve.llm.opening import open_client
+from textevolve.llm.weights import check, fetch, list_weights, weights_state
+from textevolve.settings import Settings, read_settings
+
+NAME = "local/minilm"
+# Of different lengths, so that they do and do not meet in one batch.
+TEXTS = (
+    "Ada was made head nurse of the ward.",
+    "The nurse Ada was promoted and now leads her ward.",
+    "The stock market fell sharply on Monday.",
+    "Short.",
+    "Kurz und auf Deutsch, mit Umlauten: Grüße aus Köln.",
+    "A much longer text about railways, rivers and the trade between towns. " * 6,
+    "",
+)
+
+
+@pytest.fixture
+def settings() -> Settings:
+    """This machine's weights, fetched where they are missing: 23 MB."""
+    found = read_settings()[0]
+    try:
+        fetch("minilm", found)
+    except FatalModelError as error:
+        pytest.skip(f"the weights of minilm cannot be had here: {error}")
+    return found
+
+
+@pytest.fixture
+async def model(settings: Settings) -> AsyncIterator[MiniLM]:
+    async with AsyncExitStack() as stack:
+        opened, _, _ = await open_client(NAME, settings, stack)
+        assert isinstance(opened, MiniLM)
+        yield opened
+
+
+def asked(text: str) -> Request:
+    return Request(messages=(Message("user", (text,)),), embeds=True)
+
+
+async def test_a_paraphrase_is_nearer_than_another_subject(model: MiniLM):
+    one, same, other, *_ = await embed_texts(model, TEXTS)
+    assert one @ same > 0.7 > 0.3 > one @ other
+    for vector in await embed_texts(model, TEXTS):
+        assert np.linalg.norm(vector) == pytest.approx(1, abs=1e-6)
+    assert await probe_dimension(model) == 384
+
+
+async def test_an_embedding_does_not_depend_on_what_is_embedded_beside_it(model: MiniLM):
+    alone = [await embed(model, text) for text in TEXTS]
+    # Two of each, told apart by their last letter, so that groups of one length are computed.
+    variants = [f"{text} {letter}" for text in TEXTS for letter in "ab"]
+    together = await asyncio.gather(*(embed(model, text) for text in (*TEXTS, *variants)))
+    assert together[: len(TEXTS)] == alone
+    for text, vector in zip(variants, together[len(TEXTS) :], strict=True):
+        assert vector == await embed(model, text)
+
+
+async def test_it_is_what_the_weights_give_with_padding_and_a_mask(model: MiniLM):
+    """A reference that is computed another way: one batch, padded, pooled under the mask."""
+    tokens = [model._read(text)[0] for text in TEXTS]
+    ids = np.zeros((len(tokens), max(map(len, tokens))), dtype=np.int64)
+    mask = np.zeros_like(ids)
+    for row, numbers in enumerate(tokens):
+        ids[row, : len(numbers)], mask[row, : len(numbers)] = numbers, 1
+    feed = {"input_ids": ids, "attention_mask": mask, "token_type_ids": np.zeros_like(ids)}
+    hidden = model._session.run(None, feed)[0]
+    pooled = (hidden * mask[:, :, None]).sum(axis=1) / mask.sum(axis=1, keepdims=True)
+    wanted = pooled / np.linalg.norm(pooled, axis=1, keepdims=True)
+    for vector, reference in zip(await embed_texts(model, TEXTS), wanted, strict=True):
+        assert vector == pytest.approx(reference, abs=1e-5)
+
+
+async def test_of_a_long_text_the_beginning_is_read_and_that_is_said(
+    model: MiniLM, caplog: pytest.LogCaptureFixture
+):
+    long = "seven " * 300 + "something else " * 9_000
+    response = await model(asked(long))
+    assert response.finish_reason == "length"
+    assert response.usage.prompt_tokens == 256
+    assert '"characters_read": 1523' in response.text  # 254 words, between the two marks
+    assert await embed(model, long) == await embed(model, long[:1523])
+    whole = await model(asked(long[:1523]))
+    assert (whole.finish_reason, "characters_read" in whole.text) == ("stop", False)
+    assert [record.levelname for record in caplog.records] == ["WARNING"]
+
+
+@pytest.mark.parametrize("text", [" " * 300_000, "x" * 300_000, "half a pair: \ud800", "\0"])
+async def test_odd_texts_have_an_embedding(model: MiniLM, text: str):
+    response = await model(asked(text))
+    assert response.usage.prompt_tokens >= 2
+    assert response.finish_reason == ("length" if len(text) > minilm.LAST_LOOK else "stop")
+
+
+async def test_who_gives_up_leaves_the_others_alone(model: MiniLM):
+    calls = [asyncio.ensure_future(model(asked(f"number {n}"))) for n in range(20)]
+    await asyncio.sleep(0)
+    for call in calls[::2]:
+        call.cancel()
+    done = await asyncio.gather(*calls, return_exceptions=True)
+    for call in done[1::2]:
+        assert not isinstance(call, BaseException)
+    assert await embed(model, "number 0")
+
+
+async def test_it_embeds_and_does_nothing_else(model: MiniLM):
+    with pytest.raises(CapabilityError, match="embeds texts, it does not chat"):
+        await model(Request(messages=(Message("user", ("Hello.",)),)))
+
+
+async def test_what_fails_inside_is_told_to_all_who_wait(
+    model: MiniLM, monkeypatch: pytest.MonkeyPatch
+):
+    def fail(_group: object) -> None:
+        raise RuntimeError("out of memory")
+
+    monkeypatch.setattr(model, "_compute", fail)
+    told = await asyncio.gather(*(embed(model, t) for t in "ab"), return_exceptions=True)
+    assert [type(one) for one in told] == [FatalModelError] * 2
+    monkeypatch.undo()
+    assert await embed(model, "a")
+
+
+LEAVES_NOTHING = """
+import asyncio, os, sys
+from pathlib import Path
+from textevolve.llm.embeddings import embed
+from textevolve.llm.minilm import MiniLM
+
+async def main():
+    async with MiniLM("local/minilm", Path(sys.argv[1]), Path(sys.argv[2]), 256, 1) as model:
+        await embed(model, "Hello.")
+
+asyncio.run(main())
+sockets = [name for name in os.listdir("/proc/self/fd") if os.path.exists(f"/proc/self/fd/{name}")
+           and os.readlink(f"/proc/self/fd/{name}").startswith("socket:")]
+print(len(sockets))
+"""
+
+
+@pytest.mark.skipif(not Path("/proc/self/fd").exists(), reason="needs /proc")
+def test_onnxruntime_sends_nothing_and_leaves_no_file(settings: Settings, tmp_path: Path):
+    """It would: an identifier and a database in the user's cache, and what it ran to its maker."""
+    entry = embedder_of(NAME)
+    assert entry is not None
+    files = [str(settings.weights_folder / file.file) for file in entry.files]
+    hidden = ("CI", "ORT_DISABLE_TELEMETRY", "XDG_CACHE_HOME")
+    environ = {name: value for name, value in os.environ.items() if name not in hidden}
+    done = subprocess.run(
+        [sys.executable, "-c", LEAVES_NOTHING, *files],
+        env={**environ, "HOME": str(tmp_path)},
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert (done.stdout.strip(), done.stderr) == ("0", "")
+    assert [path for path in tmp_path.rglob("*") if path.is_file()] == []
+
+
+@pytest.mark.parametrize("package", ["onnxruntime", "tokenizers"])
+def test_a_missing_package_is_named_with_its_extra(
+    package: str, settings: Settings, monkeypatch: pytest.MonkeyPatch
+):
+    folder = settings.weights_folder
+    entry = embedder_of(NAME)
+    assert entry is not None
+    monkeypatch.setitem(sys.modules, package, None)
+    with pytest.raises(SettingsError, match=rf'{package}.*pip install "textevolve\[memory\]"'):
+        MiniLM(NAME, *(folder / file.file for file in entry.files), 256, 1)
+
+
+@pytest.mark.parametrize("broken", [0, 1])
+def test_files_that_are_none(broken: int, settings: Settings, tmp_path: Path):
+    entry = embedder_of(NAME)
+    assert entry is not None
+    files = [settings.weights_folder / file.file for file in entry.files]
+    files[broken] = tmp_path / "broken"
+    files[broken].write_bytes(b"no such thing")
+    with pytest.raises(SettingsError, match=r"broken: (onnxruntime cannot|not a tokenizer)"):
+        MiniLM(NAME, *files, 256, 1)
+
+
+def test_both_files_have_to_be_there_and_right(settings: Settings, tmp_path: Path):
+    entry = embedder_of(NAME)
+    assert entry is not None
+    own = Settings(weights_folder=tmp_path)
+    assert weights_state(entry, tmp_path) == "not there"
+    for file in entry.files:
+        assert weights_state(entry, tmp_path) != "checked"
+        (tmp_path / file.file).write_bytes((settings.weights_folder / file.file).read_bytes())
+    assert weights_state(entry, tmp_path) == "not checked"
+    assert check("minilm", own).state == "checked"
+    (row,) = [row for row in list_weights(own) if row.embeds]
+    assert (row.name, row.state) == ("minilm", "checked")
+    assert row.bytes == sum(file.bytes for file in entry.files)
+    tokenizer = tmp_path / entry.files[1].file
+    tokenizer.write_bytes(tokenizer.read_bytes().replace(b"the", b"teh"))
+    found = check("minilm", own)
+    assert (found.state, found.sha256 != entry.sha256) == ("damaged", True)
+    tokenizer.unlink()
+    assert weights_state(entry, tmp_path) == "incomplete"
+    with pytest.raises(FatalModelError, match=r"tokenizer\.json is not there; .*pull minilm"):
+        check("minilm", own)

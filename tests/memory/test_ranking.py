@@ -1,0 +1,106 @@
+"""The arithmetic of recall."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from textevolve.memory.ranking import decay, fit_budget, fuse_ranks, normalise, weigh
+
+finite = st.floats(-1e300, 1e300, allow_nan=False)
+shares = st.floats(0, 1)
+PARTS = ("relevance", "importance", "recency")
+weights = st.tuples(shares, shares, shares).filter(lambda w: sum(w) > 1e-6)
+
+
+def test_fusion_is_the_published_formula():
+    fused = fuse_ranks([(1.0, {"a": 1, "b": 2}), (1.0, {"b": 1})])
+    assert fused == {"a": 1 / 61, "b": 1 / 62 + 1 / 61}
+
+
+@given(st.lists(st.dictionaries(st.sampled_from("abcdef"), st.integers(1, 99)), max_size=4))
+def test_fusion_does_not_depend_on_the_order_of_rankings(rankings):
+    forth = fuse_ranks((1.0, one) for one in rankings)
+    back = fuse_ranks((1.0, one) for one in reversed(rankings))
+    assert forth.keys() == back.keys()
+    assert all(forth[name] == pytest.approx(back[name]) for name in forth)
+
+
+@given(st.integers(1, 1000), st.integers(1, 1000), st.integers(1, 1000))
+def test_a_better_rank_never_lowers_what_is_fused(rank, better, other):
+    worse, better = max(rank, better), min(rank, better)
+    low = fuse_ranks([(1.0, {"a": worse}), (1.0, {"a": other})])["a"]
+    assert fuse_ranks([(1.0, {"a": better}), (1.0, {"a": other})])["a"] >= low
+
+
+def test_recency_is_what_the_hours_leave():
+    assert decay(0.0, 3600.0) == pytest.approx(0.995)
+    assert decay(0.0, 24 * 3600.0) == pytest.approx(0.995**24)
+    assert decay(100.0, 0.0) == 1.0
+
+
+@given(st.floats(0, 1e10), st.floats(0, 1e10), st.floats(0, 1e10))
+def test_recency_lies_between_0_and_1_and_falls(since, first, second):
+    assert 0.0 <= decay(since, max(first, second)) <= decay(since, min(first, second)) <= 1.0
+
+
+@given(st.lists(finite, max_size=20))
+def test_normalised_values_lie_between_0_and_1_in_the_same_order(values):
+    found = normalise(values)
+    assert all(0.0 <= one <= 1.0 for one in found)
+    pairs = zip(values, found, strict=True)
+    ordered = [made for _, made in sorted(pairs)]
+    assert ordered == sorted(ordered)
+
+
+@given(st.lists(finite, min_size=2, max_size=20))
+def test_the_lowest_becomes_0_and_the_highest_1(values):
+    found = normalise(values)
+    assert max(found) == 1.0
+    assert min(found) == (1.0 if min(values) == max(values) else 0.0)
+
+
+@pytest.mark.parametrize("values", [[0.5], [3.0, 3.0, 3.0], [0.0, 0.0], [5e-324, 0.0]])
+def test_where_all_are_equal_each_is_1(values):
+    assert normalise(values) == [1.0] * len(values)
+
+
+@given(st.lists(st.floats(0, 1), min_size=1, max_size=9), st.floats(1e-3, 1.0), st.data())
+def test_normalising_does_not_see_a_common_factor(values, factor, data):
+    """Why it makes no difference from which moment recency is seen."""
+    values = [round(one, 3) for one in values]
+    scaled = normalise([one * factor for one in values])
+    assert scaled == pytest.approx(normalise(values), abs=1e-9)
+
+
+@given(st.fixed_dictionaries(dict.fromkeys(PARTS, shares)), weights)
+def test_a_score_lies_between_its_lowest_and_highest_part(parts, given_weights):
+    score = weigh(parts, dict(zip(PARTS, given_weights, strict=True)))
+    assert 0.0 <= score <= 1.0
+    assert min(parts.values()) - 1e-9 <= score <= max(parts.values()) + 1e-9
+
+
+@given(st.fixed_dictionaries(dict.fromkeys(PARTS, shares)), weights, st.sampled_from(PARTS), shares)
+def test_a_score_never_falls_where_a_part_rises(parts, given_weights, part, other):
+    named = dict(zip(PARTS, given_weights, strict=True))
+    higher = {**parts, part: max(parts[part], other)}
+    assert weigh(higher, named) >= weigh(parts, named) - 1e-12
+
+
+@given(st.fixed_dictionaries(dict.fromkeys(PARTS, shares)), weights, st.floats(0.1, 1))
+def test_only_the_proportion_of_weights_counts(parts, given_weights, factor):
+    named = dict(zip(PARTS, given_weights, strict=True))
+    scaled = {name: weight * factor for name, weight in named.items()}
+    assert weigh(parts, scaled) == pytest.approx(weigh(parts, named))
+
+
+@given(st.lists(st.integers(0, 500), max_size=30), st.integers(0, 1000))
+def test_a_budget_is_never_exceeded_and_nothing_that_has_room_is_left_out(sizes, budget):
+    chosen = fit_budget(sizes, budget)
+    left = budget - sum(sizes[place] for place in chosen)
+    assert left >= 0
+    assert chosen == sorted(set(chosen))
+    assert all(sizes[place] > left for place in range(len(sizes)) if place not in chosen)
+
+
+def test_what_has_no_room_is_passed_over():
+    assert fit_budget([50, 400, 40], 100) == [0, 2]

@@ -1,0 +1,364 @@
+"""Recall over a store that is nothing but lists; `tests/store` holds the real ones against it."""
+
+from dataclasses import replace
+from time import time
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from plain_store import PlainMemories
+
+from textevolve.errors import InputError
+from textevolve.llm.token_count import count_tokens
+from textevolve.memory.cue import Cue
+from textevolve.memory.cue_queries import (
+    CANDIDATE_CHARACTERS,
+    MOST_CANDIDATES,
+    QUERY_CHARACTERS,
+    make_queries,
+)
+from textevolve.memory.recall import RecallSource, name_source, recall_from, recall_memories
+from textevolve.memory.recall_settings import RecallSettings
+from textevolve.memory.record import Add, Forget, NewMemory, Origin, Supersede
+
+WORDS = ("depot", "closes", "fee", "colour", "train", "harbour", "tea", "river")
+DAY = 24 * 3600.0
+
+
+def vector(text: str) -> np.ndarray:
+    """A text by the words of it that are known, so that alike texts are near to each other."""
+    words = text.lower().split()
+    found = np.array([words.count(word) for word in WORDS] + [0.1], dtype=np.float32)
+    return found / np.linalg.norm(found)
+
+
+class Embedder:
+    def __init__(self):
+        self.asked = []
+
+    async def __call__(self, collection, text):
+        self.asked.append((collection.name, text))
+        return vector(text)
+
+
+embed = Embedder()
+
+
+def new(text: str, **more) -> Add:
+    return Add(NewMemory(text=text, embedding=vector(text), **more))
+
+
+async def filled(*changes, name="facts", store=None):
+    store = store or PlainMemories("default")
+    store.create(name, len(WORDS) + 1)
+    await store.apply(name, list(changes))
+    return store
+
+
+def settings(**more) -> RecallSettings:
+    return RecallSettings(**{"collections": ("facts",), **more})
+
+
+def texts(found) -> list[str]:
+    return [memory.text for memory in found.memories]
+
+
+async def test_what_fits_comes_first_with_its_source_parts_and_id():
+    store = await filled(
+        new("The river is cold.", origin=Origin("notes.md", 3, "Ada", 0.5)),
+        new("The depot closes at 16:40.", origin=Origin("handbook.md", 2)),
+    )
+    found = await recall_memories(
+        store, embed, settings(importance=0, recency=0), "When is it that the depot closes ?"
+    )
+    first, second = found.memories
+    assert first.text == "The depot closes at 16:40."
+    assert first.source == "default/facts: handbook.md, turn 2"
+    assert second.source == "default/facts: notes.md, turn 3, by Ada"
+    assert first.parts == {"relevance": 1.0, "importance": 1.0, "recency": first.parts["recency"]}
+    assert (first.score, first.trust, second.trust) == (1.0, 1.0, 0.5)
+    assert first.similarity > second.similarity
+    assert (await store.get([first.id]))[0].text == first.text
+
+
+async def test_reading_changes_nothing():
+    store = await filled(new("tea"))
+    before = list(store.memories)
+    await recall_memories(store, embed, settings(), "tea")
+    assert store.memories == before
+    assert not store.used
+
+
+async def test_importance_and_recency_weigh():
+    now = time()
+    store = await filled(
+        new("tea one", importance=0.9, created=now - 9 * DAY),
+        new("tea two", importance=0.1, created=now - DAY),
+    )
+    lately = await recall_memories(store, embed, settings(relevance=0, importance=0), "tea")
+    gravely = await recall_memories(store, embed, settings(relevance=0, recency=0), "tea")
+    assert texts(lately) == ["tea two", "tea one"]
+    assert texts(gravely) == ["tea one", "tea two"]
+
+
+async def test_a_use_makes_a_memory_recent_again():
+    now = time()
+    store = await filled(new("tea one", created=now - 9 * DAY), new("tea two", created=now - DAY))
+    only = settings(relevance=0, importance=0)
+    await store.use([store.memories[0].id], now)
+    assert texts(await recall_memories(store, embed, only, "tea")) == ["tea one", "tea two"]
+
+
+async def test_a_memory_that_is_found_alone_has_the_whole_score():
+    store = await filled(new("tea", importance=0.1))
+    (one,) = (await recall_memories(store, embed, settings(min_score=1.0), "tea")).memories
+    assert one.score == 1.0
+
+
+async def test_what_is_left_out_is_counted():
+    store = await filled(*(new(f"tea {n} " + "x" * 36, importance=n / 10) for n in range(10)))
+    only = settings(relevance=0, recency=0, min_score=0.35, limit=5, budget=24)
+    found = await recall_memories(store, embed, only, "tea")
+    assert texts(found)[0].startswith("tea 9")
+    assert found.considered == 10
+    assert (found.below, found.over_limit, found.over_budget) == (4, 1, 3)
+    assert found.tokens <= 24
+
+
+async def test_a_summary_takes_the_place_of_what_has_no_room():
+    store = await filled(
+        *(
+            new(f"tea {n} " + "x" * 36, importance=n / 10, origin=Origin(trust=n / 10))
+            for n in range(6)
+        )
+    )
+    asked = []
+
+    async def summarize(texts, budget):
+        asked.append((list(texts), budget))
+        return "many words " * 99
+
+    only = settings(relevance=0, recency=0, budget=40, summarize=True)
+    found = await recall_memories(store, embed, only, "tea", summarize=summarize)
+    ((rest, room),) = asked
+    assert [text[:5] for text in rest] == ["tea 4", "tea 3", "tea 2", "tea 1", "tea 0"][
+        5 - len(rest) :
+    ]
+    assert found.summarised == len(rest) == 6 - (len(found.memories) - 1)
+    assert found.memories[-1].source == f"a summary of {len(rest)} memories"
+    assert found.memories[-1].trust == 0.0
+    assert room >= 20
+    assert found.tokens <= 40
+
+
+async def test_a_summary_that_says_nothing_is_left_out():
+    store = await filled(*(new(f"tea {n} " + "x" * 36) for n in range(6)))
+
+    async def summarize(texts, budget):
+        return " "
+
+    only = settings(budget=40, summarize=True)
+    found = await recall_memories(store, embed, only, "tea", summarize=summarize)
+    assert found.over_budget == 6 - len(found.memories) > 0
+
+
+async def test_minimum_similarity_and_trust():
+    store = await filled(
+        new("depot closes", origin=Origin(trust=0.2)), new("depot fee"), new("river")
+    )
+    near = await recall_memories(store, embed, settings(min_similarity=0.5), "depot closes")
+    assert set(texts(near)) == {"depot closes", "depot fee"}
+    trusted = await recall_memories(store, embed, settings(min_trust=0.5), "depot closes")
+    assert set(texts(trusted)) == {"depot fee", "river"}
+
+
+async def test_association_reaches_over_two_entities():
+    store = await filled(
+        new("depot closes", entities=("Larkspur",)),
+        *(new(f"depot closes {n}", importance=0.2) for n in range(60)),
+        new("a harbour", entities=("larkspur", "Ada")),
+        new("some tea", entities=("ada",), origin=Origin(trust=0.1)),
+        new("the river", entities=("nobody",)),
+    )
+    plain = settings(limit=10, recency=0, importance=0)
+    without = await recall_memories(store, embed, plain, "depot closes")
+    assert not {"a harbour", "some tea"} & set(texts(without))
+    wide = plain.model_copy(update={"associate": True})
+    more = await recall_memories(store, embed, wide, "depot closes")
+    found = {memory.text: memory for memory in more.memories}
+    assert found["a harbour"].parts["relevance"] < found["depot closes"].parts["relevance"]
+    assert "the river" not in found
+    assert "some tea" in found
+    trusted = wide.model_copy(update={"min_trust": 0.5})
+    assert "some tea" not in texts(await recall_memories(store, embed, trusted, "depot closes"))
+
+
+async def test_memories_that_say_the_same_come_once():
+    store = await filled(new("The depot closes."), new("The river."))
+    await filled(new("the  depot closes."), new("tea"), name="more", store=store)
+    both = settings(collections=("facts", "default/more", "facts"))
+    found = await recall_memories(store, embed, both, "depot")
+    assert sorted(text.lower().replace("  ", " ") for text in texts(found)) == [
+        "tea",
+        "the depot closes.",
+        "the river.",
+    ]
+
+
+async def test_a_superseded_memory_never_comes_with_the_one_in_its_place():
+    store = await filled(new("depot closes at 16:40"))
+    (old,) = store.memories
+    later = NewMemory(text="depot closes at 17:00", embedding=vector("depot closes"))
+    await store.apply("facts", [Supersede((old.id,), later)])
+    assert texts(await recall_memories(store, embed, settings(), "depot")) == [later.text]
+    sources = [RecallSource(store, "facts", 1), RecallSource(store, "facts", 2)]
+    found = await recall_from(sources, embed, settings(), "depot")
+    assert texts(found) == [later.text]
+    earlier = await recall_memories(
+        store, embed, settings(), "depot", versions={"default/facts": 1}
+    )
+    assert texts(earlier) == [old.text]
+
+
+async def test_a_version_gives_the_same_for_ever():
+    now = time()
+    store = await filled(
+        *(new(f"tea {n} river", importance=n / 9, created=now - n * DAY) for n in range(9))
+    )
+    versions = {"default/facts": 1}
+    before = await recall_memories(store, embed, settings(limit=4), "tea", versions=versions)
+    ids = [one.id for one in store.memories]
+    await store.use(ids[5:], now + DAY)
+    await store.apply("facts", [new("tea tea tea"), Forget(ids[0])])
+    after = await recall_memories(store, embed, settings(limit=4), "tea", versions=versions)
+    assert after == before
+    assert await recall_memories(store, embed, settings(limit=4), "tea") != before
+
+
+async def test_as_of_a_time_only_what_held_then_is_recalled():
+    now = time()
+    store = await filled(new("tea then", valid_to=now - DAY), new("tea now", valid_from=now - DAY))
+    assert texts(await recall_memories(store, embed, settings(), "tea")) == ["tea now"]
+    earlier = await recall_memories(store, embed, settings(), "tea", now=now - 2 * DAY)
+    assert texts(earlier) == ["tea then"]
+
+
+async def test_bad_input_is_said_in_one_line():
+    store = await filled(new("tea"))
+    with pytest.raises(InputError, match="no collection 'other/facts' in the namespace 'default'"):
+        await recall_memories(store, embed, settings(collections="other/facts"), "tea")
+    with pytest.raises(InputError, match="no collection 'none'"):
+        await recall_memories(store, embed, settings(collections="none"), "tea")
+    with pytest.raises(InputError, match="blank"):
+        await recall_memories(store, embed, settings(), " \n")
+    with pytest.raises(InputError, match="'default/facts' has no pinned version"):
+        await recall_memories(store, embed, settings(), "tea", versions={})
+    with pytest.raises(InputError, match="nothing here makes summaries"):
+        await recall_memories(store, embed, settings(budget=16, summarize=True), "tea")
+    with pytest.raises(InputError, match="all 0"):
+        RecallSettings(relevance=0, importance=0, recency=0)
+    with pytest.raises(InputError, match="needs a budget"):
+        RecallSettings(summarize=True)
+
+
+async def test_without_collections_and_without_memories_nothing_is_recalled():
+    store = await filled()
+    assert (await recall_memories(store, embed, RecallSettings(), "tea")).memories == ()
+    assert (await recall_memories(store, embed, settings(), "tea")).considered == 0
+
+
+memories = st.lists(
+    st.tuples(st.sampled_from(WORDS), st.sampled_from(WORDS), st.floats(0, 1), st.floats(0, 1e4)),
+    min_size=1,
+    max_size=12,
+    unique_by=lambda one: one[:2],
+)
+
+
+@given(memories, st.integers(16, 60), st.integers(1, 8), st.randoms(use_true_random=False))
+async def test_bounds_budget_and_order_hold_for_any_memories(rows, budget, limit, random):
+    now = time()
+    made = [
+        new(f"{a} {b}" + " x" * 12, importance=i, created=now - hours * 3600)
+        for a, b, i, hours in rows
+    ]
+    only = settings(budget=budget, limit=limit)
+    found = await recall_memories(await filled(*made), embed, only, "depot river tea", now=now)
+    scores = [one.score for one in found.memories]
+    assert scores == sorted(scores, reverse=True)
+    assert all(0 <= one <= 1 for one in scores)
+    for one in found.memories:
+        assert all(0 <= part <= 1 for part in one.parts.values())
+        assert one.score == pytest.approx(sum(one.parts.values()) / 3)
+    assert found.tokens == sum(count_tokens(one.text) for one in found.memories) <= budget
+    assert len(found.memories) <= limit
+    left = found.below + found.over_limit + found.over_budget
+    assert len(found.memories) + left == found.considered
+
+
+@given(memories, st.data())
+async def test_a_memory_never_falls_where_its_importance_rises(rows, data):
+    now = time()
+    place = data.draw(st.integers(0, len(rows) - 1))
+    higher = data.draw(st.floats(rows[place][2], 1))
+
+    def made(importance):
+        return [
+            new(f"{a} {b}", importance=importance if n == place else i, created=now - hours)
+            for n, (a, b, i, hours) in enumerate(rows)
+        ]
+
+    wanted = f"{rows[place][0]} {rows[place][1]}"
+    scores = []
+    for importance in (rows[place][2], higher):
+        store = await filled(*made(importance))
+        found = await recall_memories(store, embed, settings(limit=50), "depot tea", now=now)
+        scores.append(next(one.score for one in found.memories if one.text == wanted))
+    assert scores[1] >= scores[0] - 1e-9
+
+
+async def test_collections_are_given_in_any_order():
+    store = await filled(*(new(f"tea {word}") for word in WORDS))
+    await filled(*(new(f"depot {word}") for word in WORDS), name="more", store=store)
+    cue = Cue("A", (), "depot tea", ("the river", "a train"), "some harbour")
+    one = await recall_memories(store, embed, settings(collections=("facts", "more")), cue, now=1e9)
+    other = await recall_memories(
+        store, embed, settings(collections=("more", "facts")), cue, now=1e9
+    )
+    assert one == other
+
+
+def test_a_cue_becomes_short_queries():
+    long = "word " * 1000
+    queries = make_queries(long, (long, "short", "short"), long)
+    assert all(0 < len(one.text) <= QUERY_CHARACTERS for one in queries)
+    assert min(len(one.text) for one in queries) == len("short")
+    assert not any(one.text.endswith("wor") or one.text.startswith("ord ") for one in queries)
+    many = make_queries("x", [f"candidate {n}" for n in range(50)])
+    assert len(many) == 1 + MOST_CANDIDATES
+    assert sum(one.weight for one in many[1:]) == pytest.approx(1.0)
+    assert CANDIDATE_CHARACTERS <= QUERY_CHARACTERS
+    assert make_queries(" ", ("",), "\n") == ()
+
+
+@given(st.text(max_size=3000), st.lists(st.text(max_size=900), max_size=12), st.text(max_size=2000))
+def test_queries_are_never_blank_and_each_stands_once(input, candidates, history):
+    queries = make_queries(input, candidates, history)
+    found = [one.text for one in queries]
+    assert len(set(found)) == len(found)
+    assert all(text and len(text) <= QUERY_CHARACTERS for text in found)
+    assert sum(one.weight for one in queries) <= 2.25 + 1e-9
+
+
+def test_a_source_is_named_with_all_that_is_known_of_it():
+    assert name_source("a/b", Origin()) == "a/b"
+    assert name_source("a/b", Origin("x", 2, "Ada")) == "a/b: x, turn 2, by Ada"
+
+
+async def test_each_collection_is_embedded_by_its_own_embedder():
+    store = await filled(new("tea"))
+    store.collections["facts"] = replace(store.collections["facts"], embedder="test/other")
+    own = Embedder()
+    await recall_memories(store, own, settings(), Cue("A", (), "tea", ("river",)))
+    assert own.asked == [("facts", "tea"), ("facts", "river")]

@@ -1,0 +1,102 @@
+"""The graph database associates as the recursive query does."""
+
+from __future__ import annotations
+
+import asyncio
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from textevolve.errors import StoreError
+from textevolve.memory.index import MemoryQuery
+from textevolve.memory.record import Add, Forget, NewMemory, Origin, Supersede
+
+pytest.importorskip("ladybug")
+
+from textevolve.store.graph_ladybug import LadybugGraph, LadybugMemories
+
+NAMES = ("Ann", "Bob", "Cid", "Dee", "Eve", "Fay")
+STEPS = st.lists(
+    st.tuples(
+        st.sampled_from(["add", "add", "add", "supersede", "forget", "erase"]),
+        st.lists(st.sampled_from(NAMES), max_size=3, unique=True),
+        st.integers(0, 30),
+        st.sampled_from([0.2, 1.0]),
+    ),
+    min_size=1,
+    max_size=12,
+)
+
+
+@pytest.fixture
+def graph(tmp_path):
+    made = LadybugGraph(tmp_path / "graph")
+    yield made
+    made.close()
+
+
+def new(text, entities, trust=1.0):
+    return NewMemory(
+        text=text,
+        embedding=np.array([1, 0, 0, 0], dtype=np.float32),
+        entities=tuple(entities),
+        origin=Origin(trust=trust),
+    )
+
+
+async def test_the_graph_finds_what_the_recursive_query_finds(tmp_path, place_at, graph):
+    place = place_at(str(tmp_path / "memories.db"))
+    tried = []
+
+    @settings(max_examples=10)
+    @given(STEPS, st.integers(0, 3), st.integers(1, 5), st.sampled_from([0.0, 0.5]))
+    def same(steps, hops, limit, trust):
+        tried.append(None)
+        asyncio.run(compare(f"c{len(tried)}", steps, hops, limit, trust))
+
+    async def compare(name, steps, hops, limit, trust):
+        place.create("home", name)
+        plain = place.open("home")
+        asked = LadybugMemories(lambda: place.resources.database, "home", graph)
+        ids, version = [], 0
+        for number, (kind, entities, chosen, believed) in enumerate(steps):
+            held = [one.id for one in await plain.page(name)]
+            one = held[chosen % len(held)] if held else None
+            if kind == "add" or one is None:
+                change = Add(new(f"{number}", entities, believed))
+            elif kind == "supersede":
+                change = Supersede((one,), new(f"{number}", entities, believed))
+            else:
+                change = Forget(one, kind == "erase")
+            applied = await plain.apply(name, [change])
+            ids, version = ids + list(applied.ids), applied.version
+        for held in (None, version // 2, version):
+            query = MemoryQuery(collection=name, version=held, limit=limit, least_trust=trust)
+            for start in ids[:4]:
+                expected = await plain.associate(query, [start], hops)
+                assert await asked.associate(query, [start], hops) == expected
+
+    await asyncio.to_thread(same)
+
+
+async def test_the_rest_is_as_without_it(tmp_path, place, graph):
+    place.create("home", "chats")
+    store = LadybugMemories(lambda: place.resources.database, "home", graph)
+    ids = (await store.apply("chats", [Add(new("a", ["Ann"])), Add(new("b", ["ann"]))])).ids
+    query = MemoryQuery(collection="chats", text="a")
+    assert [one.memory.text for one in await store.search(query)] == ["a"]
+    assert [one.text for one in await store.associate(query, ids[:1])] == ["b"]
+    await store.apply("chats", [Add(new("c", ["Ann"]))])
+    assert [one.text for one in await store.associate(query, ids[:1])] == ["b", "c"]
+
+
+def test_a_folder_that_cannot_be_used_is_one_line(tmp_path):
+    (tmp_path / "file").write_text("")
+    with pytest.raises(StoreError, match=r"^graph .*file: cannot be used"):
+        LadybugGraph(tmp_path / "file")
+    (tmp_path / "graph").mkdir()
+    (tmp_path / "graph" / "graph.lbug").write_text("no graph")
+    with pytest.raises(StoreError, match="delete the folder"):
+        LadybugGraph(tmp_path / "graph")

@@ -1,0 +1,300 @@
+"""What only PostgreSQL does: addresses, rights, other programs, servers that come and go."""
+
+from __future__ import annotations
+
+import secrets
+import threading
+from collections.abc import Callable, Iterator
+from subprocess import Popen
+
+import numpy as np
+import pytest
+from alembic.autogenerate import compare_metadata
+from alembic.migration import MigrationContext
+from postgres_server import PostgresServer
+
+from textevolve.errors import ConflictError, StoreError
+from textevolve.memory.index import MemoryQuery
+from textevolve.memory.record import Add, Forget, NewMemory
+from textevolve.store import memory_search_postgres, tables
+from textevolve.store.database import open_database
+from textevolve.store.memory_tables import collections, memories
+
+Python = Callable[..., Popen[str]]
+PASSWORD = "hush/hush@x"
+WRITTEN = PASSWORD.replace("/", "%2F").replace("@", "%40")
+
+
+def refusal(address: str) -> str:
+    with pytest.raises(StoreError) as caught:
+        open_database(address).close()
+    said = str(caught.value)
+    assert "\n" not in said
+    assert "hush" not in said
+    return said
+
+
+@pytest.fixture
+def empty(postgres: PostgresServer) -> Iterator[str]:
+    """The name of a database that nobody has used."""
+    name = postgres.create("template0")
+    yield name
+    postgres.drop(name)
+
+
+@pytest.fixture(scope="session")
+def locked(postgres: PostgresServer) -> str:
+    """A user who needs a password and may do little."""
+    postgres.run(f"CREATE ROLE locked LOGIN PASSWORD '{PASSWORD}'")
+    rules = postgres.folder / "data" / "pg_hba.conf"
+    rules.write_text("local all locked scram-sha-256\n" + rules.read_text())
+    postgres.run("SELECT pg_reload_conf()")
+    return "locked"
+
+
+def test_an_address_that_leads_nowhere_is_explained(postgres, tmp_path):
+    said = refusal("postgresql://ann:hush@127.0.0.1:1/memories")
+    assert "store postgresql://ann@127.0.0.1:1/memories: " in said
+    assert "onnection refused" in said
+    assert "there is no such database" in refusal(postgres.address("nowhere"))
+    assert "refuses this user" in refusal(postgres.address("postgres", "nobody", "hush"))
+    assert "cannot be read" in refusal("postgresql://ann:hush@127.0.0.1:hush/memories")
+    assert "no store at mysql://" in refusal("mysql://ann:hush@127.0.0.1/memories")
+    assert "hush" not in refusal(f"postgresql://ann:hush@/x?host={tmp_path}&sslmode=hush")
+
+
+def test_a_wrong_password_is_refused_and_the_right_one_serves(postgres, postgres_name, locked):
+    address = postgres.address(postgres_name, locked, "hush-hush")
+    assert "password; give the right one" in refusal(address)
+    assert "password" in refusal(postgres.address(postgres_name, locked))
+    postgres.run(
+        "GRANT USAGE ON SCHEMA textevolve TO locked",
+        "GRANT SELECT ON textevolve.alembic_version, textevolve.memories TO locked",
+        database=postgres_name,
+    )
+    database = open_database(postgres.address(postgres_name, locked, WRITTEN))
+    assert database.read(lambda one: one.execute(memories.select()).all()) == []
+    with pytest.raises(StoreError, match="may not do that"):
+        database.read(lambda one: one.execute(collections.select()).all())
+    database.close()
+    with pytest.raises(StoreError, match="is closed"):
+        database.read(lambda one: one.execute(memories.select()).all())
+
+
+def test_the_extension_that_may_not_be_made_is_named(postgres, empty, locked, place_at):
+    postgres.run(f"GRANT CREATE ON DATABASE {empty} TO locked")
+    said = refusal(postgres.address(empty, locked, WRITTEN))
+    assert "CREATE EXTENSION vector" in said
+    # Nothing was left behind, and with the extension this user makes the tables.
+    postgres.run("CREATE SCHEMA things", "CREATE EXTENSION vector SCHEMA things", database=empty)
+    postgres.run("GRANT USAGE ON SCHEMA things TO locked", database=empty)
+    place = place_at(postgres.address(empty, locked, WRITTEN))
+    place.create("home", "chats")
+
+
+def test_other_programs_keep_their_tables(postgres, empty, place_at):
+    postgres.run(
+        "CREATE TABLE users (name text)",
+        "CREATE TABLE alembic_version (version_num text)",
+        "INSERT INTO alembic_version VALUES ('theirs')",
+        database=empty,
+    )
+    place = place_at(postgres.address(empty))
+    place.create("home", "chats")
+    asked = "SELECT (SELECT count(*) FROM users), (SELECT version_num FROM alembic_version)"
+    assert postgres.run(asked, database=empty) == [(0, "theirs")]
+
+
+def test_a_schema_of_another_program_or_version_is_refused(postgres, empty, postgres_name):
+    postgres.run("CREATE SCHEMA textevolve", "CREATE TABLE textevolve.x (y text)", database=empty)
+    assert "belongs to another program" in refusal(postgres.address(empty))
+    change = "UPDATE textevolve.alembic_version SET version_num = '9999'"
+    postgres.run(change, database=postgres_name)
+    assert "newer TextEvolve (schema 9999" in refusal(postgres.address(postgres_name))
+
+
+def test_an_encoding_that_cannot_hold_every_text_is_refused(postgres):
+    name = f"test_{secrets.token_hex(8)}"
+    made = f"CREATE DATABASE {name} ENCODING 'LATIN1' LOCALE 'C' TEMPLATE template0"
+    postgres.run(made)
+    assert "its encoding is LATIN1" in refusal(postgres.address(name))
+    postgres.drop(name)
+
+
+def test_the_migrations_lead_to_the_tables(postgres, postgres_name):
+    database = open_database(postgres.address(postgres_name))
+    ours = {"compare_type": True, "include_name": lambda name, *_: name not in SEARCHED}
+    differences = database.read(
+        lambda one: compare_metadata(MigrationContext.configure(one, opts=ours), tables.metadata)
+    )
+    assert differences == []
+    swept = tables.counters.select()
+    assert database.read(lambda one: one.execute(swept).all()) == [("sweeps", 0)]
+    database.close()
+
+
+SEARCHED = {"memory_vectors", "memory_words", "alembic_version"}
+
+OPEN = """
+import sys
+from textevolve.store.database import open_database
+
+sys.stdin.readline()
+open_database(sys.argv[1]).close()
+"""
+
+
+def test_of_processes_that_open_an_empty_database_one_makes_the_tables(
+    postgres, empty, python: Python
+):
+    started = [python(OPEN, postgres.address(empty)) for _ in range(3)]
+    for process in started:
+        process.stdin.write("\n")
+        process.stdin.flush()
+    for process in started:
+        _, said = process.communicate(timeout=120)
+        assert process.returncode == 0, said
+
+
+def test_a_server_that_ends_is_explained_and_is_used_again_when_it_is_back(postgres, postgres_name):
+    database = open_database(postgres.address(postgres_name))
+    name = collections.c.name
+
+    def count(connection):
+        return len(connection.execute(collections.select().with_only_columns(name)).all())
+
+    def stop(connection):
+        count(connection)
+        postgres.stop()
+        return count(connection)
+
+    try:
+        for ask in (database.read, database.write):
+            with pytest.raises(StoreError, match=r"try again when it is back|connection is lost"):
+                ask(stop)
+            with pytest.raises(StoreError, match=r"^store postgresql://postgres@.*: "):
+                ask(count)
+            postgres.start()
+            assert ask(count) == 0
+        postgres.stop()
+        postgres.start()
+        # The connections of before are gone, which nobody has to notice.
+        assert database.write(count) == 0
+    finally:
+        postgres.start()
+        database.close()
+
+
+CHANGE = """
+import sys, time
+from textevolve.store import memory_changes, memory_search_postgres as search
+from textevolve.store.resources import ResourceStore
+from textevolve.memory.record import Add, NewMemory
+import asyncio
+import numpy as np
+
+kept = search.add
+
+def stall(*given):
+    kept(*given)
+    print("written", flush=True)
+    sys.stdin.readline()
+
+search.add = stall
+store = ResourceStore(sys.argv[1]).memories("home")
+memory = NewMemory(text="half", embedding=np.array([1, 0, 0, 0], dtype=np.float32))
+asyncio.run(store.apply("chats", [Add(memory)]))
+"""
+
+
+async def test_a_killed_process_leaves_nothing_behind(
+    postgres, postgres_name, python: Python, place_at
+):
+    place = place_at(postgres.address(postgres_name))
+    place.create("home", "chats")
+    process = python(CHANGE, place.location)
+    assert process.stdout.readline() == "written\n"
+    process.kill()
+    process.wait()
+    store = place.open("home")
+    await store.apply("chats", [add("whole", 0)])
+    assert [one.text for one in await store.page("chats")] == ["whole"]
+    for name in ("memory_vectors", "memory_words", "embeddings"):
+        asked = f"SELECT count(*) FROM textevolve.{name}"
+        assert postgres.run(asked, database=postgres_name) == [(1,)]
+
+
+def add(text: str, seed: int, dimension: int = 4) -> Add:
+    drawn = np.random.default_rng(seed).standard_normal(dimension)
+    return Add(NewMemory(text=text, embedding=(drawn / np.linalg.norm(drawn)).astype(np.float32)))
+
+
+def test_a_change_that_others_undo_is_made_again(postgres, postgres_name, place_at):
+    place = place_at(postgres.address(postgres_name))
+    id = place.create("home", "chats")
+    database, row = place.resources.database, collections.c.id == id
+
+    def grow(connection):
+        version = connection.execute(collections.select().where(row)).one().version
+        connection.execute(collections.update().where(row).values(version=version + 1))
+
+    def work():
+        for _ in range(10):
+            database.write(grow)
+
+    threads = [threading.Thread(target=work) for _ in range(4)]
+    for each in threads:
+        each.start()
+    for each in threads:
+        each.join()
+    version = database.read(lambda one: one.execute(collections.select()).one().version)
+    assert version == 40
+
+    def lose(connection):
+        version = connection.execute(collections.select().where(row)).one().version
+        other = open_database(place.location)
+        other.write(grow)
+        other.close()
+        connection.execute(collections.update().where(row).values(version=version + 1))
+
+    with pytest.raises(ConflictError, match="others change the same"):
+        database.write(lose)
+
+
+async def test_a_large_collection_has_an_index_that_finds_the_same(
+    postgres, postgres_name, monkeypatch, place_at
+):
+    monkeypatch.setattr(memory_search_postgres, "LARGE", 100)
+    monkeypatch.setattr(memory_search_postgres, "LOOK_EVERY", 1)
+    place = place_at(postgres.address(postgres_name))
+    id = place.create("home", "chats", 8)
+    place.create("home", "small", 8)
+    store = place.open("home")
+    await store.apply("small", [add(f"small {n}", n, 8) for n in range(10)])
+    changes = [add(f"memory {n}", n, 8) for n in range(300)]
+    await store.apply("chats", changes[:200])
+    applied = await store.apply("chats", changes[200:])
+    asked = f"SELECT indexname FROM pg_indexes WHERE indexname LIKE 'near_{id}%'"
+    assert len(postgres.run(asked, database=postgres_name)) == 1
+    # Most are closed, and the index holds them still: what is held has to be found all the same.
+    held = [one.id for one in await store.page("chats", limit=1000)]
+    await store.apply("chats", [Forget(one) for one in held[:270]])
+    query = changes[280].memory.embedding
+    near = sorted(changes[270:], key=lambda one: -float(one.memory.embedding @ query))
+    found = await store.search(MemoryQuery(collection="chats", embedding=query, limit=20))
+    found = sorted(found, key=lambda one: one.dense_rank)
+    assert [one.memory.text for one in found] == [one.memory.text for one in near[:20]]
+    assert found[0].similarity == pytest.approx(1)
+    before = await store.search(
+        MemoryQuery(collection="chats", embedding=query, limit=50, version=applied.version)
+    )
+    right = sorted(changes, key=lambda one: -float(one.memory.embedding @ query))[:50]
+    assert {one.memory.text for one in before} == {one.memory.text for one in right}
+
+
+async def test_what_the_search_cannot_hold_is_one_clear_line(postgres, postgres_name, place_at):
+    place = place_at(postgres.address(postgres_name))
+    place.create("home", "vast", 17_000)
+    with pytest.raises(StoreError, match="16000 dimensions"):
+        await place.open("home").apply("vast", [add("x", 1, 17_000)])
+    assert await place.open("home").page("vast") == []

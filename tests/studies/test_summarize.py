@@ -1,0 +1,135 @@
+"""`textevolve summarize` and `summarize` from Python, on the scripted server."""
+
+import json
+import re
+
+import pytest
+
+from textevolve import AnswerError, InputError, Limits, asummarize, summarize
+from textevolve.llm.testing import Answer, Fault, misbehave
+
+LONG = "".join(f"In the year {n} the ferry carried wool to the town.\n\n" for n in range(900))
+WANTED = re.compile(r"in at most (\d+) words\.\s*$")
+
+
+def shortens(body, _number):
+    prompt = body["messages"][0]["content"]
+    return Answer(text=" ".join(prompt.split("[[")[3].split()[2:][: int(WANTED.search(prompt)[1])]))
+
+
+@pytest.fixture
+def server(server):
+    server.script = shortens
+    return server
+
+
+@pytest.fixture
+def book(home):
+    (home / "book.txt").write_text(LONG, encoding="utf-8")
+    return "book.txt"
+
+
+def test_a_file_becomes_a_summary_and_files(cli, server, model, book, home):
+    ended = cli("summarize", book, "-m", model, "-b", "300", "-o", "a.txt", "-o", "a.json")
+    assert ended.code == 0, ended.err
+    assert re.search(
+        r"\d+ of 300 tokens, of [\d,]+ characters, in 2 levels and \d+ calls", ended.out
+    )
+    found = json.loads((home / "a.json").read_text())
+    assert found["tokens"] <= 300
+    assert found["characters"] == len(LONG)
+    assert found["dropped"]["failed"] == []
+    assert (home / "a.txt").read_text() == found["text"] + "\n"
+    asked = server.calls
+    assert cli("summarize", book, "-m", model, "-b", "300", "--json").code == 0
+    assert server.calls == asked
+
+
+def test_files_and_standard_input_are_one_text_in_their_order(cli, server, model, home):
+    def ask():
+        ended = cli("summarize", "first.txt", "-", "-m", model, "--json", stdin=b"Second.")
+        return json.loads(ended.out)["text"]
+
+    (home / "first.txt").write_text("First.", encoding="utf-8")
+    assert ask() == "First.\n\nSecond."
+    (home / "first.txt").write_text("Other.", encoding="utf-8")
+    assert ask() == "Other.\n\nSecond."
+    assert server.calls == 0
+
+
+def test_a_focus_stands_in_every_prompt(cli, server, model, book):
+    assert cli("summarize", book, "-m", model, "--focus", "the price of wool").code == 0
+    for body in server.requests:
+        assert "what bears on this: the price of wool." in body["messages"][0]["content"]
+
+
+def test_a_limit_stops_it_and_it_goes_on_without_asking_twice(cli, server, model, book):
+    stopped = cli("summarize", book, "-m", model, "--max-calls", 3, "--concurrency", 1)
+    assert stopped.code == 3
+    run = re.search(r"runs resume (\S+)", stopped.err)[1]
+    assert server.calls == 3
+    resumed = cli("runs", "resume", run)
+    assert resumed.code == 0, resumed.err
+    assert server.calls == len(server.seen)
+
+
+def test_what_is_lost_is_shown(cli, server, model, book):
+    def script(body, number):
+        if "year 3 " in body["messages"][0]["content"]:
+            return misbehave(Fault.EMPTY)
+        return shortens(body, number)
+
+    server.script = script
+    ended = cli("summarize", book, "-m", model)
+    assert ended.code == 3
+    assert "chunks without an answer" in ended.out
+    assert "1 chunk without an answer" in ended.err
+    server.script = lambda _body, _n: misbehave(Fault.EMPTY)
+    nothing = cli("summarize", book, "-m", model, "--seed", 1, "--json")
+    assert nothing.code == 3
+    assert json.loads(nothing.out)["text"] is None
+
+
+def test_an_estimate_holds_what_is_then_used(cli, server, model, book):
+    found = json.loads(cli("summarize", book, "-m", model, "--dry-run", "--json").out)
+    assert server.calls == 0
+    assert cli("summarize", book, "-m", model).code == 0
+    assert found["least"]["calls"] <= server.calls <= found["most"]["calls"]
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ((), "name a file of text, or - for standard input"),
+        (("none.txt",), r"none\.txt: cannot be read"),
+        (("-", "-"), "can be read only once"),
+        (("blank.txt",), r"blank\.txt: holds no text"),
+        (("book.txt", "-b", "3"), "budget must be 16 or more"),
+        (("book.txt", "-o", "book.txt"), "book.txt"),
+    ],
+)
+def test_what_cannot_be_used_is_said_in_one_line(cli, server, model, book, home, given, said):
+    (home / "blank.txt").write_text(" \n", encoding="utf-8")
+    ended = cli("summarize", *given, "-m", model)
+    assert ended.code == 2
+    assert re.search(said, ended.err)
+    assert len(ended.err.strip().splitlines()) == 1
+    assert server.calls == 0
+
+
+def test_from_python(server, model, home):
+    found = summarize([LONG, "And at last an end."], 300, model=model, focus="wool")
+    assert 0 < found.tokens <= 300
+    assert found.texts == 2
+    assert found.dropped.failed == ()
+    assert summarize("As it is.", model=model).text == "As it is."
+    with pytest.raises(InputError, match="text 2: holds no text"):
+        summarize(["One.", " "], model=model)
+    with pytest.raises(InputError, match="unknown parameter 'length'"):
+        summarize("One.", length=3)
+
+
+async def test_from_python_what_fails_is_raised(server, model, home):
+    server.script = lambda _body, _n: misbehave(Fault.EMPTY)
+    with pytest.raises(AnswerError, match="nothing of the text could be shortened"):
+        await asummarize(LONG, model=model, limits=Limits(calls=100))
