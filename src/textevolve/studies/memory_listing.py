@@ -6,8 +6,9 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Any, cast
 
+from textevolve.memory.cue import Memory
 from textevolve.memory.memory_spec import memory_data, write_time
-from textevolve.memory.recall import Memory, Recalled
+from textevolve.memory.recall import Recalled
 from textevolve.memory.record import MemoryRecord
 from textevolve.report import wording
 from textevolve.report.blocks import Report, Texts
