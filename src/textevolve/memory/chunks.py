@@ -105,8 +105,9 @@ def _shorten(title: str) -> str:
 
 _HIDDEN = frozenset({"script", "style", "template"})
 _BLOCKS = frozenset(
-    "address article aside blockquote body dd details div dl dt fieldset figcaption figure footer"
-    " form header hr main nav ol p pre section summary table title ul".split()
+    {"address", "article", "aside", "blockquote", "body", "dd", "details", "div", "dl", "dt"}
+    | {"fieldset", "figcaption", "figure", "footer", "form", "header", "hr", "main", "nav", "ol"}
+    | {"p", "pre", "section", "summary", "table", "title", "ul"}
 )
 _LINES = frozenset({"br", "li", "tr", "option"})
 
@@ -239,16 +240,16 @@ def _is_blank(text: str, start: int, end: int) -> bool:
 _WORD = re.compile(r"\S")
 _ENDS: Sequence[re.Pattern[str]] = (
     re.compile(r"\n[^\S\n]*\n\s*"),
-    re.compile(
-        r"(?<![.!?…])[.!?…]++[\"'”’»)\]]*+\s+|(?<![。！？])[。！？]++[」』”’）]*+\s*"
-    ),
+    re.compile(r"(?<![.!?…])[.!?…]++[\"'”’»)\]]*+\s+|(?<![。！？])[。！？]++[」』”’）]*+\s*"),
     re.compile(r"\n\s*"),
     re.compile(r"\s+"),
 )
 """Behind which a text may be divided: paragraphs, sentences, lines, words. Linear in time."""
 
 
-def _divide(text: str, start: int, end: int, most: int, level: int = 0) -> Iterator[tuple[int, int]]:
+def _divide(
+    text: str, start: int, end: int, most: int, level: int = 0
+) -> Iterator[tuple[int, int]]:
     """Spans that join up to the whole, each of at most so many characters between its white space:
     of pieces of this level as many as fit, and of a longer one the pieces of the next level."""
     if _fits(text, start, end, most):
