@@ -42,18 +42,24 @@ def check_case(case: Case) -> None:
         if text is not None
     ]
     for name, text in named:
-        if not isinstance(text, str):  # pyright: ignore[reportUnnecessaryIsInstance]
-            raise InputError(f"{name} is not a text but {type(text).__name__}")
-        if not text.strip():
-            raise InputError(f"{name} is blank")
-        if "\0" in text:
-            raise InputError(f"{name} has a NUL character at position {text.index(chr(0))}")
-        try:
-            text.encode()
-        except UnicodeEncodeError as error:
-            raise InputError(
-                f"{name} has half a surrogate pair at position {error.start}: not valid text"
-            ) from None
+        check_text(name, text)
+
+
+def check_text(name: str, text: str) -> None:
+    """Raises InputError where it is blank, or no text that can be sent and kept. `name` is what the
+    message calls it."""
+    if not isinstance(text, str):  # pyright: ignore[reportUnnecessaryIsInstance]
+        raise InputError(f"{name} is not a text but {type(text).__name__}")
+    if not text.strip():
+        raise InputError(f"{name} is blank")
+    if "\0" in text:
+        raise InputError(f"{name} has a NUL character at position {text.index(chr(0))}")
+    try:
+        text.encode()
+    except UnicodeEncodeError as error:
+        raise InputError(
+            f"{name} has half a surrogate pair at position {error.start}: not valid text"
+        ) from None
 
 
 @dataclass(frozen=True, slots=True)

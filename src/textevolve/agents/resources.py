@@ -6,7 +6,9 @@ to one, and is called NAMESPACE/NAME; a bare name is one of the namespace in for
 
 from __future__ import annotations
 
-from typing import Annotated, TypeAlias
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Annotated, Any, TypeAlias
 
 from pydantic import Field
 
@@ -64,6 +66,55 @@ class UserSpec(Frozen):
 
     name: ResourceName = option(description="The user's name.", argument=True)
     description: str = option("", "What agents may know of this user from the start.")
+
+
+@dataclass(frozen=True, slots=True)
+class StoredNamespace:
+    """A namespace as it is kept. Times are seconds since 1970."""
+
+    id: str
+    spec: NamespaceSpec
+    created: float
+    updated: float
+
+
+@dataclass(frozen=True, slots=True)
+class StoredUser:
+    """A user as they are kept."""
+
+    id: str
+    namespace: str
+    spec: UserSpec
+    created: float
+    updated: float
+
+
+@dataclass(frozen=True, slots=True)
+class StoredAgent:
+    """An agent as it is kept, with the persona in force, which is the newest."""
+
+    id: str
+    namespace: str
+    spec: AgentSpec
+    persona_version: int
+    created: float
+    updated: float
+
+    @property
+    def full_name(self) -> str:
+        return f"{self.namespace}/{self.spec.name}"
+
+
+@dataclass(frozen=True, slots=True)
+class PersonaVersion:
+    """A persona that an agent has, or had. Versions count from 1. `source`: what made it.
+    `changes`: what changed and why, where that is known, as JSON-ready data."""
+
+    version: int
+    text: str
+    created: float
+    source: str = ""
+    changes: Sequence[Mapping[str, Any]] = ()
 
 
 def split_name(name: str, namespace: str) -> tuple[str, str]:

@@ -7,7 +7,21 @@ is asked of one namespace, and finds nothing of another one.
 from __future__ import annotations
 
 import threading
+from collections.abc import Mapping, Sequence
+from typing import Any
 
+from textevolve.agents.resources import (
+    AgentSpec,
+    CollectionSpec,
+    NamespaceSpec,
+    PersonaVersion,
+    StoredAgent,
+    StoredNamespace,
+    StoredUser,
+    UserSpec,
+)
+from textevolve.memory.record import Collection
+from textevolve.store import agents, collections
 from textevolve.store.database import Database, open_database
 from textevolve.store.memories import StoredMemories
 
@@ -40,3 +54,93 @@ class ResourceStore:
             if self._opened is not None:
                 self._opened.close()
                 self._opened = None
+
+    def ensure_namespace(self, name: str) -> None:
+        """Make a namespace unless it is there, as for the one that is in force by the settings."""
+        if name not in (one.spec.name for one in self.list_namespaces()):
+            self.database.write(lambda c: collections.ensure_namespace(c, name))
+
+    def create_namespace(self, spec: NamespaceSpec) -> StoredNamespace:
+        return self.database.write(lambda c: collections.create_namespace(c, spec))
+
+    def get_namespace(self, name: str) -> StoredNamespace:
+        return self.database.read(lambda c: collections.get_namespace(c, name))
+
+    def list_namespaces(self) -> list[StoredNamespace]:
+        return self.database.read(collections.list_namespaces)
+
+    def update_namespace(self, name: str, changes: Mapping[str, Any]) -> StoredNamespace:
+        return self.database.write(lambda c: collections.update_namespace(c, name, changes))
+
+    def delete_namespace(self, name: str) -> None:
+        self.database.write(lambda c: collections.delete_namespace(c, name))
+
+    def create_agent(self, namespace: str, spec: AgentSpec, source: str = "") -> StoredAgent:
+        return self.database.write(lambda c: agents.create_agent(c, namespace, spec, source))
+
+    def get_agent(self, name: str, namespace: str) -> StoredAgent:
+        return self.database.read(lambda c: agents.get_agent(c, namespace, name))
+
+    def list_agents(self, namespace: str) -> list[StoredAgent]:
+        return self.database.read(lambda c: agents.list_agents(c, namespace))
+
+    def update_agent(
+        self, name: str, namespace: str, changes: Mapping[str, Any], source: str = ""
+    ) -> StoredAgent:
+        return self.database.write(
+            lambda c: agents.update_agent(c, namespace, name, changes, source)
+        )
+
+    def delete_agent(self, name: str, namespace: str) -> None:
+        self.database.write(lambda c: agents.delete_agent(c, namespace, name))
+
+    def add_persona(
+        self,
+        agent: StoredAgent,
+        text: str,
+        source: str = "",
+        changes: Sequence[Mapping[str, Any]] = (),
+    ) -> int:
+        return self.database.write(lambda c: agents.add_persona(c, agent, text, source, changes))
+
+    def list_personas(self, agent: StoredAgent) -> list[PersonaVersion]:
+        return self.database.read(lambda c: agents.list_personas(c, agent))
+
+    def revert_persona(self, agent: StoredAgent, version: int) -> int:
+        return self.database.write(lambda c: agents.revert_persona(c, agent, version))
+
+    def create_collection(self, namespace: str, spec: CollectionSpec) -> Collection:
+        return self.database.write(lambda c: collections.create_collection(c, namespace, spec))
+
+    def get_collection(self, name: str, namespace: str) -> Collection:
+        return self.database.read(lambda c: collections.get_collection(c, namespace, name))
+
+    def list_collections(self, namespace: str) -> list[Collection]:
+        return self.database.read(lambda c: collections.list_collections(c, namespace))
+
+    def update_collection(
+        self, name: str, namespace: str, changes: Mapping[str, Any]
+    ) -> Collection:
+        return self.database.write(
+            lambda c: collections.update_collection(c, namespace, name, changes)
+        )
+
+    def delete_collection(self, name: str, namespace: str, *, force: bool = False) -> None:
+        self.database.write(
+            lambda c: collections.delete_collection(c, namespace, name, force=force)
+        )
+
+    def create_user(self, namespace: str, spec: UserSpec) -> StoredUser:
+        return self.database.write(lambda c: collections.create_user(c, namespace, spec))
+
+    def get_user(self, name: str, namespace: str) -> StoredUser:
+        return self.database.read(lambda c: collections.get_user(c, namespace, name))
+
+    def list_users(self, namespace: str) -> list[StoredUser]:
+        return self.database.read(lambda c: collections.list_users(c, namespace))
+
+    def update_user(self, name: str, namespace: str, changes: Mapping[str, Any]) -> StoredUser:
+        return self.database.write(lambda c: collections.update_user(c, namespace, name, changes))
+
+    def delete_user(self, name: str, namespace: str) -> None:
+        self.database.write(lambda c: collections.delete_user(c, namespace, name))

@@ -1,0 +1,159 @@
+"""Rows that have a name in a namespace: found, made, changed and removed, for every kind alike.
+
+Each query is bound to the namespace's id, so that it finds nothing of another one. What the rows
+mean is the business of the files beside this one.
+"""
+
+from __future__ import annotations
+
+import secrets
+import time
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any, TypeVar, cast
+
+from pydantic import BaseModel
+from sqlalchemy import Row, Select, Table, delete, insert, select, update
+from sqlalchemy.engine import Connection
+
+from textevolve.errors import InputError
+from textevolve.evaluation import check_text
+from textevolve.spec import suggest
+from textevolve.store import memory_tables as tables
+
+S = TypeVar("S", bound=BaseModel)
+
+
+@dataclass(frozen=True, slots=True)
+class Kind:
+    """`noun`: what messages call one; `command`: the group of commands that makes them."""
+
+    noun: str
+    command: str
+    table: Table
+    prefix: str
+
+
+NAMESPACE = Kind("namespace", "namespaces", tables.namespaces, "ns")
+AGENT = Kind("agent", "agents", tables.agents, "ag")
+COLLECTION = Kind("collection", "collections", tables.collections, "co")
+USER = Kind("user", "users", tables.users, "us")
+
+
+def new_id(kind: Kind) -> str:
+    """An id that nobody can guess."""
+    return f"{kind.prefix}_{secrets.token_hex(16)}"
+
+
+def namespace_id(connection: Connection, name: str) -> str:
+    """
+    Raises:
+        InputError: there is no such namespace; says how to make one.
+    """
+    return find_row(connection, NAMESPACE, name).id
+
+
+def find_row(
+    connection: Connection, kind: Kind, name: str, namespace: str | None = None
+) -> Row[Any]:
+    """The row of this name in a namespace; namespaces themselves are in none.
+
+    Raises:
+        InputError: there is none; names the nearest, and the command that makes one.
+    """
+    query = _among(kind, connection, namespace)
+    row = connection.execute(query.where(kind.table.c.name == name)).one_or_none()
+    if row is None:
+        known = [each.name for each in connection.execute(query)]
+        where = "" if namespace is None else f" in the namespace '{namespace}'"
+        raise InputError(
+            f"there is no {kind.noun} '{name}'{where}{suggest(name, known)}; make it with:"
+            f" textevolve {kind.command} create {name}"
+        )
+    return row
+
+
+def list_rows(connection: Connection, kind: Kind, namespace: str | None = None) -> list[Row[Any]]:
+    """All of a namespace, by name."""
+    return list(connection.execute(_among(kind, connection, namespace)).all())
+
+
+def _among(kind: Kind, connection: Connection, namespace: str | None) -> Select[Any]:
+    query = select(kind.table).order_by(kind.table.c.name)
+    if namespace is None:
+        assert kind is NAMESPACE
+        return query
+    return query.where(kind.table.c.namespace_id == namespace_id(connection, namespace))
+
+
+def insert_row(
+    connection: Connection,
+    kind: Kind,
+    spec: BaseModel,
+    namespace: str | None,
+    values: Mapping[str, Any],
+) -> str:
+    """Make a row for what the spec names; its id.
+
+    Raises:
+        InputError: the name is taken, or a text cannot be kept.
+    """
+    check_texts(spec)
+    own: dict[str, Any] = {"id": new_id(kind), "name": getattr(spec, "name")}  # noqa: B009
+    if namespace is not None:
+        own["namespace_id"] = namespace_id(connection, namespace)
+    taken = _among(kind, connection, namespace).where(kind.table.c.name == own["name"])
+    if connection.execute(taken).one_or_none() is not None:
+        where = "" if namespace is None else f" in the namespace '{namespace}'"
+        raise InputError(
+            f"there is a {kind.noun} '{own['name']}'{where} already; change it with: textevolve"
+            f" {kind.command} update {own['name']}"
+        )
+    now = time.time()
+    connection.execute(insert(kind.table).values({"created": now, "updated": now, **own, **values}))
+    return own["id"]
+
+
+def update_row(connection: Connection, kind: Kind, id: str, **values: Any) -> None:
+    table = kind.table
+    connection.execute(update(table).where(table.c.id == id).values(updated=time.time(), **values))
+
+
+def delete_where(connection: Connection, table: Table, **equal: Any) -> int:
+    """Remove the rows whose columns equal these values; how many there were."""
+    query = delete(table).where(*(table.c[name] == value for name, value in equal.items()))
+    return connection.execute(query).rowcount
+
+
+def merge_spec(spec: S, changes: Mapping[str, Any]) -> S:
+    """The specification with some of its fields changed, those of specifications in it as well."""
+    return type(spec)(**_merge(spec.model_dump(), changes))
+
+
+def _merge(old: Mapping[str, Any], new: Mapping[str, Any]) -> dict[str, Any]:
+    merged = dict(old)
+    for name, value in new.items():
+        both = isinstance(merged.get(name), dict) and isinstance(value, Mapping)
+        merged[name] = _merge(merged[name], cast(Mapping[str, Any], value)) if both else value
+    return merged
+
+
+def check_texts(spec: BaseModel) -> None:
+    """
+    Raises:
+        InputError: a text in it cannot be kept.
+    """
+    for name, text in _texts(spec.model_dump(), ""):
+        if text:
+            check_text(name, text)
+
+
+def _texts(values: Mapping[str, Any], before: str) -> Iterable[tuple[str, str]]:
+    for name, value in values.items():
+        if isinstance(value, str):
+            yield f"{before}{name}", value
+        elif isinstance(value, dict):
+            yield from _texts(cast(dict[str, Any], value), f"{before}{name}.")
+        elif isinstance(value, tuple):
+            several = cast(tuple[Any, ...], value)
+            yield from ((f"{before}{name}", one) for one in several if isinstance(one, str))
