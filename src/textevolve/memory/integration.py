@@ -104,7 +104,7 @@ class DrawnInsights:
     refused: tuple[RefusedInsight, ...] = ()
 
 
-Decision: TypeAlias = Literal["add", "supersede", "drop"]
+InsightDecision: TypeAlias = Literal["add", "supersede", "drop"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,7 +113,7 @@ class DecidedInsight:
     says it already. `id`: as it was kept."""
 
     insight: Insight
-    decision: Decision
+    decision: InsightDecision
     reason: str = ""
     other: str = ""
     id: str = ""
