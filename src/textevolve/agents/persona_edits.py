@@ -94,17 +94,16 @@ def finish_sentence(text: str) -> str:
     return line + "." if line and line[-1].isalnum() else line
 
 
-def _find_fault(one: _Proposed, text: str, sentences: Sequence[Sentence], shown: int) -> str:
-    """Why it is no small edit that rests on memories; empty where it is one."""
-    wrong = [n for n in one.because if not 1 <= n <= shown]
-    if wrong or not one.because:
-        return f"names memory {wrong[0]}, and {shown} were shown" if wrong else "names no memory"
-    if one.action != "add":
-        if not 1 <= one.sentence <= len(sentences):
-            return f"there is no sentence {one.sentence}"
-        if one.sentence == 1:
+def find_edit_fault(
+    action: EditAction, sentence: int, text: str, sentences: Sequence[Sentence]
+) -> str:
+    """Why it is no small edit; empty where it is one."""
+    if action != "add":
+        if not 1 <= sentence <= len(sentences):
+            return f"there is no sentence {sentence}"
+        if sentence == 1:
             return "the first sentence says who the agent is, and stays"
-    if one.action == "remove":
+    if action == "remove":
         return ""
     if not text:
         return "has no text"
