@@ -38,6 +38,14 @@ if TYPE_CHECKING:
         judge_update,
     )
     from textevolve.api.memory_evaluation import aevaluate_memory, evaluate_memory
+    from textevolve.api.memory_work import (
+        aevolve_persona,
+        aintegrate_memories,
+        aread_corpus,
+        evolve_persona,
+        integrate_memories,
+        read_corpus,
+    )
     from textevolve.api.nodes import judge, keep_history
     from textevolve.api.optimization import aoptimize, optimize
     from textevolve.debate.profile import Agent, Component, Profile, load_profile
@@ -90,10 +98,12 @@ _HOMES = {
         "agenerate_profile",
         "aguide",
         "ainnovate",
+        "aintegrate_memories",
         "as_metric",
         "generate_profile",
         "guide",
         "innovate",
+        "integrate_memories",
     ),
     "api.memory": (
         "ajudge_accuracy",
@@ -106,6 +116,14 @@ _HOMES = {
         "judge_update",
     ),
     "api.memory_evaluation": ("aevaluate_memory", "evaluate_memory"),
+    "api.memory_work": (
+        "aevolve_persona",
+        "aintegrate_memories",
+        "aread_corpus",
+        "evolve_persona",
+        "integrate_memories",
+        "read_corpus",
+    ),
     "api.nodes": ("judge", "keep_history"),
     "api.optimization": ("aoptimize", "optimize"),
     "debate.profile": ("Agent", "Component", "Profile", "load_profile"),
@@ -189,25 +207,30 @@ __all__ = [
     "aevaluate",
     "aevaluate_batch",
     "aevaluate_memory",
+    "aevolve_persona",
     "afit_judge",
     "agenerate_profile",
     "aguide",
     "ainnovate",
+    "aintegrate_memories",
     "ajudge_accuracy",
     "ajudge_answer",
     "ajudge_integrity",
     "ajudge_update",
     "aoptimize",
+    "aread_corpus",
     "as_metric",
     "calibrate",
     "compare",
     "evaluate",
     "evaluate_batch",
     "evaluate_memory",
+    "evolve_persona",
     "fit_judge",
     "generate_profile",
     "guide",
     "innovate",
+    "integrate_memories",
     "judge",
     "judge_accuracy",
     "judge_answer",
@@ -217,6 +240,7 @@ __all__ = [
     "load_profile",
     "load_rules",
     "optimize",
+    "read_corpus",
 ]
 
 

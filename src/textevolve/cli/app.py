@@ -65,6 +65,23 @@ COMMANDS: Mapping[str, Lazy] = {
         },
         default="run",
     ),
+    "memories": Lazy(
+        "",
+        "Work on what agents remember.",
+        below={
+            "integrate": Lazy(
+                "study:integrate-memories", "Draw insights from an agent's memories (reflection)."
+            ),
+            "read": Lazy("study:read-corpus", "Read documents into a collection."),
+        },
+    ),
+    "agents": Lazy(
+        "",
+        "Work on agents.",
+        below={
+            "evolve": Lazy("study:evolve-persona", "Change a persona by what its agent remembers."),
+        },
+    ),
     "nodes": Lazy(
         "",
         "Judge the steps of recorded agents.",

@@ -31,6 +31,9 @@ KINDS: Mapping[str, str] = {
     "innovate": "textevolve.studies.innovate",
     "guide": "textevolve.studies.guide",
     "profile": "textevolve.studies.profile",
+    "integrate-memories": "textevolve.studies.integrate_memories",
+    "read-corpus": "textevolve.studies.read_corpus",
+    "evolve-persona": "textevolve.studies.evolve_persona",
 }
 """For each kind the module that holds its `STUDY`. Modules are loaded when their kind is asked
 for."""
