@@ -117,7 +117,10 @@ def find_edit_fault(
 
 
 def alike(one: str, other: str) -> bool:
+    """Whether two sentences are in nearly the same words, with the same numbers."""
     first, second = (" ".join(text.casefold().split()) for text in (one, other))
+    if re.findall(r"\d+", first) != re.findall(r"\d+", second):
+        return False
     return SequenceMatcher(None, first, second, autojunk=False).ratio() >= ALIKE
 
 

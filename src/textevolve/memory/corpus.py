@@ -185,10 +185,14 @@ def changed_chunks(steps: Iterable[ChunkStep]) -> Iterator[Chunk]:
             yield step.chunk
 
 
-def transition_key(document: str, steps: Sequence[ChunkStep], role: str, plan: ReadingPlan) -> str:
-    """What a change of a collection is known by: from which memories of a document to which chunks.
-    Whoever makes the same change once more, in another run or process, changes nothing."""
-    made = hashlib.sha256(f"{document}\0{role}\0{plan.model_dump_json()}".encode())
+def transition_key(
+    document: str, steps: Sequence[ChunkStep], role: str, plan: ReadingPlan, version: int
+) -> str:
+    """What a change of a collection is known by: from which memories of a document, in this version
+    of the collection, to which chunks. Whoever makes the same change once more, in another process,
+    changes nothing."""
+    own = (version, document, role, plan.chunk_tokens, plan.trust, plan.importance, plan.seed)
+    made = hashlib.sha256(repr(own).encode())
     for step in steps:
         words = "" if step.chunk is None else digest(step.chunk.text) + str(step.chunk.headings)
         made.update(f"\n{step.action}\0{step.memory}\0{words}".encode())

@@ -61,10 +61,7 @@ def find_row(made: DocumentReading) -> Row:
     )
 
 
-def report_readings(
-    facts: Mapping[str, str], found: Sequence[DocumentReading], *, told: bool
-) -> Report:
-    """`told`: a role was to retell the documents."""
+def report_readings(facts: Mapping[str, str], found: Sequence[DocumentReading]) -> Report:
     columns = [Column("document")]
     columns += [Column(name, "count") for name in ("added", "replaced", "closed", "unchanged")]
     rows = [
@@ -85,8 +82,6 @@ def report_readings(
         rows = [(one.source, one.position, one.failure) for one in untold[:ROWS_SHOWN]]
         heads = (Column("source"), Column("place", "count"), Column("why"))
         blocks.append(Table("Left in the document's own words", heads, rows))
-    usage = sum((one.usage for one in found), Usage())
-    facts = {**facts, **({"Used": wording.spent(usage)} if told else {})}
     return Report("Documents read", _say_found(found, len(untold)), blocks, facts)
 
 

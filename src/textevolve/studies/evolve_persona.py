@@ -307,7 +307,6 @@ def report(spec: EvolvePersonaSpec, found: EvolvedPersona) -> Report:
     shown = wording.count(memories, "memory") if memories == 1 else f"{memories:,} memories"
     facts = {
         "Looked at": f"{shown} in {wording.count(len(found.batches), 'call')}",
-        "Used": wording.spent(found.usage),
     }
     return Report(f"The persona of {spec.agent}", _say_found(spec, found), blocks, facts)
 

@@ -101,8 +101,7 @@ def report_integration(whose: str, found: Integration) -> Report:
         return Report(title, "Nothing was read.", [])
     if not found.gathered.due:
         return Report(title, _say_not_due(found.gathered), [])
-    usage = sum((one.usage for one in found.questions), found.gathered.usage)
-    facts = {"Memories": _say_gathered(found.gathered), "Used": wording.spent(usage)}
+    facts = {"Memories": _say_gathered(found.gathered)}
     blocks: list[Block] = []
     if found.questions:
         blocks.append(Tree("Insights", [_branch(one) for one in found.questions]))

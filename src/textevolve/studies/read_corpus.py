@@ -128,6 +128,10 @@ def read_cases(spec: ReadCorpusSpec) -> Iterator[Case]:
         name = name_document(path)
         if name in seen:
             raise InputError(f"{name}: is given twice")
+        if BETWEEN in name:
+            raise InputError(
+                f"'{name}': rename it first: '{BETWEEN}' stands between a document and its headings"
+            )
         seen.add(name)
         yield Case(_read_document(path, name), (), name)
 
@@ -271,7 +275,7 @@ class _Reading:
         changes = change_chunks(steps, told, vectors, document, self._spec)
         if not changes:
             return ()
-        key = transition_key(document, steps, self._role, self._spec)
+        key = transition_key(document, steps, self._role, self._spec, self._base)
         applied = await self._store.applied(self._name, key)
         if applied is None and self._bench.mode == "live":
             held = await self._store.collection(self._name)
@@ -324,7 +328,7 @@ def summarise(
 def report(spec: ReadCorpusSpec, found: Sequence[DocumentReading]) -> Report:
     facts = {"Collection": spec.collection, "Trust": f"{spec.trust:g}"}
     facts |= {"Told by": spec.role} if spec.role else {}
-    return report_readings(facts, found, told=spec.role is not None)
+    return report_readings(facts, found)
 
 
 def data(_spec: ReadCorpusSpec, found: Sequence[DocumentReading]) -> Mapping[str, Any]:
