@@ -20,8 +20,8 @@ from textevolve.agents.persona_edits import (
     LONGEST_SENTENCE,
     EditAction,
     PersonaChange,
+    PersonaSentence,
     RefusedChange,
-    Sentence,
     alike,
     find_edit_fault,
     finish_sentence,
@@ -155,7 +155,7 @@ def prompts_version() -> dict[str, str]:
 
 async def propose_changes(
     model: Model,
-    sentences: Sequence[Sentence],
+    sentences: Sequence[PersonaSentence],
     memories: Sequence[MemoryRecord],
     plan: PersonaPlan,
 ) -> Proposals:
@@ -200,7 +200,7 @@ def _find_citation_fault(because: Sequence[int], shown: int) -> str:
 
 async def choose_changes(
     model: Model,
-    sentences: Sequence[Sentence],
+    sentences: Sequence[PersonaSentence],
     proposed: Sequence[PersonaChange],
     plan: PersonaPlan,
 ) -> Proposals:
@@ -247,7 +247,7 @@ def _join(one: PersonaChange, other: PersonaChange) -> PersonaChange:
 
 async def _choose(
     model: Model,
-    sentences: Sequence[Sentence],
+    sentences: Sequence[PersonaSentence],
     proposed: Sequence[PersonaChange],
     plan: PersonaPlan,
 ) -> Proposals:

@@ -57,7 +57,7 @@ class ComposedPersona:
 
 
 @dataclass(frozen=True, slots=True)
-class Sentence:
+class PersonaSentence:
     """`gap`: the white space behind it."""
 
     text: str
@@ -72,19 +72,19 @@ _ABBREVIATED = re.compile(
 )
 
 
-def split_persona(text: str) -> tuple[Sentence, ...]:
+def split_persona(text: str) -> tuple[PersonaSentence, ...]:
     """The sentences of a persona, which join up to it; each line is one at least."""
-    found, begun = list[Sentence](), 0
+    found, begun = list[PersonaSentence](), 0
     bare = text.strip()
     for end in _END.finditer(bare):
         whole = bare[begun : end.end()]
         if "\n" not in end[0] and _ABBREVIATED.search(whole):
             continue
         gap = end[1] or end[2] or end[3] or ""
-        found.append(Sentence(whole[: len(whole) - len(gap)], gap))
+        found.append(PersonaSentence(whole[: len(whole) - len(gap)], gap))
         begun = end.end()
     if begun < len(bare):
-        found.append(Sentence(bare[begun:]))
+        found.append(PersonaSentence(bare[begun:]))
     return tuple(found)
 
 
@@ -95,7 +95,7 @@ def finish_sentence(text: str) -> str:
 
 
 def find_edit_fault(
-    action: EditAction, sentence: int, text: str, sentences: Sequence[Sentence]
+    action: EditAction, sentence: int, text: str, sentences: Sequence[PersonaSentence]
 ) -> str:
     """Why it is no small edit; empty where it is one."""
     if action != "add":
@@ -149,7 +149,7 @@ def compose_persona(
     return ComposedPersona(_apply_edits(sentences, made), tuple(made), tuple(refused))
 
 
-def _apply_edits(sentences: Sequence[Sentence], changes: Sequence[PersonaChange]) -> str:
+def _apply_edits(sentences: Sequence[PersonaSentence], changes: Sequence[PersonaChange]) -> str:
     edits = {one.sentence: one for one in changes if one.sentence}
     parts = list[str]()
     for number, sentence in enumerate(sentences, 1):

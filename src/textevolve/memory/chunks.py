@@ -15,7 +15,7 @@ from typing import Literal, TypeAlias
 
 from textevolve.llm.token_count import CHARACTERS_A_TOKEN
 
-Format: TypeAlias = Literal["text", "markdown", "html"]
+DocumentFormat: TypeAlias = Literal["text", "markdown", "html"]
 
 LEAST_TOKENS = 64
 """The smallest chunks that may be asked for. A run without a space that is longer than a chunk is
@@ -59,7 +59,7 @@ class Chunk:
         return BETWEEN.join((document, *self.headings))
 
 
-def parse_document(source: str, text: str, format: Format) -> Document:
+def parse_document(source: str, text: str, format: DocumentFormat) -> Document:
     """A document with its headings. Of HTML the text that is read is kept, without marks, scripts
     and styles; plain text has no headings."""
     if format == "html":

@@ -33,7 +33,7 @@ from textevolve.memory.shown import (
     ask_once,
     citations,
     count_fitting,
-    fence_text,
+    fence_one,
     memory_prompt,
     number_texts,
 )
@@ -311,8 +311,8 @@ async def _compare(
     if similarity < plan.near:
         return DecidedInsight(insight, "add", "nothing like it is known")
     prompt = _near_prompt().render(
-        known=fence_text("known", known.text, plan.seed),
-        new=fence_text("new", insight.text, plan.seed),
+        known=fence_one("known", known.text, plan.seed),
+        new=fence_one("new", insight.text, plan.seed),
     )
     answer = await ask_structured(model, ask_once(prompt, plan.seed, 40), _Related)
     if answer.value.relation == "same":

@@ -26,7 +26,7 @@ def number_texts(texts: Iterable[str], name: str, nonce: str) -> str:
     return fence(name, sanitize("\n".join(lines), nonce)[0], nonce)
 
 
-def fence_text(name: str, text: str, seed: int = 0) -> str:
+def fence_one(name: str, text: str, seed: int = 0) -> str:
     """One text from outside between marks."""
     nonce = draw_nonce((text,), seed)
     return fence(name, sanitize(text, nonce)[0], nonce)

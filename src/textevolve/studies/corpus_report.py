@@ -108,7 +108,7 @@ def flatten(made: DocumentReading) -> Iterator[Mapping[str, Any]]:
         yield {"document": made.document, **asdict(chunk)}
 
 
-def note(event: Event) -> str | None:
+def note_reading(event: Event) -> str | None:
     if isinstance(event, StepStarted) and event.step == "document":
         return f"{wording.shorten(event.case, 80)} is read"
     return None

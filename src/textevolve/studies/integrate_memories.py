@@ -50,7 +50,7 @@ from textevolve.studies.integration_report import (
     describe_integration,
     find_row,
     flatten,
-    note,
+    note_integration,
     report_integration,
 )
 from textevolve.studies.memory_access import embed_for
@@ -68,7 +68,7 @@ from textevolve.wiring import Workbench
 MARK = "integrated "
 """What the label begins with that says how far memories were integrated; see `_write_mark`."""
 ATTEMPTS = 3
-"""How often insights are decided anew where somebody changed what they would take the place of."""
+"""How often insights are decided where somebody changed what they would take the place of."""
 
 
 class IntegrateMemoriesSpec(IntegrationPlan, StudySpec):
@@ -193,8 +193,7 @@ async def run(
     spec: IntegrateMemoriesSpec, cases: Iterable[Case], bench: Workbench
 ) -> AsyncGenerator[IntegrationRecord]:
     """What has gathered; and, if that is enough, what became of each question."""
-    for _ in cases:
-        pass
+    list(cases)
     work = _Integrating(spec, bench, Snapshot.model_validate(bench.described))
     new = await work.gather()
     due = bool(new.newest) and (spec.always or new.importance >= spec.threshold)
@@ -395,7 +394,7 @@ STUDY = Study(
     report=report,
     data=data,
     flat=flatten,
-    note=note,
+    note=note_integration,
     describe=describe,
     aggregates=False,
 )

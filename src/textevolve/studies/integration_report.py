@@ -186,7 +186,7 @@ def flatten(record: IntegrationRecord) -> Iterator[Mapping[str, Any]]:
         }
 
 
-def note(event: Event) -> str | None:
+def note_integration(event: Event) -> str | None:
     if isinstance(event, StepStarted) and event.step == "questions":
         return f"{event.details['memories']} new memories: questions are looked for"
     if isinstance(event, StepStarted) and event.step == "insights":

@@ -18,7 +18,7 @@ from textevolve.errors import BudgetError, ConflictError, FatalModelError, Input
 from textevolve.evaluation import Case, Usage, failure_of
 from textevolve.events import StepStarted
 from textevolve.llm.usage_meter import UsageMeter
-from textevolve.memory.chunks import BETWEEN, Format, parse_document, split_document
+from textevolve.memory.chunks import BETWEEN, DocumentFormat, parse_document, split_document
 from textevolve.memory.corpus import (
     ChunkStep,
     KeptChunk,
@@ -45,7 +45,7 @@ from textevolve.studies.corpus_report import (
     describe_readings,
     find_row,
     flatten,
-    note,
+    note_reading,
     report_readings,
 )
 from textevolve.studies.memory_access import embed_for, memories_of
@@ -57,7 +57,7 @@ MOST_BYTES = 64_000_000
 EMBEDDINGS_AT_ONCE = 16
 AGENT = "agent:"
 """Before the name of an agent whose point of view is taken."""
-FORMATS: Mapping[str, Format] = {
+FORMATS: Mapping[str, DocumentFormat] = {
     ".md": "markdown",
     ".markdown": "markdown",
     ".html": "html",
@@ -349,7 +349,7 @@ STUDY = Study(
     report=report,
     data=data,
     flat=flatten,
-    note=note,
+    note=note_reading,
     describe=describe,
     aggregates=False,
 )
