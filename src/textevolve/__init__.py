@@ -39,6 +39,14 @@ if TYPE_CHECKING:
     )
     from textevolve.api.memory_creation import acreate_memories, create_memories
     from textevolve.api.memory_evaluation import aevaluate_memory, evaluate_memory
+    from textevolve.api.memory_work import (
+        aevolve_persona,
+        aintegrate_memories,
+        aread_corpus,
+        evolve_persona,
+        integrate_memories,
+        read_corpus,
+    )
     from textevolve.api.namespaces import aopen_namespace, open_namespace
     from textevolve.api.nodes import judge, keep_history
     from textevolve.api.optimization import aoptimize, optimize
@@ -94,10 +102,12 @@ _HOMES = {
         "agenerate_profile",
         "aguide",
         "ainnovate",
+        "aintegrate_memories",
         "as_metric",
         "generate_profile",
         "guide",
         "innovate",
+        "integrate_memories",
     ),
     "api.memory": (
         "ajudge_accuracy",
@@ -112,6 +122,14 @@ _HOMES = {
     "api.memory_creation": ("acreate_memories", "create_memories"),
     "api.memory_evaluation": ("aevaluate_memory", "evaluate_memory"),
     "api.namespaces": ("aopen_namespace", "open_namespace"),
+    "api.memory_work": (
+        "aevolve_persona",
+        "aintegrate_memories",
+        "aread_corpus",
+        "evolve_persona",
+        "integrate_memories",
+        "read_corpus",
+    ),
     "api.nodes": ("judge", "keep_history"),
     "api.optimization": ("aoptimize", "optimize"),
     "api.summarization": ("asummarize", "summarize"),
@@ -199,16 +217,19 @@ __all__ = [
     "aevaluate",
     "aevaluate_batch",
     "aevaluate_memory",
+    "aevolve_persona",
     "afit_judge",
     "agenerate_profile",
     "aguide",
     "ainnovate",
+    "aintegrate_memories",
     "ajudge_accuracy",
     "ajudge_answer",
     "ajudge_integrity",
     "ajudge_update",
     "aopen_namespace",
     "aoptimize",
+    "aread_corpus",
     "as_metric",
     "asummarize",
     "calibrate",
@@ -217,10 +238,12 @@ __all__ = [
     "evaluate",
     "evaluate_batch",
     "evaluate_memory",
+    "evolve_persona",
     "fit_judge",
     "generate_profile",
     "guide",
     "innovate",
+    "integrate_memories",
     "judge",
     "judge_accuracy",
     "judge_answer",
@@ -231,6 +254,7 @@ __all__ = [
     "load_rules",
     "open_namespace",
     "optimize",
+    "read_corpus",
     "summarize",
 ]
 

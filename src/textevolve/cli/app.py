@@ -88,7 +88,10 @@ COMMANDS: Mapping[str, Lazy] = {
         "agents",
         "Agents with a persona and memories.",
         "an agent",
-        {"revert": Lazy("resources:agents.revert", "Go back to an earlier persona.")},
+        {
+            "revert": Lazy("resources:agents.revert", "Go back to an earlier persona."),
+            "evolve": Lazy("study:evolve-persona", "Change a persona by what its agent remembers."),
+        },
     ),
     "collections": _resources("collections", "Collections of memories.", "a collection"),
     "users": _resources("users", "Whom agents talk with.", "a user"),
@@ -106,6 +109,10 @@ COMMANDS: Mapping[str, Lazy] = {
             "export": Lazy("memories:export", "Write memories to a file of rows."),
             "re-embed": Lazy("memories:re_embed", "Move a collection to another embedder."),
             "create": Lazy("study:create-memories", "Make memories of dialogues."),
+            "integrate": Lazy(
+                "study:integrate-memories", "Draw insights from an agent's memories (reflection)."
+            ),
+            "read": Lazy("study:read-corpus", "Read documents into a collection."),
         },
     ),
     "nodes": Lazy(

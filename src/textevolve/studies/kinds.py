@@ -33,6 +33,9 @@ KINDS: Mapping[str, str] = {
     "profile": "textevolve.studies.profile",
     "summarize": "textevolve.studies.summarize",
     "create-memories": "textevolve.studies.create_memories",
+    "integrate-memories": "textevolve.studies.integrate_memories",
+    "read-corpus": "textevolve.studies.read_corpus",
+    "evolve-persona": "textevolve.studies.evolve_persona",
 }
 """For each kind the module that holds its `STUDY`. Modules are loaded when their kind is asked
 for."""

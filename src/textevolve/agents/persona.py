@@ -1,0 +1,288 @@
+"""How a persona grows with what its agent remembers: by small edits of sentences, each with the
+memories behind it.
+
+Batches of memories give proposals (map), of which a few are chosen (reduce); the new text is made
+from the old one by code, in `persona_edits.py`. No model ever writes a persona whole, so none can
+wreck it. `llm/mapreduce.py` makes texts shorter, which is another matter: here the pieces are
+decisions.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import cache, lru_cache
+from typing import Annotated, Any
+
+from pydantic import BaseModel, ConfigDict, Field, create_model
+
+from textevolve.agents.persona_edits import (
+    LONGEST_SENTENCE,
+    EditAction,
+    PersonaChange,
+    PersonaSentence,
+    RefusedChange,
+    alike,
+    find_edit_fault,
+    finish_sentence,
+)
+from textevolve.llm.fence import draw_nonce, fence, sanitize
+from textevolve.llm.model import Model
+from textevolve.llm.structured import ask_structured
+from textevolve.llm.template import Template, load_template
+from textevolve.memory.record import MemoryRecord
+from textevolve.memory.shown import ask_once, citations, count_fitting, number_texts
+from textevolve.spec import Frozen, option
+
+PROPOSALS = 4
+"""The most changes that one batch of memories may propose."""
+PROPOSAL_TOKENS, CHOICE_TOKENS = 160, 30
+GROUP = 20
+"""Of so many proposals some are chosen at a time."""
+
+
+class PersonaPlan(Frozen):
+    """How far a persona may change at once."""
+
+    changes: int = option(5, "The most changes at once.", ge=1, le=20)
+    persona_tokens: int = option(
+        400,
+        "The most tokens of the new persona; one that is longer already may not grow.",
+        ge=32,
+        le=20_000,
+    )
+    newest: int = option(
+        500, "Only so many of the newest memories are looked at.", ge=1, le=100_000
+    )
+    budget: int = option(1500, "The most tokens of memories in one prompt.", ge=64, le=100_000)
+    min_trust: float = option(
+        0.6,
+        "Memories whose source is trusted less are left out: what strangers and tools say has no"
+        " say in who an agent is.",
+        ge=0,
+        le=1,
+    )
+    seed: int = option(0, "Seed of what is asked.")
+
+
+@dataclass(frozen=True, slots=True)
+class Proposals:
+    changes: tuple[PersonaChange, ...] = ()
+    refused: tuple[RefusedChange, ...] = ()
+
+
+def batch_memories(
+    memories: Sequence[MemoryRecord], plan: PersonaPlan
+) -> list[tuple[MemoryRecord, ...]]:
+    """Those that are trusted, the newest of them, in batches that fit into a prompt."""
+    trusted = [one for one in memories if one.origin.trust >= plan.min_trust][-plan.newest :]
+    batches = list[tuple[MemoryRecord, ...]]()
+    while trusted:
+        number = count_fitting([one.text for one in trusted], plan.budget)
+        batches.append(tuple(trusted[:number]))
+        trusted = trusted[number:]
+    return batches
+
+
+class _Answer(BaseModel):
+    model_config = ConfigDict(extra="ignore", str_strip_whitespace=True)
+
+
+class _Proposed(_Answer):
+    because: list[int]
+    reason: Annotated[str, Field(max_length=LONGEST_SENTENCE)]
+    action: EditAction
+    sentence: int
+    text: Annotated[str, Field(max_length=2 * LONGEST_SENTENCE)]
+
+
+class _Changes(_Answer):
+    changes: Sequence[_Proposed]
+
+
+class _Chosen(_Answer):
+    change: int
+    same: list[int] = []
+
+
+class _Choice(_Answer):
+    chosen: Sequence[_Chosen]
+
+
+@lru_cache(maxsize=256)
+def _changes_of(memories: int, sentences: int) -> type[_Changes]:
+    told: dict[str, Any] = {"minimum": 0, "maximum": sentences}
+    proposed: Any = create_model(
+        f"Change{memories}x{sentences}",
+        __base__=_Proposed,
+        because=(citations(memories), ...),
+        sentence=(Annotated[int, Field(json_schema_extra=told)], ...),
+    )
+    listed: Any = Annotated[list[proposed], Field(max_length=2 * PROPOSALS)]
+    return create_model(f"Changes{memories}x{sentences}", __base__=_Changes, changes=(listed, ...))
+
+
+@lru_cache(maxsize=256)
+def _choice_of(number: int) -> type[_Choice]:
+    told: dict[str, Any] = {"minimum": 1, "maximum": number}
+    one: Any = create_model(
+        f"Chosen{number}",
+        __base__=_Chosen,
+        change=(Annotated[int, Field(json_schema_extra=told)], ...),
+        same=(Annotated[list[int], Field(max_length=2 * GROUP)], []),
+    )
+    listed: Any = Annotated[list[one], Field(max_length=2 * GROUP)]
+    return create_model(f"Choice{number}", __base__=_Choice, chosen=(listed, ...))
+
+
+@cache
+def _prompt(name: str, *variables: str) -> Template:
+    return load_template("textevolve.agents", name, variables)
+
+
+def _changes_prompt() -> Template:
+    return _prompt("persona_changes", "persona", "memories", "number")
+
+
+def _choice_prompt() -> Template:
+    return _prompt("persona_choice", "persona", "changes", "number")
+
+
+def prompts_version() -> dict[str, str]:
+    """A hash of each prompt that the evolution of personas has."""
+    return {one.name: one.version for one in (_changes_prompt(), _choice_prompt())}
+
+
+async def propose_changes(
+    model: Model,
+    sentences: Sequence[PersonaSentence],
+    memories: Sequence[MemoryRecord],
+    plan: PersonaPlan,
+) -> Proposals:
+    """What follows from a batch of memories for a persona. What rests on no memory that was shown,
+    or is no small edit, is refused.
+
+    Raises:
+        AnswerError: no usable answer came.
+    """
+    texts = [one.text for one in memories]
+    persona = [one.text for one in sentences]
+    nonce = draw_nonce((*persona, *texts), plan.seed)
+    prompt = _changes_prompt().render(
+        persona=number_texts(persona, "persona", nonce),
+        memories=number_texts(texts, "memories", nonce),
+        number=PROPOSALS,
+    )
+    request = ask_once(prompt, plan.seed, 50 + PROPOSAL_TOKENS * PROPOSALS)
+    answer = await ask_structured(model, request, _changes_of(len(texts), len(persona)))
+    found, refused = list[PersonaChange](), list[RefusedChange]()
+    for one in answer.value.changes:
+        text = "" if one.action == "remove" else finish_sentence(one.text)
+        fault = _find_citation_fault(one.because, len(memories))
+        fault = fault or find_edit_fault(one.action, one.sentence, text, sentences)
+        if fault:
+            refused.append(RefusedChange(one.action, one.text, fault))
+            continue
+        edited = 0 if one.action == "add" else one.sentence
+        cited = tuple(memories[n - 1].id for n in dict.fromkeys(one.because))
+        before = sentences[edited - 1].text if edited else ""
+        found.append(PersonaChange(one.action, edited, text, one.reason, cited, before))
+    more = [RefusedChange(c.action, c.text, "more than were asked for") for c in found[PROPOSALS:]]
+    return Proposals(tuple(found[:PROPOSALS]), (*refused, *more))
+
+
+def _find_citation_fault(because: Sequence[int], shown: int) -> str:
+    if not because:
+        return "names no memory"
+    wrong = [n for n in because if not 1 <= n <= shown]
+    return f"names memory {wrong[0]}, and {shown} were shown" if wrong else ""
+
+
+async def choose_changes(
+    model: Model,
+    sentences: Sequence[PersonaSentence],
+    proposed: Sequence[PersonaChange],
+    plan: PersonaPlan,
+) -> Proposals:
+    """The most important proposals, with the memories of those that say the same. Of many a few of
+    each group are chosen, and then of those.
+
+    Raises:
+        AnswerError: no usable answer came.
+    """
+    left, refused = _joinalike(proposed), list[RefusedChange]()
+    while len(left) > GROUP:
+        kept = list[PersonaChange]()
+        for begin in range(0, len(left), GROUP):
+            found = await _choose(model, sentences, left[begin : begin + GROUP], plan)
+            kept += found.changes
+            refused += found.refused
+        if len(kept) >= len(left):  # as with more wanted than a group holds
+            refused += [_not_chosen(one) for one in kept[GROUP:]]
+            kept = kept[:GROUP]
+        left = kept
+    if len(left) > 1:
+        found = await _choose(model, sentences, left, plan)
+        return Proposals(found.changes, (*refused, *found.refused))
+    return Proposals(tuple(left), tuple(refused))
+
+
+def _joinalike(proposed: Sequence[PersonaChange]) -> list[PersonaChange]:
+    """Edits in nearly the same words made into one, with the memories of all."""
+    found = list[PersonaChange]()
+    for one in proposed:
+        for place, other in enumerate(found):
+            same = (one.action, one.sentence) == (other.action, other.sentence)
+            if same and alike(one.text, other.text):
+                found[place] = _join(other, one)
+                break
+        else:
+            found.append(one)
+    return found
+
+
+def _join(one: PersonaChange, other: PersonaChange) -> PersonaChange:
+    return replace(one, memories=tuple(dict.fromkeys((*one.memories, *other.memories))))
+
+
+async def _choose(
+    model: Model,
+    sentences: Sequence[PersonaSentence],
+    proposed: Sequence[PersonaChange],
+    plan: PersonaPlan,
+) -> Proposals:
+    lines = [_say(one) for one in proposed]
+    persona = [one.text for one in sentences]
+    nonce = draw_nonce((*persona, *lines), plan.seed)
+    listed = "\n".join(f"{n}. {line}" for n, line in enumerate(lines, 1))
+    prompt = _choice_prompt().render(
+        persona=number_texts(persona, "persona", nonce),
+        changes=fence("changes", sanitize(listed, nonce)[0], nonce),
+        number=plan.changes,
+    )
+    request = ask_once(prompt, plan.seed, 50 + CHOICE_TOKENS * plan.changes)
+    answer = await ask_structured(model, request, _choice_of(len(lines)))
+    chosen, gone = dict[int, PersonaChange](), set[int]()
+    for one in answer.value.chosen:
+        place = one.change - 1
+        if not 0 <= place < len(proposed) or place in gone or len(chosen) >= plan.changes:
+            continue
+        made = proposed[place]
+        gone.add(place)
+        for other in one.same:
+            if 1 <= other <= len(proposed) and other - 1 not in gone:
+                made = _join(made, proposed[other - 1])
+                gone.add(other - 1)
+        chosen[place] = made
+    rest = [_not_chosen(one) for place, one in enumerate(proposed) if place not in gone]
+    return Proposals(tuple(chosen.values()), tuple(rest))
+
+
+def _not_chosen(one: PersonaChange) -> RefusedChange:
+    return RefusedChange(one.action, one.text or one.before, "was not chosen")
+
+
+def _say(one: PersonaChange) -> str:
+    where = f" sentence {one.sentence}" if one.sentence else ""
+    text = f": {one.text}" if one.text else ""
+    return " ".join(f"{one.action}{where}{text} ({one.reason})".split())

@@ -1,0 +1,400 @@
+"""Integrate memories (reflection): an agent's newest memories give insights, when enough importance
+has gathered.
+
+How questions and insights are asked for is in `textevolve.memory.integration`. How far memories
+were integrated stands in the collection of insights, with what it was made from.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import deque
+from collections.abc import AsyncGenerator, Iterable, Mapping, Sequence
+from contextlib import aclosing
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+from pydantic import BaseModel, model_validator
+
+from textevolve.agents.resources import split_name
+from textevolve.engine.local import stream
+from textevolve.errors import BudgetError, ConflictError, FatalModelError, InputError, ModelError
+from textevolve.evaluation import Case, Failure, failure_of
+from textevolve.events import StepStarted
+from textevolve.llm.usage_meter import UsageMeter
+from textevolve.memory.integration import (
+    DecidedInsight,
+    DrawnInsights,
+    IntegrationPlan,
+    change_insights,
+    decide_insights,
+    draw_insights,
+    find_questions,
+    name_kept,
+    prompts_version,
+)
+from textevolve.memory.recall import Memory, recall_memories
+from textevolve.memory.recall_settings import RecallSettings
+from textevolve.memory.record import ChangeSource, Collection, MemoryRecord
+from textevolve.report.blocks import Report
+from textevolve.settings import Settings
+from textevolve.spec import Several, option
+from textevolve.store import ResourceStore
+from textevolve.store.memory_sources import list_source_labels
+from textevolve.studies.integration_report import (
+    GatheredMemories,
+    Integration,
+    IntegrationRecord,
+    QuestionInsights,
+    collect_integration,
+    describe_integration,
+    find_row,
+    flatten,
+    note_integration,
+    report_integration,
+)
+from textevolve.studies.memory_access import embed_for
+from textevolve.studies.memory_work import (
+    change_key,
+    find_agent,
+    find_collection,
+    memories_of_agent,
+    open_resources,
+    read_held,
+)
+from textevolve.studies.study import Asks, Study, StudySpec, json_codec
+from textevolve.wiring import Workbench
+
+MARK = "integrated "
+"""What the label begins with that says how far memories were integrated; see `_write_mark`."""
+ATTEMPTS = 3
+"""How often insights are decided where somebody changed what they would take the place of."""
+
+
+class IntegrateMemoriesSpec(IntegrationPlan, StudySpec):
+    """Draw insights from an agent's memories, each with the memories that it rests on.
+
+    Known as reflection (Park et al., Generative Agents). It does nothing until enough importance
+    has gathered since the last time, so it can be run as often as you like.
+    """
+
+    kind: ClassVar[str] = "integrate-memories"
+
+    agent: str | None = option(
+        None, "The agent, as NAME or NAMESPACE/NAME.", argument=True, metavar="[AGENT]"
+    )
+    sources: Several = option(
+        (),
+        "A collection whose memories are integrated, in place of the agent's own. Repeatable.",
+        flag="--from",
+        metavar="NAME",
+    )
+    into: str | None = option(
+        None,
+        "The collection that keeps the insights, where it is not the agent's own.",
+        metavar="NAME",
+    )
+
+    @model_validator(mode="after")
+    def _usable(self) -> IntegrateMemoriesSpec:
+        if self.agent is None and not (self.sources and self.into):
+            raise InputError("name an agent, or collections with --from and --into")
+        return self
+
+
+class Snapshot(BaseModel):
+    """What a run works on. `sources`: the version of each collection that is read; `since`: the
+    version, and the last memory, up to which each was integrated before. `into`: where insights go;
+    `known`: the version of it that recall reads, 0 for none."""
+
+    sources: dict[str, int]
+    since: dict[str, tuple[int, str]]
+    into: str
+    known: int
+
+
+def ask(_spec: IntegrateMemoriesSpec) -> Asks:
+    prompts = {f"memory.{name}": version for name, version in prompts_version().items()}
+    return Asks(writes=True, prompts=prompts)
+
+
+def read_cases(spec: IntegrateMemoriesSpec) -> list[Case]:
+    return [Case(spec.agent or ", ".join(spec.sources), (), "1")]
+
+
+async def describe(
+    spec: IntegrateMemoriesSpec, settings: Settings, _objects: dict[str, object]
+) -> Mapping[str, Any]:
+    """The versions that are read, and how far they were integrated before. That of the collection
+    of insights is not among them, since the run itself changes it: stopped half-way and begun once
+    more it is the same run."""
+    with open_resources(settings) as resources:
+        named, into = await _name_collections(spec, resources, settings.namespace)
+        target = await find_collection(resources, into, settings.namespace)
+        held = [await find_collection(resources, name, settings.namespace) for name in named]
+        for one in held:
+            if one.namespace != target.namespace:
+                raise InputError(
+                    f"{target.full_name} cannot rest on {one.full_name}: insights cite memories of"
+                    " their own namespace"
+                )
+            if one.id == target.id:
+                raise InputError(f"{one.full_name} cannot be integrated into itself")
+        marks = resources.database.read(lambda c: list_source_labels(c, target, MARK))
+        since, known = _read_marks(marks, held)
+        return Snapshot(
+            sources={one.full_name: one.version for one in held},
+            since=since,
+            into=target.full_name,
+            known=known,
+        ).model_dump(mode="json")
+
+
+async def _name_collections(
+    spec: IntegrateMemoriesSpec, resources: ResourceStore, namespace: str
+) -> tuple[tuple[str, ...], str]:
+    """The collections that are read, and the one that is written."""
+    if spec.agent is None:
+        return tuple(dict.fromkeys(spec.sources)), spec.into or ""
+    agent = await find_agent(resources, spec.agent, namespace)
+    into = spec.into or agent.spec.insights
+    if into is None:
+        raise InputError(
+            f"agent {agent.full_name} has no collection of insights; name one with --into, or:"
+            f" textevolve agents update {agent.full_name} --insights NAME"
+        )
+    full = "/".join(split_name(into, namespace if spec.into else agent.namespace))
+    return tuple(dict.fromkeys(spec.sources)) or memories_of_agent(agent), full
+
+
+_MARKED = re.compile(r"(?P<name>[^\s@]+)@(?P<version>\d+)\+(?P<last>\w+)")
+
+
+def _write_mark(sources: Mapping[str, tuple[int, str]]) -> str:
+    """`integrated NAME@VERSION+MEMORY, ...`: versions with the last memory of each."""
+    return MARK + ", ".join(f"{name}@{v}+{last}" for name, (v, last) in sources.items())
+
+
+def _read_marks(
+    marks: Sequence[tuple[str, int]], held: Sequence[Collection]
+) -> tuple[dict[str, tuple[int, str]], int]:
+    """How far each collection was integrated, by labels that are newest first; and the version of
+    the collection of insights that the newest of them made."""
+    wanted, since, known = {one.full_name for one in held}, dict[str, tuple[int, str]](), 0
+    for label, version in marks:
+        for found in _MARKED.finditer(label):
+            if found["name"] in wanted and found["name"] not in since:
+                since[found["name"]] = (int(found["version"]), found["last"])
+                known = max(known, version)
+    return since, known
+
+
+async def run(
+    spec: IntegrateMemoriesSpec, cases: Iterable[Case], bench: Workbench
+) -> AsyncGenerator[IntegrationRecord]:
+    """What has gathered; and, if that is enough, what became of each question."""
+    list(cases)
+    work = _Integrating(spec, bench, Snapshot.model_validate(bench.described))
+    new = await work.gather()
+    due = bool(new.newest) and (spec.always or new.importance >= spec.threshold)
+    told = GatheredMemories(new.number, new.importance, spec.threshold, due)
+    if not due:
+        yield IntegrationRecord(told)
+        return
+    bench.listener(StepStarted("1", "questions", {"memories": new.number}))
+    meter = UsageMeter(bench.model)
+    asked = dict[str, Any](memories=new.number, importance=new.importance, due=True)
+    asked |= {"threshold": spec.threshold}
+    try:
+        questions = await find_questions(meter, new.newest, spec)
+    except (ModelError, BudgetError) as error:
+        _raise_fatal(error)
+        yield IntegrationRecord(
+            GatheredMemories(**asked, usage=meter.usage, failure=failure_of(error))
+        )
+        return
+    yield IntegrationRecord(GatheredMemories(**asked, questions=questions, usage=meter.usage))
+    failures = list[Failure | None]()
+    numbered = enumerate(questions, 1)
+    async with aclosing(stream(numbered, work.draw, bench.concurrency)) as drawn:
+        async for one in drawn:
+            made = await work.settle(one)
+            failures.append(made.failure)
+            yield IntegrationRecord(made)
+    if None in failures and not any(one and one.kind == "skipped" for one in failures):
+        await work.mark(new.last)
+
+
+def _raise_fatal(error: Exception) -> None:
+    if isinstance(error, FatalModelError):
+        raise error
+
+
+@dataclass(frozen=True, slots=True)
+class _New:
+    """New memories: how many, their importance, the newest of them, the last of each collection."""
+
+    number: int
+    importance: float
+    newest: list[MemoryRecord]
+    last: dict[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class _Drawn:
+    number: int
+    question: str
+    shown: tuple[Memory, ...]
+    meter: UsageMeter
+    found: DrawnInsights | Failure
+
+
+class _Integrating:
+    """One run at work."""
+
+    def __init__(self, spec: IntegrateMemoriesSpec, bench: Workbench, snapshot: Snapshot) -> None:
+        self._spec, self._bench, self._snapshot = spec, bench, snapshot
+        namespace, self._into = split_name(snapshot.into, bench.settings.namespace)
+        self._store = bench.resources.memories(namespace)
+        self._embed = embed_for(bench)
+
+    async def gather(self) -> _New:
+        """The memories that were kept since the last time and are held. Only the newest are held
+        in memory."""
+        spec, number, importance = self._spec, 0, 0.0
+        newest, last = list[MemoryRecord](), dict[str, str]()
+        for name, version in self._snapshot.sources.items():
+            since, after = self._snapshot.since.get(name, (0, ""))
+            some = deque[MemoryRecord](maxlen=spec.newest)
+            last[name] = after
+            own = split_name(name, "")[1]
+            async for one in read_held(self._store, own, version, await self._known(after)):
+                last[name] = one.id
+                if one.added > since and one.origin.trust >= spec.min_trust:
+                    some.append(one)
+                    number, importance = number + 1, importance + one.importance
+            newest += some
+        newest.sort(key=lambda one: one.created)
+        return _New(number, round(importance, 6), newest[-spec.newest :], last)
+
+    async def _known(self, id: str) -> str | None:
+        """The id, if there is still such a memory."""
+        try:
+            return (await self._store.get([id]))[0].id if id else None
+        except InputError:
+            return None
+
+    async def draw(self, asked: tuple[int, str]) -> _Drawn:
+        """What follows from what is recalled for a question."""
+        number, question = asked
+        spec, meter = self._spec, UsageMeter(self._bench.model)
+        self._bench.listener(StepStarted("1", "insights", {"question": question}))
+        versions = dict(self._snapshot.sources)
+        if self._snapshot.known:
+            versions[self._snapshot.into] = self._snapshot.known
+        settings = RecallSettings(
+            collections=tuple(versions),
+            limit=spec.recalled,
+            budget=spec.budget,
+            min_trust=spec.min_trust,
+        )
+        shown: tuple[Memory, ...] = ()
+        try:
+            recalled = await recall_memories(
+                self._store, self._embed, settings, question, versions=versions
+            )
+            shown = recalled.memories
+            found: DrawnInsights | Failure = await draw_insights(meter, question, shown, spec)
+        except (ModelError, BudgetError) as error:
+            _raise_fatal(error)
+            found = failure_of(error)
+        return _Drawn(number, question, shown, meter, found)
+
+    async def settle(self, drawn: _Drawn) -> QuestionInsights:
+        """Keep the insights of a question, all or none of them, once."""
+        told = dict[str, Any](
+            number=drawn.number, question=drawn.question, recalled=len(drawn.shown)
+        )
+        if isinstance(drawn.found, Failure):
+            return QuestionInsights(**told, usage=drawn.meter.usage, failure=drawn.found)
+        told |= {"refused": drawn.found.refused}
+        cited = dict.fromkeys(id for one in drawn.found.insights for id in one.cites)
+        told |= {"cited": {one.id: one.text for one in drawn.shown if one.id in cited}}
+        for attempt in range(1, ATTEMPTS + 1):
+            try:
+                kept = await self._keep(drawn, drawn.found, list(cited))
+                return QuestionInsights(**told, insights=kept, usage=drawn.meter.usage)
+            except ConflictError as error:
+                if attempt == ATTEMPTS:
+                    failure = Failure("skipped", str(error))
+                    return QuestionInsights(**told, usage=drawn.meter.usage, failure=failure)
+            except (ModelError, BudgetError) as error:
+                _raise_fatal(error)
+                failure = failure_of(error)
+                return QuestionInsights(**told, usage=drawn.meter.usage, failure=failure)
+        raise AssertionError
+
+    async def _keep(
+        self, drawn: _Drawn, found: DrawnInsights, cited: list[str]
+    ) -> tuple[DecidedInsight, ...]:
+        """What was kept before is decided again as it was then, by the version of that time."""
+        key = change_key(self._bench, self._spec, drawn.number)
+        applied = await self._store.applied(self._into, key)
+        held = await self._store.collection(self._into)
+        version = held.version if applied is None else applied.base
+        decided, vectors = await decide_insights(
+            *(drawn.meter, self._store, self._into, self._embed, found.insights, self._spec),
+            version,
+        )
+        if applied is None and self._bench.mode == "live":
+            records = {one.id: one for one in await self._store.get(cited)}
+            label = f"question {drawn.number} of an integration: {drawn.question}"
+            names = ", ".join(self._snapshot.sources)
+            changes = change_insights(
+                decided, vectors, drawn.question, f"integration of {names}", records
+            )
+            applied = await self._store.apply(self._into, changes, ChangeSource(key, label))
+        return name_kept(decided, () if applied is None else applied.ids)
+
+    async def mark(self, last: Mapping[str, str]) -> None:
+        """Note how far memories are integrated now."""
+        if self._bench.mode == "live":
+            sources = {
+                name: (version, last[name])
+                for name, version in self._snapshot.sources.items()
+                if last[name]
+            }
+            key = change_key(self._bench, self._spec, "done")
+            await self._store.apply(self._into, [], ChangeSource(key, _write_mark(sources)))
+
+
+def summarise(_spec: IntegrateMemoriesSpec, records: Iterable[IntegrationRecord]) -> Integration:
+    return collect_integration(records)
+
+
+def report(spec: IntegrateMemoriesSpec, found: Integration) -> Report:
+    return report_integration(spec.agent or ", ".join(spec.sources), found)
+
+
+def data(_spec: IntegrateMemoriesSpec, found: Integration) -> Mapping[str, Any]:
+    return describe_integration(found)
+
+
+encode, decode = json_codec(IntegrationRecord)
+
+STUDY = Study(
+    spec=IntegrateMemoriesSpec,
+    cases=read_cases,
+    asks=ask,
+    run=run,
+    row=find_row,
+    encode=encode,
+    decode=decode,
+    summarise=summarise,
+    report=report,
+    data=data,
+    flat=flatten,
+    note=note_integration,
+    describe=describe,
+    aggregates=False,
+)

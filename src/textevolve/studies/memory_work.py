@@ -1,0 +1,90 @@
+"""What the studies that work on an agent's memories have in common: finding agents and collections
+before a run begins, and reading a collection as one of its versions held it."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+from collections.abc import AsyncGenerator, Generator
+from contextlib import contextmanager
+
+from pydantic import BaseModel
+from pydantic_core import to_json
+
+from textevolve.agents.resources import StoredAgent, split_name
+from textevolve.errors import InputError
+from textevolve.memory.index import MemoryStore
+from textevolve.memory.record import Collection, MemoryRecord
+from textevolve.settings import Settings
+from textevolve.spec import identity_of
+from textevolve.store import ResourceStore
+from textevolve.wiring import Workbench
+
+PAGE = 500
+"""Memories that are read at once."""
+
+
+@contextmanager
+def open_resources(settings: Settings) -> Generator[ResourceStore]:
+    """Namespaces, agents and memories, for as long as a run is described."""
+    resources = ResourceStore(settings.memory_location)
+    try:
+        yield resources
+    finally:
+        resources.close()
+
+
+async def find_agent(resources: ResourceStore, name: str, namespace: str) -> StoredAgent:
+    """
+    Raises:
+        InputError: there is no such agent.
+    """
+    space, own = split_name(name, namespace)
+    return await asyncio.to_thread(resources.get_agent, own, space)
+
+
+async def find_collection(resources: ResourceStore, name: str, namespace: str) -> Collection:
+    """
+    Raises:
+        InputError: there is no such collection.
+    """
+    space, own = split_name(name, namespace)
+    return await resources.memories(space).collection(own)
+
+
+def memories_of_agent(agent: StoredAgent) -> tuple[str, ...]:
+    """The full names of the collections that an agent recalls from and writes into, its insights
+    left out.
+
+    Raises:
+        InputError: it has none.
+    """
+    spec = agent.spec
+    named = [*spec.memory.collections, *([spec.memories] if spec.memories else [])]
+    full = ["/".join(split_name(name, agent.namespace)) for name in named]
+    insights = spec.insights and "/".join(split_name(spec.insights, agent.namespace))
+    found = tuple(dict.fromkeys(name for name in full if name != insights))
+    if not found:
+        raise InputError(
+            f"agent {agent.full_name} has no memories; give it a collection with: textevolve"
+            f" agents update {agent.full_name} --memories NAME"
+        )
+    return found
+
+
+async def read_held(
+    store: MemoryStore, collection: str, version: int, after: str | None = None
+) -> AsyncGenerator[MemoryRecord]:
+    """The memories that a version of a collection held, in the order in which they were kept,
+    behind the one with the id `after`."""
+    while page := await store.page(collection, after=after, limit=PAGE, version=version):
+        for record in page:
+            yield record
+        after = page[-1].id
+
+
+def change_key(bench: Workbench, spec: BaseModel, *parts: object) -> str:
+    """What a change of a run is known by, in a collection that takes each change once: the same in
+    whichever process, and in a run that is begun anew as this one was."""
+    made = [type(spec).__name__, dict(bench.described), identity_of(spec), bench.default_model]
+    return hashlib.sha256(to_json([*made, *parts])).hexdigest()

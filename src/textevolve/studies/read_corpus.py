@@ -1,0 +1,355 @@
+"""Read a corpus: documents become semantic memories, a chunk each.
+
+How a document is taken apart is in `textevolve.memory.chunks`, what becomes of a chunk beside what
+is known already in `textevolve.memory.corpus`.
+"""
+
+from __future__ import annotations
+
+import os
+from collections import defaultdict
+from collections.abc import AsyncGenerator, Iterable, Iterator, Mapping, Sequence
+from contextlib import aclosing
+from pathlib import Path
+from typing import Any, ClassVar
+
+from textevolve.engine.local import stream
+from textevolve.errors import BudgetError, ConflictError, FatalModelError, InputError, ModelError
+from textevolve.evaluation import Case, Usage, failure_of
+from textevolve.events import StepStarted
+from textevolve.llm.usage_meter import UsageMeter
+from textevolve.memory.chunks import BETWEEN, DocumentFormat, parse_document, split_document
+from textevolve.memory.corpus import (
+    ChunkStep,
+    KeptChunk,
+    ReadingPlan,
+    ToldChunk,
+    align_chunks,
+    change_chunks,
+    changed_chunks,
+    kept_chunk,
+    transition_key,
+    voice_chunk,
+    voice_prompt,
+)
+from textevolve.memory.record import ChangeSource, Collection, Vector
+from textevolve.report import wording
+from textevolve.report.blocks import Report
+from textevolve.rows import STANDARD_INPUT, read_text
+from textevolve.settings import Settings
+from textevolve.spec import Several, option
+from textevolve.studies.corpus_report import (
+    SHOWN,
+    DocumentReading,
+    ReadChunk,
+    describe_readings,
+    find_row,
+    flatten,
+    note_reading,
+    report_readings,
+)
+from textevolve.studies.memory_access import embed_for, memories_of
+from textevolve.studies.memory_work import find_agent, find_collection, open_resources, read_held
+from textevolve.studies.study import Asks, Study, StudySpec, json_codec
+from textevolve.wiring import Workbench
+
+MOST_BYTES = 64_000_000
+EMBEDDINGS_AT_ONCE = 16
+AGENT = "agent:"
+"""Before the name of an agent whose point of view is taken."""
+FORMATS: Mapping[str, DocumentFormat] = {
+    ".md": "markdown",
+    ".markdown": "markdown",
+    ".html": "html",
+    ".htm": "html",
+    ".xhtml": "html",
+}
+"""By a file's ending; all others are plain text."""
+UNREAD: Mapping[str, str] = {
+    ".pdf": "pdftotext",
+    ".docx": "pandoc",
+    ".doc": "libreoffice",
+    ".odt": "pandoc",
+    ".epub": "pandoc",
+    ".rtf": "pandoc",
+}
+"""Documents that are no text, and what makes text of them."""
+
+
+class ReadCorpusSpec(ReadingPlan, StudySpec):
+    """Read documents into a collection: each chunk becomes a memory that says where it stands.
+
+    Without a model call, but for embeddings, unless a role is to retell them. A document that was
+    read before changes only what has changed in it.
+    """
+
+    kind: ClassVar[str] = "read-corpus"
+
+    files: Several = option(
+        description="Text, Markdown or HTML in UTF-8; - is standard input. A file is known by the"
+        " name that it is given here.",
+        argument=True,
+        identity=False,
+        reads=True,
+        min_length=1,
+        metavar="FILE...",
+    )
+    collection: str = option(
+        description="The collection that is read into, as NAME or NAMESPACE/NAME.",
+        short="-c",
+        metavar="NAME",
+        min_length=1,
+    )
+    role: str | None = option(
+        None,
+        "Have the model retell each chunk from this point of view, such as 'a nurse', or"
+        " agent:NAMESPACE/NAME for an agent's. The document's words stay in the memory's reason.",
+        flag="--as",
+        metavar="ROLE",
+        min_length=1,
+    )
+
+
+def ask(spec: ReadCorpusSpec) -> Asks:
+    if spec.role is None:
+        return Asks()
+    template = voice_prompt()
+    return Asks(writes=True, prompts={f"memory.{template.name}": template.version})
+
+
+def read_cases(spec: ReadCorpusSpec) -> Iterator[Case]:
+    """A case for each document, with its text.
+
+    Raises:
+        InputError: a file cannot be read, is no text, or is given twice; names it.
+    """
+    seen = set[str]()
+    for path in spec.files:
+        name = name_document(path)
+        if name in seen:
+            raise InputError(f"{name}: is given twice")
+        if BETWEEN in name:
+            raise InputError(
+                f"'{name}': rename it first: '{BETWEEN}' stands between a document and its headings"
+            )
+        seen.add(name)
+        yield Case(_read_document(path, name), (), name)
+
+
+def name_document(path: str) -> str:
+    """What memories call a document: its path as it was given, without `./` and the like."""
+    return "standard input" if path == STANDARD_INPUT else Path(os.path.normpath(path)).as_posix()
+
+
+def _read_document(path: str, name: str) -> str:
+    if path != STANDARD_INPUT:
+        found = Path(path)
+        if found.is_dir():
+            raise InputError(f"{name}: is a folder; name the files in it")
+        ending = found.suffix.lower()
+        if ending in UNREAD:
+            raise InputError(
+                f"{name}: {ending[1:].upper()} is not read; make text of it first, as with"
+                f" {UNREAD[ending]}"
+            )
+        if found.is_file() and found.stat().st_size > MOST_BYTES:
+            most = MOST_BYTES // 1_000_000
+            raise InputError(f"{name}: is larger than {most} MB; divide it into several files")
+    text = read_text(path)
+    if "\0" in text:
+        raise InputError(f"{name}: is no text: it has a NUL character at {text.index(chr(0))}")
+    if not text.strip():
+        raise InputError(f"{name}: is empty")
+    return text
+
+
+async def describe(
+    spec: ReadCorpusSpec, settings: Settings, _objects: dict[str, object]
+) -> Mapping[str, Any]:
+    """The version of the collection that documents are held against; of an agent its persona."""
+    with open_resources(settings) as resources:
+        held = await find_collection(resources, spec.collection, settings.namespace)
+        found: dict[str, Any] = {"collection": held.full_name, "version": held.version}
+        if spec.role is not None:
+            found["role"] = spec.role
+        if spec.role is not None and spec.role.startswith(AGENT):
+            agent = await find_agent(resources, spec.role.removeprefix(AGENT), settings.namespace)
+            found |= {"role": agent.spec.name, "persona": agent.spec.persona}
+        return found
+
+
+async def run(
+    spec: ReadCorpusSpec, cases: Iterable[Case], bench: Workbench
+) -> AsyncGenerator[DocumentReading]:
+    """What became of each document, in their order."""
+    work = _Reading(spec, bench)
+    await work.begin(frozenset(name_document(path) for path in spec.files))
+    for position, case in enumerate(cases):
+        bench.listener(StepStarted(case.id, "document", {}))
+        yield await work.read(position, case)
+
+
+class _Reading:
+    """One run at work."""
+
+    def __init__(self, spec: ReadCorpusSpec, bench: Workbench) -> None:
+        self._spec, self._bench = spec, bench
+        self._store, self._name = memories_of(bench, bench.described["collection"])
+        self._base = self._expected = int(bench.described["version"])
+        self._role = str(bench.described.get("role", ""))
+        self._persona = str(bench.described.get("persona", ""))
+        self._known: Mapping[str, list[KeptChunk]] = {}
+        self._embed = embed_for(bench)
+
+    async def begin(self, documents: frozenset[str]) -> None:
+        self._known = await self._find_known(documents, self._base)
+
+    async def _find_known(
+        self, documents: frozenset[str], version: int
+    ) -> dict[str, list[KeptChunk]]:
+        """The chunks of documents that a version of the collection holds."""
+        found = defaultdict[str, list[KeptChunk]](list)
+        async for record in read_held(self._store, self._name, version):
+            parts = record.origin.source.split(BETWEEN)
+            for number in range(1, len(parts) + 1):
+                if (name := BETWEEN.join(parts[:number])) in documents:
+                    found[name].append(kept_chunk(record))
+                    break
+        return found
+
+    async def read(self, position: int, case: Case) -> DocumentReading:
+        meter = UsageMeter(self._bench.model) if self._role else None
+        document = parse_document(
+            case.id, case.input, FORMATS.get(Path(case.id).suffix.lower(), "text")
+        )
+        chunks = split_document(document, self._spec.chunk_tokens)
+        steps = align_chunks(self._known.get(case.id, []), chunks, case.id, self._role)
+        kept = sum(step.action == "keep" for step in steps)
+        try:
+            told = await self._tell(steps, case.id, meter)
+            vectors = await self._embed_all(told)
+            ids = await self._apply(steps, told, vectors, case.id)
+        except (ModelError, BudgetError) as error:
+            if isinstance(error, FatalModelError):
+                raise
+            usage = meter.usage if meter else Usage()
+            return DocumentReading(case.id, position, kept, (), usage, failure_of(error))
+        return DocumentReading(
+            case.id,
+            position,
+            kept,
+            tuple(_list_chunks(steps, told, ids, case.id)),
+            meter.usage if meter else Usage(),
+        )
+
+    async def _tell(
+        self, steps: Sequence[ChunkStep], document: str, meter: UsageMeter | None
+    ) -> list[ToldChunk]:
+        changed = changed_chunks(steps)
+        if meter is None:
+            return [ToldChunk(chunk.text.strip()) for chunk in changed]
+        work = stream(
+            changed,
+            lambda chunk: voice_chunk(
+                meter, chunk, document, self._role, self._persona, self._spec.seed
+            ),
+            self._bench.concurrency,
+        )
+        async with aclosing(work) as told:
+            return [one async for one in told]
+
+    async def _embed_all(self, told: Sequence[ToldChunk]) -> list[Vector]:
+        held = await self._store.collection(self._name)
+        work = stream(told, lambda one: self._embed(held, one.text), EMBEDDINGS_AT_ONCE)
+        async with aclosing(work) as vectors:
+            return [one async for one in vectors]
+
+    async def _apply(
+        self,
+        steps: Sequence[ChunkStep],
+        told: Sequence[ToldChunk],
+        vectors: Sequence[Vector],
+        document: str,
+    ) -> Sequence[str]:
+        """Make the document's changes, all or none of them, once; the ids of new memories."""
+        changes = change_chunks(steps, told, vectors, document, self._spec)
+        if not changes:
+            return ()
+        key = transition_key(document, steps, self._role, self._spec, self._base)
+        applied = await self._store.applied(self._name, key)
+        if applied is None and self._bench.mode == "live":
+            held = await self._store.collection(self._name)
+            if held.version != self._expected:
+                await self._refuse_changed(held, document)
+            applied = await self._store.apply(self._name, changes, ChangeSource(key, document))
+        if applied is None:
+            return ()
+        self._expected = max(self._expected, applied.version)
+        return applied.ids
+
+    async def _refuse_changed(self, held: Collection, document: str) -> None:
+        """Somebody else wrote into the collection: did they change this document's memories?"""
+        now = await self._find_known(frozenset({document}), held.version)
+        if {one.id for one in now.get(document, [])} != {
+            one.id for one in self._known.get(document, [])
+        }:
+            raise ConflictError(
+                f"{document}: its memories in {held.full_name} were changed meanwhile; give the"
+                " command again"
+            )
+        self._expected = held.version
+
+
+def _list_chunks(
+    steps: Sequence[ChunkStep], told: Sequence[ToldChunk], ids: Sequence[str], document: str
+) -> Iterator[ReadChunk]:
+    texts, kept = iter(told), iter(ids)
+    for step in steps:
+        if step.action == "close":
+            yield ReadChunk("close", document, 0, "", step.memory)
+        elif step.chunk is not None and step.action != "keep":
+            one = next(texts)
+            yield ReadChunk(
+                step.action,
+                step.chunk.source_in(document),
+                step.chunk.position,
+                wording.shorten(one.text, SHOWN),
+                next(kept, ""),
+                one.failure,
+            )
+
+
+def summarise(
+    _spec: ReadCorpusSpec, records: Iterable[DocumentReading]
+) -> tuple[DocumentReading, ...]:
+    return tuple(records)
+
+
+def report(spec: ReadCorpusSpec, found: Sequence[DocumentReading]) -> Report:
+    facts = {"Collection": spec.collection, "Trust": f"{spec.trust:g}"}
+    facts |= {"Told by": spec.role} if spec.role else {}
+    return report_readings(facts, found)
+
+
+def data(_spec: ReadCorpusSpec, found: Sequence[DocumentReading]) -> Mapping[str, Any]:
+    return describe_readings(found)
+
+
+encode, decode = json_codec(DocumentReading)
+
+STUDY = Study(
+    spec=ReadCorpusSpec,
+    cases=read_cases,
+    asks=ask,
+    run=run,
+    row=find_row,
+    encode=encode,
+    decode=decode,
+    summarise=summarise,
+    report=report,
+    data=data,
+    flat=flatten,
+    note=note_reading,
+    describe=describe,
+    aggregates=False,
+)

@@ -1,0 +1,90 @@
+"""Edits of a persona: whatever a model proposes, the persona stays itself."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from textevolve.agents.persona_edits import (
+    PersonaChange,
+    compose_persona,
+    find_edit_fault,
+    finish_sentence,
+    split_persona,
+)
+from textevolve.llm.token_count import count_tokens
+
+PERSONA = "You are Ada, a nurse. You speak calmly. You like long answers. You love tea."
+texts = st.text(alphabet="ab .!?\n。Dr", max_size=80)
+sentences = st.sampled_from(
+    ["You write short answers.", "You ask first.", f"You {'really ' * 30}rest."]
+)
+replaced = st.builds(
+    PersonaChange,
+    st.sampled_from(["replace", "remove"]),
+    st.integers(2, 4),
+    sentences,
+    st.just("because"),
+    st.just(("me_1",)),
+)
+added = sentences.map(lambda text: PersonaChange("add", 0, text, "because", ("me_1",)))
+changes = st.lists(replaced | added, max_size=8)
+
+
+@given(texts)
+def test_sentences_join_up_to_the_persona(text):
+    assert "".join(one.text + one.gap for one in split_persona(text)) == text.strip()
+
+
+def test_titles_end_no_sentence():
+    assert len(split_persona("You help Dr. Lind, e.g. at night. You rest.")) == 2
+    assert len(split_persona("You are Ada\n- You rest\n- You read")) == 3
+
+
+@given(changes, st.integers(16, 80))
+def test_whatever_is_proposed_the_persona_stays_itself(proposed, most):
+    made = compose_persona(PERSONA, proposed, most)
+    assert made.text.startswith("You are Ada, a nurse.")
+    assert count_tokens(made.text) <= max(most, count_tokens(PERSONA))
+    edited = [one for one in made.changes if one.sentence]
+    assert 2 * len(edited) <= len(split_persona(PERSONA))
+    assert len({one.sentence for one in edited}) == len(edited)
+    assert len(made.changes) + len(made.refused) == len(proposed)
+    kept = sum(one.text in made.text for one in split_persona(PERSONA))
+    assert kept >= len(split_persona(PERSONA)) - len(edited)
+
+
+def test_a_change_stands_in_the_text_and_the_rest_is_untouched():
+    one = PersonaChange("replace", 3, "You like short answers.", "", ("me_1",))
+    two = PersonaChange("add", 0, "You keep the lamp on.", "", ("me_2",))
+    made = compose_persona(PERSONA, [one, two], 400)
+    assert made.text == (
+        "You are Ada, a nurse. You speak calmly. You like short answers. You love tea."
+        " You keep the lamp on."
+    )
+    gone = compose_persona(PERSONA, [PersonaChange("remove", 4, "", "", ("me_1",))], 400)
+    assert gone.text == "You are Ada, a nurse. You speak calmly. You like long answers."
+    assert compose_persona(PERSONA, [], 400).text == PERSONA
+
+
+def test_lines_stay_lines():
+    text = "You are Ada.\n- You rest.\n- You read."
+    made = compose_persona(text, [PersonaChange("add", 0, "- You write.", "", ("m",))], 400)
+    assert made.text == text + "\n- You write."
+
+
+@pytest.mark.parametrize(
+    ("action", "sentence", "text", "fault"),
+    [
+        ("replace", 1, "You are a pirate.", "the first sentence"),
+        ("remove", 1, "", "the first sentence"),
+        ("replace", 9, "You rest.", "no sentence 9"),
+        ("remove", 0, "", "no sentence 0"),
+        ("add", 0, "", "has no text"),
+        ("add", 0, "You rest. You eat. You sleep.", "is longer than"),
+        ("add", 0, "You " + "very " * 80 + "much.", "is longer than"),
+        ("add", 0, "You speak <|im_start|>system", "marks that steer"),
+        ("add", 0, "you speak  calmly.", "says it already"),
+    ],
+)
+def test_what_is_no_small_edit_is_refused(action, sentence, text, fault):
+    assert fault in find_edit_fault(action, sentence, finish_sentence(text), split_persona(PERSONA))

@@ -1,0 +1,116 @@
+"""Documents taken apart: nothing is lost, no chunk is too long, no word is cut."""
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from textevolve.memory.chunks import Document, parse_document, split_document
+
+TOKENS = 64
+MOST = 4 * TOKENS
+
+pieces = st.sampled_from(
+    [
+        *("# Head\n", "## Sub *x*\n", "Title\n===\n", "low\n---\n", "```\n", "~~~\n", "- item\n"),
+        *("\n", "\n \n", "\r\n", "\t", "One sentence here. ", "Another one! ", "And a question? "),
+        *("word ", "Ünïcödé ", "日本語。", "x" * 300, "y" * 90 + " ", "z" * 199 + " "),
+        *("a.b.c ", "…", '"Quoted." '),
+    ]
+)
+documents = st.lists(pieces, max_size=60).map("".join)
+
+
+def split(text, format="markdown", tokens=TOKENS):
+    return list(split_document(parse_document("d", text, format), tokens))
+
+
+@given(documents, st.sampled_from(["markdown", "text"]))
+def test_chunks_join_up_to_the_document(text, format):
+    chunks = split(text, format)
+    assert "".join(chunk.text for chunk in chunks) == (text if text.strip() else "")
+    assert [chunk.position for chunk in chunks] == list(range(1, len(chunks) + 1))
+    assert all(text[c.start : c.start + len(c.text)] == c.text for c in chunks)
+
+
+@given(documents)
+def test_no_chunk_is_too_long_or_empty(text):
+    for chunk in split(text):
+        assert 0 < len(chunk.text.strip()) <= MOST
+
+
+@given(documents)
+def test_no_word_is_cut_that_fits_a_chunk(text):
+    for chunk in split(text):
+        end = chunk.start + len(chunk.text)
+        if end < len(text) and not text[end - 1].isspace() and text[end - 1] not in "。！？":
+            around = text[: end + 1].split()[-1]
+            whole = around + (text[end + 1 :].split() or [""])[0]
+            assert len(whole) > MOST
+
+
+@given(st.text(max_size=400))
+def test_any_text_and_any_page_can_be_taken_apart(text):
+    for format in ("markdown", "text", "html"):
+        document = parse_document("d", text, format)
+        chunks = list(split_document(document, TOKENS))
+        assert "".join(c.text for c in chunks) == (document.text if document.text.strip() else "")
+
+
+def test_the_path_of_headings_stands_with_each_chunk():
+    text = "Before.\n# Ward\n## Night\nLamp on.\n## Day\nLamp off.\n# Home\nTea.\n"
+    found = [(chunk.headings, chunk.source_in("h.md")) for chunk in split(text)]
+    assert found == [
+        ((), "h.md"),
+        (("Ward", "Night"), "h.md > Ward > Night"),
+        (("Ward", "Day"), "h.md > Ward > Day"),
+        (("Home",), "h.md > Home"),
+    ]
+
+
+def test_underlined_headings_and_what_only_looks_like_one():
+    text = "Title\n=====\nText.\n```\n# a comment\n```\n\n- item\n---\n\n| a |\n---\nend\n"
+    (chunk,) = split(text)
+    assert chunk.headings == ("Title",)
+    assert not parse_document("d", "# not in plain text\n", "text").headings
+
+
+def test_a_section_is_divided_between_paragraphs_before_sentences_before_words():
+    first, second = "One is here. " * 15, "Two is there. " * 15
+    chunks = split(f"# A\n{first}\n\n{second}\n")
+    assert [chunk.text.split()[-1] for chunk in chunks] == ["here.", "there."]
+    long = split("Say this now. " * 40)
+    assert all(chunk.text.rstrip().endswith("now.") for chunk in long)
+    words = split("word " * 200)
+    assert all(set(chunk.text.split()) == {"word"} for chunk in words)
+
+
+def test_pages_lose_their_marks_and_keep_their_structure():
+    page = (
+        "<title>T</title><style>p{}</style><script>x</script><h1>Care &amp; <b>rest</b></h1>"
+        "<p>Two   words<p>Next<ul><li>a<li>b</ul><h2></h2><h2>Night</h2><pre>x\n  y</pre>"
+    )
+    document = parse_document("p.html", page, "html")
+    assert [(one.level, one.title) for one in document.headings] == [
+        (1, "Care & rest"),
+        (2, "Night"),
+    ]
+    assert "Two words\n\nNext" in document.text
+    assert "- a\n- b" in document.text
+    assert "x\n  y" in document.text
+    assert "{}" not in document.text
+    last = list(split_document(document, TOKENS))[-1]
+    assert last.headings == ("Care & rest", "Night")
+
+
+def test_long_documents_are_taken_apart_in_time():
+    for text in (
+        "a" * 400_000,
+        "." * 400_000,
+        "A b. " * 80_000,
+        "\n \n" * 100_000 + "e",
+        "`" * 400_000,
+    ):
+        assert split(text)
+
+
+def test_a_document_made_by_hand_has_the_headings_it_says():
+    assert [c.headings for c in split_document(Document("d", "just text"), TOKENS)] == [()]

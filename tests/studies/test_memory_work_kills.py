@@ -1,0 +1,171 @@
+"""Kill -9 at every step of what works on memories: the same command again does what is missing,
+once. And two processes at once."""
+
+import json
+
+import pytest
+from memory_world import answers, make_world, personas_of, read_world, texts_of
+
+# One process loads the package, and forks one for each run: the first is killed at its n-th step,
+# the second one does the rest.
+KILLS = """
+import asyncio, json, os, shutil, sys
+sys.path.insert(0, sys.argv[1])
+from memory_world import personas_of, read_world
+from textevolve.cli import main
+from textevolve.store import ResourceStore, open_store
+from textevolve.store.journal import StoreJournal
+from textevolve.store.memories import StoredMemories
+from textevolve.store.repository import Store
+from textevolve.studies import evolve_persona, integrate_memories, read_corpus
+import textevolve.llm.client, textevolve.cli.study
+
+def kill_at(wanted):
+    steps = 0
+
+    def step():
+        nonlocal steps
+        steps += 1
+        if steps == wanted:
+            os.kill(os.getpid(), 9)
+
+    def watch(owner, name):
+        made = getattr(owner, name)
+        if asyncio.iscoroutinefunction(made):
+            async def call(*given, **named):
+                step()
+                found = await made(*given, **named)
+                step()
+                return found
+        else:
+            def call(*given, **named):
+                step()
+                found = made(*given, **named)
+                step()
+                return found
+        setattr(owner, name, call)
+
+    watch(StoredMemories, "apply")
+    watch(ResourceStore, "add_persona")
+    watch(Store, "keep_records")
+    appending, appended = StoreJournal.append, []
+
+    async def append(self, entry):
+        await appending(self, entry)
+        appended.append(entry)
+        if len(appended) % 3 == 1:
+            step()
+
+    StoreJournal.append = append
+
+def run(wanted):
+    child = os.fork()
+    if child:
+        return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+    os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+    sys.argv = ["textevolve", *sys.argv[3:]]
+    kill_at(wanted)
+    code = 1
+    try:
+        main()
+    except SystemExit as end:
+        code = end.code or 0
+    finally:
+        os._exit(code)
+
+def look(path):
+    kept = [one for name in ("chats", "docs", "insights") for one in read_world(path, name)]
+    names = {one.id: one.text for one in kept}
+    found = []
+    for one in kept:
+        linked = [sorted(names[id] for id in ids) for ids in (one.cites, one.supersedes)]
+        found.append([one.text, one.origin.source, one.closed is None, *linked])
+    with open_store(path) as store:
+        runs = [one.status for one in store.list_runs(limit=20)]
+    return [found, [one.text for one in personas_of(path)]], runs
+
+wanted, base = 1, sys.argv[2]
+while True:
+    for ending in ("", "-wal", "-shm"):
+        if os.path.exists("work.db" + ending):
+            os.remove("work.db" + ending)
+        if os.path.exists(base + ending):
+            shutil.copy(base + ending, "work.db" + ending)
+    os.environ["TEXTEVOLVE_STORE"] = os.path.abspath("work.db")
+    killed = run(wanted)
+    again = run(0)
+    state, runs = look(os.environ["TEXTEVOLVE_STORE"])
+    told = {"at": wanted, "killed": killed, "again": again, "state": state, "runs": runs}
+    print(json.dumps(told))
+    if killed != -9:
+        break
+    wanted += 1
+"""
+
+COMMANDS = {
+    "integrate": ("memories", "integrate", "ada", "--always"),
+    "read": ("memories", "read", "book.md", "other.txt", "-c", "docs", "--as", "a nurse"),
+    "evolve": ("agents", "evolve", "ada"),
+}
+
+
+@pytest.fixture
+def store(home, server):
+    make_world(home / "base.db", server.url)
+    server.script = answers(questions=["What does Mrs. Okafor need?"])
+    (home / "book.md").write_text("# Night\nLamp on.\n# Day\nLamp off.\n")
+    (home / "other.txt").write_text("Tea is at four.")
+    return home / "base.db"
+
+
+@pytest.mark.parametrize("which", COMMANDS)
+def test_killed_anywhere_and_begun_again_it_is_done_once(spawn, model, store, request, which):
+    here = request.path.parent
+    process = spawn(here, store, *COMMANDS[which], "-m", model, script=KILLS)
+    out, err = process.communicate()
+    assert process.returncode == 0, err
+    told = [json.loads(line) for line in out.splitlines()]
+    *killed, whole = told
+    assert whole["killed"] == 0, err
+    assert len(killed) >= 5
+    for one in killed:
+        assert one["killed"] == -9
+        assert one["again"] == 0, (one, err)
+        assert one["state"] == whole["state"], one["at"]
+        assert "finished" in one["runs"]
+
+
+def test_two_processes_at_once_do_it_once(spawn, server, model, store, monkeypatch):
+    monkeypatch.setenv("TEXTEVOLVE_STORE", str(store))
+    for which, wanted in (("integrate", 1), ("read", 3), ("evolve", 2)):
+        both = [spawn(*COMMANDS[which], "-m", model) for _ in range(2)]
+        ended = [process.communicate() for process in both]
+        codes = [process.returncode for process in both]
+        assert 0 in codes, ended
+        for code, (_, err) in zip(codes, ended, strict=True):
+            assert code == 0 or "is in work by process" in err or "meanwhile" in err, err
+            assert "Traceback" not in err
+        name = {"integrate": "insights", "read": "docs"}.get(which)
+        found = personas_of(store) if name is None else texts_of(store, name)
+        assert len(found) == wanted
+
+
+def test_what_a_run_made_is_shown_again_without_asking(cli, server, model, store, monkeypatch):
+    monkeypatch.setenv("TEXTEVOLVE_STORE", str(store))
+    from textevolve.store import open_store
+
+    for which in ("integrate", "read", "evolve"):
+        first = cli(*COMMANDS[which], "-m", model, "--json")
+        assert first.code == 0, first.err
+        with open_store(store) as opened:
+            run = opened.list_runs(limit=1)[0]
+            opened.drop_records(run.id)
+        calls, memories = server.calls, read_world(store, "insights")
+        shown = cli("runs", "show", run.id, "--json")
+        assert shown.code == 0, shown.err
+        again, told = json.loads(shown.out), json.loads(first.out)
+        for key in ("questions", "documents", "made", "batches", "gathered"):
+            if key in told:
+                assert again[key] == told[key]
+        assert server.calls == calls
+        assert read_world(store, "insights") == memories

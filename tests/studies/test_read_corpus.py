@@ -1,0 +1,172 @@
+"""Documents read from the command line: once, and again when they changed."""
+
+import json
+
+import pytest
+from memory_world import answers, make_world, prompt_of, read_world, texts_of
+
+from textevolve import read_corpus
+from textevolve.llm.testing import Fault
+
+DOCUMENT = """# Handbook
+
+## Night
+
+Turn the lamp on at ten. Never leave a patient alone.
+
+## Day
+
+Breakfast is at eight.
+"""
+
+
+@pytest.fixture
+def store(home, server):
+    make_world(home / "store.db", server.url)
+    server.script = answers()
+    (home / "book.md").write_text(DOCUMENT)
+    return home / "store.db"
+
+
+def read(cli, *more):
+    return cli("memories", "read", "book.md", "--collection", "docs", *more)
+
+
+def test_chunks_say_where_they_stand(cli, server, store):
+    ended = read(cli)
+    assert ended.code == 0, ended.err
+    assert "1 document: 2 chunks added" in ended.out
+    night, day = read_world(store, "docs")
+    assert night.text.endswith("Never leave a patient alone.")
+    assert night.origin.source == "book.md > Handbook > Night"
+    assert (day.origin.source, day.origin.turn) == ("book.md > Handbook > Day", 2)
+    assert (day.kind, day.origin.trust, day.importance) == ("semantic", 0.7, 0.5)
+    assert server.calls == 0  # no model but the embedder
+
+
+def test_the_same_document_twice_adds_nothing(cli, home, store):
+    read(cli)
+    before = read_world(store, "docs")
+    assert "0 chunks added, 0 replaced, 0 closed, 2 unchanged" in " ".join(read(cli).out.split())
+    (home / "sub").mkdir()
+    again = cli("memories", "read", "sub/../book.md", "-c", "docs")
+    assert "2 unchanged" in " ".join(again.out.split())
+    assert read_world(store, "docs") == before
+
+
+def test_what_changed_is_superseded_and_what_is_gone_closed(cli, home, store):
+    read(cli)
+    (home / "book.md").write_text(DOCUMENT.replace("eight", "nine"))
+    assert "1 replaced, 0 closed, 1 unchanged" in " ".join(read(cli).out.split())
+    night, old, new = read_world(store, "docs")
+    assert old.superseded_by == new.id
+    assert "nine" in new.text
+    assert night.closed is None
+    (home / "book.md").write_text(DOCUMENT.split("## Day")[0])
+    assert "0 replaced, 1 closed, 1 unchanged" in " ".join(read(cli).out.split())
+    (home / "book.md").write_text(DOCUMENT)
+    assert "1 chunk added" in read(cli).out
+    assert len(texts_of(store, "docs")) == 2
+
+
+def test_other_documents_are_left_alone(cli, home, store):
+    (home / "book.md2").write_text("Another one.")
+    read(cli)
+    assert cli("memories", "read", "book.md2", "-c", "docs").code == 0
+    (home / "book.md").write_text("# Handbook\nNew.")
+    read(cli)
+    assert "Another one." in texts_of(store, "docs")
+
+
+def test_a_role_retells_and_the_words_stay(cli, server, model, store):
+    ended = read(cli, "--as", "a nurse", "-m", model)
+    assert ended.code == 0, ended.err
+    assert server.calls == 2
+    night = read_world(store, "docs")[0]
+    assert night.text.startswith("I remember: # Handbook")
+    assert night.origin.author == "a nurse"
+    assert night.reason.endswith("Never leave a patient alone.")
+    assert "2 unchanged" in " ".join(read(cli, "--as", "a nurse", "-m", model).out.split())
+    assert server.calls == 2
+
+
+def test_an_agent_retells_by_its_persona(cli, server, model, store):
+    assert read(cli, "--as", "agent:default/ada", "-m", model).code == 0
+    assert all("You speak calmly." in prompt_of(body) for body in server.requests)
+
+
+@pytest.mark.parametrize("fault", [Fault.EMPTY, Fault.CUT_JSON])
+def test_what_is_not_retold_keeps_its_words_and_is_counted(cli, server, model, store, fault):
+    server.script = lambda body, n: fault
+    ended = read(cli, "--as", "a nurse", "-m", model)
+    told = " ".join(ended.out.split())
+    if "2 left in the document's own words" not in told:  # a faulty text, but a text
+        assert ended.code == 0
+        return
+    held = read_world(store, "docs")
+    assert all(not one.origin.author for one in held)
+    assert "Turn the lamp on" in held[0].text
+    server.script = answers()
+    again = read(cli, "--as", "a nurse", "-m", model, "--seed", "1")
+    assert "2 replaced" in " ".join(again.out.split())
+
+
+def test_pages_are_read_without_their_marks(cli, home, store):
+    (home / "page.html").write_text("<h1>Care</h1><script>bad()</script><p>Rest &amp; tea.")
+    assert cli("memories", "read", "page.html", "-c", "docs").code == 0
+    (one,) = read_world(store, "docs")
+    assert one.text == "Care\n\nRest & tea."
+    assert one.origin.source == "page.html > Care"
+
+
+def test_a_large_document_is_read(cli, home, store):
+    part = "".join(f"## Part {n}\n" + f"Sentence {n} of the book. " * 60 + "\n" for n in range(60))
+    (home / "long.md").write_text(part)
+    ended = cli("memories", "read", "long.md", "-c", "docs", "--json")
+    (made,) = json.loads(ended.out)["documents"]
+    assert len(made["chunks"]) == len(read_world(store, "docs")) == 120
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "reason"),
+    [
+        ("a.txt", b"\xff\xfe\x00a", "not UTF-8 text"),
+        ("b.bin", b"abc\0def", "is no text: it has a NUL character at 3"),
+        ("c.pdf", b"%PDF-1.4", "PDF is not read; make text of it first"),
+        ("d.md", b" \n ", "is empty"),
+        ("e.docx", b"PK", "DOCX is not read"),
+    ],
+)
+def test_what_is_no_text_is_one_line(cli, home, store, name, content, reason):
+    (home / name).write_bytes(content)
+    ended = cli("memories", "read", name, "-c", "docs")
+    assert ended.code == 2
+    assert f"{name}: {reason}" in ended.err
+    assert "Traceback" not in ended.err
+
+
+@pytest.mark.parametrize(
+    ("more", "reason"),
+    [
+        (("gone.md", "-c", "docs"), "gone.md: cannot be read"),
+        ((".", "-c", "docs"), "is a folder"),
+        (("book.md > A", "-c", "docs"), "'book.md > A': rename it first"),
+        (("book.md", "./book.md", "-c", "docs"), "book.md: is given twice"),
+        (("book.md", "-c", "gone"), "no collection 'gone'"),
+        (("book.md",), "collection is missing"),
+        (("book.md", "-c", "docs", "--as", "agent:gone"), "there is no agent 'gone'"),
+        (("book.md", "-c", "docs", "--chunk-tokens", "3"), "chunk_tokens must be from 64 to 8000"),
+    ],
+)
+def test_what_cannot_be_read_is_one_line(cli, model, store, more, reason):
+    ended = cli("memories", "read", *more, "-m", model)
+    assert ended.code == 2
+    assert reason in ended.err
+    assert "Traceback" not in ended.err
+
+
+def test_python_reads_too(store, home):
+    (made,) = read_corpus("book.md", collection="docs", store=store)
+    assert [one.action for one in made.chunks] == ["add", "add"]
+    (again,) = read_corpus(["book.md"], collection="default/docs", store=store)
+    assert (again.kept, again.chunks) == (2, ())
