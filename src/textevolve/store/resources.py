@@ -10,6 +10,7 @@ import threading
 
 from textevolve.store.database import Database, open_database
 from textevolve.store.memories import StoredMemories
+from textevolve.store.sessions import StoredSessions
 
 
 class ResourceStore:
@@ -40,3 +41,7 @@ class ResourceStore:
             if self._opened is not None:
                 self._opened.close()
                 self._opened = None
+
+    def sessions(self, namespace: str) -> StoredSessions:
+        """The chats of a namespace; whether there is one is found out with the first question."""
+        return StoredSessions(self.database, namespace)
