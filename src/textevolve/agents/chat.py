@@ -75,9 +75,10 @@ Condense: TypeAlias = Callable[[Sequence[str], int], Awaitable[str]]
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChatParts:
     """What a chat works with. `context`: tokens that the prompt and the answer may have together;
-    `max_tokens`: of them, those of the answer. `recall`: None for an agent without memories, and
-    `use` notes which were shown. `learner`: None where nothing is to be learned. `condense` makes
-    a summary of what the prompt has no room for; None: it is left out."""
+    `max_tokens`: of them, those of the answer. `recall`: None for an agent without memories; `use`
+    notes which memories were shown, `forget` closes one. `learner`: None where nothing is to be
+    learned. `condense` makes a summary of what the prompt has no room for; None: it is left out.
+    `free` is set while nobody waits for an answer."""
 
     persona: Persona
     model: Model
@@ -88,6 +89,7 @@ class ChatParts:
     temperature: float | None = None
     recall: RecallFor | None = None
     use: Callable[[Sequence[str], float], Awaitable[None]] | None = None
+    forget: Callable[[Memory], Awaitable[None]] | None = None
     learner: Learner | None = None
     condense: Condense | None = None
     free: asyncio.Event = field(default_factory=asyncio.Event)

@@ -22,8 +22,7 @@ Learn: TypeAlias = Callable[[FinishedTurn], Awaitable[int]]
 
 @dataclass(frozen=True, slots=True)
 class Learned:
-    """What became of a turn. `memories`: how many were kept; `error`: why none could be made, so
-    that it is tried again when a chat with the agent begins."""
+    """What became of a turn. `memories`: how many were kept; `error`: why none could be made."""
 
     turn: FinishedTurn
     memories: int = 0

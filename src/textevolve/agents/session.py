@@ -12,8 +12,9 @@ from typing import Any, Literal, Protocol, TypeAlias
 from textevolve.spec import Frozen
 
 Speaker: TypeAlias = Literal["user", "assistant"]
-Learning: TypeAlias = Literal["no", "pending", "done"]
-"""Whether memories are to be made of a turn, and whether they were."""
+Learning: TypeAlias = Literal["no", "pending", "done", "failed"]
+"""Whether memories are to be made of a turn, and whether they were; `failed`: the model's answers
+could not be used."""
 
 TITLE = 60
 """Characters of the first message that name a session."""
@@ -42,6 +43,9 @@ class MessageDetails(Frozen):
     summary: HistorySummary | None = None
 
 
+NO_DETAILS = MessageDetails()
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChatMessage:
     """`position` counts from 1 in its session; `created` is Unix time."""
@@ -50,13 +54,13 @@ class ChatMessage:
     role: Speaker
     text: str
     created: float
-    details: MessageDetails = MessageDetails()
+    details: MessageDetails = NO_DETAILS
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChatSession:
-    """A chat as it is listed. `agent`: NAMESPACE/NAME; `user`: empty where nobody said. `title`: the
-    beginning of its first message. Times are Unix times."""
+    """A chat as it is listed. `agent`: NAMESPACE/NAME; `user`: empty where nobody said; `title`:
+    the beginning of its first message. Times are Unix times."""
 
     id: str
     agent: str
@@ -92,10 +96,6 @@ class SessionKeeper(Protocol):
             ConflictError: the session has a message at this position already: somebody else has
                 gone on with it.
         """
-        ...
-
-    async def finish_learning(self, session: str, position: int) -> None:
-        """Note that memories were made of the turn with this answer."""
         ...
 
 

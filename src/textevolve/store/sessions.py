@@ -177,8 +177,8 @@ class StoredSessions:
             query = query.where(_sessions.c.agent_id == agent_id)
         if user is not None and id == LAST:
             query = query.where(_sessions.c.user == user)
-        rows = connection.execute(query).all() if id.strip() else []
-        if not rows:
+        rows = connection.execute(query).all()
+        if not rows or not id.strip():
             said = "there is no chat yet" if id == LAST else f"there is no session '{id}'"
             hint = "see `textevolve sessions list`"
             raise InputError(f"{said} in the namespace '{self.namespace}'; {hint}")
