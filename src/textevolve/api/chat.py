@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import AsyncGenerator, Callable, Generator, Sequence
-from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
@@ -15,6 +15,7 @@ from textevolve.agents.chat import AgentChat, Answered, ChatEvent
 from textevolve.agents.learning import Learned
 from textevolve.agents.session import ChatMessage
 from textevolve.engine.kept_open import KeptOpen
+from textevolve.errors import InputError
 from textevolve.events import Listener, silence
 from textevolve.memory.recall import Memory, Recalled
 from textevolve.settings import Settings, read_settings
@@ -118,8 +119,8 @@ class OpenChat:
 
     @property
     def session(self) -> str:
-        """The session's id, empty before the first message."""
-        return self.chat.session
+        """The session's id, empty before the first message, and before it is opened."""
+        return self._chat.session if self._chat else ""
 
     @property
     def messages(self) -> Sequence[ChatMessage]:
@@ -162,7 +163,8 @@ class OpenChat:
             while (event := self._kept.wait(step)) is not _END:
                 yield event
         finally:
-            self._kept.wait(end)
+            with suppress(InputError):  # it was closed meanwhile, which ended the answer
+                self._kept.wait(end)
 
     def stop(self) -> None:
         """End the answer that is being written; also from a signal's handler."""
