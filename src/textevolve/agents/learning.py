@@ -54,9 +54,10 @@ class Learner:
             await self.free.wait()
             turn = self._waiting[0]
             try:
-                self._told.append(Learned(turn, await self._learn(turn)))
+                learned = Learned(turn, await self._learn(turn))
             except TextEvolveError as error:
-                self._told.append(Learned(turn, error=str(error)))
+                learned = Learned(turn, error=str(error))
+            self._told.append(learned)
             self._waiting.popleft()
 
     def tell(self) -> list[Learned]:
