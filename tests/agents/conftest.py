@@ -13,12 +13,13 @@ from textevolve.store import ResourceStore
 
 class Guide:
     """A script: answers a chat, and notes the user's messages as facts. `said`: what it answers,
-    by the end of the message; `noted`: how often facts were asked for."""
+    by the end of the message; `noted`: how often facts were asked for; `summary`: of messages."""
 
     def __init__(self) -> None:
         self.said = {}
         self.noted = 0
         self.prompts = []
+        self.summary = "They spoke of words."
 
     def __call__(self, body, _number):
         last = body["messages"][-1]["content"]
@@ -30,8 +31,8 @@ class Guide:
                 for n, fact in enumerate(["Ann lives in Oslo."] if "Oslo" in last else [])
             ]
             return json.dumps({"facts": facts})
-        if schema:
-            return None
+        if schema or "first messages of a chat" in str(body["messages"]):
+            return None if schema else self.summary
         self.prompts.append(body["messages"])
         found = [said for end, said in self.said.items() if last.rstrip().endswith(end)]
         return found[0] if found else f"I hear you: {last[-20:]}"

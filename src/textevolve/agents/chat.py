@@ -25,8 +25,9 @@ from textevolve.agents.session import (
     Speaker,
     title_of,
 )
-from textevolve.errors import InputError, ModelError, TooLongError
+from textevolve.errors import BudgetError, InputError, ModelError, TooLongError
 from textevolve.evaluation import Usage, check_text
+from textevolve.llm.mapreduce import SMALLEST_BUDGET
 from textevolve.llm.model import Model, Request, Response
 from textevolve.llm.streaming import Piece, ask_streaming
 from textevolve.memory.recall import Memory, Recalled
@@ -240,14 +241,14 @@ class AgentChat:
         earlier = next((one for one in reversed(kept) if one.until <= first), None)
         if earlier is not None and earlier.until == first:
             return earlier, ""
-        if self.parts.condense is None or not room:
-            return None, "there is no room for a summary" if self.parts.condense else ""
+        if self.parts.condense is None or room < SMALLEST_BUDGET:
+            return None, ""
         left = self.messages[earlier.until if earlier else 0 : first]
         texts = [earlier.text] if earlier else []
         texts += [f"{one.role}: {one.text}" for one in left]
         try:
             said = await self.parts.condense(texts, room)
-        except ModelError as error:
+        except (ModelError, BudgetError) as error:
             return None, str(error)
         return (HistorySummary(until=first, text=said), "") if said.strip() else (None, "")
 

@@ -21,6 +21,7 @@ from textevolve.agents.resources import StoredAgent, split_name
 from textevolve.agents.session import ChatMessage, FinishedTurn, SessionKeeper
 from textevolve.errors import AnswerError, InputError
 from textevolve.events import Listener, silence
+from textevolve.llm.mapreduce import SMALLEST_BUDGET, compress
 from textevolve.llm.providers import resolve
 from textevolve.memory.creation import create_memories
 from textevolve.memory.creation_settings import CreationSettings
@@ -38,6 +39,10 @@ from textevolve.wiring import Limits, Setting, Workbench, choose_model
 
 CONTEXT = 16_384
 """Tokens of context that an endpoint is taken to have where nobody says: less than most have."""
+KEEP_OF_CHAT = (
+    "These are the first messages of a chat. Keep what later ones may come back to: who the user"
+    " is, what they want, names, numbers and dates, what was agreed, and what is still open."
+)
 
 
 class ChatOptions(Frozen):
@@ -187,6 +192,7 @@ async def open_chat_in(bench: Workbench, plan: ChatPlan) -> AsyncGenerator[Agent
         use=use,
         forget=forget,
         learner=learner,
+        condense=partial(_condense, bench, plan),
         free=free,
     )
     chat = AgentChat(parts, plan.session, plan.messages)
@@ -209,14 +215,22 @@ def _context_of(plan: ChatPlan, settings: Settings) -> int:
     return endpoint.context or CONTEXT
 
 
+async def _condense(bench: Workbench, plan: ChatPlan, texts: Sequence[str], budget: int) -> str:
+    context = _context_of(plan, bench.settings)
+    model = bench.model_of(plan.model)
+    made = await compress(model, texts, budget, instruction=KEEP_OF_CHAT, context=context)
+    return made.text
+
+
 async def _recall(bench: Workbench, plan: ChatPlan, text: str, history: str) -> Recalled:
     """What is remembered; of a context no more than a quarter, unless the agent has its budget."""
     own: RecallSettings = plan.agent.spec.memory
-    budget = own.budget or max(16, _context_of(plan, bench.settings) // 4)
+    budget = own.budget or max(SMALLEST_BUDGET, _context_of(plan, bench.settings) // 4)
     settings = own.model_copy(update={"collections": plan.collections, "budget": budget})
     store = bench.resources.memories(plan.agent.namespace)
     cue = Cue(plan.agent.full_name, plan.collections, text, history=history, settings=settings)
-    return await recall_memories(store, embed_for(bench), settings, cue)
+    condense = partial(_condense, bench, plan)
+    return await recall_memories(store, embed_for(bench), settings, cue, summarize=condense)
 
 
 def _learn_in(bench: Workbench, plan: ChatPlan, collection: str, free: asyncio.Event) -> Learn:
