@@ -348,7 +348,8 @@ async def test_of_a_long_chat_the_oldest_messages_are_summarised(chats, guide, s
     assert len(chat.messages) == 24
     assert len({event.messages for event in told}) <= len(told) / 2  # it stays for some turns
     kept = chat.messages[-1].details.summary
-    assert (kept.until, kept.text) == (told[-1].messages, "They spoke of words.")
+    assert kept.until == told[-1].messages
+    assert kept.text.startswith("They spoke of words.")
     calls = server.calls
     async with chats("acme/plain", session="last", context=1024, answer_tokens=256) as again:
         await say(again, "And now?")
