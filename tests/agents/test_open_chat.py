@@ -1,10 +1,13 @@
 """Chats from Python, in plain and in async code."""
 
+import re
+from pathlib import Path
+
 import pytest
 
 from textevolve import aopen_chat, open_chat
 from textevolve.agents.chat import Answered
-from textevolve.errors import InputError, ModelError
+from textevolve.errors import ConflictError, InputError, ModelError
 from textevolve.llm.streaming import Piece
 from textevolve.llm.testing import Fault
 from textevolve.wiring import Limits
@@ -23,8 +26,11 @@ def test_a_chat_in_plain_code(settings, resources, guide) -> None:
     with open_chat("acme/guide", user="ann", session=chat.session, settings=settings) as again:
         assert again.say("Is it Oslo?").memories[0].text == "Ann lives in Oslo."
         assert len(again.messages) == 6
-        again.forget(again.recalled.memories[0])
-        assert again.say("Oslo?").memories == ()
+        (forgotten,) = again.recalled.memories
+        again.forget(forgotten)
+        assert forgotten not in again.say("Oslo?").memories
+        with pytest.raises(ConflictError):
+            again.forget(forgotten)
 
 
 async def test_it_works_where_a_loop_runs(settings, resources) -> None:
@@ -76,3 +82,11 @@ def test_what_cannot_be_used_is_told(settings, resources, given, told) -> None:
         open_chat(given.pop("agent"), settings=settings, **given) as chat,
     ):
         chat.say("Hello.")
+
+
+def test_the_example_of_the_page_runs(settings, resources, monkeypatch, capsys) -> None:
+    page = (Path(__file__).parents[2] / "docs" / "chat.md").read_text(encoding="utf-8")
+    monkeypatch.setenv("TEXTEVOLVE_MODEL", settings.model)
+    (code,) = re.findall(r"^```python\n(.*?)^```$", page, re.MULTILINE | re.DOTALL)
+    exec(compile(code, "docs/chat.md", "exec"), {"__name__": "docs"})
+    assert capsys.readouterr().out.endswith("\n4\n")
