@@ -251,7 +251,7 @@ class Talk:
 
     def finish(self) -> None:
         """Make memories of what is left; an interrupt leaves it for the next chat."""
-        if self.chat.unlearned and self.interactive:
+        if self.chat.unlearned and sys.stderr.isatty():
             turns = count(self.chat.unlearned, "turn")
             say(f"making memories of {turns}; Ctrl-C leaves that to the next chat")
         self.chat.finish()
