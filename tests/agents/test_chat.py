@@ -8,10 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from textevolve.agents.chat import Answered, HistoryShortened
+from textevolve.agents.chat import ChatAnswer, HistoryShortened
 from textevolve.agents.chat_prompt import first_shown
 from textevolve.errors import BudgetError, ConflictError, InputError, ModelError, TooLongError
-from textevolve.llm.streaming import Piece
+from textevolve.llm.streaming import AnswerPiece
 from textevolve.llm.testing import Answer, Fault
 from textevolve.memory.recall import Recalled
 from textevolve.studies.chats import ChatOptions, open_chat_run, plan_chat
@@ -39,7 +39,7 @@ async def hear(events):
 
 async def say(chat, text):
     events = await hear(chat.say(text))
-    assert isinstance(events[-1], Answered)
+    assert isinstance(events[-1], ChatAnswer)
     return events[-1]
 
 
@@ -54,7 +54,7 @@ async def test_a_turn_is_streamed_kept_and_learned(chats, guide, resources, serv
         events = await hear(chat.say("I live in Oslo."))
         recalled, *pieces, answered = events
         assert recalled == Recalled()
-        assert all(isinstance(piece, Piece) for piece in pieces)
+        assert all(isinstance(piece, AnswerPiece) for piece in pieces)
         assert len(pieces) > 3
         assert "".join(piece.text for piece in pieces) == answered.text
         assert answered.text == "How lovely is it in the north?"
@@ -220,7 +220,7 @@ async def test_an_answer_that_broke_off_is_told_anew(chats, guide, server) -> No
     server.script = lambda body, number: Fault.STREAM_SHORT if number == 1 else guide(body, number)
     guide.said["Hello?"] = "Hello to you, too."
     async with chats("acme/plain") as chat:
-        pieces = [e for e in await hear(chat.say("Hello?")) if isinstance(e, Piece)]
+        pieces = [e for e in await hear(chat.say("Hello?")) if isinstance(e, AnswerPiece)]
     assert sum(piece.anew for piece in pieces) == 1
     assert chat.messages[-1].text == "Hello to you, too."
 
@@ -230,7 +230,7 @@ async def test_stopping_keeps_what_was_written(chats, guide, stalled, resources)
     async with chats(user="ann") as chat:
         told = ""
         async for event in chat.say("Count."):
-            if isinstance(event, Piece):
+            if isinstance(event, AnswerPiece):
                 told += event.text
                 if "three" in told:
                     chat.stop()
@@ -245,7 +245,7 @@ async def test_leaving_in_the_middle_keeps_what_was_written(chats, guide, stalle
     guide.said["Count."] = stalled
     async with chats("acme/plain") as chat:
         events = chat.say("Count.")
-        while not isinstance(await anext(events), Piece):
+        while not isinstance(await anext(events), AnswerPiece):
             pass
         await events.aclose()
         assert chat.messages[-1].details.interrupted
@@ -313,7 +313,7 @@ async def test_no_memory_is_made_while_an_answer_is_written(chats, guide, stalle
     async with chats(user="ann") as chat:
         await say(chat, "I live in Oslo.")
         async for event in chat.say("Count."):
-            if isinstance(event, Piece):
+            if isinstance(event, AnswerPiece):
                 await asyncio.sleep(0.1)
                 assert guide.noted == 0
                 chat.stop()

@@ -6,9 +6,9 @@ from pathlib import Path
 import pytest
 
 from textevolve import aopen_chat, open_chat
-from textevolve.agents.chat import Answered
+from textevolve.agents.chat import ChatAnswer
 from textevolve.errors import ConflictError, InputError, ModelError
-from textevolve.llm.streaming import Piece
+from textevolve.llm.streaming import AnswerPiece
 from textevolve.llm.testing import Fault
 from textevolve.wiring import Limits
 
@@ -18,8 +18,8 @@ def test_a_chat_in_plain_code(settings, resources, guide) -> None:
         assert chat.session == ""
         assert chat.say("I live in Oslo.").text == "I hear you: I live in Oslo."
         events = list(chat.stream("And where is it?"))
-        assert isinstance(events[-1], Answered)
-        assert "".join(e.text for e in events if isinstance(e, Piece)) == events[-1].text
+        assert isinstance(events[-1], ChatAnswer)
+        assert "".join(e.text for e in events if isinstance(e, AnswerPiece)) == events[-1].text
         assert [one.role for one in chat.messages] == ["user", "assistant"] * 2
     with pytest.raises(InputError, match="the chat is closed"):
         chat.say("Hello?")
@@ -45,14 +45,14 @@ def test_leaving_early_stops_the_answer(settings, resources, guide, stalled) -> 
     guide.said["Count."] = stalled
     with open_chat("acme/plain", settings=settings) as chat:
         for event in chat.stream("Count."):
-            if isinstance(event, Piece) and "three" in event.text:
+            if isinstance(event, AnswerPiece) and "three" in event.text:
                 break
         assert chat.say("Go on.").text == "I hear you: Go on."
         assert chat.messages[1].details.interrupted
         stopped = []
         for event in chat.stream("Count."):
             stopped.append(event)
-            if isinstance(event, Piece):
+            if isinstance(event, AnswerPiece):
                 chat.stop()
         assert stopped[-1].interrupted
 

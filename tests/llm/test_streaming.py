@@ -13,7 +13,7 @@ from textevolve.errors import AccessError, ModelError, TooLongError, Unavailable
 from textevolve.evaluation import Usage
 from textevolve.llm.client import OpenAIClient
 from textevolve.llm.model import Message, Request, Response, request_key
-from textevolve.llm.streaming import EventStream, Piece, Telling, ask_streaming
+from textevolve.llm.streaming import AnswerPiece, EventStream, Telling, ask_streaming
 from textevolve.llm.testing import Answer, Fault
 from textevolve.llm.testing.faults import STREAMING, misbehave
 from textevolve.llm.wrappers import Journaled, Limited, Retrying
@@ -40,7 +40,7 @@ class Heard:
     def __init__(self) -> None:
         self.text, self.pieces, self.wiped = "", 0, 0
 
-    def __call__(self, piece: Piece) -> None:
+    def __call__(self, piece: AnswerPiece) -> None:
         self.wiped += piece.anew
         self.text = piece.text if piece.anew else self.text + piece.text
         self.pieces += bool(piece.text)

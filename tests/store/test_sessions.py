@@ -6,7 +6,7 @@ from contextlib import closing
 import pytest
 
 from textevolve.agents.resources import AgentSpec, NamespaceSpec
-from textevolve.agents.session import ChatMessage, HistorySummary, MessageDetails
+from textevolve.agents.session import HistorySummary, MessageDetails, SessionMessage
 from textevolve.errors import ConflictError, InputError
 from textevolve.store import ResourceStore
 
@@ -30,7 +30,7 @@ def agent_id(resources, namespace="acme"):
 
 def message(position, text="Hello.", **more):
     role = "user" if position % 2 else "assistant"
-    return ChatMessage(position=position, role=role, text=text, created=100.0 + position, **more)
+    return SessionMessage(position=position, role=role, text=text, created=100.0 + position, **more)
 
 
 def test_what_is_kept_is_read_again(resources) -> None:

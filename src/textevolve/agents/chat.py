@@ -17,11 +17,11 @@ from typing import Any, TypeAlias, TypeVar
 from textevolve.agents.chat_prompt import ChatPrompt, Persona, first_shown, size_of
 from textevolve.agents.learning import Learner
 from textevolve.agents.session import (
-    ChatMessage,
     FinishedTurn,
     HistorySummary,
     MessageDetails,
     SessionKeeper,
+    SessionMessage,
     Speaker,
     title_of,
 )
@@ -29,7 +29,7 @@ from textevolve.errors import BudgetError, InputError, ModelError, TooLongError
 from textevolve.evaluation import Usage, check_text
 from textevolve.llm.mapreduce import SMALLEST_BUDGET
 from textevolve.llm.model import Model, Request, Response
-from textevolve.llm.streaming import Piece, ask_streaming
+from textevolve.llm.streaming import AnswerPiece, ask_streaming
 from textevolve.memory.recall import Memory, Recalled
 
 T = TypeVar("T")
@@ -51,7 +51,7 @@ class HistoryShortened:
 
 
 @dataclass(frozen=True, slots=True)
-class Answered:
+class ChatAnswer:
     """The answer is kept; nothing more comes. `interrupted`: it was stopped, and the text is what
     had been written; it may be empty, and then nothing was kept. `usage`: None where that is
     unknown."""
@@ -64,7 +64,7 @@ class Answered:
     memories: tuple[Memory, ...] = ()
 
 
-ChatEvent: TypeAlias = Recalled | HistoryShortened | Piece | Answered
+ChatEvent: TypeAlias = Recalled | HistoryShortened | AnswerPiece | ChatAnswer
 """What happens in a turn, in this order; a piece may be `anew`."""
 
 RecallFor: TypeAlias = Callable[[str, str], Awaitable[Recalled]]
@@ -107,7 +107,7 @@ class AgentChat:
     """
 
     def __init__(
-        self, parts: ChatParts, session: str = "", messages: Sequence[ChatMessage] = ()
+        self, parts: ChatParts, session: str = "", messages: Sequence[SessionMessage] = ()
     ) -> None:
         self.parts, self.session = parts, session
         self.messages = list(messages)
@@ -188,7 +188,7 @@ class AgentChat:
                     if share == SHARES[-1]:
                         raise
         except _Stopped:
-            yield Answered("", len(self.messages), True, memories=self.recalled.memories)
+            yield ChatAnswer("", len(self.messages), True, memories=self.recalled.memories)
 
     async def _do(self, work: Coroutine[Any, Any, T]) -> T:
         """What the work gives, which `stop` ends."""
@@ -252,10 +252,10 @@ class AgentChat:
             return None, str(error)
         return (HistorySummary(until=first, text=said), "") if said.strip() else (None, "")
 
-    async def _write(self, prompt: ChatPrompt) -> AsyncGenerator[Piece | Answered]:
+    async def _write(self, prompt: ChatPrompt) -> AsyncGenerator[AnswerPiece | ChatAnswer]:
         """The pieces of the answer, which is kept in the end; also where it is stopped."""
         told = ""
-        pieces: asyncio.Queue[Piece | None] = asyncio.Queue()
+        pieces: asyncio.Queue[AnswerPiece | None] = asyncio.Queue()
         asked = ask_streaming(self.parts.model, self._request(prompt), pieces.put_nowait)
         self._asking = task = asyncio.ensure_future(asked)
         task.add_done_callback(lambda _: pieces.put_nowait(None))
@@ -288,15 +288,15 @@ class AgentChat:
             sample=sample,
         )
 
-    async def _interrupt(self, told: str, prompt: ChatPrompt) -> Answered:
+    async def _interrupt(self, told: str, prompt: ChatPrompt) -> ChatAnswer:
         """Keep what was written, if anything was."""
         if told.strip():
             await self._end_turn(told, prompt, interrupted=True, finish_reason="interrupted")
-        return Answered(told, len(self.messages), True, memories=self.recalled.memories)
+        return ChatAnswer(told, len(self.messages), True, memories=self.recalled.memories)
 
-    async def _finish(self, response: Response, prompt: ChatPrompt) -> Answered:
+    async def _finish(self, response: Response, prompt: ChatPrompt) -> ChatAnswer:
         await self._end_turn(response.text, prompt, finish_reason=response.finish_reason)
-        return Answered(
+        return ChatAnswer(
             text=response.text,
             position=len(self.messages),
             finish_reason=response.finish_reason,
@@ -327,9 +327,9 @@ class AgentChat:
         if shown and self.parts.use is not None:
             await self.parts.use(shown, answer.created)
 
-    async def _keep(self, role: Speaker, text: str, details: MessageDetails) -> ChatMessage:
+    async def _keep(self, role: Speaker, text: str, details: MessageDetails) -> SessionMessage:
         """A message is a part of the chat once it is durable."""
-        message = ChatMessage(
+        message = SessionMessage(
             position=len(self.messages) + 1,
             role=role,
             text=text,

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
 
-from textevolve.agents.session import ChatMessage, HistorySummary
+from textevolve.agents.session import HistorySummary, SessionMessage
 from textevolve.llm.fence import draw_nonce, fence, quote, sanitize
 from textevolve.llm.model import Message, Role
 from textevolve.llm.template import Template, load_template
@@ -40,7 +40,7 @@ class ChatPrompt:
 
     persona: Persona
     today: str
-    history: Sequence[ChatMessage]
+    history: Sequence[SessionMessage]
     memories: Sequence[Memory] = ()
     remembers: bool = True
     summary: HistorySummary | None = None
@@ -104,7 +104,7 @@ def _template() -> Template:
     return load_template("textevolve.agents", "chat", variables)
 
 
-def size_of(messages: Sequence[ChatMessage]) -> list[int]:
+def size_of(messages: Sequence[SessionMessage]) -> list[int]:
     """About how many tokens each message takes in a prompt."""
     return [count_tokens(one.text) + MESSAGE_TOKENS for one in messages]
 

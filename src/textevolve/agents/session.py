@@ -47,7 +47,7 @@ NO_DETAILS = MessageDetails()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ChatMessage:
+class SessionMessage:
     """`position` counts from 1 in its session; `created` is Unix time."""
 
     position: int
@@ -90,7 +90,7 @@ class SessionKeeper(Protocol):
         """A new session's id."""
         ...
 
-    async def append(self, session: str, message: ChatMessage) -> None:
+    async def append(self, session: str, message: SessionMessage) -> None:
         """
         Raises:
             ConflictError: the session has a message at this position already: somebody else has
@@ -104,7 +104,7 @@ def title_of(text: str) -> str:
     return line if len(line) <= TITLE else f"{line[: TITLE - 1]}…"
 
 
-def as_openai(messages: Sequence[ChatMessage]) -> list[dict[str, Any]]:
+def as_openai(messages: Sequence[SessionMessage]) -> list[dict[str, Any]]:
     """The messages as the chat API has them, which `memories create` and others read. What was
     interrupted, and when each was said, stands beside them."""
     return [

@@ -11,9 +11,9 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self, TypedDict, Unpack
 
-from textevolve.agents.chat import AgentChat, Answered, ChatEvent
+from textevolve.agents.chat import AgentChat, ChatAnswer, ChatEvent
 from textevolve.agents.learning import Learned
-from textevolve.agents.session import ChatMessage
+from textevolve.agents.session import SessionMessage
 from textevolve.engine.kept_open import KeptOpen
 from textevolve.errors import InputError
 from textevolve.events import Listener, silence
@@ -66,8 +66,8 @@ class ChatLaunch:
 @asynccontextmanager
 async def aopen_chat(agent: str, **how: Unpack[ChatKeywords]) -> AsyncGenerator[AgentChat]:
     """A chat with an agent, NAMESPACE/AGENT. `say` gives events as they come: what is recalled, the
-    pieces of the answer, and in the end an `Answered`. At the end of the block memories are made of
-    all turns; where it ends with an error, when the next chat with the agent begins.
+    pieces of the answer, and in the end a `ChatAnswer`. At the end of the block memories are made
+    of all turns; where it ends with an error, when the next chat with the agent begins.
 
     Raises:
         InputError: there is no such agent or session. SettingsError: no model can be had as asked.
@@ -123,7 +123,7 @@ class OpenChat:
         return self._chat.session if self._chat else ""
 
     @property
-    def messages(self) -> Sequence[ChatMessage]:
+    def messages(self) -> Sequence[SessionMessage]:
         return tuple(self.chat.messages)
 
     @property
@@ -131,7 +131,7 @@ class OpenChat:
         """What was recalled for the last message."""
         return self.chat.recalled
 
-    def say(self, text: str) -> Answered:
+    def say(self, text: str) -> ChatAnswer:
         """Say something, and wait for the answer. Raises as `AgentChat.say`."""
         return _last(self.stream(text))
 
@@ -224,7 +224,7 @@ class OpenChat:
         self._kept.close()
 
 
-def _last(events: Generator[ChatEvent]) -> Answered:
+def _last(events: Generator[ChatEvent]) -> ChatAnswer:
     (last,) = deque(events, maxlen=1)
-    assert isinstance(last, Answered)
+    assert isinstance(last, ChatAnswer)
     return last

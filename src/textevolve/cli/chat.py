@@ -14,7 +14,7 @@ from dataclasses import asdict
 from importlib import import_module
 from typing import Any
 
-from textevolve.agents.chat import Answered, ChatEvent, HistoryShortened
+from textevolve.agents.chat import ChatAnswer, ChatEvent, HistoryShortened
 from textevolve.api.chat import ChatLaunch, OpenChat
 from textevolve.cli import process, say
 from textevolve.cli.execution import fetch_weights
@@ -25,7 +25,7 @@ from textevolve.cli.study import shape_command, telling_warnings
 from textevolve.engine import sync
 from textevolve.errors import ConflictError, InputError, TextEvolveError
 from textevolve.events import CallRetried, Event
-from textevolve.llm.streaming import Piece
+from textevolve.llm.streaming import AnswerPiece
 from textevolve.memory.recall import Memory
 from textevolve.report.wording import count, shorten, visible
 from textevolve.settings import Settings, read_settings
@@ -144,18 +144,18 @@ class Talk:
         """Print an answer: as it comes at a terminal, else whole."""
         with self._first_stops(), closing(events):
             for event in events:
-                if isinstance(event, Piece) and self.streams:
+                if isinstance(event, AnswerPiece) and self.streams:
                     self._print("\n[it broke off; here it is anew]\n" if event.anew else event.text)
                 elif isinstance(event, HistoryShortened):
                     self._tell_shortened(event)
-                elif isinstance(event, Answered):
+                elif isinstance(event, ChatAnswer):
                     self._end_answer(event)
 
     def _print(self, text: str) -> None:
         sys.stdout.write(visible(text))
         sys.stdout.flush()
 
-    def _end_answer(self, answered: Answered) -> None:
+    def _end_answer(self, answered: ChatAnswer) -> None:
         if self.as_json:
             print_json({"session": self.chat.session, **asdict(answered)})
         else:

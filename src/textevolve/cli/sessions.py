@@ -13,7 +13,7 @@ from typing import Annotated
 import typer
 
 from textevolve.agents.resources import split_name
-from textevolve.agents.session import ChatMessage, ChatSession, as_openai
+from textevolve.agents.session import ChatSession, SessionMessage, as_openai
 from textevolve.cli import options, say
 from textevolve.cli.results import print_json
 from textevolve.report.files import open_target
@@ -126,7 +126,7 @@ def print_sessions(found: Sequence[ChatSession]) -> None:
 
 def _read(
     session: str, namespace: str | None, store: Path | None
-) -> tuple[ChatSession, list[ChatMessage]]:
+) -> tuple[ChatSession, list[SessionMessage]]:
     with _open(store) as (settings, resources):
         sessions = resources.sessions(namespace or settings.namespace)
         found = sessions.get(session)

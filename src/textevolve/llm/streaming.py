@@ -23,7 +23,7 @@ DONE = b"[DONE]"
 
 
 @dataclass(frozen=True, slots=True)
-class Piece:
+class AnswerPiece:
     """A part of an answer's text. `anew`: all that was told of the answer before it is void, since
     the answer is written once more."""
 
@@ -31,7 +31,7 @@ class Piece:
     anew: bool = False
 
 
-PieceListener: TypeAlias = Callable[[Piece], None]
+PieceListener: TypeAlias = Callable[[AnswerPiece], None]
 """It must be quick and must not raise; it runs on the event loop."""
 
 
@@ -45,13 +45,13 @@ class Telling:
     def add(self, text: str) -> None:
         if text:
             self._text.append(text)
-            self._listener(Piece(text))
+            self._listener(AnswerPiece(text))
 
     def begin(self) -> None:
         """An attempt begins: what an earlier one told is void."""
         if self._text:
             self._text.clear()
-            self._listener(Piece("", anew=True))
+            self._listener(AnswerPiece("", anew=True))
 
     def finish(self, text: str) -> None:
         """The whole answer is known: tell what of it was not told, such as all of a kept one."""

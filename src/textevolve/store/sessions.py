@@ -16,11 +16,11 @@ from sqlalchemy.engine import Connection
 from sqlalchemy.exc import IntegrityError
 
 from textevolve.agents.session import (
-    ChatMessage,
     ChatSession,
     FinishedTurn,
     Learning,
     MessageDetails,
+    SessionMessage,
 )
 from textevolve.errors import ConflictError, InputError
 from textevolve.store import memory_tables as tables
@@ -73,13 +73,13 @@ class StoredSessions:
         """
         return self._read(lambda c, namespace: self._find(c, namespace, id, agent_id, user))
 
-    def messages(self, id: str) -> list[ChatMessage]:
+    def messages(self, id: str) -> list[SessionMessage]:
         """
         Raises:
             InputError: there is no such session.
         """
 
-        def read(connection: Connection, namespace: str) -> list[ChatMessage]:
+        def read(connection: Connection, namespace: str) -> list[SessionMessage]:
             session = self._find(connection, namespace, id)
             query = select(_messages).where(_messages.c.session_id == session.id)
             rows = connection.execute(query.order_by(_messages.c.position))
@@ -87,7 +87,7 @@ class StoredSessions:
 
         return self._read(read)
 
-    def append(self, id: str, message: ChatMessage) -> None:
+    def append(self, id: str, message: SessionMessage) -> None:
         """Keep a message; it is durable when this returns.
 
         Raises:
@@ -230,7 +230,7 @@ def _conflict(id: str) -> ConflictError:
     )
 
 
-def _row(session: str, message: ChatMessage) -> dict[str, Any]:
+def _row(session: str, message: SessionMessage) -> dict[str, Any]:
     return {
         "session_id": session,
         "position": message.position,
@@ -241,8 +241,8 @@ def _row(session: str, message: ChatMessage) -> dict[str, Any]:
     }
 
 
-def _message(row: Row[Any]) -> ChatMessage:
-    return ChatMessage(
+def _message(row: Row[Any]) -> SessionMessage:
+    return SessionMessage(
         position=row.position,
         role=row.role,
         text=row.text,

@@ -18,7 +18,7 @@ from textevolve.agents.chat import AgentChat, ChatParts
 from textevolve.agents.chat_prompt import Persona
 from textevolve.agents.learning import Learn, Learner, StandAside
 from textevolve.agents.resources import StoredAgent, split_name
-from textevolve.agents.session import ChatMessage, FinishedTurn, SessionKeeper
+from textevolve.agents.session import FinishedTurn, Learning, SessionKeeper, SessionMessage
 from textevolve.errors import AnswerError, InputError
 from textevolve.events import Listener, silence
 from textevolve.llm.mapreduce import SMALLEST_BUDGET, compress
@@ -84,7 +84,7 @@ class ChatPlan:
     collections: tuple[str, ...]
     embedders: tuple[str, ...]
     session: str
-    messages: tuple[ChatMessage, ...]
+    messages: tuple[SessionMessage, ...]
     persona: Persona
 
     @property
@@ -113,7 +113,7 @@ async def plan_chat(
 
 def _look_up(
     options: ChatOptions, agent: StoredAgent, resources: ResourceStore
-) -> tuple[tuple[str, ...], tuple[str, ...], str, tuple[ChatMessage, ...], Persona]:
+) -> tuple[tuple[str, ...], tuple[str, ...], str, tuple[SessionMessage, ...], Persona]:
     spec, namespace = agent.spec, agent.namespace
     written = tuple(one for one in (spec.memories, spec.insights) if one)
     named = (spec.memory.collections or written) if options.memory else ()
@@ -241,7 +241,11 @@ def _learn_in(bench: Workbench, plan: ChatPlan, collection: str, free: asyncio.E
 
     async def learn(turn: FinishedTurn) -> int:
         messages = await asyncio.to_thread(sessions.messages, turn.session)
-        mark = partial(asyncio.to_thread, sessions.set_learning, turn.session, turn.position)
+
+        async def mark(learning: Learning) -> None:
+            where = turn.session, turn.position
+            await asyncio.to_thread(sessions.set_learning, *where, learning)
+
         try:
             created = await create_memories(
                 bench.resources.memories(plan.agent.namespace),
@@ -262,7 +266,7 @@ def _learn_in(bench: Workbench, plan: ChatPlan, collection: str, free: asyncio.E
     return learn
 
 
-def as_dialogue(messages: Sequence[ChatMessage], until: int) -> list[DialogueTurn]:
+def as_dialogue(messages: Sequence[SessionMessage], until: int) -> list[DialogueTurn]:
     """The turns up to a position that may be remembered, each a message with its answer."""
     found: list[DialogueTurn] = []
     for asked, answer in pairwise(messages):
@@ -273,7 +277,7 @@ def as_dialogue(messages: Sequence[ChatMessage], until: int) -> list[DialogueTur
     return found
 
 
-def _turn(message: ChatMessage) -> DialogueTurn:
+def _turn(message: SessionMessage) -> DialogueTurn:
     when = datetime.datetime.fromtimestamp(message.created, datetime.UTC)
     return DialogueTurn(message.role, message.text, when.isoformat(timespec="seconds"))
 
@@ -288,5 +292,5 @@ class _Keeper(SessionKeeper):
         user = self._plan.persona.user
         return await asyncio.to_thread(self._sessions.create, self._plan.agent.id, user, title)
 
-    async def append(self, session: str, message: ChatMessage) -> None:
+    async def append(self, session: str, message: SessionMessage) -> None:
         await asyncio.to_thread(self._sessions.append, session, message)
