@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from textevolve.api.calibration import acalibrate, calibrate
+    from textevolve.api.chat import aopen_chat, open_chat
     from textevolve.api.comparison import acompare, compare
     from textevolve.api.evaluation import aevaluate, aevaluate_batch, evaluate, evaluate_batch
     from textevolve.api.fitting import afit_judge, fit_judge
@@ -97,6 +98,7 @@ _HOMES = {
     "api.evaluation": ("aevaluate", "aevaluate_batch", "evaluate", "evaluate_batch"),
     "api.calibration": ("acalibrate", "calibrate"),
     "api.comparison": ("acompare", "compare"),
+    "api.chat": ("aopen_chat", "open_chat"),
     "api.fitting": ("afit_judge", "fit_judge"),
     "api.loops": (
         "agenerate_profile",
@@ -227,6 +229,7 @@ __all__ = [
     "ajudge_answer",
     "ajudge_integrity",
     "ajudge_update",
+    "aopen_chat",
     "aopen_namespace",
     "aoptimize",
     "aread_corpus",
@@ -252,6 +255,7 @@ __all__ = [
     "keep_history",
     "load_profile",
     "load_rules",
+    "open_chat",
     "open_namespace",
     "optimize",
     "read_corpus",

@@ -142,6 +142,8 @@ COMMANDS: Mapping[str, Lazy] = {
             "show": Lazy("rubrics:show", "Print one as a file, to be changed."),
         },
     ),
+    "chat": Lazy("chat:chat", "Chat with an agent that remembers."),
+    "sessions": Lazy("sessions", "List, show, export and delete chats."),
     "serve": Lazy("serve:serve", "Answer other programs as a decision model, over HTTP."),
     "models": Lazy("models", "List, fetch and check local models."),
     "doctor": Lazy("doctor:doctor", "Check settings, keys, store and endpoints."),

@@ -101,6 +101,11 @@ def _stop(number: int, _frame: FrameType | None) -> None:
     raise KeyboardInterrupt
 
 
+def is_terminated() -> bool:
+    """Whether SIGTERM, and not Ctrl-C, ends the command."""
+    return _state.terminated
+
+
 def expect_files(outputs: str | Path | Iterable[str] | None) -> None:
     """Note what a command was asked to write: file names, `-` for standard output, or nothing."""
     named = [outputs] if outputs is None or isinstance(outputs, str | Path) else outputs

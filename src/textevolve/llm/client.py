@@ -6,7 +6,7 @@ Its HTTP connections are those of `connections`.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from time import perf_counter
@@ -47,6 +47,7 @@ from textevolve.llm.refusals import (
     status_of,
     without_logprobs,
 )
+from textevolve.llm.streaming import STREAMED, EventStream, telling
 from textevolve.llm.wire import (
     UNREADABLE,
     Completion,
@@ -197,9 +198,11 @@ class OpenAIClient:
         while True:
             body = self._body(request) | (more or {})
             started = perf_counter()
-            status, headers, raw = await self._post(self._chat_url, encode(body))
+            events = self._listen(body)
+            hears = events and events.feed
+            status, headers, raw = await self._post(self._chat_url, encode(body), hears)
             if status == 200:
-                completion = self._read_completion(raw)
+                completion = (events and events.completion()) or self._read_completion(raw)
                 if not completion.error:
                     return completion, perf_counter() - started
                 refusal = error_object(completion.error)
@@ -238,10 +241,17 @@ class OpenAIClient:
         self._forces = self._forces or forced is not None
         return forced
 
-    async def _post(self, url: URL, body: bytes) -> tuple[int, Mapping[str, str], bytes]:
+    def _listen(self, body: Mapping[str, Any]) -> EventStream | None:
+        """What reads the answer while it comes, where it is asked for as a stream."""
+        told = telling() if "stream" in body else None
+        return None if told is None else EventStream(self._name, told, self._http.without_key)
+
+    async def _post(
+        self, url: URL, body: bytes, hears: Callable[[bytes], None] | None = None
+    ) -> tuple[int, Mapping[str, str], bytes]:
         if self._watch is None:
-            return await self._http.exchange("POST", url, body)
-        sent = self._http.exchange("POST", url, body, unbounded=True)
+            return await self._http.exchange("POST", url, body, hears=hears)
+        sent = self._http.exchange("POST", url, body, unbounded=True, hears=hears)
         return await self._watch.follow(sent)
 
     async def _look(self) -> bytes:
@@ -288,6 +298,8 @@ class OpenAIClient:
         swap = self._max_tokens_field == "max_tokens" and "max_tokens" in self._refused
         field = "max_completion_tokens" if swap else self._max_tokens_field
         body = chat_body(self.model, request, field) | self._extra
+        if telling() is not None and request.forced is None and "stream" not in self._refused:
+            body |= STREAMED
         for name in self._refused:
             # One schema may be too much for an endpoint that takes others.
             if name != "response_format" or request.schema in self._refused_schemas:

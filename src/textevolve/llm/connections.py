@@ -7,7 +7,7 @@ is said over them is the business of `client` and `service`.
 from __future__ import annotations
 
 import io
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 from urllib.request import getproxies, proxy_bypass
 
@@ -69,8 +69,10 @@ class Http:
         body: bytes | None,
         extra: Mapping[str, str] | None = None,
         unbounded: bool = False,
+        hears: Callable[[bytes], None] | None = None,
     ) -> tuple[int, Mapping[str, str], bytes]:
-        """One HTTP exchange; `unbounded`: only connecting has a time limit.
+        """One HTTP exchange; `unbounded`: only connecting has a time limit. `hears`: is given the
+        parts of a 200's body as they come, with whatever keys stand in them.
 
         Errors are raised after the `except`, so that none of ours refers to an error of the
         transport, which may hold the headers.
@@ -89,12 +91,18 @@ class Http:
                 allow_redirects=False,
                 **timeout,
             ) as answer:
-                return answer.status, answer.headers, self._without_key(await self._read(answer))
+                return (
+                    answer.status,
+                    answer.headers,
+                    self.without_key(await self._read(answer, hears)),
+                )
         except (aiohttp.ClientError, OSError, TimeoutError) as error:
             failed = self._unreachable(error)
         raise failed
 
-    async def _read(self, answer: aiohttp.ClientResponse) -> bytes:
+    async def _read(
+        self, answer: aiohttp.ClientResponse, hears: Callable[[bytes], None] | None
+    ) -> bytes:
         """The body, counted as it is unpacked. Of a refusal that is too large its beginning."""
         whole = bytearray()
         async for part in answer.content.iter_any():
@@ -107,6 +115,8 @@ class Http:
                     f"{self.name}: the answer is larger than {self._largest // MIB} MiB; raise"
                     " `largest_answer` in the settings if it should be"
                 )
+            if hears is not None and answer.status == 200:
+                hears(part)
         return bytes(whole[: self._largest])
 
     def _open(self) -> aiohttp.ClientSession:
@@ -141,7 +151,7 @@ class Http:
             return UnavailableError(f"{where}: the answer broke off")
         return UnavailableError(f"{where}: the connection failed: {said or type(error).__name__}")
 
-    def _without_key(self, raw: bytes) -> bytes:
+    def without_key(self, raw: bytes) -> bytes:
         """An endpoint that repeats the key must not bring it into an answer, and the journal."""
         for secret in self.secrets:
             if len(secret) >= REAL_KEY and secret.encode() in raw:

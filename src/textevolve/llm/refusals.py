@@ -140,8 +140,9 @@ def refused_field(status: int, refusal: Refusal, sent: Collection[str]) -> str |
         return "response_format"
     if not _UNSUPPORTED.search(said + refusal.code):
         return None
-    for field in ("max_tokens", "temperature", "seed"):
-        if field in sent and (refusal.param == field or re.search(rf"\b{field}\b", said)):
+    for field in ("max_tokens", "temperature", "seed", "stream_options", "stream"):
+        named = re.search(rf"\b{field}(ing)?\b", said, re.IGNORECASE)
+        if field in sent and (refusal.param == field or named):
             return field
     return None
 

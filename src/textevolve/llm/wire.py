@@ -7,9 +7,9 @@ refusal means (`refusals`).
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
-from typing import Annotated, Any, cast
+from typing import Annotated, Any, TypeVar, cast
 
 from pydantic import (
     AliasChoices,
@@ -26,6 +26,8 @@ from pydantic_core import PydanticSerializationError, to_json
 from textevolve.evaluation import Usage
 from textevolve.llm.model import Request, Response, TokenLogprobs
 from textevolve.settings import Price
+
+Shape = TypeVar("Shape", bound=BaseModel)
 
 
 def chat_body(model: str, request: Request, max_tokens_field: str) -> dict[str, Any]:
@@ -151,6 +153,35 @@ class _Timings(BaseModel):
     cache_n: _Count = None
 
 
+class _ChunkChoice(BaseModel):
+    """What a chunk of a stream adds to the answer; some servers call it `message`."""
+
+    delta: Annotated[_Message | None, Field(validation_alias=AliasChoices("delta", "message"))] = (
+        None
+    )
+    finish_reason: _Text = None
+    logprobs: Annotated[_Logprobs | None, WrapValidator(_readable)] = None
+
+
+def _own_choices(value: object) -> object:
+    """Of several answers only the first is used; their chunks come mixed."""
+    choices: list[Any] = cast("list[Any]", value) if isinstance(value, list) else []
+    return [one for one in choices if not isinstance(one, dict) or not one.get("index")]  # pyright: ignore[reportUnknownMemberType, reportUnknownVariableType]
+
+
+class Chunk(BaseModel):
+    """A part of a streamed completion. The last ones may have the usage and no choice."""
+
+    choices: Annotated[list[_ChunkChoice], BeforeValidator(_own_choices)] = []
+    usage: Annotated[ReportedUsage | None, KNOWN] = None
+    timings: Annotated[_Timings | None, KNOWN] = None
+    error: Any = None
+
+    @property
+    def text(self) -> str:
+        return "".join(_text_of(one.delta) for one in self.choices if one.delta)
+
+
 class Completion(BaseModel):
     """A chat completion as far as it is read here. `error`: some endpoints send one with a 200."""
 
@@ -183,14 +214,61 @@ class ModelList(BaseModel):
 
 def read_completion(body: bytes) -> Completion:
     """Raises ValueError where the body is not JSON or not a chat completion."""
+    return _read_loosely(Completion, body)
+
+
+def read_chunk(data: bytes) -> Chunk | None:
+    """The chunk in one event of a stream; None where the data is none."""
     try:
-        return Completion.model_validate_json(body)
+        return _read_loosely(Chunk, data)
+    except (ValueError, RecursionError):
+        return None
+
+
+def _read_loosely(shape: type[Shape], body: bytes) -> Shape:
+    try:
+        return shape.model_validate_json(body)
     except ValidationError:
         # Bytes that are not UTF-8 and lone surrogates come from tokens that are parts of characters
         # and must not cost the whole answer.
         loose = json.loads(body.decode("utf-8", "replace"))
         whole = json.dumps(loose, ensure_ascii=False).encode("utf-8", "replace")
-        return Completion.model_validate_json(whole)
+        return shape.model_validate_json(whole)
+
+
+def join_chunks(chunks: Sequence[Chunk], clean: Callable[[str], str]) -> Completion:
+    """The completion that a stream was of; `clean` sees its whole text. An error stands for all."""
+    for chunk in chunks:
+        if chunk.error:
+            return Completion(error=chunk.error)
+    choices = [choice for chunk in chunks for choice in chunk.choices]
+    usage = [chunk.usage for chunk in chunks if chunk.usage]
+    timings = [chunk.timings for chunk in chunks if chunk.timings]
+    refused = "".join(one.delta.refusal or "" for one in choices if one.delta)
+    text = clean("".join(chunk.text for chunk in chunks))
+    choice = _Choice(
+        message=_Message(content=text, refusal=clean(refused) or None),
+        finish_reason=next((one.finish_reason for one in choices if one.finish_reason), None),
+        logprobs=_join_logprobs([one.logprobs for one in choices if one.logprobs]),
+    )
+    return Completion(
+        choices=[choice] if choices else [],
+        usage=usage[-1] if usage else None,
+        timings=timings[-1] if timings else None,
+    )
+
+
+def _join_logprobs(parts: Sequence[_Logprobs]) -> _Logprobs | None:
+    if not parts or any(part is UNREADABLE for part in parts):
+        return UNREADABLE if parts else None
+    return _Logprobs(content=[token for part in parts for token in part.content or ()])
+
+
+def _text_of(message: _Message) -> str:
+    content = message.content
+    if isinstance(content, list):
+        return "".join(part.text or "" for part in content)
+    return content or ""
 
 
 def as_response(completion: Completion, seconds: float, price: Price | None) -> Response:
@@ -199,15 +277,13 @@ def as_response(completion: Completion, seconds: float, price: Price | None) -> 
     An answer that the model declined to give is an empty text with the finish reason "refusal".
     """
     choice = completion.choices[0]
-    content = choice.message.content
-    if isinstance(content, list):
-        content = "".join(part.text or "" for part in content)
+    content = _text_of(choice.message)
     finish_reason = choice.finish_reason or "stop"
     if choice.message.refusal and not content:
         finish_reason = "refusal"
     tokens = choice.logprobs.content if choice.logprobs and choice.logprobs.content else ()
     return Response(
-        text=content or "",
+        text=content,
         finish_reason=finish_reason,
         usage=usage_of(completion.usage, price, completion.timings),
         logprobs=tuple(_token(token) for token in tokens),

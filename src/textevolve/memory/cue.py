@@ -17,6 +17,7 @@ class Memory:
     `parts`: what the score is made of, each in [0, 1]. `id`: of the memory in its collection; empty
     where it is in none. `trust` in [0, 1]: how far its source is believed, None: nobody said.
     `similarity`: the cosine of its embedding and the nearest query, None where it is not known.
+    `created`: when it was kept, in seconds since 1970.
     """
 
     text: str
@@ -26,6 +27,7 @@ class Memory:
     id: str = ""
     trust: float | None = None
     similarity: float | None = None
+    created: float | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -278,6 +278,7 @@ def _score(
             one.memory.id,
             one.memory.origin.trust,
             one.similarity,
+            one.memory.created,
         )
         order = (-(made.score or 0.0), -one.relevance, -one.memory.created, one.memory.id)
         ranked.append((order, made))

@@ -24,6 +24,7 @@ from textevolve.memory.record import Collection
 from textevolve.store import agents, collections
 from textevolve.store.database import Database, open_database
 from textevolve.store.memories import StoredMemories
+from textevolve.store.sessions import StoredSessions
 
 
 class ResourceStore:
@@ -147,3 +148,7 @@ class ResourceStore:
 
     def delete_user(self, name: str, namespace: str) -> None:
         self.database.write(lambda c: collections.delete_user(c, namespace, name))
+
+    def sessions(self, namespace: str) -> StoredSessions:
+        """The chats of a namespace; whether there is one is found out with the first question."""
+        return StoredSessions(self.database, namespace)

@@ -32,7 +32,10 @@ class Answer:
     completion, with `status`.
     `delay`: seconds on top of the server's latency. `transport`: `hang` never answers, `reset`
     breaks the connection in the middle of the answer, `cut` ends it early in an orderly way,
-    `endless` sends spaces after it for as long as they are taken.
+    `endless` sends spaces after it for as long as they are taken, `stall` sends the first half and
+    then nothing more. Where the answer is streamed, `packets` makes what is sent, packet by packet,
+    of the events, and `pace` are the seconds between two packets; the halves are those of the
+    packets. `streams`: False is a server that ignores that a stream was asked for.
     """
 
     text: str | None = None
@@ -45,7 +48,10 @@ class Answer:
     body: bytes | None = None
     headers: Mapping[str, str] = field(default_factory=dict[str, str])
     delay: float = 0.0
-    transport: Literal["whole", "hang", "reset", "cut", "endless"] = "whole"
+    transport: Literal["whole", "hang", "reset", "cut", "endless", "stall"] = "whole"
+    packets: Callable[[list[bytes]], list[bytes]] | None = None
+    pace: float = 0.0
+    streams: bool = True
 
 
 OBLIGING = Answer()

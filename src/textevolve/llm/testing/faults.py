@@ -10,12 +10,14 @@ from hashlib import blake2b
 from random import Random
 from typing import Any, cast
 
+from textevolve.llm.testing import streams
 from textevolve.llm.testing.answers import Answer
 
 
 class Fault(StrEnum):
     """One way to misbehave. Those of `CONTENT` answer 200 with a text that cannot be used as is.
-    The last four are of decisions."""
+    The last four are of decisions; those of `STREAMING` are of streams, and change nothing of
+    an answer that is not streamed."""
 
     RATE_LIMIT = "429"
     RATE_LIMIT_WAIT = "429 with Retry-After"
@@ -42,6 +44,17 @@ class Fault(StrEnum):
     TOO_LONG_LLAMACPP = "400 exceed_context_size_error"
     NO_SCHEMA = "400 response_format unsupported"
     NO_LOGPROBS = "400 logprobs unsupported"
+    NO_STREAM = "400 stream unsupported"
+    STREAM_IGNORED = "a plain body where a stream was asked for"
+    STREAM_STALL = "a stream that stops in the middle"
+    STREAM_SHORT = "a stream that ends early in an orderly way"
+    STREAM_ERROR = "an error object in the middle of a stream"
+    STREAM_BROKEN = "an event of a stream that is no JSON"
+    STREAM_NO_DONE = "a stream without [DONE]"
+    STREAM_NO_USAGE = "a stream without usage"
+    STREAM_CRLF = "a stream whose lines end with CRLF"
+    STREAM_ONE_PACKET = "a stream in one packet"
+    STREAM_BYTES = "a stream byte by byte"
     NO_DECISIONS = "501 not a decision model"
     REFUSED_QUESTION = "the last question refused"
     MISSING_ANSWER = "the last question left out"
@@ -68,6 +81,7 @@ CONTENT = (
     Fault.EMPTY,
     Fault.WRONG_COUNT,
 )
+STREAMING = tuple(fault for fault in Fault if fault.name.startswith("STREAM_"))
 
 
 def _refusal(status: int, message: str, type: str, code: str | None = None, **more: Any) -> Answer:
@@ -178,6 +192,19 @@ _WHOLE: Mapping[Fault, Answer] = {
         "invalid_request_error",
         param="response_format",
     ),
+    Fault.NO_STREAM: _refusal(
+        400, "Streaming is not supported", "invalid_request_error", param="stream"
+    ),
+    Fault.STREAM_IGNORED: Answer(streams=False),
+    Fault.STREAM_STALL: Answer(transport="stall"),
+    Fault.STREAM_SHORT: Answer(packets=streams.shorten),
+    Fault.STREAM_ERROR: Answer(packets=streams.fail_midway),
+    Fault.STREAM_BROKEN: Answer(packets=streams.break_one),
+    Fault.STREAM_NO_DONE: Answer(packets=lambda events: events[:-1]),
+    Fault.STREAM_NO_USAGE: Answer(packets=streams.leave_out_usage),
+    Fault.STREAM_CRLF: Answer(packets=streams.with_crlf),
+    Fault.STREAM_ONE_PACKET: Answer(packets=streams.in_one_packet),
+    Fault.STREAM_BYTES: Answer(packets=streams.byte_by_byte),
     Fault.NO_DECISIONS: _refusal(501, "This model is not a decision model", "not_supported_error"),
     Fault.NO_LOGPROBS: _refusal(
         400,

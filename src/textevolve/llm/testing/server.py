@@ -1,8 +1,8 @@
 """The scripted server: HTTP/1.1 on loopback, written for speed, in the loop or in a thread.
 
 It reads requests whose body has a Content-Length, keeps connections alive, and answers
-`/v1/chat/completions`, `/v1/embeddings`, `/v1/models`, its own `/stats`, and `/v1/systemone` and
-`/v1/decisions` where it is to speak them. It does not stream.
+`/v1/chat/completions`, streamed where that is asked for, `/v1/embeddings`, `/v1/models`, its own
+`/stats`, and `/v1/systemone` and `/v1/decisions` where it is to speak them.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ import struct
 import threading
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from hashlib import blake2b
 from http import HTTPStatus
@@ -24,6 +25,7 @@ from textevolve.llm.decisions import Wire
 from textevolve.llm.testing.answers import OBLIGING, Answer, completion, drawn_embedding
 from textevolve.llm.testing.decisions import decision, dialect_of
 from textevolve.llm.testing.faults import Fault, misbehave
+from textevolve.llm.testing.streams import Streamed, as_stream
 from textevolve.llm.testing.tokens import answer_tokenize
 
 Script = Callable[[Mapping[str, Any], int], Answer | Fault | str | None]
@@ -185,8 +187,6 @@ class ScriptedServer:
         self.seen[seed] = self.seen.get(seed, 0) + 1
         self.requests.append(asked)
         self.headers.append(dict(headers))
-        if asked.get("stream"):
-            return Answer(status=400, body=b'{"error":{"message":"this server cannot stream"}}')
         if self.capacity is not None and self.in_flight > self.capacity:
             return misbehave(Fault.RATE_LIMIT)
         said = self.script(asked, self.calls) if self.script is not None else None
@@ -195,13 +195,8 @@ class ScriptedServer:
         answer = misbehave(said) if isinstance(said, Fault) else said or OBLIGING
         if answer.body is not None:
             return answer
-        return Answer(
-            status=answer.status,
-            body=make(asked, seed, answer),
-            headers=answer.headers,
-            delay=answer.delay,
-            transport=answer.transport,
-        )
+        whole = replace(answer, body=make(asked, seed, answer))
+        return as_stream(whole, asked) if asked.get("stream") and answer.streams else whole
 
 
 def _altered(made: bytes, _asked: Mapping[str, Any], _seed: int, answer: Answer) -> bytes:
@@ -308,6 +303,11 @@ class _Connection(asyncio.Protocol):
             return  # a connection that hangs stays counted until the other side closes it
         self._leave()
         more = "".join(f"{name}: {value}\r\n" for name, value in answer.headers.items())
+        if isinstance(answer, Streamed):
+            head = f"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\n{more}"
+            transport.write(f"{head}Transfer-Encoding: chunked\r\n\r\n".encode())
+            self._stream(answer, list(answer.sent()))
+            return
         endless = answer.transport == "endless"
         length = "Connection: close" if endless else f"Content-Length: {len(body)}"
         head = (
@@ -325,9 +325,33 @@ class _Connection(asyncio.Protocol):
                 self._read()
             return
         transport.write(head + body[: len(body) // 2])
+        self._end_badly(transport, answer)
+
+    def _end_badly(self, transport: asyncio.Transport, answer: Answer) -> None:
         if answer.transport == "cut":
             transport.close()
+        if answer.transport == "reset":
+            raw = transport.get_extra_info("socket")
+            raw.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+            transport.abort()
+
+    def _stream(self, answer: Streamed, left: list[bytes]) -> None:
+        """The next packet; the rest follows in later turns of the loop."""
+        transport = self._transport
+        if transport is None or transport.is_closing():
             return
-        raw = transport.get_extra_info("socket")
-        raw.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
-        transport.abort()
+        if left:
+            packet = left.pop(0)
+            transport.write(b"%x\r\n%s\r\n" % (len(packet), packet))
+            if answer.transport == "endless":
+                left.append(packet)
+            wait = answer.pace or (0.001 if answer.transport == "endless" else 0.0)
+            loop = asyncio.get_running_loop()
+            self._timer = loop.call_later(wait, self._stream, answer, left)
+        elif answer.transport == "whole":
+            transport.write(b"0\r\n\r\n")
+            self._busy = False
+            if self._buffer:
+                self._read()
+        else:
+            self._end_badly(transport, answer)

@@ -1,0 +1,275 @@
+"""`textevolve chat`: a chat with an agent, at the terminal or line by line through pipes.
+
+Ctrl-C ends the answer that is being written; once more, or at the prompt, it ends the chat. What a
+chat is and how it is put together stands in `agents/chat.py` and `studies/chats.py`.
+"""
+
+from __future__ import annotations
+
+import signal
+import sys
+from collections.abc import Generator, Iterable, Sequence
+from contextlib import closing, contextmanager, suppress
+from dataclasses import asdict
+from importlib import import_module
+from typing import Any
+
+from textevolve.agents.chat import ChatAnswer, ChatEvent, HistoryShortened
+from textevolve.api.chat import ChatLaunch, OpenChat
+from textevolve.cli import process, say
+from textevolve.cli.execution import fetch_weights
+from textevolve.cli.results import print_json
+from textevolve.cli.sessions import print_sessions
+from textevolve.cli.spec_options import parameters_of, read_given
+from textevolve.cli.study import shape_command, telling_warnings
+from textevolve.engine import sync
+from textevolve.errors import ConflictError, InputError, TextEvolveError
+from textevolve.events import CallRetried, Event
+from textevolve.llm.streaming import AnswerPiece
+from textevolve.memory.recall import Memory
+from textevolve.report.wording import count, shorten, visible
+from textevolve.settings import Settings, read_settings
+from textevolve.spec import option
+from textevolve.store import ResourceStore
+from textevolve.studies.chats import ChatOptions, ChatPlan, plan_chat
+from textevolve.wiring import Limits
+
+HELP = """/memories    what was recalled for the last message, and why
+/forget N    forget the memory with this number, or with this id
+/retry       answer the last message, where it has no answer
+/sessions    the chats with this agent
+/help        this
+/quit        end; as the end of input does
+Ctrl-C ends the answer that is being written; at the prompt it ends the chat."""
+
+
+class ChatCommand(ChatOptions):
+    __doc__ = """Chat with an agent that remembers.
+
+    At a terminal it is a conversation; /help lists its commands. Through pipes each line is a
+    message, and each answer is printed whole.
+    """
+
+    once: str | None = option(
+        None,
+        "Say this alone, and print the answer alone; @FILE reads it from a file.",
+        text="argument",
+        metavar="TEXT",
+    )
+
+
+@telling_warnings()
+def _chat(**given: Any) -> None:
+    wanted = ChatCommand(**read_given(ChatCommand, given))
+    settings, _ = read_settings({"store": given.get("store")})
+    options = ChatOptions(**wanted.model_dump(exclude={"once"}, exclude_unset=True))
+    limits = Limits(given["max_cost"], given["max_tokens"], given["max_calls"])
+    plan = sync.run(plan_chat(options, settings))
+    fetch_weights(plan.models, settings)
+    chat = OpenChat(ChatLaunch(options, settings, limits, _tell, "command line"))
+    talk = Talk(chat, plan, settings, as_json=given["as_json"])
+    try:
+        if wanted.once is not None:
+            talk.answer(chat.stream(wanted.once))
+        elif talk.interactive:
+            talk.converse()
+        else:
+            talk.take_lines(sys.stdin)
+        talk.finish()
+    except KeyboardInterrupt:
+        talk.leave()
+        raise
+    except TextEvolveError:
+        talk.say_how_to_go_on()
+        raise
+    finally:
+        chat.close()
+    if wanted.once is None:
+        talk.say_how_to_go_on()
+
+
+def _tell(event: Event) -> None:
+    if isinstance(event, CallRetried):
+        say(f"trying again in {event.wait:.1f} s: {event.reason}")
+
+
+class Talk:
+    """What is read and printed around a chat. `interactive`: a person sits at both ends."""
+
+    def __init__(
+        self, chat: OpenChat, plan: ChatPlan, settings: Settings, *, as_json: bool = False
+    ) -> None:
+        self.chat, self.plan, self.settings, self.as_json = chat, plan, settings, as_json
+        self.streams = sys.stdout.isatty() and not as_json
+        self.interactive = sys.stdin.isatty() and self.streams
+
+    def converse(self) -> None:
+        """Ask for messages until there are no more."""
+        with suppress(ImportError):  # not on every system; without it lines cannot be edited
+            import_module("readline")
+        user = self.plan.persona.user or "you"
+        self._welcome()
+        while True:
+            self._tell_learned()
+            try:
+                line = input(f"{user}> ").strip()
+            except EOFError:
+                print()
+                return
+            except UnicodeDecodeError:
+                say("error: the message is not UTF-8")
+                continue
+            try:
+                if line in ("/quit", "/exit"):
+                    return
+                if line.startswith("/"):
+                    self._obey(line)
+                elif line:
+                    self.answer(self.chat.stream(line))
+            except ConflictError:
+                raise
+            except TextEvolveError as error:
+                say(f"error: {error}")
+
+    def take_lines(self, lines: Iterable[str]) -> None:
+        """Each line is a message."""
+        try:
+            for line in lines:
+                if line.strip():
+                    self.answer(self.chat.stream(line.strip()))
+        except UnicodeDecodeError as error:
+            raise InputError(f"standard input is not UTF-8: {error.reason}") from error
+
+    def answer(self, events: Generator[ChatEvent]) -> None:
+        """Print an answer: as it comes at a terminal, else whole."""
+        with self._first_stops(), closing(events):
+            for event in events:
+                if isinstance(event, AnswerPiece) and self.streams:
+                    self._print("\n[it broke off; here it is anew]\n" if event.anew else event.text)
+                elif isinstance(event, HistoryShortened):
+                    self._tell_shortened(event)
+                elif isinstance(event, ChatAnswer):
+                    self._end_answer(event)
+
+    def _print(self, text: str) -> None:
+        sys.stdout.write(visible(text))
+        sys.stdout.flush()
+
+    def _end_answer(self, answered: ChatAnswer) -> None:
+        if self.as_json:
+            print_json({"session": self.chat.session, **asdict(answered)})
+        else:
+            self._print("\n" if self.streams else f"{answered.text}\n")
+        if answered.interrupted:
+            say("[stopped]" if answered.text.strip() else "[stopped; /retry asks again]")
+        elif answered.finish_reason == "length":
+            say(f"[cut at {self.plan.options.answer_tokens:,} tokens; see --answer-tokens]")
+        elif not answered.text.strip():
+            say(f"[no text came: {answered.finish_reason}]")
+
+    def _tell_shortened(self, event: HistoryShortened) -> None:
+        instead = "a summary stands for them" if event.summarised else "left out"
+        reason = f" ({event.reason})" if event.reason else ""
+        say(f"[no room for the first {count(event.messages, 'message')}: {instead}{reason}]")
+
+    @contextmanager
+    def _first_stops(self) -> Generator[None]:
+        """Within, the first Ctrl-C of a conversation ends the answer alone."""
+        before = signal.getsignal(signal.SIGINT)
+        if not self.interactive or before in (signal.SIG_IGN, None):
+            yield
+            return
+
+        def stop(_number: int, _frame: object) -> None:
+            signal.signal(signal.SIGINT, before)
+            self.chat.stop()
+
+        signal.signal(signal.SIGINT, stop)
+        try:
+            yield
+        finally:
+            signal.signal(signal.SIGINT, before)
+
+    def _welcome(self) -> None:
+        plan, messages = self.plan, self.plan.messages
+        say(f"{plan.agent.full_name}, by {plan.model}; /help lists commands, /quit ends")
+        if plan.options.memory and plan.agent.spec.memories is None:
+            say("this agent keeps no memories of chats: it names no collection for them")
+        if messages:
+            say(f"session {plan.session}, {count(len(messages), 'message')}; the last:")
+            for one in messages[-2:]:
+                who = plan.agent.full_name if one.role == "assistant" else plan.persona.user
+                say(f"{who or 'you'}: {shorten(one.text, 200)}")
+        if messages and messages[-1].role == "user":
+            say("it has no answer yet; /retry asks for one")
+
+    def _obey(self, line: str) -> None:
+        name, _, rest = line.partition(" ")
+        if name == "/memories":
+            self._show_memories(self.chat.recalled.memories)
+        elif name == "/forget":
+            self._forget(rest.strip())
+        elif name == "/retry":
+            self.answer(self.chat.answer())
+        elif name == "/sessions":
+            self._show_sessions()
+        else:
+            say(HELP if name == "/help" else f"there is no {name}; there are:\n{HELP}")
+
+    def _show_memories(self, memories: Sequence[Memory]) -> None:
+        if not memories:
+            say("nothing was recalled for the last message")
+        for number, one in enumerate(memories, 1):
+            parts = ", ".join(f"{name} {part:.2f}" for name, part in one.parts.items())
+            score = "" if one.score is None else f"score {one.score:.2f}"
+            print(f"{number}. {visible(one.text)}\n   {one.source}; {score} ({parts}); {one.id}")
+
+    def _forget(self, which: str) -> None:
+        memories = self.chat.recalled.memories
+        found = [one for number, one in enumerate(memories, 1) if which in (str(number), one.id)]
+        if not found or not found[0].id:
+            raise InputError(
+                f"no memory '{which}' was recalled for the last message; see /memories"
+            )
+        self.chat.forget(found[0])
+        say(f"forgotten: {shorten(found[0].text, 60)}")
+
+    def _show_sessions(self) -> None:
+        store = ResourceStore(self.settings.memory_location)
+        try:
+            found = store.sessions(self.plan.agent.namespace).list(agent_id=self.plan.agent.id)
+        finally:
+            store.close()
+        print_sessions(found)
+
+    def _tell_learned(self) -> None:
+        for one in self.chat.learned():
+            if one.error:
+                say(f"[no memories were made of a turn: {one.error}]")
+            elif one.memories:
+                say(f"[{'1 memory' if one.memories == 1 else f'{one.memories} memories'} kept]")
+
+    def finish(self) -> None:
+        """Make memories of what is left; an interrupt leaves it for the next chat."""
+        if self.chat.unlearned and sys.stderr.isatty():
+            turns = count(self.chat.unlearned, "turn")
+            say(f"making memories of {turns}; Ctrl-C leaves that to the next chat")
+        self.chat.finish()
+        self._tell_learned()
+
+    def leave(self) -> None:
+        """After an interrupt at the prompt: what is left is finished, unless it comes again."""
+        self.say_how_to_go_on()
+        if self.interactive and not process.is_terminated():
+            self.finish()
+
+    def say_how_to_go_on(self) -> None:
+        if session := self.chat.session:
+            agent = self.plan.agent.full_name
+            say(f"go on with: textevolve chat {agent} --session {session}")
+
+
+_chat.__name__, _chat.__doc__ = "chat", ChatCommand.__doc__
+chat = shape_command(
+    _chat, parameters_of(ChatCommand), ("max_cost", "max_tokens", "max_calls", "as_json", "store")
+)

@@ -1,0 +1,81 @@
+"""What the tests of agents share: a store with a namespace, a collection and two agents."""
+
+import json
+from contextlib import closing
+
+import pytest
+
+from textevolve.agents.resources import AgentSpec, CollectionSpec, NamespaceSpec, UserSpec
+from textevolve.llm.testing import Answer, ScriptedServer
+from textevolve.settings import Retries, Settings
+from textevolve.store import ResourceStore
+
+
+class Guide:
+    """A script: answers a chat, and notes the user's messages as facts. `said`: what it answers,
+    by the end of the message; `noted`: how often facts were asked for; `summary`: of messages."""
+
+    def __init__(self) -> None:
+        self.said = {}
+        self.noted = 0
+        self.prompts = []
+        self.summary = "They spoke of words."
+
+    def __call__(self, body, _number):
+        last = body["messages"][-1]["content"]
+        schema = str(body.get("response_format", ""))
+        if "facts" in schema:
+            self.noted += 1
+            facts = [
+                {"turn": n + 1, "fact": fact, "status": "true", "importance": 8, "since": ""}
+                for n, fact in enumerate(["Ann lives in Oslo."] if "Oslo" in last else [])
+            ]
+            return json.dumps({"facts": facts})
+        if schema or "first messages of a chat" in str(body["messages"]):
+            return None if schema else self.summary
+        self.prompts.append(body["messages"])
+        found = [said for end, said in self.said.items() if last.rstrip().endswith(end)]
+        return found[0] if found else f"I hear you: {last[-20:]}"
+
+
+@pytest.fixture
+def guide():
+    return Guide()
+
+
+@pytest.fixture
+def server(guide):
+    with ScriptedServer(guide) as started:
+        yield started
+
+
+@pytest.fixture
+def settings(home, server):
+    return Settings(
+        model=f"{server.url}#scripted",
+        store=home / "store.db",
+        embedder=f"{server.url}#embeds",
+        retries=Retries(attempts=2, first=0.0),
+    )
+
+
+@pytest.fixture
+def resources(settings):
+    with closing(ResourceStore(settings.memory_location)) as opened:
+        opened.create_namespace(NamespaceSpec(name="acme"))
+        opened.create_namespace(NamespaceSpec(name="other"))
+        made = CollectionSpec(name="chats", embedder=settings.embedder, dimension=32)
+        opened.create_collection("acme", made)
+        opened.create_agent(
+            "acme", AgentSpec(name="guide", persona="You are a patient guide.", memories="chats")
+        )
+        opened.create_agent("acme", AgentSpec(name="plain", persona="You are plain."))
+        opened.create_agent("other", AgentSpec(name="guide", persona="You are another."))
+        opened.create_user("acme", UserSpec(name="ann", description="Ann is a sailor."))
+        yield opened
+
+
+@pytest.fixture
+def stalled():
+    """An answer of which the beginning comes and no end."""
+    return Answer(text="One two three four five six seven eight.", transport="stall")

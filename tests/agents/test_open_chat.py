@@ -1,0 +1,92 @@
+"""Chats from Python, in plain and in async code."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+from textevolve import aopen_chat, open_chat
+from textevolve.agents.chat import ChatAnswer
+from textevolve.errors import ConflictError, InputError, ModelError
+from textevolve.llm.streaming import AnswerPiece
+from textevolve.llm.testing import Fault
+from textevolve.wiring import Limits
+
+
+def test_a_chat_in_plain_code(settings, resources, guide) -> None:
+    with open_chat("acme/guide", user="ann", settings=settings) as chat:
+        assert chat.session == ""
+        assert chat.say("I live in Oslo.").text == "I hear you: I live in Oslo."
+        events = list(chat.stream("And where is it?"))
+        assert isinstance(events[-1], ChatAnswer)
+        assert "".join(e.text for e in events if isinstance(e, AnswerPiece)) == events[-1].text
+        assert [one.role for one in chat.messages] == ["user", "assistant"] * 2
+    with pytest.raises(InputError, match="the chat is closed"):
+        chat.say("Hello?")
+    with open_chat("acme/guide", user="ann", session=chat.session, settings=settings) as again:
+        assert again.say("Is it Oslo?").memories[0].text == "Ann lives in Oslo."
+        assert len(again.messages) == 6
+        (forgotten,) = again.recalled.memories
+        again.forget(forgotten)
+        assert forgotten not in again.say("Oslo?").memories
+        with pytest.raises(ConflictError):
+            again.forget(forgotten)
+
+
+async def test_it_works_where_a_loop_runs(settings, resources) -> None:
+    with open_chat("acme/plain", settings=settings) as chat:
+        assert chat.say("One.").text
+    async with aopen_chat("acme/plain", settings=settings, session="last") as chat:
+        events = [event async for event in chat.say("Two.")]
+    assert events[-1].position == 4
+
+
+def test_leaving_early_stops_the_answer(settings, resources, guide, stalled) -> None:
+    guide.said["Count."] = stalled
+    with open_chat("acme/plain", settings=settings) as chat:
+        for event in chat.stream("Count."):
+            if isinstance(event, AnswerPiece) and "three" in event.text:
+                break
+        assert chat.say("Go on.").text == "I hear you: Go on."
+        assert chat.messages[1].details.interrupted
+        stopped = []
+        for event in chat.stream("Count."):
+            stopped.append(event)
+            if isinstance(event, AnswerPiece):
+                chat.stop()
+        assert stopped[-1].interrupted
+
+
+def test_failures_are_raised_and_answered_later(settings, resources, guide) -> None:
+    guide.said["Hello?"] = Fault.NOT_FOUND
+    with open_chat("acme/plain", settings=settings, limits=Limits(calls=5)) as chat:
+        with pytest.raises(ModelError):
+            chat.say("Hello?")
+        guide.said.clear()
+        *_, last = chat.answer()
+        assert last.text == "I hear you: Hello?"
+
+
+@pytest.mark.parametrize(
+    ("given", "told"),
+    [
+        ({"agent": "acme/nobody"}, "there is no agent"),
+        ({"agent": "acme/plain", "sesion": "x"}, "sesion"),
+        ({"agent": "acme/plain", "session": "last"}, "there is no chat yet"),
+        ({"agent": "acme/plain", "temperature": 9}, "temperature"),
+    ],
+)
+def test_what_cannot_be_used_is_told(settings, resources, given, told) -> None:
+    with (
+        pytest.raises(InputError, match=told),
+        open_chat(given.pop("agent"), settings=settings, **given) as chat,
+    ):
+        chat.say("Hello.")
+
+
+def test_the_example_of_the_page_runs(settings, resources, monkeypatch, capsys) -> None:
+    page = (Path(__file__).parents[2] / "docs" / "chat.md").read_text(encoding="utf-8")
+    monkeypatch.setenv("TEXTEVOLVE_MODEL", settings.model)
+    (code,) = re.findall(r"^```python\n(.*?)^```$", page, re.MULTILINE | re.DOTALL)
+    exec(compile(code, "docs/chat.md", "exec"), {"__name__": "docs"})
+    assert capsys.readouterr().out.endswith("\n4\n")

@@ -1,0 +1,335 @@
+"""`textevolve chat` and `textevolve sessions`: through pipes, at a terminal, and how they end."""
+
+import json
+import os
+import pty
+import re
+import select
+import signal
+import subprocess
+import sys
+import time
+from contextlib import closing
+
+import pytest
+
+from textevolve.agents.resources import AgentSpec, CollectionSpec, NamespaceSpec
+from textevolve.llm.testing import Answer, Fault, ScriptedServer
+from textevolve.store import ResourceStore
+
+LIMIT = 60
+STALLED = Answer(text="One two three four five six.", transport="stall")
+
+
+def script(body, _number):
+    last = body["messages"][-1]["content"]
+    if "facts" in str(body.get("response_format", "")):
+        fact = {"turn": 1, "fact": "Ann lives in Oslo.", "status": "true", "importance": 8}
+        facts = [fact | {"since": ""}] if "Oslo" in last else []
+        return json.dumps({"facts": facts})
+    if last.endswith("Count."):
+        return STALLED
+    if last.endswith("Fail."):
+        return Fault.NOT_FOUND
+    return None if body.get("response_format") else f"You said: {last.splitlines()[-1]}"
+
+
+@pytest.fixture
+def server():
+    with ScriptedServer(script) as started:
+        yield started
+
+
+@pytest.fixture
+def agents(home, server):
+    with closing(ResourceStore(str(home / "store.db"))) as resources:
+        for name in ("acme", "other"):
+            resources.create_namespace(NamespaceSpec(name=name))
+        kept = CollectionSpec(name="chats", embedder=f"{server.url}#embeds", dimension=32)
+        resources.create_collection("acme", kept)
+        resources.create_agent(
+            "acme", AgentSpec(name="guide", persona="You guide.", memories="chats")
+        )
+        resources.create_agent("acme", AgentSpec(name="plain", persona="You are plain."))
+        yield resources
+
+
+class Terminal:
+    """A command with a person at both ends."""
+
+    def __init__(self, *arguments):
+        self.shown = self.seen = ""
+        self._end, ours = pty.openpty()
+        self.process = subprocess.Popen(
+            [sys.executable, "-m", "textevolve", *map(str, arguments)],
+            stdin=ours,
+            stdout=ours,
+            stderr=ours,
+            start_new_session=True,
+            env={**os.environ, "TERM": "dumb"},
+        )
+        os.close(ours)
+
+    def read_until(self, what):
+        until = time.monotonic() + LIMIT
+        while what not in self.shown:
+            assert time.monotonic() < until, self.shown
+            assert self._read(), self.shown
+        shown, _, self.shown = self.shown.partition(what)
+        return shown + what
+
+    def _read(self):
+        ready, _, _ = select.select([self._end], [], [], 1)
+        if not ready:
+            return True
+        try:
+            raw = os.read(self._end, 65536)
+        except OSError:
+            return False
+        self.shown += raw.decode().replace("\r\n", "\n")
+        self.seen += raw.decode()
+        return bool(raw)
+
+    def type(self, line):
+        os.write(self._end, f"{line}\n".encode())
+
+    def interrupt(self):
+        self.process.send_signal(signal.SIGINT)
+
+    def end(self):
+        while self._read() and self.process.poll() is None:
+            pass
+        while self._read() and select.select([self._end], [], [], 0)[0]:
+            pass
+        code = self.process.wait(LIMIT)
+        os.close(self._end)
+        return code
+
+
+@pytest.fixture
+def terminal(agents, model):
+    """Starts a chat at a terminal."""
+    started = []
+
+    def start(*arguments):
+        started.append(Terminal("chat", *arguments, "-m", model))
+        return started[-1]
+
+    yield start
+    for one in started:
+        one.process.kill()
+        one.process.wait()
+
+
+def session_in(text):
+    return re.search(r"--session (se_[0-9a-f]{32})", text)[1]
+
+
+def test_one_message_prints_the_answer_alone(cli, agents, model) -> None:
+    ended = cli("chat", "acme/plain", "--once", "Hello.", "-m", model)
+    assert (ended.code, ended.out, ended.err) == (0, "You said: Hello.\n", "")
+    again = cli("chat", "acme/plain", "--session", "last", "--once", "More.", "-m", model, "--json")
+    (row,) = again.rows
+    assert (row["text"], row["interrupted"]) == ("You said: More.", False)
+    assert len(agents.sessions("acme").messages(row["session"])) == 4
+
+
+def test_each_line_of_a_pipe_is_a_message(cli, agents, model) -> None:
+    ended = cli(
+        *("chat", "acme/guide", "--user", "ann", "-m", model),
+        stdin=b"I live in Oslo.\n\nWhere is Oslo?\n",
+    )
+    assert ended.code == 0, ended.err
+    assert ended.out == "You said: I live in Oslo.\nYou said: Where is Oslo?\n"
+    assert "[1 memory kept]" in ended.err
+    found = agents.sessions("acme").get(session_in(ended.err))
+    assert (found.user, found.messages, found.title) == ("ann", 4, "I live in Oslo.")
+    (run,) = [one for one in cli("runs", "list", "--json").rows if one["kind"] == "chat"]
+    assert run["status"] == "finished"
+
+
+def test_sessions_are_listed_shown_exported_and_removed(cli, agents, model, home) -> None:
+    assert "no chats" in cli("sessions", "list", "--namespace", "acme").out
+    cli("chat", "acme/plain", "--user", "ann", "--once", "Hello \x1b[31m.", "-m", model)
+    cli("chat", "acme/guide", "--once", "Hi.", "-m", model)
+    rows = cli("sessions", "list", "--namespace", "acme", "--json").rows
+    assert [(row["agent"], row["title"]) for row in rows] == [
+        ("acme/guide", "Hi."),
+        ("acme/plain", "Hello \x1b[31m."),
+    ]
+    listed = cli("sessions", "list", "--agent", "acme/plain").out
+    assert "Hello \\x1b[31m." in listed
+    assert rows[0]["id"] not in listed
+    assert all(len(line) <= 80 for line in listed.splitlines())
+    shown = cli("sessions", "show", rows[1]["id"], "--namespace", "acme").out
+    assert "\x1b" not in shown
+    assert "ann, " in shown
+    assert "acme/plain, " in shown
+    told = cli("sessions", "show", rows[1]["id"][:9], "--namespace", "acme", "--json").rows
+    assert [one["role"] for one in told] == ["user", "assistant"]
+    for namespace in ("other", "default"):
+        foreign = cli("sessions", "show", rows[1]["id"], "--namespace", namespace)
+        assert (foreign.code, foreign.out) == (2, "")
+        assert "there is no" in foreign.err
+    exported = cli("sessions", "export", "last", "chat.json", "--namespace", "acme")
+    assert exported.code == 0
+    messages = json.loads((home / "chat.json").read_text())["messages"]
+    assert [(m["role"], m["content"]) for m in messages] == [
+        ("user", "Hi."),
+        ("assistant", "You said: Hi."),
+    ]
+    assert cli("sessions", "export", "last", "-", "--namespace", "acme").rows[0]["messages"]
+    assert cli("sessions", "delete", rows[0]["id"], "-y", "--namespace", "acme").code == 0
+    assert len(cli("sessions", "list", "--namespace", "acme", "--json").rows) == 1
+
+
+@pytest.mark.parametrize(
+    ("given", "told"),
+    [
+        (("acme/nobody",), "there is no agent 'nobody' in the namespace 'acme'"),
+        (("nowhere/guide",), "there is no namespace 'nowhere'"),
+        (("a/b/c",), "is no name"),
+        (("acme/guide", "--session", "se_0"), "there is no session 'se_0'"),
+        (("acme/guide", "--session", "last"), "there is no chat yet"),
+        (("acme/guide", "--context", "1"), "context"),
+        (("acme/guide", "--once", " "), "the message is blank"),
+        (("acme/guide", "--max-calls", "-1"), "limit of calls"),
+    ],
+)
+def test_what_cannot_be_used_is_told_in_a_line(cli, agents, model, given, told) -> None:
+    given = given if "--once" in given else (*given, "--once", "Hello.")
+    ended = cli("chat", *given, "-m", model)
+    assert (ended.code, ended.out) == (2, "")
+    assert told in ended.err
+    assert ended.err.count("\n") == 1
+
+
+def test_a_failure_says_how_to_go_on(cli, agents, model, server) -> None:
+    ended = cli("chat", "acme/plain", "-m", model, stdin=b"Hello.\nFail.\nNever said.\n")
+    assert (ended.code, ended.out) == (1, "You said: Hello.\n")
+    assert "no such model" in ended.err
+    kept = agents.sessions("acme").messages(session_in(ended.err))
+    assert [one.text for one in kept] == ["Hello.", "You said: Hello.", "Fail."]
+
+
+def test_input_that_is_no_text(cli, agents, model) -> None:
+    ended = cli("chat", "acme/plain", "-m", model, stdin=b"Hello \xff\n")
+    assert ended.code == 2
+    assert "not UTF-8" in ended.err
+
+
+def test_an_answer_that_nobody_reads(agents, model) -> None:
+    reader, writer = os.pipe()
+    os.close(reader)
+    ended = subprocess.run(
+        [sys.executable, "-m", "textevolve", "chat", "acme/plain", "--once", "Hi.", "-m", model],
+        stdin=subprocess.DEVNULL,
+        stdout=writer,
+        stderr=subprocess.PIPE,
+        timeout=LIMIT,
+    )
+    os.close(writer)
+    assert (ended.returncode, ended.stderr) == (141, b"")
+
+
+def test_a_conversation(terminal, agents) -> None:
+    chat = terminal("acme/guide", "--user", "ann")
+    assert "/help lists commands" in chat.read_until("ann> ")
+    chat.type("I live in Oslo.")
+    assert "You said: I live in Oslo." in chat.read_until("ann> ")
+    chat.type("/memories")
+    assert "nothing was recalled" in chat.read_until("ann> ")
+    sessions = agents.sessions("acme")
+    session, until = sessions.get("last").id, time.monotonic() + LIMIT
+    while sessions.messages(session)[-1].details.learning != "done":
+        assert time.monotonic() < until
+        time.sleep(0.02)
+    chat.type("Where is Oslo?")
+    chat.read_until("You said: Where is Oslo?")
+    chat.read_until("ann> ")
+    assert "[1 memory kept]" in chat.seen
+    chat.type("/memories")
+    shown = chat.read_until("ann> ")
+    assert "1. Ann lives in Oslo." in shown
+    assert "acme/chats: chat se_" in shown
+    chat.type("/forget 2")
+    assert "error: no memory '2'" in chat.read_until("ann> ")
+    chat.type("/forget 1")
+    assert "forgotten: Ann lives in Oslo." in chat.read_until("ann> ")
+    chat.type("/what")
+    assert "there is no /what" in chat.read_until("ann> ")
+    chat.type("/sessions")
+    assert "I live in Oslo." in chat.read_until("ann> ")
+    chat.type("Fail.")
+    assert "error: " in chat.read_until("ann> ")
+    chat.type("/retry")
+    assert "error: " in chat.read_until("ann> ")
+    chat.type("/quit")
+    session = session_in(chat.read_until("\n") + chat.read_until("\n") + _rest(chat))
+    again = terminal("acme/guide", "--session", session)
+    assert "it has no answer yet" in again.read_until("ann> ")
+    again.type("/exit")
+    assert again.end() == 0
+
+
+def _rest(chat):
+    assert chat.end() == 0
+    return chat.shown
+
+
+def test_ctrl_c_ends_an_answer_and_then_the_chat(terminal, agents) -> None:
+    chat = terminal("acme/plain")
+    chat.read_until("you> ")
+    chat.type("Count.")
+    chat.read_until("three")
+    chat.interrupt()
+    assert "[stopped]" in chat.read_until("you> ")
+    kept = agents.sessions("acme").messages(agents.sessions("acme").get("last").id)
+    assert kept[-1].details.interrupted
+    assert kept[-1].text.startswith("One two three")
+    chat.type("Hello again.")
+    assert "You said: Hello again." in chat.read_until("you> ")
+    chat.interrupt()
+    assert chat.end() == 130
+    assert session_in(chat.shown)
+    assert "Traceback" not in chat.shown
+
+
+def test_ctrl_c_twice_leaves_what_is_to_be_learned(terminal, agents, server, cli, model) -> None:
+    held = []
+
+    def hold(body, number):
+        if "facts" in str(body.get("response_format", "")):
+            held.append(number)
+            return Answer(transport="hang")
+        return script(body, number)
+
+    server.script = hold
+    chat = terminal("acme/guide", "--user", "ann")
+    chat.read_until("ann> ")
+    chat.type("I live in Oslo.")
+    chat.read_until("ann> ")
+    chat.interrupt()
+    chat.read_until("making memories of 1 turn")
+    chat.interrupt()
+    assert chat.end() in (-signal.SIGINT, 130)
+    assert "Traceback" not in chat.shown
+    server.script = script
+    ended = cli("chat", "acme/guide", "--once", "Hello.", "-m", model)
+    assert ended.out == "You said: Hello.\n"
+    assert "[1 memory kept]" in ended.err
+
+
+def test_a_chat_that_is_killed_goes_on(terminal, agents, cli, model) -> None:
+    chat = terminal("acme/guide", "--user", "ann")
+    chat.read_until("ann> ")
+    chat.type("Count.")
+    chat.read_until("three")
+    chat.process.kill()
+    chat.end()
+    kept = agents.sessions("acme").messages(agents.sessions("acme").get("last").id)
+    assert [one.text for one in kept] == ["Count."]
+    ended = cli(
+        *("chat", "acme/guide", "--session", "last", "--once", "I live in Oslo.", "-m", model)
+    )
+    assert ended.code == 0, ended.err

@@ -1,0 +1,259 @@
+"""Answers told while they are written: pieces, faults of streams, and what is kept of them."""
+
+import asyncio
+import itertools
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from pydantic import SecretStr
+
+from textevolve.errors import AccessError, ModelError, TooLongError, UnavailableError
+from textevolve.evaluation import Usage
+from textevolve.llm.client import OpenAIClient
+from textevolve.llm.model import Message, Request, Response, request_key
+from textevolve.llm.streaming import AnswerPiece, EventStream, Telling, ask_streaming
+from textevolve.llm.testing import Answer, Fault
+from textevolve.llm.testing.faults import STREAMING, misbehave
+from textevolve.llm.wrappers import Journaled, Limited, Retrying
+from textevolve.settings import Retries, Timeouts
+
+TEXT = "Über den Bergen,\nsagt das Kind \N{GRINNING FACE}, ist es schön."
+HARMLESS = (
+    *(Fault.STREAM_IGNORED, Fault.STREAM_NO_DONE, Fault.STREAM_NO_USAGE, Fault.STREAM_CRLF),
+    *(Fault.STREAM_ONE_PACKET, Fault.STREAM_BYTES, Fault.NO_STREAM),
+)
+BREAKING = (
+    *(Fault.STREAM_STALL, Fault.STREAM_SHORT, Fault.STREAM_ERROR, Fault.STREAM_BROKEN),
+    *(Fault.CUT_BODY, Fault.RESET, Fault.NOT_JSON, Fault.ERROR_IN_200),
+)
+
+
+def ask(text: str = "What does the child say?", **more) -> Request:
+    return Request(messages=(Message("user", (text,)),), **more)
+
+
+class Heard:
+    """What a reader has before them, and how often it was wiped."""
+
+    def __init__(self) -> None:
+        self.text, self.pieces, self.wiped = "", 0, 0
+
+    def __call__(self, piece: AnswerPiece) -> None:
+        self.wiped += piece.anew
+        self.text = piece.text if piece.anew else self.text + piece.text
+        self.pieces += bool(piece.text)
+
+
+class Kept:
+    """A journal in memory."""
+
+    def __init__(self) -> None:
+        self.entries = []
+
+    async def find(self, key):
+        found = [e.response for e in self.entries if e.key == key and e.response]
+        return replace(found[-1], replayed=True) if found else None
+
+    async def append(self, entry):
+        self.entries.append(entry)
+
+
+def around(client, journal=None):
+    tried = Retrying(Limited(client, 4), Retries(attempts=3, first=0.0))
+    return Journaled(tried, journal or Kept())
+
+
+def without_time(response: Response) -> Response:
+    return replace(response, seconds=0.0, attempts=1)
+
+
+def test_every_fault_of_streams_is_tried() -> None:
+    assert set(STREAMING) <= {*HARMLESS, *BREAKING}
+
+
+async def test_a_streamed_answer_is_what_it_is_without(server, client) -> None:
+    server.script = lambda _body, _number: TEXT
+    heard, request = Heard(), ask(top_logprobs=2, max_tokens=50)
+    streamed = await ask_streaming(client, request, heard)
+    assert server.requests[-1]["stream"] is True
+    assert server.requests[-1]["stream_options"] == {"include_usage": True}
+    plain = await client(request)
+    assert "stream" not in server.requests[-1]
+    assert without_time(streamed) == replace(without_time(plain), text=streamed.text)
+    assert heard.text == streamed.text
+    assert heard.pieces > 5
+    assert "".join(token.token for token in streamed.logprobs) == streamed.text
+    assert (await ask_streaming(client, ask(), Heard())).text == TEXT
+
+
+@pytest.mark.parametrize("fault", HARMLESS)
+async def test_unusual_streams_are_read(server, client, fault) -> None:
+    said = Answer(text=TEXT)
+
+    def script(body, _number):
+        altered = {
+            Fault.STREAM_NO_USAGE: replace(said, packets=_packets(fault)),
+            Fault.STREAM_IGNORED: replace(said, streams=False),
+        }
+        if fault is Fault.NO_STREAM:
+            return fault if "stream" in body else said
+        return altered.get(fault) or replace(said, packets=_packets(fault))
+
+    server.script = script
+    heard = Heard()
+    response = await ask_streaming(client, ask(), heard)
+    assert (response.text, heard.text, heard.wiped) == (TEXT, TEXT, 0)
+    assert response.finish_reason == "stop"
+    expected = Usage(1) if fault is Fault.STREAM_NO_USAGE else (await client(ask())).usage
+    assert replace(response.usage, cost=None) == replace(expected, cost=None)
+    assert (heard.pieces == 1) == (fault in (Fault.STREAM_IGNORED, Fault.NO_STREAM))
+
+
+def _packets(fault):
+    return misbehave(fault).packets
+
+
+@pytest.mark.parametrize("fault", BREAKING)
+async def test_a_stream_that_breaks_off_is_asked_again(server, fault) -> None:
+    server.script = lambda _body, number: fault if number == 1 else TEXT
+    heard, journal = Heard(), Kept()
+    timeouts = Timeouts(read=0.2)
+    async with OpenAIClient(server.url, "scripted", timeouts=timeouts) as client:
+        response = await ask_streaming(around(client, journal), ask(), heard)
+    assert (response.text, heard.text, response.attempts) == (TEXT, TEXT, 2)
+    told_before = fault not in (Fault.NOT_JSON, Fault.ERROR_IN_200)
+    assert heard.wiped == told_before
+    (entry,) = journal.entries
+    assert entry.response == response
+
+
+@pytest.mark.parametrize("fault", [f for f in BREAKING if f is not Fault.STREAM_STALL])
+async def test_no_part_of_an_answer_is_kept_as_whole(server, client, fault) -> None:
+    server.script = lambda _body, _number: fault
+    journal = Kept()
+    with pytest.raises(UnavailableError):
+        await ask_streaming(around(client, journal), ask(), Heard())
+    (entry,) = journal.entries
+    assert entry.response is None
+    assert entry.error
+
+
+async def test_a_stream_without_an_end_is_given_up(server) -> None:
+    server.script = lambda _body, _number: Answer(text=TEXT, transport="endless", pace=0.001)
+    heard = Heard()
+    limits = Timeouts(read=1, total=0.3)
+    async with OpenAIClient(server.url, "scripted", timeouts=limits) as client:
+        with pytest.raises(ModelError):
+            await ask_streaming(client, ask(), heard)
+    assert heard.pieces
+
+
+async def test_refusals_before_the_first_piece(server, client) -> None:
+    server.script = lambda _body, number: Fault.RATE_LIMIT_WAIT if number == 1 else TEXT
+    heard = Heard()
+    response = await ask_streaming(around(client), ask(), heard)
+    assert (response.text, heard.text, heard.wiped) == (TEXT, TEXT, 0)
+    for fault, error in (
+        (Fault.TOO_LONG_OPENAI, TooLongError),
+        (Fault.UNAUTHORISED, AccessError),
+    ):
+        server.script = lambda _body, _number, fault=fault: fault
+        with pytest.raises(error):
+            await ask_streaming(around(client), ask("another"), Heard())
+
+
+async def test_an_endpoint_that_refuses_to_stream_is_not_asked_to_again(server, client) -> None:
+    server.script = lambda body, _number: Fault.NO_STREAM if "stream" in body else TEXT
+    for _ in range(2):
+        assert (await ask_streaming(client, ask(), Heard())).text == TEXT
+    assert server.calls == 3
+    assert "stream_options" not in server.requests[-1]
+
+
+async def test_what_the_journal_has_is_told_as_one_piece(server, client) -> None:
+    server.script = lambda _body, _number: TEXT
+    model, heard = around(client), Heard()
+    await model(ask())
+    response = await ask_streaming(model, ask(), heard)
+    assert response.replayed
+    assert (heard.text, heard.pieces, server.calls) == (TEXT, 1, 1)
+    assert request_key(client.name, ask()) == model.journal.entries[0].key
+
+
+async def test_two_who_ask_the_same_at_once_both_hear_it_whole(server, client) -> None:
+    server.script = lambda _body, _number: Answer(text=TEXT, delay=0.05)
+    model = around(client)
+    first, second = Heard(), Heard()
+    await asyncio.gather(ask_streaming(model, ask(), first), ask_streaming(model, ask(), second))
+    assert (first.text, second.text, server.calls) == (TEXT, TEXT, 1)
+
+
+async def test_a_refusal_and_a_key_in_a_stream(server) -> None:
+    key = "secret-key-1234"
+    async with OpenAIClient(server.url, "scripted", key=SecretStr(key)) as client:
+        server.script = lambda _body, _number: Answer(refusal="I will not.")
+        response = await ask_streaming(client, ask(), Heard())
+        assert (response.text, response.finish_reason) == ("", "refusal")
+        server.script = lambda _body, _number: Answer(text=f"your key is {key}, I think")
+        heard = Heard()
+        response = await ask_streaming(client, ask(), heard)
+        assert key not in response.text + heard.text
+
+
+async def test_a_reader_who_goes_leaves_nothing_behind(server, client) -> None:
+    server.script = lambda _body, _number: Answer(text=TEXT, transport="stall")
+    heard, journal = Heard(), Kept()
+    task = asyncio.create_task(ask_streaming(around(client, journal), ask(), heard))
+    while not heard.pieces:  # noqa: ASYNC110  the server has no event for it
+        await asyncio.sleep(0.001)
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    assert journal.entries == []
+    server.script = lambda _body, _number: TEXT
+    assert (await ask_streaming(around(client, journal), ask(), heard)).text == TEXT
+
+
+@given(st.lists(st.integers(0, 600), max_size=12), st.sampled_from(["\n", "\r\n"]))
+def test_wherever_packets_are_cut_the_answer_is_the_same(cuts, end) -> None:
+    chunk = '{"choices": [{"index": 0, "delta": {"content": "%s"}, "finish_reason": %s}]}'
+    lines = [
+        "event: chunk",
+        "data: " + chunk % ("Grüße ", "null"),
+        "",
+        ": a sign of life",
+        "",
+        'data: {"choices": [{"delta":',
+        'data: {"content": "\N{GRINNING FACE}"}}]}',
+        "",
+        "data: " + chunk % ("!", '"length"'),
+        'data: {"choices": null, "usage": {"prompt_tokens": 3, "completion_tokens": 4}}',
+        'data: {"choices": [{"index": 1, "delta": {"content": "other"}}]}',
+        "",
+        "data: [DONE]",
+    ]
+    raw = end.join(lines).encode()
+    bounds = [0, *sorted(min(cut, len(raw)) for cut in cuts), len(raw)]
+    heard = Heard()
+    events = EventStream("m", Telling(heard), lambda part: part)
+    for start, stop in itertools.pairwise(bounds):
+        events.feed(raw[start:stop])
+    whole = events.completion()
+    assert whole.choices[0].message.content == heard.text == "Grüße \N{GRINNING FACE}!"
+    assert whole.choices[0].finish_reason == "length"
+    assert whole.usage.prompt_tokens == 3
+
+
+@pytest.mark.parametrize("raw", [b"", b"data: [DONE]\n\n", b"hello", b": sign of life\n\n"])
+async def test_what_is_no_stream_is_no_answer(server, client, raw) -> None:
+    server.script = lambda _body, _number: Answer(body=raw, headers={"X": "y"})
+    with pytest.raises(UnavailableError, match="a 200 without a chat completion"):
+        await ask_streaming(client, ask(), Heard())
+
+
+async def test_an_error_line_of_older_servers(server, client) -> None:
+    server.script = lambda _body, _number: Answer(body=b'error: {"code":500}\n\n')
+    with pytest.raises(UnavailableError):
+        await ask_streaming(client, ask(), Heard())
