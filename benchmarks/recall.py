@@ -79,8 +79,8 @@ class Made:
         draw = np.random.default_rng([self.seed, space, start])
         numbers = range(start, min(start + self.batch, self.each))
         near = self.centres[draw.integers(CLUSTERS, size=len(numbers))]
-        vectors: Vectors = near + draw.standard_normal(near.shape) * (0.7 / DIMENSION**0.5)
-        vectors /= np.linalg.norm(vectors, axis=1, keepdims=True)
+        drawn = np.asarray(near + draw.standard_normal(near.shape) * (0.7 / DIMENSION**0.5))
+        vectors: Vectors = drawn / np.linalg.norm(drawn, axis=1, keepdims=True)
         texts = [self.say(draw, int(draw.integers(12, 21))) for _ in numbers]
         return Rows(numbers, texts, vectors.astype(np.float32))
 

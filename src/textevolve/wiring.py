@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import math
 import time
-from collections.abc import AsyncGenerator, Callable, Mapping
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
 from functools import cache
@@ -25,6 +25,7 @@ from textevolve.llm.catalogue import embedder_of, locate
 from textevolve.llm.discovery import discover_model
 from textevolve.llm.emulation import let_decide
 from textevolve.llm.journal import Journal
+from textevolve.llm.mapreduce import compress
 from textevolve.llm.model import Model, Request, Response
 from textevolve.llm.prices import price_of, say_unlisted
 from textevolve.llm.providers import FORMS, resolve
@@ -186,7 +187,11 @@ async def open_workbench(
         stack.callback(resources.close)
         embed = embed_with(model_of, made_up=setting.mode not in ("live", "replay"))
         versions = setting.described.get("collections")
-        recall = open_recall(resources, settings.namespace, embed, versions)
+
+        async def summarize(texts: Sequence[str], budget: int) -> str:
+            return (await compress(model_of(setting.model), texts, budget)).text
+
+        recall = open_recall(resources, settings.namespace, embed, versions, summarize)
         judges = Judges(
             *(setting.model, model_of, listener, calls_per_case, setting.today, setting.objects),
             # At the least no cascade's second judge is asked, at the most each is.

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 
 from textevolve.agents.resources import AgentSpec, CollectionSpec
-from textevolve.llm.testing.server import DIMENSIONS
+from textevolve.llm.testing.server import DIMENSION
 from textevolve.memory.record import Add, NewMemory, Origin
 from textevolve.store import ResourceStore
 
@@ -27,7 +27,7 @@ def make_world(path, url, lines=LINES, importance=0.9, trust=0.9):
     embedder = f"{url}#scripted"
     resources.ensure_namespace("default")
     for name, kind in (("chats", "episodic"), ("docs", "semantic"), ("insights", "insight")):
-        spec = CollectionSpec(name=name, kind=kind, embedder=embedder, dimension=DIMENSIONS)
+        spec = CollectionSpec(name=name, kind=kind, embedder=embedder, dimension=DIMENSION)
         resources.create_collection("default", spec)
     resources.create_agent(
         "default", AgentSpec(name="ada", persona=PERSONA, memories="chats", insights="insights")
@@ -41,7 +41,7 @@ def add_memories(path, lines, importance=0.9, trust=0.9, collection="chats"):
     rng = np.random.default_rng(len(lines))
     changes = []
     for number, line in enumerate(lines, 1):
-        vector = rng.normal(size=DIMENSIONS).astype(np.float32)
+        vector = rng.normal(size=DIMENSION).astype(np.float32)
         made = NewMemory(
             text=line,
             embedding=vector / np.linalg.norm(vector),

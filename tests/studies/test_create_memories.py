@@ -133,8 +133,9 @@ def test_a_dialogue_that_fails_leaves_the_others_alone(create, write, notes, ser
     assert "1 dialogue gave nothing" in joined(said.out)
     assert held(notes) == ["Alex lives in Lisbon.", "Lou has a cat."]
     server.script = remember
-    assert create(path).code == 0
-    assert held(notes) == ["Alex lives in Lisbon.", "Kim is a nurse.", "Lou has a cat."]
+    assert create(path).code == 3  # the journal has the answer that cannot be used
+    assert create(path, "--seed", "1").code == 0
+    assert sorted(held(notes)) == ["Alex lives in Lisbon.", "Kim is a nurse.", "Lou has a cat."]
 
 
 def test_a_limit_keeps_whole_dialogues_and_the_rest_follows(create, write, notes, server):

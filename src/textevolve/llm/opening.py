@@ -23,7 +23,6 @@ from textevolve.llm.local import serve
 from textevolve.llm.minilm import IN_FLIGHT, MiniLM
 from textevolve.llm.providers import Endpoint, resolve
 from textevolve.llm.transfer import Progress
-from textevolve.llm.weights import fetch
 from textevolve.settings import Settings
 
 START, MOST = 32, 512
@@ -72,6 +71,9 @@ async def _open_embedder(
 
 async def _fetch_weights(name: str, settings: Settings) -> Path:
     """The weights' file, fetched where it is missing; its notes go to the log."""
+    # Threads cannot be had at the end of a program, and this module has to be loaded there, too.
+    from textevolve.llm.weights import fetch
+
     log, stop = logging.getLogger("textevolve"), threading.Event()
 
     def report(now: Progress) -> None:

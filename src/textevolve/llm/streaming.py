@@ -15,7 +15,7 @@ from typing import Any, TypeAlias
 
 from textevolve.errors import UnavailableError
 from textevolve.llm.model import Model, Request, Response
-from textevolve.llm.wire import Chunk, Completion, join_chunks, read_chunk
+from textevolve.llm.wire import Completion, CompletionChunk, join_chunks, read_chunk
 
 STREAMED: Mapping[str, Any] = {"stream": True, "stream_options": {"include_usage": True}}
 """What the body of a request has where its answer is to be streamed."""
@@ -98,7 +98,7 @@ class EventStream:
         self._begun, self._plain = False, False
         self._rest = b""
         self._pending: list[bytes] = []
-        self._chunks: list[Chunk] = []
+        self._chunks: list[CompletionChunk] = []
         self._done = False
         told.begin()
 
@@ -128,7 +128,7 @@ class EventStream:
         if value == DONE:
             self._done = True
         elif name == b"error":  # as older servers of llama.cpp say it
-            self._chunks.append(Chunk(error=value.decode("utf-8", "replace")))
+            self._chunks.append(CompletionChunk(error=value.decode("utf-8", "replace")))
         elif self._pending or not self._add(value):
             self._pending.append(value)
 

@@ -169,7 +169,7 @@ def _own_choices(value: object) -> object:
     return [one for one in choices if not isinstance(one, dict) or not one.get("index")]  # pyright: ignore[reportUnknownMemberType, reportUnknownVariableType]
 
 
-class Chunk(BaseModel):
+class CompletionChunk(BaseModel):
     """A part of a streamed completion. The last ones may have the usage and no choice."""
 
     choices: Annotated[list[_ChunkChoice], BeforeValidator(_own_choices)] = []
@@ -217,10 +217,10 @@ def read_completion(body: bytes) -> Completion:
     return _read_loosely(Completion, body)
 
 
-def read_chunk(data: bytes) -> Chunk | None:
+def read_chunk(data: bytes) -> CompletionChunk | None:
     """The chunk in one event of a stream; None where the data is none."""
     try:
-        return _read_loosely(Chunk, data)
+        return _read_loosely(CompletionChunk, data)
     except (ValueError, RecursionError):
         return None
 
@@ -236,7 +236,7 @@ def _read_loosely(shape: type[Shape], body: bytes) -> Shape:
         return shape.model_validate_json(whole)
 
 
-def join_chunks(chunks: Sequence[Chunk], clean: Callable[[str], str]) -> Completion:
+def join_chunks(chunks: Sequence[CompletionChunk], clean: Callable[[str], str]) -> Completion:
     """The completion that a stream was of; `clean` sees its whole text. An error stands for all."""
     for chunk in chunks:
         if chunk.error:

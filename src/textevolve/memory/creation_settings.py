@@ -46,3 +46,6 @@ class CreationSettings(Frozen):
     entities: bool = option(
         False, "The model names whom and what each point speaks of; else names are found by code."
     )
+    seed: int = option(
+        0, "Seed of what is extracted; another one asks anew where a dialogue gave nothing."
+    )

@@ -26,7 +26,7 @@ from textevolve.memory.creation_settings import CreationSettings
 from textevolve.memory.dialogue import DialogueTurn
 from textevolve.memory.sameness import names_in, unheard_names, words_of
 from textevolve.texts.chats import ASSISTANT, USER, speaker_of
-from textevolve.texts.dates import parse_time, write_time
+from textevolve.texts.dates import parse_time, write_date
 
 TOKENS_OF_POINT = 70
 """Of the answer, at most."""
@@ -231,13 +231,13 @@ def _ask(window: Window, settings: CreationSettings, points: int) -> Request:
         messages=(Message("system", (rules,)), Message("user", tuple(parts))),
         temperature=0.0,
         max_tokens=100 + TOKENS_OF_POINT * points,
-        seed=0,
+        seed=settings.seed,
     )
 
 
 def _show(piece: DialoguePiece, nonce: str) -> str:
     """A turn that begins with its number; further lines are indented, and so can be no turn."""
-    when = "" if piece.time is None else f" ({write_time(piece.time)})"
+    when = "" if piece.time is None else f" ({write_date(piece.time)})"
     text = "\n   ".join(clean(piece.text).splitlines())
     return f"{piece.turn}{when} {piece.speaker}: {sanitize(text, nonce)[0]}"
 

@@ -28,7 +28,7 @@ from textevolve.memory.extraction import MOST_TEXT, DialoguePoint
 from textevolve.memory.index import Embed, MemoryMatch, MemoryQuery, MemoryStore
 from textevolve.memory.record import Collection, Vector
 from textevolve.memory.sameness import lacks, nearly_same
-from textevolve.texts.dates import write_time
+from textevolve.texts.dates import write_date
 
 COMPARED_TOKENS, COMBINED_TOKENS = 150, 300
 EMBEDDED_AT_ONCE = 8
@@ -326,5 +326,5 @@ async def _ask(
 
 def _note(number: str, text: str, since: float | None) -> str:
     """A note in one line, with the date since when it holds where that is known."""
-    when = "" if since is None else f"({write_time(since)})"
+    when = "" if since is None else f"({write_date(since)})"
     return " ".join([part for part in (number, when) if part] + text.split())

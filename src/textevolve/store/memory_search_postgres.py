@@ -18,7 +18,7 @@ from sqlalchemy.engine import Connection
 
 from textevolve.memory.record import Collection, Vector
 from textevolve.store.memory_rows import Closing, Held, IndexEntry, holds
-from textevolve.store.memory_search_sqlite import MOST_WORDS, split_words
+from textevolve.store.memory_search_sqlite import MOST_WORDS, words_to_find
 from textevolve.store.memory_tables import memories
 
 LARGE = 20_000
@@ -205,4 +205,4 @@ def find_words(
 def _list_words(collection: Collection, said: str) -> list[str]:
     """Each word once, quoted, and with a mark of the collection before it."""
     mark = collection.id[-8:]
-    return [f"'{mark}{word[:LONGEST_WORD]}'" for word in dict.fromkeys(split_words(said))]
+    return [f"'{mark}{word[:LONGEST_WORD]}'" for word in dict.fromkeys(words_to_find(said))]

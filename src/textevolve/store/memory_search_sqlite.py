@@ -140,7 +140,7 @@ def _read_postings(connection: Connection, word: str) -> dict[int, int]:
     return {int(row[0]): int(row[1]) for row in rows}
 
 
-def split_words(said: str) -> list[str]:
+def words_to_find(said: str) -> list[str]:
     """Words without accents and case; where a script has no spaces, each letter is one."""
     plain = unicodedata.normalize("NFKD", said.casefold())
     return _WORD.findall("".join(c for c in plain if not unicodedata.combining(c)))
@@ -148,4 +148,4 @@ def split_words(said: str) -> list[str]:
 
 def _mark(collection: Collection, said: str) -> list[str]:
     mark = f"{zlib.crc32(collection.id.encode()):08x}"
-    return [mark + word for word in split_words(said)]
+    return [mark + word for word in words_to_find(said)]

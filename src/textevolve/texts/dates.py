@@ -43,6 +43,6 @@ def _reader(form: str) -> Callable[[str], datetime]:
     return lambda text: datetime.strptime(text, form)
 
 
-def write_time(time: float, form: str = "%Y-%m-%d") -> str:
+def write_date(time: float, form: str = "%Y-%m-%d") -> str:
     """A time in UTC."""
     return datetime.fromtimestamp(time, UTC).strftime(form)
