@@ -4,6 +4,8 @@ is a fact, and a note replaces the first one that begins with the same word."""
 import json
 import re
 
+from textevolve.llm.testing import Answer
+
 TURN = re.compile(
     r"^(\d+)(?: \([\d-]+\))? (?:User|Assistant|Tool|Other \([^)]*\)): FACT: (.*)$", re.M
 )
@@ -46,5 +48,19 @@ def compare(body):
     return json.dumps({"note": 1, "relation": "different", "reason": "another matter"})
 
 
+def is_question(body):
+    """About two notes, to be answered with one word."""
+    return " earlier note]]" in user_text(body)
+
+
+def answer_question(body):
+    """Yes to the first question, where both notes begin with the same word."""
+    words = re.findall(r"\[\[\w+ (?:earlier|new) note\]\]\n(?:\([\d-]+\) )?(\S+)", user_text(body))
+    replaced = "has changed" in user_text(body) and words[0] == words[1]
+    return Answer(yes=0.9 if replaced else 0.1)
+
+
 def remember(body, _number):
+    if is_question(body):
+        return answer_question(body)
     return compare(body) if is_comparison(body) else extract(body)

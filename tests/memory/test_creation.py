@@ -23,7 +23,7 @@ from textevolve.memory.index import MemoryQuery
 from textevolve.memory.record import ChangeSource
 from textevolve.memory.sameness import lacks, names_in, nearly_same, unheard_names
 
-SETTINGS = CreationSettings(floor=0.3)
+SETTINGS = CreationSettings(floor=0.3, compare="structured")
 
 
 async def embed_words(collection, text):
@@ -315,7 +315,7 @@ async def test_ten_megabytes_are_read_in_windows(make):
 
 @given(st.lists(st.text(max_size=400), max_size=12), st.integers(100, 300), st.integers(0, 4))
 def test_windows_hold_every_turn_once_and_in_order(texts, window, overlap):
-    settings = CreationSettings(window=window, overlap=overlap)
+    settings = CreationSettings(window=window, overlap=overlap, compare="structured")
     windows = cut_windows(say(*texts), settings)
     pieces = [piece for one in windows for piece in one.pieces]
     for number, text in enumerate(texts, 1):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Literal
+
 from textevolve.spec import Frozen, option
 
 
@@ -37,6 +39,12 @@ class CreationSettings(Frozen):
         " memory is added without asking.",
         ge=-1,
         le=1,
+    )
+    compare: Literal["questions", "structured"] = option(
+        "questions",
+        "How a point is compared with what is near: by yes / no questions about each note, read"
+        " from log-probabilities, which small models answer far better; or by one structured"
+        " answer about all of them, which can also merge two notes into one.",
     )
     trust_user: float = option(0.9, "How far what a user says is believed.", ge=0, le=1)
     trust_assistant: float = option(0.6, "How far what an assistant says is believed.", ge=0, le=1)
