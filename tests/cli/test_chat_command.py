@@ -94,6 +94,9 @@ class Terminal:
         os.write(self._end, f"{line}\n".encode())
 
     def interrupt(self):
+        # A signal between a prompt and the wait for its line is seen with the next key only: so
+        # does Python's readline.
+        time.sleep(0.5)
         self.process.send_signal(signal.SIGINT)
 
     def end(self):

@@ -123,7 +123,7 @@ class Reconciled:
 
 
 @dataclass(frozen=True, slots=True)
-class _Near:
+class NearNote:
     """A memory, or a draft of the same dialogue, that is near to a point."""
 
     shown: NearMemory
@@ -175,7 +175,7 @@ async def reconcile(ground: Ground, points: Sequence[DialoguePoint], version: in
 
 async def _find_near(
     ground: Ground, point: DialoguePoint, vector: Vector, version: int, done: Reconciled
-) -> list[_Near]:
+) -> list[NearNote]:
     """The nearest first."""
     query = MemoryQuery(
         collection=ground.collection.name,
@@ -186,14 +186,14 @@ async def _find_near(
     )
     closed = {id for draft in done.drafts for id in draft.closes}
     found = [
-        _Near(_show(match), match.memory.origin.trust, match.memory.valid_from)
+        NearNote(_show(match), match.memory.origin.trust, match.memory.valid_from)
         for match in await ground.store.search(query)
         if match.memory.id not in closed
     ]
     for draft in done.drafts:
         like, held = float(draft.embedding @ vector), draft.decision
         shown = NearMemory(held.text, "", like)
-        found.append(_Near(shown, draft.trust, held.point.since, draft))
+        found.append(NearNote(shown, draft.trust, held.point.since, draft))
     near = [one for one in found if (one.shown.similarity or -1.0) >= ground.settings.floor]
     near.sort(key=lambda one: (-(one.shown.similarity or 0.0), one.shown.text))
     return near[: ground.settings.neighbours]
@@ -204,14 +204,14 @@ def _show(match: MemoryMatch) -> NearMemory:
 
 
 async def _settle(
-    ground: Ground, point: DialoguePoint, vector: Vector, near: Sequence[_Near]
+    ground: Ground, point: DialoguePoint, vector: Vector, near: Sequence[NearNote]
 ) -> Outcome:
     if any(nearly_same(one.shown.text, point.text) for one in near):
         return _drop(point, near, "known in the same words", "rule"), None
     if not near:
         return _add(point, near, vector, "nothing near is known", "rule")
     try:
-        relation, one, reason = await _relate(ground, point, near)
+        relation, one, reason = await compare_notes(ground.model, ground.settings, point, near)
         if relation == "same":
             return _drop(point, near, reason or "known already", "model"), None
         if relation == "different":
@@ -236,13 +236,13 @@ async def _settle(
 
 
 def _drop(
-    point: DialoguePoint, near: Sequence[_Near], reason: str, by: PointDecider
+    point: DialoguePoint, near: Sequence[NearNote], reason: str, by: PointDecider
 ) -> PointDecision:
     return PointDecision(point, "drop", reason, by, tuple(one.shown for one in near))
 
 
 def _add(
-    point: DialoguePoint, near: Sequence[_Near], vector: Vector, reason: str, by: PointDecider
+    point: DialoguePoint, near: Sequence[NearNote], vector: Vector, reason: str, by: PointDecider
 ) -> tuple[PointDecision, MemoryDraft]:
     shown = tuple(one.shown for one in near)
     made = PointDecision(point, "add", reason, by, shown, (), point.text)
@@ -250,7 +250,7 @@ def _add(
 
 
 async def _put_in_place(
-    ground: Ground, made: PointDecision, one: _Near, vector: Vector
+    ground: Ground, made: PointDecision, one: NearNote, vector: Vector
 ) -> MemoryDraft:
     """A draft in the place of a memory, or of an earlier draft, whose places it takes over."""
     if made.text != made.point.text:
@@ -263,24 +263,28 @@ async def _put_in_place(
     return draft
 
 
-def _is_older(point: DialoguePoint, one: _Near) -> bool:
+def _is_older(point: DialoguePoint, one: NearNote) -> bool:
     return point.since is not None and one.since is not None and point.since < one.since
 
 
-async def _relate(
-    ground: Ground, point: DialoguePoint, near: Sequence[_Near]
-) -> tuple[NoteRelation, _Near, str]:
-    """As `_compare`, by the way of asking that is set. A model without log-probabilities, which the
-    questions need, gives a structured answer."""
-    if ground.settings.compare == "questions":
+async def compare_notes(
+    model: Model, settings: CreationSettings, point: DialoguePoint, near: Sequence[NearNote]
+) -> tuple[NoteRelation, NearNote, str]:
+    """How a point goes together with which of the notes that are near, and why. A model without
+    log-probabilities, which the questions need, gives a structured answer.
+
+    Raises:
+        AnswerError: no usable answer came.
+    """
+    if settings.compare == "questions":
         with suppress(CapabilityError):
-            return await _ask_about_each(ground.model, point, near)
-    return await _compare(ground.model, point, near)
+            return await _ask_about_each(model, point, near)
+    return await _compare(model, point, near)
 
 
 async def _ask_about_each(
-    model: Model, point: DialoguePoint, near: Sequence[_Near]
-) -> tuple[NoteRelation, _Near, str]:
+    model: Model, point: DialoguePoint, near: Sequence[NearNote]
+) -> tuple[NoteRelation, NearNote, str]:
     """The note that is most probably replaced, where one is; else whether the nearest says it all.
 
     Measured with a model of 1.5B (docs/measurements.md): in one structured answer it takes every
@@ -297,7 +301,9 @@ async def _ask_about_each(
     return "different", most, f"all of it can hold (P = {1 - highest:.2f})"
 
 
-async def _probability(model: Model, question: Question, point: DialoguePoint, one: _Near) -> float:
+async def _probability(
+    model: Model, question: Question, point: DialoguePoint, one: NearNote
+) -> float:
     """P(yes).
 
     Raises:
@@ -314,13 +320,9 @@ async def _probability(model: Model, question: Question, point: DialoguePoint, o
 
 
 async def _compare(
-    model: Model, point: DialoguePoint, near: Sequence[_Near]
-) -> tuple[NoteRelation, _Near, str]:
-    """How a point goes together with which of the notes, and why.
-
-    Raises:
-        AnswerError: no usable answer came.
-    """
+    model: Model, point: DialoguePoint, near: Sequence[NearNote]
+) -> tuple[NoteRelation, NearNote, str]:
+    """In one structured answer about all notes."""
     rules = compare_prompt().render()
     found = await _ask(model, rules, near, point, _comparison(len(near)), COMPARED_TOKENS)
     if found.relation == "same" and lacks(near[found.note - 1].shown.text, point.text):
@@ -340,7 +342,7 @@ def _comparison(notes: int, news: bool = False) -> type[_Comparison]:
     return create_model("Comparison", __base__=_Comparison, **fields)
 
 
-async def _combine(model: Model, point: DialoguePoint, one: _Near, *, replaces: bool) -> str:
+async def _combine(model: Model, point: DialoguePoint, one: NearNote, *, replaces: bool) -> str:
     """The text in the place of a memory and a point. What takes the place of a single sentence is
     the point as it is; a merged text that has lost something is both texts.
 
@@ -361,7 +363,7 @@ async def _combine(model: Model, point: DialoguePoint, one: _Near, *, replaces: 
 async def _ask(
     model: Model,
     rules: str,
-    near: Sequence[_Near],
+    near: Sequence[NearNote],
     point: DialoguePoint,
     answer: type[A],
     most: int,

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Sequence
+from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -55,6 +56,10 @@ class LadybugGraph:
         """
         if find_spec("ladybug") is None:
             raise StoreError('the graph needs a package: pip install "textevolve[ladybug]"')
+        # Loaded after an open graph, llama.cpp's library ends the process (std::bad_alloc, with
+        # ladybug 0.22.0); loaded before it, both work.
+        if find_spec("xllamacpp") is not None:
+            import_module("xllamacpp")
         import ladybug
 
         self.folder, self._lock = folder, threading.Lock()

@@ -1,0 +1,115 @@
+"""Does a model tell what a new note replaces from what stands beside it? Two ways of asking.
+
+    python benchmarks/memory_decisions.py [--model local/qwen2.5-coder-1.5b] [--updates 12]
+                                          [--others 16] [--store FILE]
+
+Facts of made users (`memory-eval synth`): an update must be found to replace its original among the
+nearest notes, and any other fact must replace none. Asked as `memories create` asks: by yes / no
+questions about each note, and in one structured answer about all of them.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import os
+import platform
+import random
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+from kept_run import keep_run, open_run
+from textevolve.errors import AnswerError
+from textevolve.llm.embeddings import embed_texts
+from textevolve.llm.model import Model
+from textevolve.memory.creation_settings import CreationSettings
+from textevolve.memory.extraction import DialoguePoint
+from textevolve.memory.reconciliation import NearMemory, NearNote, compare_notes
+from textevolve.memory_eval.synthesis import synthesise
+from textevolve.settings import read_settings
+from textevolve.store.repository import open_store
+
+EMBEDDER = "local/minilm"
+
+
+def draw_cases(updates: int, others: int) -> list[tuple[str, list[str], str | None]]:
+    """A new fact, what was known before, and what it replaces, if it does."""
+    cases: list[tuple[str, list[str], str | None]] = []
+    for user in synthesise(8, 4, 11):
+        known: list[str] = []
+        for session in user.sessions:
+            for point in session.points:
+                if point.source == "interference":
+                    continue
+                original = point.originals[0] if point.is_update else None
+                cases.append((point.content, list(known), original))
+                known = [one for one in known if one != original] + [point.content]
+    random.Random(0).shuffle(cases)
+    cases = [case for case in cases if case[1]]
+    changed = [case for case in cases if case[2]][:updates]
+    return changed + [case for case in cases if not case[2]][:others]
+
+
+async def find_near(embedder: Model, new: str, known: list[str]) -> list[NearNote]:
+    settings = CreationSettings()
+    first, *rest = await embed_texts(embedder, [new, *known])
+    like = sorted(((float(v @ first), text) for v, text in zip(rest, known, strict=True)))[::-1]
+    near = [
+        NearNote(NearMemory(text, similarity=number), 0.9, None)
+        for number, text in like
+        if number >= settings.floor
+    ]
+    return near[: settings.neighbours]
+
+
+async def measure(
+    way: str, model: Model, cases: list[tuple[str, list[NearNote], str | None]]
+) -> None:
+    settings = CreationSettings.model_validate({"compare": way})
+    right = {True: 0, False: 0}
+    began = time.monotonic()
+    for new, near, original in cases:
+        point = DialoguePoint(new, 1, "User", 0.5, 0.9)
+        try:
+            relation, note, _ = await compare_notes(model, settings, point, near)
+        except AnswerError:
+            continue
+        replaced = note.shown.text if relation == "replaces" else None
+        right[original is not None] += replaced == original
+    total = {kind: sum((case[2] is not None) is kind for case in cases) for kind in right}
+    seconds = (time.monotonic() - began) / len(cases)
+    print(
+        f"| {way} | {right[True]} of {total[True]} | {right[False]} of {total[False]}"
+        f" | {seconds:.1f} |",
+        flush=True,
+    )
+
+
+async def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
+    parser.add_argument("--model", default="local/qwen2.5-coder-1.5b")
+    parser.add_argument("--updates", type=int, default=12)
+    parser.add_argument("--others", type=int, default=16)
+    parser.add_argument("--store", type=Path)
+    asked = parser.parse_args()
+    print(f"{os.cpu_count()} cores, {platform.platform()}, Python {sys.version.split()[0]}")
+    path = asked.store or Path(tempfile.mkdtemp()) / "store.db"
+    settings, _ = read_settings({"store": str(path)})
+    with open_store(path) as store:
+        named = {"benchmark": "memory_decisions"}
+        run = await keep_run(store, settings, asked.model, named, [])
+        async with open_run(store, run, settings) as bench:
+            embedder = bench.model_of(EMBEDDER)
+            drawn = draw_cases(asked.updates, asked.others)
+            cases = [(new, await find_near(embedder, new, known), old) for new, known, old in drawn]
+            cases = [case for case in cases if case[1]]
+            print(f"{asked.model}: {len(cases)} facts with a near note, of {len(drawn)}\n")
+            print("| asked | updates right | others right | seconds a fact |\n|---|---|---|---|")
+            for way in ("questions", "structured"):
+                await measure(way, bench.model, cases)
+
+
+if __name__ == "__main__":
+    asyncio.run(main())
