@@ -1,7 +1,8 @@
 """Does a model tell what a new note replaces from what stands beside it? Two ways of asking.
 
     python benchmarks/memory_decisions.py [--model local/qwen2.5-coder-1.5b] [--updates 12]
-                                          [--others 16] [--store FILE]
+                                          [--others 16] [--ways questions,structured]
+                                          [--store FILE]
 
 Facts of made users (`memory-eval synth`): an update must be found to replace its original among the
 nearest notes, and any other fact must replace none. Asked as `memories create` asks: by yes / no
@@ -73,9 +74,10 @@ async def measure(
     for new, near, original in cases:
         point = DialoguePoint(new, 1, "User", 0.5, 0.9)
         try:
-            relation, note, _ = await compare_notes(model, settings, point, near)
+            relation, note, reason = await compare_notes(model, settings, point, near)
         except AnswerError:
             continue
+        print(f"{way}: {new} | {note.shown.text}: {relation}, {reason}", file=sys.stderr)
         replaced = note.shown.text if relation == "replaces" else None
         right[original is not None] += replaced == original
     total = {kind: sum((case[2] is not None) is kind for case in cases) for kind in right}
@@ -92,6 +94,7 @@ async def main() -> None:
     parser.add_argument("--model", default="local/qwen2.5-coder-1.5b")
     parser.add_argument("--updates", type=int, default=12)
     parser.add_argument("--others", type=int, default=16)
+    parser.add_argument("--ways", default="questions,structured")
     parser.add_argument("--store", type=Path)
     asked = parser.parse_args()
     print(f"{os.cpu_count()} cores, {platform.platform()}, Python {sys.version.split()[0]}")
@@ -107,7 +110,7 @@ async def main() -> None:
             cases = [case for case in cases if case[1]]
             print(f"{asked.model}: {len(cases)} facts with a near note, of {len(drawn)}\n")
             print("| asked | updates right | others right | seconds a fact |\n|---|---|---|---|")
-            for way in ("questions", "structured"):
+            for way in asked.ways.split(","):
                 await measure(way, bench.model, cases)
 
 

@@ -78,11 +78,12 @@ class Made:
     def rows(self, space: int, start: int) -> Rows:
         draw = np.random.default_rng([self.seed, space, start])
         numbers = range(start, min(start + self.batch, self.each))
-        near = self.centres[draw.integers(CLUSTERS, size=len(numbers))]
-        drawn = np.asarray(near + draw.standard_normal(near.shape) * (0.7 / DIMENSION**0.5))
-        vectors: Vectors = drawn / np.linalg.norm(drawn, axis=1, keepdims=True)
+        near: Vectors = self.centres[draw.integers(CLUSTERS, size=len(numbers))]
+        noise = draw.standard_normal(size=(len(numbers), DIMENSION)) * (0.7 / DIMENSION**0.5)
+        vectors: Vectors = (near + noise).astype(np.float32)
+        vectors = vectors / np.linalg.norm(vectors, axis=1, keepdims=True)
         texts = [self.say(draw, int(draw.integers(12, 21))) for _ in numbers]
-        return Rows(numbers, texts, vectors.astype(np.float32))
+        return Rows(numbers, texts, vectors)
 
     def say(self, draw: np.random.Generator, words: int) -> str:
         ranks = np.searchsorted(self.frequencies, draw.random(words))

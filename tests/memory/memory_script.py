@@ -50,12 +50,12 @@ def compare(body):
 
 def is_question(body):
     """About two notes, to be answered with one word."""
-    return " earlier note]]" in user_text(body)
+    return user_text(body).startswith("Earlier note:")
 
 
 def answer_question(body):
     """Yes to the first question, where both notes begin with the same word."""
-    words = re.findall(r"\[\[\w+ (?:earlier|new) note\]\]\n(?:\([\d-]+\) )?(\S+)", user_text(body))
+    words = re.findall(r"^> (?:\([\d-]+\) )?(\S+)", user_text(body), re.M)
     replaced = "has changed" in user_text(body) and words[0] == words[1]
     return Answer(yes=0.9 if replaced else 0.1)
 

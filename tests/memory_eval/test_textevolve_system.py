@@ -8,7 +8,7 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).parent.parent / "memory"))
 
-from memory_script import is_comparison, remember, user_text
+from memory_script import is_comparison, is_question, remember, user_text
 
 from textevolve.errors import InputError
 from textevolve.memory_eval.dataset import user_to_line
@@ -48,7 +48,8 @@ def data(home):
 def measure(cli, model, server, data, monkeypatch):
     def script(body, number):
         fenced = len(body["messages"]) > 1 and " turns]]" in user_text(body)
-        known = fenced or (len(body["messages"]) > 1 and is_comparison(body))
+        asked = len(body["messages"]) > 1 and (is_comparison(body) or is_question(body))
+        known = fenced or asked
         return remember(body, number) if known else None
 
     server.script = script
@@ -90,7 +91,7 @@ def test_users_do_not_see_each_other(measure, server):
 
 
 def is_comparison_of(body):
-    return len(body["messages"]) > 1 and is_comparison(body)
+    return len(body["messages"]) > 1 and is_question(body)
 
 
 @pytest.mark.parametrize("calls", [1, 3, 6])

@@ -22,7 +22,7 @@ from textevolve.engine.local import gather_bounded
 from textevolve.errors import AnswerError, CapabilityError, RejectedError
 from textevolve.evaluation import Failure
 from textevolve.llm.decisions import Question, decide, predicate
-from textevolve.llm.fence import draw_nonce, fence, sanitize
+from textevolve.llm.fence import EXAMPLE_NONCE, draw_nonce, fence, quote, sanitize
 from textevolve.llm.model import Message, Model, Request
 from textevolve.llm.structured import ask_structured
 from textevolve.llm.template import Template, load_template
@@ -309,10 +309,12 @@ async def _probability(
     Raises:
         AnswerError: the question has no answer.
     """
-    texts = (_note("", one.shown.text, one.since), _note("", point.text, point.since))
-    nonce = draw_nonce(texts, 0)
-    first, second = (sanitize(text, nonce)[0] for text in texts)
-    state = (fence("earlier note", first, nonce), fence("new note", second, nonce))
+    # Each is one line, so a sign before it keeps it from passing for anything else, in few tokens.
+    earlier, new = (
+        quote(sanitize(text, EXAMPLE_NONCE)[0])
+        for text in (_note("", one.shown.text, one.since), _note("", point.text, point.since))
+    )
+    state = f"Earlier note:\n{earlier}New note:\n{new}"
     answer = (await decide(model, state, [question], seed=0)).answers[question.name]
     if isinstance(answer, Failure):
         raise AnswerError(answer.reason)
