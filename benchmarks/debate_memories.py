@@ -13,7 +13,6 @@ is journaled in --store. Only scores are asked for unless --argue is given.
 from __future__ import annotations
 
 import argparse
-import asyncio
 import sys
 import time
 from collections.abc import Sequence
@@ -26,13 +25,13 @@ from memory_facts import (
     judge,
     make_facts,
     open_place,
+    run_benchmark,
     say_machine,
     say_share,
     was_right,
 )
-from textevolve import DebateResult, Settings, TextEvolveError
+from textevolve import DebateResult, Settings
 from textevolve.memory.record import Origin
-from textevolve.settings import read_settings
 from textevolve.statistics.comparisons import mcnemar_test
 
 GROUP = 30
@@ -97,16 +96,7 @@ def tell(facts: Sequence[Fact], results: dict[str, list[DebateResult]], seconds:
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
     add_options(parser, 60)
-    wanted = parser.parse_args()
-    if not 1 <= wanted.cases <= MOST:
-        parser.error(f"--cases must be from 1 to {MOST}")
-    if wanted.store.exists():
-        parser.error(f"--store {wanted.store} is there already; name a new file")
-    settings = read_settings()[0].model_copy(update={"store": wanted.store, "memory_store": None})
-    try:
-        asyncio.run(compare(wanted, settings))
-    except TextEvolveError as error:
-        sys.exit(f"error: {error}")
+    run_benchmark(parser, compare, MOST)
 
 
 if __name__ == "__main__":

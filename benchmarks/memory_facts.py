@@ -1,5 +1,5 @@
 """Facts that stand only in memories, cases that turn on them, and a store that holds them; used by
-`debate_memories.py` and `poisoned_memories.py`.
+`debate_memories.py`, `poisoned_memories.py` and `recall_cue.py`.
 
 All is made from templates and a seed. A case asks for one private fact; of its two candidates one
 says what the fact says, and the other another value, drawn in the same way. Which is right is known
@@ -10,20 +10,22 @@ the cases.
 from __future__ import annotations
 
 import argparse
+import asyncio
 import os
 import platform
 import random
-from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
+import sys
+from collections.abc import AsyncGenerator, Callable, Coroutine, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from textevolve import Case, DebateResult, Profile, Settings, aevaluate_batch
+from textevolve import Case, DebateResult, Profile, Settings, TextEvolveError, aevaluate_batch
 from textevolve.agents.resources import CollectionSpec
 from textevolve.llm.embeddings import embed_texts
 from textevolve.memory.record import Add, NewMemory, Origin
-from textevolve.settings import today
+from textevolve.settings import read_settings, today
 from textevolve.statistics.intervals import wilson_interval
 from textevolve.studies.standing import open_standing_run
 from textevolve.wiring import Setting, Workbench
@@ -212,6 +214,24 @@ def add_options(parser: argparse.ArgumentParser, cases: int) -> None:
         "--argue", action="store_true", help="let agents argue, which the readout must allow"
     )
     parser.add_argument("--store", type=Path, required=True, help="a file that is not there yet")
+
+
+def run_benchmark(
+    parser: argparse.ArgumentParser,
+    work: Callable[[argparse.Namespace, Settings], Coroutine[Any, Any, None]],
+    most: int | None = None,
+) -> None:
+    """Do the work in a store of its own; `most`: how many cases there are."""
+    wanted = parser.parse_args()
+    if most is not None and not 1 <= wanted.cases <= most:
+        parser.error(f"--cases must be from 1 to {most}")
+    if wanted.store.exists():
+        parser.error(f"--store {wanted.store} is there already; name a new file")
+    settings = read_settings()[0].model_copy(update={"store": wanted.store, "memory_store": None})
+    try:
+        asyncio.run(work(wanted, settings))
+    except TextEvolveError as error:
+        sys.exit(f"error: {error}")
 
 
 def debate_options(wanted: argparse.Namespace) -> dict[str, Any]:

@@ -15,7 +15,6 @@ of those that were right without it, and the share of all that it changed.
 from __future__ import annotations
 
 import argparse
-import asyncio
 import sys
 import time
 from collections.abc import Sequence
@@ -28,13 +27,13 @@ from memory_facts import (
     judge,
     make_facts,
     open_place,
+    run_benchmark,
     say_machine,
     say_share,
     was_right,
 )
-from textevolve import DebateResult, Settings, TextEvolveError
+from textevolve import DebateResult, Settings
 from textevolve.memory.record import Origin
-from textevolve.settings import read_settings
 
 FAMILIES = {
     "order": (
@@ -125,16 +124,7 @@ def tell(
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
     add_options(parser, 44)
-    wanted = parser.parse_args()
-    if not 1 <= wanted.cases <= MOST:
-        parser.error(f"--cases must be from 1 to {MOST}")
-    if wanted.store.exists():
-        parser.error(f"--store {wanted.store} is there already; name a new file")
-    settings = read_settings()[0].model_copy(update={"store": wanted.store, "memory_store": None})
-    try:
-        asyncio.run(attack(wanted, settings))
-    except TextEvolveError as error:
-        sys.exit(f"error: {error}")
+    run_benchmark(parser, attack, MOST)
 
 
 if __name__ == "__main__":

@@ -12,18 +12,15 @@ embedder is asked.
 from __future__ import annotations
 
 import argparse
-import asyncio
-import sys
 from pathlib import Path
 
-from memory_facts import make_facts, open_place, say_machine
-from textevolve import Cue, Settings, TextEvolveError
+from memory_facts import make_facts, open_place, run_benchmark, say_machine
+from textevolve import Cue, Settings
 from textevolve.memory import cue_queries
 from textevolve.memory.recall import recall_memories
 from textevolve.memory.recall_settings import RecallSettings
 from textevolve.memory.record import Origin
 from textevolve.memory_snapshots import embed_with
-from textevolve.settings import read_settings
 
 VAGUE = "Which of the two statements is true?"
 WEIGHTS = ((1.0, 0.0), (1.0, 0.5), (1.0, 1.0), (1.0, 2.0), (0.0, 1.0))
@@ -62,14 +59,7 @@ def main() -> None:
     parser.add_argument("--facts", type=int, default=186)
     parser.add_argument("--cases", type=int, default=60)
     parser.add_argument("--store", type=Path, required=True, help="a file that is not there yet")
-    wanted = parser.parse_args()
-    if wanted.store.exists():
-        parser.error(f"--store {wanted.store} is there already; name a new file")
-    settings = read_settings()[0].model_copy(update={"store": wanted.store, "memory_store": None})
-    try:
-        asyncio.run(compare(wanted, settings))
-    except TextEvolveError as error:
-        sys.exit(f"error: {error}")
+    run_benchmark(parser, compare)
 
 
 if __name__ == "__main__":

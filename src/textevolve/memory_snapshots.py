@@ -8,6 +8,7 @@ what is kept of them, in `store`.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import closing
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -33,8 +34,8 @@ async def pin_collections(names: Iterable[str], settings: Settings) -> dict[str,
     Raises:
         InputError: there is no such collection, or it is no name. StoreError: nothing can be read.
     """
-    resources, versions = store.ResourceStore(settings.memory_location), dict[str, int]()
-    try:
+    versions = dict[str, int]()
+    with closing(store.ResourceStore(settings.memory_location)) as resources:
         for name in sorted(set(names)):
             try:
                 namespace, own = split_name(name, settings.namespace)
@@ -42,8 +43,6 @@ async def pin_collections(names: Iterable[str], settings: Settings) -> dict[str,
             except InputError as error:
                 raise InputError(f"a debater recalls from '{name}': {error}") from None
             versions[found.full_name] = found.version
-    finally:
-        resources.close()
     return versions
 
 

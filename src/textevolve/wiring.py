@@ -32,6 +32,7 @@ from textevolve.llm.providers import FORMS, resolve
 from textevolve.llm.refusals import refuse_unfit
 from textevolve.llm.wrappers import Journaled, Limited, Retrying
 from textevolve.memory.cue import Recall, nothing
+from textevolve.memory.index import Embed
 from textevolve.memory_snapshots import embed_with, open_recall
 from textevolve.metrics.label_metrics import open_metric
 from textevolve.metrics.plain import LabelMetric
@@ -125,6 +126,12 @@ class Workbench:
     @property
     def model(self) -> Model:
         return self.model_of(self.default_model)
+
+    @property
+    def embed(self) -> Embed:
+        """Embeds texts by the embedders of collections. While a study is rehearsed they are asked,
+        and the vectors mean nothing."""
+        return embed_with(self.model_of, made_up=self.mode not in ("live", "replay"))
 
     def whole_judge_of(self, text: str, rubric: str = "") -> Evaluator:
         """The same judge, of which a debate that the limits cut short counts as not asked."""

@@ -9,12 +9,13 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from memory_script import extract, fact, facts, is_comparison, remember, user_text
+from memory_script import extract, fact, facts, is_comparison, is_question, remember, user_text
 from plain_store import PlainMemories
 
 from textevolve.errors import AnswerError, ConflictError, ModelError
 from textevolve.llm.client import OpenAIClient
-from textevolve.llm.testing import Fault, ScriptedServer
+from textevolve.llm.emulation import Deciding
+from textevolve.llm.testing import Answer, Fault, ScriptedServer
 from textevolve.memory.creation import create_memories, hash_beginnings
 from textevolve.memory.creation_settings import CreationSettings
 from textevolve.memory.dialogue import DialogueTurn
@@ -53,7 +54,8 @@ class Making:
 
         async with ScriptedServer(noted) as server, OpenAIClient(server.url, "any") as model:
             return await create_memories(
-                *(store or self.store, embed_words, model, "notes", dialogue, settings),
+                *(store or self.store, embed_words, Deciding(model, None)),
+                *("notes", dialogue, settings),
                 ChangeSource(key, "a chat"),
             )
 
@@ -249,6 +251,39 @@ async def test_a_merged_text_loses_no_name_and_no_number(make, combined, kept):
     assert actions(made) == [("merge", "model", kept)]
     assert made.decisions[0].before == ("Alex has a dog named Rex.",)
     assert make.held == [kept]
+
+
+QUESTIONS = SETTINGS.model_copy(update={"compare": "questions"})
+WITHOUT_LOGPROBS = json.dumps(
+    {
+        "choices": [
+            {"message": {"role": "assistant", "content": "Yes"}, "finish_reason": "stop"},
+        ]
+    }
+).encode()
+
+
+async def test_each_near_note_is_asked_about(make):
+    await make(say("FACT: Alex lives in Lisbon.", "FACT: Kim lives in Lisbon."))
+    make.asked.clear()
+    made = await make(say("FACT: Alex lives in Porto."), settings=QUESTIONS)
+    assert actions(made) == [("update", "model", "Alex lives in Porto.")]
+    assert make.held == ["Kim lives in Lisbon.", "Alex lives in Porto."]
+    assert sum(text.startswith("Earlier note:") for text in make.asked) == 2
+
+
+async def test_a_model_without_log_probabilities_gives_structured_answers(make):
+    await make(say("FACT: Alex lives in Lisbon.", "FACT: Kim lives in Oslo."))
+
+    def script(body, number):
+        return Answer(body=WITHOUT_LOGPROBS) if is_question(body) else remember(body, number)
+
+    make.asked.clear()
+    both = say("FACT: Alex lives in Porto.", "FACT: Kim lives in Rome.")
+    made = await make(both, script, settings=QUESTIONS)
+    assert [one.action for one in made.decisions] == ["update", "update"]
+    assert make.held == ["Alex lives in Porto.", "Kim lives in Rome."]
+    assert sum(text.startswith("Earlier note:") for text in make.asked) == 1
 
 
 async def test_who_is_trusted_less_replaces_nothing(make):

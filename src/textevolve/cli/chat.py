@@ -235,11 +235,8 @@ class Talk:
         say(f"forgotten: {shorten(found[0].text, 60)}")
 
     def _show_sessions(self) -> None:
-        store = ResourceStore(self.settings.memory_location)
-        try:
+        with closing(ResourceStore(self.settings.memory_location)) as store:
             found = store.sessions(self.plan.agent.namespace).list(agent_id=self.plan.agent.id)
-        finally:
-            store.close()
         print_sessions(found)
 
     def _tell_learned(self) -> None:

@@ -17,7 +17,7 @@ from textevolve.llm.fence import draw_nonce, fence, sanitize
 from textevolve.llm.model import Model
 from textevolve.llm.template import Template
 from textevolve.llm.token_count import count_tokens
-from textevolve.memory.chunks import BETWEEN, LEAST_TOKENS, Chunk
+from textevolve.memory.chunks import LEAST_TOKENS, Chunk
 from textevolve.memory.record import (
     Add,
     Change,
@@ -86,12 +86,6 @@ class ToldChunk:
     text: str
     role: str = ""
     failure: str = ""
-
-
-def comes_from(record: MemoryRecord, document: str) -> bool:
-    """Whether a memory is a chunk of this document."""
-    source = record.origin.source
-    return source == document or source.startswith(document + BETWEEN)
 
 
 def kept_chunk(record: MemoryRecord) -> KeptChunk:

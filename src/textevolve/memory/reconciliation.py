@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import cache
 from typing import Any, Literal, TypeAlias, TypeVar
@@ -169,7 +168,16 @@ async def reconcile(ground: Ground, points: Sequence[DialoguePoint], version: in
             continue
         vector = next(vectors)
         near = await _find_near(ground, point, vector, version, done)
-        done.decisions.append(await _settle(ground, point, vector, near))
+        try:
+            outcome = await _settle(ground, point, vector, near)
+        except CapabilityError:
+            if ground.settings.compare == "structured":
+                raise
+            # The model gives no log-probabilities, so nothing more of the dialogue is asked so.
+            asking = ground.settings.model_copy(update={"compare": "structured"})
+            ground = replace(ground, settings=asking)
+            outcome = await _settle(ground, point, vector, near)
+        done.decisions.append(outcome)
     return done
 
 
@@ -270,15 +278,14 @@ def _is_older(point: DialoguePoint, one: NearNote) -> bool:
 async def compare_notes(
     model: Model, settings: CreationSettings, point: DialoguePoint, near: Sequence[NearNote]
 ) -> tuple[NoteRelation, NearNote, str]:
-    """How a point goes together with which of the notes that are near, and why. A model without
-    log-probabilities, which the questions need, gives a structured answer.
+    """How a point goes together with which of the notes that are near, and why.
 
     Raises:
-        AnswerError: no usable answer came.
+        AnswerError: no usable answer came. CapabilityError: questions are to be asked of a model
+            without log-probabilities.
     """
     if settings.compare == "questions":
-        with suppress(CapabilityError):
-            return await _ask_about_each(model, point, near)
+        return await _ask_about_each(model, point, near)
     return await _compare(model, point, near)
 
 

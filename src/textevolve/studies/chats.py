@@ -33,7 +33,7 @@ from textevolve.settings import Settings, today
 from textevolve.spec import Frozen, option
 from textevolve.store import ResourceStore
 from textevolve.store.sessions import StoredSessions
-from textevolve.studies.memory_access import embed_for
+from textevolve.studies.memory_work import find_agent
 from textevolve.studies.standing import open_standing_run
 from textevolve.wiring import Limits, Setting, Workbench, choose_model
 
@@ -103,8 +103,7 @@ async def plan_chat(
     if resources is None:
         with closing(ResourceStore(settings.memory_location)) as opened:
             return await plan_chat(options, settings, opened)
-    namespace, name = split_name(options.agent, settings.namespace)
-    agent = await asyncio.to_thread(resources.get_agent, name, namespace)
+    agent = await find_agent(resources, options.agent, settings.namespace)
     model, why = await choose_model(settings, options.model or agent.spec.model)
     look_up = partial(_look_up, options, agent, resources)
     collections, embedders, session, messages, persona = await asyncio.to_thread(look_up)
@@ -230,7 +229,7 @@ async def _recall(bench: Workbench, plan: ChatPlan, text: str, history: str) -> 
     store = bench.resources.memories(plan.agent.namespace)
     cue = Cue(plan.agent.full_name, plan.collections, text, history=history, settings=settings)
     condense = partial(_condense, bench, plan)
-    return await recall_memories(store, embed_for(bench), settings, cue, summarize=condense)
+    return await recall_memories(store, bench.embed, settings, cue, summarize=condense)
 
 
 def _learn_in(bench: Workbench, plan: ChatPlan, collection: str, free: asyncio.Event) -> Learn:
@@ -249,7 +248,7 @@ def _learn_in(bench: Workbench, plan: ChatPlan, collection: str, free: asyncio.E
         try:
             created = await create_memories(
                 bench.resources.memories(plan.agent.namespace),
-                embed_for(bench),
+                bench.embed,
                 model,
                 split_name(collection, plan.agent.namespace)[1],
                 as_dialogue(messages, turn.position),

@@ -14,7 +14,6 @@ from contextlib import aclosing, closing
 from dataclasses import asdict, dataclass, replace
 from typing import Any, ClassVar, cast
 
-from textevolve.agents.resources import split_name
 from textevolve.engine.local import stream
 from textevolve.errors import (
     BudgetError,
@@ -50,7 +49,7 @@ from textevolve.studies.create_memories_report import (
     summarise_records,
 )
 from textevolve.studies.dialogue_rows import GivenDialogue, dialogue_of, read_dialogues
-from textevolve.studies.memory_access import embed_for, memories_of
+from textevolve.studies.memory_work import find_collection, memories_of
 from textevolve.studies.rehearsed_memories import RehearsedMemories
 from textevolve.studies.study import Asks, Row, Study, StudySpec, json_codec
 from textevolve.wiring import Workbench
@@ -91,9 +90,8 @@ async def describe(
     spec: CreateMemoriesSpec, settings: Settings, _objects: dict[str, object]
 ) -> Mapping[str, Any]:
     """The collection itself: another one of the same name is another run."""
-    namespace, name = split_name(spec.collection, settings.namespace)
     with closing(ResourceStore(settings.memory_location)) as resources:
-        found = await resources.memories(namespace).collection(name)
+        found = await find_collection(resources, spec.collection, settings.namespace)
     return {"collection": found.id, "name": found.full_name, "embedder": found.embedder}
 
 
@@ -217,9 +215,9 @@ async def _open(spec: CreateMemoriesSpec, bench: Workbench) -> _Work:
     if bench.mode not in ("live", "replay"):
         store = cast(MemoryStore, RehearsedMemories(store, bench.mode))
     collection = await store.collection(name)
-    ground = Ground(store, embed_for(bench), bench.model, collection, spec)
+    ground = Ground(store, bench.embed, bench.model, collection, spec)
     kept = replace(bench, mode="replay", model_of=replay_models(bench.journal, dict))
-    past = replace(ground, embed=embed_for(kept), model=kept.model)
+    past = replace(ground, embed=kept.embed, model=kept.model)
     return _Work(spec, bench, ground, past)
 
 

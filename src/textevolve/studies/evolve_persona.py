@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import AsyncGenerator, Iterable, Iterator, Mapping, Sequence
-from contextlib import aclosing
+from contextlib import aclosing, closing
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any, ClassVar
 
@@ -40,12 +40,12 @@ from textevolve.report import wording
 from textevolve.report.blocks import Block, Branch, Column, Diff, Report, Table, Tree
 from textevolve.settings import Settings
 from textevolve.spec import option
-from textevolve.studies.memory_access import memories_of
+from textevolve.store import ResourceStore
 from textevolve.studies.memory_work import (
     find_agent,
     find_collection,
+    memories_of,
     memories_of_agent,
-    open_resources,
     read_held,
 )
 from textevolve.studies.study import Asks, Row, Study, StudySpec, json_codec
@@ -145,7 +145,7 @@ async def describe(
     spec: EvolvePersonaSpec, settings: Settings, _objects: dict[str, object]
 ) -> Mapping[str, Any]:
     """The persona in force, and the versions of the agent's memories and insights."""
-    with open_resources(settings) as resources:
+    with closing(ResourceStore(settings.memory_location)) as resources:
         agent = await find_agent(resources, spec.agent, settings.namespace)
         named = [*memories_of_agent(agent)]
         named += [agent.spec.insights] if agent.spec.insights else []

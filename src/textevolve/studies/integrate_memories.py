@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from collections import deque
 from collections.abc import AsyncGenerator, Iterable, Mapping, Sequence
-from contextlib import aclosing
+from contextlib import aclosing, closing
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -53,13 +53,11 @@ from textevolve.studies.integration_report import (
     note_integration,
     report_integration,
 )
-from textevolve.studies.memory_access import embed_for
 from textevolve.studies.memory_work import (
     change_key,
     find_agent,
     find_collection,
     memories_of_agent,
-    open_resources,
     read_held,
 )
 from textevolve.studies.study import Asks, Study, StudySpec, json_codec
@@ -128,7 +126,7 @@ async def describe(
     """The versions that are read, and how far they were integrated before. That of the collection
     of insights is not among them, since the run itself changes it: stopped half-way and begun once
     more it is the same run."""
-    with open_resources(settings) as resources:
+    with closing(ResourceStore(settings.memory_location)) as resources:
         named, into = await _name_collections(spec, resources, settings.namespace)
         target = await find_collection(resources, into, settings.namespace)
         held = [await find_collection(resources, name, settings.namespace) for name in named]
@@ -256,7 +254,7 @@ class _Integrating:
         self._spec, self._bench, self._snapshot = spec, bench, snapshot
         namespace, self._into = split_name(snapshot.into, bench.settings.namespace)
         self._store = bench.resources.memories(namespace)
-        self._embed = embed_for(bench)
+        self._embed = bench.embed
 
     async def gather(self) -> _New:
         """The memories that were kept since the last time and are held. Only the newest are held

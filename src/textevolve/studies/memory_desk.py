@@ -16,7 +16,6 @@ from textevolve.memory.record import Collection, Vector
 from textevolve.settings import Settings, today
 from textevolve.store.memories import StoredMemories
 from textevolve.store.resources import ResourceStore
-from textevolve.studies.memory_access import embed_for
 from textevolve.studies.standing import open_standing_run
 from textevolve.wiring import Limits, Setting, Workbench, choose_model
 
@@ -70,7 +69,7 @@ class MemoryDesk:
         Raises:
             InputError: the embedder's dimension is another by now. ModelError: nothing came.
         """
-        return await embed_for(await self.bench(collection.embedder))(collection, text)
+        return await (await self.bench(collection.embedder)).embed(collection, text)
 
     async def embed_all(self, collection: Collection, texts: Sequence[str]) -> list[Vector]:
         """The same for several texts, in their order."""

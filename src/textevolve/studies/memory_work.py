@@ -1,12 +1,11 @@
-"""What the studies that work on an agent's memories have in common: finding agents and collections
-before a run begins, and reading a collection as one of its versions held it."""
+"""What studies that work on memories have in common: finding agents and collections, and reading a
+collection as one of its versions held it. What is done with memories is in `memory`."""
 
 from __future__ import annotations
 
 import asyncio
 import hashlib
-from collections.abc import AsyncGenerator, Generator
-from contextlib import contextmanager
+from collections.abc import AsyncGenerator
 
 from pydantic import BaseModel
 from pydantic_core import to_json
@@ -15,23 +14,12 @@ from textevolve.agents.resources import StoredAgent, split_name
 from textevolve.errors import InputError
 from textevolve.memory.index import MemoryStore
 from textevolve.memory.record import Collection, MemoryRecord
-from textevolve.settings import Settings
 from textevolve.spec import identity_of
 from textevolve.store import ResourceStore
 from textevolve.wiring import Workbench
 
 PAGE = 500
 """Memories that are read at once."""
-
-
-@contextmanager
-def open_resources(settings: Settings) -> Generator[ResourceStore]:
-    """Namespaces, agents and memories, for as long as a run is described."""
-    resources = ResourceStore(settings.memory_location)
-    try:
-        yield resources
-    finally:
-        resources.close()
 
 
 async def find_agent(resources: ResourceStore, name: str, namespace: str) -> StoredAgent:
@@ -50,6 +38,17 @@ async def find_collection(resources: ResourceStore, name: str, namespace: str) -
     """
     space, own = split_name(name, namespace)
     return await resources.memories(space).collection(own)
+
+
+def memories_of(bench: Workbench, name: str) -> tuple[MemoryStore, str]:
+    """The store that holds a collection, and the collection's own name; `name` as NAMESPACE/NAME,
+    or NAME in the namespace of the settings. Whether there is one is found out by asking.
+
+    Raises:
+        InputError: it is no name.
+    """
+    namespace, collection = split_name(name, bench.settings.namespace)
+    return bench.resources.memories(namespace), collection
 
 
 def memories_of_agent(agent: StoredAgent) -> tuple[str, ...]:

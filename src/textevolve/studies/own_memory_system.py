@@ -11,7 +11,6 @@ from textevolve.llm.embeddings import embed
 from textevolve.memory.index import MemoryStore
 from textevolve.memory_eval.systems.textevolve_system import TextEvolveSystem, read_own
 from textevolve.store import ResourceStore
-from textevolve.studies.memory_access import embed_for
 from textevolve.wiring import Workbench
 
 NAMESPACE = "memory-eval"
@@ -39,7 +38,7 @@ def open_own(spec: str, bench: Workbench) -> TextEvolveSystem:
         return resources.memories(NAMESPACE), opened[user]
 
     model = bench.model if plan.model is None else bench.model_of(plan.model)
-    return TextEvolveSystem(plan, open_memories, embed_for(bench), model, resources.close)
+    return TextEvolveSystem(plan, open_memories, bench.embed, model, resources.close)
 
 
 async def _create(resources: ResourceStore, embedder: str, user: str, bench: Workbench) -> str:

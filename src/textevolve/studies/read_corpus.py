@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 from collections import defaultdict
 from collections.abc import AsyncGenerator, Iterable, Iterator, Mapping, Sequence
-from contextlib import aclosing
+from contextlib import aclosing, closing
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -38,6 +38,7 @@ from textevolve.report.blocks import Report
 from textevolve.rows import STANDARD_INPUT, read_text
 from textevolve.settings import Settings
 from textevolve.spec import Several, option
+from textevolve.store import ResourceStore
 from textevolve.studies.corpus_report import (
     SHOWN,
     DocumentReading,
@@ -48,8 +49,7 @@ from textevolve.studies.corpus_report import (
     note_reading,
     report_readings,
 )
-from textevolve.studies.memory_access import embed_for, memories_of
-from textevolve.studies.memory_work import find_agent, find_collection, open_resources, read_held
+from textevolve.studies.memory_work import find_agent, find_collection, memories_of, read_held
 from textevolve.studies.study import Asks, Study, StudySpec, json_codec
 from textevolve.wiring import Workbench
 
@@ -167,7 +167,7 @@ async def describe(
     spec: ReadCorpusSpec, settings: Settings, _objects: dict[str, object]
 ) -> Mapping[str, Any]:
     """The version of the collection that documents are held against; of an agent its persona."""
-    with open_resources(settings) as resources:
+    with closing(ResourceStore(settings.memory_location)) as resources:
         held = await find_collection(resources, spec.collection, settings.namespace)
         found: dict[str, Any] = {"collection": held.full_name, "version": held.version}
         if spec.role is not None:
@@ -199,7 +199,7 @@ class _Reading:
         self._role = str(bench.described.get("role", ""))
         self._persona = str(bench.described.get("persona", ""))
         self._known: Mapping[str, list[KeptChunk]] = {}
-        self._embed = embed_for(bench)
+        self._embed = bench.embed
 
     async def begin(self, documents: frozenset[str]) -> None:
         self._known = await self._find_known(documents, self._base)
