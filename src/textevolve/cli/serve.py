@@ -16,7 +16,7 @@ from textevolve.server.options import ServerOptions, find_client_key
 from textevolve.settings import read_settings
 
 if TYPE_CHECKING:
-    from textevolve.server.serving import Serving
+    from textevolve.server.decisions.serving import Serving
 
 EXAMPLE = {
     "model": "jev-latest",

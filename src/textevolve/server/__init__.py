@@ -1,6 +1,6 @@
-"""The HTTP server: judges and models answer other programs by the protocols that these speak.
+"""The HTTP server: models, judges, agents, studies and jobs for other programs and for browsers.
 
-So far the decision APIs, System One and OpenAI's. The web framework is used in this room alone, and
-nothing here is imported before a server starts. What judges and models do is the business of the
-rooms below; how the command line starts a server, that of `cli.serve`.
+`app` puts it together, `guard` and `access` say who may do what; each API is a room or a file of
+its own. The web framework is used in this room alone, and nothing here is imported before a server
+starts. What judges, models and studies do is the business of the rooms below.
 """

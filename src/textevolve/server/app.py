@@ -4,19 +4,24 @@ from __future__ import annotations
 
 import logging
 from collections.abc import AsyncGenerator, Callable
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
+from pathlib import Path
 
 from fastapi import FastAPI, Request, Response
 from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
+from starlette.staticfiles import StaticFiles
 
 import textevolve
-from textevolve.server import decisions_api
+from textevolve.server.decisions import api as decisions_api
+from textevolve.server.decisions.serving import Serving, open_serving
 from textevolve.server.errors import ApiError, as_api_error, respond, respond_error, respond_invalid
 from textevolve.server.guard import Guard
 from textevolve.server.options import ServerOptions
-from textevolve.server.serving import Serving, open_serving
+from textevolve.server.pages import routes as pages
+from textevolve.server.state import ServerState
 from textevolve.settings import Settings
+from textevolve.store import ResourceStore, open_store
 
 log = logging.getLogger("textevolve.server")
 
@@ -37,9 +42,8 @@ def create_app(
 
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncGenerator[None]:
-        async with open_serving(options, settings) as serving:
-            app.state.serving = serving
-            ready(serving)
+        async with open_state(options, settings) as app.state.server:
+            ready(app.state.server.serving)
             yield
 
     # The pages of FastAPI's documentation load scripts from elsewhere.
@@ -51,6 +55,8 @@ def create_app(
         redoc_url=None,
     )
     app.include_router(decisions_api.router)
+    app.include_router(pages.router, include_in_schema=False)
+    app.mount("/static", StaticFiles(packages=[("textevolve.server.pages", "static")]))
     app.add_api_route("/health", _say_healthy)
     app.add_exception_handler(RequestValidationError, _refuse_invalid)
     app.add_exception_handler(HTTPException, _refuse_http)
@@ -59,6 +65,19 @@ def create_app(
     app.add_exception_handler(Exception, _fail)
     app.add_middleware(Guard, key=key)
     return app
+
+
+@asynccontextmanager
+async def open_state(options: ServerOptions, settings: Settings) -> AsyncGenerator[ServerState]:
+    """Opens all that requests need, in this order, and closes it in the other one."""
+    if options.store:
+        settings = settings.model_copy(update={"store": Path(options.store)})
+    async with AsyncExitStack() as stack:
+        store = await stack.enter_async_context(open_store(settings.store))
+        resources = ResourceStore(settings.memory_location)
+        stack.callback(resources.close)
+        serving = await stack.enter_async_context(open_serving(options, settings))
+        yield ServerState(options, settings, store, resources, serving)
 
 
 async def _say_healthy() -> Response:

@@ -13,6 +13,7 @@ from collections.abc import Awaitable, Callable, MutableMapping
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
+from textevolve.server.access import THIS_MACHINE
 from textevolve.server.errors import ApiError, respond_error
 from textevolve.server.options import is_here
 
@@ -45,6 +46,7 @@ class Guard:
         try:
             headers = {name.decode("latin-1"): value for name, value in scope["headers"]}
             self._check_sender(scope["path"], headers)
+            scope["textevolve.caller"] = THIS_MACHINE
             _check_type(scope["method"], headers)
             body = await _read_body(receive)
         except ApiError as error:

@@ -8,7 +8,6 @@ where they came in: there is no NUL and no lone surrogate in them.
 from __future__ import annotations
 
 from sqlalchemy import (
-    BigInteger,
     Boolean,
     Column,
     Float,
@@ -20,9 +19,7 @@ from sqlalchemy import (
     UniqueConstraint,
 )
 
-from textevolve.store.tables import metadata
-
-SERIAL = BigInteger().with_variant(Integer, "sqlite")
+from textevolve.store.tables import SERIAL, metadata
 
 namespaces = Table(
     "namespaces",

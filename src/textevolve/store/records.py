@@ -6,6 +6,7 @@ Every function takes a connection; those that change something are called inside
 
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias
@@ -26,7 +27,8 @@ RecordOrder: TypeAlias = Literal["position", "score", "-score"]
 @dataclass(frozen=True, slots=True)
 class Kept:
     """A record as the store knows it; `body` is its JSON. `score`: in [0, 1], None where there is
-    none. `status`: scored, failed or skipped."""
+    none. `status`: scored, failed or skipped. `revision`: grows with each change of the run's
+    records; 0 before it is kept."""
 
     key: str
     position: int
@@ -35,6 +37,9 @@ class Kept:
     status: str
     reason: str
     body: bytes
+    variant: str = ""
+    passed: bool | None = None
+    revision: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +52,9 @@ class Found:
 
 
 def keep_records(connection: Connection, run_id: str, found: Sequence[Kept]) -> None:
+    newest = select(func.max(records.c.revision)).where(records.c.run_id == run_id)
+    # The time goes on where records were dropped, so that no revision is used twice.
+    before = max(connection.execute(newest).scalar_one() or 0, int(time.time() * 1000))
     rows = [
         {
             "run_id": run_id,
@@ -57,14 +65,14 @@ def keep_records(connection: Connection, run_id: str, found: Sequence[Kept]) -> 
             "status": one.status,
             "reason": text_to_bytes(one.reason),
             "body": pack(one.body),
+            "variant": text_to_bytes(one.variant),
+            "passed": one.passed,
+            "revision": revision,
         }
-        for one in found
+        for revision, one in enumerate(found, before + 1)
     ]
     statement = insert(records)
-    changed = {
-        name: statement.excluded[name]
-        for name in ("position", "case_id", "score", "status", "reason", "body")
-    }
+    changed = {name: statement.excluded[name] for name in rows[0] if name not in ("run_id", "key")}
     connection.execute(
         statement.on_conflict_do_update(index_elements=["run_id", "key"], set_=changed), rows
     )
@@ -87,6 +95,9 @@ def read_page(
         records.c.status,
         records.c.reason,
         records.c.body,
+        records.c.variant,
+        records.c.passed,
+        records.c.revision,
     ).where(records.c.run_id == run_id, *_conditions(wanted))
     by_score: dict[RecordOrder, ColumnElement[Any]] = {
         "score": records.c.score.asc().nulls_last(),
@@ -103,8 +114,13 @@ def read_page(
             status,
             bytes_to_text(reason),
             unpack_json_bytes(body),
+            bytes_to_text(variant or b""),
+            passed,
+            revision or 0,
         )
-        for key, position, case, score, status, reason, body in connection.execute(query)
+        for key, position, case, score, status, reason, body, variant, passed, revision in (
+            connection.execute(query)
+        )
     ]
 
 

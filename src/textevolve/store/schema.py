@@ -17,7 +17,8 @@ from sqlalchemy.exc import DBAPIError, SQLAlchemyError
 from sqlalchemy.pool import NullPool
 
 from textevolve.errors import StoreError
-from textevolve.store import memory_tables as _  # noqa: F401 - tables of the same schema
+from textevolve.store import memory_tables as _memory_tables  # noqa: F401 - of the same schema
+from textevolve.store import server_tables as _server_tables  # noqa: F401 - likewise
 from textevolve.store import tables
 from textevolve.store.documents import CHECK, DAMAGES
 from textevolve.store.sqlite import sqlite3

@@ -7,6 +7,8 @@ TEXT cannot hold a lone surrogate. Small columns stand before large ones, so tha
 from __future__ import annotations
 
 from sqlalchemy import (
+    BigInteger,
+    Boolean,
     Column,
     Float,
     Index,
@@ -18,13 +20,15 @@ from sqlalchemy import (
     text,
 )
 
-REVISION = "0003"
+REVISION = "0004"
 """The newest revision in `store/migrations/versions`; these tables are what it leads to."""
 
 APPLICATION_ID = 0x54457631
 """Marks a SQLite file as a store of ours ("TEv1")."""
 
 metadata = MetaData()
+
+SERIAL = BigInteger().with_variant(Integer, "sqlite")
 
 texts = Table(
     "texts",
@@ -114,10 +118,16 @@ records = Table(
     Column("status", Text, nullable=False),
     Column("reason", LargeBinary, nullable=False),
     Column("body", LargeBinary, nullable=False),
+    Column("revision", SERIAL),
+    Column("variant", LargeBinary),
+    Column("passed", Boolean),
 )
-"""What runs found, one row for each record: made from the journal, and made again where lost."""
+"""What runs found, one row for each record: made from the journal, and made again where lost.
+`revision` grows with each change of a run's records, and is never used twice; NULL, as `variant`
+and `passed`, in rows from before there was one."""
 
 Index("records_in_order", records.c.run_id, records.c.position)
+Index("records_by_revision", records.c.run_id, records.c.revision)
 
 counters = Table(
     "counters",

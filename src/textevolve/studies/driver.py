@@ -447,7 +447,15 @@ def keep_record(study: AnyStudy, record: Any) -> Kept:
 
     row = study.row(record)
     return Kept(
-        row.key, row.position, row.case, row.score, row.status, row.reason, study.encode(record)
+        key=row.key,
+        position=row.position,
+        case=row.case,
+        score=row.score,
+        status=row.status,
+        reason=row.reason,
+        body=study.encode(record),
+        variant=row.variant,
+        passed=row.passed,
     )
 
 

@@ -13,9 +13,9 @@ from pydantic import BaseModel, ConfigDict, Field, field_validator, model_valida
 
 from textevolve.evaluation import Failure
 from textevolve.llm.decisions import Answer, Question, choice, predicate, score
-from textevolve.server.confidence import choice_confidence, score_confidence
-from textevolve.server.serving import Answered
-from textevolve.server.states import state_text
+from textevolve.server.decisions.confidence import choice_confidence, score_confidence
+from textevolve.server.decisions.serving import Answered
+from textevolve.server.decisions.states import state_text
 
 MOST_QUESTIONS, MOST_OPTIONS, MOST_LEVELS = 400, 255, 10
 

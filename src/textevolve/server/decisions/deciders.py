@@ -26,8 +26,8 @@ from textevolve.llm.decisions import (
 )
 from textevolve.llm.emulation import MOST_OPTIONS, wire_of
 from textevolve.llm.model import Model
-from textevolve.server.spending import note_cause
-from textevolve.server.states import read_state, state_text
+from textevolve.server.decisions.spending import note_cause
+from textevolve.server.decisions.states import read_state, state_text
 
 _BRACKETS = re.compile(r"[\[\]|]")
 QUESTIONS_AT_ONCE = 8

@@ -12,7 +12,6 @@ from collections.abc import AsyncGenerator, Generator, Mapping, Sequence
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass, field
 from functools import lru_cache
-from pathlib import Path
 
 from textevolve.errors import InputError, SettingsError, TextEvolveError
 from textevolve.evaluation import Evaluator, Failure
@@ -20,10 +19,15 @@ from textevolve.evaluators import Judges, keep_whole
 from textevolve.judge_specs import judge_models, parse_evaluator, split_rules
 from textevolve.judge_texts import describe_judge
 from textevolve.llm.decisions import Decision, Question
-from textevolve.server.deciders import Decider, DecidingJudge, DecidingModel, opens_with_rubric
+from textevolve.server.decisions.deciders import (
+    Decider,
+    DecidingJudge,
+    DecidingModel,
+    opens_with_rubric,
+)
+from textevolve.server.decisions.spending import RequestSpending, note_event, spending
 from textevolve.server.errors import ApiError, as_api_error
 from textevolve.server.options import ServerOptions, check_aliases
-from textevolve.server.spending import RequestSpending, note_event, spending
 from textevolve.settings import Settings, today
 from textevolve.studies.standing import open_standing_run
 from textevolve.wiring import Limits, Setting, Workbench, choose_model
@@ -150,8 +154,6 @@ async def open_serving(options: ServerOptions, settings: Settings) -> AsyncGener
         "model": setting.model,
         "today": setting.today,
     }
-    if options.store:
-        settings = settings.model_copy(update={"store": Path(options.store)})
     opened = open_standing_run(
         *("server", spec, setting, settings),
         source="HTTP",

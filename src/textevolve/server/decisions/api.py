@@ -4,21 +4,26 @@ from __future__ import annotations
 
 from fastapi import APIRouter, Request, Response
 
-from textevolve.server.errors import DECISIONS, SYSTEM_ONE, respond
-from textevolve.server.openai_decisions import (
+from textevolve.server.decisions.openai_decisions import (
     DecisionRequest,
     read_decision_questions,
     state_of,
     write_decision,
 )
-from textevolve.server.serving import JUDGE, Serving, refuse_unanswered
-from textevolve.server.system_one import SystemOneRequest, read_questions, write_system_one
+from textevolve.server.decisions.serving import JUDGE, Serving, refuse_unanswered
+from textevolve.server.decisions.system_one import (
+    SystemOneRequest,
+    read_questions,
+    write_system_one,
+)
+from textevolve.server.errors import DECISIONS, SYSTEM_ONE, respond
+from textevolve.server.state import server_of
 
 router = APIRouter()
 
 
 def _serving(request: Request) -> Serving:
-    return request.app.state.serving
+    return server_of(request).serving
 
 
 @router.post(SYSTEM_ONE)

@@ -13,10 +13,10 @@ from pydantic import BaseModel, ConfigDict, Field, StrictBool, StrictStr, field_
 
 from textevolve.evaluation import Failure
 from textevolve.llm.decisions import Answer, Question, choice, predicate, score
-from textevolve.server.confidence import choice_confidence, score_confidence
-from textevolve.server.serving import Answered
-from textevolve.server.states import Conversation, state_text
-from textevolve.server.system_one import (
+from textevolve.server.decisions.confidence import choice_confidence, score_confidence
+from textevolve.server.decisions.serving import Answered
+from textevolve.server.decisions.states import Conversation, state_text
+from textevolve.server.decisions.system_one import (
     MOST_LEVELS,
     MOST_OPTIONS,
     MOST_QUESTIONS,

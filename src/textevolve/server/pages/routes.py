@@ -1,0 +1,16 @@
+"""The paths of all pages, gathered."""
+
+from __future__ import annotations
+
+from fastapi import APIRouter
+from fastapi.responses import RedirectResponse
+
+from textevolve.server.pages import runs
+
+router = APIRouter()
+router.include_router(runs.router)
+
+
+@router.get("/")
+async def go_to_runs() -> RedirectResponse:
+    return RedirectResponse("/runs")
