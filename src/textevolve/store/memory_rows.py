@@ -225,7 +225,7 @@ def read_records(
     taken = _read_superseded(connection, seqs)
     used = None if as_of is None else _read_uses(connection, seqs, as_of[1])
     made: list[MemoryRecord] = []
-    columns = rows[0]._fields
+    columns = rows[0]._fields  # pyright: ignore[reportPrivateUsage]  it is public
     for row in rows:
         # Columns of rows are looked up slowly, and a search reads thousands of them.
         of: dict[str, Any] = dict(zip(columns, row, strict=True))

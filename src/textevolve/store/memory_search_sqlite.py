@@ -123,8 +123,8 @@ def _score(
         )
         .group_by(_places.c.term, memories.c.seq)
     )
-    found = [tuple(row) for row in connection.execute(asked)]
-    lengths = {seq: length for _, seq, _, length in found}
+    found: list[Any] = list(connection.execute(asked).all())
+    lengths: dict[int, int] = {seq: length for _, seq, _, length in found}
     mean = sum(lengths.values()) / max(1, len(lengths))
     scores: dict[int, float] = defaultdict(float)
     for word, seq, times, length in found:
