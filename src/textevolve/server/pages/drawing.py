@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import json
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 from urllib.parse import parse_qs
 
-from fastapi import Request, Response
+from fastapi import FastAPI, Request, Response
 from fastapi.exceptions import RequestValidationError
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
@@ -17,7 +18,9 @@ from markupsafe import Markup
 import textevolve
 from textevolve.report import wording
 from textevolve.report.blocks import Block
+from textevolve.report.cells import shade
 from textevolve.report.html import draw_blocks
+from textevolve.report.matrices import main_score, say_entry
 from textevolve.server.access import THIS_MACHINE
 from textevolve.server.errors import ApiError, respond_error, respond_invalid
 
@@ -74,21 +77,29 @@ class Page:
 
 def draw(request: Request, template: str, status: int = 200, **values: Any) -> Response:
     """A page, or a part of one, from a template; all texts in it are escaped."""
-    text = (
-        _environment()
-        .get_template(template)
-        .render(
-            request=request,
-            path=request.url.path,
-            caller=request.scope.get("textevolve.caller", THIS_MACHINE),
-            sections=SECTIONS,
-            version=textevolve.__version__,
-            csrf=request.scope.get("textevolve.csrf", ""),
-            **values,
-        )
-    )
+    text = _environment().get_template(template).render(**_shared(request), **values)
     body = text.encode("utf-8", "backslashreplace")
     return Response(body, status, media_type="text/html; charset=utf-8")
+
+
+def stream(request: Request, template: str, **values: Any) -> Iterator[bytes]:
+    """A page piece by piece, for one that takes long."""
+    for text in _environment().get_template(template).generate(**_shared(request), **values):
+        yield text.encode("utf-8", "backslashreplace")
+
+
+def _shared(request: Request) -> dict[str, Any]:
+    """What every template knows."""
+    app: FastAPI | None = request.scope.get("app")
+    return {
+        "request": request,
+        "path": request.url.path,
+        "caller": request.scope.get("textevolve.caller", THIS_MACHINE),
+        "sections": SECTIONS,
+        "version": textevolve.__version__,
+        "csrf": request.scope.get("textevolve.csrf", ""),
+        "tabs": getattr(app and app.state, "tabs", None) is not None,
+    }
 
 
 def refuse(request: Request, error: ApiError | RequestValidationError) -> Response:
@@ -149,8 +160,13 @@ def _environment() -> Environment:
         "percent": wording.percent,
         "money": wording.money,
         "duration": wording.duration,
+        "spent": wording.spent,
+        "indented": lambda value: json.dumps(value, indent=2, ensure_ascii=False, default=str),
         "moment": _moment,
         "report": draw_report,
+        "said": say_entry,
+        "shade": shade,
+        "main_score": main_score,
     }
     return environment
 

@@ -16,6 +16,10 @@ def upgrade() -> None:
     op.add_column("records", sa.Column("variant", sa.LargeBinary))
     op.add_column("records", sa.Column("passed", sa.Boolean))
     op.create_index("records_by_revision", "records", ["run_id", "revision"])
+    op.drop_index("records_in_order", "records")
+    columns = ["key", "status", "passed", "score", "case_id", "variant"]
+    op.create_index("records_in_order", "records", ["run_id", "position", *columns])
+    op.create_index("records_of_case", "records", ["run_id", "case_id", "position"])
     create_serving()
     create_jobs()
     create_labelling()
