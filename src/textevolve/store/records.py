@@ -13,7 +13,7 @@ from typing import Any, Literal, TypeAlias
 
 from sqlalchemy import ColumnElement, delete, func, select
 from sqlalchemy.dialects.sqlite import insert
-from sqlalchemy.engine import Connection, Row
+from sqlalchemy.engine import Connection
 
 from textevolve.store.documents import bytes_to_text, pack, text_to_bytes, unpack_json_bytes
 from textevolve.store.tables import records
@@ -112,7 +112,7 @@ COLUMNS = (
 """What `row_to_kept` reads."""
 
 
-def row_to_kept(row: Row[Any]) -> Kept:
+def row_to_kept(row: Sequence[Any]) -> Kept:
     key, position, case, score, status, reason, body, variant, passed, revision = row
     return Kept(
         bytes_to_text(key),

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal, TypeAlias
+from typing import Any, Literal, NamedTuple, TypeAlias
 
 from sqlalchemy import ColumnElement, LargeBinary, Text, cast, func, literal, or_, select
 from sqlalchemy.engine import Connection
@@ -50,6 +50,7 @@ class Standing:
     the names of their variants in the order in which they came, and the latest revision."""
 
     statuses: Mapping[str, int] = field(default_factory=dict[str, int])
+    variants: tuple[str, ...] = ()
     passed: int = 0
     not_passed: int = 0
     mean: float | None = None
@@ -120,17 +121,17 @@ def list_kinds(connection: Connection) -> list[str]:
 
 def count_standing(connection: Connection, run_ids: Sequence[str]) -> dict[str, Standing]:
     """How far some runs are, by their ids."""
+    groups = (records.c.run_id, records.c.variant, records.c.status, records.c.passed)
     query = (
         select(
-            records.c.run_id,
-            records.c.status,
-            records.c.passed,
+            *groups,
             func.count(),
             func.sum(records.c.score),
             func.count(records.c.score),
+            func.min(records.c.position),
         )
         .where(records.c.run_id.in_(run_ids))
-        .group_by(records.c.run_id, records.c.status, records.c.passed)
+        .group_by(*groups)
     )
     rows = connection.execute(query).all()
     newest = dict[str, int]()
@@ -138,35 +139,37 @@ def count_standing(connection: Connection, run_ids: Sequence[str]) -> dict[str, 
         latest = select(func.max(records.c.revision)).where(records.c.run_id == run_id)
         newest[run_id] = connection.execute(latest).scalar_one() or 0
     return {
-        run_id: _sum_up([row[1:] for row in rows if row[0] == run_id], newest[run_id])
+        run_id: _sum_up([_Group(*row[1:]) for row in rows if row[0] == run_id], newest[run_id])
         for run_id in run_ids
     }
 
 
-def _sum_up(rows: Sequence[Sequence[Any]], revision: int) -> Standing:
-    statuses = dict[str, int]()
-    for status, _, number, _, _ in rows:
-        statuses[status] = statuses.get(status, 0) + number
-    scored = sum(row[4] for row in rows)
+class _Group(NamedTuple):
+    variant: bytes | None
+    status: str
+    passed: bool | None
+    number: int
+    scores: float | None
+    scored: int
+    first: int
+
+
+def _sum_up(groups: Sequence[_Group], revision: int) -> Standing:
+    statuses, variants = dict[str, int](), dict[str, int]()
+    for one in groups:
+        statuses[one.status] = statuses.get(one.status, 0) + one.number
+        if one.variant:
+            name = bytes_to_text(one.variant)
+            variants[name] = min(one.first, variants.get(name, one.first))
+    scored = sum(one.scored for one in groups)
     return Standing(
         statuses,
-        passed=sum(row[2] for row in rows if row[1] is True),
-        not_passed=sum(row[2] for row in rows if row[1] is False),
-        mean=sum(row[3] or 0.0 for row in rows) / scored if scored else None,
+        tuple(sorted(variants, key=lambda name: variants[name])),
+        passed=sum(one.number for one in groups if one.passed is True),
+        not_passed=sum(one.number for one in groups if one.passed is False),
+        mean=sum(one.scores or 0.0 for one in groups) / scored if scored else None,
         revision=revision,
     )
-
-
-def list_variants(connection: Connection, run_id: str) -> list[str]:
-    """The variants of a run's records, each once, in the order in which they came."""
-    query = (
-        select(records.c.variant)
-        .where(records.c.run_id == run_id, records.c.variant.is_not(None))
-        .group_by(records.c.variant)
-        .order_by(func.min(records.c.position), records.c.variant)
-    )
-    found = (bytes_to_text(one) for one in connection.execute(query).scalars())
-    return [one for one in found if one]
 
 
 def find_rows(

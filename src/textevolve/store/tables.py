@@ -138,6 +138,16 @@ Index(
     records.c.variant,
 )
 """All that pages are filtered and sorted by, so that they are found without reading records."""
+Index(
+    "records_by_variant",
+    records.c.run_id,
+    records.c.variant,
+    records.c.status,
+    records.c.passed,
+    records.c.score,
+    records.c.position,
+)
+"""What is counted and added up, in the order in which it is."""
 Index("records_of_case", records.c.run_id, records.c.case_id, records.c.position)
 Index("records_by_revision", records.c.run_id, records.c.revision)
 

@@ -11,7 +11,7 @@ from textevolve.report import wording
 from textevolve.report.blocks import Block, Column, Entry, MatrixRow, Table
 from textevolve.store.records import Kept
 from textevolve.studies.driver import decode_record
-from textevolve.studies.study import AnyStudy
+from textevolve.studies.study import AnyStudy, StudySpec
 
 TEXT_SHOWN = 20_000
 FACTS_SHOWN = 8
@@ -42,6 +42,19 @@ def show_rows(
     ]
 
 
+def show_alone(study: AnyStudy, spec: StudySpec, run_id: str, found: Sequence[Kept]) -> list[Block]:
+    """The report of a record that is a result by itself; empty where records are parts of one, or
+    rows of a matrix tell all.
+
+    Raises:
+        StoreError: the record cannot be read.
+    """
+    if study.rows is not None or len(found) != 1 or not study.streams:
+        return []
+    record = decode_record(study, run_id, found[0])
+    return list(study.report(spec, study.summarise(spec, [record])).blocks)
+
+
 def name_entries(rows: Iterable[MatrixRow], variants: Sequence[str]) -> Sequence[str]:
     """The heads of the columns: the variants, or letters for the candidates of a case."""
     number = max((len(row.entries) for row in rows), default=1)
@@ -67,7 +80,7 @@ def _entry(study: AnyStudy, kept: Kept, record: Any) -> Entry:
     facts = {
         name: wording.shorten(_say(value), FACT_LENGTH)
         for name, value in (told[0] if told else {}).items()
-        if name not in SAID and value not in (None, "", [], {})
+        if name not in SAID and isinstance(value, str | int | float) and value != ""
     }
     return Entry(
         scores={} if kept.score is None else {"score": kept.score},

@@ -161,7 +161,7 @@ def _environment() -> Environment:
         "money": wording.money,
         "duration": wording.duration,
         "spent": wording.spent,
-        "indented": lambda value: json.dumps(value, indent=2, ensure_ascii=False, default=str),
+        "indented": _indented,
         "moment": _moment,
         "report": draw_report,
         "said": say_entry,
@@ -175,6 +175,10 @@ def _finalize(value: Any) -> Any:
     """Control characters are written out in every text."""
     is_text = isinstance(value, str) and not isinstance(value, Markup)
     return wording.visible(value) if is_text else value
+
+
+def _indented(value: Any) -> str:
+    return json.dumps(value, indent=2, ensure_ascii=False, default=str)
 
 
 def _moment(at: float | None) -> Markup:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from typing import Any
 from urllib.parse import urlencode
 
@@ -12,7 +12,6 @@ from fastapi.responses import RedirectResponse, StreamingResponse
 from markupsafe import Markup
 
 from textevolve.errors import TextEvolveError
-from textevolve.report.blocks import Block, MatrixRow, Section
 from textevolve.report.html import draw_blocks
 from textevolve.server.access import Caller
 from textevolve.server.errors import ApiError
@@ -21,7 +20,6 @@ from textevolve.server.pages.run_data import (
     ROWS,
     OpenedRun,
     RowsQuery,
-    count_run,
     open_run,
     read_calls,
     read_case,
@@ -54,9 +52,8 @@ def _show_run(request: Request, caller: Caller, which: str) -> Response:
     if opened.run.id != which:
         return RedirectResponse(f"/runs/{opened.run.id}")
     query = read_query(request.query_params)
-    standing = count_run(state.store, opened.run.id)
     values = _rows(request, state, opened, query)
-    return draw(request, "run.html", **values, standing=standing)
+    return draw(request, "run.html", **values, standing=opened.standing)
 
 
 @router.get("/runs/{which}/rows")
@@ -95,7 +92,7 @@ async def show_standing(request: Request, which: str, caller: Reader) -> Respons
     def read() -> Response:
         state = server_of(request)
         opened = open_run(state, caller, which)
-        standing = count_run(state.store, opened.run.id)
+        standing = opened.standing
         response = draw(
             *(request, "run_standing.html"), run=opened.run, opened=opened, standing=standing
         )
@@ -126,22 +123,12 @@ async def show_case(request: Request, which: str, number: int, caller: Reader) -
         state = server_of(request)
         opened = open_run(state, caller, which)
         case = read_case(state.store, opened, number)
-        calls = read_calls(
-            state.store, opened.run.id, _after(request), [r.input for r in case.rows]
-        )
-        matrix = Matrix("", case.heads, case.rows)
-        sections = [[section for _, section in find_details(row, matrix)] for row in case.rows]
-        values = {"opened": opened, "run": opened.run, "case": case, "page": calls}
-        return draw(request, "case.html", **values, sections=sections)
+        inputs = [row.input for row in case.rows]
+        calls = read_calls(state.store, opened.run.id, _after(request), inputs)
+        run = opened.run
+        return draw(request, "case.html", opened=opened, run=run, case=case, page=calls)
 
     return await asyncio.to_thread(read)
-
-
-def _details(row: MatrixRow, heads: Sequence[str]) -> list[Block]:
-    """What is said of a case as a whole, and of each of its entries."""
-    named = zip(heads, row.entries, strict=False)
-    told = [Section(name, entry.details) for name, entry in named if entry and entry.details]
-    return [*row.details, *told]
 
 
 @router.get("/runs/{which}/calls")

@@ -1,5 +1,5 @@
 """What the pages of runs show, read from the store: a run and what is known of its kind, its rows
-as they are asked for, one case, and calls. All of it waits for the disk, so it is called in threads.
+as they are asked for, one case, and calls. All of it waits for the disk: call it in threads.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import Any, Literal, TypeAlias, cast, get_args
 
 from textevolve.errors import InputError, MismatchError, StoreError
 from textevolve.llm.model import Request as ModelRequest
-from textevolve.report.blocks import MatrixRow
+from textevolve.report.blocks import Block, MatrixRow, Section
 from textevolve.server.access import Caller
 from textevolve.server.errors import ApiError
 from textevolve.server.state import ServerState
@@ -24,7 +24,7 @@ from textevolve.store.run_pages import By, Standing, WantedRows
 from textevolve.store.runs import RunRecord
 from textevolve.studies.driver import read_spec, read_stored
 from textevolve.studies.kinds import find_study
-from textevolve.studies.run_rows import name_entries, show_rows
+from textevolve.studies.run_rows import name_entries, show_alone, show_rows
 from textevolve.studies.study import AnyStudy
 
 ROWS = 50
@@ -50,6 +50,8 @@ class OpenedRun:
     kind: str
     model: str
     study: AnyStudy | None
+    spec: Any
+    standing: Standing
     variants: Sequence[str]
     by: By
     why: str = ""
@@ -85,20 +87,17 @@ def open_run(state: ServerState, caller: Caller, which: str) -> OpenedRun:
     store = state.store
     kind, model = str(run.spec.get("kind", "")), str(run.spec.get("model", ""))
     whose = store.look(lambda c: run_pages.namespace_of(c, run.id))
+    standing = store.look(lambda c: run_pages.count_standing(c, [run.id]), run.id)[run.id]
     try:
         stored = read_stored(run)
         study = find_study(kind)
-        named = study.variants(read_spec(study, stored), model)
+        spec = read_spec(study, stored)
+        named = study.variants(spec, model)
     except (MismatchError, InputError, ValueError) as error:
-        return OpenedRun(run, whose, kind, model, None, (), "key", str(error))
-    came = store.look(lambda c: run_pages.list_variants(c, run.id), run.id)
-    variants = tuple(dict.fromkeys([*named, *came]))
+        return OpenedRun(run, whose, kind, model, None, None, standing, (), "key", str(error))
+    variants = tuple(dict.fromkeys([*named, *standing.variants]))
     by: By = "case" if len(variants) > 1 else "key"
-    return OpenedRun(run, whose, kind, model, study, variants, by)
-
-
-def count_run(store: Store, run_id: str) -> Standing:
-    return store.look(lambda c: run_pages.count_standing(c, [run_id]), run_id)[run_id]
+    return OpenedRun(run, whose, kind, model, study, spec, standing, variants, by)
 
 
 @dataclass(frozen=True, slots=True)
@@ -272,10 +271,12 @@ def _texts(value: object) -> Iterator[str]:
 
 @dataclass(frozen=True, slots=True)
 class ShownCase:
-    """`records`: as they are kept. `before` and `after`: the numbers of the cases beside it."""
+    """`records`: as they are kept; `details`: of each row, what is said of it at length. `before`
+    and `after`: the numbers of the cases beside it."""
 
     number: int
     rows: Sequence[MatrixRow]
+    details: Sequence[Sequence[Block]]
     heads: Sequence[str]
     records: Sequence[Kept]
     before: int | None
@@ -298,14 +299,24 @@ def read_case(store: Store, opened: OpenedRun, number: int) -> ShownCase:
     )
     groups = [kept] if opened.by == "case" else [[one] for one in kept]
     rows = [one.row for group in groups for one in _show(opened, group)]
+    heads = name_entries(rows, opened.variants)
+    told = show_alone(opened.study, opened.spec, run.id, kept)
     return ShownCase(
         number,
         rows,
-        name_entries(rows, opened.variants),
+        [told] if told else [_details(row, heads) for row in rows],
+        heads,
         kept,
         None if before is None else before + 1,
         None if after is None else after + 1,
     )
+
+
+def _details(row: MatrixRow, heads: Sequence[str]) -> list[Block]:
+    """What is said of a row as a whole, and of each of its entries."""
+    named = zip(heads, row.entries, strict=False)
+    told = [Section(name, entry.details) for name, entry in named if entry and entry.details]
+    return [*row.details, *told]
 
 
 @dataclass(frozen=True, slots=True)

@@ -44,8 +44,8 @@ async def show_runs(request: Request, caller: Reader) -> Response:
         raise ApiError(400, "invalid_request", str(error)) from None
     found, kinds, total = await asyncio.to_thread(_find, server_of(request), wanted, number)
     page = Page(request, number, RUNS, total)
-    values = {"found": found, "kinds": kinds, "page": page, "wanted": wanted, "states": STATES}
-    return draw(request, "runs.html", **values)
+    values: dict[str, Any] = {"kinds": kinds, "wanted": wanted, "states": STATES}
+    return draw(request, "runs.html", found=found, page=page, **values)
 
 
 def _find(

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from fastapi import FastAPI, Response
 from fastapi.responses import StreamingResponse
 
-GRACE = 4.0
+GRACE = 8.0
 """Seconds in which another page may come: between two pages of one tab there is none."""
 BEAT = 2.0
 

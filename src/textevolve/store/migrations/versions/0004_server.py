@@ -19,6 +19,8 @@ def upgrade() -> None:
     op.drop_index("records_in_order", "records")
     columns = ["key", "status", "passed", "score", "case_id", "variant"]
     op.create_index("records_in_order", "records", ["run_id", "position", *columns])
+    columns = ["variant", "status", "passed", "score", "position"]
+    op.create_index("records_by_variant", "records", ["run_id", *columns])
     op.create_index("records_of_case", "records", ["run_id", "case_id", "position"])
     create_serving()
     create_jobs()
