@@ -28,6 +28,7 @@ from textevolve.server.listening import bind, make_server, serve_until, url_of
 from textevolve.server.options import ViewOptions
 from textevolve.settings import Settings
 from textevolve.store import Store, open_store
+from textevolve.store.records import Kept
 from textevolve.studies import compare, evaluate
 from textevolve.studies.compare_cells import Grade, Output
 from textevolve.studies.driver import StoredSpec, keep_record
@@ -65,9 +66,8 @@ def judged_cases(number: int) -> Iterator[JudgedCase]:
         case = Case(make_text(drawn, 80), (make_text(drawn, 100),), f"case-{n}")
         result = EvaluationResult(drawn.random(), drawn.random() < 0.7, make_text(drawn, 20))
         failed = Failure("failed", "the answer has no score")
-        yield JudgedCase(
-            case, n, (failed if n % 500 == 7 else result,), Usage(1, 900, 0, 20, 0.001)
-        )
+        found = failed if n % 500 == 7 else result
+        yield JudgedCase(case, n, (found,), Usage(1, 900, 0, 20, 0.001))
 
 
 def outputs(number: int, variants: int) -> Iterator[Output]:
@@ -88,11 +88,12 @@ def outputs(number: int, variants: int) -> Iterator[Output]:
 
 def fill(store: Store, number: int, variants: int) -> str:
     study: AnyStudy = evaluate.STUDY if variants == 1 else compare.STUDY
-    spec = {"judge": "probe"} if variants == 1 else {}
+    names = [f"prompt {v + 1}" for v in range(variants)]
+    spec = {"judge": "probe"} if variants == 1 else {"data": "rows.jsonl", "outputs": names}
     stored = StoredSpec(kind=study.kind, spec=spec, model="none").model_dump(mode="json")
     run = store.create_run(stored, "benchmark", "a large run", "benchmark")
     store.add_cases(run.id, (Case(f"input {n}", (), f"case-{n}") for n in range(number)))
-    waiting = []
+    waiting: list[Kept] = []
     made = judged_cases(number) if variants == 1 else outputs(number, variants)
     for one in made:
         waiting.append(keep_record(study, one))

@@ -91,6 +91,8 @@ def ask():
 
 CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser"))), None)
 WIDTHS = (1280, 390)
+STRICT = "default-src 'self'; base-uri 'none'; form-action 'self'; frame-ancestors 'none'"
+"""No page has script or style of its own within it."""
 MOST_TABS = 400
 
 FOCUSABLE = """() => {
@@ -128,6 +130,7 @@ def page(browser):
     page = context.new_page()
     page.set_default_timeout(120_000)
     page.said = []
+    page.route("**/*", _tighten)
     page.on("console", lambda message: page.said.append(f"console: {message.text}"))
     page.on("pageerror", lambda error: page.said.append(f"script: {error}"))
     page.on(
@@ -143,6 +146,15 @@ def page(browser):
     yield page
     context.close()
     assert page.said == []
+
+
+def _tighten(route):
+    if route.request.resource_type != "document":
+        return route.continue_()
+    response = route.fetch(max_redirects=0)
+    return route.fulfill(
+        response=response, headers={**response.headers, "content-security-policy": STRICT}
+    )
 
 
 @pytest.fixture
