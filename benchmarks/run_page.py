@@ -5,7 +5,8 @@ served on loopback; each page is asked for several times, from its first byte to
 
 The records are those of real kinds (`evaluate` with a pointwise judge, or `compare` where there are
 several variants), of about one and a half kilobytes each, so they are decoded and drawn as others
-are. Times are the medians of five on this machine, in a process of its own.
+are. Where other work is done on the machine, look at the CPU time of the process, which is that of
+the server and of the client that reads.
 """
 
 from __future__ import annotations
@@ -105,16 +106,17 @@ def fill(store: Store, number: int, variants: int) -> str:
     return run.id
 
 
-def measure(url: str) -> tuple[float, int]:
-    """Seconds, the median, and the size of the page in bytes."""
-    taken: list[float] = []
+def measure(url: str) -> dict[str, int]:
+    """Medians of the time and of this process' CPU time, in ms, and the size of the page."""
+    taken: list[tuple[float, float]] = []
     size = 0
     for _ in range(TIMES):
-        began = time.perf_counter()
+        began, used = time.perf_counter(), time.process_time()
         with urllib.request.urlopen(url, timeout=300) as response:
             size = len(response.read())
-        taken.append(time.perf_counter() - began)
-    return statistics.median(taken), size
+        taken.append((time.perf_counter() - began, time.process_time() - used))
+    wall, cpu = (round(1000 * statistics.median(one)) for one in zip(*taken, strict=True))
+    return {"ms": wall, "cpu_ms": cpu, "KiB": size // 1024}
 
 
 def main() -> None:
@@ -153,8 +155,7 @@ def main() -> None:
             "search, a word of none": f"/{run}?q=zebra",
             "a case": f"/{run}/cases/{middle}",
         }.items():
-            seconds, size = measure(base + path_)
-            print(json.dumps({"page": what, "ms": round(1000 * seconds), "KiB": size // 1024}))
+            print(json.dumps({"page": what, **measure(base + path_)}), flush=True)
         server.should_exit = True
         thread.join()
 

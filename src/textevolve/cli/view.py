@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import webbrowser
 from importlib.util import find_spec
 from typing import Annotated
 
@@ -10,7 +9,6 @@ import typer
 
 from textevolve.cli import options, say
 from textevolve.errors import SettingsError
-from textevolve.server.options import ViewOptions
 from textevolve.settings import read_settings
 from textevolve.store import open_store
 
@@ -31,24 +29,12 @@ def view(
     """
     if find_spec("fastapi") is None or find_spec("uvicorn") is None:
         raise SettingsError("pages need more packages: pip install 'textevolve[server]'")
-    from textevolve.server.app import create_app
-    from textevolve.server.listening import bind, make_server, serve_until, url_of
-    from textevolve.server.pages.tabs import watch_tabs
+    from textevolve.server.viewing import show_pages
 
     settings, _ = read_settings({"store": store})
     path = "/runs"
     if run is not None:
         with open_store(settings.store) as opened:
             path = f"/runs/{opened.get_run(run).id}"
-    listener = bind("127.0.0.1", port)
-    url = url_of(listener)
-
-    def announce(_serving: object) -> None:
-        say(f"{url}{path} shows {settings.store}; Ctrl-C ends it")
-        if browser:
-            webbrowser.open(f"{url}{path}")
-
-    app = create_app(ViewOptions(port=port), settings, None, announce)
-    server = make_server(app)
-    watch_tabs(app, lambda: setattr(server, "should_exit", True))
-    serve_until(server, app, listener)
+    told = f"shows {settings.store}; Ctrl-C ends it"
+    show_pages(settings, path, port, lambda url: say(f"{url} {told}"), browser=browser)

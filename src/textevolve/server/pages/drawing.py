@@ -82,7 +82,7 @@ def draw(request: Request, template: str, status: int = 200, **values: Any) -> R
     return Response(body, status, media_type="text/html; charset=utf-8")
 
 
-def stream(request: Request, template: str, **values: Any) -> Iterator[bytes]:
+def draw_stream(request: Request, template: str, **values: Any) -> Iterator[bytes]:
     """A page piece by piece, for one that takes long."""
     for text in _environment().get_template(template).generate(**_shared(request), **values):
         yield text.encode("utf-8", "backslashreplace")

@@ -15,7 +15,7 @@ from textevolve.errors import TextEvolveError
 from textevolve.report.html import draw_blocks
 from textevolve.server.access import Caller
 from textevolve.server.errors import ApiError
-from textevolve.server.pages.drawing import Page, draw, stream
+from textevolve.server.pages.drawing import Page, draw, draw_stream
 from textevolve.server.pages.run_data import (
     ROWS,
     OpenedRun,
@@ -23,13 +23,13 @@ from textevolve.server.pages.run_data import (
     open_run,
     read_calls,
     read_case,
-    read_number,
+    read_matrix,
     read_query,
-    read_rows,
+    read_whole,
 )
 from textevolve.server.pages.runs import Reader
 from textevolve.server.state import ServerState, server_of
-from textevolve.studies.driver import read_records
+from textevolve.studies import driver
 from textevolve.studies.reporting import make_report
 
 MATRIX_SCRIPT = Markup(
@@ -72,7 +72,7 @@ async def show_rows(request: Request, which: str, caller: Reader) -> Response:
 def _rows(
     request: Request, state: ServerState, opened: OpenedRun, query: RowsQuery
 ) -> dict[str, Any]:
-    found = read_rows(state.store, opened, query)
+    found = read_matrix(state.store, opened, query)
     return {
         "opened": opened,
         "run": opened.run,
@@ -146,7 +146,7 @@ async def show_calls(request: Request, which: str, caller: Reader) -> Response:
 
 def _after(request: Request) -> int:
     try:
-        return read_number(request.query_params, "after", 0)
+        return read_whole(request.query_params, "after", 0)
     except ValueError as error:
         raise ApiError(400, "invalid_request", f"the address cannot be read: {error}") from None
 
@@ -159,7 +159,7 @@ async def show_report(request: Request, which: str, caller: Reader) -> Response:
     if opened.study is None:
         raise ApiError(404, "not_found", opened.why)
     return StreamingResponse(
-        stream(
+        draw_stream(
             request, "report.html", opened=opened, run=opened.run, pieces=_report(state, opened)
         ),
         media_type="text/html; charset=utf-8",
@@ -171,7 +171,7 @@ def _report(state: ServerState, opened: OpenedRun) -> Iterator[Markup]:
     assert opened.study is not None
     run = opened.run
     try:
-        made = make_report(opened.study, state.store, run, read_records(state.store, run))
+        made = make_report(opened.study, state.store, run, driver.read_records(state.store, run))
         yield Markup('<p class="sentence">{}</p>\n').format(made.sentence)
         yield from draw_blocks(made.blocks, script=MATRIX_SCRIPT)
     except (TextEvolveError, ValueError) as error:

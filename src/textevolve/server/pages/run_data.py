@@ -37,7 +37,7 @@ MOST_SEARCHED_CALLS = 20_000
 LEAST_TOLD = 8
 """Characters of an input that tell whose call it is; a shorter one stands in many prompts."""
 
-Shown: TypeAlias = Literal["", "failed", "passed", "not-passed"]
+ShowChoice: TypeAlias = Literal["", "failed", "passed", "not-passed"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,7 +106,7 @@ class RowsQuery:
     a search goes on."""
 
     q: str = ""
-    show: Shown = ""
+    show: ShowChoice = ""
     below: float | None = None
     variant: str = ""
     sort: RecordOrder = "position"
@@ -135,12 +135,12 @@ def read_query(given: Mapping[str, str]) -> RowsQuery:
     try:
         return RowsQuery(
             q=given.get("q", "").strip()[:1000],
-            show=_one_of(Shown, given.get("show", "")),
+            show=_one_of(ShowChoice, given.get("show", "")),
             below=float(given["below"].replace(",", ".")) if given.get("below") else None,
             variant=given.get("variant", ""),
             sort=_one_of(RecordOrder, given.get("sort") or "position"),
-            page=read_number(given, "page", 1),
-            start=read_number(given, "start", 0),
+            page=read_whole(given, "page", 1),
+            start=read_whole(given, "start", 0),
         )
     except ValueError as error:
         raise ApiError(400, "invalid_request", f"the address cannot be read: {error}") from None
@@ -152,7 +152,7 @@ def _one_of(kind: Any, value: str) -> Any:
     return value
 
 
-def read_number(given: Mapping[str, str], name: str, least: int) -> int:
+def read_whole(given: Mapping[str, str], name: str, least: int) -> int:
     """
     Raises:
         ValueError: it is no whole number from `least` on that a database could have.
@@ -182,7 +182,7 @@ class RowsPage:
     further: int | None = None
 
 
-def read_rows(store: Store, opened: OpenedRun, query: RowsQuery) -> RowsPage:
+def read_matrix(store: Store, opened: OpenedRun, query: RowsQuery) -> RowsPage:
     """One page of a run's rows.
 
     Raises:
@@ -270,7 +270,7 @@ def _texts(value: object) -> Iterator[str]:
 
 
 @dataclass(frozen=True, slots=True)
-class ShownCase:
+class CaseView:
     """`records`: as they are kept; `details`: of each row, what is said of it at length. `before`
     and `after`: the numbers of the cases beside it."""
 
@@ -283,7 +283,7 @@ class ShownCase:
     after: int | None
 
 
-def read_case(store: Store, opened: OpenedRun, number: int) -> ShownCase:
+def read_case(store: Store, opened: OpenedRun, number: int) -> CaseView:
     """
     Raises:
         ApiError: there is no record there. StoreError: one cannot be read.
@@ -301,7 +301,7 @@ def read_case(store: Store, opened: OpenedRun, number: int) -> ShownCase:
     rows = [one.row for group in groups for one in _show(opened, group)]
     heads = name_entries(rows, opened.variants)
     told = show_alone(opened.study, opened.spec, run.id, kept)
-    return ShownCase(
+    return CaseView(
         number,
         rows,
         [told] if told else [_details(row, heads) for row in rows],

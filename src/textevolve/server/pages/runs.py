@@ -14,7 +14,7 @@ from textevolve.report.blocks import Block, Diff
 from textevolve.server.access import Caller, needs
 from textevolve.server.errors import ApiError
 from textevolve.server.pages.drawing import Page, draw
-from textevolve.server.pages.run_data import find_run, open_run, read_number
+from textevolve.server.pages.run_data import find_run, open_run, read_whole
 from textevolve.server.state import ServerState, server_of
 from textevolve.store import run_pages
 from textevolve.store.run_pages import Standing, WantedRuns
@@ -39,7 +39,7 @@ async def show_runs(request: Request, caller: Reader) -> Response:
         caller.namespaces,
     )
     try:
-        number = read_number(given, "page", 1)
+        number = read_whole(given, "page", 1)
     except ValueError as error:
         raise ApiError(400, "invalid_request", str(error)) from None
     found, kinds, total = await asyncio.to_thread(_find, server_of(request), wanted, number)
