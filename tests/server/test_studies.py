@@ -87,7 +87,7 @@ def test_records_come_in_pages_that_can_be_filtered_and_sorted(serve, ask, wait)
     passed = [one["passed"] for one in pages("&passed=true")]
     assert all(passed)
     assert len(passed) + len(pages("&passed=false")) == 7
-    assert pages("&case=c4")[0]["record"]["record"]["id"] == "c4"
+    assert "Question 4?" in json.dumps(pages("&case=c4")[0]["record"])
     assert ask(f"{records}?cursor=abc")[0] == 400
     assert ask(f"{records}?sort=name")[0] == 422
 
