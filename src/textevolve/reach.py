@@ -72,7 +72,7 @@ def allowed_path(path: str | Path) -> str:
     if reach.folder is not None:
         found = reach.folder / stored_name(name)
         # Nothing but what was sent lies there; should it be a link all the same, it leads nowhere.
-        if found.exists() and found.resolve().is_relative_to(reach.folder.resolve()):
+        if os.path.exists(found) and found.resolve().is_relative_to(reach.folder.resolve()):
             return str(found)
     if name in reach.own:
         return name
