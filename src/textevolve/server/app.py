@@ -17,6 +17,7 @@ from textevolve.server.decisions import api as decisions_api
 from textevolve.server.decisions.serving import Serving, open_serving
 from textevolve.server.errors import ApiError, as_api_error, respond, respond_error, respond_invalid
 from textevolve.server.guard import Guard
+from textevolve.server.limits import open_limits
 from textevolve.server.options import ServerOptions
 from textevolve.server.pages import routes as pages
 from textevolve.server.state import ServerState
@@ -77,7 +78,8 @@ async def open_state(options: ServerOptions, settings: Settings) -> AsyncGenerat
         resources = ResourceStore(settings.memory_location)
         stack.callback(resources.close)
         serving = await stack.enter_async_context(open_serving(options, settings))
-        yield ServerState(options, settings, store, resources, serving)
+        limits = await stack.enter_async_context(open_limits(resources))
+        yield ServerState(options, settings, store, resources, serving, limits)
 
 
 async def _say_healthy() -> Response:
