@@ -156,10 +156,14 @@ def test_half_a_surrogate_pair_is_refused(serve, ask):
 def test_only_what_was_named_is_served(serve, ask, server, home):
     url = serve(judge="probe")
     (home / "rules.yaml").write_text("rules:\n  - kind: length\n    max: 3\n")
-    for name in ("judge/rules:rules.yaml", "judge/checklist", f"{server.url}#other", "local"):
+    address = f"{server.url}#other"
+    named = ("judge/rules:rules.yaml", "judge/checklist", address, f"judge/{address}", "local")
+    for name in (*named, "http://169.254.169.254/latest#x", "file:///etc/passwd", "local/../x"):
         status, said = ask(f"{url}/v1/systemone", {**BODY, "model": name})
         assert (status, said["detail"]["error_type"]) == (404, "model_not_found")
-    assert server.calls == 0
+    texts = {"state": "@rules.yaml", "questions": {"q": {"type": "noul", "instructions": "@/etc"}}}
+    assert ask(f"{url}/v1/systemone", {**BODY, **texts})[0] == 200
+    assert "@rules.yaml" in json.dumps(server.requests)  # a text is a text, and no file is read
 
 
 def test_anything_is_served_where_the_operator_says_so(serve, ask, server):
