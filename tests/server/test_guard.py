@@ -163,7 +163,9 @@ def test_only_what_was_named_is_served(serve, ask, server, home):
         assert (status, said["detail"]["error_type"]) == (404, "model_not_found")
     texts = {"state": "@rules.yaml", "questions": {"q": {"type": "noul", "instructions": "@/etc"}}}
     assert ask(f"{url}/v1/systemone", {**BODY, **texts})[0] == 200
-    assert "@rules.yaml" in json.dumps(server.requests)  # a text is a text, and no file is read
+    assert "@rules.yaml" in json.dumps(
+        list(server.requests)
+    )  # a text is a text, and no file is read
 
 
 def test_anything_is_served_where_the_operator_says_so(serve, ask, server):
