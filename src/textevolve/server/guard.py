@@ -19,7 +19,7 @@ from fastapi import Request, Response
 from starlette.requests import ClientDisconnect
 
 from textevolve.server import identity
-from textevolve.server.access import NOBODY
+from textevolve.server.access import NOBODY, THIS_MACHINE
 from textevolve.server.bodies import (
     AsgiScope,
     Bodies,
@@ -117,7 +117,7 @@ class Guard:
             self.identities, server.resources, _bearer(headers), token, needed=self.needs_key
         )
         if sender is None:
-            sender = _nobody(scope["path"])
+            sender = _nobody(scope["path"]) if self.needs_key else Sender(THIS_MACHINE)
         scope["textevolve.caller"] = sender.caller
         answer.sender = sender
         seed = self._check_browser(scope, headers, sender, answer)

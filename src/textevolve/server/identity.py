@@ -13,7 +13,7 @@ import time
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 
-from textevolve.server.access import THIS_MACHINE, Caller, caller_by_key
+from textevolve.server.access import Caller, caller_by_key
 from textevolve.server.errors import ApiError
 from textevolve.store import ResourceStore
 from textevolve.store.keys import PREFIX, SCOPES, StoredKey
@@ -112,9 +112,9 @@ class Sender:
 async def find_sender(
     identities: Identities, resources: ResourceStore, key: str, token: str, *, needed: bool
 ) -> Sender | None:
-    """By the key of the request, else by the session's token; None: a key is needed and there is
-    none. Where none is `needed`, what does not begin as our keys do is passed over: clients of
-    OpenAI's API always send something.
+    """By the key of the request, else by the session's token; None where there is neither. Where
+    no key is `needed`, what does not begin as our keys do is passed over: clients of OpenAI's API
+    always send something.
 
     Raises:
         ApiError: 401, the key is none of ours, or no longer.
@@ -126,7 +126,7 @@ async def find_sender(
         return Sender(caller, lambda: identities.of_key(resources, key), keyed=True)
     if token and (caller := await identities.of_session(resources, token)):
         return Sender(caller, lambda: identities.of_session(resources, token), token)
-    return None if needed else Sender(THIS_MACHINE)
+    return None
 
 
 def _digest(text: str) -> bytes:
