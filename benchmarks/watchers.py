@@ -28,6 +28,8 @@ from urllib.parse import urlsplit
 
 from textevolve.llm.testing.process import serve_in_process
 
+EVENT = re.compile(rb"^id: (\d+)$", re.MULTILINE)
+
 
 @dataclass
 class Watcher:
@@ -41,13 +43,15 @@ class Watcher:
         place = urlsplit(url)
         limit = 2**14 if self.slow else 2**18
         reader, writer = await asyncio.open_connection(place.hostname, place.port, limit=limit)
+        rest = b""
         path = f"/v1/studies/{run}/events"
         writer.write(f"GET {path} HTTP/1.1\r\nHost: {place.netloc}\r\n\r\n".encode())
-        while line := await reader.readline():
-            if line.startswith(b"id: "):
-                self.told[int(line[4:])] = time.monotonic()
-                if self.slow:
-                    await asyncio.sleep(0.005)
+        while part := await reader.read(limit):
+            now = time.monotonic()
+            lines, _, rest = (rest + part).rpartition(b"\n")
+            self.told |= {int(id): now for id in EVENT.findall(lines)}
+            if self.slow:
+                await asyncio.sleep(0.1)
         self.ended = time.monotonic()
         writer.close()
 
