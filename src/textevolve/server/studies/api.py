@@ -211,7 +211,7 @@ async def resume_study(
     if seen.run.status == "finished":
         return await _tell(server, caller, run_id, 200)
     if not await server.runner.is_busy(run_id):
-        await beginning.resume(server, seen.run, seen.served, given)
+        await beginning.resume(server, caller, seen.served, given)
     return await _tell(server, caller, run_id, 202)
 
 
