@@ -198,7 +198,7 @@ def check_namespace(name: str) -> None:
         raise InputError(f"no namespace '{name}'")
 
 
-def check_run(which: str) -> None:
+def check_earlier(which: str) -> None:
     """
     Raises:
         InputError: it is not seen, or no whole id; as where there is none.

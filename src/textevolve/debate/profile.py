@@ -378,9 +378,8 @@ def load_profile(name: str | Path) -> Profile:
             " (or give the path of a YAML file)"
         )
     try:
-        return parse_profile(
-            Path(allowed_path(path)).read_text(encoding="utf-8"), str(path), path.stem
-        )
+        text = Path(allowed_path(path)).read_text(encoding="utf-8")
+        return parse_profile(text, str(path), path.stem)
     except OSError as error:
         raise InputError(f"profile {path}: cannot be read ({error.strerror})") from error
     except UnicodeDecodeError as error:

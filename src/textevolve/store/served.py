@@ -38,7 +38,6 @@ class ServedRun:
     reason: str = ""
 
 
-Found: TypeAlias = tuple[RunRecord, ServedRun | None]
 Choose: TypeAlias = Callable[[RunRecord, ServedRun | None], bool]
 
 
@@ -88,7 +87,7 @@ def list_found(
     after: tuple[float, str] | None,
     choose: Choose,
     limit: int,
-) -> list[Found]:
+) -> list[tuple[RunRecord, ServedRun | None]]:
     """The newest runs that are chosen, newest first, with what a server knows of them.
     `namespaces`: None: all, and those of none. `after`: the time and the id of the last one of the
     page before. Most of what they are chosen by stands in no column, so they are read one by one.
