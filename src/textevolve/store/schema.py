@@ -17,9 +17,7 @@ from sqlalchemy.exc import DBAPIError, SQLAlchemyError
 from sqlalchemy.pool import NullPool
 
 from textevolve.errors import StoreError
-from textevolve.store import memory_tables as _memory_tables  # noqa: F401 - of the same schema
-from textevolve.store import server_tables as _server_tables  # noqa: F401 - likewise
-from textevolve.store import tables
+from textevolve.store import memory_tables, server_tables, tables
 from textevolve.store.documents import CHECK, DAMAGES
 from textevolve.store.sqlite import sqlite3
 
@@ -27,6 +25,9 @@ BUSY_SECONDS = 30.0
 """How long a connection waits while another process writes."""
 
 MIGRATIONS = Path(__file__).parent / "migrations"
+
+PARTS = (tables, memory_tables, server_tables)
+"""All files with tables of the schema have to be loaded before it is made."""
 
 _ADVICE = {
     "SQLITE_FULL": "the disk is full: free some space and resume; what was kept before is intact",
