@@ -4,8 +4,8 @@ asking again."""
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import asdict, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -14,7 +14,7 @@ import typer
 from textevolve.cli import PARTLY, options, say
 from textevolve.cli.drawing import open_console
 from textevolve.cli.results import check_outputs, print_json, write_line, write_outputs
-from textevolve.cli.run_tables import WantedFormat, list_records, report_runs, row_of, run_data
+from textevolve.cli.run_tables import WantedFormat, list_records, report_runs, run_data
 from textevolve.cli.spec_options import parameters_of, read_given
 from textevolve.cli.study import LIMIT_OPTIONS, RunOptions, execute, shape_command, take_launch
 from textevolve.engine import sync
@@ -26,12 +26,11 @@ from textevolve.store.repository import Store, open_store
 from textevolve.store.runs import RunRecord
 from textevolve.store.salvage import Findings, check_store
 from textevolve.studies import driver
-from textevolve.studies.baseline import refuse_other_cases
-from textevolve.studies.comparison import compare_runs, report_comparison
 from textevolve.studies.debate_parameters import DebateParameters, given_parameters
 from textevolve.studies.kinds import find_study
 from textevolve.studies.reporting import make_data, make_report
-from textevolve.studies.study import AnyStudy, Beside, Row
+from textevolve.studies.stored_comparison import compare_stored
+from textevolve.studies.study import AnyStudy
 from textevolve.studies.variance import measure_variance, report_variance
 
 app = typer.Typer(**options.PLAIN)
@@ -184,38 +183,15 @@ def compare(
     """Compare two runs over the same cases: paired differences of scores, with an interval."""
     settings, opened = _open(store)
     with opened:
-        runs = tuple(_get_restored(opened, name, settings)[0] for name in (first, second))
+        runs = [_get_restored(opened, name, settings)[0] for name in (first, second)]
         for run in runs:
             if run.status != "finished":
                 say(f"run {run.id}: is not finished; its figures are of what was judged so far")
-        one, other = runs
-        refuse_other_cases(opened, one, other)
-        found = compare_runs(_read_rows(opened, one), _read_rows(opened, other))
-        names = one.name or one.id, other.name or other.id
-        beside = _compare_kind(opened, one, other, names)
+        compared = compare_stored(opened, runs[0], runs[1])
         if as_json:
-            print_json({**asdict(found), **beside.data})
+            print_json({**asdict(compared.found), **compared.beside.data})
         else:
-            made = report_comparison(found, names)
-            print_report(replace(made, blocks=[*made.blocks, *beside.blocks]), open_console())
-
-
-def _compare_kind(store: Store, one: RunRecord, other: RunRecord, names: tuple[str, str]) -> Beside:
-    """What the kind of both runs has to tell of the two, where they are of one kind."""
-    stored = [driver.read_stored(run) for run in (one, other)]
-    study = find_study(stored[0].kind)
-    if stored[0].kind != stored[1].kind or study.compare is None:
-        return Beside((), {})
-    specs = [driver.read_spec(study, one) for one in stored]
-    first, second = (
-        study.summarise(spec, driver.read_records(store, run)())
-        for spec, run in zip(specs, (one, other), strict=True)
-    )
-    return study.compare(specs[0], first, second, names)
-
-
-def _read_rows(store: Store, run: RunRecord) -> Iterator[Row]:
-    return (row_of(kept) for kept in store.iterate_records(run.id))
+            print_report(compared.report, open_console())
 
 
 @app.command()

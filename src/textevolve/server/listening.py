@@ -98,8 +98,13 @@ def listen(app: FastAPI, listener: socket.socket) -> None:
     Raises:
         TextEvolveError: what is to be served cannot be opened.
     """
+    serve_until(make_server(app), app, listener)
+
+
+def serve_until(server: uvicorn.Server, app: FastAPI, listener: socket.socket) -> None:
+    """The same with a server of one's own, which ends too where its `should_exit` is set."""
     with listener:
-        asyncio.run(run(make_server(app), app, listener))
+        asyncio.run(run(server, app, listener))
 
 
 def make_server(app: FastAPI) -> uvicorn.Server:

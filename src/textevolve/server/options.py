@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 from textevolve.errors import InputError, SettingsError
 from textevolve.llm.providers import is_loopback
@@ -66,6 +66,15 @@ class ServerOptions(Frozen):
     max_tokens: int | None = option(None, "Stop asking at this many tokens.")
     max_calls: int | None = option(None, "Stop asking at this many calls.")
     store: str | None = option(None, "The file that keeps what was asked.", metavar="FILE")
+
+    serves: ClassVar[bool] = True
+    """Whether models and judges answer; else there are pages alone."""
+
+
+class ViewOptions(ServerOptions):
+    """Look at what a store keeps, in a browser on this machine; no model is needed."""
+
+    serves: ClassVar[bool] = False
 
 
 def find_client_key(options: ServerOptions) -> str | None:

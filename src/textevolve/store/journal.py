@@ -35,6 +35,8 @@ from textevolve.store.writer import Writer
 
 PAGE = 200
 """How many calls are read at once."""
+MOST_VARIABLES = 500
+"""Values in one query."""
 
 _FIND = """
 SELECT key, id, prompt_tokens, cached_tokens, completion_tokens, cost, response,
@@ -183,6 +185,35 @@ def read_page(reader: Connection, run_id: str, after: int) -> list[StoredCall]:
             if row.id <= after:  # the next page would be this one again
                 raise ValueError("out of its order")
             after = row.id
+    return calls
+
+
+def find_calls(reader: Connection, run_id: str, text: str, most: int) -> list[StoredCall] | None:
+    """The calls of a run that were sent a text with this one in it, oldest first; None where the
+    run has more than `most` calls, all of whose texts would have to be read."""
+    values = {"run": run_id, "n": most + 1}
+    query = """SELECT id, parts FROM calls WHERE id IN (SELECT id FROM calls WHERE run_id = :run
+        UNION ALL SELECT call_id FROM reuses WHERE run_id = :run) ORDER BY id LIMIT :n"""
+    parts = {id: set(_split(found)) for id, found in reader.exec_driver_sql(query, values)}
+    if len(parts) > most:
+        return None
+    holding = set[bytes]()
+    hashes = list(set[bytes]().union(*parts.values()))
+    for start in range(0, len(hashes), MOST_VARIABLES):
+        some = tuple(hashes[start : start + MOST_VARIABLES])
+        marks = ", ".join("?" * len(some))
+        query = f"SELECT hash, size, body FROM texts WHERE hash IN ({marks})"
+        rows = reader.exec_driver_sql(query, some)
+        holding |= {row[0] for row in rows if text in bytes_to_text(unpack(row[2], row[1]))}
+    wanted = [id for id, found in parts.items() if found & holding]
+    calls: list[StoredCall] = []
+    for start in range(0, len(wanted), MOST_VARIABLES):
+        some = tuple(wanted[start : start + MOST_VARIABLES])
+        marks = ", ".join("?" * len(some))
+        query = f"SELECT * FROM calls WHERE id IN ({marks}) ORDER BY id"
+        for row in reader.exec_driver_sql(query, some).all():
+            with whole(f"run {run_id}: call {row.id}"):
+                calls.append(_row_to_call(row, run_id))
     return calls
 
 

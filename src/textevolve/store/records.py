@@ -87,41 +87,45 @@ def read_page(
 ) -> list[Kept]:
     """The next records from the place `start` of those that are wanted; empty at the end. Records
     without a score stand last where it is sorted by scores."""
-    query = select(
-        records.c.key,
-        records.c.position,
-        records.c.case_id,
-        records.c.score,
-        records.c.status,
-        records.c.reason,
-        records.c.body,
-        records.c.variant,
-        records.c.passed,
-        records.c.revision,
-    ).where(records.c.run_id == run_id, *_conditions(wanted))
+    query = select(*COLUMNS).where(records.c.run_id == run_id, *_conditions(wanted))
     by_score: dict[RecordOrder, ColumnElement[Any]] = {
         "score": records.c.score.asc().nulls_last(),
         "-score": records.c.score.desc().nulls_last(),
     }
     ordered = [by_score[order]] if order in by_score else []
     query = query.order_by(*ordered, records.c.position, records.c.key).limit(PAGE).offset(start)
-    return [
-        Kept(
-            bytes_to_text(key),
-            position,
-            bytes_to_text(case),
-            score,
-            status,
-            bytes_to_text(reason),
-            unpack_json_bytes(body),
-            bytes_to_text(variant or b""),
-            passed,
-            revision or 0,
-        )
-        for key, position, case, score, status, reason, body, variant, passed, revision in (
-            connection.execute(query)
-        )
-    ]
+    return [row_to_kept(row) for row in connection.execute(query)]
+
+
+COLUMNS = (
+    records.c.key,
+    records.c.position,
+    records.c.case_id,
+    records.c.score,
+    records.c.status,
+    records.c.reason,
+    records.c.body,
+    records.c.variant,
+    records.c.passed,
+    records.c.revision,
+)
+"""What `row_to_kept` reads."""
+
+
+def row_to_kept(row: Sequence[Any]) -> Kept:
+    key, position, case, score, status, reason, body, variant, passed, revision = row
+    return Kept(
+        bytes_to_text(key),
+        position,
+        bytes_to_text(case),
+        score,
+        status,
+        bytes_to_text(reason),
+        unpack_json_bytes(body),
+        bytes_to_text(variant or b""),
+        passed,
+        revision or 0,
+    )
 
 
 def _conditions(wanted: Found) -> list[ColumnElement[bool]]:

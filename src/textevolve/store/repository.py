@@ -98,6 +98,15 @@ class Store:
             yield from page
             after = page[-1].id
 
+    def find_calls(self, run_id: str, text: str, most: int) -> list[StoredCall] | None:
+        """The calls of a run that were sent a text with this one in it; None where it has more than
+        `most`."""
+        return self._read(lambda c: journal.find_calls(c, run_id, text, most), run_id)
+
+    def page_calls(self, run_id: str, after: int) -> list[StoredCall]:
+        """The next calls after the one with this id; empty at the end."""
+        return self._read(lambda c: journal.read_page(c, run_id, after), run_id)
+
     def read_request(self, call: StoredCall) -> Request:
         """The request of a call, with all texts."""
         return self._read(lambda c: journal.read_request(c, call))
@@ -230,6 +239,10 @@ class Store:
     def count_records(self, run_id: str) -> Mapping[str, int]:
         """How many records a run has, by their status."""
         return self._read(lambda c: records.count_records(c, run_id), run_id)
+
+    def look(self, query: Callable[[Connection], T], run_id: str = "") -> T:
+        """What a query of `run_pages` finds."""
+        return self._read(query, run_id)
 
     def _read(self, query: Callable[[Connection], T], run_id: str = "") -> T:
         with self._lock:

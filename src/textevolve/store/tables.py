@@ -126,7 +126,29 @@ records = Table(
 `revision` grows with each change of a run's records, and is never used twice; NULL, as `variant`
 and `passed`, in rows from before there was one."""
 
-Index("records_in_order", records.c.run_id, records.c.position)
+Index(
+    "records_in_order",
+    records.c.run_id,
+    records.c.position,
+    records.c.key,
+    records.c.status,
+    records.c.passed,
+    records.c.score,
+    records.c.case_id,
+    records.c.variant,
+)
+"""All that pages are filtered and sorted by, so that they are found without reading records."""
+Index(
+    "records_by_variant",
+    records.c.run_id,
+    records.c.variant,
+    records.c.status,
+    records.c.passed,
+    records.c.score,
+    records.c.position,
+)
+"""What is counted and added up, in the order in which it is."""
+Index("records_of_case", records.c.run_id, records.c.case_id, records.c.position)
 Index("records_by_revision", records.c.run_id, records.c.revision)
 
 counters = Table(

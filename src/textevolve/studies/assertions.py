@@ -313,4 +313,5 @@ STUDY = Study(
     report=report,
     data=data,
     flat=flatten,
+    rows=lambda found, _variants: map(_row, found),
 )

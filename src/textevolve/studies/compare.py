@@ -24,7 +24,7 @@ from textevolve.rows import Placed, Renaming, read_rows
 from textevolve.studies.columns import Columns
 from textevolve.studies.compare_cells import Output, Planned, Scorers, fill_cells
 from textevolve.studies.compare_figures import summarise
-from textevolve.studies.compare_report import data, find_row, flatten, report
+from textevolve.studies.compare_report import data, find_row, flatten, matrix_rows, report
 from textevolve.studies.compare_spec import (
     CompareSpec,
     Variant,
@@ -326,4 +326,5 @@ STUDY = Study(
     again=take_again,
     variants=name_variants,
     aggregates=False,
+    rows=matrix_rows,
 )

@@ -7,7 +7,7 @@ they are never in memory all at once.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
@@ -69,7 +69,8 @@ def _blocks(found: Comparison) -> Iterator[Block]:
         yield _listing("The lowest scores", found.worst)
     if found.failures:
         yield _listing("Outputs without a score", found.failures, found.failed)
-    yield Matrix("Outputs", [v.variant for v in found.variants], _matrix_rows(found))
+    names = [v.variant for v in found.variants]
+    yield Matrix("Outputs", names, matrix_rows(found.outputs, names, DEBATES_SHOWN))
 
 
 def _variants(found: Comparison) -> Table:
@@ -185,17 +186,19 @@ def _listing(title: str, outputs: tuple[Output, ...], total: int = 0) -> Table:
     return Table(title, columns, rows, note=f"{more:,} more left out." if more > 0 else "")
 
 
-def _matrix_rows(found: Comparison) -> Iterator[MatrixRow]:
-    """A row for each sample of each row of the data, as they are read."""
-    names = [one.variant for one in found.variants]
-    left = DEBATES_SHOWN
-    for (row, sample), cells in itertools.groupby(found.outputs, lambda o: (o.row, o.sample)):
+def matrix_rows(
+    outputs: Iterable[Output], names: Sequence[str], most_debates: int | None = None
+) -> Iterator[MatrixRow]:
+    """A row for each sample of each row of the data, as they are read; at most so many debates are
+    shown."""
+    left = most_debates
+    for (row, sample), cells in itertools.groupby(outputs, lambda o: (o.row, o.sample)):
         given = {output.variant: output for output in cells}
         first = next(iter(given.values()))
         name = row if not sample else f"{row}, sample {sample + 1}"
         entries = [_entry(given[n]) if n in given and _is_there(given[n]) else None for n in names]
         debates = list(_debates(given))[:left]
-        left -= len(debates)
+        left = None if left is None else left - len(debates)
         yield MatrixRow(name, first.input, entries, first.reference or "", details=debates)
 
 

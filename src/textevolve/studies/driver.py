@@ -476,16 +476,24 @@ def read_records(
 
     def read() -> Iterator[Any]:
         for kept in store.iterate_records(run.id, wanted, order):
-            try:
-                record = study.decode(kept.body)
-            except (ValueError, InputError):
-                raise StoreError(
-                    f"run {run.id}: its record '{kept.key}' cannot be read: it is damaged, or of"
-                    f" another version; `textevolve runs resume {run.id}` makes it anew"
-                ) from None
+            record = decode_record(study, run.id, kept)
             yield record if change is None else change(record)
 
     return read
+
+
+def decode_record(study: AnyStudy, run_id: str, kept: Kept) -> Any:
+    """
+    Raises:
+        StoreError: it cannot be read.
+    """
+    try:
+        return study.decode(kept.body)
+    except (ValueError, InputError):
+        raise StoreError(
+            f"run {run_id}: its record '{kept.key}' cannot be read: it is damaged, or of another"
+            f" version; `textevolve runs resume {run_id}` makes it anew"
+        ) from None
 
 
 async def restore_records(store: Store, run: RunRecord, settings: Settings) -> None:

@@ -51,6 +51,7 @@ from textevolve.studies.datasets import MappedSpec, read_cases
 from textevolve.studies.debate_parameters import DebateParameters, given_parameters
 from textevolve.studies.debate_words import reason
 from textevolve.studies.evaluation_report import Evaluations, report_evaluations
+from textevolve.studies.judged_matrix import whole_rows
 from textevolve.studies.judged_rows import (
     Judged,
     candidate_rows,
@@ -442,4 +443,5 @@ STUDY = Study(
     turns=turn_rows,
     rescore=rescore,
     estimate=estimate,
+    rows=whole_rows,
 )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TypeAlias
 
 from textevolve.debate import tensor as arithmetic
@@ -27,6 +27,10 @@ NOTHING: Figures = ({}, {})
 
 def name_case(judged: Judged) -> str:
     return wording.shorten(str(judged.case.id), 30) or str(judged.index + 1)
+
+
+def whole_rows(found: Sequence[Judged], _variants: Sequence[str]) -> Iterator[MatrixRow]:
+    return (whole_row(judged) for judged in found)
 
 
 def whole_row(judged: Judged) -> MatrixRow:

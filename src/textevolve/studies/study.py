@@ -16,7 +16,7 @@ from pydantic_core import to_json
 from textevolve.estimates.debate import PriceOf, UsageRange
 from textevolve.evaluation import Case
 from textevolve.events import Event
-from textevolve.report.blocks import Block, Report
+from textevolve.report.blocks import Block, MatrixRow, Report
 from textevolve.settings import Settings
 from textevolve.spec import Frozen, option
 from textevolve.wiring import Workbench
@@ -172,7 +172,9 @@ class Study(Generic[S, R, T]):
     with which the same is asked anew. `compare`: what its own figures say of two results.
     `variants`: the names that rows may have as their `variant`, from the specification and the
     model. `aggregates`: whether mean, pass rate and lowest scores of all records are told beside
-    the report; not where it tells them itself, or where they would mean nothing.
+    the report; not where it tells them itself, or where they would mean nothing. `rows`: some of
+    its records as rows of a matrix with these variants, of which the records of a case stand in one
+    row.
     """
 
     spec: type[S]
@@ -202,6 +204,7 @@ class Study(Generic[S, R, T]):
     compare: Callable[[S, T, T, tuple[str, str]], Beside] | None = None
     variants: Callable[[S, str], Sequence[str]] = no_variants
     aggregates: bool = True
+    rows: Callable[[Sequence[R], Sequence[str]], Iterable[MatrixRow]] | None = None
 
     @property
     def kind(self) -> str:

@@ -19,6 +19,8 @@ from textevolve.evaluators import Judges, keep_whole
 from textevolve.judge_specs import judge_models, parse_evaluator, split_rules
 from textevolve.judge_texts import describe_judge
 from textevolve.llm.decisions import Decision, Question
+from textevolve.llm.journal import JournalEntry
+from textevolve.llm.model import Model, Response
 from textevolve.server.decisions.deciders import (
     Decider,
     DecidingJudge,
@@ -30,7 +32,7 @@ from textevolve.server.errors import ApiError, as_api_error
 from textevolve.server.options import ServerOptions, check_aliases
 from textevolve.settings import Settings, today
 from textevolve.studies.standing import open_standing_run
-from textevolve.wiring import Limits, Setting, Workbench, choose_model
+from textevolve.wiring import Limits, Setting, Workbench, choose_model, open_workbench
 
 JUDGE = "judge/"
 """Begins the name of a judge, as a client sees it."""
@@ -147,6 +149,11 @@ async def open_serving(options: ServerOptions, settings: Settings) -> AsyncGener
         InputError: a judge or an alias cannot be used.
         SettingsError: a model cannot be had.
     """
+    if not options.serves:
+        nothing = Setting("", (), today())
+        async with open_workbench(nothing, settings, _NoJournal(), models=_refuse) as bench:
+            yield _lay_out(options, bench, {})
+        return
     setting, models = await _choose_models(options, settings)
     spec = {
         "judges": list(options.judge),
@@ -162,6 +169,22 @@ async def open_serving(options: ServerOptions, settings: Settings) -> AsyncGener
     )
     async with opened as bench:
         yield _lay_out(options, bench, models)
+
+
+def _refuse(name: str) -> Model:
+    raise ApiError(
+        404, "model_not_found", f"{name}: nothing is asked here; start `textevolve serve` for that"
+    )
+
+
+class _NoJournal:
+    """Where nothing is asked nothing is kept."""
+
+    async def find(self, key: str) -> Response | None:
+        return None
+
+    async def append(self, entry: JournalEntry) -> None:
+        return None
 
 
 async def _choose_models(
@@ -193,8 +216,9 @@ def _lay_out(options: ServerOptions, bench: Workbench, models: Mapping[str, str]
     for name, spec in models.items():
         deciders[name] = deciders[spec] = DecidingModel(bench.model_of(spec))
     check_aliases(options.alias, deciders)
-    first = next(iter(deciders))
-    aliases = {**dict.fromkeys(DEFAULT_ALIASES, first), **options.alias}
+    first = next(iter(deciders), None)
+    defaults = dict.fromkeys(DEFAULT_ALIASES, first) if first else {}
+    aliases = {**defaults, **options.alias}
     return Serving(options, bench, judges, deciders, aliases)
 
 

@@ -2,18 +2,27 @@
 
 from __future__ import annotations
 
+import json
+import time
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 from urllib.parse import parse_qs
 
-from fastapi import Request, Response
+from fastapi import FastAPI, Request, Response
+from fastapi.exceptions import RequestValidationError
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
 import textevolve
 from textevolve.report import wording
-from textevolve.server.access import caller_of
-from textevolve.server.errors import ApiError
+from textevolve.report.blocks import Block
+from textevolve.report.cells import shade
+from textevolve.report.html import draw_blocks
+from textevolve.report.matrices import main_score, say_entry
+from textevolve.server.access import THIS_MACHINE
+from textevolve.server.errors import ApiError, respond_error, respond_invalid
 
 SECTIONS = (
     ("runs", "Runs"),
@@ -23,24 +32,97 @@ SECTIONS = (
 )
 """The menu: the first part of the path, and its name."""
 
+TITLES = {
+    401: "Log in first",
+    403: "Not allowed",
+    404: "Not found",
+    405: "Not possible",
+    429: "Too many requests",
+    500: "The server failed",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Page:
+    """One page of a long list. `number` from 1 on; `total` of all pages together."""
+
+    request: Request
+    number: int
+    size: int
+    total: int
+
+    @property
+    def start(self) -> int:
+        return (self.number - 1) * self.size
+
+    @property
+    def said(self) -> str:
+        last = min(self.total, self.start + self.size)
+        if self.start >= self.total:
+            return f"none of {self.total:,}" if self.total else "0"
+        whole = self.start == 0 and last == self.total
+        return f"{last:,}" if whole else f"{self.start + 1:,} to {last:,} of {self.total:,}"
+
+    @property
+    def before(self) -> str:
+        return self._address(self.number - 1) if self.number > 1 else ""
+
+    @property
+    def after(self) -> str:
+        return self._address(self.number + 1) if self.start + self.size < self.total else ""
+
+    def _address(self, number: int) -> str:
+        return "?" + self.request.url.include_query_params(page=number).query
+
 
 def draw(request: Request, template: str, status: int = 200, **values: Any) -> Response:
     """A page, or a part of one, from a template; all texts in it are escaped."""
-    text = (
-        _environment()
-        .get_template(template)
-        .render(
-            request=request,
-            path=request.url.path,
-            caller=caller_of(request),
-            sections=SECTIONS,
-            version=textevolve.__version__,
-            csrf=request.scope.get("textevolve.csrf", ""),
-            **values,
-        )
-    )
+    text = _environment().get_template(template).render(**_shared(request), **values)
     body = text.encode("utf-8", "backslashreplace")
     return Response(body, status, media_type="text/html; charset=utf-8")
+
+
+def draw_stream(request: Request, template: str, **values: Any) -> Iterator[bytes]:
+    """A page piece by piece, for one that takes long."""
+    for text in _environment().get_template(template).generate(**_shared(request), **values):
+        yield text.encode("utf-8", "backslashreplace")
+
+
+def _shared(request: Request) -> dict[str, Any]:
+    """What every template knows."""
+    app: FastAPI | None = request.scope.get("app")
+    return {
+        "request": request,
+        "path": request.url.path,
+        "caller": request.scope.get("textevolve.caller", THIS_MACHINE),
+        "sections": SECTIONS,
+        "version": textevolve.__version__,
+        "csrf": request.scope.get("textevolve.csrf", ""),
+        "tabs": getattr(app and app.state, "tabs", None) is not None,
+    }
+
+
+def refuse(request: Request, error: ApiError | RequestValidationError) -> Response:
+    """What went wrong: a page for a browser, and JSON below /v1 and for programs."""
+    if not _wants_page(request):
+        path = request.url.path
+        found = respond_error if isinstance(error, ApiError) else respond_invalid
+        return found(path, error)  # pyright: ignore[reportArgumentType]
+    if isinstance(error, RequestValidationError):
+        first = error.errors()[0]
+        error = ApiError(400, "invalid_request", f"{first['loc'][-1]}: {first['msg']}")
+    title = TITLES.get(error.status, "This did not work")
+    return draw(request, "error.html", error.status, title=title, message=error.message)
+
+
+def _wants_page(request: Request) -> bool:
+    of_api = request.url.path.startswith(("/v1/", "/static/"))
+    return not of_api and "text/html" in request.headers.get("accept", "")
+
+
+def draw_report(blocks: Iterable[Block], level: int = 2) -> Markup:
+    """Blocks of a report as they stand in a page of ours, which has their style."""
+    return Markup("").join(draw_blocks(blocks, level))
 
 
 async def read_form(request: Request) -> dict[str, str]:
@@ -74,6 +156,17 @@ def _environment() -> Environment:
         "counted": wording.count,
         "figured": wording.number,
         "shortened": wording.shorten,
+        "clipped": wording.clip,
+        "percent": wording.percent,
+        "money": wording.money,
+        "duration": wording.duration,
+        "spent": wording.spent,
+        "indented": _indented,
+        "moment": _moment,
+        "report": draw_report,
+        "said": say_entry,
+        "shade": shade,
+        "main_score": main_score,
     }
     return environment
 
@@ -82,3 +175,16 @@ def _finalize(value: Any) -> Any:
     """Control characters are written out in every text."""
     is_text = isinstance(value, str) and not isinstance(value, Markup)
     return wording.visible(value) if is_text else value
+
+
+def _indented(value: Any) -> str:
+    return json.dumps(value, indent=2, ensure_ascii=False, default=str)
+
+
+def _moment(at: float | None) -> Markup:
+    """A Unix time as an element, in the time zone of this machine."""
+    if at is None:
+        return Markup(wording.DASH)
+    said = time.strftime("%Y-%m-%d %H:%M", time.localtime(at))
+    exact = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(at))
+    return Markup('<time datetime="{}">{}</time>').format(exact, said)

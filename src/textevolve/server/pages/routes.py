@@ -5,11 +5,12 @@ from __future__ import annotations
 from fastapi import APIRouter
 from fastapi.responses import RedirectResponse
 
-from textevolve.server.pages import login, runs
+from textevolve.server.pages import login, run, runs
 
 router = APIRouter()
 router.include_router(login.router)
 router.include_router(runs.router)
+router.include_router(run.router)
 
 
 @router.get("/")

@@ -17,6 +17,12 @@ def upgrade() -> None:
     op.add_column("records", sa.Column("passed", sa.Boolean))
     op.create_index("records_by_revision", "records", ["run_id", "revision"])
     op.add_column("namespaces", sa.Column("tokens_per_day", SERIAL))
+    op.drop_index("records_in_order", "records")
+    columns = ["key", "status", "passed", "score", "case_id", "variant"]
+    op.create_index("records_in_order", "records", ["run_id", "position", *columns])
+    columns = ["variant", "status", "passed", "score", "position"]
+    op.create_index("records_by_variant", "records", ["run_id", *columns])
+    op.create_index("records_of_case", "records", ["run_id", "case_id", "position"])
     create_serving()
     create_access()
     create_jobs()

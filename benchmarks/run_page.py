@@ -1,0 +1,164 @@
+"""How long the page of a large run takes: a store with so many made-up judged cases is written, and
+served on loopback; each page is asked for several times, from its first byte to its last.
+
+    python benchmarks/run_page.py [--cases 100000] [--variants 1]
+
+The records are those of real kinds (`evaluate` with a pointwise judge, or `compare` where there are
+several variants), of about one and a half kilobytes each, so they are decoded and drawn as others
+are. Where other work is done on the machine, look at the CPU time of the process, which is that of
+the server and of the client that reads.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import random
+import statistics
+import tempfile
+import threading
+import time
+import urllib.request
+from collections.abc import Iterator
+from pathlib import Path
+
+from textevolve.evaluation import Case, EvaluationResult, Failure, Usage
+from textevolve.judges.judged import JudgedCase
+from textevolve.server.app import create_app
+from textevolve.server.listening import bind, make_server, serve_until, url_of
+from textevolve.server.options import ViewOptions
+from textevolve.settings import Settings
+from textevolve.store import Store, open_store
+from textevolve.store.records import Kept
+from textevolve.studies import compare, evaluate
+from textevolve.studies.compare_cells import Grade, Output
+from textevolve.studies.driver import StoredSpec, keep_record
+from textevolve.studies.study import AnyStudy
+
+WORDS = [
+    "the",
+    "claim",
+    "is",
+    "stronger",
+    "than",
+    "its",
+    "evidence",
+    "and",
+    "a",
+    "careful",
+    "reader",
+    "would",
+    "want",
+    "a",
+    "limit",
+    "named",
+]
+TIMES = 5
+CHUNK = 2000
+
+
+def make_text(random_: random.Random, words: int) -> str:
+    return " ".join(random_.choices(WORDS, k=words))
+
+
+def judged_cases(number: int) -> Iterator[JudgedCase]:
+    drawn = random.Random(0)
+    for n in range(number):
+        case = Case(make_text(drawn, 80), (make_text(drawn, 100),), f"case-{n}")
+        result = EvaluationResult(drawn.random(), drawn.random() < 0.7, make_text(drawn, 20))
+        failed = Failure("failed", "the answer has no score")
+        found = failed if n % 500 == 7 else result
+        yield JudgedCase(case, n, (found,), Usage(1, 900, 0, 20, 0.001))
+
+
+def outputs(number: int, variants: int) -> Iterator[Output]:
+    drawn = random.Random(0)
+    for n in range(number):
+        for v in range(variants):
+            score, text = drawn.random(), make_text(drawn, 150)
+            grades = {"judge": Grade(score, score > 0.4, make_text(drawn, 20))}
+            yield Output(
+                *(n * variants + v, f"row-{n}", f"prompt {v + 1}"),
+                input=make_text(drawn, 20),
+                text=text,
+                score=score,
+                passed=score > 0.4,
+                grades=grades,
+            )
+
+
+def fill(store: Store, number: int, variants: int) -> str:
+    study: AnyStudy = evaluate.STUDY if variants == 1 else compare.STUDY
+    names = [f"prompt {v + 1}" for v in range(variants)]
+    spec = {"judge": "probe"} if variants == 1 else {"data": "rows.jsonl", "outputs": names}
+    stored = StoredSpec(kind=study.kind, spec=spec, model="none").model_dump(mode="json")
+    run = store.create_run(stored, "benchmark", "a large run", "benchmark")
+    store.add_cases(run.id, (Case(f"input {n}", (), f"case-{n}") for n in range(number)))
+    waiting: list[Kept] = []
+    made = judged_cases(number) if variants == 1 else outputs(number, variants)
+    for one in made:
+        waiting.append(keep_record(study, one))
+        if len(waiting) == CHUNK:
+            store.keep_records(run.id, waiting)
+            waiting.clear()
+    store.keep_records(run.id, waiting)
+    store.finish_run(run.id, "finished")
+    return run.id
+
+
+def measure(url: str) -> dict[str, int]:
+    """Medians of the time and of this process' CPU time, in ms, and the size of the page."""
+    taken: list[tuple[float, float]] = []
+    size = 0
+    for _ in range(TIMES):
+        began, used = time.perf_counter(), time.process_time()
+        with urllib.request.urlopen(url, timeout=300) as response:
+            size = len(response.read())
+        taken.append((time.perf_counter() - began, time.process_time() - used))
+    wall, cpu = (round(1000 * statistics.median(one)) for one in zip(*taken, strict=True))
+    return {"ms": wall, "cpu_ms": cpu, "KiB": size // 1024}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
+    parser.add_argument("--cases", type=int, default=100_000)
+    parser.add_argument("--variants", type=int, default=1)
+    given = parser.parse_args()
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "store.db"
+        began = time.perf_counter()
+        with open_store(path) as store:
+            run = fill(store, given.cases, given.variants)
+        print(
+            f"{given.cases * given.variants:,} records, {path.stat().st_size / 2**20:.0f} MiB,"
+            f" written in {time.perf_counter() - began:.0f} s"
+        )
+        ready = threading.Event()
+        app = create_app(ViewOptions(), Settings(store=path), None, lambda _: ready.set())
+        listener = bind("127.0.0.1", 0)
+        server = make_server(app)
+        thread = threading.Thread(target=serve_until, args=(server, app, listener))
+        thread.start()
+        ready.wait()
+        base = f"{url_of(listener)}/runs"
+        last = given.cases // 50
+        middle = given.cases * given.variants // 2
+        for what, path_ in {
+            "list of runs": "",
+            "run, first page": f"/{run}",
+            "run, last page": f"/{run}?page={last}",
+            "failed": f"/{run}?show=failed",
+            "below 0.2": f"/{run}?below=0.2",
+            "lowest first": f"/{run}?sort=score",
+            "standing (polled)": f"/{run}/standing",
+            "search, a word of all": f"/{run}?q=careful",
+            "search, a word of none": f"/{run}?q=zebra",
+            "a case": f"/{run}/cases/{middle}",
+        }.items():
+            print(json.dumps({"page": what, **measure(base + path_)}), flush=True)
+        server.should_exit = True
+        thread.join()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,351 @@
+"""What the pages of runs show, read from the store: a run and what is known of its kind, its rows
+as they are asked for, one case, and calls. All of it waits for the disk: call it in threads.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal, TypeAlias, cast, get_args
+
+from textevolve.errors import InputError, MismatchError, StoreError
+from textevolve.llm.model import Request as ModelRequest
+from textevolve.report.blocks import Block, MatrixRow, Section
+from textevolve.server.access import Caller
+from textevolve.server.errors import ApiError
+from textevolve.server.state import ServerState
+from textevolve.store import run_pages
+from textevolve.store.journal import StoredCall
+from textevolve.store.records import Kept, RecordOrder
+from textevolve.store.repository import Store
+from textevolve.store.run_pages import By, Standing, WantedRows
+from textevolve.store.runs import RunRecord
+from textevolve.studies.driver import read_spec, read_stored
+from textevolve.studies.kinds import find_study
+from textevolve.studies.run_rows import name_entries, show_alone, show_rows
+from textevolve.studies.study import AnyStudy
+
+ROWS = 50
+"""Rows of one page."""
+SEARCHED_AT_ONCE = 200
+SEARCH_SECONDS = 2.0
+"""After which a search says how far it came, in place of an answer that keeps people waiting."""
+CALLS = 20
+MOST_SEARCHED_CALLS = 20_000
+LEAST_TOLD = 8
+"""Characters of an input that tell whose call it is; a shorter one stands in many prompts."""
+
+ShowChoice: TypeAlias = Literal["", "failed", "passed", "not-passed"]
+
+
+@dataclass(frozen=True, slots=True)
+class OpenedRun:
+    """`study` is None where its records cannot be read by their kind, and `why` says so. `by`: what
+    makes a row of its page."""
+
+    run: RunRecord
+    namespace: str | None
+    kind: str
+    model: str
+    study: AnyStudy | None
+    spec: Any
+    standing: Standing
+    variants: Sequence[str]
+    by: By
+    why: str = ""
+
+    @property
+    def name(self) -> str:
+        return self.run.name or self.run.id
+
+
+def find_run(state: ServerState, caller: Caller, which: str) -> RunRecord:
+    """
+    Raises:
+        ApiError: there is none, or the caller does not see it.
+    """
+    try:
+        run = state.store.get_run(which)
+    except StoreError as error:
+        said = f"no run '{which}'" if caller.namespaces is not None else str(error)
+        raise ApiError(404, "not_found", said) from None
+    if caller.namespaces is not None:
+        whose = state.store.look(lambda c: run_pages.namespace_of(c, run.id))
+        if whose is None or not caller.sees(whose):
+            raise ApiError(404, "not_found", f"no run '{which}'")
+    return run
+
+
+def open_run(state: ServerState, caller: Caller, which: str) -> OpenedRun:
+    """
+    Raises:
+        ApiError: as `find_run`.
+    """
+    run = find_run(state, caller, which)
+    store = state.store
+    kind, model = str(run.spec.get("kind", "")), str(run.spec.get("model", ""))
+    whose = store.look(lambda c: run_pages.namespace_of(c, run.id))
+    standing = store.look(lambda c: run_pages.count_standing(c, [run.id]), run.id)[run.id]
+    try:
+        stored = read_stored(run)
+        study = find_study(kind)
+        spec = read_spec(study, stored)
+        named = study.variants(spec, model)
+    except (MismatchError, InputError, ValueError) as error:
+        return OpenedRun(run, whose, kind, model, None, None, standing, (), "key", str(error))
+    variants = tuple(dict.fromkeys([*named, *standing.variants]))
+    by: By = "case" if len(variants) > 1 else "key"
+    return OpenedRun(run, whose, kind, model, study, spec, standing, variants, by)
+
+
+@dataclass(frozen=True, slots=True)
+class RowsQuery:
+    """What a run's page is asked for, as it stands in its address. `start`: the row from which on
+    a search goes on."""
+
+    q: str = ""
+    show: ShowChoice = ""
+    below: float | None = None
+    variant: str = ""
+    sort: RecordOrder = "position"
+    page: int = 1
+    start: int = 0
+
+    @property
+    def wanted(self) -> WantedRows:
+        statuses = ("failed", "skipped") if self.show == "failed" else ()
+        passed = {"passed": True, "not-passed": False}.get(self.show)
+        return WantedRows(statuses, self.below, passed, self.variant)
+
+    @property
+    def fields(self) -> dict[str, str]:
+        """Those that are not as they are by themselves, for an address."""
+        plain = RowsQuery()
+        pairs = {name: getattr(self, name) for name in self.__slots__}
+        return {n: str(v) for n, v in pairs.items() if v != getattr(plain, n)}
+
+
+def read_query(given: Mapping[str, str]) -> RowsQuery:
+    """
+    Raises:
+        ApiError: a field is not such as the page has.
+    """
+    try:
+        return RowsQuery(
+            q=given.get("q", "").strip()[:1000],
+            show=_one_of(ShowChoice, given.get("show", "")),
+            below=float(given["below"].replace(",", ".")) if given.get("below") else None,
+            variant=given.get("variant", ""),
+            sort=_one_of(RecordOrder, given.get("sort") or "position"),
+            page=read_whole(given, "page", 1),
+            start=read_whole(given, "start", 0),
+        )
+    except ValueError as error:
+        raise ApiError(400, "invalid_request", f"the address cannot be read: {error}") from None
+
+
+def _one_of(kind: Any, value: str) -> Any:
+    if value not in get_args(kind):
+        raise ValueError(f"'{value}' is none of {', '.join(filter(None, get_args(kind)))}")
+    return value
+
+
+def read_whole(given: Mapping[str, str], name: str, least: int) -> int:
+    """
+    Raises:
+        ValueError: it is no whole number from `least` on that a database could have.
+    """
+    number = int(given.get(name) or least)
+    if not least <= number < 2**62:
+        raise ValueError(f"{name} must be {least} or more")
+    return number
+
+
+@dataclass(frozen=True, slots=True)
+class ShownRow:
+    """`number`: of its page, from 1 on."""
+
+    number: int
+    row: MatrixRow
+
+
+@dataclass(frozen=True, slots=True)
+class RowsPage:
+    """`total`: rows that are like what is wanted; None for a search, which does not look at all of
+    them. `further`: from where a search goes on, None at the end; `looked`: at how many it was."""
+
+    heads: Sequence[str]
+    rows: Sequence[ShownRow]
+    total: int | None
+    further: int | None = None
+
+
+def read_matrix(store: Store, opened: OpenedRun, query: RowsQuery) -> RowsPage:
+    """One page of a run's rows.
+
+    Raises:
+        StoreError: a record cannot be read.
+    """
+    run, by, wanted = opened.run, opened.by, query.wanted
+    total, further = None, None
+    if query.q:
+        found, further = _search(store, opened, query)
+    else:
+        start = (query.page - 1) * ROWS
+        keys = store.look(
+            lambda c: run_pages.find_rows(c, run.id, wanted, by, query.sort, start, ROWS), run.id
+        )
+        found = list(store.look(lambda c: run_pages.read_rows(c, run.id, by, keys)).values())
+        total = store.look(lambda c: run_pages.count_rows(c, run.id, wanted, by), run.id)
+    rows = [shown for kept in found for shown in _show(opened, kept)]
+    return RowsPage(name_entries([one.row for one in rows], opened.variants), rows, total, further)
+
+
+def _show(opened: OpenedRun, kept: Sequence[Kept]) -> Iterator[ShownRow]:
+    if opened.study is not None and kept:  # else it went away between two queries
+        number = kept[0].position + 1
+        for row in show_rows(opened.study, opened.run.id, opened.variants, kept):
+            yield ShownRow(number, row)
+
+
+def _search(
+    store: Store, opened: OpenedRun, query: RowsQuery
+) -> tuple[list[list[Kept]], int | None]:
+    """The next rows in which the text stands, and from where on the search goes on."""
+    run, by = opened.run, opened.by
+    until = time.monotonic() + SEARCH_SECONDS
+    found: list[list[Kept]] = []
+    at = query.start
+    contains = _matcher(query.q)
+    while True:
+        some = (query.wanted, by, query.sort, at, SEARCHED_AT_ONCE)
+        keys = store.look(lambda c, some=some: run_pages.find_rows(c, run.id, *some), run.id)
+        rows = store.look(lambda c, keys=keys: run_pages.read_rows(c, run.id, by, keys), run.id)
+        for kept in rows.values():
+            at += 1
+            if any(contains(one) for one in kept):
+                found.append(kept)
+                if len(found) == ROWS:
+                    return found, at
+        if len(keys) < SEARCHED_AT_ONCE:
+            return found, None
+        if time.monotonic() > until:
+            return found, at
+
+
+def _matcher(text: str) -> Any:
+    """Whether a text stands in a record, in any case: in its id, its reason or any text in it."""
+    wanted = text.lower()
+    # Most records are told apart by their bytes, since reading their JSON takes far longer.
+    spelled = {json.dumps(text, ensure_ascii=plain)[1:-1].lower() for plain in (True, False)}
+
+    def contains(kept: Kept) -> bool:
+        if wanted in f"{kept.case}\n{kept.key}\n{kept.reason}".lower():
+            return True
+        body = kept.body.decode("utf-8", "surrogatepass").lower()
+        if not any(one in body for one in spelled):
+            return False
+        return any(wanted in one.lower() for one in _texts(json.loads(kept.body)))
+
+    return contains
+
+
+def _texts(value: object) -> Iterator[str]:
+    """All texts in a JSON value, without the names of fields."""
+    if isinstance(value, str):
+        yield value
+        if value[:1] in ("{", "["):  # a record within a record, such as the debate of a comparison
+            try:
+                yield from _texts(json.loads(value))
+            except ValueError:
+                return
+    elif isinstance(value, Mapping):
+        for one in cast(Mapping[str, object], value).values():
+            yield from _texts(one)
+    elif isinstance(value, list):
+        for one in cast(list[object], value):
+            yield from _texts(one)
+
+
+@dataclass(frozen=True, slots=True)
+class CaseView:
+    """`records`: as they are kept; `details`: of each row, what is said of it at length. `before`
+    and `after`: the numbers of the cases beside it."""
+
+    number: int
+    rows: Sequence[MatrixRow]
+    details: Sequence[Sequence[Block]]
+    heads: Sequence[str]
+    records: Sequence[Kept]
+    before: int | None
+    after: int | None
+
+
+def read_case(store: Store, opened: OpenedRun, number: int) -> CaseView:
+    """
+    Raises:
+        ApiError: there is no record there. StoreError: one cannot be read.
+    """
+    run = opened.run
+    kept = store.look(lambda c: run_pages.read_place(c, run.id, number - 1, opened.by), run.id)
+    if not kept or opened.study is None:
+        why = opened.why or f"run {run.id} has no record of case {number}, or none yet"
+        raise ApiError(404, "not_found", why)
+    places = [one.position for one in kept]
+    before, after = store.look(
+        lambda c: run_pages.find_neighbours(c, run.id, min(places), max(places)), run.id
+    )
+    groups = [kept] if opened.by == "case" else [[one] for one in kept]
+    rows = [one.row for group in groups for one in _show(opened, group)]
+    heads = name_entries(rows, opened.variants)
+    told = show_alone(opened.study, opened.spec, run.id, kept)
+    return CaseView(
+        number,
+        rows,
+        [told] if told else [_details(row, heads) for row in rows],
+        heads,
+        kept,
+        None if before is None else before + 1,
+        None if after is None else after + 1,
+    )
+
+
+def _details(row: MatrixRow, heads: Sequence[str]) -> list[Block]:
+    """What is said of a row as a whole, and of each of its entries."""
+    named = zip(heads, row.entries, strict=False)
+    told = [Section(name, entry.details) for name, entry in named if entry and entry.details]
+    return [*row.details, *told]
+
+
+@dataclass(frozen=True, slots=True)
+class ShownCall:
+    call: StoredCall
+    request: ModelRequest
+
+
+@dataclass(frozen=True, slots=True)
+class CallsPage:
+    """`of_case`: whether these are the calls of the case alone; `after`: the call after which the
+    next page begins, None at the end."""
+
+    calls: Sequence[ShownCall]
+    of_case: bool
+    after: int | None
+
+
+def read_calls(
+    store: Store, run_id: str, after: int, inputs: Sequence[str] | None = None
+) -> CallsPage:
+    """The next calls of a run, or of a case of it: those that were sent its input. Where that does
+    not tell them apart they are those of the run."""
+    told = [text.strip() for text in inputs or () if len(text.strip()) >= LEAST_TOLD]
+    of_case = None
+    if told and inputs is not None and len(told) == len(inputs):
+        of_case = store.find_calls(run_id, told[0], MOST_SEARCHED_CALLS)
+    calls = of_case or store.page_calls(run_id, after)
+    calls = [call for call in calls if call.id > after]
+    shown = [ShownCall(call, store.read_request(call)) for call in calls[:CALLS]]
+    more = calls[CALLS - 1].id if len(calls) > CALLS else None
+    return CallsPage(shown, bool(of_case), more)

@@ -1,0 +1,105 @@
+"""The pages of runs in a browser: they look right, work by keyboard, fill in while a run works, and
+execute nothing that others wrote."""
+
+import subprocess
+import sys
+import time
+import urllib.request
+
+import pytest
+from run_store import add_comparison, add_run, begin_run, judge, keep
+
+from pages import HOSTILE
+from textevolve.store import open_store
+
+pytestmark = pytest.mark.slow
+
+HOSTILE_TEXT = " ".join(HOSTILE).replace("\x00", "")
+
+
+@pytest.fixture
+def store(home):
+    with open_store(home / "store.db") as opened:
+        yield opened
+
+
+def test_the_pages_of_runs_are_whole(store, serve, page, check_page):
+    one = add_run(store, 0.9, None, 0.2, name=HOSTILE_TEXT, text=HOSTILE_TEXT)
+    other = add_run(store, 0.4, 0.6, 0.1, name="another run", text=HOSTILE_TEXT)
+    both = add_comparison(store, [(0.2, 0.8)], name="two prompts", text=HOSTILE_TEXT)
+    url = serve(judge="probe")
+    paths = ["/runs", f"/runs/{one}", f"/runs/{one}/cases/1", f"/runs/{both}"]
+    paths += [f"/runs/{both}/cases/1", f"/runs/{one}/calls", f"/compare?a={one}&b={other}"]
+    paths += [f"/runs/{one}/report"]
+    for path in paths:
+        assert page.goto(url + path).status == 200
+        page.wait_for_load_state("networkidle")
+        check_page(page)
+    assert page.get_by_role("button", name="Expand all").is_visible()  # the matrix' own script
+
+
+def test_a_run_fills_in_while_it_works(store, serve, page, check_page):
+    run = begin_run(store, name="at work", cases=3, judge="probe")
+    with store.lease(run):
+        keep(store, run, "evaluate", judge(0, 0.9))
+        page.goto(f"{serve(judge='probe')}/runs/{run}")
+        assert page.get_by_role("link", name="case-0").is_visible()
+        keep(store, run, "evaluate", judge(1, 0.1))
+        page.get_by_role("link", name="case-1").wait_for()
+        assert page.locator("#standing").get_by_text("2 of 3").is_visible()
+        check_page(page)
+        keep(store, run, "evaluate", judge(2, 0.6))
+        store.finish_run(run, "finished")
+    page.locator("#standing .badge.finished").wait_for()
+    page.get_by_role("link", name="case-2").wait_for()
+    page.wait_for_load_state("networkidle")  # nothing is asked any more
+
+
+def test_runs_are_chosen_and_found(store, serve, page):
+    add_run(store, 0.9, 0.8, name="first")
+    add_run(store, 0.2, 0.1, name="second")
+    page.goto(f"{serve(judge='probe')}/runs")
+    for run in ("first", "second"):
+        page.locator("tr", has_text=run).get_by_role("checkbox").check()
+    page.get_by_role("button", name="Compare").click()
+    assert page.get_by_role("heading", name="first beside second").is_visible()
+    page.get_by_role("link", name="second", exact=True).click()
+    page.get_by_label("Show").select_option("not passed")  # sent without a button
+    page.wait_for_url("**show=not-passed**")
+    page.get_by_role("link", name="case-1").click()
+    assert page.get_by_role("heading", name="Case 2: case-1").is_visible()
+
+
+def test_view_ends_with_its_last_tab(store, home, page):
+    run = add_run(store, 0.9, name="to be seen")
+    command = [sys.executable, "-m", "textevolve", "view", run, "--no-browser"]
+    process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
+    try:
+        url = process.stderr.readline().split()[0]
+        assert url.endswith(f"/runs/{run}")
+        page.goto(url)
+        page.get_by_role("link", name="case-0").click()  # another page of the same tab
+        assert page.get_by_role("heading", name="Case 1: case-0").is_visible()
+        with urllib.request.urlopen(url, timeout=60) as response:
+            assert b"/static/tab.js" in response.read()
+        assert process.poll() is None
+        page.goto("about:blank")
+        assert process.wait(120) == 0
+    finally:
+        process.kill()
+        process.communicate()
+    kinds = {one.spec["kind"] for one in store.list_runs()}
+    assert kinds == {"evaluate"}  # it keeps nothing of its own
+
+
+def test_view_goes_on_while_a_tab_is_open_and_ends_with_ctrl_c(store, home, spawn):
+    add_run(store, 0.9)
+    process = spawn("view", "--no-browser")
+    url = process.stderr.readline().split()[0]
+    base = url.removesuffix("/runs")
+    with urllib.request.urlopen(f"{base}/tab", timeout=60) as stream:
+        assert stream.readline() == b": open\n"
+        time.sleep(0.1)
+        assert process.poll() is None
+        process.send_signal(2)
+        assert process.wait(60) in (0, 130)

@@ -1,0 +1,198 @@
+"""The pages of runs as they come over HTTP: what is found, in which order, and that texts of others
+stay texts."""
+
+import re
+import urllib.error
+import urllib.request
+
+import pytest
+from run_store import add_comparison, add_run, begin_run, judge, keep
+
+from pages import HOSTILE, Outline
+from textevolve.server.access import Caller
+from textevolve.server.errors import ApiError
+from textevolve.server.options import ViewOptions
+from textevolve.server.pages.run_data import find_run
+from textevolve.server.state import ServerState
+from textevolve.settings import Settings
+from textevolve.store import open_store
+from textevolve.store.run_pages import WantedRuns, find_runs
+from textevolve.store.server_tables import served_runs
+
+
+@pytest.fixture
+def store(home):
+    with open_store(home / "store.db") as opened:
+        yield opened
+
+
+@pytest.fixture
+def get(serve):
+    """The page at a path: its status, its outline and its headers."""
+    url = serve(judge="probe")
+
+    def read(path):
+        request = urllib.request.Request(url + path, headers={"Accept": "text/html"})
+        try:
+            with urllib.request.urlopen(request, timeout=60) as response:
+                return response.status, Outline(response.read().decode()), response.headers
+        except urllib.error.HTTPError as error:
+            with error:
+                return error.code, Outline(error.read().decode()), error.headers
+
+    return read
+
+
+def cases_on(outline):
+    """The names of the rows of a run's page, in their order."""
+    found = (value for name, value in outline.attributes if name == "href" and value)
+    return [int(one.rsplit("/", 1)[1]) for one in found if "/cases/" in one]
+
+
+def test_runs_are_found_by_kind_state_and_text(store, get):
+    ids = [add_run(store, 0.9, name=f"number {n}") for n in range(27)]
+    compared = add_comparison(store, [(0.2, 0.8)], name="two of them")
+    status, page, _ = get("/runs")
+    assert status == 200
+    assert "1 to 25 of 29 runs" in page.text  # and the run of the server itself
+    assert compared in page.text
+    assert ids[0] not in page.text
+    assert ids[0] in get("/runs?page=2")[1].text
+    assert "two of them" in get("/runs?kind=compare")[1].text
+    assert "number 3" not in get("/runs?kind=compare")[1].text
+    assert "number 13" in get("/runs?q=NUMBER+13")[1].text
+    assert "No run is like that" in get("/runs?status=failed")[1].text
+    assert get("/runs?page=0")[0] == 400
+    assert get("/runs?page=99999999999999999999")[0] == 400
+
+
+def test_rows_are_filtered_sorted_and_searched(store, get):
+    run = add_run(store, 0.9, None, 0.2, 0.6, name="a run")
+    path = f"/runs/{run}"
+    assert cases_on(get(path)[1]) == [1, 2, 3, 4]
+    assert cases_on(get(f"{path}?show=failed")[1]) == [2]
+    assert cases_on(get(f"{path}?show=passed")[1]) == [1, 4]
+    assert cases_on(get(f"{path}?show=not-passed")[1]) == [3]
+    assert cases_on(get(f"{path}?below=0.7&sort=-score")[1]) == [4, 3]
+    assert cases_on(get(f"{path}?sort=score")[1]) == [3, 4, 1, 2]
+    assert cases_on(get(f"{path}?q=OUTPUT+2")[1]) == [3]
+    assert cases_on(get(f"{path}?q=candidates")[1]) == []  # the name of a field, and no text
+    assert get(f"{path}?sort=sideways")[0] == 400
+    assert get(f"{path}?below=much")[0] == 400
+    assert get("/runs/a%20run")[1].text.count("case-0") == 1  # by its name
+    assert get("/runs/nothing")[0] == 404
+
+
+def test_records_of_a_case_stand_in_one_row(store, get):
+    run = add_comparison(store, [(0.2, 0.8), (0.9, 0.1), (0.6, 0.7)])
+    page = get(f"/runs/{run}")[1]
+    assert cases_on(page) == [1, 3, 5]
+    assert "one says" in page.text
+    assert "two says" in page.text
+    assert cases_on(get(f"/runs/{run}?variant=one&show=not-passed")[1]) == [1]
+    assert cases_on(get(f"/runs/{run}?variant=two&below=0.5")[1]) == [3]
+    assert cases_on(get(f"/runs/{run}?sort=score")[1]) == [3, 1, 5]
+    assert "two says" in get(f"/runs/{run}/cases/3")[1].text
+    assert get(f"/runs/{run}/cases/4")[1].text.count("Asked row-1") == 1
+    assert get(f"/runs/{run}/cases/77")[0] == 404
+
+
+def test_a_long_run_is_paged(store, get):
+    run = add_run(store, *(n / 120 for n in range(120)))
+    assert cases_on(get(f"/runs/{run}?page=2")[1]) == list(range(51, 101))
+    assert "101 to 120 of 120 rows" in get(f"/runs/{run}?page=3")[1].text
+    assert "none of 120" in get(f"/runs/{run}?page=9")[1].text
+    first = get(f"/runs/{run}?q=input")[1]
+    assert cases_on(first) == list(range(1, 51))
+    further = next(v for n, v in first.attributes if n == "href" and v and "start=" in v)
+    assert cases_on(get(further)[1]) == list(range(51, 101))
+
+
+def test_a_run_that_works_tells_of_new_records(store, get):
+    run = begin_run(store, name="at work", cases=3, judge="probe")
+    with store.lease(run):
+        keep(store, run, "evaluate", judge(0, 0.9))
+        page = get(f"/runs/{run}")[1]
+        assert "1 of 3" in page.text
+        asked = next(v for n, v in page.attributes if n == "hx-get" and v and "/standing" in v)
+        assert get(asked)[2]["HX-Trigger"] is None
+        keep(store, run, "evaluate", judge(1, None))
+        _, page, headers = get(asked)
+        assert headers["HX-Trigger"] == "te-records"
+        assert "2 of 3" in page.text
+        assert "1 failed" in page.text
+        assert ("hx-trigger", "every 3s") in get(f"/runs/{run}/row")[1].attributes
+    store.finish_run(run, "finished")
+    page = get(f"/runs/{run}/standing")[1]
+    assert "hx-get" not in dict(page.attributes)
+
+
+def test_two_runs_stand_side_by_side(store, get):
+    one = add_run(store, 0.9, 0.8, 0.7, name="first")
+    other = add_run(store, 0.2, 0.1, 0.3, name="second")
+    page = get(f"/compare?run={other}&run={one}")[1]
+    assert "first beside second" in page.text
+    assert "Cases that differ most" in page.text
+    assert get("/compare?run=x")[0] == 400
+    assert get(f"/compare?a={one}")[0] == 400
+    alone = add_comparison(store, [(0.2, 0.8)])
+    status, page, _ = get(f"/compare?a={one}&b={alone}")
+    assert status == 200
+    assert "Both runs" not in page.text
+
+
+def test_what_a_server_asked_has_calls_and_no_rows(get):
+    page = get("/runs?kind=server")[1]
+    run = next(v for n, v in page.attributes if n == "href" and re.fullmatch(r"/runs/\d+-\w+", v))
+    assert "What it asked" in get(run)[1].text
+    assert "No calls are kept" in get(f"{run}/calls")[1].text
+    assert get(f"{run}/report")[0] == 404
+
+
+def test_texts_of_others_stay_texts(store, get):
+    text = " ".join(HOSTILE).replace("\x00", "")
+    one = add_run(store, 0.9, None, name=text, text=text)
+    other = add_run(store, 0.4, 0.6, name=f"{text} 2", text=text)
+    both = add_comparison(store, [(0.2, 0.8)], name=f"{text} 3", text=text)
+    paths = ["/runs", f"/runs/{one}", f"/runs/{one}/cases/1", f"/runs/{one}/cases/2"]
+    paths += [f"/runs/{both}", f"/runs/{both}/cases/1", f"/compare?a={one}&b={other}"]
+    paths += [f"/runs/{one}/report", f"/runs/{both}/report", f"/runs/{one}/standing"]
+    paths += ["/runs?q=%3Cscript%3Ealert(1)", f"/runs/{one}?q=%22%3E%3Cscript%3E&variant=%3Cb%3E"]
+    paths += ["/runs/%3Cscript%3Ealert(1)%3C%2Fscript%3E", "/compare?a=%3Cimg%20src=x%3E&b=y"]
+    for path in paths:
+        status, page, _ = get(path)
+        assert status in (200, 404), path
+        names = {name for name, _ in page.elements}
+        assert not names & {"img", "iframe"}, path
+        for name, value in page.attributes:
+            assert not name.startswith("on"), (path, name)
+            assert name != "style", path
+            if name in ("href", "src", "action"):
+                assert re.match(r"(/|\?|#|$)", value or ""), (path, value)
+        scripts = [attributes for name, attributes in page.elements if name == "script"]
+        assert all("src" in one or "type" in one for one in scripts), path
+
+
+def test_a_namespace_sees_its_own_runs_alone(store):
+    mine, theirs, nobodys = (add_run(store, 0.9, name=name) for name in ("a", "b", "c"))
+
+    def serve_runs(connection):
+        for run, namespace in ((mine, "us"), (theirs, "them")):
+            values = {"run_id": run, "namespace": namespace, "key_id": "k", "created": 0.0}
+            row = {**values, "wanted": "running", "launch": "{}"}
+            connection.execute(served_runs.insert().values(row))
+
+    store._writer.run(serve_runs)
+    state = ServerState(ViewOptions(), Settings(), store, None, None, None)
+    caller = Caller("k", "somebody", frozenset({"read"}), frozenset({"us"}))
+    assert find_run(state, caller, mine).id == mine
+    said = set()
+    for run in (theirs, nobodys, "nothing"):
+        with pytest.raises(ApiError) as refused:
+            find_run(state, caller, run)
+        assert refused.value.status == 404
+        said.add(refused.value.message.replace(run, "RUN"))
+    assert said == {"no run 'RUN'"}
+    wanted = WantedRuns(namespaces=caller.namespaces)
+    found, total = store.look(lambda c: find_runs(c, wanted, 0, 10))
+    assert ([run.id for run in found], total) == ([mine], 1)
