@@ -17,12 +17,15 @@ from textevolve.server.decisions import api as decisions_api
 from textevolve.server.decisions.serving import Serving, open_serving
 from textevolve.server.errors import ApiError, as_api_error, respond
 from textevolve.server.guard import Guard
+from textevolve.server.openai import api as openai_api
+from textevolve.server.openai.relaying import Relays
 from textevolve.server.options import ServerOptions
 from textevolve.server.pages import routes as pages
 from textevolve.server.pages.drawing import refuse
 from textevolve.server.state import ServerState
 from textevolve.settings import Settings
 from textevolve.store import ResourceStore, open_store
+from textevolve.studies.served_chats import ServedChats
 
 log = logging.getLogger("textevolve.server")
 
@@ -56,6 +59,7 @@ def create_app(
         redoc_url=None,
     )
     app.include_router(decisions_api.router)
+    app.include_router(openai_api.router)
     app.include_router(pages.router, include_in_schema=False)
     app.mount("/static/report", StaticFiles(packages=[("textevolve.report", "templates")]))
     app.mount("/static", StaticFiles(packages=[("textevolve.server.pages", "static")]))
@@ -79,7 +83,10 @@ async def open_state(options: ServerOptions, settings: Settings) -> AsyncGenerat
         resources = ResourceStore(settings.memory_location)
         stack.callback(resources.close)
         serving = await stack.enter_async_context(open_serving(options, settings))
-        yield ServerState(options, settings, store, resources, serving)
+        relays = Relays(serving, await stack.enter_async_context(AsyncExitStack()))
+        chats = ServedChats(serving.bench)
+        stack.push_async_callback(chats.aclose)
+        yield ServerState(options, settings, store, resources, serving, relays, chats)
 
 
 async def _say_healthy() -> Response:

@@ -7,21 +7,26 @@ from dataclasses import dataclass
 from fastapi import Request
 
 from textevolve.server.decisions.serving import Serving
+from textevolve.server.openai.relaying import Relays
 from textevolve.server.options import ServerOptions
 from textevolve.settings import Settings
 from textevolve.store import ResourceStore, Store
+from textevolve.studies.served_chats import ServedChats
 
 
 @dataclass
 class ServerState:
     """`store`: runs and their records; `resources`: namespaces, agents and memories; `serving`: the
-    models and judges that answer."""
+    models and judges that answer; `relays`: models that requests are passed on to; `chats`: those
+    with agents."""
 
     options: ServerOptions
     settings: Settings
     store: Store
     resources: ResourceStore
     serving: Serving
+    relays: Relays
+    chats: ServedChats
 
 
 def server_of(request: Request) -> ServerState:
