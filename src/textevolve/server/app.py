@@ -17,6 +17,7 @@ from textevolve.server.decisions import api as decisions_api
 from textevolve.server.decisions.serving import Serving, open_serving
 from textevolve.server.errors import ApiError, as_api_error, respond
 from textevolve.server.guard import Guard
+from textevolve.server.limits import UsageLimits
 from textevolve.server.openai import api as openai_api
 from textevolve.server.openai.relaying import Relays
 from textevolve.server.options import ServerOptions
@@ -86,7 +87,9 @@ async def open_state(options: ServerOptions, settings: Settings) -> AsyncGenerat
         relays = Relays(serving, await stack.enter_async_context(AsyncExitStack()))
         chats = ServedChats(serving.bench)
         stack.push_async_callback(chats.aclose)
-        yield ServerState(options, settings, store, resources, serving, relays, chats)
+        yield ServerState(
+            options, settings, store, resources, serving, UsageLimits(), relays, chats
+        )
 
 
 async def _say_healthy() -> Response:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from fastapi import Request
 
 from textevolve.server.decisions.serving import Serving
+from textevolve.server.limits import UsageLimits
 from textevolve.server.openai.relaying import Relays
 from textevolve.server.options import ServerOptions
 from textevolve.settings import Settings
@@ -17,14 +18,15 @@ from textevolve.studies.served_chats import ServedChats
 @dataclass
 class ServerState:
     """`store`: runs and their records; `resources`: namespaces, agents and memories; `serving`: the
-    models and judges that answer; `relays`: models that requests are passed on to; `chats`: those
-    with agents."""
+    models and judges that answer; `limits`: what keys and namespaces may take; `relays`: models
+    that requests are passed on to; `chats`: those with agents."""
 
     options: ServerOptions
     settings: Settings
     store: Store
     resources: ResourceStore
     serving: Serving
+    limits: UsageLimits
     relays: Relays
     chats: ServedChats
 

@@ -7,8 +7,6 @@ import asyncio
 from collections.abc import AsyncGenerator, Mapping
 from contextlib import aclosing
 
-from pydantic import ValidationError
-
 from textevolve.agents.chat import AgentChat, ChatAnswer
 from textevolve.agents.session import SessionMessage
 from textevolve.errors import InputError
@@ -17,7 +15,7 @@ from textevolve.memory.recall_settings import RecallSettings
 from textevolve.server.access import Caller
 from textevolve.server.decisions.spending import spending
 from textevolve.server.errors import INVALID, ApiError
-from textevolve.server.openai.completions import AnswerEnd, AnswerPieces
+from textevolve.server.openai.completions import AnswerEnd, AnswerPieces, Note
 from textevolve.server.openai.requests import OwnRequest, text_of, write_schema
 from textevolve.server.state import ServerState
 from textevolve.studies.chats import ChatOptions
@@ -42,7 +40,9 @@ async def is_agent(server: ServerState, caller: Caller, name: str) -> bool:
     return True
 
 
-async def answer_as_agent(server: ServerState, name: str, asked: OwnRequest) -> AnswerPieces:
+async def answer_as_agent(
+    server: ServerState, name: str, asked: OwnRequest, note: Note
+) -> AnswerPieces:
     """
     Raises:
         ApiError: the request cannot be used.
@@ -57,7 +57,7 @@ async def answer_as_agent(server: ServerState, name: str, asked: OwnRequest) -> 
     if request.options.session not in (None, chat.session):
         said = f"there is no session '{request.options.session}'; give its whole id"
         raise ApiError(404, "not_found", said, param="metadata.session")
-    return _answer(server, chat, request.text)
+    return _answer(server, chat, request.text, note)
 
 
 def read_chat_request(name: str, asked: OwnRequest) -> ChatRequest:
@@ -120,20 +120,18 @@ def _read_recall(given: Mapping[str, str]) -> dict[str, str]:
         raise ApiError(400, INVALID, said, param=f"metadata.memory.{key}")
     try:
         RecallSettings.model_validate({"budget": 1000, **named})
-    except ValidationError as error:
-        first = error.errors()[0]
-        where = ".".join(map(str, ("metadata.memory", *first["loc"])))
-        raise ApiError(400, INVALID, f"{where}: {first['msg']}", param=where) from None
+    except InputError as error:
+        raise ApiError(400, INVALID, f"memory: {error}", param="metadata") from None
     return named
 
 
 async def _answer(
-    server: ServerState, chat: AgentChat, text: str
+    server: ServerState, chat: AgentChat, text: str, note: Note
 ) -> AsyncGenerator[str | AnswerEnd]:
     """The pieces of the answer. What a client has read cannot be taken back: an answer that is
     written anew goes on where the first one ended, or fails where it goes another way."""
     sent = now = ""
-    with server.serving.place(), spending():
+    with server.serving.place(), spending(note):
         async with aclosing(server.chats.say(chat, text)) as events:
             async for event in events:
                 if isinstance(event, AnswerPiece):

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Mapping
-from contextlib import aclosing
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
+from contextlib import aclosing, nullcontext
+from functools import partial
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Depends, Request, Response
@@ -60,7 +61,16 @@ async def complete_chat(request: Request, caller: Runner) -> Response:
         events = await begun(_events(answer, usage=options.include_usage))
         return EventStream(events, server.serving)
 
-    return WhileConnected(make, server.options.linger)
+    return _answer(server, caller, body, make)
+
+
+def _answer(
+    server: ServerState, caller: Caller, body: Wire, make: Callable[[], Awaitable[Response]]
+) -> Response:
+    """Made while the client is there; a stream within those that its key may hold."""
+    streams = bool(body.get("stream"))
+    place = server.limits.stream_place(caller) if streams else nullcontext()
+    return WhileConnected(make, server.options.linger, place)
 
 
 async def _events(answer: OwnAnswer, usage: bool) -> AsyncGenerator[bytes]:
@@ -75,7 +85,8 @@ async def _events(answer: OwnAnswer, usage: bool) -> AsyncGenerator[bytes]:
 async def create_response(request: Request, caller: Runner) -> Response:
     """The same in the form of OpenAI's Responses. Nothing of it is kept to be gone on with."""
     server = server_of(request)
-    asked = read_responses(await read_body(request))
+    body = await read_body(request)
+    asked = read_responses(body)
 
     async def make() -> Response:
         answer = await find_answer(server, caller, as_chat(asked))
@@ -84,7 +95,7 @@ async def create_response(request: Request, caller: Runner) -> Response:
         async with server.serving.in_time():
             return respond(write_response(asked, await answer.whole()))
 
-    return WhileConnected(make, server.options.linger)
+    return _answer(server, caller, body, make)
 
 
 @router.post("/v1/embeddings", openapi_extra=_described(EmbeddingRequest, EMBEDDING))
@@ -98,9 +109,11 @@ async def create_embeddings(request: Request, caller: Runner) -> Response:
         if spec is None:
             raise no_model(body["model"])
         async with server.serving.in_time():
-            return respond(await embed_for(server, spec, body))
+            await server.limits.check_tokens(caller)
+            note = partial(server.limits.note_tokens, caller)
+            return respond(await embed_for(server, spec, body, note))
 
-    return WhileConnected(make, server.options.linger)
+    return _answer(server, caller, body, make)
 
 
 @router.get("/v1/models")

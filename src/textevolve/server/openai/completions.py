@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import secrets
 import time
-from collections.abc import AsyncGenerator, Mapping
+from collections.abc import AsyncGenerator, Callable, Mapping
 from contextlib import aclosing
 from dataclasses import dataclass, field
 from typing import Any, Protocol, TypeAlias
@@ -23,6 +23,8 @@ class AnswerEnd:
     metadata: Mapping[str, str] = field(default_factory=dict[str, str])
 
 
+Note: TypeAlias = Callable[[int], None]
+"""Is told how many tokens were spent for a caller."""
 AnswerPieces: TypeAlias = AsyncGenerator[str | AnswerEnd]
 """The pieces of an answer's text, then its end."""
 

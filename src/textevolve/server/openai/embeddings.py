@@ -16,7 +16,7 @@ from textevolve.llm.embeddings import embed
 from textevolve.llm.wire import Embeddings
 from textevolve.server.decisions.spending import spending
 from textevolve.server.errors import INVALID, ApiError
-from textevolve.server.openai.completions import Wire
+from textevolve.server.openai.completions import Note, Wire
 from textevolve.server.openai.requests import read_shape
 from textevolve.server.state import ServerState
 
@@ -37,17 +37,17 @@ class EmbeddingRequest(BaseModel):
     user: str | None = None
 
 
-async def embed_for(server: ServerState, spec: str, body: Wire) -> Wire:
-    """The answer to a request for embeddings.
+async def embed_for(server: ServerState, spec: str, body: Wire, note: Note) -> Wire:
+    """The answer to a request for embeddings; `note` hears of the tokens.
 
     Raises:
         ApiError: the request cannot be used, or vectors have other dimensions than asked for.
     """
     asked = read_shape(EmbeddingRequest, body)
     if embedder_of(spec) is not None:
-        vectors, tokens = await _embed_here(server, spec, asked)
+        vectors, tokens = await _embed_here(server, spec, asked, note)
     else:
-        vectors, tokens = await _embed_there(server, spec, asked)
+        vectors, tokens = await _embed_there(server, spec, asked, note)
     for vector in vectors:
         if asked.dimensions not in (None, len(vector)):
             said = f"embeddings of {asked.model} have {len(vector)} dimensions"
@@ -71,7 +71,7 @@ def _inputs(asked: EmbeddingRequest) -> list[Any]:
 
 
 async def _embed_here(
-    server: ServerState, spec: str, asked: EmbeddingRequest
+    server: ServerState, spec: str, asked: EmbeddingRequest, note: Note
 ) -> tuple[Sequence[Sequence[float]], int]:
     """By a model inside this process; what was computed before comes from the journal."""
     texts = _inputs(asked)
@@ -81,19 +81,19 @@ async def _embed_here(
             raise ApiError(400, INVALID, said, param="input")
         check_text("the input", text)
     model = server.serving.bench.model_of(spec)
-    with spending() as spent:
+    with spending(note) as spent:
         calls = [lambda text=text: embed(model, text) for text in texts]
         vectors = await gather_bounded(calls, AT_ONCE)
     return vectors, spent.usage.prompt_tokens
 
 
 async def _embed_there(
-    server: ServerState, spec: str, asked: EmbeddingRequest
+    server: ServerState, spec: str, asked: EmbeddingRequest, note: Note
 ) -> tuple[Sequence[Sequence[float]], int]:
     """By an endpoint, all texts at once."""
     body: Wire = {"input": asked.input, "encoding_format": "float"}
     body |= {"dimensions": asked.dimensions} if asked.dimensions else {}
-    async with server.relays.begun(spec, "/embeddings", body) as (answer, reader):
+    async with server.relays.begun(spec, "/embeddings", body, note) as (answer, reader):
         raw = await answer.whole()
         reader.read(raw)
         try:

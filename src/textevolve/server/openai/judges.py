@@ -12,7 +12,7 @@ from textevolve.server.decisions.serving import Serving, failure_error
 from textevolve.server.decisions.spending import spending
 from textevolve.server.decisions.states import Conversation, ReadState, read_state, state_text
 from textevolve.server.errors import INVALID, ApiError
-from textevolve.server.openai.completions import AnswerEnd
+from textevolve.server.openai.completions import AnswerEnd, Note
 from textevolve.server.openai.requests import OwnRequest, text_of
 
 CANDIDATES = "candidates"
@@ -99,7 +99,7 @@ def _as_case(read: ReadState) -> Case:
 
 
 async def answer_as_judge(
-    serving: Serving, judge: DecidingJudge, asked: OwnRequest
+    serving: Serving, judge: DecidingJudge, asked: OwnRequest, note: Note
 ) -> AsyncGenerator[str | AnswerEnd]:
     """The result as one piece.
 
@@ -108,7 +108,7 @@ async def answer_as_judge(
     """
     fields = _read_fields(asked)
     case, rubric = read_case(asked, judge)
-    with serving.place(), spending() as spent:
+    with serving.place(), spending(note) as spent:
         results = (await judge.open(rubric)(case)).result
         failures = [one for one in results if isinstance(one, Failure)]
         if len(failures) == len(results):

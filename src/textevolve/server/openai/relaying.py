@@ -29,7 +29,7 @@ from textevolve.llm.refusals import is_too_long
 from textevolve.llm.relay import Refused, Relay, UsageReader
 from textevolve.server.decisions.serving import Serving
 from textevolve.server.errors import INVALID, TOO_LONG, ApiError
-from textevolve.server.openai.completions import Wire
+from textevolve.server.openai.completions import Note, Wire
 from textevolve.server.openai.streams import EventStream
 from textevolve.wiring import allow_calls
 
@@ -62,10 +62,10 @@ class Relays:
 
     @asynccontextmanager
     async def begun(
-        self, spec: str, path: str, body: Mapping[str, Any]
+        self, spec: str, path: str, body: Mapping[str, Any], note: Note
     ) -> AsyncGenerator[tuple[BegunAnswer, UsageReader]]:
         """An answer that has begun, within the limits of the server; when it has been read, what
-        it took is kept.
+        it took is kept, and `note` hears of it.
 
         Raises:
             ApiError: the endpoint refuses. ModelError: nothing came. BudgetError: a limit is
@@ -97,6 +97,7 @@ class Relays:
                     usage = reader.usage if failed is None else usage
                 if spent is not None:
                     spent.usage = usage
+                note(usage.tokens)
                 seconds = time.perf_counter() - began
                 entry = _entry(spec, path, usage, failed, started, seconds)
                 await asyncio.shield(bench.journal.append(entry))
@@ -125,6 +126,8 @@ def as_refusal(refused: Refused) -> ApiError:
     status, said = refused.status, refused.refusal
     if is_too_long(status, said):
         return ApiError(400, TOO_LONG, said.message)
+    if status == 429 and "insufficient_quota" in said.code:
+        return ApiError(429, "insufficient_quota", said.message)
     if status == 429:
         return ApiError(429, "rate_limit_exceeded", said.message, retry_after=refused.retry_after)
     if status in PASSED_ON:
@@ -142,29 +145,30 @@ class RelayedAnswer:
     relays: Relays
     spec: str
     body: Mapping[str, Any]
+    note: Note
 
     async def respond(self) -> Response:
         """The answer in the bytes in which it comes."""
         if self.body.get("stream"):
             parts = self._parts()
-            first = await anext(parts)
-            return EventStream(_chained(first, parts), self.relays.serving)
+            kind = (await anext(parts)).decode("latin-1")  # the endpoint has taken the request
+            return EventStream(parts, self.relays.serving, kind)
         raw = await self._raw()
         return Response(raw, media_type="application/json")
 
     async def _raw(self) -> bytes:
         async with (
             self.relays.serving.in_time(),
-            self.relays.begun(self.spec, CHATS, self.body) as (answer, reader),
+            self.relays.begun(self.spec, CHATS, self.body, self.note) as (answer, reader),
         ):
             raw = await answer.whole()
             reader.read(raw)
         return raw
 
     async def _parts(self) -> AsyncGenerator[bytes]:
-        """First an empty part, once the endpoint has taken the request."""
-        async with self.relays.begun(self.spec, CHATS, self.body) as (answer, reader):
-            yield b""
+        """The type of what comes, then what comes."""
+        async with self.relays.begun(self.spec, CHATS, self.body, self.note) as (answer, reader):
+            yield answer.headers.get("Content-Type", "").encode()
             async with aclosing(answer.parts()) as parts:
                 async for part in parts:
                     reader.read(part)
@@ -177,14 +181,6 @@ class RelayedAnswer:
         async with aclosing(self._parts()) as parts, aclosing(read_events(parts)) as events:
             async for event in events:
                 yield event
-
-
-async def _chained(first: bytes, rest: AsyncGenerator[bytes]) -> AsyncGenerator[bytes]:
-    async with aclosing(rest):
-        if first:
-            yield first
-        async for part in rest:
-            yield part
 
 
 async def read_events(parts: AsyncGenerator[bytes]) -> AsyncGenerator[Wire]:

@@ -9,7 +9,7 @@ import asyncio
 import json
 import logging
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
-from contextlib import aclosing
+from contextlib import AbstractContextManager, aclosing
 from typing import Any
 
 from fastapi import Response
@@ -31,14 +31,21 @@ class WhileConnected(Response):
     """Makes a response and sends it; `linger` seconds after its client has gone, the work for it is
     cancelled."""
 
-    def __init__(self, make: Callable[[], Awaitable[Response]], linger: float) -> None:
+    def __init__(
+        self,
+        make: Callable[[], Awaitable[Response]],
+        linger: float,
+        place: AbstractContextManager[None],
+    ) -> None:
+        """`place`: is held while the response is made and sent."""
         super().__init__()
-        self._make, self._linger = make, linger
+        self._make, self._linger, self._place = make, linger, place
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         async def work() -> None:
-            response = await self._make()
-            await response(scope, receive, send)
+            with self._place:
+                response = await self._make()
+                await response(scope, receive, send)
 
         working = asyncio.ensure_future(work())
         gone = asyncio.ensure_future(_await_disconnect(receive))
@@ -63,18 +70,17 @@ class EventStream(Response):
     """Sends the parts of a stream as they come. One that fails ends with an event that says why,
     since its status has been sent."""
 
-    media_type = "text/event-stream"
-
-    def __init__(self, parts: AsyncGenerator[bytes], serving: Serving) -> None:
-        super().__init__(headers={"cache-control": "no-cache", "x-accel-buffering": "no"})
+    def __init__(self, parts: AsyncGenerator[bytes], serving: Serving, kind: str = "") -> None:
+        headers = {"cache-control": "no-cache", "x-accel-buffering": "no"}
+        super().__init__(headers=headers, media_type=kind or "text/event-stream")
         del self.headers["content-length"]
         self._parts, self._serving = parts, serving
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        headers = self.raw_headers
-        await send({"type": "http.response.start", "status": 200, "headers": headers})
+        start = {"type": "http.response.start", "status": 200, "headers": self.raw_headers}
         try:
             async with aclosing(self._parts) as parts, self._serving.in_time():
+                await send(start)
                 async for part in parts:
                     await send({"type": "http.response.body", "body": part, "more_body": True})
         except (TextEvolveError, ApiError) as error:
@@ -98,36 +104,42 @@ def event_of(data: Mapping[str, Any], name: str = "") -> bytes:
 
 
 async def begun(events: AsyncGenerator[bytes]) -> AsyncGenerator[bytes]:
-    """The same events, of which the first is there or said to be long in coming: what fails before
-    has a status of its own."""
-    first = asyncio.ensure_future(anext(events, None))
-    try:
-        await asyncio.wait((first,), timeout=SILENCE)
-    except asyncio.CancelledError:
-        first.cancel()
-        await asyncio.gather(first, return_exceptions=True)
-        await events.aclose()
-        raise
-    if first.done():
-        first.result()
-    return _with_signs(first, events)
+    """The same events, of which the first is there or is long in coming: what fails before has a
+    status of its own."""
+    parts = _pour(events)
+    await anext(parts)
+    return parts
 
 
-async def _with_signs(
-    coming: asyncio.Future[bytes | None], events: AsyncGenerator[bytes]
-) -> AsyncGenerator[bytes]:
-    """The events, with signs of life where none comes for long."""
+async def _pour(events: AsyncGenerator[bytes]) -> AsyncGenerator[bytes]:
+    """A mark that the first event is there, then the events, with signs of life where none comes
+    for long. They are made in one task, so that context variables stay what they are."""
+    made: asyncio.Queue[bytes | None] = asyncio.Queue()
+
+    async def make() -> None:
+        async with aclosing(events):
+            async for event in events:
+                made.put_nowait(event)
+
+    making = asyncio.ensure_future(make())
+    making.add_done_callback(lambda _: made.put_nowait(None))
     try:
-        while True:
-            while not coming.done():
-                done, _ = await asyncio.wait((coming,), timeout=SILENCE)
-                if not done:
-                    yield SIGN_OF_LIFE
-            if (event := coming.result()) is None:
-                return
+        event = await _take(made)
+        if event is None:
+            making.result()
+        yield b""
+        while event is not None:
             yield event
-            coming = asyncio.ensure_future(anext(events, None))
+            event = await _take(made)
+        making.result()
     finally:
-        coming.cancel()
-        await asyncio.gather(coming, return_exceptions=True)
-        await events.aclose()
+        making.cancel()
+        await asyncio.gather(making, return_exceptions=True)
+
+
+async def _take(made: asyncio.Queue[bytes | None]) -> bytes | None:
+    try:
+        async with asyncio.timeout(SILENCE):
+            return await made.get()
+    except TimeoutError:
+        return SIGN_OF_LIFE
