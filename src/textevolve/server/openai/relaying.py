@@ -178,8 +178,11 @@ class RelayedAnswer:
         return _read_object(await self._raw())
 
     async def chunks(self) -> AsyncGenerator[Wire]:
-        async with aclosing(self._parts()) as parts, aclosing(read_events(parts)) as events:
-            async for event in events:
+        async with aclosing(self._parts()) as parts:
+            if b"json" in await anext(parts):  # it does not stream
+                yield _read_object(b"".join([part async for part in parts]))
+                return
+            async for event in read_events(parts):
                 yield event
 
 
