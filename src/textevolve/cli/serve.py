@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
+from contextlib import suppress
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
@@ -13,12 +15,13 @@ from textevolve.cli.study import shape_command
 from textevolve.errors import SettingsError
 from textevolve.judge_specs import judge_models
 from textevolve.server.options import ServerOptions, find_client_key
-from textevolve.settings import read_settings
+from textevolve.settings import Settings, read_settings
+from textevolve.wiring import choose_model
 
 if TYPE_CHECKING:
     from textevolve.server.decisions.serving import Serving
 
-EXAMPLE = {
+EXAMPLE: dict[str, Any] = {
     "model": "jev-latest",
     "state": {"input": "What is 2 + 2?", "output": "4"},
     "questions": {"right": {"type": "noul", "instructions": "Is the output right?"}},
@@ -34,23 +37,38 @@ def _serve(**given: Any) -> None:
     from textevolve.server.listening import bind, listen, url_of
 
     settings, _ = read_settings()
-    asked = [name for judge in options.judge for name in judge_models(judge, None) if name]
-    fetch_weights([*options.model, *asked], settings)
+    fetch_weights(_find_models(options, settings), settings)
     listener = bind(options.host, options.port)
     url = url_of(listener)
     calm_collector()
     listen(create_app(options, settings, key, lambda serving: _announce(serving, url)), listener)
 
 
+def _find_models(options: ServerOptions, settings: Settings) -> list[str]:
+    """Those that are named; where none is, the one that is found."""
+    asked = [name for judge in options.judge for name in judge_models(judge, None) if name]
+    named = [*options.model, *asked]
+    if named:
+        return named
+    with suppress(SettingsError):  # what cannot be had is told when it is opened
+        return [asyncio.run(choose_model(settings, None))[0]]
+    return []
+
+
 def _announce(serving: Serving, url: str) -> None:
-    say(f"listening on {url}, serving {', '.join(serving.deciders)}")
+    say(f"listening on {url}, serving {', '.join(serving.deciders) or 'no model'}")
     for alias, served in serving.aliases.items():
         say(f"  {alias} is {served}")
     key = serving.options.key_env
     header = f' -H "Authorization: Bearer ${key}"' if key else ""
+    path, example = "systemone", EXAMPLE
+    if not serving.options.judge and serving.deciders:
+        said = {"role": "user", "content": "Name three fjords."}
+        path, example = "chat/completions", {"model": next(iter(serving.deciders))}
+        example["messages"] = [said]
     say(
-        f"try: curl {url}/v1/systemone -H 'Content-Type: application/json'{header}"
-        f" -d '{json.dumps(EXAMPLE)}'"
+        f"try: curl {url}/v1/{path} -H 'Content-Type: application/json'{header}"
+        f" -d '{json.dumps(example)}'"
     )
 
 

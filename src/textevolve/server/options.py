@@ -15,10 +15,11 @@ from textevolve.spec import Frozen, Several, option
 
 
 class ServerOptions(Frozen):
-    """Answer other programs' questions as a decision model: POST /v1/systemone and /v1/decisions.
+    """Answer other programs over HTTP: OpenAI's API (chats, responses, embeddings, models) and the
+    decision APIs (POST /v1/systemone and /v1/decisions).
 
-    Any judge serves, and any model. Clients name one of them as their model; those that name
-    jev-latest or gpt-6-luna are answered by the first judge, else by the first model.
+    Any agent serves, any judge, and any model. Clients name one of them as their model; those that
+    name jev-latest or gpt-6-luna are answered by the first judge, else by the first model.
     """
 
     judge: Several = option(
