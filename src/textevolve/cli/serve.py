@@ -27,6 +27,8 @@ EXAMPLE: dict[str, Any] = {
     "questions": {"right": {"type": "noul", "instructions": "Is the output right?"}},
 }
 
+CHAT: dict[str, Any] = {"messages": [{"role": "user", "content": "Name three fjords."}]}
+
 
 def _serve(**given: Any) -> None:
     options = ServerOptions(**read_given(ServerOptions, given))
@@ -63,9 +65,7 @@ def _announce(serving: Serving, url: str) -> None:
     header = f' -H "Authorization: Bearer ${key}"' if key else ""
     path, example = "systemone", EXAMPLE
     if not serving.options.judge and serving.deciders:
-        said = {"role": "user", "content": "Name three fjords."}
-        path, example = "chat/completions", {"model": next(iter(serving.deciders))}
-        example["messages"] = [said]
+        path, example = "chat/completions", {**CHAT, "model": next(iter(serving.deciders))}
     say(
         f"try: curl {url}/v1/{path} -H 'Content-Type: application/json'{header}"
         f" -d '{json.dumps(example)}'"

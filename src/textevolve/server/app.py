@@ -85,6 +85,7 @@ async def open_state(options: ServerOptions, settings: Settings) -> AsyncGenerat
         stack.callback(resources.close)
         serving = await stack.enter_async_context(open_serving(options, settings))
         relays = Relays(serving, await stack.enter_async_context(AsyncExitStack()))
+        stack.push_async_callback(relays.aclose)
         chats = ServedChats(serving.bench)
         stack.push_async_callback(chats.aclose)
         yield ServerState(

@@ -7,6 +7,7 @@ it passes through and is not kept.
 from __future__ import annotations
 
 import asyncio
+import logging
 import secrets
 import time
 from collections.abc import AsyncGenerator, Mapping
@@ -17,7 +18,7 @@ from typing import Any
 from fastapi import Response
 from pydantic_core import from_json
 
-from textevolve.errors import ModelError
+from textevolve.errors import ModelError, StoreError
 from textevolve.evaluation import Usage
 from textevolve.llm.budget import Allowance
 from textevolve.llm.connections import BegunAnswer
@@ -33,6 +34,10 @@ from textevolve.server.openai.completions import Note, Wire
 from textevolve.server.openai.streams import EventStream
 from textevolve.wiring import allow_calls
 
+log = logging.getLogger("textevolve.server")
+
+KEPT_EVERY = 0.25
+"""Seconds after which it is written down what calls took."""
 PASSED_ON = (400, 404, 409, 413, 422, 429)
 """Refusals that are about the request, which the client is told with their status."""
 CHATS = "/chat/completions"
@@ -47,6 +52,8 @@ class Relays:
     _relays: dict[str, Relay] = field(default_factory=dict[str, Relay])
     _allowances: dict[str, Allowance] = field(default_factory=dict[str, Allowance])
     _lock: asyncio.Lock = field(default_factory=asyncio.Lock)
+    _entries: list[JournalEntry] = field(default_factory=list[JournalEntry])
+    _keeping: asyncio.Task[None] | None = None
 
     async def find(self, spec: str) -> Relay:
         """
@@ -99,8 +106,32 @@ class Relays:
                     spent.usage = usage
                 note(usage.tokens)
                 seconds = time.perf_counter() - began
-                entry = _entry(spec, path, usage, failed, started, seconds)
-                await asyncio.shield(bench.journal.append(entry))
+                self._keep(_entry(spec, path, usage, failed, started, seconds))
+
+    def _keep(self, entry: JournalEntry) -> None:
+        """Written down with others of the same moment: each write hands over to another thread,
+        which all streams would wait for."""
+        self._entries.append(entry)
+        if self._keeping is None or self._keeping.done():
+            self._keeping = asyncio.create_task(self._write())
+
+    async def _write(self) -> None:
+        await asyncio.sleep(KEPT_EVERY)
+        await self.flush()
+
+    async def flush(self) -> None:
+        """Write down what calls took since the last time."""
+        entries, self._entries = self._entries, []
+        try:
+            await asyncio.gather(*map(self.serving.bench.journal.append, entries))
+        except StoreError as error:
+            log.error("what %d calls took could not be kept: %s", len(entries), error)
+
+    async def aclose(self) -> None:
+        if self._keeping is not None:
+            self._keeping.cancel()
+            await asyncio.gather(self._keeping, return_exceptions=True)
+        await self.flush()
 
 
 def _size_of(body: Mapping[str, Any]) -> tuple[int, int | None]:
