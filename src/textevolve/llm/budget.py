@@ -131,7 +131,7 @@ class Budget:
 
 
 @dataclass
-class Spent:
+class ClaimedCall:
     """What a call took, to be filled in by whoever makes it."""
 
     usage: Usage = Usage()
@@ -150,7 +150,7 @@ class Allowance:
         self._most_per_token = math.inf
 
     @asynccontextmanager
-    async def claimed(self, characters: int, max_tokens: int | None) -> AsyncGenerator[Spent]:
+    async def claimed(self, characters: int, max_tokens: int | None) -> AsyncGenerator[ClaimedCall]:
         """Room for a call with a prompt of so many characters, for as long as it takes.
 
         Raises:
@@ -158,7 +158,7 @@ class Allowance:
         """
         claim = self._estimate(characters, max_tokens)
         await self.budget.claim(claim)
-        spent = Spent()
+        spent = ClaimedCall()
         try:
             yield spent
             self._learn(spent.usage, characters)

@@ -15,7 +15,7 @@ from textevolve.memory.recall_settings import RecallSettings
 from textevolve.server.access import Caller
 from textevolve.server.decisions.spending import spending
 from textevolve.server.errors import INVALID, ApiError
-from textevolve.server.openai.completions import AnswerEnd, AnswerPieces, Note
+from textevolve.server.openai.completions import AnswerEnd, AnswerPieces, NoteTokens
 from textevolve.server.openai.requests import OwnRequest, text_of, write_schema
 from textevolve.server.state import ServerState
 from textevolve.studies.chats import ChatOptions
@@ -41,7 +41,7 @@ async def is_agent(server: ServerState, caller: Caller, name: str) -> bool:
 
 
 async def answer_as_agent(
-    server: ServerState, name: str, asked: OwnRequest, note: Note
+    server: ServerState, name: str, asked: OwnRequest, note: NoteTokens
 ) -> AnswerPieces:
     """
     Raises:
@@ -126,7 +126,7 @@ def _read_recall(given: Mapping[str, str]) -> dict[str, str]:
 
 
 async def _answer(
-    server: ServerState, chat: AgentChat, text: str, note: Note
+    server: ServerState, chat: AgentChat, text: str, note: NoteTokens
 ) -> AsyncGenerator[str | AnswerEnd]:
     """The pieces of the answer. What a client has read cannot be taken back: an answer that is
     written anew goes on where the first one ended, or fails where it goes another way."""

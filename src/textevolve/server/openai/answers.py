@@ -11,10 +11,10 @@ from textevolve.server.access import Caller
 from textevolve.server.decisions.deciders import DecidingJudge
 from textevolve.server.errors import ApiError
 from textevolve.server.openai.agents import answer_as_agent, is_agent
-from textevolve.server.openai.completions import Note, OwnAnswer
+from textevolve.server.openai.completions import NoteTokens, OwnAnswer
 from textevolve.server.openai.judges import answer_as_judge
 from textevolve.server.openai.relaying import RelayedAnswer
-from textevolve.server.openai.requests import read_own
+from textevolve.server.openai.requests import read_own_request
 from textevolve.server.state import ServerState
 
 
@@ -30,16 +30,16 @@ async def find_answer(
     if (spec := await server.serving.find_model(name)) is not None:
         return RelayedAnswer(server.relays, spec, body, await _charge(server, caller))
     if (judge := _find_judge(server, name)) is not None:
-        asked, note = read_own(body), await _charge(server, caller)
+        asked, note = read_own_request(body), await _charge(server, caller)
         return OwnAnswer(name, answer_as_judge(server.serving, judge, asked, note))
     if await is_agent(server, caller, name):
-        asked = read_own(body)
+        asked = read_own_request(body)
         note = await _charge(server, caller, name.partition("/")[0])
         return OwnAnswer(name, await answer_as_agent(server, name, asked, note))
     raise no_model(name)
 
 
-async def _charge(server: ServerState, caller: Caller, namespace: str = "") -> Note:
+async def _charge(server: ServerState, caller: Caller, namespace: str = "") -> NoteTokens:
     """Notes what a caller spends who may spend something."""
     await server.limits.check_tokens(caller, namespace)
     return lambda tokens: server.limits.note_tokens(caller, tokens, namespace)

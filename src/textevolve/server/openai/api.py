@@ -13,7 +13,7 @@ from textevolve.server.access import Caller, caller_of, needs
 from textevolve.server.decisions.serving import JUDGE, Serving
 from textevolve.server.errors import respond
 from textevolve.server.openai.answers import find_answer, list_names, no_model
-from textevolve.server.openai.completions import OwnAnswer, Wire
+from textevolve.server.openai.completions import JsonObject, OwnAnswer
 from textevolve.server.openai.embeddings import EmbeddingRequest, embed_for
 from textevolve.server.openai.relaying import RelayedAnswer
 from textevolve.server.openai.requests import OwnRequest, StreamOptions, read_body, read_shape
@@ -23,7 +23,7 @@ from textevolve.server.openai.responses import (
     as_chat,
     read_responses,
 )
-from textevolve.server.openai.streams import DONE, EventStream, WhileConnected, begun, event_of
+from textevolve.server.openai.streams import DONE, EventResponse, WhileConnected, begun, event_of
 from textevolve.server.state import ServerState, server_of
 
 router = APIRouter(tags=["OpenAI"])
@@ -59,13 +59,13 @@ async def complete_chat(request: Request, caller: Runner) -> Response:
                 return respond(await answer.whole())
         options = read_shape(OwnRequest, body).stream_options or StreamOptions()
         events = await begun(_events(answer, usage=options.include_usage))
-        return EventStream(events, server.serving)
+        return EventResponse(events, server.serving)
 
     return _answer(server, caller, body, make)
 
 
 def _answer(
-    server: ServerState, caller: Caller, body: Wire, make: Callable[[], Awaitable[Response]]
+    server: ServerState, caller: Caller, body: JsonObject, make: Callable[[], Awaitable[Response]]
 ) -> Response:
     """Made while the client is there; a stream within those that its key may hold."""
     streams = bool(body.get("stream"))
@@ -91,7 +91,7 @@ async def create_response(request: Request, caller: Runner) -> Response:
     async def make() -> Response:
         answer = await find_answer(server, caller, as_chat(asked))
         if asked.stream:
-            return EventStream(await begun(write_events(asked, answer)), server.serving)
+            return EventResponse(await begun(write_events(asked, answer)), server.serving)
         async with server.serving.in_time():
             return respond(write_response(asked, await answer.whole()))
 
@@ -144,7 +144,7 @@ async def show_model(name: str, request: Request) -> Response:
     return respond(_write_model(server, name))
 
 
-def _write_model(server: ServerState, name: str) -> Wire:
+def _write_model(server: ServerState, name: str) -> JsonObject:
     created = int(server.serving.began.timestamp())
     return {"id": name, "object": "model", "created": created, "owned_by": "textevolve"}
 

@@ -11,7 +11,7 @@ from typing import Any, Protocol, TypeAlias
 
 from textevolve.evaluation import Usage
 
-Wire: TypeAlias = dict[str, Any]
+JsonObject: TypeAlias = dict[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,7 +23,7 @@ class AnswerEnd:
     metadata: Mapping[str, str] = field(default_factory=dict[str, str])
 
 
-Note: TypeAlias = Callable[[int], None]
+NoteTokens: TypeAlias = Callable[[int], None]
 """Is told how many tokens were spent for a caller."""
 AnswerPieces: TypeAlias = AsyncGenerator[str | AnswerEnd]
 """The pieces of an answer's text, then its end."""
@@ -32,11 +32,11 @@ AnswerPieces: TypeAlias = AsyncGenerator[str | AnswerEnd]
 class Answering(Protocol):
     """Who answers one request. Only one of the two is asked for, once."""
 
-    async def whole(self) -> Wire:
+    async def whole(self) -> JsonObject:
         """The chat completion."""
         ...
 
-    def chunks(self) -> AsyncGenerator[Wire]:
+    def chunks(self) -> AsyncGenerator[JsonObject]:
         """The same as a stream of `chat.completion.chunk`, the usage in the last one."""
         ...
 
@@ -46,13 +46,13 @@ class OwnAnswer:
 
     def __init__(self, model: str, pieces: AnswerPieces) -> None:
         self._pieces = pieces
-        self._head: Wire = {
+        self._head: JsonObject = {
             "id": f"chatcmpl-{secrets.token_hex(12)}",
             "created": int(time.time()),
             "model": model,
         }
 
-    async def whole(self) -> Wire:
+    async def whole(self) -> JsonObject:
         text, end = "", AnswerEnd()
         async with aclosing(self._pieces) as pieces:
             async for piece in pieces:
@@ -60,7 +60,12 @@ class OwnAnswer:
                     end = piece
                 else:
                     text += piece
-        message: Wire = {"role": "assistant", "content": text, "refusal": None, "annotations": []}
+        message: JsonObject = {
+            "role": "assistant",
+            "content": text,
+            "refusal": None,
+            "annotations": [],
+        }
         return {
             "object": "chat.completion",
             **self._head,
@@ -69,7 +74,7 @@ class OwnAnswer:
             **({"metadata": dict(end.metadata)} if end.metadata else {}),
         }
 
-    async def chunks(self) -> AsyncGenerator[Wire]:
+    async def chunks(self) -> AsyncGenerator[JsonObject]:
         head = {"object": "chat.completion.chunk", **self._head}
         opening, end = {"role": "assistant", "content": ""}, AnswerEnd()
         async with aclosing(self._pieces) as pieces:
@@ -85,11 +90,11 @@ class OwnAnswer:
             yield {**head, "choices": [], "usage": _write_usage(end.usage)}
 
 
-def _choice(kind: str, said: Wire, finish_reason: str | None) -> Wire:
+def _choice(kind: str, said: JsonObject, finish_reason: str | None) -> JsonObject:
     return {"index": 0, kind: said, "logprobs": None, "finish_reason": finish_reason}
 
 
-def _write_usage(usage: Usage) -> Wire:
+def _write_usage(usage: Usage) -> JsonObject:
     return {
         "prompt_tokens": usage.prompt_tokens,
         "completion_tokens": usage.completion_tokens,

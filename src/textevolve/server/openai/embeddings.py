@@ -16,7 +16,7 @@ from textevolve.llm.embeddings import embed
 from textevolve.llm.wire import Embeddings
 from textevolve.server.decisions.spending import spending
 from textevolve.server.errors import INVALID, ApiError
-from textevolve.server.openai.completions import Note, Wire
+from textevolve.server.openai.completions import JsonObject, NoteTokens
 from textevolve.server.openai.requests import read_shape
 from textevolve.server.state import ServerState
 
@@ -37,7 +37,9 @@ class EmbeddingRequest(BaseModel):
     user: str | None = None
 
 
-async def embed_for(server: ServerState, spec: str, body: Wire, note: Note) -> Wire:
+async def embed_for(
+    server: ServerState, spec: str, body: JsonObject, note: NoteTokens
+) -> JsonObject:
     """The answer to a request for embeddings; `note` hears of the tokens.
 
     Raises:
@@ -71,7 +73,7 @@ def _inputs(asked: EmbeddingRequest) -> list[Any]:
 
 
 async def _embed_here(
-    server: ServerState, spec: str, asked: EmbeddingRequest, note: Note
+    server: ServerState, spec: str, asked: EmbeddingRequest, note: NoteTokens
 ) -> tuple[Sequence[Sequence[float]], int]:
     """By a model inside this process; what was computed before comes from the journal."""
     texts = _inputs(asked)
@@ -88,10 +90,10 @@ async def _embed_here(
 
 
 async def _embed_there(
-    server: ServerState, spec: str, asked: EmbeddingRequest, note: Note
+    server: ServerState, spec: str, asked: EmbeddingRequest, note: NoteTokens
 ) -> tuple[Sequence[Sequence[float]], int]:
     """By an endpoint, all texts at once."""
-    body: Wire = {"input": asked.input, "encoding_format": "float"}
+    body: JsonObject = {"input": asked.input, "encoding_format": "float"}
     body |= {"dimensions": asked.dimensions} if asked.dimensions else {}
     async with server.relays.begun(spec, "/embeddings", body, note) as (answer, reader):
         raw = await answer.whole()

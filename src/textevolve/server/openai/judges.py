@@ -12,7 +12,7 @@ from textevolve.server.decisions.serving import Serving, failure_error
 from textevolve.server.decisions.spending import spending
 from textevolve.server.decisions.states import Conversation, ReadState, read_state, state_text
 from textevolve.server.errors import INVALID, ApiError
-from textevolve.server.openai.completions import AnswerEnd, Note
+from textevolve.server.openai.completions import AnswerEnd, NoteTokens
 from textevolve.server.openai.requests import OwnRequest, text_of
 
 CANDIDATES = "candidates"
@@ -99,7 +99,7 @@ def _as_case(read: ReadState) -> Case:
 
 
 async def answer_as_judge(
-    serving: Serving, judge: DecidingJudge, asked: OwnRequest, note: Note
+    serving: Serving, judge: DecidingJudge, asked: OwnRequest, note: NoteTokens
 ) -> AsyncGenerator[str | AnswerEnd]:
     """The result as one piece.
 

@@ -30,8 +30,8 @@ from textevolve.llm.refusals import is_too_long
 from textevolve.llm.relay import Refused, Relay, UsageReader
 from textevolve.server.decisions.serving import Serving
 from textevolve.server.errors import INVALID, TOO_LONG, ApiError
-from textevolve.server.openai.completions import Note, Wire
-from textevolve.server.openai.streams import EventStream
+from textevolve.server.openai.completions import JsonObject, NoteTokens
+from textevolve.server.openai.streams import EventResponse
 from textevolve.wiring import allow_calls
 
 log = logging.getLogger("textevolve.server")
@@ -69,7 +69,7 @@ class Relays:
 
     @asynccontextmanager
     async def begun(
-        self, spec: str, path: str, body: Mapping[str, Any], note: Note
+        self, spec: str, path: str, body: Mapping[str, Any], note: NoteTokens
     ) -> AsyncGenerator[tuple[BegunAnswer, UsageReader]]:
         """An answer that has begun, within the limits of the server; when it has been read, what
         it took is kept, and `note` hears of it.
@@ -176,14 +176,14 @@ class RelayedAnswer:
     relays: Relays
     spec: str
     body: Mapping[str, Any]
-    note: Note
+    note: NoteTokens
 
     async def respond(self) -> Response:
         """The answer in the bytes in which it comes."""
         if self.body.get("stream"):
             parts = self._parts()
             kind = (await anext(parts)).decode("latin-1")  # the endpoint has taken the request
-            return EventStream(parts, self.relays.serving, kind)
+            return EventResponse(parts, self.relays.serving, kind)
         raw = await self._raw()
         return Response(raw, media_type="application/json")
 
@@ -205,10 +205,10 @@ class RelayedAnswer:
                     reader.read(part)
                     yield part
 
-    async def whole(self) -> Wire:
+    async def whole(self) -> JsonObject:
         return _read_object(await self._raw())
 
-    async def chunks(self) -> AsyncGenerator[Wire]:
+    async def chunks(self) -> AsyncGenerator[JsonObject]:
         async with aclosing(self._parts()) as parts:
             if b"json" in await anext(parts):  # it does not stream
                 yield _read_object(b"".join([part async for part in parts]))
@@ -217,7 +217,7 @@ class RelayedAnswer:
                 yield event
 
 
-async def read_events(parts: AsyncGenerator[bytes]) -> AsyncGenerator[Wire]:
+async def read_events(parts: AsyncGenerator[bytes]) -> AsyncGenerator[JsonObject]:
     """The JSON objects of a stream of server-sent events.
 
     Raises:
@@ -238,7 +238,7 @@ async def read_events(parts: AsyncGenerator[bytes]) -> AsyncGenerator[Wire]:
             yield found
 
 
-def _read_object(raw: bytes) -> Wire:
+def _read_object(raw: bytes) -> JsonObject:
     try:
         found = from_json(raw)
         if isinstance(found, dict):

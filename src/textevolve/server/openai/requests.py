@@ -103,7 +103,7 @@ def read_shape(shape: type[Shape], body: Mapping[str, Any]) -> Shape:
         raise ApiError(400, INVALID, f"{where}: {first['msg']}", param=where) from None
 
 
-def read_own(body: Mapping[str, Any]) -> OwnRequest:
+def read_own_request(body: Mapping[str, Any]) -> OwnRequest:
     """
     Raises:
         ApiError: it cannot be used, or asks for what neither agents nor judges can do.

@@ -11,7 +11,7 @@ from typing import Any
 from pydantic import BaseModel, ValidationError
 
 from textevolve.server.errors import ApiError
-from textevolve.server.openai.completions import Answering, Wire
+from textevolve.server.openai.completions import Answering, JsonObject
 from textevolve.server.openai.responses import ResponsesRequest
 from textevolve.server.openai.streams import event_of
 
@@ -63,7 +63,7 @@ class _Completion(BaseModel):
     metadata: dict[str, str] | None = None
 
 
-def _read(said: Wire) -> _Completion:
+def _read(said: JsonObject) -> _Completion:
     try:
         return _Completion.model_validate(said)
     except ValidationError:
@@ -71,7 +71,7 @@ def _read(said: Wire) -> _Completion:
         raise ApiError(502, "upstream_error", message) from None
 
 
-def write_response(asked: ResponsesRequest, completion: Wire) -> Wire:
+def write_response(asked: ResponsesRequest, completion: JsonObject) -> JsonObject:
     """The response that a chat completion makes.
 
     Raises:
@@ -79,7 +79,7 @@ def write_response(asked: ResponsesRequest, completion: Wire) -> Wire:
     """
     read = _read(completion)
     choice = next(iter(read.choices), _Choice())
-    message, output = choice.message, list[Wire]()
+    message, output = choice.message, list[JsonObject]()
     if message.content or not message.tool_calls:
         output.append(_message_item(message.content or "", message.refusal))
     output += [_call_item(call) for call in message.tool_calls or ()]
@@ -87,7 +87,7 @@ def write_response(asked: ResponsesRequest, completion: Wire) -> Wire:
     return _ended(head, output, choice.finish_reason, read.usage, read.metadata)
 
 
-def _head(asked: ResponsesRequest, model: str) -> Wire:
+def _head(asked: ResponsesRequest, model: str) -> JsonObject:
     return {
         "id": f"resp_{secrets.token_hex(16)}",
         "object": "response",
@@ -115,12 +115,12 @@ def _head(asked: ResponsesRequest, model: str) -> Wire:
 
 
 def _ended(
-    head: Wire,
-    output: list[Wire],
+    head: JsonObject,
+    output: list[JsonObject],
     reason: str | None,
     usage: _Usage | None,
     metadata: dict[str, str] | None,
-) -> Wire:
+) -> JsonObject:
     cut = {"length": "max_output_tokens", "content_filter": "content_filter"}.get(reason or "")
     return {
         **head,
@@ -132,7 +132,7 @@ def _ended(
     }
 
 
-def _write_usage(usage: _Usage) -> Wire:
+def _write_usage(usage: _Usage) -> JsonObject:
     details, thought = usage.prompt_tokens_details, usage.completion_tokens_details
     return {
         "input_tokens": usage.prompt_tokens,
@@ -146,11 +146,11 @@ def _write_usage(usage: _Usage) -> Wire:
     }
 
 
-def _text_part(text: str) -> Wire:
+def _text_part(text: str) -> JsonObject:
     return {"type": "output_text", "text": text, "annotations": [], "logprobs": []}
 
 
-def _message_item(text: str, refusal: str | None = None) -> Wire:
+def _message_item(text: str, refusal: str | None = None) -> JsonObject:
     part = {"type": "refusal", "refusal": refusal} if refusal and not text else _text_part(text)
     return {
         "id": f"msg_{secrets.token_hex(16)}",
@@ -161,7 +161,7 @@ def _message_item(text: str, refusal: str | None = None) -> Wire:
     }
 
 
-def _call_item(call: _ToolCall) -> Wire:
+def _call_item(call: _ToolCall) -> JsonObject:
     return {
         "id": f"fc_{secrets.token_hex(16)}",
         "type": "function_call",
@@ -175,8 +175,8 @@ def _call_item(call: _ToolCall) -> Wire:
 class _Writer:
     """The events of one response. Items come one after the other: a text, then calls of tools."""
 
-    def __init__(self, head: Wire) -> None:
-        self.head, self.output = head, list[Wire]()
+    def __init__(self, head: JsonObject) -> None:
+        self.head, self.output = head, list[JsonObject]()
         self._number = -1
         self._open: int | None = None
         self._calls: dict[int, int] = {}
@@ -211,12 +211,12 @@ class _Writer:
             where = {"item_id": self.output[n]["id"], "output_index": n}
             yield self.event("function_call_arguments.delta", delta=arguments, **where)
 
-    def _add(self, item: Wire, shown: Wire) -> Iterator[bytes]:
+    def _add(self, item: JsonObject, shown: JsonObject) -> Iterator[bytes]:
         self._open = len(self.output)
         self.output.append(item)
         yield self.event("output_item.added", item=shown, output_index=self._open)
 
-    def _at(self, part: bool = False) -> Wire:
+    def _at(self, part: bool = False) -> JsonObject:
         assert self._open is not None
         where = {"item_id": self.output[self._open]["id"], "output_index": self._open}
         return {**where, "content_index": 0} if part else where

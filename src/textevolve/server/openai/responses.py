@@ -13,7 +13,7 @@ from typing import Any, Literal, cast
 from pydantic import BaseModel
 
 from textevolve.server.errors import INVALID, ApiError
-from textevolve.server.openai.completions import Wire
+from textevolve.server.openai.completions import JsonObject
 from textevolve.server.openai.requests import read_shape
 
 STATEFUL = ("previous_response_id", "conversation", "background", "prompt", "context_management")
@@ -55,7 +55,7 @@ def read_responses(body: Mapping[str, Any]) -> ResponsesRequest:
     return read_shape(ResponsesRequest, body)
 
 
-def as_chat(asked: ResponsesRequest) -> Wire:
+def as_chat(asked: ResponsesRequest) -> JsonObject:
     """The body of a chat completion that asks the same.
 
     Raises:
@@ -64,7 +64,7 @@ def as_chat(asked: ResponsesRequest) -> Wire:
     messages = list(_read_input(asked))
     if asked.instructions:
         messages.insert(0, {"role": "system", "content": asked.instructions})
-    body: Wire = {name: getattr(asked, name) for name in SAME} | {"messages": messages}
+    body: JsonObject = {name: getattr(asked, name) for name in SAME} | {"messages": messages}
     body["max_completion_tokens"] = asked.max_output_tokens
     body["tools"] = [_read_tool(tool, n) for n, tool in enumerate(asked.tools or [])] or None
     body["tool_choice"] = _read_choice(asked.tool_choice) if body["tools"] else None
@@ -77,11 +77,11 @@ def as_chat(asked: ResponsesRequest) -> Wire:
     return {name: value for name, value in body.items() if value is not None}
 
 
-def _read_input(asked: ResponsesRequest) -> Iterator[Wire]:
+def _read_input(asked: ResponsesRequest) -> Iterator[JsonObject]:
     if isinstance(asked.input, str):
         yield {"role": "user", "content": asked.input}
         return
-    calls: list[Wire] = []
+    calls: list[JsonObject] = []
     for n, item in enumerate(asked.input):
         kind, where = item.get("type", "message"), f"input.{n}"
         if kind == "function_call":
@@ -103,7 +103,7 @@ def _read_input(asked: ResponsesRequest) -> Iterator[Wire]:
         yield {"role": "assistant", "content": None, "tool_calls": calls}
 
 
-def _read_content(content: object, where: str) -> str | list[Wire]:
+def _read_content(content: object, where: str) -> str | list[JsonObject]:
     if isinstance(content, str):
         return content
     if not isinstance(content, list):
@@ -114,8 +114,8 @@ def _read_content(content: object, where: str) -> str | list[Wire]:
     return parts
 
 
-def _read_part(part: object, where: str) -> Wire:
-    found = cast("Wire", part) if isinstance(part, dict) else {}
+def _read_part(part: object, where: str) -> JsonObject:
+    found = cast("JsonObject", part) if isinstance(part, dict) else {}
     kind = str(found.get("type"))
     if kind in _PARTS and isinstance(text := found.get(_PARTS[kind]), str):
         return {"type": "text", "text": text}
@@ -125,7 +125,7 @@ def _read_part(part: object, where: str) -> Wire:
     raise _no_such(f"parts of the type '{kind}'", where)
 
 
-def _read_tool(tool: Mapping[str, Any], n: int) -> Wire:
+def _read_tool(tool: Mapping[str, Any], n: int) -> JsonObject:
     if tool.get("type") != "function":
         raise _no_such(f"tools of the type '{tool.get('type')}'", f"tools.{n}")
     known = ("name", "description", "parameters", "strict")
@@ -139,11 +139,11 @@ def _read_choice(choice: str | Mapping[str, Any] | None) -> object:
     return choice
 
 
-def _read_format(text: Mapping[str, Any]) -> Wire | None:
+def _read_format(text: Mapping[str, Any]) -> JsonObject | None:
     given = text.get("format")
     if not isinstance(given, dict):
         return None
-    found = cast("Wire", given)
+    found = cast("JsonObject", given)
     if found.get("type") != "json_schema":
         return {"type": found.get("type")}
     return {

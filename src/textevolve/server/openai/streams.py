@@ -66,7 +66,7 @@ async def _await_disconnect(receive: Receive) -> None:
         pass
 
 
-class EventStream(Response):
+class EventResponse(Response):
     """Sends the parts of a stream as they come. One that fails ends with an event that says why,
     since its status has been sent."""
 
