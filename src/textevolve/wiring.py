@@ -20,7 +20,7 @@ from textevolve.errors import BudgetError, InputError, SettingsError
 from textevolve.evaluation import Evaluator, Usage
 from textevolve.evaluators import Judges, keep_whole
 from textevolve.events import Listener, silence
-from textevolve.llm.budget import Budget, Budgeted, refuse_unpriced
+from textevolve.llm.budget import Allowance, Budget, Budgeted, refuse_unpriced
 from textevolve.llm.catalogue import embedder_of, locate
 from textevolve.llm.discovery import discover_model
 from textevolve.llm.emulation import let_decide
@@ -95,6 +95,23 @@ def take_limits(limits: Limits | None) -> Limits:
     return limits or Limits()
 
 
+def make_budget(limits: Limits | None) -> Budget:
+    limits = take_limits(limits)
+    return Budget(cost=limits.cost, tokens=limits.tokens, calls=limits.calls, spent=limits.spent)
+
+
+def allow_calls(spec: str, settings: Settings, budget: Budget) -> Allowance:
+    """What calls of a model may take that are made beside `Workbench.model_of`.
+
+    Raises:
+        SettingsError: the cost is limited, and what the model costs is not known.
+    """
+    price = price_of(spec, settings)
+    if math.isfinite(budget.cost) and price is None and not _reports(spec, settings):
+        raise _refuse_unpriced(spec, settings)
+    return Allowance(spec, budget, price)
+
+
 def _is_finite(given: object) -> bool:
     return isinstance(given, int | float) and not isinstance(given, bool) and math.isfinite(given)
 
@@ -104,7 +121,8 @@ class Workbench:
     """What a study works with.
 
     `model`: the study's own. `judge_of`: from a judge's text, and a rubric if there is one, to an
-    evaluator, which is opened once. `resources`: namespaces, agents and memories; `recall`: what
+    evaluator, which is opened once. `resources`: namespaces, agents and memories; `budget`:
+    what all its models share; `recall`: what
     debaters remember, of the versions of their collections that the run pins, if it does.
     `concurrency`: how many pieces of work are worth having under way. `calls_per_case`: of
     them, how many calls of one case run at once. `today`: the date that prompts hold, as
@@ -120,6 +138,7 @@ class Workbench:
     judge_of: Callable[..., Evaluator]
     journal: Journal
     resources: ResourceStore
+    budget: Budget = field(default_factory=Budget)
     recall: Recall = nothing
     listener: Listener = silence
     concurrency: int = CALLS_IN_FLIGHT
@@ -195,9 +214,9 @@ async def open_workbench(
     local = bool(asked) and all(name.startswith("local/") for name in asked)
     calls_per_case = 1 if local else 64
     async with AsyncExitStack() as stack:
-        model_of = models
+        model_of, budget = models, make_budget(limits)
         if model_of is None:
-            opened = open_models(settings, journal, limits, listener, halt)
+            opened = open_models(settings, journal, budget, listener, halt)
             model_of = await stack.enter_async_context(opened)
         model_of = let_decide(model_of, settings)
         resources = store.ResourceStore(settings.memory_location)
@@ -223,6 +242,7 @@ async def open_workbench(
             judge_of=cache(judges.open),
             journal=journal,
             resources=resources,
+            budget=budget,
             recall=recall,
             listener=listener,
             concurrency=settings.concurrency
@@ -242,23 +262,22 @@ async def open_workbench(
 async def open_models(
     settings: Settings,
     journal: Journal,
-    limits: Limits | None = None,
+    limits: Limits | Budget | None = None,
     listener: Listener = silence,
     halt: Halt = never,
 ) -> AsyncGenerator[ModelOf]:
     """Gives a function from a model's spec to the model; all of them share one budget."""
-    limits = take_limits(limits)
-    budget = Budget(cost=limits.cost, tokens=limits.tokens, calls=limits.calls, spent=limits.spent)
-    limited = any(limit is not None for limit in (limits.cost, limits.tokens, limits.calls))
+    budget = limits if isinstance(limits, Budget) else make_budget(limits)
     models: dict[str, Model] = {}
     async with AsyncExitStack() as stack:
 
         def model_of(spec: str) -> Model:
             if spec not in models:
                 model: Model = _Opening(spec, settings, stack, listener)
-                if limited:
+                if budget.limits:
                     price = price_of(spec, settings)
-                    if limits.cost is not None and price is None and not _reports(spec, settings):
+                    limited = math.isfinite(budget.cost)
+                    if limited and price is None and not _reports(spec, settings):
                         model = _Unpriced(spec, settings)
                     model = Budgeted(model, budget, price)
                 model = model if halt is never else _Haltable(model, halt)
@@ -290,6 +309,10 @@ class _Haltable:
         return await self.model(request)
 
 
+def _refuse_unpriced(spec: str, settings: Settings) -> SettingsError:
+    return refuse_unpriced(spec, say_unlisted(resolve(spec, settings, asks=False)))
+
+
 class _Unpriced:
     """Stands where a model was of which a limit of cost could only be kept after a call too many.
     What the journal has is still found."""
@@ -299,8 +322,7 @@ class _Unpriced:
         self._settings = settings
 
     async def __call__(self, request: Request, /) -> Response:
-        endpoint = resolve(self.name, self._settings, asks=False)
-        raise refuse_unpriced(self.name, say_unlisted(endpoint))
+        raise _refuse_unpriced(self.name, self._settings)
 
 
 class _Opening:

@@ -15,6 +15,7 @@ def test_there_are_examples():
     assert all(OURS in code for code in BLOCKS)
 
 
+@pytest.mark.filterwarnings("ignore:.*is in beta")
 @pytest.mark.parametrize("code", BLOCKS, ids=range(len(BLOCKS)))
 def test_examples_run(serve, code, capsys):
     package = re.search(r"^from (\w+)", code)[1]

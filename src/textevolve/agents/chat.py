@@ -76,10 +76,11 @@ Condense: TypeAlias = Callable[[Sequence[str], int], Awaitable[str]]
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChatParts:
     """What a chat works with. `context`: tokens that the prompt and the answer may have together;
-    `max_tokens`: of them, those of the answer. `recall`: None for an agent without memories; `use`
-    notes which memories were shown, `forget` closes one. `learner`: None where nothing is to be
-    learned. `condense` makes a summary of what the prompt has no room for; None: it is left out.
-    `free` is set while nobody waits for an answer."""
+    `max_tokens`: of them, those of the answer; `schema`: the JSON schema that it is to keep to.
+    `recall`: None for an agent without memories; `use` notes which memories were shown, `forget`
+    closes one. `learner`: None where nothing is to be learned. `condense` makes a summary of what
+    the prompt has no room for; None: it is left out. `free` is set while nobody waits for an
+    answer."""
 
     persona: Persona
     model: Model
@@ -88,6 +89,7 @@ class ChatParts:
     context: int
     max_tokens: int
     temperature: float | None = None
+    schema: str | None = None
     recall: RecallFor | None = None
     use: Callable[[Sequence[str], float], Awaitable[None]] | None = None
     forget: Callable[[Memory], Awaitable[None]] | None = None
@@ -283,6 +285,7 @@ class AgentChat:
         sample = int.from_bytes(hashlib.sha256(key.encode()).digest()[:6], "big")
         return Request(
             messages=prompt.messages(),
+            schema=self.parts.schema,
             temperature=self.parts.temperature,
             max_tokens=self.parts.max_tokens,
             sample=sample,

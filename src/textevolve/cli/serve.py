@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
-from contextlib import closing
+from contextlib import closing, suppress
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
@@ -14,17 +15,20 @@ from textevolve.cli.study import shape_command
 from textevolve.errors import SettingsError
 from textevolve.judge_specs import judge_models
 from textevolve.server.options import ServerOptions, find_client_key, is_here, require_keys
-from textevolve.settings import read_settings
+from textevolve.settings import Settings, read_settings
 from textevolve.store import ResourceStore
+from textevolve.wiring import choose_model
 
 if TYPE_CHECKING:
     from textevolve.server.decisions.serving import Serving
 
-EXAMPLE = {
+EXAMPLE: dict[str, Any] = {
     "model": "jev-latest",
     "state": {"input": "What is 2 + 2?", "output": "4"},
     "questions": {"right": {"type": "noul", "instructions": "Is the output right?"}},
 }
+
+CHAT: dict[str, Any] = {"messages": [{"role": "user", "content": "Name three fjords."}]}
 
 
 def _serve(**given: Any) -> None:
@@ -38,24 +42,37 @@ def _serve(**given: Any) -> None:
     settings, _ = read_settings({"store": options.store})
     with closing(ResourceStore(settings.memory_location)) as resources:
         require_keys(options, resources, key)
-    asked = [name for judge in options.judge for name in judge_models(judge, None) if name]
-    fetch_weights([*options.model, *asked], settings)
+    fetch_weights(_find_models(options, settings), settings)
     listener = bind(options.host, options.port)
     url = url_of(listener)
     calm_collector()
     listen(create_app(options, settings, key, lambda serving: _announce(serving, url)), listener)
 
 
+def _find_models(options: ServerOptions, settings: Settings) -> list[str]:
+    """Those that are named; where none is, the one that is found."""
+    asked = [name for judge in options.judge for name in judge_models(judge, None) if name]
+    named = [*options.model, *asked]
+    if named:
+        return named
+    with suppress(SettingsError):  # what cannot be had is told when it is opened
+        return [asyncio.run(choose_model(settings, None))[0]]
+    return []
+
+
 def _announce(serving: Serving, url: str) -> None:
-    say(f"listening on {url}, serving {', '.join(serving.deciders)}")
+    say(f"listening on {url}, serving {', '.join(serving.deciders) or 'no model'}")
     for alias, served in serving.aliases.items():
         say(f"  {alias} is {served}")
     say(_say_protection(serving.options))
     key = serving.options.key_env
     header = f' -H "Authorization: Bearer ${key}"' if key else ""
+    path, example = "systemone", EXAMPLE
+    if not serving.options.judge and serving.deciders:
+        path, example = "chat/completions", {**CHAT, "model": next(iter(serving.deciders))}
     say(
-        f"try: curl {url}/v1/systemone -H 'Content-Type: application/json'{header}"
-        f" -d '{json.dumps(EXAMPLE)}'"
+        f"try: curl {url}/v1/{path} -H 'Content-Type: application/json'{header}"
+        f" -d '{json.dumps(example)}'"
     )
 
 

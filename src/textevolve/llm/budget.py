@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import asyncio
 import math
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
 
 from textevolve.errors import BudgetError, ModelError, SettingsError
@@ -64,6 +66,11 @@ class Budget:
         self._turn = asyncio.Lock()
         self._changed = asyncio.Event()
         self._unpriced = "" if self.spent.cost is not None else "the run so far"
+
+    @property
+    def limits(self) -> bool:
+        """Whether it limits anything."""
+        return any(map(math.isfinite, (self.cost, self.tokens, self.calls)))
 
     async def claim(self, claim: Claim) -> None:
         """Sets aside what a call may need; waits while only calls in flight can tell if it fits.
@@ -123,43 +130,49 @@ class Budget:
         return (self.spent.cost or 0.0) + self._claimed_cost + claim.most_cost <= self.cost
 
 
-class Budgeted:
-    """A model that asks only within a `Budget`. Without a price, costs are those it reports."""
+@dataclass
+class ClaimedCall:
+    """What a call took, to be filled in by whoever makes it."""
 
-    def __init__(self, model: Model, budget: Budget, price: Price | None = None) -> None:
-        self.model = model
+    usage: Usage = Usage()
+
+
+class Allowance:
+    """What the calls of one model may take of a `Budget`: estimated before, bounded better with
+    each answer. Without a price, costs are those that the model reports."""
+
+    def __init__(self, name: str, budget: Budget, price: Price | None = None) -> None:
+        self.name = name
         self.budget = budget
         self.price = price
         self._seen_per_character = (math.inf, 0.0)
         self._longest_answer = 0
         self._most_per_token = math.inf
 
-    @property
-    def name(self) -> str:
-        return self.model.name
+    @asynccontextmanager
+    async def claimed(self, characters: int, max_tokens: int | None) -> AsyncGenerator[ClaimedCall]:
+        """Room for a call with a prompt of so many characters, for as long as it takes.
 
-    async def __call__(self, request: Request, /) -> Response:
-        characters = sum(len(part) for message in request.messages for part in message.parts)
-        characters += len(request.questions or "")
-        claim = self._estimate(request, characters)
+        Raises:
+            BudgetError, SettingsError: as `Budget.claim`.
+        """
+        claim = self._estimate(characters, max_tokens)
         await self.budget.claim(claim)
-        usage = Usage()
+        spent = ClaimedCall()
         try:
-            response = await self.model(request)
-            usage = response.usage
-            self._learn(usage, characters)
-            return response
+            yield spent
+            self._learn(spent.usage, characters)
         except ModelError:
-            usage = Usage(calls=1)
+            spent.usage = Usage(calls=1)
             raise
         finally:
-            self.budget.settle(claim, usage, self.name)
+            self.budget.settle(claim, spent.usage, self.name)
 
-    def _estimate(self, request: Request, characters: int) -> Claim:
+    def _estimate(self, characters: int, max_tokens: int | None) -> Claim:
         low, high = self._seen_per_character
         most = math.ceil(characters * (1.5 * high or 1.0)) + 64
         least = max(1, math.floor(characters * min(0.5 * low, 0.1)))
-        answer = request.max_tokens or max(UNSEEN_ANSWER, 2 * self._longest_answer)
+        answer = max_tokens or max(UNSEEN_ANSWER, 2 * self._longest_answer)
         if self.price is None:
             return Claim(most + answer, least, self._most_per_token * (most + answer), 0.0)
         highest = cost_of(self.price, most, 0, answer)
@@ -176,3 +189,23 @@ class Budgeted:
         if usage.cost is not None and usage.tokens:
             known = 0.0 if math.isinf(self._most_per_token) else self._most_per_token
             self._most_per_token = max(known, 2 * usage.cost / usage.tokens)
+
+
+class Budgeted:
+    """A model that asks only within a `Budget`."""
+
+    def __init__(self, model: Model, budget: Budget, price: Price | None = None) -> None:
+        self.model, self.budget = model, budget
+        self._allowance = Allowance(model.name, budget, price)
+
+    @property
+    def name(self) -> str:
+        return self.model.name
+
+    async def __call__(self, request: Request, /) -> Response:
+        characters = sum(len(part) for message in request.messages for part in message.parts)
+        characters += len(request.questions or "")
+        async with self._allowance.claimed(characters, request.max_tokens) as spent:
+            response = await self.model(request)
+            spent.usage = response.usage
+            return response

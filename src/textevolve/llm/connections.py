@@ -7,7 +7,7 @@ is said over them is the business of `client` and `service`.
 from __future__ import annotations
 
 import io
-from collections.abc import Callable, Mapping
+from collections.abc import AsyncGenerator, Callable, Mapping
 from typing import Any
 from urllib.request import getproxies, proxy_bypass
 
@@ -94,13 +94,33 @@ class Http:
                 return (
                     answer.status,
                     answer.headers,
-                    self.without_key(await self._read(answer, hears)),
+                    self.without_key(await self.read(answer, hears)),
                 )
         except (aiohttp.ClientError, OSError, TimeoutError) as error:
-            failed = self._unreachable(error)
+            failed = self.unreachable(error)
         raise failed
 
-    async def _read(
+    async def begin(self, url: URL, body: bytes, unbounded: bool = False) -> BegunAnswer:
+        """Posts, and returns with the first of the answer, which is read as it comes. `unbounded`:
+        only connecting has a time limit; else also each wait for more.
+
+        Raises:
+            UnavailableError, AccessError: nothing came.
+        """
+        session, limits = self._session or self._open(), self._timeouts
+        wait = None if unbounded else limits.read
+        timeout = aiohttp.ClientTimeout(sock_connect=limits.connect, sock_read=wait)
+        data = io.BytesIO(body) if len(body) > LARGE else body
+        try:
+            answer = await session.post(
+                url, data=data, proxy=self._proxy, allow_redirects=False, timeout=timeout
+            )
+            return BegunAnswer(self, answer)
+        except (aiohttp.ClientError, OSError, TimeoutError) as error:
+            failed = self.unreachable(error)
+        raise failed
+
+    async def read(
         self, answer: aiohttp.ClientResponse, hears: Callable[[bytes], None] | None
     ) -> bytes:
         """The body, counted as it is unpacked. Of a refusal that is too large its beginning."""
@@ -134,7 +154,7 @@ class Http:
         )
         return self._session
 
-    def _unreachable(self, error: Exception) -> ModelError:
+    def unreachable(self, error: Exception) -> ModelError:
         where, said = f"{self.name}: {self._base.authority}", self.scrub(str(error))
         if isinstance(error, aiohttp.ClientConnectorCertificateError):
             return AccessError(f"{where}: its certificate is not trusted: {said}")
@@ -163,6 +183,48 @@ class Http:
 
     def scrub(self, text: str) -> str:
         return one_line(text, self.secrets)
+
+
+class BegunAnswer:
+    """An answer whose status is known and whose body is still to come. To close it before the end
+    ends the call."""
+
+    def __init__(self, http: Http, answer: aiohttp.ClientResponse) -> None:
+        self._http, self._answer = http, answer
+        self.status = answer.status
+        self.headers: Mapping[str, str] = answer.headers
+
+    async def parts(self) -> AsyncGenerator[bytes]:
+        """The body as it comes, without keys of ours that lie within a part.
+
+        Raises:
+            UnavailableError: it broke off.
+        """
+        try:
+            async for part in self._answer.content.iter_any():
+                yield self._http.without_key(part)
+            return
+        except (aiohttp.ClientError, OSError, TimeoutError) as error:
+            failed = self._http.unreachable(error)
+        finally:
+            self.close()
+        raise failed
+
+    async def whole(self) -> bytes:
+        """
+        Raises:
+            AnswerError: it is larger than answers may be. UnavailableError: it broke off.
+        """
+        try:
+            return self._http.without_key(await self._http.read(self._answer, None))
+        except (aiohttp.ClientError, OSError, TimeoutError) as error:
+            failed = self._http.unreachable(error)
+        finally:
+            self.close()
+        raise failed
+
+    def close(self) -> None:
+        self._answer.close()
 
 
 def _secrets(name: str, key: SecretStr | None) -> tuple[str, ...]:

@@ -22,6 +22,8 @@ from textevolve.llm.client import OpenAIClient, connect
 from textevolve.llm.local import serve
 from textevolve.llm.minilm import IN_FLIGHT, MiniLM
 from textevolve.llm.providers import Endpoint, resolve
+from textevolve.llm.refusals import embeds_only
+from textevolve.llm.relay import Relay
 from textevolve.llm.transfer import Progress
 from textevolve.settings import Settings
 
@@ -42,20 +44,45 @@ async def open_client(
     if embedder is not None:
         return await _open_embedder(endpoint, embedder, settings, stack)
     if endpoint.is_local:
-        path = await _fetch_weights(endpoint.model, settings)
-        server = await asyncio.to_thread(
-            serve, path, settings.local, name=endpoint.model, most=endpoint.context
-        )
-        stack.callback(server.stop)
-        key = SecretStr(server.api_key)
-        running = replace(endpoint, base_url=server.base_url, key=key)
+        running, slots = await _start_server(endpoint, settings, stack)
         client = connect(running, settings.timeouts, settings.largest_answer, watched=listener)
-        start = most = server.slots
+        start = most = slots
     else:
         client = connect(endpoint, settings.timeouts, settings.largest_answer)
         start = max(START, settings.concurrency or 0)
         most = max(MOST, start)
     return await stack.enter_async_context(client), start, most
+
+
+async def open_relay(spec: str, settings: Settings, stack: AsyncExitStack) -> Relay:
+    """What passes requests on to the endpoint that a spec names; of a local model the server that
+    chats have, too.
+
+    Raises:
+        CapabilityError: the model is no endpoint, but embeds inside this process.
+    """
+    endpoint = resolve(spec, settings)
+    if embedder_of(endpoint.spec) is not None:
+        raise embeds_only(endpoint.spec)
+    local = endpoint.is_local
+    if local:
+        endpoint, _ = await _start_server(endpoint, settings, stack)
+    relay = Relay(endpoint, settings.timeouts, settings.largest_answer, unbounded=local)
+    stack.push_async_callback(relay.aclose)
+    return relay
+
+
+async def _start_server(
+    endpoint: Endpoint, settings: Settings, stack: AsyncExitStack
+) -> tuple[Endpoint, int]:
+    """A local model's endpoint once its server runs, and how many slots that has."""
+    path = await _fetch_weights(endpoint.model, settings)
+    server = await asyncio.to_thread(
+        serve, path, settings.local, name=endpoint.model, most=endpoint.context
+    )
+    stack.callback(server.stop)
+    key = SecretStr(server.api_key)
+    return replace(endpoint, base_url=server.base_url, key=key), server.slots
 
 
 async def _open_embedder(

@@ -6,7 +6,7 @@ a namespace that somebody does not see is not found, as if it were not there.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 
 from fastapi import Request
@@ -52,10 +52,10 @@ def caller_of(request: Request) -> Caller:
     return request.scope["textevolve.caller"]
 
 
-def needs(scope: Scope) -> Callable[[Request], Caller]:
+def needs(scope: Scope) -> Callable[[Request], Awaitable[Caller]]:
     """A dependency of a path: the caller, who has this scope."""
 
-    def check(request: Request) -> Caller:
+    async def check(request: Request) -> Caller:  # else it is run in a thread
         caller = caller_of(request)
         if not caller.may(scope):
             raise ApiError(403, "permission_denied", f"the key has no scope '{scope}'")

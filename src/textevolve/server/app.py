@@ -19,6 +19,8 @@ from textevolve.server.decisions.serving import Serving, open_serving
 from textevolve.server.errors import ApiError, as_api_error, respond
 from textevolve.server.guard import Guard
 from textevolve.server.limits import open_limits
+from textevolve.server.openai import api as openai_api
+from textevolve.server.openai.relaying import Relays
 from textevolve.server.options import ServerOptions, require_keys
 from textevolve.server.pages import routes as pages
 from textevolve.server.pages.drawing import refuse
@@ -29,6 +31,7 @@ from textevolve.server.studies.feed import open_feed
 from textevolve.server.studies.runner import open_runner
 from textevolve.settings import Settings
 from textevolve.store import ResourceStore, open_store
+from textevolve.studies.served_chats import ServedChats
 
 
 def create_app(
@@ -62,6 +65,7 @@ def create_app(
     )
     app.include_router(decisions_api.router)
     app.include_router(studies_api.router)
+    app.include_router(openai_api.router)
     app.include_router(pages.router, include_in_schema=False)
     app.mount("/static/report", StaticFiles(packages=[("textevolve.report", "templates")]))
     app.mount("/static", StaticFiles(packages=[("textevolve.server.pages", "static")]))
@@ -85,12 +89,27 @@ async def open_state(options: ServerOptions, settings: Settings) -> AsyncGenerat
         stack.callback(resources.close)
         serving = await stack.enter_async_context(open_serving(options, settings))
         limits = await stack.enter_async_context(open_limits(resources))
+        relays = Relays(serving, await stack.enter_async_context(AsyncExitStack()))
+        stack.push_async_callback(relays.aclose)
+        chats = ServedChats(serving.bench)
+        stack.push_async_callback(chats.aclose)
         # Studies that name no model ask the one that judges without one of their own ask.
         own = settings.model_copy(update={"model": serving.bench.default_model or settings.model})
         accounts = Accounts(limits, resources)
         runner = await stack.enter_async_context(open_runner(store, own, options, accounts))
         feed = await stack.enter_async_context(open_feed(store, runner.status_of))
-        yield ServerState(options, settings, store, resources, serving, limits, runner, feed)
+        yield ServerState(
+            options=options,
+            settings=settings,
+            store=store,
+            resources=resources,
+            serving=serving,
+            limits=limits,
+            relays=relays,
+            chats=chats,
+            runner=runner,
+            feed=feed,
+        )
 
 
 async def _say_healthy() -> Response:

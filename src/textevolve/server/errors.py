@@ -1,8 +1,8 @@
 """Errors as clients of each API read them: the status, and the body in the API's own shape.
 
 System One: `{"detail": {"error_type", "message"}}`, and a list of what is wrong under `detail` for
-a body that cannot be used (422). OpenAI: `{"error": {"message", "type", "param", "code"}}`. Paths
-that both share have both.
+a body that cannot be used (422). OpenAI, and every other path below /v1: `{"error": {"message",
+"type", "param", "code"}}`. The list of models, which both share, has both.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from textevolve.errors import (
     UnavailableError,
 )
 
-SYSTEM_ONE, DECISIONS = "/v1/systemone", "/v1/decisions"
+SYSTEM_ONE, DECISIONS, MODELS = "/v1/systemone", "/v1/decisions", "/v1/models"
 
 INVALID = "invalid_request"
 TOO_LONG = "max_tokens_exceeded"
@@ -39,14 +39,20 @@ _OPENAI_CODES = {TOO_LONG: "context_length_exceeded", "authentication_error": "i
 
 class ApiError(Exception):
     """What a client is told in place of an answer. `code` names the kind of error in both APIs;
-    `retry_after`: seconds after which it may ask again."""
+    `retry_after`: seconds after which it may ask again; `param`: the field that is at fault."""
 
     def __init__(
-        self, status: int, code: str, message: str, *, retry_after: float | None = None
+        self,
+        status: int,
+        code: str,
+        message: str,
+        *,
+        retry_after: float | None = None,
+        param: str | None = None,
     ) -> None:
         super().__init__(message)
         self.status, self.code, self.message = status, code, message
-        self.retry_after = retry_after
+        self.retry_after, self.param = retry_after, param
 
 
 def as_api_error(error: Exception) -> ApiError:
@@ -87,7 +93,7 @@ def respond_error(path: str, error: ApiError) -> Response:
         fault = {"loc": ["body"], "msg": error.message, "type": "value_error"}
         return respond({"detail": [fault]}, 422)
     system_one = {"detail": {"error_type": error.code, "message": error.message}}
-    openai = _openai_shape(error.status, error.message, None, error.code)
+    openai = openai_error(error)
     wait = error.retry_after
     headers = {} if wait is None else {"retry-after": str(math.ceil(wait))}
     return respond(_choose_shape(path, system_one, openai), error.status, **headers)
@@ -113,6 +119,11 @@ def _describe_fault(fault: Mapping[str, Any]) -> dict[str, Any]:
     return {"loc": list(loc), "msg": said, "type": fault["type"]}
 
 
+def openai_error(error: ApiError) -> dict[str, Any]:
+    """The error in OpenAI's shape."""
+    return _openai_shape(error.status, error.message, error.param, error.code)
+
+
 def _openai_shape(status: int, message: str, param: str | None, code: str) -> dict[str, Any]:
     kind = "server_error" if status >= 500 else _OPENAI_TYPES.get(status, "invalid_request_error")
     code = _OPENAI_CODES.get(code, code)
@@ -122,4 +133,4 @@ def _openai_shape(status: int, message: str, param: str | None, code: str) -> di
 def _choose_shape(path: str, system_one: dict[str, Any], openai: dict[str, Any]) -> dict[str, Any]:
     if path == SYSTEM_ONE:
         return system_one
-    return openai if path == DECISIONS else {**system_one, **openai}
+    return openai if path.startswith("/v1/") and path != MODELS else {**system_one, **openai}

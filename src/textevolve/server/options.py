@@ -21,10 +21,11 @@ SHORTEST_KEY = 24
 
 
 class ServerOptions(Frozen):
-    """Answer other programs' questions as a decision model: POST /v1/systemone and /v1/decisions.
+    """Answer other programs over HTTP: OpenAI's API (chats, responses, embeddings, models) and the
+    decision APIs (POST /v1/systemone and /v1/decisions).
 
-    Any judge serves, and any model. Clients name one of them as their model; those that name
-    jev-latest or gpt-6-luna are answered by the first judge, else by the first model.
+    Any agent serves, any judge, and any model. Clients name one of them as their model; those that
+    name jev-latest or gpt-6-luna are answered by the first judge, else by the first model.
     """
 
     judge: Several = option(
@@ -62,6 +63,12 @@ class ServerOptions(Frozen):
         metavar="NAME",
     )
     time_limit: float = option(600, "Seconds that a request may take.", gt=0)
+    linger: float = option(
+        0,
+        "Seconds that an answer is still worked on after its client has gone; then the call of the"
+        " model is ended.",
+        ge=0,
+    )
     max_cost: float | None = option(None, "Stop asking at this cost, in dollars.")
     max_tokens: int | None = option(None, "Stop asking at this many tokens.")
     max_calls: int | None = option(None, "Stop asking at this many calls.")

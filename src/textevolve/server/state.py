@@ -8,18 +8,21 @@ from fastapi import Request
 
 from textevolve.server.decisions.serving import Serving
 from textevolve.server.limits import UsageLimits
+from textevolve.server.openai.relaying import Relays
 from textevolve.server.options import ServerOptions
 from textevolve.server.studies.feed import Feed
 from textevolve.server.studies.runner import Runner
 from textevolve.settings import Settings
 from textevolve.store import ResourceStore, Store
+from textevolve.studies.served_chats import ServedChats
 
 
 @dataclass
 class ServerState:
     """`store`: runs and their records; `resources`: namespaces, agents and memories; `serving`: the
-    models and judges that answer; `limits`: what keys and namespaces may take; `runner`: works on
-    studies; `feed`: tells watchers of runs."""
+    models and judges that answer; `limits`: what keys and namespaces may take; `relays`: models
+    that requests are passed on to; `chats`: those with agents; `runner`: works on studies; `feed`:
+    tells watchers of runs."""
 
     options: ServerOptions
     settings: Settings
@@ -27,6 +30,8 @@ class ServerState:
     resources: ResourceStore
     serving: Serving
     limits: UsageLimits
+    relays: Relays
+    chats: ServedChats
     runner: Runner
     feed: Feed
 

@@ -168,7 +168,27 @@ async def open_chat_in(bench: Workbench, plan: ChatPlan) -> AsyncGenerator[Agent
     sessions, free = bench.resources.sessions(plan.agent.namespace), asyncio.Event()
     learner = None
     if plan.options.memory and plan.agent.spec.memories is not None:
-        learner = Learner(_learn_in(bench, plan, plan.agent.spec.memories, free), free)
+        learner = Learner(learn_in(bench, plan, plan.agent.spec.memories, free), free)
+    parts = chat_parts(bench, plan, StoredKeeper(sessions, plan), learner, free)
+    chat = AgentChat(parts, plan.session, plan.messages)
+    try:
+        if learner is not None:
+            for turn in await asyncio.to_thread(sessions.pending_turns, plan.agent.id):
+                learner.add(turn)
+        yield chat
+    finally:
+        if learner is not None:
+            await learner.aclose()
+
+
+def chat_parts(
+    bench: Workbench,
+    plan: ChatPlan,
+    keeper: SessionKeeper,
+    learner: Learner | None,
+    free: asyncio.Event,
+) -> ChatParts:
+    """What a chat works with, in a workbench."""
     store = bench.resources.memories(plan.agent.namespace)
     collection = plan.agent.spec.memories
 
@@ -179,10 +199,10 @@ async def open_chat_in(bench: Workbench, plan: ChatPlan) -> AsyncGenerator[Agent
         where = memory.source.partition(":")[0].partition("/")[2] or collection or ""
         await store.apply(where, [Forget(memory.id)])
 
-    parts = ChatParts(
+    return ChatParts(
         persona=plan.persona,
         model=bench.model_of(plan.model),
-        keeper=_Keeper(sessions, plan),
+        keeper=keeper,
         today=bench.today,
         context=_context_of(plan, bench.settings),
         max_tokens=plan.options.answer_tokens,
@@ -194,15 +214,6 @@ async def open_chat_in(bench: Workbench, plan: ChatPlan) -> AsyncGenerator[Agent
         condense=partial(_condense, bench, plan),
         free=free,
     )
-    chat = AgentChat(parts, plan.session, plan.messages)
-    try:
-        if learner is not None:
-            for turn in await asyncio.to_thread(sessions.pending_turns, plan.agent.id):
-                learner.add(turn)
-        yield chat
-    finally:
-        if learner is not None:
-            await learner.aclose()
 
 
 def _context_of(plan: ChatPlan, settings: Settings) -> int:
@@ -232,7 +243,7 @@ async def _recall(bench: Workbench, plan: ChatPlan, text: str, history: str) -> 
     return await recall_memories(store, bench.embed, settings, cue, summarize=condense)
 
 
-def _learn_in(bench: Workbench, plan: ChatPlan, collection: str, free: asyncio.Event) -> Learn:
+def learn_in(bench: Workbench, plan: ChatPlan, collection: str, free: asyncio.Event) -> Learn:
     """Memories of a turn come from its session up to there: what was learned of it before is not
     read again, and helps to understand."""
     sessions = bench.resources.sessions(plan.agent.namespace)
@@ -281,7 +292,7 @@ def _turn(message: SessionMessage) -> DialogueTurn:
     return DialogueTurn(message.role, message.text, when.isoformat(timespec="seconds"))
 
 
-class _Keeper(SessionKeeper):
+class StoredKeeper(SessionKeeper):
     """The sessions of a plan's agent and user."""
 
     def __init__(self, sessions: StoredSessions, plan: ChatPlan) -> None:

@@ -1,4 +1,4 @@
-"""The decision APIs: `POST /v1/systemone`, `POST /v1/decisions`, and the list of what is served."""
+"""The decision APIs: `POST /v1/systemone` and `POST /v1/decisions`."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from textevolve.server.decisions.openai_decisions import (
     state_of,
     write_decision,
 )
-from textevolve.server.decisions.serving import JUDGE, Answered, Serving, refuse_unanswered
+from textevolve.server.decisions.serving import Answered, refuse_unanswered
 from textevolve.server.decisions.system_one import (
     SystemOneRequest,
     read_questions,
@@ -55,37 +55,3 @@ async def answer_decisions(asked: DecisionRequest, request: Request, caller: Ask
     if answered.spending.causes:  # else the model itself has refused, which has a form here
         refuse_unanswered(answered)
     return respond(write_decision(asked, questions, answered))
-
-
-@router.get("/v1/models")
-async def list_models(request: Request) -> Response:
-    """What is served, in the shapes of both APIs at once."""
-    serving = server_of(request).serving
-    began = serving.began
-    data = [
-        {
-            "id": name,
-            "object": "model",
-            "created": int(began.timestamp()),
-            "owned_by": "textevolve",
-        }
-        for name in serving.names
-    ]
-    models = [
-        {
-            "name": name,
-            "description": _describe(serving, name),
-            "release_date": began.date().isoformat(),
-        }
-        for name in serving.names
-    ]
-    return respond({"object": "list", "data": data, "models": models})
-
-
-def _describe(serving: Serving, name: str) -> str:
-    if name in serving.aliases:
-        return f"Another name of {serving.aliases[name]}."
-    if not name.startswith(JUDGE):
-        return "A model that answers typed questions."
-    takes = getattr(serving.deciders[name], "takes_rubric", False)
-    return f"A judge by {'the question that is asked' if takes else 'questions of its own'}."

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import datetime
+import logging
 from collections.abc import AsyncGenerator, Generator, Mapping, Sequence
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass, field
@@ -33,6 +34,8 @@ from textevolve.server.options import ServerOptions, check_aliases
 from textevolve.settings import Settings, today
 from textevolve.studies.standing import open_standing_run
 from textevolve.wiring import Limits, Setting, Workbench, choose_model, open_workbench
+
+log = logging.getLogger("textevolve.server")
 
 JUDGE = "judge/"
 """Begins the name of a judge, as a client sees it."""
@@ -76,26 +79,65 @@ class Serving:
         Raises:
             ApiError: nothing of the name is served, or no question could be answered.
         """
-        with self._place(), spending() as spent:
-            limit = asyncio.timeout(self.options.time_limit)
+        with self.place(), spending() as spent:
             try:
-                async with limit:
+                async with self.in_time():
                     served, decider = await self._find(name)
                     decision = await decider(state, questions)
-            except TimeoutError:
-                if not limit.expired():
-                    raise
-                seconds = self.options.time_limit
-                said = f"not answered within the time limit of {seconds:g} s"
-                raise ApiError(504, "timeout", said) from None
             except asyncio.CancelledError:
                 raise ApiError(503, "server_unavailable", "the server is ending") from None
             except TextEvolveError as error:
                 raise as_api_error(error) from error
         return Answered(served, decision, spent)
 
+    @asynccontextmanager
+    async def in_time(self) -> AsyncGenerator[None]:
+        """
+        Raises:
+            ApiError: what is done within it took longer than one request may take.
+        """
+        limit = asyncio.timeout(self.options.time_limit)
+        try:
+            async with limit:
+                yield
+        except TimeoutError:
+            if not limit.expired():
+                raise
+            said = f"not answered within the time limit of {self.options.time_limit:g} s"
+            raise ApiError(504, "timeout", said) from None
+
+    async def find_model(self, name: str) -> str | None:
+        """The full spec of a model that is served by this name; None where none is."""
+        served = self.aliases.get(name, name)
+        decider = self.deciders.get(served)
+        if isinstance(decider, DecidingModel):
+            return decider.model.name
+        if decider is not None or not self.options.any or served.startswith(JUDGE):
+            return None
+        try:
+            return (await choose_model(self.bench.settings, served))[0]
+        except SettingsError:
+            return None
+
+    def find_judge(self, name: str) -> DecidingJudge | None:
+        """The judge that is served by this name.
+
+        Raises:
+            InputError: any is served, and there is no such judge.
+        """
+        served = self.aliases.get(name, name)
+        found = self.deciders.get(served)
+        if found is None and self.options.any and served.startswith(JUDGE):
+            return open_judge(served.removeprefix(JUDGE), self.judges)
+        return found if isinstance(found, DecidingJudge) else None
+
     @contextmanager
-    def _place(self) -> Generator[None]:
+    def place(self) -> Generator[None]:
+        """One of those requests that are answered at once.
+
+        Raises:
+            ApiError: all are taken.
+        """
         if self.in_flight >= MOST_IN_FLIGHT:
             said = f"{MOST_IN_FLIGHT} requests are being answered already"
             raise ApiError(429, "rate_limit_exceeded", said, retry_after=1)
@@ -132,12 +174,16 @@ def refuse_unanswered(answered: Answered) -> None:
     failures = [one for one in answered.decision.answers.values() if isinstance(one, Failure)]
     if len(failures) < len(answered.decision.answers):
         return
-    if causes := answered.spending.causes:
-        raise as_api_error(causes[0])
-    first = failures[0]
-    if first.kind == "skipped":
-        raise ApiError(429, "insufficient_quota", first.reason)
-    raise ApiError(502, "upstream_error", first.reason)
+    raise failure_error(failures[0], answered.spending)
+
+
+def failure_error(failure: Failure, spent: RequestSpending) -> ApiError:
+    """What a client is told where nothing came but failures, of which this is the first."""
+    if spent.causes:
+        return as_api_error(spent.causes[0])
+    if failure.kind == "skipped":
+        return ApiError(429, "insufficient_quota", failure.reason)
+    return ApiError(502, "upstream_error", failure.reason)
 
 
 @asynccontextmanager
@@ -198,9 +244,15 @@ async def _choose_models(
         describe_judge(judge)  # its files are read, so that what is wrong with them is said now
     asked = [name for judge in options.judge for name in judge_models(judge, None)]
     first = next(iter(models.values()), "")
-    if not first and (None in asked or options.any or not options.judge):
-        first, _ = await choose_model(settings, None)
-        models = models or ({} if options.judge else {first: first})
+    needed = None in asked or options.any
+    if not first and (needed or not options.judge):
+        try:
+            first, _ = await choose_model(settings, None)
+            models = models or ({} if options.judge else {first: first})
+        except SettingsError as error:
+            if needed:
+                raise
+            log.warning("no model is served: %s", error)  # pages and agents can do without
     named = tuple(dict.fromkeys([*models.values(), *(name or first for name in asked)]))
     return Setting(first, named, today()), models
 

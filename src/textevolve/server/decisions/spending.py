@@ -6,7 +6,7 @@ tells whose they are, whatever judge is between.
 
 from __future__ import annotations
 
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
@@ -29,14 +29,15 @@ _current: ContextVar[RequestSpending | None] = ContextVar("spending", default=No
 
 
 @contextmanager
-def spending() -> Generator[RequestSpending]:
-    """Adds up what is spent within the block."""
+def spending(note: Callable[[int], None] = lambda _tokens: None) -> Generator[RequestSpending]:
+    """Adds up what is spent within the block; `note` hears of all its tokens at the end."""
     found = RequestSpending()
     before = _current.set(found)
     try:
         yield found
     finally:
         _current.reset(before)
+        note(found.usage.tokens)
 
 
 def note_event(event: Event) -> None:

@@ -1,0 +1,234 @@
+"""What `textevolve serve` adds to a model's own time, beside a relay of 40 lines.
+
+    python benchmarks/server.py                      1,000 streams at once, 200 new ones a second
+    python benchmarks/server.py --rate 20 --seconds 10
+
+The model is a loopback server in a process of its own: its first token comes after 200 ms, and the
+stream lasts `--length` seconds, so that `--rate` times that many are open at once. It is asked
+directly, through a relay of FastAPI and aiohttp, and through our server, one after the other, at
+the same rate. Told are the times to the first and the last token that each adds to those of direct
+calls (quantiles are subtracted), CPU a request and the most memory of its process.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import os
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import AsyncGenerator, Generator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import aiohttp
+import numpy as np
+import uvicorn
+from aiohttp import web
+from fastapi import FastAPI, Request
+from fastapi.responses import StreamingResponse
+
+FIRST = 0.2
+MODEL = "loopback"
+PROMPT = "Tell me of the sea. " * 20
+
+
+def serve_model(port: int, length: float, tokens: int) -> None:
+    """A model: its first token after 200 ms, the last at the stream's length."""
+
+    async def chat(request: web.Request) -> web.StreamResponse:
+        began = time.monotonic()
+        await request.read()
+        response = web.StreamResponse(headers={"Content-Type": "text/event-stream"})
+        await asyncio.sleep(began + FIRST - time.monotonic())
+        await response.prepare(request)
+        for n in range(tokens):
+            due = began + FIRST + (length - FIRST) * n / max(1, tokens - 1)
+            await asyncio.sleep(due - time.monotonic())
+            choice = {"index": 0, "delta": {"content": "word "}, "finish_reason": None}
+            await response.write(f"data: {json.dumps({'choices': [choice]})}\n\n".encode())
+        await response.write(b"data: [DONE]\n\n")
+        return response
+
+    app = web.Application()
+    app.router.add_post("/v1/chat/completions", chat)
+    web.run_app(app, host="127.0.0.1", port=port, print=None, backlog=4096)
+
+
+def serve_relay(port: int, model: str) -> None:
+    """The plainest relay that somebody would write."""
+    app, sessions = FastAPI(), list[aiohttp.ClientSession]()
+
+    @app.post("/v1/chat/completions")
+    async def chat(request: Request) -> StreamingResponse:  # pyright: ignore[reportUnusedFunction]
+        body = await request.json()
+        if not sessions:
+            connector = aiohttp.TCPConnector(limit=0)
+            sessions.append(aiohttp.ClientSession(connector=connector))
+        answer = await sessions[0].post(
+            f"{model}/chat/completions",
+            json={**body, "model": MODEL},
+            headers={"Authorization": "Bearer key"},
+        )
+
+        async def parts() -> AsyncGenerator[bytes]:
+            async with answer:
+                async for part in answer.content.iter_any():
+                    yield part
+
+        return StreamingResponse(parts(), answer.status, media_type="text/event-stream")
+
+    uvicorn.run(app, host="127.0.0.1", port=port, log_level="error", access_log=False)
+
+
+@dataclass(frozen=True)
+class Measured:
+    """Seconds to the first and the last token of each stream; CPU seconds and bytes of the server's
+    process (0 for none)."""
+
+    first: Sequence[float]
+    last: Sequence[float]
+    cpu: float
+    memory: int
+    failed: int
+
+
+async def load(url: str, model: str, rate: float, seconds: float, pid: int) -> Measured:
+    """New streams at an even rate for so many seconds; what is measured begins after a tenth."""
+    body = {"model": model, "stream": True, "messages": [{"role": "user", "content": PROMPT}]}
+    found, failed, number = list[tuple[float, float]](), 0, int(rate * seconds)
+    async with aiohttp.ClientSession(
+        connector=aiohttp.TCPConnector(limit=0), timeout=aiohttp.ClientTimeout(total=120)
+    ) as session:
+
+        async def ask(due: float) -> None:
+            nonlocal failed
+            await asyncio.sleep(due - time.monotonic())
+            began, first = time.monotonic(), 0.0
+            try:
+                async with session.post(f"{url}/chat/completions", json=body) as answer:
+                    answer.raise_for_status()
+                    async for part in answer.content.iter_any():
+                        first = first or time.monotonic()
+                        ended = b"[DONE]" in part
+            except (aiohttp.ClientError, OSError, TimeoutError):
+                failed += 1
+                return
+            if ended:  # pyright: ignore[reportPossiblyUnboundVariable]
+                found.append((first - began, time.monotonic() - began))
+            else:
+                failed += 1
+
+        await ask(0.0)
+        found.clear()
+        start, cpu = time.monotonic() + 0.1, cpu_of(pid)
+        await asyncio.gather(*(ask(start + n / rate) for n in range(number)))
+        spent = cpu_of(pid) - cpu
+    kept = found[len(found) // 10 :]
+    first, last = zip(*kept, strict=True)
+    return Measured(first, last, spent / number, memory_of(pid), failed)
+
+
+def cpu_of(pid: int) -> float:
+    if not pid:
+        return 0.0
+    fields = Path(f"/proc/{pid}/stat").read_text().rsplit(") ", 1)[1].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+def memory_of(pid: int) -> int:
+    if not pid:
+        return 0
+    lines = Path(f"/proc/{pid}/status").read_text().splitlines()
+    return next(int(line.split()[1]) * 1024 for line in lines if line.startswith("VmHWM"))
+
+
+@contextmanager
+def process(*command: str) -> Generator[tuple[int, int]]:
+    """Starts a server with the port that it is to listen on; gives its id and the port."""
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+    words = [word.replace("PORT", str(port)) for word in command]
+    with subprocess.Popen([sys.executable, *words], stderr=subprocess.DEVNULL) as started:
+        try:
+            _await(port)
+            yield started.pid, port
+        finally:
+            started.terminate()
+
+
+def _await(port: int) -> None:
+    until = time.monotonic() + 120
+    while True:
+        try:
+            socket.create_connection(("127.0.0.1", port), 1).close()
+            return
+        except OSError:
+            if time.monotonic() > until:
+                raise
+            time.sleep(0.1)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description="The overhead of the server over its model.")
+    parser.add_argument("--rate", type=float, default=200, help="new streams a second")
+    parser.add_argument("--seconds", type=float, default=20, help="for so long")
+    parser.add_argument("--length", type=float, default=5, help="seconds that a stream lasts")
+    parser.add_argument("--tokens", type=int, default=20, help="of a stream")
+    parser.add_argument("--serve", nargs="+", help=argparse.SUPPRESS)
+    given = parser.parse_args()
+    if given.serve:
+        if given.serve[0] == "model":
+            serve_model(int(given.serve[1]), given.length, given.tokens)
+        else:
+            serve_relay(int(given.serve[1]), given.serve[2])
+        return
+    shape = ("--length", str(given.length), "--tokens", str(given.tokens))
+    here = str(Path(__file__))
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        process(here, *shape, "--serve", "model", "PORT") as (_, behind),
+    ):
+        model = f"http://127.0.0.1:{behind}/v1"
+        store = ("--store", str(Path(folder, "store.db")))
+        ours = (
+            "-m",
+            "textevolve",
+            "serve",
+            "--model",
+            f"{model}#{MODEL}",
+            "--port",
+            "PORT",
+            *store,
+        )
+        asked = (given.rate, given.seconds)
+        print(f"{given.rate:g} streams a second, {given.rate * given.length:g} at once")
+        direct = asyncio.run(load(model, MODEL, *asked, 0))
+        tell("direct", direct, direct)
+        for name, command in (("relay", (here, "--serve", "relay", "PORT", model)), ("ours", ours)):
+            with process(*command, *(store if name == "ours" else ())) as (pid, port):
+                url = f"http://127.0.0.1:{port}/v1"
+                served = MODEL if name == "relay" else f"{model}#{MODEL}"
+                tell(name, asyncio.run(load(url, served, *asked, pid)), direct)
+
+
+def tell(name: str, measured: Measured, direct: Measured) -> None:
+    """One line: what was added in ms at p50 and p99, CPU in ms a request, memory in MB."""
+    told: list[str] = []
+    for kind in ("first", "last"):
+        for share in (50, 99):
+            more = np.percentile(getattr(measured, kind), share)
+            if measured is not direct:
+                more -= np.percentile(getattr(direct, kind), share)
+            told.append(f"{kind} p{share} {more * 1000:7.1f} ms")
+    told.append(f"CPU {measured.cpu * 1000:5.2f} ms, {measured.memory / 1e6:4.0f} MB")
+    print(f"{name:7}", *told, f"{measured.failed} failed", sep="  ", flush=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,158 @@
+"""OpenAI's API: `/v1/chat/completions`, `/v1/responses`, `/v1/embeddings` and `/v1/models`."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
+from contextlib import aclosing, nullcontext
+from functools import partial
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Depends, Request, Response
+
+from textevolve.server.access import Caller, caller_of, needs
+from textevolve.server.decisions.serving import JUDGE, Serving
+from textevolve.server.errors import respond
+from textevolve.server.openai.answers import find_answer, list_names, no_model
+from textevolve.server.openai.completions import JsonObject, OwnAnswer
+from textevolve.server.openai.embeddings import EmbeddingRequest, embed_for
+from textevolve.server.openai.relaying import RelayedAnswer
+from textevolve.server.openai.requests import OwnRequest, StreamOptions, read_body, read_shape
+from textevolve.server.openai.response_writing import write_events, write_response
+from textevolve.server.openai.responses import (
+    ResponsesRequest,
+    as_chat,
+    read_responses,
+)
+from textevolve.server.openai.streams import DONE, EventResponse, WhileConnected, begun, event_of
+from textevolve.server.state import ServerState, server_of
+
+router = APIRouter(tags=["OpenAI"])
+Runner = Annotated[Caller, Depends(needs("run"))]
+
+
+def _described(shape: Any, example: Mapping[str, Any]) -> dict[str, Any]:
+    """The body of a request for the OpenAPI document; it is read by hand, since much of it is
+    passed on as it came."""
+    schema = shape.model_json_schema(by_alias=True, ref_template="#/components/schemas/{model}")
+    schema.pop("$defs", None)
+    content = {"application/json": {"schema": {"type": "object"}, "example": example}}
+    return {"requestBody": {"required": True, "content": content}}
+
+
+CHAT = {"model": "acme/guide", "messages": [{"role": "user", "content": "Where do I live?"}]}
+RESPONSE = {"model": "acme/guide", "input": "Where do I live?"}
+EMBEDDING = {"model": "local/minilm", "input": ["a text", "another"]}
+
+
+@router.post("/v1/chat/completions", openapi_extra=_described(OwnRequest, CHAT))
+async def complete_chat(request: Request, caller: Runner) -> Response:
+    """Answer a conversation: an agent, a judge, or a model that is served by its name."""
+    server = server_of(request)
+    body = await read_body(request)
+
+    async def make() -> Response:
+        answer = await find_answer(server, caller, body)
+        if isinstance(answer, RelayedAnswer):
+            return await answer.respond()
+        if not body.get("stream"):
+            async with server.serving.in_time():
+                return respond(await answer.whole())
+        options = read_shape(OwnRequest, body).stream_options or StreamOptions()
+        events = await begun(_events(answer, usage=options.include_usage))
+        return EventResponse(events, server.serving)
+
+    return _answer(server, caller, body, make)
+
+
+def _answer(
+    server: ServerState, caller: Caller, body: JsonObject, make: Callable[[], Awaitable[Response]]
+) -> Response:
+    """Made while the client is there; a stream within those that its key may hold."""
+    streams = bool(body.get("stream"))
+    place = server.limits.stream_place(caller) if streams else nullcontext()
+    return WhileConnected(make, server.options.linger, place)
+
+
+async def _events(answer: OwnAnswer, usage: bool) -> AsyncGenerator[bytes]:
+    async with aclosing(answer.chunks()) as chunks:
+        async for chunk in chunks:
+            if usage or "usage" not in chunk:
+                yield event_of(chunk)
+    yield DONE
+
+
+@router.post("/v1/responses", openapi_extra=_described(ResponsesRequest, RESPONSE))
+async def create_response(request: Request, caller: Runner) -> Response:
+    """The same in the form of OpenAI's Responses. Nothing of it is kept to be gone on with."""
+    server = server_of(request)
+    body = await read_body(request)
+    asked = read_responses(body)
+
+    async def make() -> Response:
+        answer = await find_answer(server, caller, as_chat(asked))
+        if asked.stream:
+            return EventResponse(await begun(write_events(asked, answer)), server.serving)
+        async with server.serving.in_time():
+            return respond(write_response(asked, await answer.whole()))
+
+    return _answer(server, caller, body, make)
+
+
+@router.post("/v1/embeddings", openapi_extra=_described(EmbeddingRequest, EMBEDDING))
+async def create_embeddings(request: Request, caller: Runner) -> Response:
+    """Vectors of texts."""
+    server = server_of(request)
+    body = await read_body(request)
+
+    async def make() -> Response:
+        spec = await server.serving.find_model(body["model"])
+        if spec is None:
+            raise no_model(body["model"])
+        async with server.serving.in_time():
+            await server.limits.check_tokens(caller)
+            note = partial(server.limits.note_tokens, caller)
+            return respond(await embed_for(server, spec, body, note))
+
+    return _answer(server, caller, body, make)
+
+
+@router.get("/v1/models")
+async def list_models(request: Request) -> Response:
+    """What can be asked here, in the shapes of OpenAI's API and of System One at once; the second
+    has what decides."""
+    server = server_of(request)
+    serving = server.serving
+    names = await list_names(server, caller_of(request))
+    models = [
+        {
+            "name": name,
+            "description": _describe(serving, name),
+            "release_date": serving.began.date().isoformat(),
+        }
+        for name in serving.names
+    ]
+    data = [_write_model(server, name) for name in names]
+    return respond({"object": "list", "data": data, "models": models})
+
+
+@router.get("/v1/models/{name:path}")
+async def show_model(name: str, request: Request) -> Response:
+    """One of them."""
+    server = server_of(request)
+    if name not in await list_names(server, caller_of(request)):
+        raise no_model(name)
+    return respond(_write_model(server, name))
+
+
+def _write_model(server: ServerState, name: str) -> JsonObject:
+    created = int(server.serving.began.timestamp())
+    return {"id": name, "object": "model", "created": created, "owned_by": "textevolve"}
+
+
+def _describe(serving: Serving, name: str) -> str:
+    if name in serving.aliases:
+        return f"Another name of {serving.aliases[name]}."
+    if not name.startswith(JUDGE):
+        return "A model that answers typed questions."
+    takes = getattr(serving.deciders[name], "takes_rubric", False)
+    return f"A judge by {'the question that is asked' if takes else 'questions of its own'}."

@@ -1,0 +1,248 @@
+"""Models behind the server that clients reach by name: requests passed on, answers passed back.
+
+What they took counts for the limits of the server and stands in its run; what was said does not:
+it passes through and is not kept.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import secrets
+import time
+from collections.abc import AsyncGenerator, Mapping
+from contextlib import AsyncExitStack, aclosing, asynccontextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+from fastapi import Response
+from pydantic_core import from_json
+
+from textevolve.errors import ModelError, StoreError
+from textevolve.evaluation import Usage
+from textevolve.llm.budget import Allowance
+from textevolve.llm.connections import BegunAnswer
+from textevolve.llm.journal import JournalEntry
+from textevolve.llm.model import Message, Request
+from textevolve.llm.model import Response as ModelResponse
+from textevolve.llm.opening import open_relay
+from textevolve.llm.refusals import is_too_long
+from textevolve.llm.relay import Refused, Relay, UsageReader
+from textevolve.server.decisions.serving import Serving
+from textevolve.server.errors import INVALID, TOO_LONG, ApiError
+from textevolve.server.openai.completions import JsonObject, NoteTokens
+from textevolve.server.openai.streams import EventResponse
+from textevolve.wiring import allow_calls
+
+log = logging.getLogger("textevolve.server")
+
+KEPT_EVERY = 0.25
+"""Seconds after which it is written down what calls took."""
+PASSED_ON = (400, 404, 409, 413, 422, 429)
+"""Refusals that are about the request, which the client is told with their status."""
+CHATS = "/chat/completions"
+
+
+@dataclass
+class Relays:
+    """The endpoints that requests are passed on to, each opened with its first request."""
+
+    serving: Serving
+    stack: AsyncExitStack
+    _relays: dict[str, Relay] = field(default_factory=dict[str, Relay])
+    _allowances: dict[str, Allowance] = field(default_factory=dict[str, Allowance])
+    _lock: asyncio.Lock = field(default_factory=asyncio.Lock)
+    _entries: list[JournalEntry] = field(default_factory=list[JournalEntry])
+    _keeping: asyncio.Task[None] | None = None
+
+    async def find(self, spec: str) -> Relay:
+        """
+        Raises:
+            SettingsError, ModelError: it cannot be opened.
+        """
+        if spec not in self._relays:
+            async with self._lock:
+                if spec not in self._relays:
+                    settings = self.serving.bench.settings
+                    self._relays[spec] = await open_relay(spec, settings, self.stack)
+        return self._relays[spec]
+
+    @asynccontextmanager
+    async def begun(
+        self, spec: str, path: str, body: Mapping[str, Any], note: NoteTokens
+    ) -> AsyncGenerator[tuple[BegunAnswer, UsageReader]]:
+        """An answer that has begun, within the limits of the server; when it has been read, what
+        it took is kept, and `note` hears of it.
+
+        Raises:
+            ApiError: the endpoint refuses. ModelError: nothing came. BudgetError: a limit is
+                reached.
+        """
+        bench = self.serving.bench
+        relay = await self.find(spec)
+        started, began = time.time(), time.perf_counter()
+        reader = UsageReader(body, relay.price)
+        async with AsyncExitStack() as stack:
+            spent = None
+            if bench.budget.limits:
+                if spec not in self._allowances:
+                    self._allowances[spec] = allow_calls(spec, bench.settings, bench.budget)
+                room = self._allowances[spec].claimed(*_size_of(body))
+                spent = await stack.enter_async_context(room)
+            answer, usage, failed = None, Usage(calls=1), None
+            try:
+                answer = await relay.post(path, body)
+                if answer.status != 200:
+                    raise as_refusal(await relay.refusal_of(answer))
+                yield answer, reader
+            except (ModelError, ApiError) as error:
+                failed = str(error)
+                raise
+            finally:
+                if answer is not None:
+                    answer.close()
+                    usage = reader.usage if failed is None else usage
+                if spent is not None:
+                    spent.usage = usage
+                note(usage.tokens)
+                seconds = time.perf_counter() - began
+                self._keep(_entry(spec, path, usage, failed, started, seconds))
+
+    def _keep(self, entry: JournalEntry) -> None:
+        """Written down with others of the same moment: each write hands over to another thread,
+        which all streams would wait for."""
+        self._entries.append(entry)
+        if self._keeping is None or self._keeping.done():
+            self._keeping = asyncio.create_task(self._write())
+
+    async def _write(self) -> None:
+        await asyncio.sleep(KEPT_EVERY)
+        await self.flush()
+
+    async def flush(self) -> None:
+        """Write down what calls took since the last time."""
+        entries, self._entries = self._entries, []
+        try:
+            await asyncio.gather(*map(self.serving.bench.journal.append, entries))
+        except StoreError as error:
+            log.error("what %d calls took could not be kept: %s", len(entries), error)
+
+    async def aclose(self) -> None:
+        if self._keeping is not None:
+            self._keeping.cancel()
+            await asyncio.gather(self._keeping, return_exceptions=True)
+        await self.flush()
+
+
+def _size_of(body: Mapping[str, Any]) -> tuple[int, int | None]:
+    """Characters of the prompt, and the most tokens of the answer."""
+    most: object = body.get("max_completion_tokens") or body.get("max_tokens")
+    said = body.get("messages") or body.get("input") or ""
+    return len(str(said)), most if isinstance(most, int) else None
+
+
+def _entry(
+    spec: str, path: str, usage: Usage, failed: str | None, started: float, seconds: float
+) -> JournalEntry:
+    """What a call took, under a key of its own: it is never found in place of another."""
+    response = None if failed else ModelResponse("", "passed on", usage, seconds=seconds)
+    request = Request(messages=(Message("user", (f"passed on: {path}",)),))
+    key = secrets.token_hex(32)
+    return JournalEntry(key, spec, request, response, failed, started, seconds, 1)
+
+
+def as_refusal(refused: Refused) -> ApiError:
+    """What a client is told of a refusal: its own faults as they are; that our key or address will
+    not do is not the client's."""
+    status, said = refused.status, refused.refusal
+    if is_too_long(status, said):
+        return ApiError(400, TOO_LONG, said.message)
+    if status == 429 and "insufficient_quota" in said.code:
+        return ApiError(429, "insufficient_quota", said.message)
+    if status == 429:
+        return ApiError(429, "rate_limit_exceeded", said.message, retry_after=refused.retry_after)
+    if status in PASSED_ON:
+        return ApiError(status, INVALID, said.message, param=said.param or None)
+    if status in (408, 425) or status >= 500:
+        wait = refused.retry_after
+        return ApiError(503, "upstream_unavailable", said.message, retry_after=wait)
+    return ApiError(502, "upstream_error", f"the model's endpoint refuses: {said.message}")
+
+
+@dataclass(frozen=True, slots=True)
+class RelayedAnswer:
+    """An answer of a model that requests are passed on to; see `completions.Answering`."""
+
+    relays: Relays
+    spec: str
+    body: Mapping[str, Any]
+    note: NoteTokens
+
+    async def respond(self) -> Response:
+        """The answer in the bytes in which it comes."""
+        if self.body.get("stream"):
+            parts = self._parts()
+            kind = (await anext(parts)).decode("latin-1")  # the endpoint has taken the request
+            return EventResponse(parts, self.relays.serving, kind)
+        raw = await self._raw()
+        return Response(raw, media_type="application/json")
+
+    async def _raw(self) -> bytes:
+        async with (
+            self.relays.serving.in_time(),
+            self.relays.begun(self.spec, CHATS, self.body, self.note) as (answer, reader),
+        ):
+            raw = await answer.whole()
+            reader.read(raw)
+        return raw
+
+    async def _parts(self) -> AsyncGenerator[bytes]:
+        """The type of what comes, then what comes."""
+        async with self.relays.begun(self.spec, CHATS, self.body, self.note) as (answer, reader):
+            yield answer.headers.get("Content-Type", "").encode()
+            async with aclosing(answer.parts()) as parts:
+                async for part in parts:
+                    reader.read(part)
+                    yield part
+
+    async def whole(self) -> JsonObject:
+        return _read_object(await self._raw())
+
+    async def chunks(self) -> AsyncGenerator[JsonObject]:
+        async with aclosing(self._parts()) as parts:
+            if b"json" in await anext(parts):  # it does not stream
+                yield _read_object(b"".join([part async for part in parts]))
+                return
+            async for event in read_events(parts):
+                yield event
+
+
+async def read_events(parts: AsyncGenerator[bytes]) -> AsyncGenerator[JsonObject]:
+    """The JSON objects of a stream of server-sent events.
+
+    Raises:
+        ApiError: one is an error, or no object.
+    """
+    rest = b""
+    async for part in parts:
+        *lines, rest = (rest + part).split(b"\n")
+        for line in lines:
+            name, _, data = line.partition(b":")
+            data = data.strip()
+            if name != b"data" or not data or data == b"[DONE]":
+                continue
+            found = _read_object(data)
+            if found.get("error"):
+                said = str(found["error"].get("message") or found["error"])
+                raise ApiError(502, "upstream_error", said)
+            yield found
+
+
+def _read_object(raw: bytes) -> JsonObject:
+    try:
+        found = from_json(raw)
+        if isinstance(found, dict):
+            return found  # pyright: ignore[reportUnknownVariableType]
+    except ValueError:
+        pass
+    raise ApiError(502, "upstream_error", "the model's endpoint answered what it should not")

@@ -1,0 +1,472 @@
+"""Chats over HTTP: agents, judges and models that are passed through, as plain clients see them."""
+
+import base64
+import json
+import struct
+import threading
+import time
+import urllib.request
+
+import pytest
+
+from textevolve.agents.resources import AgentSpec, CollectionSpec, NamespaceSpec, UserSpec
+from textevolve.llm.testing import Answer, Fault, ScriptedServer
+from textevolve.store import ResourceStore, open_store
+
+HELLO = [{"role": "user", "content": "Hello?"}]
+
+
+@pytest.fixture
+def agents(home):
+    """Two namespaces, each with an agent; one keeps what it learns."""
+    store = ResourceStore(str(home / "store.db"))
+    for space in ("acme", "other"):
+        store.create_namespace(NamespaceSpec(name=space))
+        store.create_collection(
+            space, CollectionSpec(name="chats", embedder="local/minilm", dimension=384)
+        )
+        spec = AgentSpec(name="guide", persona="You are a guide.", memories="chats")
+        store.create_agent(space, spec)
+    store.create_user("acme", UserSpec(name="ann", description="Ann climbs."))
+    store.create_agent("acme", AgentSpec(name="plain", persona="You are plain."))
+    yield store
+    store.close()
+
+
+def stream_of(url, body):
+    """The events of a stream, as their data."""
+    data = json.dumps({"stream": True, **body}).encode()
+    request = urllib.request.Request(url, data, {"Content-Type": "application/json"})
+    with urllib.request.urlopen(request, timeout=60) as response:
+        assert response.headers["content-type"].startswith("text/event-stream")
+        lines = [line for line in response.read().decode().splitlines() if line]
+    assert all(line.startswith("data: ") for line in lines)
+    assert lines[-1] == "data: [DONE]"
+    return [json.loads(line[6:]) for line in lines[:-1]]
+
+
+def text_of(said):
+    return said["choices"][0]["message"]["content"]
+
+
+def wait_for(condition):
+    until = time.monotonic() + 60
+    while not condition():
+        assert time.monotonic() < until
+        time.sleep(0.02)
+
+
+# Models that are passed through
+
+
+def test_a_request_passes_through_with_its_fields(serve, ask, server, model):
+    asked = {
+        "model": model,
+        "messages": [
+            {"role": "user", "content": [{"type": "image_url", "image_url": {"url": "d"}}]}
+        ],
+        "tools": [{"type": "function", "function": {"name": "look"}}],
+        "n": 3,
+        "logit_bias": {"7": -1},
+    }
+    status, said = ask(f"{serve()}/v1/chat/completions", asked)
+    assert status == 200
+    assert said["object"] == "chat.completion"
+    assert server.requests[-1] == {**asked, "model": "scripted"}
+
+
+def test_the_same_request_is_asked_anew_each_time(serve, ask, server, model, home):
+    url = serve()
+    for _ in range(2):
+        assert ask(f"{url}/v1/chat/completions", {"model": model, "messages": HELLO})[0] == 200
+    assert server.calls == 2
+    serve.end()
+    with open_store(home / "store.db") as store:
+        (run,) = store.list_runs()
+        spent = store.run_totals(run.id).spent
+    assert spent.calls == 2
+    assert spent.prompt_tokens > 0
+
+
+def test_a_stream_passes_through_byte_by_byte(serve, home, model, server):
+    server.script = lambda body, n: Answer(text="one two three")
+    asked = {"model": "scripted", "messages": HELLO, "stream": True}
+    direct = stream_of(f"{server.url}/chat/completions", asked)
+    passed = stream_of(f"{serve()}/v1/chat/completions", {**asked, "model": model})
+    assert [one["choices"] for one in passed] == [one["choices"] for one in direct]
+
+
+@pytest.mark.parametrize(
+    ("answer", "status", "code"),
+    [
+        (Answer(status=400, body=b'{"error":{"message":"no tools","param":"tools"}}'), 400, None),
+        (Answer(status=401, body=b'{"error":{"message":"bad key"}}'), 502, "upstream_error"),
+        (Answer(status=429, body=b"{}"), 429, "rate_limit_exceeded"),
+        (Answer(status=500, body=b"<html>"), 503, "upstream_unavailable"),
+        (Fault.RESET, 503, "upstream_unavailable"),
+        (Fault.TOO_LONG_OPENAI, 400, "context_length_exceeded"),
+    ],
+)
+@pytest.mark.parametrize("stream", [False, True])
+def test_refusals_have_a_status_that_fits(serve, ask, server, model, answer, status, code, stream):
+    server.script = lambda body, n: answer
+    asked = {"model": model, "messages": HELLO, "stream": stream and answer is not Fault.RESET}
+    found, said = ask(f"{serve()}/v1/chat/completions", asked)
+    assert (found, said.keys()) == (status, {"error"})
+    assert said["error"]["code"] == (code or "invalid_request")
+    if status == 400 and code is None:
+        assert said["error"]["param"] == "tools"
+
+
+def test_the_key_of_the_server_is_sent_and_not_shown(serve, ask, monkeypatch):
+    key = "sk-a-key-of-the-operator"
+    with ScriptedServer(key=key) as upstream:
+        monkeypatch.setenv("TEXTEVOLVE_API_KEY", key)
+        upstream.script = lambda body, n: f"The key is {key}."
+        model = f"{upstream.url}#any"
+        url = serve(model=model)
+        asked = {"model": model, "messages": HELLO}
+        bearer = {"Authorization": "Bearer sk-of-a-client"}
+        status, said = ask(f"{url}/v1/chat/completions", asked, **bearer)
+        assert status == 200
+        assert key not in str(said)
+        assert upstream.headers[-1]["authorization"] == f"Bearer {key}"
+
+
+def test_a_stream_that_breaks_off_says_so(serve, server, model):
+    server.script = lambda body, n: Answer(text="one two three four", transport="cut")
+    data = json.dumps({"model": model, "messages": HELLO, "stream": True}).encode()
+    request = urllib.request.Request(
+        f"{serve()}/v1/chat/completions", data, {"Content-Type": "application/json"}
+    )
+    with urllib.request.urlopen(request, timeout=60) as response:
+        lines = response.read().decode().split("\n\n")
+    assert "[DONE]" not in lines[-2]
+    assert json.loads(lines[-2].removeprefix("data: "))["error"]["code"] == "upstream_unavailable"
+
+
+def test_limits_of_the_server_hold_for_what_is_passed_through(serve, ask, model):
+    url = serve(max_calls=2)
+    asked = {"model": model, "messages": HELLO}
+    found = [ask(f"{url}/v1/chat/completions", asked)[0] for _ in range(3)]
+    assert found == [200, 200, 429]
+
+
+@pytest.mark.parametrize("kind", ["model", "agent"])
+def test_a_client_that_goes_ends_the_call_of_the_model(serve, server, model, agents, kind):
+    server.script = lambda body, n: Answer(text="word " * 2000, pace=0.05)
+    url = serve()
+    name = model if kind == "model" else "acme/plain"
+    data = json.dumps({"model": name, "messages": HELLO, "stream": True}).encode()
+    request = urllib.request.Request(
+        f"{url}/v1/chat/completions", data, {"Content-Type": "application/json"}
+    )
+    response = urllib.request.urlopen(request, timeout=60)
+    assert response.read(20)
+    before = len(server.connections)
+    response.close()
+    wait_for(lambda: len(server.connections) < before)
+
+
+def test_a_client_that_goes_before_an_answer_ends_the_call(serve, server, model):
+    server.script = lambda body, n: Answer(delay=3600)
+    url = serve()
+    data = json.dumps({"model": model, "messages": HELLO}).encode()
+    request = urllib.request.Request(
+        f"{url}/v1/chat/completions", data, {"Content-Type": "application/json"}
+    )
+
+    def ask():
+        with pytest.raises(OSError):
+            urllib.request.urlopen(request, timeout=1)
+
+    thread = threading.Thread(target=ask)
+    thread.start()
+    wait_for(lambda: server.calls)
+    assert server.connections
+    thread.join()
+    wait_for(lambda: not server.connections)
+
+
+def test_a_server_may_go_on_for_a_while_when_its_client_has_gone(serve, server, agents):
+    server.script = lambda body, n: Answer(text="a b c d e f", pace=0.05)
+    url = serve(linger=60)
+    asked = {"model": "acme/plain", "messages": HELLO, "metadata": {"session": "new"}}
+    data = json.dumps({**asked, "stream": True}).encode()
+    request = urllib.request.Request(
+        f"{url}/v1/chat/completions", data, {"Content-Type": "application/json"}
+    )
+    response = urllib.request.urlopen(request, timeout=60)
+    assert response.read(20)
+    response.close()
+    sessions = agents.sessions("acme")
+
+    def answered():
+        (session,) = sessions.list()
+        return len(sessions.messages(session.id)) == 2
+
+    wait_for(answered)
+    (session,) = sessions.list()
+    answer = sessions.messages(session.id)[1]
+    assert (answer.text, answer.details.interrupted) == ("a b c d e f", False)
+
+
+def test_what_an_agent_had_said_when_its_client_went_is_kept(serve, server, agents):
+    server.script = lambda body, n: Answer(text="word " * 2000, pace=0.05)
+    asked = {"model": "acme/plain", "messages": HELLO, "metadata": {"session": "new"}}
+    data = json.dumps({**asked, "stream": True}).encode()
+    request = urllib.request.Request(
+        f"{serve()}/v1/chat/completions", data, {"Content-Type": "application/json"}
+    )
+    response = urllib.request.urlopen(request, timeout=60)
+    assert response.read(20)
+    response.close()
+    sessions = agents.sessions("acme")
+    (session,) = sessions.list()
+    wait_for(lambda: len(sessions.messages(session.id)) == 2)
+    answer = sessions.messages(session.id)[1]
+    assert answer.details.interrupted
+    assert answer.text.startswith("word")
+
+
+# Agents
+
+
+def test_an_agent_answers_plainly_and_as_a_stream(serve, ask, server, agents):
+    server.script = lambda body, n: "Hello to you."
+    url = f"{serve()}/v1/chat/completions"
+    asked = {"model": "acme/plain", "messages": HELLO, "user": "ann"}
+    status, said = ask(url, asked)
+    assert (status, text_of(said), said["model"]) == (200, "Hello to you.", "acme/plain")
+    assert said["usage"]["total_tokens"] > 0
+    assert "Ann climbs." in str(server.requests[-1]["messages"])
+    events = stream_of(url, {**asked, "stream_options": {"include_usage": True}})
+    deltas = [one["choices"][0]["delta"].get("content", "") for one in events if one["choices"]]
+    assert "".join(deltas) == "Hello to you."
+    assert len(deltas) > 2
+    assert events[0]["choices"][0]["delta"]["role"] == "assistant"
+    assert events[-1]["usage"]["total_tokens"] > 0
+    assert all("usage" not in one for one in stream_of(url, asked))
+
+
+def test_what_a_client_sends_is_the_history_and_nothing_is_kept(serve, ask, server, agents):
+    messages = [
+        {"role": "system", "content": "Answer in rhymes."},
+        {"role": "user", "content": "I am Bo."},
+        {"role": "assistant", "content": [{"type": "text", "text": "Hi, Bo."}]},
+        {"role": "user", "content": "Who am I?"},
+    ]
+    status, _ = ask(f"{serve()}/v1/chat/completions", {"model": "acme/plain", "messages": messages})
+    assert status == 200
+    sent = server.requests[-1]["messages"]
+    assert [one["role"] for one in sent] == ["system", "user", "assistant", "user"]
+    assert "You are plain." in sent[0]["content"]
+    assert "Answer in rhymes." in sent[0]["content"]
+    assert (sent[1]["content"], sent[2]["content"]) == ("I am Bo.", "Hi, Bo.")
+    assert agents.sessions("acme").list() == []
+
+
+def test_a_session_is_gone_on_with(serve, ask, server, agents):
+    url = f"{serve()}/v1/chat/completions"
+    asked = {"model": "acme/plain", "user": "ann"}
+    first = {**asked, "messages": HELLO, "metadata": {"session": "new"}}
+    session = ask(url, first)[1]["metadata"]["session"]
+    again = {"session": session}
+    ignored = [{"role": "user", "content": "Not this."}, {"role": "user", "content": "And now?"}]
+    said = ask(url, {**asked, "messages": ignored, "metadata": again})[1]
+    assert said["metadata"] == again
+    sent = str(server.requests[-1]["messages"])
+    assert "Hello?" in sent
+    assert "Not this." not in sent
+    assert len(agents.sessions("acme").messages(session)) == 4
+    for name, given, user in (
+        ("acme/plain", session[:12], "ann"),
+        ("acme/plain", "last", "ann"),
+        ("acme/plain", session, "bob"),
+        ("acme/guide", session, "ann"),
+        ("other/guide", session, "ann"),
+    ):
+        wrong = {"model": name, "messages": HELLO, "user": user, "metadata": {"session": given}}
+        status, said = ask(url, wrong)
+        assert (status, said["error"]["param"]) == (404, "metadata.session")
+    assert len(agents.sessions("acme").messages(session)) == 4
+
+
+def test_a_message_that_was_not_answered_is_not_kept_twice(serve, ask, server, agents):
+    broken = Answer(status=400, body=b'{"error":{"message":"no"}}')
+    server.script = lambda body, n: broken if n == 1 else "Here."
+    url = f"{serve()}/v1/chat/completions"
+    asked = {"model": "acme/plain", "messages": HELLO, "metadata": {"session": "new"}}
+    assert ask(url, asked)[0] == 502
+    (session,) = agents.sessions("acme").list()
+    asked["metadata"] = {"session": session.id}
+    assert text_of(ask(url, asked)[1]) == "Here."
+    kept = agents.sessions("acme").messages(session.id)
+    assert [(one.role, one.text) for one in kept] == [("user", "Hello?"), ("assistant", "Here.")]
+
+
+@pytest.mark.parametrize(
+    ("field", "param"),
+    [
+        ({"messages": []}, "messages"),
+        ({"messages": [{"role": "user", "content": " "}]}, "messages"),
+        ({"messages": [*HELLO, {"role": "assistant", "content": "a"}]}, "messages"),
+        (
+            {"messages": [{"role": "user", "content": [{"type": "image_url"}]}]},
+            "messages.0.content",
+        ),
+        ({"messages": [{"role": "tool", "content": "x"}, *HELLO]}, "messages.0.role"),
+        ({"n": 2}, "n"),
+        ({"tools": [{"type": "function"}]}, "tools"),
+        ({"logprobs": True}, "logprobs"),
+        ({"temperature": 3}, "temperature"),
+        ({"metadata": {"memory": "maybe"}}, "metadata.memory"),
+        ({"metadata": {"memory.limit": "0"}}, "metadata"),
+        ({"metadata": {"memory.collections": "other/chats"}}, "metadata.memory.collections"),
+        ({"metadata": {"memory.no": "1"}}, "metadata.memory.no"),
+        ({"metadata": {"session": 4}}, "metadata.session"),
+    ],
+    ids=lambda value: json.dumps(value)[:40],
+)
+def test_what_an_agent_cannot_do_is_refused(serve, ask, server, agents, field, param):
+    asked = {"model": "acme/guide", "messages": HELLO, **field}
+    status, said = ask(f"{serve()}/v1/chat/completions", asked)
+    assert (status, said["error"]["param"]) == (400, param)
+    assert server.calls == 0
+
+
+def test_an_agent_keeps_to_a_schema(serve, ask, server, agents):
+    schema = {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]}
+    named = {"type": "json_schema", "json_schema": {"name": "place", "schema": schema}}
+    asked = {"model": "acme/plain", "messages": HELLO, "response_format": named}
+    _, said = ask(f"{serve()}/v1/chat/completions", asked)
+    assert isinstance(json.loads(text_of(said))["city"], str)
+    assert server.requests[-1]["response_format"]["json_schema"]["schema"] == schema
+
+
+# Names
+
+
+def test_models_and_agents_are_in_one_list(serve, ask, model, agents):
+    url = serve(judge="probe")
+    _, said = ask(f"{url}/v1/models")
+    ids = [one["id"] for one in said["data"]]
+    assert {"judge/probe", model, "acme/guide", "other/guide", "jev-latest"} <= set(ids)
+    assert said["models"][0]["name"] == "judge/probe"
+    assert ask(f"{url}/v1/models/acme/guide")[1]["id"] == "acme/guide"
+    status, said = ask(f"{url}/v1/models/acme/nobody")
+    assert (status, said["error"]["code"]) == (404, "model_not_found")
+
+
+@pytest.mark.parametrize("path", ["chat/completions", "responses", "embeddings"])
+@pytest.mark.parametrize("name", ["acme/nobody", "nobody/guide", "judge/pairwise", "x", "a/b/c"])
+def test_what_is_not_served_is_not_found(serve, ask, server, agents, path, name):
+    url = serve(judge="probe")
+    asked = {"model": name, "messages": HELLO, "input": "Hello?"}
+    status, said = ask(f"{url}/v1/{path}", asked)
+    assert (status, said["error"]["code"]) == (404, "model_not_found")
+    assert server.calls == 0
+
+
+@pytest.mark.parametrize("path", ["chat/completions", "responses", "embeddings"])
+@pytest.mark.parametrize(
+    "body", [b"", b"[]", b"{", b'{"model": 1}', b"[" * 9000, b'{"model": "x", "stream": 1}']
+)
+def test_a_body_that_is_none_is_refused(serve, ask, path, body):
+    status, said = ask(f"{serve()}/v1/{path}", body, Content_Type="application/json")
+    assert (status, said["error"]["type"]) == (400, "invalid_request_error")
+
+
+# Judges
+
+
+def test_a_judge_judges_the_last_exchange(serve, ask, server):
+    url = f"{serve(judge='probe')}/v1/chat/completions"
+    messages = [
+        {"role": "user", "content": "What is 2 + 2?"},
+        {"role": "assistant", "content": "Four."},
+    ]
+    status, said = ask(url, {"model": "judge/probe", "messages": messages})
+    found = json.loads(text_of(said))
+    assert status == 200
+    assert 0 <= found["score"] <= 1
+    assert (found["best"], len(found["results"])) == (0, 1)
+    assert "What is 2 + 2?" in str(server.requests[-1])
+    messages.append({"role": "user", "content": "Is the reply cheerful?"})
+    assert ask(url, {"model": "judge/probe", "messages": messages})[0] == 200
+    assert "Is the reply cheerful?" in str(server.requests[-1])
+
+
+@pytest.mark.parametrize("where", ["message", "metadata"])
+def test_a_judge_judges_candidates(serve, ask, where):
+    url = f"{serve(judge='pairwise')}/v1/chat/completions"
+    candidates = ["Hello there!", "No."]
+    asked = {"model": "judge/pairwise", "messages": HELLO}
+    if where == "metadata":
+        asked["metadata"] = {"candidates": json.dumps(candidates)}
+    else:
+        told = json.dumps({"input": "Greet me.", "candidates": candidates})
+        asked["messages"] = [{"role": "user", "content": told}]
+    found = json.loads(text_of(ask(url, asked)[1]))
+    scores = [one["score"] for one in found["results"]]
+    assert found["score"] == max(scores) == scores[found["best"]]
+
+
+def test_a_judge_gives_what_a_schema_has_room_for(serve, ask):
+    url = f"{serve(judge='probe')}/v1/chat/completions"
+    schema = {"properties": {"score": {"type": "number"}, "passed": {}}, "required": ["score"]}
+    named = {"type": "json_schema", "json_schema": {"name": "x", "schema": schema}}
+    asked = {"model": "judge/probe", "messages": HELLO, "response_format": named}
+    assert json.loads(text_of(ask(url, asked)[1])).keys() == {"score", "passed"}
+    events = stream_of(url, asked)
+    deltas = [one["choices"][0]["delta"].get("content", "") for one in events]
+    assert json.loads("".join(deltas)).keys() == {"score", "passed"}
+    schema["required"] = ["tone"]
+    status, said = ask(url, asked)
+    assert (status, said["error"]["param"]) == (400, "response_format")
+
+
+def test_a_judge_that_fails_gives_no_number(serve, ask, server):
+    server.script = lambda body, n: Answer(status=503, body=b"{}")
+    asked = {"model": "judge/probe", "messages": HELLO}
+    for stream in (False, True):
+        status, said = ask(
+            f"{serve(judge='probe')}/v1/chat/completions", {**asked, "stream": stream}
+        )
+        assert (status, said["error"]["code"]) == (503, "upstream_unavailable")
+
+
+@pytest.mark.parametrize(
+    "messages",
+    [
+        [{"role": "user", "content": '{"candidates": []}'}],
+        [{"role": "user", "content": '{"candidates": [1]}'}],
+        [{"role": "user", "content": " "}],
+        [*HELLO, {"role": "assistant", "content": " "}],
+    ],
+)
+def test_what_cannot_be_judged_is_refused(serve, ask, server, messages):
+    asked = {"model": "judge/probe", "messages": messages}
+    status, said = ask(f"{serve(judge='probe')}/v1/chat/completions", asked)
+    assert (status, said["error"]["code"]) == (400, "invalid_request")
+    assert server.calls == 0
+
+
+# Embeddings
+
+
+def test_embeddings_come_as_numbers_and_in_base64(serve, ask, model):
+    url = f"{serve()}/v1/embeddings"
+    asked = {"model": model, "input": ["one", "two"]}
+    said = ask(url, asked)[1]
+    assert [one["index"] for one in said["data"]] == [0, 1]
+    vector = said["data"][0]["embedding"]
+    assert said["usage"]["prompt_tokens"] > 0
+    packed = ask(url, {**asked, "input": "one", "encoding_format": "base64"})[1]
+    raw = base64.b64decode(packed["data"][0]["embedding"])
+    assert struct.unpack(f"<{len(vector)}f", raw) == pytest.approx(vector, abs=1e-6)
+    assert ask(url, {**asked, "dimensions": len(vector)})[0] == 200
+    status, said = ask(url, {**asked, "dimensions": 7})
+    assert (status, said["error"]["param"]) == (400, "dimensions")
+    for wrong in ({"input": []}, {"input": 4}, {"encoding_format": "x"}, {"dimensions": 0}):
+        assert ask(url, {**asked, **wrong})[0] == 400

@@ -1,0 +1,295 @@
+"""Others' clients of OpenAI's API work with our server as they are."""
+
+import json
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from textevolve.agents.resources import AgentSpec, NamespaceSpec
+from textevolve.llm.testing import Answer
+from textevolve.store import ResourceStore
+
+openai = pytest.importorskip("openai")
+pydantic = pytest.importorskip("pydantic")
+
+HELLO = [{"role": "user", "content": "Hello?"}]
+CALL = {
+    "id": "call_1",
+    "type": "function",
+    "function": {"name": "weather", "arguments": '{"city": "Oslo"}'},
+}
+WEATHER = {
+    "type": "function",
+    "function": {
+        "name": "weather",
+        "parameters": {"type": "object", "properties": {"city": {"type": "string"}}},
+    },
+}
+
+
+class City(pydantic.BaseModel):
+    city: str
+
+
+def calls_tool(body, _number):
+    """Calls the tool first, and speaks when it has its result; streamed where that is wanted."""
+    if any(one["role"] == "tool" for one in body["messages"]) or not body.get("tools"):
+        return "It rains in Oslo."
+    if not body.get("stream"):
+        choice = {
+            "index": 0,
+            "finish_reason": "tool_calls",
+            "message": {"role": "assistant", "content": None, "tool_calls": [CALL]},
+        }
+        usage = {"prompt_tokens": 3, "completion_tokens": 4, "total_tokens": 7}
+        whole = {"id": "c", "object": "chat.completion", "created": 1, "model": "m"}
+        return Answer(body=json.dumps({**whole, "choices": [choice], "usage": usage}).encode())
+    arguments = [
+        {**CALL, "index": 0, "function": {**CALL["function"], "arguments": ""}},
+        {"index": 0, "function": {"arguments": '{"city":'}},
+        {"index": 0, "function": {"arguments": ' "Oslo"}'}},
+    ]
+    deltas = [{"role": "assistant", "tool_calls": [one]} for one in arguments]
+    return Answer(packets=lambda events: _packets([*deltas, {}]))
+
+
+def _packets(deltas):
+    head = {"id": "c", "object": "chat.completion.chunk", "created": 1, "model": "m"}
+    for n, delta in enumerate(deltas):
+        reason = "tool_calls" if n == len(deltas) - 1 else None
+        choice = {"index": 0, "delta": delta, "finish_reason": reason}
+        yield f"data: {json.dumps({**head, 'choices': [choice]})}\n\n".encode()
+    yield b"data: [DONE]\n\n"
+
+
+@pytest.fixture
+def url(serve, home):
+    store = ResourceStore(str(home / "store.db"))
+    store.create_namespace(NamespaceSpec(name="acme"))
+    store.create_agent("acme", AgentSpec(name="guide", persona="You are a guide."))
+    store.close()
+    return serve(judge="probe")
+
+
+@pytest.fixture
+def client(url):
+    with openai.OpenAI(api_key="none", base_url=f"{url}/v1", max_retries=0) as opened:
+        yield opened
+
+
+@pytest.fixture(params=["model", "acme/guide"])
+def name(request, model):
+    return model if request.param == "model" else request.param
+
+
+def test_chats_with_the_openai_package(client, server, name):
+    server.script = lambda body, n: "Hello to you."
+    plain = client.chat.completions.create(model=name, messages=HELLO, user="ann")
+    assert plain.choices[0].message.content == "Hello to you."
+    assert plain.usage.total_tokens > 0
+    stream = client.chat.completions.create(
+        model=name, messages=HELLO, stream=True, stream_options={"include_usage": True}
+    )
+    chunks = list(stream)
+    told = [one.choices[0].delta.content or "" for one in chunks if one.choices]
+    assert "".join(told) == "Hello to you."
+    assert chunks[-1].usage.total_tokens > 0
+    with client.chat.completions.stream(model=name, messages=HELLO) as events:
+        assert events.get_final_completion().choices[0].message.content == "Hello to you."
+
+
+async def test_chats_with_the_async_client(url, server, name):
+    server.script = lambda body, n: "Hello to you."
+    async with openai.AsyncOpenAI(api_key="none", base_url=f"{url}/v1", max_retries=0) as client:
+        plain = await client.chat.completions.create(model=name, messages=HELLO)
+        assert plain.choices[0].message.content == "Hello to you."
+        stream = await client.chat.completions.create(model=name, messages=HELLO, stream=True)
+        told = [one.choices[0].delta.content or "" async for one in stream if one.choices]
+    assert "".join(told) == "Hello to you."
+
+
+def test_structured_output_and_tools(client, server, model, name):
+    parsed = client.chat.completions.parse(model=name, messages=HELLO, response_format=City)
+    assert isinstance(parsed.choices[0].message.parsed, City)
+    parsed = client.responses.parse(model=name, input="Where?", text_format=City)
+    assert isinstance(parsed.output_parsed, City)
+    server.script = calls_tool
+    said = client.chat.completions.create(model=model, messages=HELLO, tools=[WEATHER])
+    assert said.choices[0].message.tool_calls[0].function.name == "weather"
+    with pytest.raises(openai.BadRequestError) as error:
+        client.chat.completions.create(model="acme/guide", messages=HELLO, tools=[WEATHER])
+    assert error.value.param == "tools"
+
+
+def test_responses_with_the_openai_package(client, server, name):
+    server.script = lambda body, n: "Hello to you."
+    plain = client.responses.create(model=name, input="Hello?", instructions="Be kind.")
+    assert (plain.output_text, plain.status) == ("Hello to you.", "completed")
+    assert plain.usage.total_tokens > 0
+    assert "Be kind." in str(server.requests[-1]["messages"][0])
+    parts = [{"role": "user", "content": [{"type": "input_text", "text": "Hello?"}]}]
+    events = list(client.responses.create(model=name, input=parts, stream=True))
+    assert [one.sequence_number for one in events] == list(range(len(events)))
+    kinds = [one.type.removeprefix("response.") for one in events]
+    assert kinds[:4] == ["created", "in_progress", "output_item.added", "content_part.added"]
+    ends = ["output_text.done", "content_part.done", "output_item.done", "completed"]
+    assert kinds[-4:] == ends
+    deltas = [one.delta for one in events if one.type == "response.output_text.delta"]
+    assert "".join(deltas) == "Hello to you." == events[-1].response.output_text
+    assert len(deltas) > 1
+    with client.responses.stream(model=name, input="Hello?") as stream:
+        assert stream.get_final_response().output_text == "Hello to you."
+
+
+def test_a_response_calls_tools_and_goes_on(client, server, model):
+    server.script = calls_tool
+    tool = {"type": "function", "strict": False, **WEATHER["function"]}
+    asked = [{"role": "user", "content": "What is the weather?"}]
+    first = client.responses.create(model=model, input=asked, tools=[tool])
+    (call,) = first.output
+    assert (call.type, call.call_id, json.loads(call.arguments)) == (
+        "function_call",
+        "call_1",
+        {"city": "Oslo"},
+    )
+    events = list(client.responses.create(model=model, input=asked, tools=[tool], stream=True))
+    (streamed,) = events[-1].response.output
+    assert (streamed.call_id, streamed.name) == ("call_1", "weather")
+    assert json.loads(streamed.arguments) == {"city": "Oslo"}
+    output = {"type": "function_call_output", "call_id": call.call_id, "output": "rain"}
+    second = client.responses.create(
+        model=model, input=[*asked, call.to_dict(), output], tools=[tool]
+    )
+    assert second.output_text == "It rains in Oslo."
+    roles = [one["role"] for one in server.requests[-1]["messages"]]
+    assert roles == ["user", "assistant", "tool"]
+
+
+def test_an_endpoint_that_does_not_stream_is_passed_on_as_it_is(client, server, model):
+    server.script = lambda body, n: Answer(text="Hello to you.", streams=False)
+    events = list(client.responses.create(model=model, input="Hello?", stream=True))
+    assert events[-1].response.output_text == "Hello to you."
+    raw = client.chat.completions.with_raw_response.create(model=model, messages=HELLO, stream=True)
+    assert raw.headers["content-type"] == "application/json"
+
+
+@pytest.mark.parametrize(
+    ("field", "param"),
+    [
+        ({"previous_response_id": "resp_1"}, "previous_response_id"),
+        ({"background": True}, "background"),
+        ({"tools": [{"type": "web_search"}]}, "tools.0"),
+        ({"input": [{"type": "item_reference", "id": "x"}]}, "input.0"),
+        ({"input": [{"role": "user", "content": [{"type": "input_file"}]}]}, "input.0.content"),
+    ],
+)
+def test_what_responses_cannot_do_here_is_told(client, server, model, field, param):
+    with pytest.raises(openai.BadRequestError) as error:
+        client.responses.create(**{"model": model, "input": "Hello?", **field})
+    assert error.value.param == param
+    assert server.calls == 0
+
+
+def test_embeddings_and_models_with_the_openai_package(client, model):
+    found = client.embeddings.create(model=model, input=["one", "two"])
+    floats = client.embeddings.create(model=model, input="one", encoding_format="float")
+    assert [one.index for one in found.data] == [0, 1]
+    assert found.data[0].embedding == pytest.approx(floats.data[0].embedding, abs=1e-6)
+    names = [one.id for one in client.models.list()]
+    assert {"acme/guide", "judge/probe", model} <= set(names)
+    assert client.models.retrieve("acme/guide").id == "acme/guide"
+
+
+def test_errors_are_those_that_the_openai_package_knows(client, server, model):
+    with pytest.raises(openai.NotFoundError) as error:
+        client.chat.completions.create(model="acme/nobody", messages=HELLO)
+    assert error.value.code == "model_not_found"
+    server.script = lambda body, n: Answer(status=429, body=b"{}")
+    with pytest.raises(openai.RateLimitError):
+        client.chat.completions.create(model=model, messages=HELLO)
+    server.script = lambda body, n: Answer(text="a b c d e", transport="cut")
+    with pytest.raises(openai.APIError):
+        list(client.chat.completions.create(model=model, messages=HELLO, stream=True))
+    with pytest.raises(openai.APIError):
+        list(client.responses.create(model=model, input="Hello?", stream=True))
+
+
+def test_judges_with_the_openai_package(client):
+    messages = [*HELLO, {"role": "assistant", "content": "Hi there."}]
+    said = client.chat.completions.create(model="judge/probe", messages=messages)
+    assert 0 <= json.loads(said.choices[0].message.content)["score"] <= 1
+    said = client.responses.create(model="judge/probe", input="A text.")
+    assert 0 <= json.loads(said.output_text)["score"] <= 1
+
+
+def test_langchain_chats_and_embeds(url, server, model, name):
+    langchain = pytest.importorskip("langchain_openai")
+    server.script = lambda body, n: "Hello to you."
+    known = {"model": name, "api_key": "none", "base_url": f"{url}/v1", "max_retries": 0}
+    for more in ({}, {"use_responses_api": True}):
+        chat = langchain.ChatOpenAI(**known, **more)
+        assert chat.invoke("Hello?").text == "Hello to you."
+        assert "".join(one.text for one in chat.stream("Hello?")) == "Hello to you."
+    server.script = None
+    chat = langchain.ChatOpenAI(**known)
+    assert isinstance(chat.with_structured_output(City, method="json_schema").invoke("?"), City)
+    embeddings = langchain.OpenAIEmbeddings(
+        **{**known, "model": model}, check_embedding_ctx_length=False
+    )
+    assert len(embeddings.embed_query("a text")) == 32
+
+
+@pytest.mark.parametrize("api", ["chat", "responses"])
+async def test_pydantic_ai_calls_tools(url, server, model, api):
+    ai = pytest.importorskip("pydantic_ai")
+    from pydantic_ai.models.openai import OpenAIChatModel, OpenAIResponsesModel
+    from pydantic_ai.providers.openai import OpenAIProvider
+
+    server.script = calls_tool
+    kind = OpenAIChatModel if api == "chat" else OpenAIResponsesModel
+    async with openai.AsyncOpenAI(api_key="none", base_url=f"{url}/v1", max_retries=0) as client:
+        provider = OpenAIProvider(openai_client=client)
+        agent = ai.Agent(kind(model, provider=provider))
+        asked = []
+
+        @agent.tool_plain
+        def weather(city: str) -> str:
+            asked.append(city)
+            return "rain"
+
+        assert (await agent.run("What is the weather?")).output == "It rains in Oslo."
+        async with agent.run_stream("What is the weather?") as stream:
+            assert await stream.get_output() == "It rains in Oslo."
+        assert asked == ["Oslo", "Oslo"]
+        server.script = lambda body, n: "Hello to you."
+        plain = ai.Agent(kind("acme/guide", provider=provider))
+        assert (await plain.run("Hello?")).output == "Hello to you."
+
+
+@pytest.mark.skipif(shutil.which("curl") is None, reason="there is no curl here")
+def test_chats_with_curl(url, server, name):
+    server.script = lambda body, n: "Hello to you."
+    asked = {"model": name, "messages": HELLO}
+    command = ["curl", "-sS", "-N", "--noproxy", "*", f"{url}/v1/chat/completions"]
+    command += ["-H", "Content-Type: application/json", "-d"]
+    plain = subprocess.run([*command, json.dumps(asked)], capture_output=True, check=True)
+    assert json.loads(plain.stdout)["choices"][0]["message"]["content"] == "Hello to you."
+    asked["stream"] = True
+    stream = subprocess.run([*command, json.dumps(asked)], capture_output=True, check=True)
+    assert stream.stdout.endswith(b"data: [DONE]\n\n")
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(shutil.which("npm") is None, reason="there is no Node here")
+def test_the_openai_package_of_node(url, server, model, tmp_path):
+    source = Path(__file__).parent / "node"
+    folder = tmp_path / "node"
+    shutil.copytree(source, folder, ignore=shutil.ignore_patterns("node_modules"))
+    subprocess.run(["npm", "ci", "--no-audit", "--no-fund"], cwd=folder, check=True)
+    server.script = lambda body, n: None if body.get("response_format") else "Hello to you."
+    done = subprocess.run(
+        ["node", "clients.mjs", f"{url}/v1", model], cwd=folder, capture_output=True, text=True
+    )
+    assert (done.stdout.strip(), done.returncode) == ("all is well", 0), done.stderr

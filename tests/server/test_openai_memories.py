@@ -1,0 +1,155 @@
+"""What agents learn of chats over HTTP: each exchange once, and only where that was wanted."""
+
+import asyncio
+import json
+import time
+
+import pytest
+
+from textevolve.agents.resources import AgentSpec, CollectionSpec, NamespaceSpec
+from textevolve.llm.testing import Answer
+from textevolve.store import ResourceStore
+
+OSLO = ["I live in Oslo."]
+BERGEN = [*OSLO, "Fine.", "I work in Bergen."]
+
+
+class Notes:
+    """A script: notes as facts the cities that the user names. `noted`: how often it was asked."""
+
+    def __init__(self):
+        self.noted = 0
+        self.answer = "Fine."
+        self.prompts = []
+
+    def __call__(self, body, _number):
+        last = body["messages"][-1]["content"]
+        schema = str(body.get("response_format", ""))
+        if "facts" in schema:
+            self.noted += 1
+            found = [city for city in ("Oslo", "Bergen") if city in last]
+            facts = [
+                {"turn": 2 * n + 1, "fact": f"They named {city}.", "status": "true", "since": ""}
+                | {"importance": 8}
+                for n, city in enumerate(found)
+            ]
+            return json.dumps({"facts": facts})
+        if schema or body.get("logprobs"):
+            return Answer(yes=0.01) if body.get("logprobs") else None
+        self.prompts.append(last)
+        return self.answer
+
+
+@pytest.fixture
+def notes(server):
+    server.script = Notes()
+    return server.script
+
+
+@pytest.fixture
+def acme(home, model):
+    store = ResourceStore(str(home / "store.db"))
+    store.create_namespace(NamespaceSpec(name="acme"))
+    store.create_collection("acme", CollectionSpec(name="chats", embedder=model, dimension=32))
+    store.create_agent("acme", AgentSpec(name="guide", persona="A guide.", memories="chats"))
+    yield store
+    store.close()
+
+
+@pytest.fixture
+def say(ask, serve, acme, notes):
+    """Sends the conversation with these texts, by turns; `say.url`: of the server."""
+    url = serve()
+
+    def send(texts, **more):
+        roles = ("user", "assistant")
+        messages = [{"role": roles[n % 2], "content": text} for n, text in enumerate(texts)]
+        asked = {"model": "acme/guide", "messages": messages, **more}
+        status, said = ask(f"{url}/v1/chat/completions", asked)
+        assert status == 200
+        return said
+
+    return send
+
+
+def memories_of(store):
+    async def read():
+        return await store.memories("acme").page("chats", limit=100)
+
+    return sorted(one.text for one in asyncio.run(read()))
+
+
+def wait_for(condition):
+    until = time.monotonic() + 60
+    while not condition():
+        assert time.monotonic() < until
+        time.sleep(0.02)
+
+
+def test_each_exchange_is_learned_once(say, serve, acme, notes):
+    say(OSLO)
+    wait_for(lambda: memories_of(acme) == ["They named Oslo."])
+    for _ in range(2):
+        say(BERGEN)  # the same conversation with one more turn, and then asked anew
+        wait_for(lambda: memories_of(acme) == ["They named Bergen.", "They named Oslo."])
+    notes.answer = "Another answer."
+    say(BERGEN)
+    say([*BERGEN, "Fine.", "Good night."])
+    wait_for(lambda: notes.noted == 3)
+    assert memories_of(acme) == ["They named Bergen.", "They named Oslo."]
+    assert acme.sessions("acme").list() == []
+
+
+def test_what_was_said_with_memory_off_is_not_learned_later(say, acme, notes):
+    say(OSLO, metadata={"memory": "off"})
+    say([*OSLO, "Fine.", "Hello."], metadata={"memory": "recall"})
+    assert notes.noted == 0
+    say([*OSLO, "Fine.", "Hello.", "Fine.", "I work in Bergen."])
+    wait_for(lambda: memories_of(acme))
+    assert memories_of(acme) == ["They named Bergen."]
+
+
+def test_memories_are_recalled_as_asked_for(say, acme, notes):
+    say(OSLO)
+    wait_for(lambda: memories_of(acme))
+    asked = ["Where do I live?"]
+    say(asked, metadata={"memory": "recall"})
+    assert "They named Oslo." in notes.prompts[-1]
+    say(asked, metadata={"memory": "off"})
+    assert "They named Oslo." not in notes.prompts[-1]
+    say(asked, metadata={"memory": "recall", "memory.min_trust": "1"})
+    assert "They named Oslo." not in notes.prompts[-1]
+
+
+def test_a_session_is_learned_with_its_turns(say, acme, notes):
+    session = say(OSLO, metadata={"session": "new"})["metadata"]["session"]
+    say(["I work in Bergen."], metadata={"session": session})
+    wait_for(lambda: len(memories_of(acme)) == 2)
+
+    def learned():
+        kept = acme.sessions("acme").messages(session)
+        return [one.details.learning for one in kept if one.role == "assistant"]
+
+    wait_for(lambda: learned() == ["done", "done"])
+
+
+def test_what_a_server_left_is_learned_by_the_next(say, serve, ask, acme, notes, server, model):
+    plain, stuck = server.script, []
+
+    def script(body, number):
+        if "facts" in str(body.get("response_format", "")) and not stuck:
+            stuck.append(number)
+            return Answer(delay=3600)
+        return plain(body, number)
+
+    server.script = script
+    session = say(OSLO, metadata={"session": "new"})["metadata"]["session"]
+    wait_for(lambda: stuck)
+    serve.end()
+    assert memories_of(acme) == []
+    url = serve()
+    messages = [{"role": "user", "content": "Hello."}]
+    asked = {"model": "acme/guide", "messages": messages}
+    assert ask(f"{url}/v1/chat/completions", asked)[0] == 200
+    wait_for(lambda: memories_of(acme) == ["They named Oslo."])
+    assert len(acme.sessions("acme").messages(session)) == 2
