@@ -23,7 +23,7 @@ from textevolve.cli.spec_options import keyword, parameters_of, read_given
 from textevolve.cli.study import RunOptions, execute, shape_command, telling_warnings
 from textevolve.engine import sync
 from textevolve.errors import TextEvolveError
-from textevolve.jobs.job_report import report_job, report_jobs
+from textevolve.jobs.job_report import report_job, report_jobs, show_time
 from textevolve.jobs.job_spec import JobSpec, find_files, read_job, write_study
 from textevolve.jobs.performing import (
     JobDesk,
@@ -67,7 +67,7 @@ def add(**given: Any) -> None:
         known = given["replace"] and name in [one.name for one in resources.list_jobs(space)]
         change = resources.update_job if known else resources.create_job
         job = change(space, spec, next_due)
-    due = f"{time.strftime('%Y-%m-%d %H:%M %Z', time.localtime(job.due))}" if job.due else "never"
+    due = show_time(job.due, spec.time_zone) or "never"
     typer.echo(f"{'changed' if known else 'added'} the job {space}/{name}; it runs next: {due}")
 
 

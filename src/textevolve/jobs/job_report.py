@@ -38,7 +38,7 @@ def report_jobs(
     columns = ("job", "kind", "schedule", "state", "next", "last", "ended", "run")
     rows = [_row(job, runs[0] if runs else None) for job, runs in found]
     table = Table("", [Column(name) for name in columns], rows)
-    return Report("jobs", f"{wording.count(len(rows), 'job')} in {namespace}", {}, [table])
+    return Report("jobs", f"{wording.count(len(rows), 'job')} in {namespace}", [table])
 
 
 def _row(job: StoredJob, last: StoredJobRun | None) -> list[str]:
@@ -73,7 +73,7 @@ def report_job(job: StoredJob, runs: Sequence[StoredJobRun]) -> Report:
     )
     blocks.append(Texts("The study", [("", study)]))
     title = f"job {job.namespace}/{job.name}"
-    return Report(title, f"{spec.study.get('kind')}, {facts['state']}", facts, blocks)
+    return Report(title, f"{spec.study.get('kind')}, {facts['state']}", blocks, facts)
 
 
 def _told(spec: JobSpec) -> dict[str, str]:

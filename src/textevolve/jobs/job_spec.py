@@ -44,6 +44,19 @@ def _read_duration(given: Any) -> Any:
     return seconds
 
 
+def write_duration(seconds: float) -> str:
+    """As `Duration` reads it."""
+    parts, rest = list[str](), seconds
+    for unit, size in reversed(_UNITS.items()):
+        number = int(rest // size)
+        rest -= number * size
+        if unit == "s" and (number + rest or not parts):
+            parts.append(f"{number + rest:g}s")
+        elif number:
+            parts.append(f"{number}{unit}")
+    return "".join(parts)
+
+
 Duration: TypeAlias = Annotated[
     float, BeforeValidator(_read_duration), WithJsonSchema({"type": ["string", "number"]})
 ]
@@ -114,6 +127,7 @@ class JobSpec(Frozen):
     def _usable(self) -> JobSpec:
         if (self.cron is None) == (self.every is None):
             raise InputError("say when the job runs: by --cron EXPRESSION, or by --every DURATION")
+        _ = self.time_zone
         start, end = self.moment(self.start), self.moment(self.end)
         if start is not None and end is not None and end <= start:
             raise InputError("the job's end is not after its start")

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from zoneinfo import ZoneInfo
 
 from textevolve.errors import InputError, SettingsError
-from textevolve.jobs.job_spec import JobSpec, read_job
+from textevolve.jobs.job_spec import JobSpec, read_job, write_duration
 from textevolve.store.jobs import StoredJob
 
 if TYPE_CHECKING:
@@ -118,7 +118,7 @@ def check_schedule(spec: JobSpec, now: float) -> None:
 def describe_schedule(spec: JobSpec) -> str:
     """In words, for people."""
     if spec.every is not None:
-        told = f"every {timedelta(seconds=spec.every)}"
+        told = f"every {write_duration(spec.every)}"
     else:
         told = f"cron {spec.cron} ({spec.zone})"
     told += f", from {spec.start.isoformat()}" if spec.start else ""
@@ -135,7 +135,7 @@ def _read_cron(text: str) -> Iterator[dict[str, str]]:
             " the week"
         )
     names: tuple[str, ...] = ("minute", "hour", "day", "month", "day_of_week")
-    found = dict(zip(names, fields, strict=True))
+    found: dict[str, str] = dict(zip(names, fields, strict=True))
     found["day_of_week"] = _read_days(found["day_of_week"])
     either = all(not one.startswith("*") for one in (fields[2], fields[4]))
     if either:
