@@ -29,16 +29,21 @@ from textevolve.jobs.performing import (
     JobDesk,
     JobOutcome,
     begin_job_run,
+    confine_job,
     end_job_run,
     keep_claim,
 )
 from textevolve.jobs.scheduler import AT_ONCE, work_on_jobs
 from textevolve.jobs.schedules import check_schedule, next_due
+from textevolve.reach import Reach
 from textevolve.report.terminal import print_report
+from textevolve.server.options import ServerOptions
+from textevolve.server.studies.confinement import reach_of
 from textevolve.settings import Settings, read_settings
 from textevolve.store import ResourceStore
 from textevolve.store.jobs import JobClaim, JobRunStatus
-from textevolve.store.repository import open_store
+from textevolve.store.repository import Store, open_store
+from textevolve.store.served import ServedRun
 from textevolve.studies.kinds import find_study
 from textevolve.studies.study_file import read_study_file
 
@@ -71,7 +76,7 @@ def add(**given: Any) -> None:
     typer.echo(f"{'changed' if known else 'added'} the job {space}/{name}; it runs next: {due}")
 
 
-_FIELDS = [one for one in parameters_of(JobSpec) if one.name not in ("name", "study")]
+_FIELDS = [one for one in parameters_of(JobSpec) if one.name not in ("name", "study", "sent")]
 app.command("add")(
     shape_command(
         add,
@@ -176,7 +181,7 @@ def run(name: str, namespace: str | None = None, **given: Any) -> None:
         space, own = split_name(name, namespace or settings.namespace)
         spec = read_job(resources.get_job(own, space))
         check_outputs(find_study(spec.study["kind"]), wanted.output or (), turns=wanted.turns)
-        desk = JobDesk(settings, resources, store, say)
+        desk = _set_desk(settings, resources, store)
         claim = resources.claim_job(own, space, desk.lease_seconds)
         with keep_claim(desk, claim, _thread.interrupt_main):
             code = _run_here(desk, claim, replace(wanted, gates=spec.gates))
@@ -187,9 +192,10 @@ def _run_here(desk: JobDesk, claim: JobClaim, wanted: RunOptions) -> int:
     """Do the work with the display of all runs, and note what came of it; the exit code."""
     spec, space = read_job(claim.job), claim.job.namespace
     try:
-        made = sync.run(begin_job_run(desk, claim))
-        settings = spec.settings(desk.settings, space)
-        code = execute(desk.store, made, settings, spec.launch(space), wanted)
+        with confine_job(desk, claim.job):
+            made = sync.run(begin_job_run(desk, claim))
+            settings = spec.settings(desk.settings, space)
+            code = execute(desk.store, made, settings, spec.launch(space), wanted)
     except TextEvolveError as error:
         end_job_run(desk, claim, JobOutcome("failed", str(error)))
         raise
@@ -224,11 +230,20 @@ def work(
     with _open(store) as (settings, resources), open_store(settings.store) as opened:
         if settings.namespace not in [one.spec.name for one in resources.list_namespaces()]:
             resources.ensure_namespace(settings.namespace)
-        desk = JobDesk(settings, resources, opened, say)
+        desk = _set_desk(settings, resources, opened)
         say(f"running jobs of {settings.memory_location} when they are due; Ctrl-C ends this")
         with suppress(KeyboardInterrupt, asyncio.CancelledError):
             sync.run(work_on_jobs(desk, at_once))
     say("stopped; what was under way is gone on with by the next scheduler")
+
+
+def _set_desk(settings: Settings, resources: ResourceStore, store: Store) -> JobDesk:
+    """Jobs that clients of a server made may reach no more here than what they sent."""
+
+    def reach(served: ServedRun) -> Reach:
+        return reach_of(served, ServerOptions(), settings, store)
+
+    return JobDesk(settings, resources, store, reach, say)
 
 
 @contextmanager

@@ -18,12 +18,11 @@ from textevolve.spec import Frozen, noted_of, option
 from textevolve.store.jobs import StoredJob
 from textevolve.studies.driver import Launch
 from textevolve.studies.gates import Gates
-from textevolve.studies.kinds import find_study, kinds
 from textevolve.studies.study import AnyStudy, StudySpec
+from textevolve.studies.study_file import KIND
 from textevolve.wiring import Limits
 
 LIMITS = "Limits of each run"
-KIND = "kind"
 
 _UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86400, "w": 7 * 86400}
 _PART = re.compile(r"(\d+(?:\.\d+)?)\s*([smhdw])\s*")
@@ -83,6 +82,16 @@ Moment: TypeAlias = Annotated[
 """A time; without an offset it is one of the job's time zone."""
 
 
+class SentBy(Frozen):
+    """Who made a job over HTTP, whose runs are confined to what this client may reach. `key`: the
+    id of its key, empty on the server's own machine; `namespaces`: those that it sees, None: all;
+    `files`: where the files are that it sent."""
+
+    key: str = ""
+    namespaces: tuple[str, ...] | None = None
+    files: str = ""
+
+
 class JobSpec(Frozen):
     """A study that runs by a clock: by a cron expression, or again and again after a while.
 
@@ -122,6 +131,7 @@ class JobSpec(Frozen):
     max_calls: int | None = option(None, "Stop at this many calls.", group=LIMITS, ge=0)
     time_limit: float | None = option(None, "Stop after so many seconds.", group=LIMITS, ge=0)
     gates: Gates = Gates()
+    sent: SentBy | None = option(None, "Who made it over HTTP; said by the server.")
 
     @model_validator(mode="after")
     def _usable(self) -> JobSpec:
@@ -173,19 +183,6 @@ def read_job(job: StoredJob) -> JobSpec:
         InputError: a later version wrote it.
     """
     return JobSpec(**job.spec)
-
-
-def read_study(given: Mapping[str, Any]) -> tuple[AnyStudy, StudySpec]:
-    """A study from its kind and fields.
-
-    Raises:
-        InputError: there is no such kind, or a field cannot be used.
-    """
-    kind = given.get(KIND)
-    if not isinstance(kind, str):
-        raise InputError(f"the study must name its kind: {', '.join(kinds())}")
-    study = find_study(kind)
-    return study, study.spec(**{name: value for name, value in given.items() if name != KIND})
 
 
 def write_study(study: AnyStudy, spec: StudySpec) -> dict[str, Any]:

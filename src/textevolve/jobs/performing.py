@@ -13,22 +13,25 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Generator, Mapping
-from contextlib import aclosing, contextmanager, suppress
+from contextlib import AbstractContextManager, aclosing, contextmanager, suppress
 from dataclasses import dataclass
 
 from textevolve.errors import StoreError, TextEvolveError
-from textevolve.jobs.job_spec import read_job, read_study
+from textevolve.jobs.job_spec import SentBy, read_job
 from textevolve.jobs.schedules import next_due
+from textevolve.reach import Reach, confine
 from textevolve.report import wording
 from textevolve.settings import Settings
 from textevolve.store import ResourceStore, Store
 from textevolve.store.jobs import JobClaim, JobRunStatus, StoredJob
 from textevolve.store.runs import RunRecord
+from textevolve.store.served import ServedRun
 from textevolve.studies import driver
 from textevolve.studies.baseline import check_run, find_baseline
 from textevolve.studies.gates import Gated
 from textevolve.studies.kinds import find_study
 from textevolve.studies.study import Row
+from textevolve.studies.study_file import read_study
 
 log = logging.getLogger("textevolve.jobs")
 
@@ -42,11 +45,13 @@ LOOK_SECONDS = 1.0
 
 @dataclass(frozen=True)
 class JobDesk:
-    """What jobs are run with. `announce`: hears of what begins and ends, in a line each."""
+    """What jobs are run with. `reach_of`: what the runs of clients may reach. `announce`: hears of
+    what begins and ends, in a line each."""
 
     settings: Settings
     resources: ResourceStore
     store: Store
+    reach_of: Callable[[ServedRun], Reach]
     announce: Callable[[str], None] = log.info
     lease_seconds: float = LEASE_SECONDS
 
@@ -153,9 +158,24 @@ def end_job_run(desk: JobDesk, claim: JobClaim, outcome: JobOutcome) -> None:
     desk.resources.end_claim(claim, status, outcome.detail, due)
 
 
+def served_of(job: StoredJob, run_id: str = "") -> ServedRun:
+    """A run of a job, as one that belongs to the job's namespace. A server leaves it alone: it is
+    for schedulers to go on with it."""
+    sent = read_job(job).sent or SentBy()
+    seen = None if sent.namespaces is None else list(sent.namespaces)
+    launch = {"name": job.name, "files": sent.files, "namespaces": seen}
+    return ServedRun(run_id, job.namespace, sent.key, time.time(), "limited", launch)
+
+
+def confine_job(desk: JobDesk, job: StoredJob) -> AbstractContextManager[None]:
+    """Within the block a job that a client made reaches no more than that client may."""
+    return confine(desk.reach_of(served_of(job)) if read_job(job).sent else None)
+
+
 async def _attempt(desk: JobDesk, claim: JobClaim) -> JobOutcome:
     try:
-        return await _perform(desk, claim, await begin_job_run(desk, claim))
+        with confine_job(desk, claim.job):
+            return await _perform(desk, claim, await begin_job_run(desk, claim))
     except TextEvolveError as error:
         return JobOutcome("failed", str(error), again=True)
     except Exception as error:
@@ -180,12 +200,17 @@ async def begin_job_run(desk: JobDesk, claim: JobClaim) -> RunRecord:
     if spec.fresh:
         apart = f"{claim.job.id} {claim.run.due!r}"
         stored = stored.model_copy(update={"fresh": apart})
+    if settings.namespace != desk.settings.namespace:  # there the same study is another run
+        described = {**stored.described, "namespace": settings.namespace}
+        stored = stored.model_copy(update={"described": described})
     launch = spec.launch(claim.job.namespace)
 
     def register() -> RunRecord:
         cases = driver.read_cases(study, own, settings.store, settings)
         run = driver.register_run(desk.store, study, stored, cases, launch)
         desk.resources.note_job_run(claim, run.id)
+        if desk.store.get_served(run.id) is None:
+            desk.store.serve_run(served_of(claim.job, run.id))
         return run
 
     return await asyncio.to_thread(register)

@@ -18,6 +18,8 @@ from textevolve.server.decisions import api as decisions_api
 from textevolve.server.decisions.serving import Serving, open_serving
 from textevolve.server.errors import ApiError, as_api_error, respond, respond_error, respond_invalid
 from textevolve.server.guard import Guard
+from textevolve.server.jobs_api import open_scheduler
+from textevolve.server.jobs_api import router as jobs_router
 from textevolve.server.limits import open_limits
 from textevolve.server.options import ServerOptions, require_keys
 from textevolve.server.pages import routes as pages
@@ -61,6 +63,7 @@ def create_app(
     )
     app.include_router(decisions_api.router)
     app.include_router(studies_api.router)
+    app.include_router(jobs_router)
     app.include_router(pages.router, include_in_schema=False)
     app.mount("/static", StaticFiles(packages=[("textevolve.server.pages", "static")]))
     app.add_api_route("/health", _say_healthy)
@@ -88,7 +91,11 @@ async def open_state(options: ServerOptions, settings: Settings) -> AsyncGenerat
         accounts = Accounts(limits, resources)
         runner = await stack.enter_async_context(open_runner(store, own, options, accounts))
         feed = await stack.enter_async_context(open_feed(store, runner.status_of))
-        yield ServerState(options, settings, store, resources, serving, limits, runner, feed)
+        state = ServerState(
+            options, settings, store, resources, serving, limits, runner, feed
+        )
+        await stack.enter_async_context(open_scheduler(state))
+        yield state
 
 
 async def _say_healthy() -> Response:
