@@ -28,6 +28,7 @@ from textevolve.store.runs import RunRecord
 from textevolve.store.served import ServedRun
 from textevolve.studies import driver
 from textevolve.studies.baseline import check_run, find_baseline
+from textevolve.studies.driver import Launch
 from textevolve.studies.gates import Gated
 from textevolve.studies.kinds import find_study
 from textevolve.studies.study import Row
@@ -45,14 +46,16 @@ LOOK_SECONDS = 1.0
 
 @dataclass(frozen=True)
 class JobDesk:
-    """What jobs are run with. `reach_of`: what the runs of clients may reach. `announce`: hears of
-    what begins and ends, in a line each."""
+    """What jobs are run with. `reach_of`: what the runs of clients may reach; `account`: holds them
+    to what is left to their key and namespace. `announce`: hears of what begins and ends, in a line
+    each."""
 
     settings: Settings
     resources: ResourceStore
     store: Store
     reach_of: Callable[[ServedRun], Reach]
     announce: Callable[[str], None] = log.info
+    account: Callable[[ServedRun, Launch], Launch] = lambda _served, launch: launch
     lease_seconds: float = LEASE_SECONDS
 
 
@@ -237,6 +240,8 @@ async def _perform(desk: JobDesk, claim: JobClaim, run: RunRecord) -> JobOutcome
     known = run.status == "finished" and not claim.run.run_id
     baseline = await asyncio.to_thread(find_baseline, desk.store, run, spec.gates, settings)
     launch, rows = spec.launch(claim.job.namespace), dict[str, Row]()
+    if spec.sent is not None:
+        launch = desk.account(served_of(claim.job, run.id), launch)
     while True:
         await _wait_until_free(desk.store, run.id)
         try:

@@ -91,9 +91,7 @@ async def open_state(options: ServerOptions, settings: Settings) -> AsyncGenerat
         accounts = Accounts(limits, resources)
         runner = await stack.enter_async_context(open_runner(store, own, options, accounts))
         feed = await stack.enter_async_context(open_feed(store, runner.status_of))
-        state = ServerState(
-            options, settings, store, resources, serving, limits, runner, feed
-        )
+        state = ServerState(options, settings, store, resources, serving, limits, runner, feed)
         await stack.enter_async_context(open_scheduler(state))
         yield state
 

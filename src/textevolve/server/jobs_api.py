@@ -12,19 +12,20 @@ import logging
 import time
 from collections.abc import AsyncGenerator, Mapping
 from contextlib import asynccontextmanager, suppress
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from functools import partial
 from typing import Annotated, Any, TypeAlias, cast
 
 from fastapi import APIRouter, Depends, Query, Request, Response
 
 from textevolve.errors import ConflictError, InputError
+from textevolve.events import CallFinished, Event
 from textevolve.jobs.job_report import describe_state
 from textevolve.jobs.job_spec import JobSpec, SentBy, read_job, write_study
 from textevolve.jobs.performing import JobDesk, served_of
 from textevolve.jobs.scheduler import work_on_jobs
 from textevolve.jobs.schedules import check_schedule, describe_schedule, next_due
-from textevolve.reach import confine
+from textevolve.reach import Reach, confine
 from textevolve.server.access import Caller, check_namespace, needs
 from textevolve.server.errors import ApiError, respond
 from textevolve.server.state import ServerState, server_of
@@ -32,7 +33,9 @@ from textevolve.server.studies.beginning import read_part
 from textevolve.server.studies.confinement import files_folder, reach_of
 from textevolve.server.studies.uploads import keep_files
 from textevolve.store.jobs import StoredJob, StoredJobRun
+from textevolve.store.served import ServedRun
 from textevolve.studies import driver
+from textevolve.studies.driver import Launch
 from textevolve.studies.study_file import read_study
 
 router = APIRouter(prefix="/v1/namespaces/{namespace}/jobs", tags=["jobs"])
@@ -61,13 +64,26 @@ async def open_scheduler(server: ServerState) -> AsyncGenerator[None]:
 
 
 def desk_of(server: ServerState) -> JobDesk:
-    settings = server.runner.settings
-    reach = partial(_reach_of, server)
-    return JobDesk(settings, server.resources, server.store, reach, log.info)
+    settings, reach = server.runner.settings, partial(_reach_of, server)
+    return JobDesk(
+        *(settings, server.resources, server.store, reach, log.info),
+        account=partial(_account, server),
+    )
 
 
-def _reach_of(server: ServerState, served: Any) -> Any:
+def _reach_of(server: ServerState, served: ServedRun) -> Reach:
     return reach_of(served, server.options, server.runner.settings, server.store)
+
+
+def _account(server: ServerState, served: ServedRun, launch: Launch) -> Launch:
+    """A run that asks no more than what is left to its key and its namespace."""
+    accounts = server.runner.accounts
+
+    def hear(event: Event) -> None:
+        if isinstance(event, CallFinished) and not event.replayed:
+            accounts.note(served, event.usage.tokens)
+
+    return replace(launch, listener=hear, halt=partial(accounts.ask, served))
 
 
 @router.get("")

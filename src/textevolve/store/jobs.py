@@ -210,6 +210,12 @@ def list_job_runs(
     return [_read_run(row, working=job.working) for row in connection.execute(query)]
 
 
+def files_of_jobs(connection: Connection) -> set[str]:
+    """Where the files lie that clients sent with their jobs, as `textevolve.jobs` notes it."""
+    specs = [json.loads(spec) for spec in connection.execute(select(_jobs.c.spec)).scalars()]
+    return {one["sent"]["files"] for one in specs if one.get("sent", {}).get("files")}
+
+
 # Work
 
 

@@ -188,6 +188,10 @@ class ResourceStore:
         """What became of a job, the newest first."""
         return self.database.read(lambda c: jobs.list_job_runs(c, job, limit, before))
 
+    def files_of_jobs(self) -> set[str]:
+        """Where the files lie that clients sent with their jobs."""
+        return self.database.read(jobs.files_of_jobs)
+
     def seconds_to_next_job(self) -> float | None:
         return self.database.read(jobs.seconds_to_next)
 
