@@ -10,10 +10,10 @@ import pytest
 
 pytest.importorskip("apscheduler")
 
-from textevolve.server.access import Caller
 from textevolve.server.jobs_api import JobSpec, SentBy, describe_job
 from textevolve.store import ResourceStore, open_store
 from textevolve.store.jobs import StoredJob
+from textevolve.store.keys import KeySpec
 
 ROWS = '{"id": "a", "input": "2 + 2?", "candidates": ["4", "5"]}\n'
 STUDY = {"kind": "evaluate", "cases": ["cases.jsonl"], "judge": "probe"}
@@ -172,9 +172,41 @@ def test_what_is_not_there_is_not_found(jobs, ask):
         assert ask(path, body, method)[0] == 404, (method, path)
 
 
+def test_keys_read_and_change_the_jobs_of_their_namespaces_alone(jobs, ask, home):
+    url = jobs(jobs=False)
+    ask(url, NIGHTLY)
+
+    def made(**rights):
+        with closing(ResourceStore(str(home / "store.db"))) as resources:
+            resources.ensure_namespace("other")
+            _, key = resources.add_key(str(rights), KeySpec(**rights), None)
+            return {"Authorization": f"Bearer {key}"}
+
+    reader, stranger = made(scopes=("read",)), made(scopes=("admin",), namespaces=("other",))
+    assert ask(f"{url}/nightly", **reader)[0] == 200
+    assert ask(f"{url}/nightly/history", **reader)[0] == 200
+    changes = (
+        (url, {**NIGHTLY, "name": "more"}, "POST"),
+        (f"{url}/nightly", {"every": "1h"}, "PATCH"),
+        (f"{url}/nightly", None, "DELETE"),
+        *((f"{url}/nightly/{what}", {}, "POST") for what in ("run", "pause", "resume")),
+    )
+    for path, body, method in changes:
+        assert ask(path, body, method, **reader)[0] == 403
+        assert ask(path, body, method, **stranger)[0] == 404
+    for path in (url, f"{url}/nightly", f"{url}/nightly/history"):
+        assert ask(path, **stranger)[0] == 404
+    admin = made(scopes=("admin",), namespaces=("default",))
+    gated = {**NIGHTLY, "name": "gated", "gates": {"no_worse_than": "last"}}
+    assert ask(url, gated, **admin)[0] == 400
+    assert ask(url, {**NIGHTLY, "name": "own"}, **admin)[0] == 201
+    with closing(ResourceStore(str(home / "store.db"))) as resources:
+        assert resources.get_job("own", "default").spec["sent"]["namespaces"] == ["default"]
+        assert len(resources.files_of_jobs()) == 1
+
+
 def test_who_made_a_job_is_not_told():
     sent = SentBy(key="te-secret", namespaces=("acme",), files="abc")
     spec = JobSpec(name="nightly", study=STUDY, every="1h", sent=sent)
     job = StoredJob("jo_1", "acme", "nightly", 0, 0, False, None, False, spec.model_dump())
     assert "te-secret" not in json.dumps(describe_job(job, None))
-    assert Caller("k", "n", frozenset({"read"})).may("admin") is False
