@@ -190,7 +190,7 @@ def write_study(study: AnyStudy, spec: StudySpec) -> dict[str, Any]:
     return {KIND: study.kind, **spec.model_dump(mode="json", exclude_defaults=True)}
 
 
-def find_files(study: AnyStudy, spec: StudySpec) -> StudySpec:
+def name_from_root(study: AnyStudy, spec: StudySpec) -> StudySpec:
     """The same, with the files of rows that it reads named from the root, since a scheduler may
     work in another folder."""
     changed = dict[str, Any]()

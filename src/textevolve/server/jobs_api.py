@@ -40,8 +40,8 @@ from textevolve.studies.study_file import read_study
 
 router = APIRouter(prefix="/v1/namespaces/{namespace}/jobs", tags=["jobs"])
 
-Reader: TypeAlias = Annotated[Caller, Depends(needs("read"))]
-Admin: TypeAlias = Annotated[Caller, Depends(needs("admin"))]
+JobReader: TypeAlias = Annotated[Caller, Depends(needs("read"))]
+JobAdmin: TypeAlias = Annotated[Caller, Depends(needs("admin"))]
 
 NAME, STUDY, FILES, SENT = "name", "study", "files", "sent"
 
@@ -87,7 +87,7 @@ def _account(server: ServerState, served: ServedRun, launch: Launch) -> Launch:
 
 
 @router.get("")
-async def list_jobs(request: Request, caller: Reader, namespace: str) -> Response:
+async def list_jobs(request: Request, caller: JobReader, namespace: str) -> Response:
     """The jobs of a namespace, by name, each with its newest run."""
     server = _enter(request, caller, namespace)
     found = await asyncio.to_thread(_list, server, namespace)
@@ -96,7 +96,7 @@ async def list_jobs(request: Request, caller: Reader, namespace: str) -> Respons
 
 @router.post("", status_code=201)
 async def create_job(
-    request: Request, caller: Admin, namespace: str, given: dict[str, Any]
+    request: Request, caller: JobAdmin, namespace: str, given: dict[str, Any]
 ) -> Response:
     """Keep a study, and when it is to run. `files`: what it reads, by the names in it."""
     server = _enter(request, caller, namespace)
@@ -109,7 +109,7 @@ async def create_job(
 
 
 @router.get("/{name}")
-async def get_job(request: Request, caller: Reader, namespace: str, name: str) -> Response:
+async def get_job(request: Request, caller: JobReader, namespace: str, name: str) -> Response:
     """One job."""
     server = _enter(request, caller, namespace)
     job = await _require(server, namespace, name)
@@ -118,7 +118,7 @@ async def get_job(request: Request, caller: Reader, namespace: str, name: str) -
 
 @router.patch("/{name}")
 async def update_job(
-    request: Request, caller: Admin, namespace: str, name: str, given: dict[str, Any]
+    request: Request, caller: JobAdmin, namespace: str, name: str, given: dict[str, Any]
 ) -> Response:
     """Change what is given of a job; a null puts a field back to its default. What is under way
     goes on as it was begun."""
@@ -133,7 +133,7 @@ async def update_job(
 
 
 @router.delete("/{name}", status_code=204)
-async def delete_job(request: Request, caller: Admin, namespace: str, name: str) -> Response:
+async def delete_job(request: Request, caller: JobAdmin, namespace: str, name: str) -> Response:
     """Remove a job with its history; the runs that it made stay."""
     server = _enter(request, caller, namespace)
     await _require(server, namespace, name)
@@ -142,7 +142,7 @@ async def delete_job(request: Request, caller: Admin, namespace: str, name: str)
 
 
 @router.post("/{name}/run", status_code=202)
-async def run_job(request: Request, caller: Admin, namespace: str, name: str) -> Response:
+async def run_job(request: Request, caller: JobAdmin, namespace: str, name: str) -> Response:
     """Make it due now."""
     server = _enter(request, caller, namespace)
     await _require(server, namespace, name)
@@ -154,7 +154,7 @@ async def run_job(request: Request, caller: Admin, namespace: str, name: str) ->
 
 
 @router.post("/{name}/pause")
-async def pause_job(request: Request, caller: Admin, namespace: str, name: str) -> Response:
+async def pause_job(request: Request, caller: JobAdmin, namespace: str, name: str) -> Response:
     """Let it run no more, until it is resumed."""
     server = _enter(request, caller, namespace)
     await _require(server, namespace, name)
@@ -163,7 +163,7 @@ async def pause_job(request: Request, caller: Admin, namespace: str, name: str) 
 
 
 @router.post("/{name}/resume")
-async def resume_job(request: Request, caller: Admin, namespace: str, name: str) -> Response:
+async def resume_job(request: Request, caller: JobAdmin, namespace: str, name: str) -> Response:
     """Let it run again; times that went by are left out."""
     server = _enter(request, caller, namespace)
     await _require(server, namespace, name)
@@ -174,7 +174,7 @@ async def resume_job(request: Request, caller: Admin, namespace: str, name: str)
 @router.get("/{name}/history")
 async def list_history(
     request: Request,
-    caller: Reader,
+    caller: JobReader,
     namespace: str,
     name: str,
     limit: Annotated[int, Query(ge=1, le=500)] = 50,

@@ -154,12 +154,6 @@ def delete_job(connection: Connection, namespace: str, name: str) -> None:
     delete_where(connection, _jobs, id=job.id)
 
 
-def delete_jobs(connection: Connection, namespace: str) -> None:
-    """Remove all jobs of a namespace."""
-    for job in list_jobs(connection, namespace):
-        delete_job(connection, namespace, job.name)
-
-
 def pause_job(connection: Connection, namespace: str, name: str) -> StoredJob:
     """Let it run no more, until it is resumed; what is under way goes on.
 
@@ -240,7 +234,7 @@ def claim_due_job(connection: Connection, id: str, seconds: float) -> JobClaim |
     else was faster."""
     query = _select().where(_jobs.c.id == id).with_for_update(skip_locked=True, of=_jobs)
     row, now = connection.execute(query).one_or_none(), database_time(connection)
-    if row is None or not _is_due(row, now) or not _is_free(row, now):
+    if row is None or row.paused or row.due is None or row.due > now or not _is_free(row, now):
         return None
     return _claim(connection, row, now, seconds, "schedule")
 
@@ -367,10 +361,6 @@ def _require_own(connection: Connection, claim: JobClaim) -> Row[Any]:
     return row
 
 
-def _is_due(row: Row[Any], now: float) -> bool:
-    return not row.paused and row.due is not None and row.due <= now
-
-
 def _is_free(row: Row[Any], now: float) -> bool:
     """Whether nobody works on a job: its lease has ended, or its process is seen to be gone."""
     if row.lease_token is None or row.lease_until < now:
@@ -403,16 +393,7 @@ def _read(row: Row[Any], now: float) -> StoredJob:
 
 
 def _read_run(row: Row[Any], *, working: bool) -> StoredJobRun:
-    open_now = row.ended is None
-    return StoredJobRun(
-        id=row.id,
-        job_id=row.job_id,
-        due=row.due,
-        cause=row.cause,
-        started=row.started,
-        ended=row.ended,
-        attempt=row.attempt,
-        status="interrupted" if open_now and not working else row.status,
-        run_id=row.run_id,
-        detail=row.detail,
-    )
+    values: dict[str, Any] = dict(row._mapping)  # pyright: ignore[reportPrivateUsage]  it is public
+    if row.ended is None and not working:
+        values["status"] = "interrupted"
+    return StoredJobRun(**values)
