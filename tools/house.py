@@ -59,7 +59,15 @@ capability that users get for them."""
 
 HEAVY = frozenset(
     {
-        *("alembic", "fcntl", "genai_prices", "huggingface_hub", "jinja2", "json_repair"),
+        *(
+            "alembic",
+            "apscheduler",
+            "fcntl",
+            "genai_prices",
+            "huggingface_hub",
+            "jinja2",
+            "json_repair",
+        ),
         *("keyring", "ladybug", "langchain_core", "langgraph", "mem0", "onnxruntime", "pgvector"),
         *("psycopg", "pyarrow", "pytest", "rich", "sqlite_vec", "tokenizers", "xllamacpp"),
     }

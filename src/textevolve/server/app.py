@@ -18,6 +18,8 @@ from textevolve.server.decisions import api as decisions_api
 from textevolve.server.decisions.serving import Serving, open_serving
 from textevolve.server.errors import ApiError, as_api_error, respond
 from textevolve.server.guard import Guard
+from textevolve.server.jobs_api import open_scheduler
+from textevolve.server.jobs_api import router as jobs_router
 from textevolve.server.limits import open_limits
 from textevolve.server.openai import api as openai_api
 from textevolve.server.openai.relaying import Relays
@@ -66,6 +68,7 @@ def create_app(
     app.include_router(decisions_api.router)
     app.include_router(studies_api.router)
     app.include_router(openai_api.router)
+    app.include_router(jobs_router)
     app.include_router(pages.router, include_in_schema=False)
     app.mount("/static/report", StaticFiles(packages=[("textevolve.report", "templates")]))
     app.mount("/static", StaticFiles(packages=[("textevolve.server.pages", "static")]))
@@ -98,7 +101,7 @@ async def open_state(options: ServerOptions, settings: Settings) -> AsyncGenerat
         accounts = Accounts(limits, resources)
         runner = await stack.enter_async_context(open_runner(store, own, options, accounts))
         feed = await stack.enter_async_context(open_feed(store, runner.status_of))
-        yield ServerState(
+        state = ServerState(
             options=options,
             settings=settings,
             store=store,
@@ -110,6 +113,8 @@ async def open_state(options: ServerOptions, settings: Settings) -> AsyncGenerat
             runner=runner,
             feed=feed,
         )
+        await stack.enter_async_context(open_scheduler(state))
+        yield state
 
 
 async def _say_healthy() -> Response:

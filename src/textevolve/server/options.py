@@ -91,6 +91,7 @@ class ServerOptions(Frozen):
         " pattern such as hf:OWNER/*. Repeatable.",
         metavar="ADDRESS",
     )
+    jobs: bool = option(True, "Run jobs when they are due; --no-jobs leaves that to others.")
     store: str | None = option(None, "The file that keeps what was asked.", metavar="FILE")
 
     serves: ClassVar[bool] = True

@@ -86,11 +86,17 @@ def is_held(
     """Whether the process that took the lease still lives, as far as can be seen from here."""
     if host is None or pid is None:
         return False
+    seen = see_process(host, pid, process)
+    return time.time() - (heartbeat or 0.0) < STALE_SECONDS if seen is None else seen
+
+
+def see_process(host: str, pid: int, process: str | None) -> bool | None:
+    """Whether a process lives; None where that cannot be seen from here."""
     if process is not None and _same_machine(process, process_identity(os.getpid())):
         return process_identity(pid) == process
     if process is None and host == socket.gethostname() and not _exists(pid):
         return False
-    return time.time() - (heartbeat or 0.0) < STALE_SECONDS
+    return None
 
 
 def process_identity(pid: int) -> str | None:

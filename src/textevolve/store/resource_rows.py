@@ -26,12 +26,15 @@ S = TypeVar("S", bound=BaseModel)
 
 @dataclass(frozen=True, slots=True)
 class ResourceTable:
-    """`noun`: what messages call one; `command`: the group of commands that makes them."""
+    """`noun`: what messages call one; `command`: the group of commands that works on them, of which
+    `make` and `change` are what their names say."""
 
     noun: str
     command: str
     table: Table
     prefix: str
+    make: str = "create"
+    change: str = "update"
 
 
 NAMESPACE = ResourceTable("namespace", "namespaces", tables.namespaces, "ns")
@@ -68,7 +71,7 @@ def require_row(
         where = "" if namespace is None else f" in the namespace '{namespace}'"
         raise InputError(
             f"there is no {kind.noun} '{name}'{where}{suggest(name, known)}; make it with:"
-            f" textevolve {kind.command} create {name}"
+            f" textevolve {kind.command} {kind.make} {name}"
         )
     return row
 
@@ -122,7 +125,7 @@ def refuse_taken(
         where = "" if namespace is None else f" in the namespace '{namespace}'"
         raise InputError(
             f"the {kind.noun} '{name}' is there already{where}; change it with: textevolve"
-            f" {kind.command} update {name}"
+            f" {kind.command} {kind.change} {name}"
         )
 
 

@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from typing import Any
 
+from pydantic import BaseModel
 from sqlalchemy.engine import Connection
 
 from textevolve.agents.resources import (
@@ -22,10 +24,12 @@ from textevolve.agents.resources import (
     StoredUser,
     UserSpec,
 )
+from textevolve.errors import ConflictError
 from textevolve.memory.record import Collection
-from textevolve.store import agents, budgets, collections, keys
+from textevolve.store import agents, budgets, collections, jobs, keys
 from textevolve.store.budgets import TokenBudget
 from textevolve.store.database import Database, open_database
+from textevolve.store.jobs import JobClaim, JobRunStatus, NextDue, StoredJob, StoredJobRun
 from textevolve.store.keys import KeySpec, StoredKey
 from textevolve.store.memories import StoredMemories
 from textevolve.store.sessions import StoredSessions
@@ -152,6 +156,72 @@ class ResourceStore:
 
     def delete_user(self, name: str, namespace: str) -> None:
         self.database.write(lambda c: collections.delete_user(c, namespace, name))
+
+    def create_job(self, namespace: str, spec: BaseModel, next_due: NextDue) -> StoredJob:
+        return self.database.write(lambda c: jobs.create_job(c, namespace, spec, next_due))
+
+    def update_job(self, namespace: str, spec: BaseModel, next_due: NextDue) -> StoredJob:
+        return self.database.write(lambda c: jobs.update_job(c, namespace, spec, next_due))
+
+    def get_job(self, name: str, namespace: str) -> StoredJob:
+        return self.database.read(lambda c: jobs.get_job(c, namespace, name))
+
+    def list_jobs(self, namespace: str) -> list[StoredJob]:
+        return self.database.read(lambda c: jobs.list_jobs(c, namespace))
+
+    def delete_job(self, name: str, namespace: str) -> None:
+        self.database.write(lambda c: jobs.delete_job(c, namespace, name))
+
+    def pause_job(self, name: str, namespace: str) -> StoredJob:
+        return self.database.write(lambda c: jobs.pause_job(c, namespace, name))
+
+    def resume_job(self, name: str, namespace: str, next_due: NextDue) -> StoredJob:
+        return self.database.write(lambda c: jobs.resume_job(c, namespace, name, next_due))
+
+    def hasten_job(self, name: str, namespace: str) -> StoredJob:
+        """Make it due now."""
+        return self.database.write(lambda c: jobs.hasten_job(c, namespace, name))
+
+    def list_job_runs(
+        self, job: StoredJob, limit: int = 20, before: int | None = None
+    ) -> list[StoredJobRun]:
+        """What became of a job, the newest first."""
+        return self.database.read(lambda c: jobs.list_job_runs(c, job, limit, before))
+
+    def files_of_jobs(self) -> set[str]:
+        """Where the files lie that clients sent with their jobs."""
+        return self.database.read(jobs.files_of_jobs)
+
+    def seconds_to_next_job(self) -> float | None:
+        return self.database.read(jobs.seconds_to_next)
+
+    def claim_due_job(self, seconds: float) -> JobClaim | None:
+        """A job that is due, for this process alone; see `store/jobs.py`."""
+        for one in self.database.read(jobs.list_due_jobs):
+            # Two who change the same at once may undo each other again and again; the next look
+            # finds what neither of them got.
+            with suppress(ConflictError):
+                claim = self.database.write(lambda c, one=one: jobs.claim_due_job(c, one, seconds))
+                if claim is not None:
+                    return claim
+        return None
+
+    def claim_job(self, name: str, namespace: str, seconds: float) -> JobClaim:
+        return self.database.write(lambda c: jobs.claim_job(c, namespace, name, seconds))
+
+    def renew_claim(self, claim: JobClaim, seconds: float) -> bool:
+        return self.database.write(lambda c: jobs.renew_claim(c, claim, seconds))
+
+    def note_job_run(self, claim: JobClaim, run_id: str) -> None:
+        self.database.write(lambda c: jobs.note_job_run(c, claim, run_id))
+
+    def end_claim(
+        self, claim: JobClaim, status: JobRunStatus, detail: str, next_due: NextDue
+    ) -> None:
+        self.database.write(lambda c: jobs.end_claim(c, claim, status, detail, next_due))
+
+    def release_claim(self, claim: JobClaim) -> None:
+        self.database.write(lambda c: jobs.release_claim(c, claim))
 
     def sessions(self, namespace: str) -> StoredSessions:
         """The chats of a namespace; whether there is one is found out with the first question."""

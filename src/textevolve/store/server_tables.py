@@ -79,11 +79,15 @@ jobs = Table(
     Column("due", Float),
     Column("lease_token", Text),
     Column("lease_until", Float),
+    Column("lease_host", Text),
+    Column("lease_pid", Integer),
+    Column("lease_process", Text),
     Column("spec", Text, nullable=False),
     UniqueConstraint("namespace_id", "name", name="jobs_by_name"),
 )
 """`due`: when it is to run next; NULL: never again. `lease_until`: a scheduler that does not renew
-its lease until then has lost the job."""
+its lease until then has lost the job; `lease_process`: see `store/lease.py`. Times are those of the
+database's clock."""
 
 Index("jobs_due", jobs.c.due)
 
@@ -93,6 +97,7 @@ job_runs = Table(
     Column("id", SERIAL, primary_key=True),
     Column("job_id", Text, nullable=False),
     Column("due", Float, nullable=False),
+    Column("cause", Text, nullable=False),
     Column("started", Float, nullable=False),
     Column("ended", Float),
     Column("attempt", Integer, nullable=False),
@@ -102,7 +107,7 @@ job_runs = Table(
     sqlite_autoincrement=True,
 )
 """What became of each time that a job was due. `run_id`: the run it made; empty before there is
-one. `detail`: why it failed."""
+one. `detail`: why it failed. `cause`: its schedule, or somebody's hand."""
 
 Index("job_runs_of_job", job_runs.c.job_id, job_runs.c.id)
 

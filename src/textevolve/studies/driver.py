@@ -61,7 +61,8 @@ class StoredSpec(BaseModel):
 
     `model` is the one that was named or found, and `why` says how; `judges` holds what was read
     from the files behind the judges' names; `described` what the study found of the world;
-    `prices` where its costs come from.
+    `prices` where its costs come from; `fresh` sets a run apart from one that is the same
+    otherwise, so that everything is asked anew.
     """
 
     model_config = ConfigDict(frozen=True, extra="ignore")
@@ -76,6 +77,7 @@ class StoredSpec(BaseModel):
     prompts: Mapping[str, str] = {}
     described: Mapping[str, Any] = {}
     prices: tuple[str, ...] = ()
+    fresh: str = ""
 
     @property
     def world(self) -> dict[str, Any]:
@@ -88,6 +90,7 @@ class StoredSpec(BaseModel):
         another day finds the same run."""
         whole = self.model_dump(mode="json", include={"kind", "model", "judges", "prompts"})
         whole |= {"described": dict(self.described)} if self.described else {}
+        whole |= {"fresh": self.fresh} if self.fresh else {}
         aside = study.spec.model_validate(self.spec)
         return {**whole, "spec": identity_of(aside)}
 
@@ -405,7 +408,7 @@ async def _work(
         ordered=launch.ordered,
     )
     kept = store.journal(run.id)
-    journal = Salted(kept, study.salt(spec))
+    journal = Salted(kept, study.salt(spec) + stored.fresh)
     models = replay_models(journal, kept.errors) if offline else None
     opened = open_workbench(
         *(setting, settings, journal, launch.limits, launch.listener),

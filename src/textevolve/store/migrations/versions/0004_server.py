@@ -82,6 +82,9 @@ def create_jobs() -> None:
         sa.Column("due", sa.Float),
         sa.Column("lease_token", sa.Text),
         sa.Column("lease_until", sa.Float),
+        sa.Column("lease_host", sa.Text),
+        sa.Column("lease_pid", sa.Integer),
+        sa.Column("lease_process", sa.Text),
         sa.Column("spec", sa.Text, nullable=False),
         sa.UniqueConstraint("namespace_id", "name", name="jobs_by_name"),
     )
@@ -91,6 +94,7 @@ def create_jobs() -> None:
         sa.Column("id", SERIAL, primary_key=True),
         sa.Column("job_id", sa.Text, nullable=False),
         sa.Column("due", sa.Float, nullable=False),
+        sa.Column("cause", sa.Text, nullable=False),
         sa.Column("started", sa.Float, nullable=False),
         sa.Column("ended", sa.Float),
         sa.Column("attempt", sa.Integer, nullable=False),

@@ -1,0 +1,209 @@
+"""What a job is: a study, when it is to run, how often it is tried, and what it may use."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from datetime import datetime
+from pathlib import Path
+from typing import Annotated, Any, TypeAlias, cast
+from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
+
+from pydantic import BeforeValidator, PlainSerializer, WithJsonSchema, model_validator
+
+from textevolve.agents.resources import ResourceName
+from textevolve.errors import InputError
+from textevolve.settings import Settings
+from textevolve.spec import Frozen, noted_of, option
+from textevolve.store.jobs import StoredJob
+from textevolve.studies.driver import Launch
+from textevolve.studies.gates import Gates
+from textevolve.studies.study import AnyStudy, StudySpec
+from textevolve.studies.study_file import KIND
+from textevolve.wiring import Limits
+
+LIMITS = "Limits of each run"
+
+_UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86400, "w": 7 * 86400}
+_PART = re.compile(r"(\d+(?:\.\d+)?)\s*([smhdw])\s*")
+
+
+def _read_duration(given: Any) -> Any:
+    """Such as 6h, 1h30m or 45s; a number is one of seconds."""
+    if isinstance(given, int | float) and not isinstance(given, bool):
+        seconds = float(given)
+    else:
+        text = str(given).strip().lower()
+        parts = _PART.findall(text)
+        if not parts or _PART.sub("", text):
+            raise ValueError(f"give a duration such as 30m, 6h or 1d12h, not '{given}'")
+        seconds = sum(float(number) * _UNITS[unit] for number, unit in parts)
+    if not 1 <= seconds <= 10 * 366 * 86400:
+        raise ValueError(f"a duration is from 1s to ten years, not '{given}'")
+    return seconds
+
+
+def write_duration(seconds: float) -> str:
+    """As `Duration` reads it."""
+    parts, rest = list[str](), seconds
+    for unit, size in reversed(_UNITS.items()):
+        number = int(rest // size)
+        rest -= number * size
+        if unit == "s" and (number + rest or not parts):
+            parts.append(f"{number + rest:g}s")
+        elif number:
+            parts.append(f"{number}{unit}")
+    return "".join(parts)
+
+
+Duration: TypeAlias = Annotated[
+    float, BeforeValidator(_read_duration), WithJsonSchema({"type": ["string", "number"]})
+]
+"""Seconds; written as in 30m, 6h or 1d12h."""
+
+
+def _read_moment(given: Any) -> Any:
+    if isinstance(given, datetime):
+        return given
+    try:
+        return datetime.fromisoformat(str(given))
+    except ValueError:
+        raise ValueError(
+            f"give a date or a time such as 2026-03-01 or 2026-03-01T03:00, not '{given}'"
+        ) from None
+
+
+Moment: TypeAlias = Annotated[
+    datetime,
+    BeforeValidator(_read_moment),
+    PlainSerializer(datetime.isoformat, return_type=str),
+    WithJsonSchema({"type": "string", "format": "date-time"}),
+]
+"""A time; without an offset it is one of the job's time zone."""
+
+
+class SentBy(Frozen):
+    """Who made a job over HTTP, whose runs are confined to what this client may reach. `key`: the
+    id of its key, empty on the server's own machine; `namespaces`: those that it sees, None: all;
+    `files`: where the files are that it sent."""
+
+    key: str = ""
+    namespaces: tuple[str, ...] | None = None
+    files: str = ""
+
+
+class JobSpec(Frozen):
+    """A study that runs by a clock: by a cron expression, or again and again after a while.
+
+    One that was missed, since nothing ran jobs at that time, is run once as soon as something does,
+    however many times went by.
+    """
+
+    name: ResourceName = option(description="The job's name.", argument=True)
+    study: Mapping[str, Any] = option(
+        description="The study, as a study file has it: its kind, and its fields."
+    )
+    cron: str | None = option(
+        None,
+        "When it runs: minute, hour, day of the month, month and day of the week, such as"
+        " '0 3 * * *' for each day at 3:00.",
+        metavar="EXPRESSION",
+        min_length=1,
+    )
+    every: Duration | None = option(
+        None, "Or after how long it runs again, such as 30m, 6h or 1d.", metavar="DURATION"
+    )
+    zone: str = option("UTC", "The time zone of the times, such as Europe/Vienna.", metavar="ZONE")
+    start: Moment | None = option(None, "It does not run before this time.", metavar="TIME")
+    end: Moment | None = option(None, "It does not run after this time.", metavar="TIME")
+    retries: int = option(0, "How often it is tried again where it fails.", ge=0, le=100)
+    retry_wait: Duration = option(
+        60.0, "How long to wait before that, such as 10m.", metavar="DURATION"
+    )
+    fresh: bool = option(
+        False,
+        "Each time is a new run, which asks everything anew. Without it a study whose rows and"
+        " memories are as they were is the same run, and nothing is asked twice.",
+    )
+    concurrency: int | None = option(None, "How many calls are in flight.", ge=1, le=4096)
+    max_cost: float | None = option(None, "Stop at this cost, in dollars.", group=LIMITS, ge=0)
+    max_tokens: int | None = option(None, "Stop at this many tokens.", group=LIMITS, ge=0)
+    max_calls: int | None = option(None, "Stop at this many calls.", group=LIMITS, ge=0)
+    time_limit: float | None = option(None, "Stop after so many seconds.", group=LIMITS, ge=0)
+    gates: Gates = Gates()
+    sent: SentBy | None = option(None, "Who made it over HTTP; said by the server.")
+
+    @model_validator(mode="after")
+    def _usable(self) -> JobSpec:
+        if (self.cron is None) == (self.every is None):
+            raise InputError("say when the job runs: by --cron EXPRESSION, or by --every DURATION")
+        _ = self.time_zone
+        start, end = self.moment(self.start), self.moment(self.end)
+        if start is not None and end is not None and end <= start:
+            raise InputError("the job's end is not after its start")
+        return self
+
+    @property
+    def time_zone(self) -> ZoneInfo:
+        """
+        Raises:
+            InputError: there is no such zone.
+        """
+        try:
+            return ZoneInfo(self.zone)
+        except (ZoneInfoNotFoundError, ValueError, OSError):
+            raise InputError(
+                f"there is no time zone '{self.zone}'; write it as in Europe/Vienna or UTC"
+            ) from None
+
+    def moment(self, given: datetime | None) -> datetime | None:
+        """One of its times, in its zone."""
+        if given is None or given.tzinfo is not None:
+            return given
+        return given.replace(tzinfo=self.time_zone)
+
+    def launch(self, namespace: str) -> Launch:
+        """How each of its runs is started."""
+        return Launch(
+            name=self.name,
+            source=f"job {namespace}/{self.name}",
+            limits=Limits(self.max_cost, self.max_tokens, self.max_calls),
+            time_limit=self.time_limit,
+        )
+
+    def settings(self, settings: Settings, namespace: str) -> Settings:
+        """The settings of its runs: bare names are those of its own namespace."""
+        own = {"concurrency": self.concurrency} if self.concurrency else {}
+        return settings.model_copy(update={"namespace": namespace, **own})
+
+
+def read_job(job: StoredJob) -> JobSpec:
+    """
+    Raises:
+        InputError: a later version wrote it.
+    """
+    return JobSpec(**job.spec)
+
+
+def write_study(study: AnyStudy, spec: StudySpec) -> dict[str, Any]:
+    """A study as a job keeps it: fields that are at their defaults are left out."""
+    return {KIND: study.kind, **spec.model_dump(mode="json", exclude_defaults=True)}
+
+
+def name_from_root(study: AnyStudy, spec: StudySpec) -> StudySpec:
+    """The same, with the files of rows that it reads named from the root, since a scheduler may
+    work in another folder."""
+    changed = dict[str, Any]()
+    for name, field in study.spec.model_fields.items():
+        value = getattr(spec, name)
+        if noted_of(field).get("reads") and value:
+            changed[name] = _from_root(value)
+    return spec.model_copy(update=changed)
+
+
+def _from_root(value: Any) -> Any:
+    if isinstance(value, tuple):
+        return tuple(_from_root(one) for one in cast(tuple[Any, ...], value))
+    if isinstance(value, str) and value == "-":
+        raise InputError("a job cannot read standard input; name a file")
+    return str(Path(value).absolute()) if isinstance(value, str) else value

@@ -1,0 +1,399 @@
+"""Jobs, who works on each, and what became of the times that they were due.
+
+A scheduler claims a job that is due with a lease, which it has to renew; one that lost it can note
+nothing more. All times are those of the database's clock, so that schedulers on several machines
+agree. What a job does and when it is due next is the business of `textevolve.jobs`; here a
+specification is JSON.
+
+Functions of a connection.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import secrets
+import socket
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Literal, TypeAlias
+
+from pydantic import BaseModel
+from sqlalchemy import Row, Select, func, insert, select, update
+from sqlalchemy.engine import Connection
+
+from textevolve.errors import ConflictError
+from textevolve.store import server_tables as tables
+from textevolve.store.lease import process_identity, see_process
+from textevolve.store.memory_tables import namespaces
+from textevolve.store.resource_rows import (
+    ResourceTable,
+    delete_where,
+    insert_row,
+    namespace_id,
+    require_row,
+    update_row,
+)
+
+JobRunStatus: TypeAlias = Literal[
+    "running", "interrupted", "finished", "incomplete", "gated", "failed", "retrying", "stopped"
+]
+"""`interrupted`: whoever ran it is gone, and a scheduler goes on with it. `incomplete`: done, but
+some records have no score. `gated`: done, but a gate fails. `retrying`: failed, and will be tried
+again. `stopped`: by somebody who ran it by hand."""
+
+JobCause: TypeAlias = Literal["schedule", "hand"]
+
+JOB = ResourceTable("job", "jobs", tables.jobs, "jo", make="add", change="add --replace")
+
+_jobs, _runs = tables.jobs, tables.job_runs
+_UNLEASED: Mapping[str, Any] = dict.fromkeys(
+    ("lease_token", "lease_until", "lease_host", "lease_pid", "lease_process")
+)
+
+
+@dataclass(frozen=True, slots=True)
+class StoredJob:
+    """A job as it is kept. Times are seconds since 1970. `due`: when it is to run next, or was to
+    run where that is past; None: never again. `working`: somebody works on it now."""
+
+    id: str
+    namespace: str
+    name: str
+    created: float
+    updated: float
+    paused: bool
+    due: float | None
+    working: bool
+    spec: Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class StoredJobRun:
+    """One time that a job ran. `due`: the time that it was due; `ended` is None while it is not at
+    its end. `attempt` counts from 1. `run_id`: the run that it made or went on with, empty before
+    there is one. `detail`: what there is to say of its end, such as why it failed."""
+
+    id: int
+    job_id: str
+    due: float
+    cause: JobCause
+    started: float
+    ended: float | None
+    attempt: int
+    status: JobRunStatus
+    run_id: str
+    detail: str
+
+
+@dataclass(frozen=True, slots=True)
+class JobClaim:
+    """A job that this process works on, for as long as it renews its lease."""
+
+    job: StoredJob
+    run: StoredJobRun
+    token: str
+
+
+NextDue: TypeAlias = Callable[[StoredJob, float], float | None]
+"""When a job is due next, after a time; None: never again. It may be called several times."""
+
+
+def create_job(
+    connection: Connection, namespace: str, spec: BaseModel, next_due: NextDue
+) -> StoredJob:
+    """A new job, by the `name` in its specification.
+
+    Raises:
+        InputError: the name is taken, or a text cannot be kept.
+    """
+    insert_row(connection, JOB, spec, namespace, {"paused": False, "spec": _dump(spec)})
+    made = get_job(connection, namespace, getattr(spec, "name"))  # noqa: B009
+    return _set_due(connection, made, next_due)
+
+
+def update_job(
+    connection: Connection, namespace: str, spec: BaseModel, next_due: NextDue
+) -> StoredJob:
+    """Give a job another specification; what is under way goes on as it was begun.
+
+    Raises:
+        InputError: it is not there.
+    """
+    job = get_job(connection, namespace, getattr(spec, "name"))  # noqa: B009
+    update_row(connection, JOB, job.id, spec=_dump(spec))
+    return _set_due(connection, get_job(connection, namespace, job.name), next_due)
+
+
+def get_job(connection: Connection, namespace: str, name: str) -> StoredJob:
+    """
+    Raises:
+        InputError: it is not there.
+    """
+    id = require_row(connection, JOB, name, namespace).id
+    row = connection.execute(_select().where(_jobs.c.id == id)).one()
+    return _read(row, database_time(connection))
+
+
+def list_jobs(connection: Connection, namespace: str) -> list[StoredJob]:
+    """All of a namespace, by name."""
+    own = _jobs.c.namespace_id == namespace_id(connection, namespace)
+    now = database_time(connection)
+    rows = connection.execute(_select().where(own).order_by(_jobs.c.name))
+    return [_read(row, now) for row in rows]
+
+
+def delete_job(connection: Connection, namespace: str, name: str) -> None:
+    """Remove it with its history; the runs that it made stay, and whoever works on it is told.
+
+    Raises:
+        InputError: it is not there.
+    """
+    job = get_job(connection, namespace, name)
+    delete_where(connection, _runs, job_id=job.id)
+    delete_where(connection, _jobs, id=job.id)
+
+
+def pause_job(connection: Connection, namespace: str, name: str) -> StoredJob:
+    """Let it run no more, until it is resumed; what is under way goes on.
+
+    Raises:
+        InputError: it is not there.
+    """
+    job = get_job(connection, namespace, name)
+    update_row(connection, JOB, job.id, paused=True)
+    return get_job(connection, namespace, name)
+
+
+def resume_job(connection: Connection, namespace: str, name: str, next_due: NextDue) -> StoredJob:
+    """Let it run again. Times that went by are left out; what was broken off is gone on with.
+
+    Raises:
+        InputError: it is not there.
+    """
+    job = get_job(connection, namespace, name)
+    update_row(connection, JOB, job.id, paused=False)
+    newest = _newest_run(connection, job.id)
+    if job.paused and (newest is None or newest.ended is not None):
+        return _set_due(connection, job, next_due)
+    return get_job(connection, namespace, name)
+
+
+def hasten_job(connection: Connection, namespace: str, name: str) -> StoredJob:
+    """Make it due now, for the next scheduler that looks.
+
+    Raises:
+        InputError: it is not there. ConflictError: it is paused, or in work.
+    """
+    job = get_job(connection, namespace, name)
+    if job.paused:
+        raise ConflictError(f"job {name}: is paused; resume it first")
+    if job.working:
+        raise ConflictError(f"job {name}: is in work already; its history shows how far it is")
+    return _set_due(connection, job, lambda _job, now: now)
+
+
+def list_job_runs(
+    connection: Connection, job: StoredJob, limit: int = 20, before: int | None = None
+) -> list[StoredJobRun]:
+    """What became of a job, the newest first; `before`: only those older than the one with this
+    id."""
+    query = select(_runs).where(_runs.c.job_id == job.id).order_by(_runs.c.id.desc()).limit(limit)
+    if before is not None:
+        query = query.where(_runs.c.id < before)
+    return [_read_run(row, working=job.working) for row in connection.execute(query)]
+
+
+def files_of_jobs(connection: Connection) -> set[str]:
+    """Where the files lie that clients sent with their jobs, as `textevolve.jobs` notes it."""
+    specs = [json.loads(spec) for spec in connection.execute(select(_jobs.c.spec)).scalars()]
+    return {one["sent"]["files"] for one in specs if one.get("sent", {}).get("files")}
+
+
+# Work
+
+
+def seconds_to_next(connection: Connection) -> float | None:
+    """In how many seconds the next job that nobody works on is due; None: none will be. Below 0
+    where one has been due for some time."""
+    waiting = (_jobs.c.paused.is_(False), _jobs.c.lease_token.is_(None))
+    due = connection.execute(select(func.min(_jobs.c.due)).where(*waiting)).scalar_one()
+    return None if due is None else due - database_time(connection)
+
+
+def list_due_jobs(connection: Connection) -> list[str]:
+    """The ids of the jobs that could be claimed; the one that has been due for longest first."""
+    now = database_time(connection)
+    due = (_jobs.c.paused.is_(False), _jobs.c.due <= now)
+    rows = connection.execute(_select().where(*due).order_by(_jobs.c.due, _jobs.c.id))
+    return [row.id for row in rows if _is_free(row, now)]
+
+
+def claim_due_job(connection: Connection, id: str, seconds: float) -> JobClaim | None:
+    """A job that is due, for this process, which has it for so many seconds; None where somebody
+    else was faster."""
+    query = _select().where(_jobs.c.id == id).with_for_update(skip_locked=True, of=_jobs)
+    row, now = connection.execute(query).one_or_none(), database_time(connection)
+    if row is None or row.paused or row.due is None or row.due > now or not _is_free(row, now):
+        return None
+    return _claim(connection, row, now, seconds, "schedule")
+
+
+def claim_job(connection: Connection, namespace: str, name: str, seconds: float) -> JobClaim:
+    """A job by its name, for somebody who runs it by hand, whenever it is due.
+
+    Raises:
+        InputError: it is not there. ConflictError: somebody works on it.
+    """
+    id = get_job(connection, namespace, name).id
+    row, now = (
+        connection.execute(_select().where(_jobs.c.id == id)).one(),
+        database_time(connection),
+    )
+    if not _is_free(row, now):
+        raise ConflictError(
+            f"job {name}: is in work by process {row.lease_pid} on {row.lease_host}; wait for it"
+        )
+    return _claim(connection, row, now, seconds, "hand")
+
+
+def renew_claim(connection: Connection, claim: JobClaim, seconds: float) -> bool:
+    """Have the job for so many seconds from now; False where it is another's by now, or gone."""
+    until = database_time(connection) + seconds
+    mine = update(_jobs).where(*_own(claim)).values(lease_until=until)
+    return connection.execute(mine).rowcount == 1
+
+
+def note_job_run(connection: Connection, claim: JobClaim, run_id: str) -> None:
+    """Note the run that a job has made, before anything is asked for it.
+
+    Raises:
+        ConflictError: the job is another's by now.
+    """
+    _require_own(connection, claim)
+    connection.execute(update(_runs).where(_runs.c.id == claim.run.id).values(run_id=run_id))
+
+
+def end_claim(
+    connection: Connection,
+    claim: JobClaim,
+    status: JobRunStatus,
+    detail: str,
+    next_due: NextDue,
+) -> None:
+    """Note how it ended and when the job is due next, and give it back.
+
+    Raises:
+        ConflictError: the job is another's by now.
+    """
+    row, now = _require_own(connection, claim), database_time(connection)
+    due = next_due(_read(row, now), now)
+    end = update(_runs).where(_runs.c.id == claim.run.id)
+    connection.execute(end.values(status=status, detail=detail, ended=now))
+    connection.execute(update(_jobs).where(*_own(claim)).values(due=due, **_UNLEASED))
+
+
+def release_claim(connection: Connection, claim: JobClaim) -> None:
+    """Give a job back in the middle of its work, which the next scheduler goes on with."""
+    connection.execute(update(_jobs).where(*_own(claim)).values(**_UNLEASED))
+
+
+def database_time(connection: Connection) -> float:
+    """Seconds since 1970, by the clock of the database."""
+    clock = (
+        "SELECT extract(epoch FROM clock_timestamp())::float8"
+        if connection.dialect.name == "postgresql"
+        else "SELECT (julianday('now') - 2440587.5) * 86400.0"
+    )
+    return float(connection.exec_driver_sql(clock).scalar_one())
+
+
+def _claim(
+    connection: Connection, row: Row[Any], now: float, seconds: float, cause: JobCause
+) -> JobClaim:
+    token, pid = secrets.token_hex(16), os.getpid()
+    lease = {"lease_token": token, "lease_until": now + seconds, "lease_pid": pid}
+    lease |= {"lease_host": socket.gethostname(), "lease_process": process_identity(pid)}
+    connection.execute(update(_jobs).where(_jobs.c.id == row.id).values(**lease))
+    run = _take_up(connection, row, now, cause)
+    held = connection.execute(_select().where(_jobs.c.id == row.id)).one()
+    return JobClaim(_read(held, now), run, token)
+
+
+def _take_up(connection: Connection, row: Row[Any], now: float, cause: JobCause) -> StoredJobRun:
+    """What a claim is to do: what was broken off, another attempt, or what is due now."""
+    last = _newest_run(connection, row.id)
+    due = row.due if cause == "schedule" else now
+    values = {"job_id": row.id, "due": due, "cause": cause, "started": now, "attempt": 1}
+    values |= {"status": "running", "run_id": "", "detail": ""}
+    if last is not None and last.ended is None:
+        if last.cause == cause == "schedule":
+            return _read_run(last, working=True)
+        stop = {"status": "stopped", "ended": now, "detail": "its process ended"}
+        connection.execute(update(_runs).where(_runs.c.id == last.id).values(**stop))
+    elif last is not None and last.status == "retrying" and cause == "schedule":
+        values |= {"due": last.due, "attempt": last.attempt + 1, "run_id": last.run_id}
+    id = connection.execute(insert(_runs).values(**values).returning(_runs.c.id)).scalar_one()
+    made = connection.execute(select(_runs).where(_runs.c.id == id)).one()
+    return _read_run(made, working=True)
+
+
+def _newest_run(connection: Connection, job_id: str) -> Row[Any] | None:
+    query = select(_runs).where(_runs.c.job_id == job_id).order_by(_runs.c.id.desc()).limit(1)
+    return connection.execute(query).one_or_none()
+
+
+def _select() -> Select[Any]:
+    space = namespaces.c.name.label("namespace")
+    return select(_jobs, space).join(namespaces, namespaces.c.id == _jobs.c.namespace_id)
+
+
+def _own(claim: JobClaim) -> tuple[Any, Any]:
+    return _jobs.c.id == claim.job.id, _jobs.c.lease_token == claim.token
+
+
+def _require_own(connection: Connection, claim: JobClaim) -> Row[Any]:
+    row = connection.execute(_select().where(*_own(claim))).one_or_none()
+    if row is None:
+        raise ConflictError(
+            f"job {claim.job.name}: another scheduler has it by now, or it was removed"
+        )
+    return row
+
+
+def _is_free(row: Row[Any], now: float) -> bool:
+    """Whether nobody works on a job: its lease has ended, or its process is seen to be gone."""
+    if row.lease_token is None or row.lease_until < now:
+        return True
+    return see_process(row.lease_host, row.lease_pid, row.lease_process) is False
+
+
+def _set_due(connection: Connection, job: StoredJob, next_due: NextDue) -> StoredJob:
+    due = next_due(job, database_time(connection))
+    connection.execute(update(_jobs).where(_jobs.c.id == job.id).values(due=due))
+    return get_job(connection, job.namespace, job.name)
+
+
+def _dump(spec: BaseModel) -> str:
+    return json.dumps(spec.model_dump(mode="json", exclude={"name"}, exclude_defaults=True))
+
+
+def _read(row: Row[Any], now: float) -> StoredJob:
+    return StoredJob(
+        id=row.id,
+        namespace=row.namespace,
+        name=row.name,
+        created=row.created,
+        updated=row.updated,
+        paused=row.paused,
+        due=row.due,
+        working=not _is_free(row, now),
+        spec={"name": row.name, **json.loads(row.spec)},
+    )
+
+
+def _read_run(row: Row[Any], *, working: bool) -> StoredJobRun:
+    values: dict[str, Any] = dict(row._mapping)  # pyright: ignore[reportPrivateUsage]  it is public
+    if row.ended is None and not working:
+        values["status"] = "interrupted"
+    return StoredJobRun(**values)

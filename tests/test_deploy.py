@@ -1,0 +1,117 @@
+"""The files in deploy/ hold together: nothing that they name is missing, nobody is root, no secret
+is written down. They are not built here, since that needs Docker."""
+
+import configparser
+import re
+import shlex
+from pathlib import Path
+
+import pytest
+import typer.main
+import yaml
+
+from textevolve.cli.app import app
+
+ROOT = Path(__file__).parent.parent
+DEPLOY = ROOT / "deploy"
+UNITS = sorted(DEPLOY.glob("*.service"))
+SECRET = re.compile(r"(?i)(password|key|token|secret)[\w]*\s*[:=]\s*[\"']?(?!\$)[\w/+-]{6,}")
+
+
+def instructions():
+    text = re.sub(r"\\\n", " ", (DEPLOY / "Dockerfile").read_text())
+    lines = [line for line in text.splitlines() if line.strip() and not line.startswith("#")]
+    return [tuple(line.split(None, 1)) for line in lines]
+
+
+def words_of(name):
+    """The arguments of the last instruction of this name, in its JSON form."""
+    return yaml.safe_load([rest for word, rest in instructions() if word == name][-1])
+
+
+def parses(arguments):
+    """Raises where the command line does not take these arguments; nothing is run."""
+    command, rest = typer.main.get_command(app), list(arguments)
+    while (below := getattr(command, "commands", None)) is not None:
+        command, rest = below[rest[0]], rest[1:]
+    command.make_context(command.name, rest)
+
+
+@pytest.fixture(scope="module")
+def compose():
+    return yaml.safe_load((DEPLOY / "compose.yaml").read_text())
+
+
+def test_all_that_is_copied_is_there():
+    copied = [rest.split()[:-1] for word, rest in instructions() if word == "COPY"]
+    assert copied
+    for name in (one for names in copied for one in names):
+        assert (ROOT / name).exists(), name
+
+
+def test_the_image_runs_as_a_user_without_rights_and_says_how_it_is():
+    names = [word for word, _ in instructions()]
+    assert "HEALTHCHECK" in names
+    users = [rest for word, rest in instructions() if word == "USER"]
+    assert users
+    assert "root" not in users[-1]
+    assert users[-1] != "0"
+    assert names.index("USER") < names.index("CMD")
+
+
+def test_extras_of_the_image_are_ours():
+    (named,) = re.findall(r'"\.\[(.+?)\]"', (DEPLOY / "Dockerfile").read_text())
+    project = (ROOT / "pyproject.toml").read_text()
+    assert all(re.search(rf"^{extra} = \[", project, re.MULTILINE) for extra in named.split(","))
+
+
+def test_services_are_healthy_before_others_need_them(compose):
+    services = compose["services"]
+    for service in services.values():
+        for other, wanted in service.get("depends_on", {}).items():
+            assert other in services
+            assert wanted["condition"] == "service_healthy"
+            assert "test" in services[other]["healthcheck"]
+        for volume in service.get("volumes", []):
+            assert volume.split(":")[0] in compose["volumes"]
+        if "build" in service:
+            context = DEPLOY / service["build"]["context"]
+            assert (context / service["build"]["dockerfile"]).is_file()
+            assert service["read_only"]
+            assert service["cap_drop"] == ["ALL"]
+
+
+def test_only_this_machine_reaches_the_server(compose):
+    ports = [port for service in compose["services"].values() for port in service.get("ports", [])]
+    assert ports == ["127.0.0.1:8400:8400"]
+
+
+@pytest.mark.parametrize("path", sorted(DEPLOY.iterdir()), ids=lambda path: path.name)
+def test_no_secret_is_written_down(path):
+    for line in path.read_text().splitlines():
+        assert not SECRET.search(line.partition("#")[0]), line
+
+
+def test_the_check_for_secrets_finds_one():
+    assert SECRET.search("POSTGRES_PASSWORD: hunter22")
+    assert SECRET.search("OPENAI_API_KEY=sk-123456")
+
+
+@pytest.mark.parametrize("path", UNITS, ids=lambda path: path.name)
+def test_units_start_commands_of_ours_without_rights(path):
+    unit = configparser.ConfigParser(strict=False, interpolation=None)
+    unit.optionxform = str
+    unit.read(path)
+    service = unit["Service"]
+    assert service["DynamicUser"] == "yes"
+    assert service["NoNewPrivileges"] == "yes"
+    program, *arguments = shlex.split(service["ExecStart"])
+    assert Path(program).name == "textevolve"
+    parses(arguments)
+
+
+def test_commands_of_images_and_services_are_ours(compose):
+    assert words_of("ENTRYPOINT") == ["textevolve"]
+    parses(words_of("CMD"))
+    for name in ("server", "jobs"):
+        parses(compose["services"][name]["command"])
