@@ -23,6 +23,8 @@ READ_AWAY = 8 * LARGEST_BODY
 """Bytes of one that is too large, after which the connection is closed in the middle."""
 BODY_SECONDS = 60.0
 """How long a client may take to send it."""
+TYPES = (b"application/json", b"application/x-ndjson")
+"""Of the bodies that are taken."""
 OPEN_PATHS = ("/health",)
 """What is answered without a key."""
 
@@ -74,7 +76,7 @@ def _matches(header: bytes, key: str) -> bool:
 def _check_type(method: str, headers: dict[str, bytes]) -> None:
     """Other types a page in a browser may send to any address without being asked for leave."""
     media = headers.get("content-type", b"").split(b";")[0].strip().lower()
-    if method == "POST" and media != b"application/json":
+    if method == "POST" and media not in TYPES:
         raise ApiError(
             415,
             "unsupported_media_type",
