@@ -7,7 +7,7 @@ is said over them is the business of `client` and `service`.
 from __future__ import annotations
 
 import io
-from collections.abc import Callable, Mapping
+from collections.abc import AsyncGenerator, Callable, Mapping
 from typing import Any
 from urllib.request import getproxies, proxy_bypass
 
@@ -96,6 +96,26 @@ class Http:
                     answer.headers,
                     self.without_key(await self._read(answer, hears)),
                 )
+        except (aiohttp.ClientError, OSError, TimeoutError) as error:
+            failed = self._unreachable(error)
+        raise failed
+
+    async def stream(
+        self, method: str, url: URL, extra: Mapping[str, str], quiet: float
+    ) -> AsyncGenerator[tuple[int, bytes]]:
+        """The status, and the parts of an answer without an end of its own as they come; `quiet`:
+        seconds after which one that says nothing counts as broken off. Errors as of `exchange`."""
+        session = self._session or self._open()
+        limits = aiohttp.ClientTimeout(sock_connect=self._timeouts.connect, sock_read=quiet)
+        asked = session.request(
+            method, url, headers=extra, proxy=self._proxy, allow_redirects=False, timeout=limits
+        )
+        try:
+            async with asked as answer:
+                yield answer.status, b""
+                async for part in answer.content.iter_any():
+                    yield answer.status, self.without_key(part)
+            return
         except (aiohttp.ClientError, OSError, TimeoutError) as error:
             failed = self._unreachable(error)
         raise failed
