@@ -30,6 +30,7 @@ from textevolve.judge_texts import collections_of, describe_judge
 from textevolve.llm.prices import sources_of_prices
 from textevolve.llm.replay import Salted, replay_models
 from textevolve.memory_snapshots import pin_collections
+from textevolve.reach import check_run
 from textevolve.settings import Settings, today
 from textevolve.spec import identity_of
 from textevolve.studies.holding import hold
@@ -198,6 +199,7 @@ def _read_again(
     from textevolve.store.repository import open_store
 
     assert study.again is not None
+    check_run(which)
     with open_store(path) as store:
         run = store.get_run(which)
         if (kind := read_stored(run).kind) != study.kind:

@@ -1,0 +1,180 @@
+"""What a text may make this process reach: files, code, addresses, models, namespaces, runs.
+
+On the command line and in Python a specification may name whatever its user can reach, so nothing
+is asked here. A server confines what its clients send: within `confine` files are those that came
+with the study, and all else is what the operator allows. Whatever opens a file, imports code or
+asks an address by a name from outside passes through here; who may name what is the business of
+`server`.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Generator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass
+from pathlib import Path
+
+from textevolve.errors import InputError
+
+
+def nothing_named(_name: str) -> bool:
+    """Allows no name at all."""
+    return False
+
+
+@dataclass(frozen=True, slots=True)
+class Reach:
+    """What may be reached. `folder`: holds what was sent; None: nothing was. `own`: files of the
+    operator's settings, by the names that they have there. The others say whether a name may be
+    used: a model's full name, code as MODULE:NAME or an entry point, an address or a data set of
+    the hub, a namespace, a run's id."""
+
+    folder: Path | None = None
+    own: frozenset[str] = frozenset()
+    models: Callable[[str], bool] = nothing_named
+    code: Callable[[str], bool] = nothing_named
+    addresses: Callable[[str], bool] = nothing_named
+    namespaces: Callable[[str], bool] = nothing_named
+    runs: Callable[[str], bool] = nothing_named
+
+
+_reach: ContextVar[Reach | None] = ContextVar("reach", default=None)
+
+
+@contextmanager
+def confine(reach: Reach | None) -> Generator[None]:
+    """Within the block, and in tasks and threads that it begins, no more than this is reached;
+    None: whatever there is."""
+    before = _reach.set(reach)
+    try:
+        yield
+    finally:
+        _reach.reset(before)
+
+
+def is_confined() -> bool:
+    return _reach.get() is not None
+
+
+def allowed_path(path: str | Path) -> str:
+    """Where a file or a folder of this name lies, which need not be there.
+
+    Raises:
+        InputError: it is none of those that may be read.
+    """
+    reach, name = _reach.get(), str(path)
+    if reach is None or name in reach.own:
+        return name
+    parts = Path(name).parts
+    if not is_plain_name(name) or reach.folder is None:
+        raise InputError(f"{name}: is no file that was sent with the study")
+    found = reach.folder.joinpath(*parts)
+    # Nothing but what was sent lies there; should it be a link all the same, it leads nowhere.
+    if not found.resolve().is_relative_to(reach.folder.resolve()):
+        raise InputError(f"{name}: is no file that was sent with the study")
+    return str(found)
+
+
+def is_plain_name(name: str) -> bool:
+    """Whether a name can only be that of a file within a folder."""
+    path = Path(name)
+    return (
+        bool(path.parts)
+        and not path.is_absolute()
+        and ".." not in path.parts
+        and not name.startswith("~")
+        and not any(ord(one) < 32 or one == "\\" for one in name)
+    )
+
+
+def is_there(path: str | Path) -> bool:
+    """Whether there is anything of this name that may be read."""
+    return _is_there(path, os.path.exists)
+
+
+def is_file(path: str | Path) -> bool:
+    """Whether there is a file of this name that may be read."""
+    return _is_there(path, os.path.isfile)
+
+
+def is_folder(path: str | Path) -> bool:
+    """Whether there is a folder of this name that may be read."""
+    return _is_there(path, os.path.isdir)
+
+
+def _is_there(path: str | Path, ask: Callable[[str], bool]) -> bool:
+    try:
+        return ask(allowed_path(path))
+    except (InputError, ValueError):
+        return False
+
+
+def root() -> Path | None:
+    """The folder in which names are looked for; None: the working folder."""
+    reach = _reach.get()
+    return None if reach is None else reach.folder
+
+
+def check_stdin() -> None:
+    """Raises InputError where standard input is not the user's."""
+    if is_confined():
+        raise InputError("-: there is no standard input here; send a file with the study")
+
+
+def check_code(name: str) -> None:
+    """
+    Raises:
+        InputError: this code must not be loaded.
+    """
+    reach = _reach.get()
+    if reach is not None and (".py:" in name or not reach.code(name)):
+        raise InputError(
+            f"{name}: no code is loaded for clients but what the operator allows with --allow-code"
+        )
+
+
+def check_address(address: str) -> None:
+    """
+    Raises:
+        InputError: nothing must be asked of this address, or data set of the hub.
+    """
+    reach = _reach.get()
+    if reach is not None and not reach.addresses(address):
+        raise InputError(
+            f"{address}: no address is asked for clients but what the operator allows with"
+            " --allow-address"
+        )
+
+
+def check_model(spec: str) -> None:
+    """
+    Raises:
+        InputError: this model must not be asked.
+    """
+    reach = _reach.get()
+    if reach is not None and not reach.models(spec):
+        raise InputError(
+            f"{spec}: is not served to clients; the operator allows models with --allow-model"
+        )
+
+
+def check_namespace(name: str) -> None:
+    """
+    Raises:
+        InputError: it is not seen; as where there is none.
+    """
+    reach = _reach.get()
+    if reach is not None and not reach.namespaces(name):
+        raise InputError(f"no namespace '{name}'")
+
+
+def check_run(which: str) -> None:
+    """
+    Raises:
+        InputError: it is not seen, or no whole id; as where there is none.
+    """
+    reach = _reach.get()
+    if reach is not None and not reach.runs(which):
+        raise InputError(f"no run '{which}'; name one by its whole id")
