@@ -54,6 +54,20 @@ def confine(reach: Reach | None) -> Generator[None]:
         _reach.reset(before)
 
 
+_noted: ContextVar[dict[str, None] | None] = ContextVar("noted", default=None)
+
+
+@contextmanager
+def note_files() -> Generator[dict[str, None]]:
+    """Within the block the names of all files that are opened are gathered, in their order: so it
+    is found out what has to be sent along with a study that runs elsewhere."""
+    before = _noted.set(found := dict[str, None]())
+    try:
+        yield found
+    finally:
+        _noted.reset(before)
+
+
 def is_confined() -> bool:
     return _reach.get() is not None
 
@@ -64,6 +78,12 @@ def allowed_path(path: str | Path) -> str:
     Raises:
         InputError: it is none of those that may be read.
     """
+    if (noted := _noted.get()) is not None:
+        noted[str(path)] = None
+    return _resolve(path)
+
+
+def _resolve(path: str | Path) -> str:
     reach, name = _reach.get(), str(path)
     if reach is None or name in reach.own:
         return name
@@ -106,7 +126,7 @@ def is_folder(path: str | Path) -> bool:
 
 def _is_there(path: str | Path, ask: Callable[[str], bool]) -> bool:
     try:
-        return ask(allowed_path(path))
+        return ask(_resolve(path))
     except (InputError, ValueError):
         return False
 

@@ -5,22 +5,20 @@ from __future__ import annotations
 import json
 import shutil
 import textwrap
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import asdict
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import typer
 
-from textevolve.estimates.expected import SHARE
+from textevolve.estimates.debate import UsageRange
+from textevolve.estimates.expected import SHARE, Expected, Spread
+from textevolve.evaluation import Usage
 from textevolve.report.wording import count, duration, money
-
-if TYPE_CHECKING:
-    from textevolve.estimates.debate import UsageRange
-    from textevolve.estimates.expected import Expected
-    from textevolve.evaluation import Usage
-    from textevolve.studies.driver import StoredSpec
+from textevolve.studies.driver import StoredSpec
 
 WIDTH = 19
+FIELDS = ("calls", "prompt_tokens", "completion_tokens", "cost")
 WHOLE = ("calls", "tokens", "prompt_tokens", "completion_tokens")
 
 
@@ -67,6 +65,19 @@ def estimate_data(found: UsageRange, stored: StoredSpec) -> dict[str, Any]:
     if stored.prices:
         data["costs"] = "; ".join(stored.prices)
     return data
+
+
+def read_estimate(kind: str, data: Mapping[str, Any]) -> tuple[UsageRange, StoredSpec]:
+    """What such data was made of, but for how the model was found."""
+    least, most = (Usage(**{name: data[end][name] for name in FIELDS}) for end in ("least", "most"))
+    told = data.get("expected")
+    expected = None
+    if told is not None:
+        figures = {n: Spread(**told[n]) for n in told if n not in ("from", "runs", "share")}
+        expected = Expected(figures, told["runs"])
+    prices = (data["costs"],) if "costs" in data else ()
+    stored = StoredSpec(kind=kind, spec={}, model=data["model"], why="there", prices=prices)
+    return UsageRange(data["cases"], least, most, expected=expected), stored
 
 
 def _usage_data(usage: Usage) -> dict[str, Any]:

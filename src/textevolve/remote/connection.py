@@ -143,7 +143,7 @@ class Connection:
 
     async def _events(self, path: str, last: str) -> AsyncGenerator[ServerEvent]:
         headers = {"Accept": "text/event-stream"} | ({"Last-Event-ID": last} if last else {})
-        name, id, data, rest = "", "", list[str](), b""
+        name, id, data, rest, status = "", "", list[str](), b"", 0
         stream = self._http.stream("GET", self._url(path, {}), headers, QUIET)
         async with aclosing(stream) as parts:
             async for status, part in parts:

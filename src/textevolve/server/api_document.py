@@ -123,7 +123,10 @@ def complete_document(found: dict[str, Any]) -> dict[str, Any]:
 def _tell_errors(path: str, operation: dict[str, Any]) -> None:
     told = operation["responses"]
     told.pop("422", None)
-    invalid = {"description": "The body cannot be used.", "content": {"application/json": {}}}
+    invalid: dict[str, Any] = {
+        "description": "The body cannot be used.",
+        "content": {"application/json": {}},
+    }
     told |= {"422": invalid} if path == SYSTEM_ONE else {}
     own = {status: {"$ref": f"#/components/responses/Error{status}"} for status in ERRORS}
     operation["responses"] = {**own, **told}

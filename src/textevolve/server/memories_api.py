@@ -61,7 +61,7 @@ Read: TypeAlias = Annotated[AsyncMemories, _memories_for("read")]
 Write: TypeAlias = Annotated[AsyncMemories, _memories_for("run")]
 """Whoever may chat may write memories: chats do."""
 _NewMemory: TypeAlias = Annotated[MemorySpec, example_body(NEW_MEMORY)]
-_Search: TypeAlias = Annotated[MemorySearch, example_body(SEARCH)]  # pyright: ignore[reportInvalidTypeForm]
+_Search: TypeAlias = Annotated[MemorySearch, example_body(SEARCH)]
 _Closed: TypeAlias = Annotated[
     bool, Query(description="Also those that were superseded or forgotten.")
 ]

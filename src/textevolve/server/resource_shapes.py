@@ -6,10 +6,9 @@ or without those that a path says.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from copy import copy
-from dataclasses import is_dataclass
-from typing import Any, get_type_hints
+from typing import Any, ClassVar, cast, get_type_hints
 
 from fastapi import Body
 from pydantic import BaseModel, ConfigDict, Field, create_model
@@ -23,8 +22,8 @@ from textevolve.agents.resources import (
 from textevolve.memory.cue import Memory
 from textevolve.memory.memory_spec import Time
 from textevolve.memory.recall_settings import RecallSettings
-from textevolve.memory.record import Collection, MemoryRecord
-from textevolve.spec import Frozen
+from textevolve.memory.record import Collection, MemoryRecord, Origin
+from textevolve.spec import Frozen, option
 from textevolve.studies.resource_report import VIEWS, ResourceView
 
 DATES = ("created", "updated", "changed", "last_used", "valid_from", "valid_to", "superseded_at")
@@ -63,7 +62,7 @@ def open_fields(spec: type[BaseModel], name: str, without: Sequence[str] = ()) -
             kind = open_fields(kind, f"{name}{own.capitalize()}")
         changed.default_factory, changed.default = None, None
         fields[own] = (kind, changed)
-    made = create_model(name, __config__=ConfigDict(extra="forbid", allow_inf_nan=False), **fields)
+    made = _make(name, fields, extra="forbid", allow_inf_nan=False)
     made.__doc__ = f"What is to change of: {(spec.__doc__ or '').strip()}"
     return made
 
@@ -75,29 +74,33 @@ def told_shape(name: str, stored: type[Any], **more: Any) -> type[BaseModel]:
         if isinstance(kind, type) and issubclass(kind, Frozen):
             held = {n: (f.annotation, Field(description=f.description)) for n, f in _open(kind)}
             fields |= held
-        elif is_dataclass(kind) and isinstance(kind, type):
-            fields |= {n: (each, ...) for n, each in get_type_hints(kind).items()}
+        elif kind is Origin:
+            fields |= {n: (each, ...) for n, each in get_type_hints(Origin).items()}
         elif own in DATES:
             fields[own] = (str if kind is float else str | None, ...)
         else:
             fields[own] = (kind, ...)
-    return create_model(name, **(fields | {n: (kind, None) for n, kind in more.items()}))
+    return _make(name, fields | {n: (kind, None) for n, kind in more.items()})
 
 
 def _open(kind: type[Frozen]) -> Any:
     return kind.model_fields.items()
 
 
+def _make(name: str, fields: Mapping[str, Any], **config: Any) -> type[BaseModel]:
+    make = cast(Callable[..., type[BaseModel]], create_model)
+    return make(name, __config__=ConfigDict(**config), **fields)  # pyright: ignore[reportArgumentType]
+
+
+def _list_of(shape: type[BaseModel]) -> tuple[Any, Any]:
+    return cast(Any, list)[shape], ...
+
+
 def page_of(shape: type[BaseModel]) -> type[BaseModel]:
     """A part of a list."""
-    return create_model(
-        f"{shape.__name__}Page",
-        data=(list[shape], ...),
-        next=(
-            str | None,
-            Field(description="Give it as `cursor` for the next page; null at the end."),
-        ),
-    )
+    told = Field(description="Give it as `cursor` for the next page; null at the end.")
+    fields = {"data": _list_of(shape), "next": (str | None, told)}
+    return _make(f"{shape.__name__}Page", fields)
 
 
 Persona = told_shape("Persona", PersonaVersion)
@@ -131,7 +134,7 @@ def changes_example(view: ResourceView) -> dict[str, Any]:
     return {n: v for n, v in whole.items() if n not in view.fixed and n != "memories"}
 
 
-Personas = create_model("Personas", data=(list[Persona], ...))
+Personas = _make("Personas", {"data": _list_of(Persona)})
 
 
 class Revert(Frozen):
@@ -141,7 +144,7 @@ class Revert(Frozen):
 
 
 ToldMemory = told_shape("Memory", MemoryRecord, relations=list[tuple[str, str, str]])
-MemoryHistory = create_model("MemoryHistory", data=(list[ToldMemory], ...))
+MemoryHistory = _make("MemoryHistory", {"data": _list_of(ToldMemory)})
 NEW_MEMORY = {
     "text": "Ann drinks green tea.",
     "importance": 0.7,
@@ -155,26 +158,29 @@ MEMORY_LINES = (
 )
 SEARCH = {"query": "What does Ann drink?", "limit": 5}
 
-_SEARCHED = {
-    name: (field.annotation, field)
-    for name, field in RecallSettings.model_fields.items()
-    if name not in ("collections", "summarize")
-}
-MemorySearch = create_model(
-    "MemorySearch",
-    __config__=ConfigDict(extra="forbid", allow_inf_nan=False),
-    query=(str, Field(description="A text; what bears on it is found.", min_length=1)),
-    as_of=(Time | None, Field(default=None, description="What held then; now, unless given.")),
-    **_SEARCHED,  # pyright: ignore[reportArgumentType]
-)
-MemorySearch.__doc__ = "A search by meaning and by words. " + (RecallSettings.__doc__ or "")
-FoundMemories = create_model(
+
+class MemorySearch(RecallSettings):
+    """A search by meaning and by words. The score of a memory is the mean of its relevance,
+    importance and recency, each from 0 to 1 among those that were found, weighted by the fields of
+    these names."""
+
+    # The path says the collection, and nobody here makes summaries.
+    collections: ClassVar[tuple[str, ...]] = ()  # pyright: ignore[reportIncompatibleVariableOverride]
+    summarize: ClassVar[bool] = False  # pyright: ignore[reportIncompatibleVariableOverride]
+
+    query: str = option(description="A text; what bears on it is found.", min_length=1)
+    as_of: Time | None = option(None, "What held at that time; now, unless given.")
+
+
+FoundMemories = _make(
     "FoundMemories",
-    data=(list[told_shape("FoundMemory", Memory)], ...),
-    considered=(int, Field(description="How many were found.")),
-    below=(int, Field(description="How many of them had too low a score.")),
-    over_limit=(int, Field(description="How many were left out for their number.")),
-    over_budget=(int, Field(description="How many were left out for their tokens.")),
+    {
+        "data": _list_of(told_shape("FoundMemory", Memory)),
+        "considered": (int, Field(description="How many were found.")),
+        "below": (int, Field(description="How many of them had too low a score.")),
+        "over_limit": (int, Field(description="How many were left out for their number.")),
+        "over_budget": (int, Field(description="How many were left out for their tokens.")),
+    },
 )
 
 

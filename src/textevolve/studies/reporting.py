@@ -48,7 +48,7 @@ def make_report(
         "Spent": wording.spent(totals.spent),
         "Costs": "; ".join(stored.prices),
         "From the journal": wording.count(totals.reused.calls, "answer"),
-        "Run": f"{run.id} in {store.path}",
+        "Run": f"{run.id} in {store.place}",
     }
     blocks = chain(draw_gates(gated.outcomes), draw_aggregates(sums), made.blocks)
     return replace(
