@@ -9,11 +9,13 @@ asks an address by a name from outside passes through here; who may name what is
 
 from __future__ import annotations
 
+import glob
 import os
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
+from fnmatch import fnmatchcase
 from pathlib import Path
 
 from textevolve.errors import InputError
@@ -73,7 +75,7 @@ def is_confined() -> bool:
 
 
 def allowed_path(path: str | Path) -> str:
-    """Where a file or a folder of this name lies, which need not be there.
+    """Where a file or a folder of this name lies.
 
     Raises:
         InputError: it is none of those that may be read.
@@ -85,28 +87,51 @@ def allowed_path(path: str | Path) -> str:
 
 def _resolve(path: str | Path) -> str:
     reach, name = _reach.get(), str(path)
-    if reach is None or name in reach.own:
+    if reach is None:
         return name
-    parts = Path(name).parts
-    if not is_plain_name(name) or reach.folder is None:
-        raise InputError(f"{name}: is no file that was sent with the study")
-    found = reach.folder.joinpath(*parts)
-    # Nothing but what was sent lies there; should it be a link all the same, it leads nowhere.
-    if not found.resolve().is_relative_to(reach.folder.resolve()):
-        raise InputError(f"{name}: is no file that was sent with the study")
-    return str(found)
+    if reach.folder is not None:
+        found = reach.folder / stored_name(name)
+        # Nothing but what was sent lies there; should it be a link all the same, it leads nowhere.
+        if found.exists() and found.resolve().is_relative_to(reach.folder.resolve()):
+            return str(found)
+    if name in reach.own:
+        return name
+    raise InputError(f"{name!r:.200}: is no file that was sent with the study")
 
 
-def is_plain_name(name: str) -> bool:
-    """Whether a name can only be that of a file within a folder."""
-    path = Path(name)
-    return (
-        bool(path.parts)
-        and not path.is_absolute()
-        and ".." not in path.parts
-        and not name.startswith("~")
-        and not any(ord(one) < 32 or one == "\\" for one in name)
-    )
+def stored_name(name: str) -> Path:
+    """A relative path for a file of whatever name, which leads out of no folder; another one for
+    each name, but that `a/../b` is `b`.
+
+    Raises:
+        InputError: nothing can have that name.
+    """
+    if not name or not name.isprintable():  # half a surrogate pair is not printable either
+        raise InputError(f"{name!r:.200}: cannot be the name of a file")
+    parts = Path(os.path.normpath(name)).parts
+    return Path(*(_SPECIAL.get(part, part.replace("%", "%25")) for part in parts))
+
+
+_SPECIAL = {"/": "%root", "//": "%root", "..": "%up"}
+_PLAIN = {"%root": "/", "%up": ".."}
+
+
+def matching_files(pattern: str) -> list[str]:
+    """The names of the files that may be read and match a pattern, as `glob` has them."""
+    reach = _reach.get()
+    if reach is None:
+        return glob.glob(pattern, recursive=True)
+    if reach.folder is None:
+        return []
+    wanted, depth = os.path.normpath(pattern), os.path.normpath(pattern).count("/")
+    names: list[str] = []
+    for file in reach.folder.rglob("*"):
+        parts = file.relative_to(reach.folder).parts
+        plain = (_PLAIN.get(part, part.replace("%25", "%")) for part in parts)
+        name = str(Path(*plain))
+        if fnmatchcase(name, wanted) and ("**" in wanted or name.count("/") == depth):
+            names.append(name)
+    return names
 
 
 def is_there(path: str | Path) -> bool:
@@ -129,12 +154,6 @@ def _is_there(path: str | Path, ask: Callable[[str], bool]) -> bool:
         return ask(_resolve(path))
     except (InputError, ValueError):
         return False
-
-
-def root() -> Path | None:
-    """The folder in which names are looked for; None: the working folder."""
-    reach = _reach.get()
-    return None if reach is None else reach.folder
 
 
 def check_stdin() -> None:

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import IO, Any, cast
 
 from textevolve.errors import InputError
-from textevolve.reach import allowed_path, is_file, is_folder, root
+from textevolve.reach import is_file, is_folder, is_there, matching_files
 from textevolve.rows.content import (
     STANDARD_INPUT,
     Mender,
@@ -88,9 +88,9 @@ def find_files(path: str, noun: str = "row") -> list[tuple[str, str]]:
     if path.startswith(PREFIX):
         return fetch_files(path)
     if is_folder(path):
-        found = glob.glob(os.path.join(glob.escape(path), "*"), root_dir=root())
-    elif glob.has_magic(path) and not os.path.exists(allowed_path(path)):
-        found = glob.glob(path, recursive=True, root_dir=root())
+        found = matching_files(os.path.join(glob.escape(path), "*"))
+    elif glob.has_magic(path) and not is_there(path):
+        found = matching_files(path)
     else:
         return [(path, name_of(path))]
     files = sorted(one for one in found if Path(one).suffix.lower() in SUFFIXES)

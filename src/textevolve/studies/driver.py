@@ -38,7 +38,7 @@ from textevolve.studies.identity import refuse_differences
 from textevolve.studies.kinds import KINDS, find_study
 from textevolve.studies.standing import STANDING
 from textevolve.studies.study import AnyStudy, Asks, Study, StudySpec
-from textevolve.wiring import Limits, Setting, choose_model, open_workbench
+from textevolve.wiring import Halt, Limits, Setting, choose_model, never, open_workbench
 
 if TYPE_CHECKING:
     from textevolve.store.records import Found, Kept, RecordOrder
@@ -97,7 +97,8 @@ class Launch:
     """How a study is run, as opposed to what it is. `time_limit` in seconds. `objects`: what the
     user's own code puts in, by the names that the specification has for them. `ordered`: records
     in the order of the cases, else as they come. `ends`: all records are read without delay, so
-    that others who want the same run may wait for it."""
+    that others who want the same run may wait for it. `halt`: asked before each call, whether the
+    run is to stop as at a limit."""
 
     name: str = ""
     source: str = ""
@@ -107,6 +108,7 @@ class Launch:
     objects: Mapping[str, object] = field(default_factory=dict[str, object])
     ordered: bool = True
     ends: bool = True
+    halt: Halt = never
 
     def heard_by(self, listener: Listener) -> Launch:
         return replace(self, listener=listener)
@@ -406,7 +408,9 @@ async def _work(
     journal = Salted(kept, study.salt(spec))
     models = replay_models(journal, kept.errors) if offline else None
     opened = open_workbench(
-        setting, settings, journal, launch.limits, launch.listener, models=models
+        *(setting, settings, journal, launch.limits, launch.listener),
+        models=models,
+        halt=launch.halt,
     )
     async with (
         opened as bench,
