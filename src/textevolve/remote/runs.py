@@ -59,7 +59,7 @@ class RemoteServer:
             InputError: it holds what cannot be sent, or cannot be used there.
         """
         refuse_objects(launch)
-        body = write_study(study, spec, self._run_part(launch), cases)
+        body = write_study(study, spec, self.settings, self._run_part(launch), cases)
         async with Connection(self.address, self.settings) as server:
             if dry_run:
                 return await server.ask("POST", RUNS, body, dry_run="true")
