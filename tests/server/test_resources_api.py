@@ -203,7 +203,7 @@ def test_every_body_has_an_example_that_fits(url, ask):
                 for example in found:
                     jsonschema.validate(schema, example)
                     checked += 1
-    assert checked >= 20
+    assert checked >= 18
 
 
 def test_the_document_tells_groups_and_errors(url, ask):
