@@ -6,7 +6,6 @@ import json
 import shutil
 import textwrap
 from collections.abc import Callable, Mapping
-from dataclasses import asdict
 from typing import Any
 
 import typer
@@ -16,10 +15,10 @@ from textevolve.estimates.expected import SHARE, Expected, Spread
 from textevolve.evaluation import Usage
 from textevolve.report.wording import count, duration, money
 from textevolve.studies.driver import StoredSpec
+from textevolve.studies.reporting import USED, estimate_data
 
 WIDTH = 19
 FIELDS = ("calls", "prompt_tokens", "completion_tokens", "cost")
-WHOLE = ("calls", "tokens", "prompt_tokens", "completion_tokens")
 
 
 def print_estimate(found: UsageRange, stored: StoredSpec, *, as_json: bool = False) -> None:
@@ -34,7 +33,7 @@ def print_estimate(found: UsageRange, stored: StoredSpec, *, as_json: bool = Fal
         _line(name, said)
     if found.expected is not None:
         _line("expected", _say_basis(found.expected))
-    for name in WHOLE:
+    for name in USED:
         bounds = getattr(found.least, name), getattr(found.most, name)
         _line(name.replace("_", " "), _say(found.expected, name, bounds, _number))
     if found.least.cost is None or found.most.cost is None:
@@ -50,25 +49,8 @@ def print_estimate(found: UsageRange, stored: StoredSpec, *, as_json: bool = Fal
     typer.echo("Nothing was asked. What the journal already holds would cost nothing.")
 
 
-def estimate_data(found: UsageRange, stored: StoredSpec) -> dict[str, Any]:
-    """The same as JSON-ready data: `least` and `most` are bounds; `expected` has for each figure a
-    median and the ends of a range."""
-    data: dict[str, Any] = {"cases": found.cases, "model": stored.model}
-    data |= {"least": _usage_data(found.least), "most": _usage_data(found.most)}
-    if found.expected is not None:
-        data["expected"] = {
-            "from": "earlier runs" if found.expected.runs else "rehearsals",
-            "runs": found.expected.runs,
-            "share": SHARE,
-            **{name: asdict(spread) for name, spread in found.expected.figures.items()},
-        }
-    if stored.prices:
-        data["costs"] = "; ".join(stored.prices)
-    return data
-
-
 def read_estimate(kind: str, data: Mapping[str, Any]) -> tuple[UsageRange, StoredSpec]:
-    """What such data was made of, but for how the model was found."""
+    """What `estimate_data` was made of, but for how the model was found."""
     least, most = (Usage(**{name: data[end][name] for name in FIELDS}) for end in ("least", "most"))
     told = data.get("expected")
     expected = None
@@ -78,10 +60,6 @@ def read_estimate(kind: str, data: Mapping[str, Any]) -> tuple[UsageRange, Store
     prices = (data["costs"],) if "costs" in data else ()
     stored = StoredSpec(kind=kind, spec={}, model=data["model"], why="there", prices=prices)
     return UsageRange(data["cases"], least, most, expected=expected), stored
-
-
-def _usage_data(usage: Usage) -> dict[str, Any]:
-    return {name: getattr(usage, name) for name in (*WHOLE, "cost")}
 
 
 def _line(name: str, said: str) -> None:

@@ -23,6 +23,9 @@ from textevolve.server.guard import Guard
 from textevolve.server.options import ServerOptions
 from textevolve.server.pages import routes as pages
 from textevolve.server.state import ServerState
+from textevolve.server.studies import api as studies_api
+from textevolve.server.studies.feed import open_feed
+from textevolve.server.studies.runner import open_runner
 from textevolve.settings import Settings
 from textevolve.store import ResourceStore, open_store
 
@@ -58,6 +61,7 @@ def create_app(
         redoc_url=None,
     )
     app.include_router(decisions_api.router, tags=["decisions"])
+    app.include_router(studies_api.router)
     app.include_router(resources_api.router)
     app.include_router(memories_api.router)
     app.include_router(pages.router, include_in_schema=False)
@@ -83,7 +87,11 @@ async def open_state(options: ServerOptions, settings: Settings) -> AsyncGenerat
         resources = ResourceStore(settings.memory_location)
         stack.callback(resources.close)
         serving = await stack.enter_async_context(open_serving(options, settings))
-        yield ServerState(options, settings, store, resources, serving)
+        # Studies that name no model ask the one that judges without one of their own ask.
+        own = settings.model_copy(update={"model": serving.bench.default_model or settings.model})
+        runner = await stack.enter_async_context(open_runner(store, own, options))
+        feed = await stack.enter_async_context(open_feed(store, runner.status_of))
+        yield ServerState(options, settings, store, resources, serving, runner, feed)
 
 
 async def _say_healthy() -> Response:
