@@ -28,13 +28,12 @@ def nothing_named(_name: str) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Reach:
-    """What may be reached. `folder`: holds what was sent; None: nothing was. `own`: files of the
-    operator's settings, by the names that they have there. The others say whether a name may be
-    used: a model's full name, code as MODULE:NAME or an entry point, an address or a data set of
-    the hub, a namespace, a run's id."""
+    """What may be reached. `folder`: holds what was sent; None: nothing was. The others say whether
+    a name may be used: of a file of this machine itself, a model's full name, code as MODULE:NAME
+    or an entry point, an address or a data set of the hub, a namespace, a run's id."""
 
     folder: Path | None = None
-    own: frozenset[str] = frozenset()
+    own: Callable[[str], bool] = nothing_named
     models: Callable[[str], bool] = nothing_named
     code: Callable[[str], bool] = nothing_named
     addresses: Callable[[str], bool] = nothing_named
@@ -70,6 +69,16 @@ def note_files() -> Generator[dict[str, None]]:
         _noted.reset(before)
 
 
+def add_files(folder: Path) -> None:
+    """From now on, whoever may reach everything finds what was sent into this folder, too, by the
+    names that it was sent by: a client's run is gone on with, or shown, by the operator."""
+
+    def whatever(_name: str) -> bool:
+        return True
+
+    _reach.set(Reach(folder, *(whatever,) * 6))
+
+
 def is_confined() -> bool:
     return _reach.get() is not None
 
@@ -92,9 +101,9 @@ def _resolve(path: str | Path) -> str:
     if reach.folder is not None:
         found = reach.folder / stored_name(name)
         # Nothing but what was sent lies there; should it be a link all the same, it leads nowhere.
-        if found.exists() and found.resolve().is_relative_to(reach.folder.resolve()):
+        if os.path.exists(found) and found.resolve().is_relative_to(reach.folder.resolve()):
             return str(found)
-    if name in reach.own:
+    if reach.own(name):
         return name
     raise InputError(f"{name!r:.200}: is no file that was sent with the study")
 

@@ -11,7 +11,7 @@ import pytest
 from textevolve import evaluate, evaluate_batch, optimize
 from textevolve.errors import InputError
 from textevolve.evaluation import Case
-from textevolve.llm.testing import ScriptedServer
+from textevolve.llm.testing import Answer, ScriptedServer
 from textevolve.store.repository import open_store
 
 CASES = [{"id": f"c{n}", "input": f"Question {n}?", "output": f"Answer {n}."} for n in range(4)]
@@ -204,7 +204,7 @@ def test_addresses_and_keys(cli, cases, monkeypatch):
 
 def test_ctrl_c_stops_watching_and_the_run_goes_on(spawn, cli, serve, stalling, cases, home):
     """What came is shown; the run is watched again, and ended, by the commands that are said."""
-    with ScriptedServer(stalling(6)) as scripted:
+    with ScriptedServer(stalling(6, lambda _body, _call: Answer(delay=0.6))) as scripted:
         named = f"{scripted.url}#slow"
         url = serve(model=named)
         one = ("--concurrency", "1", "--rounds", "1")

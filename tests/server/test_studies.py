@@ -2,12 +2,14 @@
 
 import base64
 import json
+import os
 import time
 import urllib.request
 
 import pytest
 
 from textevolve.llm.testing import Answer, ScriptedServer
+from textevolve.server.studies.uploads import keep_files, sweep_files
 from textevolve.studies.kinds import kinds
 
 CASES = "".join(
@@ -87,7 +89,7 @@ def test_records_come_in_pages_that_can_be_filtered_and_sorted(serve, ask, wait)
     passed = [one["passed"] for one in pages("&passed=true")]
     assert all(passed)
     assert len(passed) + len(pages("&passed=false")) == 7
-    assert pages("&case=c4")[0]["record"]["record"]["id"] == "c4"
+    assert "Question 4?" in json.dumps(pages("&case=c4")[0]["record"])
     assert ask(f"{records}?cursor=abc")[0] == 400
     assert ask(f"{records}?sort=name")[0] == 422
 
@@ -256,3 +258,39 @@ def test_an_ended_server_goes_on_with_its_next_start(serve, ask, wait, stalling)
         url = serve(model=f"{upstream.url}#any")
         done = wait(url, run["id"])
         assert done["spent"]["calls"] == upstream.calls == CALLS
+
+
+def test_the_same_study_in_another_namespace_is_another_run(serve, ask, wait):
+    url = serve()
+    made = [
+        wait(url, ask(f"{url}/v1/studies", study(run={"namespace": name}))[1]["id"])
+        for name in ("default", "other")
+    ]
+    assert made[0]["id"] != made[1]["id"]
+    assert [one["namespace"] for one in made] == ["default", "other"]
+    assert made[1]["spent"]["calls"] == 0  # the journal has the answers
+    found = ask(f"{url}/v1/studies?namespace=other")[1]["data"]
+    assert [one["id"] for one in found] == [made[1]["id"]]
+
+
+def test_the_command_line_goes_on_with_a_clients_run(serve, ask, wait, spawn):
+    rules = "rules:\n  - {kind: length, max_words: 9}\n"
+    files = {"cases.jsonl": CASES, "../mine.yaml": rules}
+    url = serve()
+    status, run = ask(f"{url}/v1/studies", study(judge="rules:../mine.yaml", run={"files": files}))
+    assert status == 201, run
+    wait(url, run["id"])
+    serve.end()
+    process = spawn("runs", "resume", run["id"])
+    out, err = process.communicate()
+    assert process.returncode == 0, err
+    assert run["id"] in out
+
+
+def test_files_that_no_run_needs_are_swept(home):
+    sent = home / "sent"
+    names = [keep_files(sent, {"a": text}) for text in ("one", "two", "three")]
+    for name in names[:2]:
+        os.utime(sent / name, (0, 0))
+    sweep_files(sent, {names[0]})
+    assert {path.name for path in sent.iterdir()} == {names[0], names[2]}

@@ -48,9 +48,18 @@ class Watcher:
                 yield event.get("id"), event["event"], json.loads(event["data"])
                 event = {}
 
-    def close(self):
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
         self.file.close()
         self.socket.close()
+
+
+def watch(url, run_id, last=None):
+    """All events, until the stream ends."""
+    with Watcher(url, run_id, last) as watcher:
+        return list(watcher)
 
 
 def records_of(events):
@@ -66,7 +75,7 @@ def slow():
 def test_a_run_is_told_from_its_beginning_to_its_end(serve, ask, slow):
     url = serve(model=slow)
     run = ask(f"{url}/v1/studies", STUDY)[1]
-    events = list(Watcher(url, run["id"]))
+    events = watch(url, run["id"])
     assert events[0][1] == "status"
     assert events[-1] == (None, "status", {"status": "finished", "reason": ""})
     found = records_of(events)
@@ -83,35 +92,30 @@ def test_a_run_is_told_from_its_beginning_to_its_end(serve, ask, slow):
 def test_whoever_comes_back_misses_nothing(serve, ask, slow):
     url = serve(model=slow)
     run = ask(f"{url}/v1/studies", STUDY)[1]
-    found, last = [], None
-    for turn in range(50):
-        watcher = Watcher(url, run["id"], last)
-        for id, name, data in watcher:
-            if name == "record":
-                found.append(data["key"])
-                last = id
-                if len(found) % 3 == 0:
-                    break
-            elif data.get("status") == "finished":
-                break
-        else:
-            raise AssertionError("the stream ended before the run did")
-        watcher.close()
-        if name == "status":
-            break
-    assert turn > 1
+    found, last, status, turns = [], None, "", 0
+    while status != "finished":
+        turns += 1
+        with Watcher(url, run["id"], last) as watcher:
+            for id, name, data in watcher:
+                status = data.get("status") if name == "status" else status
+                if name == "record":
+                    found.append(data["key"])
+                    last = id
+                    if len(found) % 3 == 0:
+                        break
+    assert turns > 2
     assert found == [f"{n}" for n in range(8)]
 
 
 def test_a_finished_run_is_told_anew_and_behind_its_last_record(serve, ask, slow):
     url = serve(model=slow)
     run = ask(f"{url}/v1/studies", STUDY)[1]
-    first = records_of(Watcher(url, run["id"]))
-    assert records_of(Watcher(url, run["id"])) == first
-    rest = list(Watcher(url, run["id"], last=first[-1][0]))
+    first = records_of(watch(url, run["id"]))
+    assert records_of(watch(url, run["id"])) == first
+    rest = watch(url, run["id"], first[-1][0])
     assert records_of(rest) == []
     assert rest[-1][2]["status"] == "finished"
-    assert records_of(Watcher(url, run["id"], last=first[2][0])) == first[3:]
+    assert records_of(watch(url, run["id"], first[2][0])) == first[3:]
 
 
 @pytest.mark.parametrize("last", ["x", "-1", "9" * 40, "²"])
@@ -128,22 +132,23 @@ def test_a_run_of_another_process_is_told_too(serve, ask, spawn, home, slow):
     (home / "cases.jsonl").write_text(CASES)
     process = spawn("evaluate", "cases.jsonl", "--judge", "probe", "--model", slow)
     late = time.monotonic() + 100
-    while not (found := ask(f"{url}/v1/studies")[1]["data"]):
+    while not (found := ask(f"{url}/v1/studies?status=running")[1]["data"]):
         assert time.monotonic() < late
         time.sleep(0.1)
-    keys = dict.fromkeys(key for _, key in records_of(Watcher(url, found[0]["id"])))
+    keys = dict.fromkeys(key for _, key in records_of(watch(url, found[0]["id"])))
     assert list(keys) == [f"{n}" for n in range(8)]
     assert process.wait() == 0
 
 
-def test_streams_end_with_the_server(serve, ask, stalling):
+def test_a_stream_ends_where_the_run_is_cancelled(serve, ask, stalling):
     with ScriptedServer(stalling(2)) as upstream:
         url = serve(model=f"{upstream.url}#any")
         run = ask(f"{url}/v1/studies", STUDY)[1]
-        watcher = iter(Watcher(url, run["id"]))
-        assert next(watcher)[1] == "status"
-        assert ask(f"{url}/v1/studies/{run['id']}/cancel", {})[0] == 202
-        assert list(watcher)[-1][2]["status"] == "cancelled"
+        with Watcher(url, run["id"]) as watcher:
+            events = iter(watcher)
+            assert next(events)[1] == "status"
+            assert ask(f"{url}/v1/studies/{run['id']}/cancel", {})[0] == 202
+            assert list(events)[-1][2]["status"] == "cancelled"
 
 
 def kept(n, key=None):

@@ -21,9 +21,11 @@ from textevolve.cli.study import LIMIT_OPTIONS, RunOptions, shape_command, take_
 from textevolve.cli.working import execute
 from textevolve.engine import sync
 from textevolve.errors import InputError
+from textevolve.reach import add_files
 from textevolve.remote.mirror import record_of, totals_of
 from textevolve.report import wording
 from textevolve.report.terminal import print_report
+from textevolve.server.studies.uploads import files_folder
 from textevolve.settings import Settings, read_settings
 from textevolve.store.repository import Store, open_store
 from textevolve.store.runs import RunRecord
@@ -344,6 +346,9 @@ def _get_whole(store: Store, which: str) -> tuple[RunRecord, AnyStudy]:
         raise InputError(
             f"run {run.id}: its cases were not taken in whole; give its command again, or remove it"
         )
+    served = store.get_served(run.id)
+    if served is not None and served.launch.get("files"):
+        add_files(files_folder(store.path) / served.launch["files"])
     return run, find_study(driver.read_stored(run).kind)
 
 

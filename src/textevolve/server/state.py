@@ -27,6 +27,11 @@ class ServerState:
     runner: Runner
     feed: Feed
 
+    def end(self) -> None:
+        """The server is to end: streams end, and studies begin no call any more."""
+        self.feed.end()
+        self.runner.ending = True
+
 
 def server_of(request: Request) -> ServerState:
     return request.app.state.server

@@ -198,6 +198,9 @@ class Store:
         """What a server knows of a run, if it is one's."""
         return self._read(lambda c: served.find_served(c, [run_id])).get(run_id)
 
+    def all_served(self) -> list[ServedRun]:
+        return self._read(served.all_served)
+
     def unfinished_served(self) -> list[ServedRun]:
         """The runs that are to go on, in the order in which they were begun."""
         return self._read(served.find_unfinished)

@@ -70,6 +70,10 @@ def find_served(connection: Connection, run_ids: Sequence[str]) -> dict[str, Ser
     return {row.run_id: _read(row) for row in rows}
 
 
+def all_served(connection: Connection) -> list[ServedRun]:
+    return [_read(row) for row in connection.execute(select(served_runs))]
+
+
 def find_unfinished(connection: Connection) -> list[ServedRun]:
     """The runs that are to go on, in the order in which they were begun."""
     joined = served_runs.join(runs, runs.c.id == served_runs.c.run_id)
@@ -97,7 +101,7 @@ def list_found(
         created, id = after
         later = (runs.c.created == created) & (runs.c.id > id)
         query = query.where((runs.c.created < created) | later)
-    served = {row.run_id: _read(row) for row in connection.execute(select(served_runs))}
+    served = {one.run_id: one for one in all_served(connection)}
     rows = connection.execute(query.order_by(runs.c.created.desc(), runs.c.id))
     found = ((run, served.get(run.id)) for run in map(row_to_record, rows))
     return list(islice((one for one in found if choose(*one)), limit))

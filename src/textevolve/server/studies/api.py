@@ -219,7 +219,7 @@ async def resume_study(
         raise ApiError(409, "not_served", said)
     if seen.run.status == "finished":
         return await _tell(server, caller, run_id, 200)
-    if not server.runner.works_on(run_id):
+    if not await server.runner.is_busy(run_id):
         await beginning.resume(server, seen.run, seen.served, given)
     return await _tell(server, caller, run_id, 202)
 

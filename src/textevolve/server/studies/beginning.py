@@ -12,11 +12,12 @@ from textevolve.errors import InputError
 from textevolve.evaluation import Case
 from textevolve.reach import confine
 from textevolve.remote.wire import ResumePart, RunPart
-from textevolve.server.access import Caller, check_namespace
+from textevolve.server.access import THIS_MACHINE, Caller, check_namespace
 from textevolve.server.errors import ApiError
+from textevolve.server.options import is_here
 from textevolve.server.state import ServerState
-from textevolve.server.studies.confinement import files_folder, reach_of
-from textevolve.server.studies.uploads import keep_files
+from textevolve.server.studies.confinement import reach_of
+from textevolve.server.studies.uploads import files_folder, keep_files
 from textevolve.settings import Settings
 from textevolve.store import RunRecord
 from textevolve.store.served import ServedRun
@@ -54,7 +55,9 @@ async def read_asked(server: ServerState, caller: Caller, given: Mapping[str, An
     sent = await asyncio.to_thread(keep_files, folder, part.files)
     seen = None if caller.namespaces is None else sorted(caller.namespaces)
     launch = part.model_dump(mode="json", exclude={"files", "namespace", "cases"})
-    launch |= {"files": sent, "namespaces": seen}
+    open_here = server.options.key_env is None and is_here(server.options.host)
+    trusted = open_here and caller == THIS_MACHINE
+    launch |= {"files": sent, "namespaces": seen, "trusted": trusted}
     served = ServedRun("", namespace, caller.key, time.time(), "running", launch)
     settings = server.runner.settings_of(served)
     with confine(reach_of(served, server.options, server.runner.settings, server.store)):
@@ -112,7 +115,7 @@ async def begin(server: ServerState, asked: Asked) -> tuple[RunRecord, int]:
     if run.status == "finished":
         await asyncio.to_thread(_adopt, server, asked, run)
         return run, 200
-    if not server.runner.works_on(run.id):
+    if not await server.runner.is_busy(run.id):
         await asyncio.to_thread(_keep, server, asked, run)
         server.runner.submit(run.id)
     return run, 201 if run.created >= began else 202

@@ -8,20 +8,15 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from fnmatch import fnmatchcase
-from pathlib import Path
 
 from textevolve.llm.catalogue import PROVIDER, SUFFIX
 from textevolve.llm.providers import known_providers
 from textevolve.reach import Reach
 from textevolve.server.options import ServerOptions
+from textevolve.server.studies.uploads import files_folder
 from textevolve.settings import Settings
 from textevolve.store import Store
 from textevolve.store.served import ServedRun
-
-
-def files_folder(store: Path) -> Path:
-    """Where the files lie that clients of a store's server sent."""
-    return store.with_name(f"{store.name}.files")
 
 
 def reach_of(served: ServedRun, options: ServerOptions, settings: Settings, store: Store) -> Reach:
@@ -38,7 +33,7 @@ def reach_of(served: ServedRun, options: ServerOptions, settings: Settings, stor
 
     return Reach(
         folder=files_folder(store.path) / sent if sent else None,
-        own=frozenset({settings.profile}),
+        own=lambda name: name == settings.profile,
         models=_allowed_models(served, options, settings),
         code=lambda name: name in options.allow_code,
         addresses=lambda address: _matches(address, options.allow_address),
@@ -53,7 +48,7 @@ def _allowed_models(
     """Those that are served, those of the settings, and what the operator allows; whoever needs no
     key may ask each provider that there is, but no address and no file of weights."""
     own = {*options.model, settings.model, settings.embedder}
-    trusted = not served.key_id
+    trusted = bool(served.launch.get("trusted"))
 
     def allowed(spec: str) -> bool:
         if options.any or spec in own or _matches(spec, options.allow_model):

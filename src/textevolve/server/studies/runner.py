@@ -20,6 +20,7 @@ from textevolve.reach import confine
 from textevolve.remote.wire import RunStatus, WireLimits
 from textevolve.server.options import ServerOptions
 from textevolve.server.studies.confinement import reach_of
+from textevolve.server.studies.uploads import files_folder, sweep_files
 from textevolve.settings import Settings
 from textevolve.store import RunRecord, Store
 from textevolve.store.records import Found
@@ -69,6 +70,15 @@ class Runner:
     def works_on(self, run_id: str) -> bool:
         """Whether it is worked on here, or waits for its turn."""
         return run_id in self._tasks
+
+    async def is_busy(self, run_id: str) -> bool:
+        """The same, but that the end of work is waited for which is not to go on."""
+        task = self._tasks.get(run_id)
+        if task is not None:
+            served = await asyncio.to_thread(self.store.get_served, run_id)
+            if served is None or served.wanted != "running":
+                await asyncio.wait([task])
+        return self.works_on(run_id)
 
     def status_of(self, run: RunRecord, served: ServedRun | None) -> tuple[RunStatus, str]:
         """What state a run is in, and why."""
@@ -198,6 +208,8 @@ async def open_runner(
 ) -> AsyncGenerator[Runner]:
     """A runner that goes on with what is unfinished; at its end it lets go of all runs cleanly."""
     runner = Runner(store, settings, options)
+    used = {served.launch.get("files", "") for served in await asyncio.to_thread(store.all_served)}
+    await asyncio.to_thread(sweep_files, files_folder(store.path), used)
     for served in await asyncio.to_thread(store.unfinished_served):
         runner.submit(served.run_id)
     looking = asyncio.create_task(_look(runner))

@@ -12,7 +12,8 @@ import hashlib
 import os
 import secrets
 import shutil
-from collections.abc import Mapping
+import time
+from collections.abc import Collection, Mapping
 from pathlib import Path
 
 from textevolve.errors import InputError
@@ -20,6 +21,12 @@ from textevolve.reach import stored_name
 from textevolve.remote.wire import Base64File
 
 LONGEST_NAME = 200
+SWEPT_SECONDS = 86_400.0
+
+
+def files_folder(store: Path) -> Path:
+    """Where the files lie that clients of a store's server sent."""
+    return store.with_name(f"{store.name}.files")
 
 
 def keep_files(folder: Path, files: Mapping[str, str | Base64File]) -> str:
@@ -40,6 +47,13 @@ def keep_files(folder: Path, files: Mapping[str, str | Base64File]) -> str:
     if not kept.is_dir():
         _write(kept, contents)
     return kept.name
+
+
+def sweep_files(folder: Path, used: Collection[str]) -> None:
+    """Remove what no run needs, such as what came for an estimate, once it is a day old."""
+    for kept in folder.iterdir() if folder.is_dir() else ():
+        if kept.name not in used and time.time() - kept.stat().st_mtime > SWEPT_SECONDS:
+            shutil.rmtree(kept, ignore_errors=True)
 
 
 def _read(name: str, given: str | Base64File) -> bytes:

@@ -1,0 +1,140 @@
+"""500 watchers of one run's events: what they cost the server, and whether any of them waits.
+
+A server runs a study of many cases against a scripted model; watchers connect over plain sockets,
+a tenth of them reading slowly. Told are: records that a watcher missed, how much later than the
+first watcher the others are told of a record, by how much the last one ends later, and the server's
+memory and CPU time with and without watchers.
+
+    .venv/bin/python benchmarks/watchers.py [--watchers 500] [--cases 2000] [--slow 0.1]
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import os
+import re
+import resource
+import subprocess
+import sys
+import tempfile
+import time
+import urllib.request
+from dataclasses import dataclass, field
+from pathlib import Path
+from statistics import median, quantiles
+from urllib.parse import urlsplit
+
+from textevolve.llm.testing.process import serve_in_process
+
+
+@dataclass
+class Watcher:
+    """What one watcher was told: when, by the ids of events."""
+
+    slow: bool
+    told: dict[int, float] = field(default_factory=dict)
+    ended: float = 0.0
+
+    async def watch(self, url: str, run: str) -> None:
+        place = urlsplit(url)
+        limit = 2**14 if self.slow else 2**18
+        reader, writer = await asyncio.open_connection(place.hostname, place.port, limit=limit)
+        path = f"/v1/studies/{run}/events"
+        writer.write(f"GET {path} HTTP/1.1\r\nHost: {place.netloc}\r\n\r\n".encode())
+        while line := await reader.readline():
+            if line.startswith(b"id: "):
+                self.told[int(line[4:])] = time.monotonic()
+                if self.slow:
+                    await asyncio.sleep(0.005)
+        self.ended = time.monotonic()
+        writer.close()
+
+
+def ask(url: str, body: object = None) -> dict[str, object]:
+    data = None if body is None else json.dumps(body).encode()
+    request = urllib.request.Request(url, data, {"Content-Type": "application/json"})
+    with urllib.request.urlopen(request, timeout=120) as response:
+        return json.loads(response.read())
+
+
+def study(cases: int, seed: int) -> dict[str, object]:
+    rows = ({"input": f"Question {seed}.{n}?", "candidates": ["one"]} for n in range(cases))
+    text = "".join(json.dumps(row) + "\n" for row in rows)
+    run = {"files": {"cases.jsonl": text}, "concurrency": 8}
+    return {"kind": "evaluate", "cases": ["cases.jsonl"], "judge": "reference", "run": run}
+
+
+def memory(pid: int) -> float:
+    """MiB."""
+    told = Path(f"/proc/{pid}/status").read_text()
+    return int(re.search(r"VmRSS:\s+(\d+)", told)[1]) / 1024
+
+
+def seconds(pid: int) -> float:
+    """CPU time."""
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+async def measure(url: str, pid: int, cases: int, watchers: list[Watcher], seed: int) -> None:
+    began, used, most = time.monotonic(), seconds(pid), memory(pid)
+    run = str((await asyncio.to_thread(ask, f"{url}/v1/studies", study(cases, seed)))["id"])
+    before = memory(pid)
+    tasks = [asyncio.create_task(one.watch(url, run)) for one in watchers]
+    status = ""
+    while not all(task.done() for task in tasks) or status != "finished":
+        await asyncio.sleep(0.5)
+        most = max(most, memory(pid))
+        status = str((await asyncio.to_thread(ask, f"{url}/v1/studies/{run}"))["status"])
+    await asyncio.gather(*tasks)
+    took = time.monotonic() - began
+    print(f"{len(watchers):>4} watchers: {took:.1f} s, CPU {seconds(pid) - used:.1f} s,", end=" ")
+    print(f"memory {before:.0f} MiB before, at most {most:.0f}, {memory(pid):.0f} after")
+    if watchers:
+        report(cases, watchers)
+
+
+def report(cases: int, watchers: list[Watcher]) -> None:
+    every = set().union(*(one.told for one in watchers))
+    first = {id: min(one.told.get(id, 1e99) for one in watchers) for id in every}
+    print(f"     missed: {sum(cases - len(one.told) for one in watchers)} records")
+    for name, slow in (("usual", False), ("slow", True)):
+        some = [one for one in watchers if one.slow == slow]
+        if not some:
+            continue
+        late = sorted(at - first[id] for one in some for id, at in one.told.items())
+        p99 = quantiles(late, n=100)[-1]
+        last = max(one.ended for one in some) - min(one.ended for one in watchers)
+        print(
+            f"     {len(some)} {name}: told later than the first by {median(late) * 1000:.0f} ms"
+            f" (median), {p99 * 1000:.0f} ms (p99), {late[-1] * 1000:.0f} ms (most);"
+            f" the last ends {last:.2f} s after the first"
+        )
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--watchers", type=int, default=500)
+    parser.add_argument("--cases", type=int, default=2000)
+    parser.add_argument("--slow", type=float, default=0.1)
+    given = parser.parse_args()
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (min(hard, 4096), hard))
+    with tempfile.TemporaryDirectory() as folder, serve_in_process("--latency", "0.02") as model:
+        environment = {**os.environ, "HOME": folder, "TEXTEVOLVE_STORE": f"{folder}/store.db"}
+        command = [sys.executable, "-m", "textevolve", "serve", "--model", f"{model}#any"]
+        with subprocess.Popen(
+            [*command, "--port", "0"], env=environment, stderr=subprocess.PIPE, text=True
+        ) as server:
+            url = next(m[1] for line in server.stderr if (m := re.search(r"on (http\S+),", line)))
+            slow = round(given.watchers * given.slow)
+            rounds = ([], [Watcher(n < slow) for n in range(given.watchers)])
+            for number, watchers in enumerate(rounds):
+                asyncio.run(measure(url, server.pid, given.cases, watchers, number))
+            server.terminate()
+
+
+if __name__ == "__main__":
+    main()
