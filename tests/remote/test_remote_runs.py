@@ -220,6 +220,7 @@ def test_ctrl_c_stops_watching_and_the_run_goes_on(spawn, cli, serve, stalling, 
         (own,) = [o for o in cli("runs", "list", "--server", url, "--json").rows if o["id"] == run]
         assert own["status"] == "running"
         watching = spawn("runs", "resume", run, "--server", url, "-o", "found.jsonl")
+        assert f"run {run} at {url}" in watching.stderr.readline()
         assert cli("runs", "cancel", run, "--server", url).code == 0
         _, said = watching.communicate(timeout=60)
         assert watching.returncode == 3, said

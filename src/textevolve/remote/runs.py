@@ -147,7 +147,8 @@ class RemoteServer:
         the run was when it was begun.
 
         Raises:
-            FatalModelError: no call of it could succeed. StoreError: it was cancelled.
+            FatalModelError: no call of it could succeed. StoreError: it was cancelled, and no store
+                tells so.
         """
         study, heard = find_study(told.kind), _Heard(launch.listener, told)
         keeper = None if store is None else RecordKeeper(study, store, told.id)
@@ -175,7 +176,7 @@ class RemoteServer:
                 store.take_run(await _get(server, told.id))
         if last is not None and last.status == "failed":
             raise FatalModelError(last.reason or f"run {told.id}: has failed at {self.address}")
-        if last is not None and last.status == "cancelled":
+        if store is None and last is not None and last.status == "cancelled":
             raise StoreError(f"run {told.id}: was cancelled at {self.address}; it can be resumed")
 
 
