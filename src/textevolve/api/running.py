@@ -157,7 +157,7 @@ async def _perform(
     if address := find_server(settings, keywords.get("server")):
         there = RemoteServer(address, settings)
         told = await there.begin(study, spec, launch, cases)
-        async with aclosing(there.follow(told, launch)) as records:
+        async with aclosing(there.follow(told, launch, again=ends)) as records:
             async for record in records:
                 yield record
         return

@@ -30,7 +30,7 @@ from textevolve.settings import Settings
 from textevolve.store.runs import RunRecord
 from textevolve.studies.driver import Launch, RecordKeeper
 from textevolve.studies.kinds import find_study
-from textevolve.studies.study import AnyStudy, StudySpec
+from textevolve.studies.study import AnyStudy, Row, StudySpec
 from textevolve.wiring import Limits
 
 RUNS = "/v1/studies"
@@ -141,10 +141,17 @@ class RemoteServer:
             await server.ask("DELETE", f"{RUNS}/{part(run_id)}")
 
     async def follow(
-        self, told: RunDetail, launch: Launch, store: MirrorStore | None = None
+        self,
+        told: RunDetail,
+        launch: Launch,
+        store: MirrorStore | None = None,
+        *,
+        again: bool = False,
     ) -> AsyncGenerator[Any]:
         """The records of a run as they come, until it ends; `store` keeps them, too. `told`: what
-        the run was when it was begun.
+        the run was when it was begun. Where the server is stopped meanwhile and goes on, what it
+        had to skip comes once it is done, and what it had done comes once, or with `again` as often
+        as it is kept.
 
         Raises:
             FatalModelError: no call of it could succeed. StoreError: it was cancelled, and no store
@@ -154,6 +161,7 @@ class RemoteServer:
         keeper = None if store is None else RecordKeeper(study, store, told.id)
         path = f"{RUNS}/{part(told.id)}/events"
         last: WireStatus | None = None
+        seen, left = dict[str, Row](), dict[str, Any]()
         async with Connection(self.address, self.settings) as server:
             try:
                 async with aclosing(server.listen(path, launch.listener)) as events:
@@ -162,13 +170,21 @@ class RemoteServer:
                             record = study.decode(kept_of(WireRecord(**event.data)).body)
                             if keeper is not None:
                                 await keeper.add(record)
-                            yield record
+                            row = study.row(record)
+                            left.pop(row.key, None)
+                            if row.status == "skipped":  # unless the server goes on with it
+                                left[row.key] = record
+                            elif again or seen.get(row.key) != row:
+                                seen[row.key] = row
+                                yield record
                         elif event.name == "progress":
                             heard.tell(Progress(**event.data))
                         elif event.name == "status":
                             last = WireStatus(**event.data)
                             if last.status in ENDED:
                                 break
+                for record in left.values():
+                    yield record
             finally:
                 if keeper is not None:
                     await keeper.flush()
