@@ -25,7 +25,7 @@ from textevolve.errors import InputError
 from textevolve.memory.record import Collection
 from textevolve.report.files import open_target
 from textevolve.spec import Frozen, suggest
-from textevolve.store.resource_rows import Span
+from textevolve.store.resource_rows import NameRange
 from textevolve.store.resources import ResourceStore
 from textevolve.studies.exchange import Exported, export_lines, import_content, read_content
 from textevolve.studies.memory_desk import MemoryDesk
@@ -42,7 +42,7 @@ class ResourceKind(Generic[S, R]):
     spec: type[S]
     create: Callable[[ResourceStore, str, S], R]
     get: Callable[[ResourceStore, str, str], R]
-    list: Callable[[ResourceStore, str, Span], list[R]]
+    list: Callable[[ResourceStore, str, NameRange], list[R]]
     update: Callable[[ResourceStore, str, str, Mapping[str, Any]], R]
     delete: Callable[[ResourceStore, str, str], None]
 
@@ -102,7 +102,7 @@ class AsyncResources(Generic[S, R]):
 
     async def list(self, *, limit: int | None = None, after: str = "") -> Sequence[R]:
         """All of them by name, or the next of them behind one."""
-        return await self._do(self._kind.list, Span(after, limit))
+        return await self._do(self._kind.list, NameRange(after, limit))
 
     async def update(self, name: str, **fields: Any) -> R:
         """Change the fields that are given; of fields with fields of their own those that are."""

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from textevolve.cli.study import RunOptions
 
 
-def server_of(settings: Settings) -> RemoteServer | None:
+def remote_server(settings: Settings) -> RemoteServer | None:
     """The server that the settings, the environment or the option name, if one does."""
     address = find_server(settings)
     return None if address is None else RemoteServer(address, settings)
@@ -49,10 +49,10 @@ def run_there(
         return 0
     if wanted.resume is not None:
         raise InputError(f"--resume: give it as: textevolve runs resume {wanted.resume} --server")
-    return watch(server, sync.run(server.begin(study, spec, launch)), launch, wanted)
+    return watch_run(server, sync.run(server.begin(study, spec, launch)), launch, wanted)
 
 
-def watch(server: RemoteServer, told: RunDetail, launch: Launch, wanted: RunOptions) -> int:
+def watch_run(server: RemoteServer, told: RunDetail, launch: Launch, wanted: RunOptions) -> int:
     """Follow a run to its end, show and write what was found; the exit code."""
     study = find_study(told.kind)
     with MirrorStore(server.address) as store:

@@ -13,7 +13,7 @@ import typer
 
 from textevolve.cli import PARTLY, options, say
 from textevolve.cli.drawing import open_console
-from textevolve.cli.remote import fetch_run, server_of, watch
+from textevolve.cli.remote import fetch_run, remote_server, watch_run
 from textevolve.cli.results import check_outputs, print_json, write_line, write_outputs
 from textevolve.cli.run_tables import WantedFormat, list_records, report_runs, row_of, run_data
 from textevolve.cli.spec_options import parameters_of, read_given
@@ -56,7 +56,7 @@ def list_runs(
 ) -> None:
     """List the runs that are kept."""
     settings, _ = read_settings({"store": store, "server": server})
-    if (there := server_of(settings)) is not None:
+    if (there := remote_server(settings)) is not None:
         told = sync.run(there.list(limit))
         rows = [(record_of(one, there.address), totals_of(one)) for one in told]
     else:
@@ -120,11 +120,11 @@ def resume(run: str = "last", **given: Any) -> None:
     wanted = RunOptions(**given)
     named = {"server": wanted.server, "store": wanted.store, "concurrency": wanted.concurrency}
     settings, _ = read_settings(named)
-    if (there := server_of(settings)) is not None:
+    if (there := remote_server(settings)) is not None:
         launch = take_launch(wanted)
         told = sync.run(there.resume(run, launch.limits, launch.time_limit))
         check_outputs(find_study(told.kind), wanted.output or (), turns=wanted.turns)
-        raise typer.Exit(watch(there, told, launch, wanted))
+        raise typer.Exit(watch_run(there, told, launch, wanted))
     with open_store(settings.store) as opened:
         record, study = _get_whole(opened, run)
         check_outputs(study, wanted.output or (), turns=wanted.turns)
@@ -303,7 +303,7 @@ def remove(
 ) -> None:
     """Remove a run, with the answers that no other run uses."""
     settings, _ = read_settings({"store": store, "server": server})
-    if (there := server_of(settings)) is not None:
+    if (there := remote_server(settings)) is not None:
         told = sync.run(there.get(run))
         if not yes:
             typer.confirm(f"Remove run {told.id} ({told.cases} cases)?", abort=True)
@@ -322,7 +322,7 @@ def remove(
 def cancel(run: RunName, server: options.ServerAddress = None) -> None:
     """End the work on a run at a server; what was answered is kept."""
     settings, _ = read_settings({"server": server})
-    if (there := server_of(settings)) is None:
+    if (there := remote_server(settings)) is None:
         raise InputError("give --server URL: a run of this machine is ended with Ctrl-C")
     told = sync.run(there.cancel(run))
     typer.echo(f"run {told.id} ends at {there.address}; what was answered is kept")
@@ -331,7 +331,7 @@ def cancel(run: RunName, server: options.ServerAddress = None) -> None:
 def _open(store: Path | None, server: str | None = None, run: str = "") -> tuple[Settings, Store]:
     """The store; with a server one that holds this run of it."""
     settings, _ = read_settings({"store": store, "server": server})
-    there = server_of(settings)
+    there = remote_server(settings)
     return settings, open_store(settings.store) if there is None else fetch_run(there, run)
 
 

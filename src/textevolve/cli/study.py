@@ -17,7 +17,7 @@ import typer
 
 from textevolve.cli import options, say
 from textevolve.cli.estimates import print_estimate
-from textevolve.cli.remote import run_there, server_of
+from textevolve.cli.remote import remote_server, run_there
 from textevolve.cli.results import (
     check_outputs,
     refuse_overwriting,
@@ -215,7 +215,7 @@ def run_study(
             "server": wanted.server,
         }
     )
-    if (server := server_of(settings)) is not None:
+    if (server := remote_server(settings)) is not None:
         return run_there(server, study, spec, take_launch(wanted), wanted)
     objects: dict[str, object] = {}
     launch = take_launch(wanted, source, objects)

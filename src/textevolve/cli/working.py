@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
 REASONS_SHOWN = 5
 """Of how many records without a score the reason is said."""
-Work: TypeAlias = Callable[[Store, RunRecord, Settings, Launch], AsyncGenerator[Any]]
+DoesRun: TypeAlias = Callable[[Store, RunRecord, Settings, Launch], AsyncGenerator[Any]]
 """Does what is missing of a run, as `driver.perform`."""
 
 
@@ -46,7 +46,7 @@ def execute(
     settings: Settings,
     launch: Launch,
     wanted: RunOptions,
-    work: Work = driver.perform,
+    work: DoesRun = driver.perform,
 ) -> int:
     """Do what is missing of a run, show and write what was found, and return the exit code."""
     stored = driver.read_stored(run)

@@ -79,12 +79,12 @@ def record_of(told: RunDetail, address: str) -> RunRecord:
     )
 
 
-def usage_of(told: WireUsage) -> Usage:
+def told_usage(told: WireUsage) -> Usage:
     return Usage(**told.model_dump())
 
 
 def totals_of(told: RunDetail) -> RunTotals:
-    return RunTotals(usage_of(told.spent), usage_of(told.reused), told.failed_calls)
+    return RunTotals(told_usage(told.spent), told_usage(told.reused), told.failed_calls)
 
 
 def kept_of(told: WireRecord) -> Kept:

@@ -15,7 +15,7 @@ from textevolve.errors import FatalModelError, InputError, NotFoundError, StoreE
 from textevolve.evaluation import Case, Usage
 from textevolve.events import CallFinished, Listener
 from textevolve.remote.connection import Connection, part
-from textevolve.remote.mirror import MirrorStore, kept_of, usage_of
+from textevolve.remote.mirror import MirrorStore, kept_of, told_usage
 from textevolve.remote.sending import write_study
 from textevolve.remote.wire import (
     ENDED,
@@ -238,11 +238,11 @@ class _Heard:
     def __init__(self, listener: Listener, told: RunDetail) -> None:
         self._listener = listener
         self._model = told.model
-        self._before = {False: usage_of(told.spent), True: usage_of(told.reused)}
+        self._before = {False: told_usage(told.spent), True: told_usage(told.reused)}
 
     def tell(self, progress: Progress) -> None:
         for replayed, told in ((False, progress.spent), (True, progress.reused)):
-            now, before = usage_of(told), self._before[replayed]
+            now, before = told_usage(told), self._before[replayed]
             if now.calls <= before.calls:
                 continue
             self._before[replayed] = now

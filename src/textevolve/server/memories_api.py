@@ -57,8 +57,8 @@ def _memories_for(scope: Scope) -> Any:
     return Depends(memories)
 
 
-Read: TypeAlias = Annotated[AsyncMemories, _memories_for("read")]
-Write: TypeAlias = Annotated[AsyncMemories, _memories_for("run")]
+_Read: TypeAlias = Annotated[AsyncMemories, _memories_for("read")]
+_Write: TypeAlias = Annotated[AsyncMemories, _memories_for("run")]
 """Whoever may chat may write memories: chats do."""
 _NewMemory: TypeAlias = Annotated[MemorySpec, example_body(NEW_MEMORY)]
 _Search: TypeAlias = Annotated[MemorySearch, example_body(SEARCH)]
@@ -75,7 +75,7 @@ _Erase: TypeAlias = Annotated[bool, Query(description="Delete the text, too; nee
 
 @router.get("", response_model=page_of(ToldMemory))
 async def list_memories(
-    memories: Read,
+    memories: _Read,
     limit: PageLimit = 100,
     cursor: _Cursor = None,
     closed: _Closed = False,
@@ -88,7 +88,7 @@ async def list_memories(
 
 
 @router.post("", status_code=201, response_model=ToldMemory)
-async def add_memory(memories: Write, spec: _NewMemory) -> Response:
+async def add_memory(memories: _Write, spec: _NewMemory) -> Response:
     """Keep a memory."""
     kept = await memories.add(**spec.model_dump(exclude_unset=True))
     return respond(memory_data(kept), 201)
@@ -96,7 +96,7 @@ async def add_memory(memories: Write, spec: _NewMemory) -> Response:
 
 @router.post("/search", response_model=FoundMemories)
 async def search_memories(
-    memories: Read,
+    memories: _Read,
     asked: _Search,
 ) -> Response:
     """Find what bears on a text, best first, with the parts of each score."""
@@ -106,7 +106,7 @@ async def search_memories(
 
 
 @router.post("/import", response_model=TakenIn, openapi_extra=lines_body("Memories.", MEMORY_LINES))
-async def import_memories(memories: Write, request: Request) -> Response:
+async def import_memories(memories: _Write, request: Request) -> Response:
     """Keep the memories of JSON lines; what is there already is left out, so that the same again
     adds nothing. Where a line is none, nothing is kept."""
     lines = read_body_lines(await request.body())
@@ -118,7 +118,7 @@ async def import_memories(memories: Write, request: Request) -> Response:
 
 @router.get("/export")
 async def export_memories(
-    memories: Read, closed: _Closed = False, version: _Version = None
+    memories: _Read, closed: _Closed = False, version: _Version = None
 ) -> Response:
     """All memories as lines of JSON, which `import` reads."""
 
@@ -130,21 +130,21 @@ async def export_memories(
 
 
 @router.get("/{id}", response_model=ToldMemory)
-async def show_memory(memories: Read, id: _Id) -> Response:
+async def show_memory(memories: _Read, id: _Id) -> Response:
     """One memory: where it is from, and what became of it."""
     (found,) = await memories.get(id)
     return respond(memory_data(found))
 
 
 @router.get("/{id}/history", response_model=MemoryHistory)
-async def show_history(memories: Read, id: _Id) -> Response:
+async def show_history(memories: _Read, id: _Id) -> Response:
     """A memory with what it took the place of, and what took its own, oldest first."""
     return respond({"data": [memory_data(one) for one in await memories.history(id)]})
 
 
 @router.delete("/{id}", status_code=204)
 async def forget_memory(
-    memories: Write, request: Request, id: _Id, erase: _Erase = False
+    memories: _Write, request: Request, id: _Id, erase: _Erase = False
 ) -> Response:
     """Close a memory: it is found no more, and its history stays."""
     if erase:

@@ -21,7 +21,7 @@ from textevolve.store.resource_rows import (
     AGENT,
     COLLECTION,
     EVERYTHING,
-    Span,
+    NameRange,
     check_texts,
     delete_where,
     insert_row,
@@ -56,7 +56,7 @@ def get_agent(connection: Connection, namespace: str, name: str) -> StoredAgent:
 
 
 def list_agents(
-    connection: Connection, namespace: str, span: Span = EVERYTHING
+    connection: Connection, namespace: str, span: NameRange = EVERYTHING
 ) -> list[StoredAgent]:
     rows = list_rows(connection, AGENT, namespace, span)
     return [_read(connection, namespace, row) for row in rows]

@@ -30,7 +30,7 @@ from textevolve.store.resource_rows import (
     EVERYTHING,
     NAMESPACE,
     USER,
-    Span,
+    NameRange,
     delete_where,
     insert_row,
     list_rows,
@@ -66,7 +66,7 @@ def get_namespace(connection: Connection, name: str) -> StoredNamespace:
     return _read_namespace(require_row(connection, NAMESPACE, name))
 
 
-def list_namespaces(connection: Connection, span: Span = EVERYTHING) -> list[StoredNamespace]:
+def list_namespaces(connection: Connection, span: NameRange = EVERYTHING) -> list[StoredNamespace]:
     return [_read_namespace(row) for row in list_rows(connection, NAMESPACE, None, span)]
 
 
@@ -115,7 +115,9 @@ def get_user(connection: Connection, namespace: str, name: str) -> StoredUser:
     return _read_user(namespace, require_row(connection, USER, name, namespace))
 
 
-def list_users(connection: Connection, namespace: str, span: Span = EVERYTHING) -> list[StoredUser]:
+def list_users(
+    connection: Connection, namespace: str, span: NameRange = EVERYTHING
+) -> list[StoredUser]:
     rows = list_rows(connection, USER, namespace, span)
     return [_read_user(namespace, row) for row in rows]
 
@@ -172,7 +174,7 @@ def get_collection(connection: Connection, namespace: str, name: str) -> Collect
 
 
 def list_collections(
-    connection: Connection, namespace: str, span: Span = EVERYTHING
+    connection: Connection, namespace: str, span: NameRange = EVERYTHING
 ) -> list[Collection]:
     rows = list_rows(connection, COLLECTION, namespace, span)
     return [collection_of(row, namespace) for row in rows]

@@ -35,14 +35,14 @@ class ResourceTable:
 
 
 @dataclass(frozen=True, slots=True)
-class Span:
+class NameRange:
     """Which of a list are wanted: those behind a name, and how many; None: all."""
 
     after: str = ""
     limit: int | None = None
 
 
-EVERYTHING = Span()
+EVERYTHING = NameRange()
 
 NAMESPACE = ResourceTable("namespace", "namespaces", tables.namespaces, "ns")
 AGENT = ResourceTable("agent", "agents", tables.agents, "ag")
@@ -87,7 +87,7 @@ def list_rows(
     connection: Connection,
     kind: ResourceTable,
     namespace: str | None = None,
-    span: Span = EVERYTHING,
+    span: NameRange = EVERYTHING,
 ) -> list[Row[Any]]:
     """Those of a namespace, by name."""
     query = _among(kind, connection, namespace)

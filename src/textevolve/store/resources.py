@@ -24,7 +24,7 @@ from textevolve.memory.record import Collection
 from textevolve.store import agents, collections
 from textevolve.store.database import Database, open_database
 from textevolve.store.memories import StoredMemories
-from textevolve.store.resource_rows import EVERYTHING, Span
+from textevolve.store.resource_rows import EVERYTHING, NameRange
 from textevolve.store.sessions import StoredSessions
 
 
@@ -68,7 +68,7 @@ class ResourceStore:
     def get_namespace(self, name: str) -> StoredNamespace:
         return self.database.read(lambda c: collections.get_namespace(c, name))
 
-    def list_namespaces(self, span: Span = EVERYTHING) -> list[StoredNamespace]:
+    def list_namespaces(self, span: NameRange = EVERYTHING) -> list[StoredNamespace]:
         return self.database.read(lambda c: collections.list_namespaces(c, span))
 
     def update_namespace(self, name: str, changes: Mapping[str, Any]) -> StoredNamespace:
@@ -83,7 +83,7 @@ class ResourceStore:
     def get_agent(self, name: str, namespace: str) -> StoredAgent:
         return self.database.read(lambda c: agents.get_agent(c, namespace, name))
 
-    def list_agents(self, namespace: str, span: Span = EVERYTHING) -> list[StoredAgent]:
+    def list_agents(self, namespace: str, span: NameRange = EVERYTHING) -> list[StoredAgent]:
         return self.database.read(lambda c: agents.list_agents(c, namespace, span))
 
     def update_agent(
@@ -117,7 +117,7 @@ class ResourceStore:
     def get_collection(self, name: str, namespace: str) -> Collection:
         return self.database.read(lambda c: collections.get_collection(c, namespace, name))
 
-    def list_collections(self, namespace: str, span: Span = EVERYTHING) -> list[Collection]:
+    def list_collections(self, namespace: str, span: NameRange = EVERYTHING) -> list[Collection]:
         return self.database.read(lambda c: collections.list_collections(c, namespace, span))
 
     def count_memories(self, namespace: str) -> dict[str, int]:
@@ -141,7 +141,7 @@ class ResourceStore:
     def get_user(self, name: str, namespace: str) -> StoredUser:
         return self.database.read(lambda c: collections.get_user(c, namespace, name))
 
-    def list_users(self, namespace: str, span: Span = EVERYTHING) -> list[StoredUser]:
+    def list_users(self, namespace: str, span: NameRange = EVERYTHING) -> list[StoredUser]:
         return self.database.read(lambda c: collections.list_users(c, namespace, span))
 
     def update_user(self, name: str, namespace: str, changes: Mapping[str, Any]) -> StoredUser:
