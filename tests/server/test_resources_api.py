@@ -107,7 +107,11 @@ def test_lists_are_paged(acme, ask):
         ("users", {}, "name is missing"),
         ("agents", {"name": "ada", "persona": " "}, "persona"),
         ("agents", {"name": "ada", "persona": "x", "memories": "none"}, "no collection 'none'"),
-        ("agents", {"name": "ada", "persona": "x", "model": "http://10.0.0.1/v1#m"}, "server knows"),
+        (
+            "agents",
+            {"name": "ada", "persona": "x", "model": "http://10.0.0.1/v1#m"},
+            "server knows",
+        ),
         ("agents", {"name": "ada", "persona": "x", "model": "local//etc/passwd"}, "server knows"),
         ("collections", {"name": "c", "embedder": "http://169.254.169.254#m"}, "server knows"),
     ],
@@ -196,9 +200,6 @@ def test_every_body_has_an_example_that_fits(url, ask):
                 named = media.get("examples", {})
                 found = [one["value"] for one in named.values()]
                 found += [media["example"]] if "example" in media else []
-                if "$ref" in media["schema"]:
-                    shape = media["schema"]["$ref"].rpartition("/")[2]
-                    found += document["components"]["schemas"][shape].get("examples", [])
                 assert found, f"{method} {path}: its body has no example"
                 for example in found:
                     jsonschema.validate(schema, example)

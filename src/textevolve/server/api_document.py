@@ -58,18 +58,29 @@ ERROR_EXAMPLE = {
     },
 }
 EXAMPLES: Mapping[str, Mapping[str, Any]] = {
-    "SystemOneRequest": {
+    "/v1/systemone": {
         "model": "judge/probe+rules",
         "state": {"input": "What is 2 + 2?", "output": "4"},
         "questions": {"right": {"type": "noul", "instructions": "Is the output right?"}},
     },
-    "DecisionRequest": {
+    "/v1/decisions": {
         "model": "judge/probe+rules",
         "input": "Question: What is 2 + 2? Answer: 4",
         "questions": [{"type": "predicate", "name": "right", "instructions": "Is it right?"}],
     },
+    "/v1/studies": {
+        "kind": "evaluate",
+        "cases": ["cases.jsonl"],
+        "judge": "probe+rules",
+        "run": {
+            "name": "nightly",
+            "limits": {"calls": 5000},
+            "files": {"cases.jsonl": '{"input": "2 + 2?", "candidates": ["4", "5"]}\n'},
+        },
+    },
+    "/v1/studies/{run_id}/resume": {"limits": {"calls": 10000}},
 }
-"""Of bodies that say none themselves, by their shapes."""
+"""Of bodies that say none themselves, by their paths."""
 
 _FILES = re.compile(r"; @FILE reads it from a file(, - from standard input)?")
 
@@ -95,14 +106,13 @@ def document_api(app: FastAPI) -> None:
 def complete_document(found: dict[str, Any]) -> dict[str, Any]:
     """A document as FastAPI makes it, with what all paths have in common."""
     schemas = cast(dict[str, Any], found["components"]["schemas"])
-    for name, example in EXAMPLES.items():
-        if name in schemas:
-            schemas[name]["examples"] = [example]
     used = set[str]()
     for path, operations in found["paths"].items():
         for operation in operations.values():
             used |= set(operation.get("tags", ()))
             _tell_errors(path, operation)
+            if path in EXAMPLES and "requestBody" in operation:
+                operation["requestBody"]["content"]["application/json"]["example"] = EXAMPLES[path]
     found["tags"] = [{"name": n, "description": d} for n, d in TAGS.items() if n in used]
     error = {"description": "What went wrong, in the shapes of both APIs.", "type": "object"}
     schemas["Error"] = {**error, "example": ERROR_EXAMPLE}
