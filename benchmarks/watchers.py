@@ -28,6 +28,8 @@ from urllib.parse import urlsplit
 
 from textevolve.llm.testing.process import serve_in_process
 
+EVENT = re.compile(rb"^id: (\d+)$", re.MULTILINE)
+
 
 @dataclass
 class Watcher:
@@ -35,19 +37,23 @@ class Watcher:
 
     slow: bool
     told: dict[int, float] = field(default_factory=dict)
+    began: float = 0.0
     ended: float = 0.0
 
     async def watch(self, url: str, run: str) -> None:
         place = urlsplit(url)
         limit = 2**14 if self.slow else 2**18
         reader, writer = await asyncio.open_connection(place.hostname, place.port, limit=limit)
+        rest = b""
         path = f"/v1/studies/{run}/events"
         writer.write(f"GET {path} HTTP/1.1\r\nHost: {place.netloc}\r\n\r\n".encode())
-        while line := await reader.readline():
-            if line.startswith(b"id: "):
-                self.told[int(line[4:])] = time.monotonic()
-                if self.slow:
-                    await asyncio.sleep(0.005)
+        while part := await reader.read(limit):
+            now = time.monotonic()
+            self.began = self.began or now
+            lines, _, rest = (rest + part).rpartition(b"\n")
+            self.told |= {int(id): now for id in EVENT.findall(lines)}
+            if self.slow:
+                await asyncio.sleep(0.1)
         self.ended = time.monotonic()
         writer.close()
 
@@ -99,12 +105,15 @@ async def measure(url: str, pid: int, cases: int, watchers: list[Watcher], seed:
 def report(cases: int, watchers: list[Watcher]) -> None:
     every = set().union(*(one.told for one in watchers))
     first = {id: min(one.told.get(id, 1e99) for one in watchers) for id in every}
-    print(f"     missed: {sum(cases - len(one.told) for one in watchers)} records")
+    there = max(one.began for one in watchers)  # before that some were only coming
+    first = {id: at for id, at in first.items() if at > there}
+    missed = sum(cases - len(one.told) for one in watchers)
+    print(f"     missed: {missed} records; {len(first)} were made when all were there")
     for name, slow in (("usual", False), ("slow", True)):
         some = [one for one in watchers if one.slow == slow]
         if not some:
             continue
-        late = sorted(at - first[id] for one in some for id, at in one.told.items())
+        late = sorted(at - first[id] for one in some for id, at in one.told.items() if id in first)
         p99 = quantiles(late, n=100)[-1]
         last = max(one.ended for one in some) - min(one.ended for one in watchers)
         print(

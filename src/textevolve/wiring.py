@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import math
 import time
-from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
 from functools import cache
@@ -51,11 +51,11 @@ rehearsed with answers as short, or as long, as they can be, or of typical lengt
 
 CALLS_IN_FLIGHT = 32
 
-Halt: TypeAlias = Callable[[], str]
-"""Why no further call is to be made, as where a server ends; empty: go on."""
+Halt: TypeAlias = Callable[[], Awaitable[str]]
+"""Asked before each call: why there is to be none, as where a server ends; empty: go on."""
 
 
-def never() -> str:
+async def never() -> str:
     return ""
 
 
@@ -285,7 +285,7 @@ class _Haltable:
         return self.model.name
 
     async def __call__(self, request: Request, /) -> Response:
-        if why := self.halt():
+        if why := await self.halt():
             raise BudgetError(why)
         return await self.model(request)
 

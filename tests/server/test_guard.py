@@ -1,12 +1,26 @@
 """Who is answered, and what is refused before anything is asked."""
 
+import asyncio
 import json
+import logging
+import socket
+import time
+from contextlib import closing
+from http.client import HTTPConnection
+from urllib.parse import urlsplit
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from plain_http import fetch
+from starlette.responses import StreamingResponse
 
 from textevolve.errors import InputError, SettingsError
-from textevolve.server.guard import LARGEST_BODY
+from textevolve.server import bodies, guard, listening
+from textevolve.server.bodies import DEEPEST, LARGEST_BODY, Bodies, json_depth
+from textevolve.server.errors import ApiError
 from textevolve.server.options import ServerOptions, find_client_key
+from textevolve.server.pages import runs
 
 BODY = {
     "model": "jev-latest",
@@ -15,13 +29,15 @@ BODY = {
 }
 
 
-def test_without_a_key_only_loopback_is_listened_on(monkeypatch):
+LONG_KEY = "a-secret-of-thirty-two-characters"
+
+
+def test_the_operators_key_is_read_from_the_environment(monkeypatch):
     assert find_client_key(ServerOptions()) is None
-    assert find_client_key(ServerOptions(host="::1")) is None
-    with pytest.raises(SettingsError, match="--key-env"):
-        find_client_key(ServerOptions(host="0.0.0.0"))
+    monkeypatch.setenv("OUR_KEY", LONG_KEY)
+    assert find_client_key(ServerOptions(host="0.0.0.0", key_env="OUR_KEY")) == LONG_KEY
     monkeypatch.setenv("OUR_KEY", "secret")
-    assert find_client_key(ServerOptions(host="0.0.0.0", key_env="OUR_KEY")) == "secret"
+    assert find_client_key(ServerOptions(key_env="OUR_KEY")) == "secret"
     monkeypatch.setenv("OUR_KEY", " ")
     with pytest.raises(SettingsError, match="OUR_KEY"):
         find_client_key(ServerOptions(key_env="OUR_KEY"))
@@ -89,12 +105,15 @@ def test_a_body_that_cannot_be_used_is_told_so(serve, ask, server, body):
 
 
 @pytest.mark.parametrize("served", [{"judge": "probe"}, {}], ids=["judge", "model"])
-def test_json_may_be_nested_as_deeply_as_it_likes(serve, ask, served):
+def test_json_is_nested_as_deeply_as_is_taken(serve, ask, served):
     url = serve(**served)
     before, after = json.dumps(BODY).split('"Four."')
-    for depth in (*range(900, 1000, 20), 5000):
+    for depth in (DEEPEST - 1, DEEPEST, 950, 5000):
         deep = f"{before}{'[' * depth}{']' * depth}{after}"
-        assert ask(f"{url}/v1/systemone", deep.encode())[0] in (200, 422)
+        told = ask(f"{url}/v1/systemone", deep.encode())
+        assert told[0] == (200 if depth < DEEPEST else 422)
+    flat = {**BODY, "state": [{"a": "[" * 500, "b": '\\"{'}] * 300}
+    assert ask(f"{url}/v1/systemone", flat)[0] == 200
 
 
 @pytest.mark.parametrize(
@@ -137,10 +156,16 @@ def test_half_a_surrogate_pair_is_refused(serve, ask):
 def test_only_what_was_named_is_served(serve, ask, server, home):
     url = serve(judge="probe")
     (home / "rules.yaml").write_text("rules:\n  - kind: length\n    max: 3\n")
-    for name in ("judge/rules:rules.yaml", "judge/checklist", f"{server.url}#other", "local"):
+    address = f"{server.url}#other"
+    named = ("judge/rules:rules.yaml", "judge/checklist", address, f"judge/{address}", "local")
+    for name in (*named, "http://169.254.169.254/latest#x", "file:///etc/passwd", "local/../x"):
         status, said = ask(f"{url}/v1/systemone", {**BODY, "model": name})
         assert (status, said["detail"]["error_type"]) == (404, "model_not_found")
-    assert server.calls == 0
+    texts = {"state": "@rules.yaml", "questions": {"q": {"type": "noul", "instructions": "@/etc"}}}
+    assert ask(f"{url}/v1/systemone", {**BODY, **texts})[0] == 200
+    assert "@rules.yaml" in json.dumps(
+        list(server.requests)
+    )  # a text is a text, and no file is read
 
 
 def test_anything_is_served_where_the_operator_says_so(serve, ask, server):
@@ -159,3 +184,210 @@ def test_an_alias_stands_for_what_is_served(serve, ask, model):
         serve(judge="probe", alias={"mine": "judge/checklist"})
     with pytest.raises(InputError, match="no judge"):
         serve(judge="prope")
+
+
+# What no path sees: each of these is refused before it is looked at what is asked.
+
+
+@pytest.mark.parametrize(
+    ("headers", "status", "code"),
+    [
+        ({"Content_Encoding": "gzip"}, 415, "unsupported_encoding"),
+        ({"Content_Encoding": "deflate, gzip"}, 415, "unsupported_encoding"),
+        ({"Content_Encoding": ["identity", "br"]}, 400, "invalid_request"),
+        ({"Host": ["127.0.0.1", "evil.example"]}, 400, None),
+        ({"Authorization": ["Bearer a", "Bearer b"]}, 400, "invalid_request"),
+        ({"Content_Type": "text/plain"}, 415, "unsupported_media_type"),
+        ({"Content_Type": "multipart/form-data; boundary=x"}, 415, "unsupported_media_type"),
+        ({"Content_Type": "application/x-www-form-urlencoded"}, 415, "unsupported_media_type"),
+        ({"Content_Type": ""}, 415, "unsupported_media_type"),
+        ({f"X_{n}": "x" for n in range(120)}, 431, "headers_too_large"),
+        ({f"X_{n}": "x" * 4000 for n in range(10)}, 431, "headers_too_large"),
+        ({"Origin": "http://evil.example"}, 403, "forbidden_origin"),
+        ({"Origin": "null"}, 403, "forbidden_origin"),
+        ({"Origin": "http://127.0.0.1:1"}, 403, "forbidden_origin"),
+        ({"Sec_Fetch_Site": "cross-site"}, 403, "forbidden_origin"),
+        ({"Sec_Fetch_Site": "same-site"}, 403, "forbidden_origin"),
+        ({"Host": "evil.example"}, 403, "forbidden_host"),
+        ({"X_Forwarded_For": "203.0.113.9"}, 403, "forbidden_host"),
+        ({"Forwarded": "for=203.0.113.9"}, 403, "forbidden_host"),
+    ],
+    ids=range(19),
+)
+def test_an_odd_request_is_refused(serve, headers, status, code):
+    url = serve(judge="probe")
+    body = json.dumps(BODY).encode()
+    headers = {"Content_Type": "application/json", **headers}
+    reply = fetch(f"{url}/v1/models", "POST", body, **headers)
+    assert reply.status == status
+    if code:
+        assert reply.code == code
+
+
+def test_a_long_address_is_refused(serve):
+    url = serve(judge="probe")
+    assert fetch(f"{url}/v1/models?{'x' * 9000}").status == 414
+
+
+def test_every_answer_tells_browsers_what_not_to_do(serve, monkeypatch):
+    url = serve(judge="probe")
+
+    def fail(*_given, **_named):
+        raise RuntimeError("on purpose")
+
+    replies = {
+        path: fetch(f"{url}{path}")
+        for path in ("/health", "/v1/models", "/runs", "/", "/nowhere", "/static/page.js")
+    }
+    replies["refused"] = fetch(f"{url}/runs", Host="evil.example")
+    replies["invalid"] = fetch(f"{url}/v1/systemone", "POST", {"model": 1})
+    monkeypatch.setattr("textevolve.server.pages.runs.draw", fail)
+    replies["failed"] = fetch(f"{url}/runs")
+    assert replies["failed"].status == 500
+    for path, reply in replies.items():
+        found = reply.headers
+        policy = found["content-security-policy"]
+        assert "default-src 'none'" in policy
+        assert "unsafe" not in policy
+        assert "frame-ancestors 'none'" in policy
+        assert found["x-frame-options"] == "DENY"
+        assert found["x-content-type-options"] == "nosniff"
+        assert found["referrer-policy"] == "same-origin"
+        assert found["cross-origin-opener-policy"] == "same-origin"
+        assert found["cross-origin-resource-policy"] == "same-origin"
+        assert found["cache-control"] == ("no-cache" if "static" in path else "no-store")
+        assert "access-control-allow-origin" not in found
+        assert "server" not in found
+
+
+def test_no_other_site_is_given_leave_to_ask(serve):
+    """A page may send JSON to us only if we say so when its browser asks before."""
+    url = serve(judge="probe")
+    asked = {"Origin": "http://evil.example", "Access_Control_Request_Method": "POST"}
+    reply = fetch(f"{url}/v1/systemone", "OPTIONS", **asked)
+    assert reply.status in (403, 405)
+    assert not [name for name in reply.headers if name.startswith("access-control")]
+
+
+def test_files_of_the_server_are_not_static(serve):
+    url = serve(judge="probe")
+    for path in ("../templates/layout.html", "..%2f..%2fapp.py", "%2e%2e/templates/login.html"):
+        assert fetch(f"{url}/static/{path}").status == 404
+    assert fetch(f"{url}/static/").status == 404
+
+
+def test_a_body_that_does_not_come_is_waited_for_a_while_only(serve, server, monkeypatch):
+    monkeypatch.setattr(bodies, "PART_SECONDS", 0.05)
+    url = serve(judge="probe")
+    with closing(HTTPConnection(urlsplit(url).netloc, timeout=60)) as connection:
+        connection.putrequest("POST", "/v1/systemone")
+        connection.putheader("Content-Type", "application/json")
+        connection.putheader("Content-Length", "1000")
+        connection.endheaders(b'{"model": ')
+        answer = connection.getresponse()
+        assert answer.status == 408
+        assert b"request_timeout" in answer.read()
+    assert server.calls == 0
+
+
+async def test_a_body_that_comes_byte_by_byte_is_not_waited_for_without_end(monkeypatch):
+    monkeypatch.setattr(bodies, "BODY_SECONDS", 0.05)
+
+    async def receive():
+        await asyncio.sleep(0.005)
+        return {"type": "http.request", "body": b" ", "more_body": True}
+
+    with pytest.raises(ApiError) as refused:
+        await bodies.read_body(receive, LARGEST_BODY)
+    assert refused.value.status == 408
+
+
+async def test_more_than_is_taken_is_not_kept(monkeypatch):
+    given = []
+
+    async def receive():
+        given.append(1000)
+        return {"type": "http.request", "body": b" " * 1000, "more_body": True}
+
+    with pytest.raises(ApiError) as refused:
+        await bodies.read_body(receive, 5000)
+    assert refused.value.status == 413
+    assert sum(given) <= 9 * 5000
+
+
+def test_all_bodies_together_have_bounds(monkeypatch):
+    held = Bodies()
+    with held.hold(bodies.BODIES_AT_ONCE - 10):
+        with held.hold(10):
+            pass
+        with pytest.raises(ApiError) as refused, held.hold(11):
+            pass
+        assert refused.value.status == 503
+    assert held.held == 0
+
+
+@pytest.mark.parametrize("start", [b"", b"GET / HT", b"GET /health HTTP/1.1\r\nX-Slow: "])
+def test_who_does_not_say_what_they_ask_is_let_go(serve, monkeypatch, start):
+    monkeypatch.setattr(listening, "HEADER_SECONDS", 0.1)
+    url = serve(judge="probe")
+    host, port = urlsplit(url).netloc.split(":")
+    with socket.create_connection((host, int(port)), timeout=60) as client:
+        client.sendall(start)
+        assert client.recv(100) == b""
+
+
+def test_a_client_that_takes_nothing_is_let_go(serve, monkeypatch, caplog):
+    """It asks for a stream, never reads, and the stream is ended all the same."""
+    caplog.set_level(logging.INFO)
+    monkeypatch.setattr(guard, "SEND_SECONDS", 0.1)
+
+    async def stream():
+        while True:
+            yield b"x" * 2**16
+
+    monkeypatch.setattr(runs, "draw", lambda *_, **__: StreamingResponse(stream()))
+    url = serve(judge="probe")
+    host, port = urlsplit(url).netloc.split(":")
+    with socket.create_connection((host, int(port)), timeout=60) as client:
+        client.sendall(b"GET /runs HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n")
+        until = time.monotonic() + 60
+        while "takes nothing" not in caplog.text:
+            assert time.monotonic() < until, "the stream goes on"
+            time.sleep(0.01)
+    serve.end()
+
+
+def test_web_sockets_are_not_spoken(serve):
+    url = serve(judge="probe")
+    asked = {"Connection": "Upgrade", "Upgrade": "websocket", "Sec_WebSocket_Version": "13"}
+    reply = fetch(f"{url}/runs", Sec_WebSocket_Key="dGhlIHNhbXBsZSBub25jZQ==", **asked)
+    assert reply.status != 101
+
+
+_JSON = st.recursive(
+    st.none() | st.text('[]{}"\\ a'),
+    lambda inner: (
+        st.lists(inner, max_size=3) | st.dictionaries(st.text('[{"\\'), inner, max_size=3)
+    ),
+)
+
+
+def depth_of(value):
+    inner = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
+    return (1 if isinstance(value, list | dict) else 0) + max(map(depth_of, inner), default=0)
+
+
+@given(_JSON)
+def test_brackets_in_texts_make_nothing_deeper(value):
+    assert json_depth(json.dumps(value).encode()) == depth_of(value)
+
+
+@given(st.binary(max_size=60))
+def test_the_depth_of_anything_can_be_told(body):
+    assert json_depth(body) >= 0 or body
+
+
+@pytest.mark.parametrize("part", [b'"', b'\\"', b'"\\', b"[", b'["', b'{"\\"'])
+def test_the_depth_of_a_large_body_is_soon_told(part):
+    """In time that grows with its length; else this would not end."""
+    assert json_depth(part * (2**20 // len(part))) >= 0

@@ -274,7 +274,7 @@ def test_the_same_study_in_another_namespace_is_another_run(serve, ask, wait):
 
 
 def test_the_command_line_goes_on_with_a_clients_run(serve, ask, wait, spawn):
-    rules = "rules:\n  - {kind: length, max_words: 9}\n"
+    rules = "rules:\n  - {kind: length, max: 9}\n"
     files = {"cases.jsonl": CASES, "../mine.yaml": rules}
     url = serve()
     status, run = ask(f"{url}/v1/studies", study(judge="rules:../mine.yaml", run={"files": files}))

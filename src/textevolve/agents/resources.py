@@ -27,6 +27,11 @@ class NamespaceSpec(Frozen):
 
     name: ResourceName = option(description="The namespace's name.", argument=True)
     description: str = option("", "What it is for.")
+    tokens_per_day: int | None = option(
+        None,
+        "Tokens that models may read and write for it a day (UTC), when asked by a server.",
+        ge=1,
+    )
 
 
 class CollectionSpec(Frozen):

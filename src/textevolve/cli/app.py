@@ -145,6 +145,7 @@ COMMANDS: Mapping[str, Lazy] = {
     "chat": Lazy("chat:chat", "Chat with an agent that remembers."),
     "sessions": Lazy("sessions", "List, show, export and delete chats."),
     "serve": Lazy("serve:serve", "Answer other programs as a decision model, over HTTP."),
+    "keys": Lazy("keys", "Make, list and revoke keys of a server's clients."),
     "models": Lazy("models", "List, fetch and check local models."),
     "doctor": Lazy("doctor:doctor", "Check settings, keys, store and endpoints."),
     "config": Lazy("config:config", "Show the settings and where they come from."),

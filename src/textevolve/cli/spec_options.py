@@ -131,6 +131,8 @@ def _say_default(field: FieldInfo) -> str:
     default = field.default
     if default is None or default is PydanticUndefined or default in ("", (), {}):
         return ""
+    if isinstance(default, tuple):
+        default = ", ".join(map(str, cast(tuple[Any, ...], default)))
     shown = (
         {True: "yes", False: "no"}.get(default, default) if isinstance(default, bool) else default
     )

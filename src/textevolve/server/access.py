@@ -8,17 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Literal, TypeAlias, get_args
 
 from fastapi import Request
 
 from textevolve.server.errors import ApiError
+from textevolve.store.keys import SCOPES, KeyLimits, Scope, StoredKey
 
-Scope: TypeAlias = Literal["read", "run", "label", "admin"]
-"""`read`: runs, agents, memories. `run`: models, chats and studies, which cost money. `label`: say
-what is right. `admin`: all of that, resources, jobs and keys."""
-
-SCOPES: tuple[Scope, ...] = get_args(Scope)
+NO_LIMITS = KeyLimits()
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,6 +26,7 @@ class Caller:
     name: str
     scopes: frozenset[Scope]
     namespaces: frozenset[str] | None = None
+    limits: KeyLimits = NO_LIMITS
 
     def may(self, scope: Scope) -> bool:
         return scope in self.scopes or "admin" in self.scopes
@@ -39,6 +36,15 @@ class Caller:
 
 
 THIS_MACHINE = Caller("", "this machine", frozenset(SCOPES))
+NOBODY = Caller("", "nobody", frozenset(), frozenset())
+"""Who has sent no key where one is needed; sees the page that asks for it, and little else."""
+
+
+def caller_by_key(key: StoredKey) -> Caller:
+    """Whom a key stands for."""
+    spec = key.spec
+    namespaces = frozenset(spec.namespaces) if spec.namespaces else None
+    return Caller(key.id, key.name, frozenset(spec.scopes), namespaces, spec.limits)
 
 
 def caller_of(request: Request) -> Caller:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import logging
+import asyncio
 from collections.abc import AsyncGenerator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
@@ -20,16 +20,16 @@ from textevolve.server.decisions import api as decisions_api
 from textevolve.server.decisions.serving import Serving, open_serving
 from textevolve.server.errors import ApiError, as_api_error, respond, respond_error, respond_invalid
 from textevolve.server.guard import Guard
-from textevolve.server.options import ServerOptions
+from textevolve.server.limits import open_limits
+from textevolve.server.options import ServerOptions, require_keys
 from textevolve.server.pages import routes as pages
 from textevolve.server.state import ServerState
 from textevolve.server.studies import api as studies_api
+from textevolve.server.studies.accounts import Accounts
 from textevolve.server.studies.feed import open_feed
 from textevolve.server.studies.runner import open_runner
 from textevolve.settings import Settings
 from textevolve.store import ResourceStore, open_store
-
-log = logging.getLogger("textevolve.server")
 
 
 def create_app(
@@ -38,17 +38,18 @@ def create_app(
     key: str | None = None,
     ready: Callable[[Serving], None] = lambda _serving: None,
 ) -> FastAPI:
-    """The server as an ASGI application. `key`: what clients must send; `ready` is called with
-    what is served once it is open.
+    """The server as an ASGI application. `key`: one that clients may send beside those in the
+    store, with all scopes; `ready` is called with what is served once it is open.
 
     Raises, when it starts:
         InputError: a judge or an alias cannot be used.
-        SettingsError: a model cannot be had.
+        SettingsError: a model cannot be had, or keys are needed and there is none.
     """
 
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncGenerator[None]:
         async with open_state(options, settings) as app.state.server:
+            await asyncio.to_thread(require_keys, options, app.state.server.resources, key)
             ready(app.state.server.serving)
             yield
 
@@ -72,8 +73,7 @@ def create_app(
     app.add_exception_handler(HTTPException, _refuse_http)
     for kind in (ApiError, TextEvolveError, RecursionError):
         app.add_exception_handler(kind, _refuse)
-    app.add_exception_handler(Exception, _fail)
-    app.add_middleware(Guard, key=key)
+    app.add_middleware(Guard, options=options, key=key, refuse=_say_error)
     return app
 
 
@@ -87,11 +87,13 @@ async def open_state(options: ServerOptions, settings: Settings) -> AsyncGenerat
         resources = ResourceStore(settings.memory_location)
         stack.callback(resources.close)
         serving = await stack.enter_async_context(open_serving(options, settings))
+        limits = await stack.enter_async_context(open_limits(resources))
         # Studies that name no model ask the one that judges without one of their own ask.
         own = settings.model_copy(update={"model": serving.bench.default_model or settings.model})
-        runner = await stack.enter_async_context(open_runner(store, own, options))
+        accounts = Accounts(limits, resources)
+        runner = await stack.enter_async_context(open_runner(store, own, options, accounts))
         feed = await stack.enter_async_context(open_feed(store, runner.status_of))
-        yield ServerState(options, settings, store, resources, serving, runner, feed)
+        yield ServerState(options, settings, store, resources, serving, limits, runner, feed)
 
 
 async def _say_healthy() -> Response:
@@ -112,9 +114,8 @@ async def _refuse_http(request: Request, error: Exception) -> Response:
 
 
 async def _refuse(request: Request, error: Exception) -> Response:
-    return respond_error(request.url.path, as_api_error(error))
+    return _say_error(request, error)
 
 
-async def _fail(request: Request, error: Exception) -> Response:
-    log.error("%s %s failed", request.method, request.url.path, exc_info=error)
+def _say_error(request: Request, error: Exception) -> Response:
     return respond_error(request.url.path, as_api_error(error))

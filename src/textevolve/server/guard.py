@@ -1,124 +1,273 @@
-"""What stands before every request: who asks, from where, and how much is sent.
+"""What stands before every request: who asks, from where, how much is sent; and what stands after
+it: headers that tell browsers what they must not do.
 
-A page in a browser on this machine must not get at a server on loopback by a name that it has
-pointed there, so without a key only names of loopback are answered.
+The checks lie beside it: `identity`, `browser`, `bodies`, `limits`. Whoever comes past them is
+`scope["textevolve.caller"]`; what a caller may do is asked by the paths.
 """
 
 from __future__ import annotations
 
 import asyncio
-import hashlib
-import hmac
-from collections.abc import Awaitable, Callable, MutableMapping
-from dataclasses import dataclass
-from typing import Any, TypeAlias
+import logging
+import time
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass, field
+from typing import TypeAlias
+from urllib.parse import quote
 
-from textevolve.server.access import THIS_MACHINE
-from textevolve.server.errors import ApiError, respond_error
-from textevolve.server.options import is_here
+from fastapi import Request, Response
+from starlette.requests import ClientDisconnect
 
-LARGEST_BODY = 2 * 2**20
-"""Bytes of a request's body."""
-READ_AWAY = 8 * LARGEST_BODY
-"""Bytes of one that is too large, after which the connection is closed in the middle."""
-BODY_SECONDS = 60.0
-"""How long a client may take to send it."""
-TYPES = (b"application/json", b"application/x-ndjson")
-"""Of the bodies that are taken."""
-OPEN_PATHS = ("/health",)
-"""What is answered without a key."""
+from textevolve.server import identity
+from textevolve.server.access import NOBODY, THIS_MACHINE
+from textevolve.server.bodies import (
+    AsgiScope,
+    Bodies,
+    Message,
+    Receive,
+    Replay,
+    Send,
+    check_depth,
+    declared_size,
+    largest_body,
+    read_body,
+)
+from textevolve.server.browser import (
+    FORM,
+    SAFE_METHODS,
+    answer_headers,
+    check_csrf,
+    check_host,
+    check_origin,
+    csrf_token,
+    is_page,
+    make_cookie,
+    media_type,
+    new_seed,
+    read_cookie,
+)
+from textevolve.server.errors import ApiError
+from textevolve.server.identity import SESSION_SECONDS, Identities, Sender, find_sender
+from textevolve.server.options import ServerOptions, is_here
+from textevolve.server.state import ServerState
 
-AsgiScope: TypeAlias = MutableMapping[str, Any]
-Receive: TypeAlias = Callable[[], Awaitable[MutableMapping[str, Any]]]
-Send: TypeAlias = Callable[[MutableMapping[str, Any]], Awaitable[None]]
+OPEN_PATHS = ("/health", "/login")
+"""What is answered without a key, beside `static`."""
+LONGEST_TARGET = 8 * 1024
+"""Bytes of a path with its query."""
+MOST_HEADERS = 100
+LARGEST_HEADERS = 32 * 1024
+SEND_SECONDS = 60.0
+"""How long a client may take nothing of its answer."""
+TYPES = (b"application/json", b"application/x-ndjson", b"application/jsonl")
+"""Of bodies that the API takes. Others, and none, a page of any site may send without leave."""
+
 App: TypeAlias = Callable[[AsgiScope, Receive, Send], Awaitable[None]]
+log = logging.getLogger("textevolve.server")
 
 
-@dataclass(frozen=True, slots=True)
+class AnswerDropped(ConnectionResetError):
+    """Nobody takes the answer, or it is no longer theirs."""
+
+
+@dataclass(slots=True)
 class Guard:
-    """An ASGI app around another. `key`: what clients must send as bearer token; None: nothing."""
+    """An ASGI app around another. `key`: that of --key-env. `refuse`: answers with an error."""
 
     app: App
-    key: str | None = None
+    options: ServerOptions
+    key: str | None
+    refuse: Callable[[Request, Exception], Response]
+    bodies: Bodies = field(default_factory=Bodies)
+    identities: Identities = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.identities = Identities(self.key)
+
+    @property
+    def needs_key(self) -> bool:
+        return self.options.keys or self.key is not None or not is_here(self.options.host)
 
     async def __call__(self, scope: AsgiScope, receive: Receive, send: Send) -> None:
-        if scope["type"] != "http":
+        if scope["type"] == "lifespan":
             await self.app(scope, receive, send)
             return
-        try:
-            headers = {name.decode("latin-1"): value for name, value in scope["headers"]}
-            self._check_sender(scope["path"], headers)
-            scope["textevolve.caller"] = THIS_MACHINE
-            _check_type(scope["method"], headers)
-            body = await _read_body(receive)
-        except ApiError as error:
-            await respond_error(scope["path"], error)(scope, receive, send)
+        if scope["type"] != "http":
+            await send({"type": "websocket.close", "code": 1008})
             return
-        await self.app(scope, _Replay(body, receive), send)
+        answer = Answer(scope, send)
+        scope["textevolve.caller"], scope["textevolve.identities"] = NOBODY, self.identities
+        try:
+            await self._answer(scope, receive, answer)
+        except (AnswerDropped, ClientDisconnect) as error:
+            log.info("%s %s dropped: %s", scope["method"], scope["path"], error)
+        except ApiError as error:
+            log.info("%s %s refused: %s", scope["method"], scope["path"], error.code)
+            await self._refuse(scope, receive, answer, error)
+        except Exception as error:
+            log.error("%s %s failed", scope["method"], scope["path"], exc_info=error)
+            if not answer.began:  # else the server beneath us closes the connection
+                await self._refuse(scope, receive, answer, error)
 
-    def _check_sender(self, path: str, headers: dict[str, bytes]) -> None:
-        if self.key is None:
-            host = headers.get("host", b"").decode("latin-1")
-            if not is_here(host):
-                raise ApiError(403, "forbidden_host", "without a key only this machine is answered")
-        elif path not in OPEN_PATHS and not _matches(headers.get("authorization", b""), self.key):
-            raise ApiError(
-                401, "authentication_error", "send the server's key: Authorization: Bearer KEY"
-            )
+    async def _answer(self, scope: AsgiScope, receive: Receive, answer: Answer) -> None:
+        headers = read_headers(scope)
+        server: ServerState = scope["app"].state.server
+        token = read_cookie(scope, headers, "session")
+        sender = await find_sender(
+            self.identities, server.resources, _bearer(headers), token, needed=self.needs_key
+        )
+        if sender is None:
+            sender = _nobody(scope["path"]) if self.needs_key else Sender(THIS_MACHINE)
+        scope["textevolve.caller"] = sender.caller
+        answer.sender = sender
+        seed = self._check_browser(scope, headers, sender, answer)
+        server.limits.take_request(sender.caller)
+        largest = largest_body(scope["path"], sender.caller)
+        with self.bodies.hold(declared_size(headers, largest)):
+            body = await read_body(receive, largest)
+        with self.bodies.hold(len(body)):
+            await _check_body(scope, headers, body)
+            if seed is not None:
+                check_csrf(headers, body, seed)
+            await self.app(scope, Replay(body, receive), answer)
+
+    def _check_browser(
+        self, scope: AsgiScope, headers: Mapping[str, bytes], sender: Sender, answer: Answer
+    ) -> str | None:
+        """What the token of forms is made of, where this request must have it."""
+        if sender.keyed or scope["path"] == "/health":
+            return None
+        check_host(self.options, headers, needs_key=self.needs_key)
+        check_origin(scope, headers)
+        seed = sender.token or read_cookie(scope, headers, "csrf")
+        if not seed and is_page(scope["path"]) and scope["method"] == "GET":
+            seed = new_seed()
+            answer.cookie = make_cookie(scope, "csrf", seed, SESSION_SECONDS)
+        scope["textevolve.csrf"] = csrf_token(seed)
+        changes = scope["method"] not in SAFE_METHODS
+        return seed if changes and (is_page(scope["path"]) or sender.token) else None
+
+    async def _refuse(
+        self, scope: AsgiScope, receive: Receive, answer: Answer, error: Exception
+    ) -> None:
+        request = Request(scope, receive)
+        response = _ask_for_key(request, error) or self.refuse(request, error)
+        if response.status_code == 401:
+            response.headers["www-authenticate"] = "Bearer"
+        await response(scope, receive, answer)
 
 
-def _matches(header: bytes, key: str) -> bool:
-    scheme, _, sent = header.partition(b" ")
-    digests = [hashlib.sha256(one).digest() for one in (sent.strip(), key.encode())]
-    return hmac.compare_digest(*digests) and scheme.lower() == b"bearer"
+@dataclass(slots=True)
+class Answer:
+    """What is sent to the client: with our headers, as long as it takes it and may have it."""
+
+    scope: AsgiScope
+    send: Send
+    sender: Sender | None = None
+    cookie: str = ""
+    began: bool = False
+    asked_at: float = field(default_factory=time.monotonic)
+
+    async def __call__(self, message: Message) -> None:
+        """
+        Raises:
+            AnswerDropped: the client takes nothing, or its key has ended.
+        """
+        if message["type"] == "http.response.start":
+            self.began = True
+            message = {**message, "headers": self._complete(message.get("headers", []))}
+        elif message.get("more_body"):
+            await self._ask_again()
+        try:
+            async with asyncio.timeout(SEND_SECONDS):
+                await self.send(message)
+        except TimeoutError:
+            raise AnswerDropped("the client takes nothing of its answer") from None
+
+    async def _ask_again(self) -> None:
+        """A stream may last longer than its key."""
+        now = time.monotonic()
+        again = self.sender.again if self.sender is not None else None
+        if again is None or now - self.asked_at < identity.KEY_SECONDS:
+            return
+        self.asked_at = now
+        if await again() is None:
+            raise AnswerDropped("the key is not valid any more")
+
+    def _complete(self, given: list[tuple[bytes, bytes]]) -> list[tuple[bytes, bytes]]:
+        there = {name.lower() for name, _ in given}
+        ours = [one for one in answer_headers(self.scope) if one[0] not in there]
+        cookie = [(b"set-cookie", self.cookie.encode())] if self.cookie else []
+        return [*given, *ours, *cookie]
 
 
-def _check_type(method: str, headers: dict[str, bytes]) -> None:
-    """Other types a page in a browser may send to any address without being asked for leave."""
-    media = headers.get("content-type", b"").split(b";")[0].strip().lower()
-    if method == "POST" and media not in TYPES:
+def read_headers(scope: AsgiScope) -> dict[str, bytes]:
+    """
+    Raises:
+        ApiError: 414, 431, they are too long; 400, what must be there once is there twice.
+    """
+    given: list[tuple[bytes, bytes]] = scope["headers"]
+    target = len(scope.get("raw_path") or b"") + len(scope.get("query_string") or b"")
+    if target > LONGEST_TARGET:
+        raise ApiError(414, "target_too_long", "the address of the request is too long")
+    if len(given) > MOST_HEADERS or sum(len(n) + len(v) for n, v in given) > LARGEST_HEADERS:
+        raise ApiError(431, "headers_too_large", "the headers of the request are too large")
+    headers = {name.decode("latin-1").lower(): value for name, value in given}
+    for name in (b"host", b"authorization", b"content-type", b"origin", b"content-encoding"):
+        if sum(one.lower() == name for one, _ in given) > 1:
+            raise ApiError(400, "invalid_request", f"the header {name.decode()} is there twice")
+    return headers
+
+
+def _nobody(path: str) -> Sender:
+    """Who has no key and needs one.
+
+    Raises:
+        ApiError: 401, on most paths.
+    """
+    if path in OPEN_PATHS or path.startswith("/static/"):
+        return Sender(NOBODY)
+    raise ApiError(
+        401, "authentication_error", "send a key of this server: Authorization: Bearer KEY"
+    )
+
+
+def _bearer(headers: Mapping[str, bytes]) -> str:
+    scheme, _, sent = headers.get("authorization", b"").partition(b" ")
+    return sent.strip().decode("utf-8", "surrogateescape") if scheme.lower() == b"bearer" else ""
+
+
+async def _check_body(scope: AsgiScope, headers: Mapping[str, bytes], body: bytes) -> None:
+    """
+    Raises:
+        ApiError: 415, it is packed or of another type than is taken; 400, it is nested too deeply.
+    """
+    packed = headers.get("content-encoding", b"identity").strip().lower()
+    if packed not in (b"", b"identity"):
+        raise ApiError(415, "unsupported_encoding", "send the body as it is, not compressed")
+    if not body:
+        return
+    media = media_type(headers)
+    if media == FORM and is_page(scope["path"]):
+        return
+    if media not in TYPES:
         raise ApiError(
             415,
             "unsupported_media_type",
             "send JSON with the header Content-Type: application/json",
         )
+    await check_depth(body)
 
 
-async def _read_body(receive: Receive) -> bytes:
-    """The whole body. More than is taken is read away for a while, since a client that is still
-    sending would not see the answer.
-
-    Raises:
-        ApiError: it is too large, or does not come.
-    """
-    body, size, more = bytearray(), 0, True
-    try:
-        async with asyncio.timeout(BODY_SECONDS):
-            while more and size <= READ_AWAY:
-                message = await receive()
-                part: bytes = message.get("body", b"")
-                size += len(part)
-                body += part if size <= LARGEST_BODY else b""
-                more = message.get("more_body", False)
-    except TimeoutError:
-        raise ApiError(
-            408, "request_timeout", f"the body did not come within {BODY_SECONDS:g} s"
-        ) from None
-    if size > LARGEST_BODY:
-        said = f"the body is larger than {LARGEST_BODY // 2**20} MiB"
-        raise ApiError(413, "request_too_large", said)
-    return bytes(body)
-
-
-class _Replay:
-    """Gives the body that was read, once, and then what else comes: that the client has gone."""
-
-    def __init__(self, body: bytes, receive: Receive) -> None:
-        self._body: bytes | None = body
-        self._receive = receive
-
-    async def __call__(self) -> MutableMapping[str, Any]:
-        if self._body is None:
-            return await self._receive()
-        body, self._body = self._body, None
-        return {"type": "http.request", "body": body, "more_body": False}
+def _ask_for_key(request: Request, error: Exception) -> Response | None:
+    """A browser that shows a page is led to the one that takes a key, and back."""
+    if not isinstance(error, ApiError) or error.status != 401:
+        return None
+    wants_page = b"text/html" in request.headers.get("accept", "").encode()
+    if request.method != "GET" or not is_page(request.url.path) or not wants_page:
+        return None
+    query = f"?{request.url.query}" if request.url.query else ""
+    where = f"/login?next={quote(request.url.path + query, safe='')}"
+    if "hx-request" in request.headers:
+        return Response(status_code=401, headers={"hx-redirect": where})
+    return Response(status_code=303, headers={"location": where})

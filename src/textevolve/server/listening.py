@@ -4,15 +4,68 @@ from __future__ import annotations
 
 import asyncio
 import socket
+from typing import Any
 
 import uvicorn
 from fastapi import FastAPI
+from uvicorn.protocols.http.auto import AutoHTTPProtocol
 
 from textevolve.errors import SettingsError
 
 GOODBYE = 5
 """Seconds that requests have to end after a signal."""
 LOOK_SECONDS = 0.1
+HEADER_SECONDS = 15.0
+"""How long a client may take to say what it asks, from its first byte on."""
+MOST_CONNECTIONS = 4096
+"""Connections at once; one more is answered with 503."""
+CONNECTION_OPTIONS = (
+    (socket.SOL_SOCKET, "SO_KEEPALIVE", 1),
+    (socket.IPPROTO_TCP, "TCP_KEEPIDLE", 30),
+    (socket.IPPROTO_TCP, "TCP_KEEPINTVL", 10),
+    (socket.IPPROTO_TCP, "TCP_KEEPCNT", 3),
+    (socket.IPPROTO_TCP, "TCP_USER_TIMEOUT", 60_000),
+)
+"""Of all connections: a client that has vanished, or takes nothing, is let go after a minute."""
+
+
+class PromptProtocol(AutoHTTPProtocol):
+    """Closes the connection of a client that does not say what it asks."""
+
+    cycle: Any
+    transport: Any
+    deadline: asyncio.TimerHandle | None = None
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        super().connection_made(transport)
+        self._watch()
+
+    def data_received(self, data: bytes) -> None:
+        super().data_received(data)
+        self._watch()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        super().connection_lost(exc)
+        if self.deadline is not None:
+            self.deadline.cancel()
+
+    def _watch(self) -> None:
+        if not self._waits():
+            if self.deadline is not None:
+                self.deadline.cancel()
+            self.deadline = None
+        elif self.deadline is None:
+            loop = asyncio.get_running_loop()
+            self.deadline = loop.call_later(HEADER_SECONDS, self._close)
+
+    def _close(self) -> None:
+        self.deadline = None
+        if self._waits():
+            self.transport.close()
+
+    def _waits(self) -> bool:
+        """Whether no request is being answered."""
+        return self.cycle is None or self.cycle.response_complete
 
 
 def bind(host: str, port: int) -> socket.socket:
@@ -23,12 +76,16 @@ def bind(host: str, port: int) -> socket.socket:
     """
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     try:
-        return socket.create_server((host.strip("[]"), port), family=family, backlog=2048)
+        made = socket.create_server((host.strip("[]"), port), family=family, backlog=2048)
     except OSError as error:
         said = error.strerror or str(error)
         raise SettingsError(
             f"cannot listen on {host}:{port}: {said.lower()}; take another with --port"
         ) from None
+    for level, name, value in CONNECTION_OPTIONS:
+        if hasattr(socket, name):
+            made.setsockopt(level, getattr(socket, name), value)
+    return made
 
 
 def url_of(listener: socket.socket) -> str:
@@ -56,6 +113,9 @@ def make_server(app: FastAPI) -> uvicorn.Server:
             lifespan="off",
             timeout_graceful_shutdown=GOODBYE,
             server_header=False,
+            ws="none",
+            http=PromptProtocol,
+            limit_concurrency=MOST_CONNECTIONS,
         )
     )
 

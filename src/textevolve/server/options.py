@@ -7,10 +7,17 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
+from typing import TYPE_CHECKING
 
 from textevolve.errors import InputError, SettingsError
 from textevolve.llm.providers import is_loopback
 from textevolve.spec import Frozen, Several, option
+
+if TYPE_CHECKING:
+    from textevolve.store import ResourceStore
+
+SHORTEST_KEY = 24
+"""Characters of a key of the operator's own, where other machines can ask."""
 
 
 class ServerOptions(Frozen):
@@ -39,9 +46,19 @@ class ServerOptions(Frozen):
     )
     host: str = option("127.0.0.1", "The address to listen on.", min_length=1)
     port: int = option(8400, "The port to listen on; 0 is any free one.", ge=0, le=65535)
+    keys: bool = option(
+        False,
+        "Ask for a key on this machine too; beyond it one is always asked for. `textevolve keys`"
+        " makes them.",
+    )
     key_env: str | None = option(
         None,
-        "The environment variable with the key that clients must send.",
+        "The environment variable with a key that may do everything.",
+        metavar="NAME",
+    )
+    allow_host: Several = option(
+        (),
+        "A name that browsers may know this server by, as judge.example. Repeatable.",
         metavar="NAME",
     )
     time_limit: float = option(600, "Seconds that a request may take.", gt=0)
@@ -71,22 +88,42 @@ class ServerOptions(Frozen):
 
 
 def find_client_key(options: ServerOptions) -> str | None:
-    """The key that clients must send; None where none is asked for.
+    """The key of --key-env; None where no variable is named.
 
     Raises:
-        SettingsError: the variable is empty, or others than this machine could ask without a key.
+        SettingsError: the variable is empty, or others could guess what is in it.
     """
-    if options.key_env is not None:
-        key = os.environ.get(options.key_env, "").strip()
-        if not key:
-            raise SettingsError(f"--key-env: the environment variable {options.key_env} is empty")
-        return key
-    if not is_here(options.host):
+    if options.any and not is_here(options.host):
         raise SettingsError(
-            f"--host {options.host}: other machines could ask; name the environment variable that"
-            " holds a key with --key-env, or listen on 127.0.0.1"
+            f"--any --host {options.host}: clients could name any address and any file here; name"
+            " what is served with --model and --judge"
         )
-    return None
+    if options.key_env is None:
+        return None
+    key = os.environ.get(options.key_env, "").strip()
+    if not key:
+        raise SettingsError(f"--key-env: the environment variable {options.key_env} is empty")
+    if len(key) < SHORTEST_KEY and not is_here(options.host):
+        raise SettingsError(
+            f"--key-env {options.key_env}: a key of fewer than {SHORTEST_KEY} characters could be"
+            " guessed from other machines; take a longer one, such as `openssl rand -hex 32` makes"
+        )
+    return key
+
+
+def require_keys(options: ServerOptions, resources: ResourceStore, key: str | None) -> None:
+    """
+    Raises:
+        SettingsError: a key is needed to ask anything, and there is none.
+    """
+    needed = options.keys or not is_here(options.host)
+    if not needed or key is not None or any(one.live for one in resources.list_keys()):
+        return
+    why = "--keys" if is_here(options.host) else f"--host {options.host}: other machines could ask"
+    raise SettingsError(
+        f"{why}: and there is no key yet; make one with `textevolve keys add NAME`, or name an"
+        " environment variable that holds one with --key-env"
+    )
 
 
 def is_here(host: str) -> bool:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from fastapi import Request
 
 from textevolve.server.decisions.serving import Serving
+from textevolve.server.limits import UsageLimits
 from textevolve.server.options import ServerOptions
 from textevolve.server.studies.feed import Feed
 from textevolve.server.studies.runner import Runner
@@ -17,13 +18,15 @@ from textevolve.store import ResourceStore, Store
 @dataclass
 class ServerState:
     """`store`: runs and their records; `resources`: namespaces, agents and memories; `serving`: the
-    models and judges that answer; `runner`: works on studies; `feed`: tells watchers of runs."""
+    models and judges that answer; `limits`: what keys and namespaces may take; `runner`: works on
+    studies; `feed`: tells watchers of runs."""
 
     options: ServerOptions
     settings: Settings
     store: Store
     resources: ResourceStore
     serving: Serving
+    limits: UsageLimits
     runner: Runner
     feed: Feed
 

@@ -40,6 +40,7 @@ from textevolve.store.resource_rows import (
     require_row,
     update_row,
 )
+from textevolve.store.server_tables import namespace_tokens
 
 
 def ensure_namespace(connection: Connection, name: str) -> None:
@@ -54,7 +55,7 @@ def create_namespace(connection: Connection, spec: NamespaceSpec) -> StoredNames
     Raises:
         InputError: the name is taken.
     """
-    insert_row(connection, NAMESPACE, spec, None, {"description": spec.description})
+    insert_row(connection, NAMESPACE, spec, None, spec.model_dump(exclude={"name"}))
     return get_namespace(connection, spec.name)
 
 
@@ -79,7 +80,7 @@ def update_namespace(
     """
     stored = get_namespace(connection, name)
     spec = merge_spec(stored.spec, {**changes, "name": name})
-    update_row(connection, NAMESPACE, stored.id, description=spec.description)
+    update_row(connection, NAMESPACE, stored.id, **spec.model_dump(exclude={"name"}))
     return get_namespace(connection, name)
 
 
@@ -95,6 +96,7 @@ def delete_namespace(connection: Connection, name: str) -> None:
     for collection in list_collections(connection, name):
         erase_collection(connection, collection.id)
     delete_where(connection, tables.users, namespace_id=id)
+    delete_where(connection, namespace_tokens, namespace_id=id)
     delete_where(connection, tables.namespaces, id=id)
 
 
@@ -230,7 +232,9 @@ def delete_collection(
 
 
 def _read_namespace(row: Row[Any]) -> StoredNamespace:
-    spec = NamespaceSpec(name=row.name, description=row.description)
+    spec = NamespaceSpec(
+        name=row.name, description=row.description, tokens_per_day=row.tokens_per_day
+    )
     return StoredNamespace(row.id, spec, row.created, row.updated)
 
 

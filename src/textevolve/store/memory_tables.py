@@ -29,6 +29,7 @@ namespaces = Table(
     Column("description", Text, nullable=False),
     Column("created", Float, nullable=False),
     Column("updated", Float, nullable=False),
+    Column("tokens_per_day", SERIAL),
 )
 
 agents = Table(

@@ -10,6 +10,8 @@ import threading
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from sqlalchemy.engine import Connection
+
 from textevolve.agents.resources import (
     AgentSpec,
     CollectionSpec,
@@ -21,8 +23,10 @@ from textevolve.agents.resources import (
     UserSpec,
 )
 from textevolve.memory.record import Collection
-from textevolve.store import agents, collections
+from textevolve.store import agents, budgets, collections, keys
+from textevolve.store.budgets import TokenBudget
 from textevolve.store.database import Database, open_database
+from textevolve.store.keys import KeySpec, StoredKey
 from textevolve.store.memories import StoredMemories
 from textevolve.store.resource_rows import EVERYTHING, NameRange
 from textevolve.store.sessions import StoredSessions
@@ -153,3 +157,41 @@ class ResourceStore:
     def sessions(self, namespace: str) -> StoredSessions:
         """The chats of a namespace; whether there is one is found out with the first question."""
         return StoredSessions(self.database, namespace)
+
+    def add_key(
+        self, name: str, spec: KeySpec, expires: float | None = None
+    ) -> tuple[StoredKey, str]:
+        return self.database.write(lambda c: keys.add_key(c, name, spec, expires))
+
+    def list_keys(self) -> list[StoredKey]:
+        return self.database.read(keys.list_keys)
+
+    def find_key(self, text: str) -> StoredKey | None:
+        return self.database.read(lambda c: keys.find_key(c, text))
+
+    def find_key_by_id(self, id: str) -> StoredKey | None:
+        return self.database.read(lambda c: keys.find_key_by_id(c, id))
+
+    def revoke_key(self, name: str) -> StoredKey:
+        return self.database.write(lambda c: keys.revoke_key(c, name))
+
+    def add_browser_session(self, token: str, key_id: str, expires: float) -> None:
+        self.database.write(lambda c: keys.add_session(c, token, key_id, expires))
+
+    def find_browser_session(self, token: str) -> str | None:
+        return self.database.read(lambda c: keys.find_session(c, token))
+
+    def end_browser_session(self, token: str) -> None:
+        self.database.write(lambda c: keys.end_session(c, token))
+
+    def read_budget(self, namespace: str) -> TokenBudget:
+        return self.database.read(lambda c: budgets.read_budget(c, namespace))
+
+    def note_usage(self, tokens: Mapping[str, int], keys_used: Mapping[str, float]) -> None:
+        """Tokens by namespaces, and when keys were last used, by their ids."""
+
+        def write(connection: Connection) -> None:
+            budgets.add_tokens(connection, tokens)
+            keys.note_used(connection, keys_used)
+
+        self.database.write(write)

@@ -35,6 +35,25 @@ api_keys = Table(
 )
 """`hash`: SHA-256 of the key, which is not kept. `spec`: scopes, namespaces and limits, as JSON."""
 
+browser_sessions = Table(
+    "browser_sessions",
+    metadata,
+    Column("hash", LargeBinary, primary_key=True),
+    Column("key_id", Text, nullable=False),
+    Column("created", Float, nullable=False),
+    Column("expires", Float, nullable=False),
+)
+"""`hash`: SHA-256 of the token in the browser's cookie. `key_id`: the key it was begun with."""
+
+namespace_tokens = Table(
+    "namespace_tokens",
+    metadata,
+    Column("namespace_id", Text, primary_key=True),
+    Column("day", Text, primary_key=True),
+    Column("tokens", SERIAL, nullable=False),
+)
+"""What models read and wrote for a namespace on a day of UTC."""
+
 served_runs = Table(
     "served_runs",
     metadata,

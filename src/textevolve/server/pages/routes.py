@@ -5,9 +5,10 @@ from __future__ import annotations
 from fastapi import APIRouter
 from fastapi.responses import RedirectResponse
 
-from textevolve.server.pages import runs
+from textevolve.server.pages import login, runs
 
 router = APIRouter()
+router.include_router(login.router)
 router.include_router(runs.router)
 
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 import asyncio
 import inspect
 from collections.abc import AsyncGenerator
+from contextlib import aclosing
 from typing import Annotated, Any, TypeAlias, cast
 
 from fastapi import APIRouter, Depends, Query, Request, Response
 from fastapi.responses import StreamingResponse
-from starlette.types import Receive, Scope, Send
 
 from textevolve.errors import InputError
 from textevolve.remote.wire import (
@@ -45,8 +45,6 @@ router = APIRouter(prefix="/v1", tags=["studies"])
 Reader: TypeAlias = Annotated[Caller, Depends(needs("read"))]
 Runs: TypeAlias = Annotated[Caller, Depends(needs("run"))]
 Limit: TypeAlias = Annotated[int, Query(ge=1, le=500)]
-SEND_SECONDS = 60.0
-"""How long a watcher may take to read what was sent to it."""
 LARGEST_REVISION = 2**62
 AS_IT_WAS = ResumePart()
 
@@ -150,19 +148,6 @@ async def get_report(
     return StreamingResponse(read_chunks(file), 200, headers, MEDIA[format])
 
 
-class EventStream(StreamingResponse):
-    """Server-sent events; a client that does not read them is let go."""
-
-    media_type = "text/event-stream"
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        async def send_in_time(message: Any) -> None:
-            async with asyncio.timeout(SEND_SECONDS):
-                await send(message)
-
-        await super().__call__(scope, receive, send_in_time)
-
-
 @router.get("/studies/{run_id}/events", response_class=Response)
 async def watch_study(request: Request, caller: Reader, run_id: str) -> Response:
     """What happens to a run, as server-sent events; goes on behind `Last-Event-ID`."""
@@ -170,14 +155,20 @@ async def watch_study(request: Request, caller: Reader, run_id: str) -> Response
     seen = await find_run(server, caller, run_id)
     after = _read_place(request)
     headers = {"cache-control": "no-cache", "x-accel-buffering": "no"}
-    return EventStream(_watch(server, seen.run.id, after), headers=headers)
+    with server.limits.stream_place(caller):  # else it is refused before the stream begins
+        stream = _watch(server, caller, seen.run.id, after)
+    return StreamingResponse(stream, headers=headers, media_type="text/event-stream")
 
 
-async def _watch(server: ServerState, run_id: str, after: int) -> AsyncGenerator[bytes]:
-    yield b"retry: 1000\n\n"
-    async for part in server.feed.watch(run_id, after):
-        if part:
-            yield part
+async def _watch(
+    server: ServerState, caller: Caller, run_id: str, after: int
+) -> AsyncGenerator[bytes]:
+    with server.limits.stream_place(caller):
+        yield b"retry: 1000\n\n"
+        async with aclosing(server.feed.watch(run_id, after)) as events:
+            async for part in events:
+                if part:
+                    yield part
 
 
 def _read_place(request: Request) -> int:
@@ -220,7 +211,7 @@ async def resume_study(
     if seen.run.status == "finished":
         return await _tell(server, caller, run_id, 200)
     if not await server.runner.is_busy(run_id):
-        await beginning.resume(server, seen.run, seen.served, given)
+        await beginning.resume(server, caller, seen.served, given)
     return await _tell(server, caller, run_id, 202)
 
 

@@ -53,17 +53,21 @@ async def read_asked(server: ServerState, caller: Caller, given: Mapping[str, An
     namespace = choose_namespace(server, caller, part.namespace)
     folder = files_folder(server.store.path)
     sent = await asyncio.to_thread(keep_files, folder, part.files)
-    seen = None if caller.namespaces is None else sorted(caller.namespaces)
     launch = part.model_dump(mode="json", exclude={"files", "namespace", "cases"})
-    open_here = server.options.key_env is None and is_here(server.options.host)
-    trusted = open_here and caller == THIS_MACHINE
-    launch |= {"files": sent, "namespaces": seen, "trusted": trusted}
+    launch |= {"files": sent, **_standing(server, caller)}
     served = ServedRun("", namespace, caller.key, time.time(), "running", launch)
     settings = server.runner.settings_of(served)
     with confine(reach_of(served, server.options, server.runner.settings, server.store)):
         fields = {name: value for name, value in given.items() if name != RUN}
         study, spec = await asyncio.to_thread(read_study, fields)
     return Asked(study, spec, part, served, settings)
+
+
+def _standing(server: ServerState, caller: Caller) -> dict[str, Any]:
+    """What a caller may name, as a run keeps it."""
+    open_here = server.options.key_env is None and is_here(server.options.host)
+    seen = None if caller.namespaces is None else sorted(caller.namespaces)
+    return {"namespaces": seen, "trusted": open_here and caller == THIS_MACHINE}
 
 
 def read_part(given: Mapping[str, Any]) -> RunPart:
@@ -168,12 +172,12 @@ def _read_cases(server: ServerState, asked: Asked) -> Iterable[Case]:
     return driver.read_cases(asked.study, asked.spec, server.store.path, asked.settings)
 
 
-async def resume(server: ServerState, run: RunRecord, served: ServedRun, part: ResumePart) -> None:
-    """Go on with a run, by other limits where they are given."""
-    changed = part.model_dump(mode="json", exclude_none=True)
+async def resume(server: ServerState, caller: Caller, served: ServedRun, part: ResumePart) -> None:
+    """Go on with a run as the caller's, by other limits where they are given."""
+    changed = part.model_dump(mode="json", exclude_none=True) | _standing(server, caller)
     again = ServedRun(
-        *(run.id, served.namespace, served.key_id, served.created, "running"),
+        *(served.run_id, served.namespace, caller.key, served.created, "running"),
         {**served.launch, **changed},
     )
     await asyncio.to_thread(server.store.serve_run, again)
-    server.runner.submit(run.id)
+    server.runner.submit(served.run_id)

@@ -9,16 +9,16 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator
 from contextlib import aclosing, asynccontextmanager, suppress
 from dataclasses import dataclass, field, replace
 
 from textevolve.errors import StoreError, TextEvolveError
-from textevolve.evaluation import Usage
 from textevolve.events import CallFinished, Event
 from textevolve.reach import confine
 from textevolve.remote.wire import RunStatus, WireLimits
 from textevolve.server.options import ServerOptions
+from textevolve.server.studies.accounts import Accounts
 from textevolve.server.studies.confinement import reach_of
 from textevolve.server.studies.uploads import files_folder, sweep_files
 from textevolve.settings import Settings
@@ -38,20 +38,14 @@ ENDING = "the server is ending, and goes on with it at its next start"
 log = logging.getLogger("textevolve.server")
 
 
-def no_charge(_served: ServedRun, _usage: Usage) -> str:
-    """For servers whose keys and namespaces have no budgets."""
-    return ""
-
-
 @dataclass
 class Runner:
-    """`charge` is told what a call of a run has used, and says why the run is to stop, if it is; it
-    is asked with an empty usage before each call."""
+    """`accounts`: of keys and namespaces, which bound what their studies take."""
 
     store: Store
     settings: Settings
     options: ServerOptions
-    charge: Callable[[ServedRun, Usage], str] = no_charge
+    accounts: Accounts
     ending: bool = False
     _tasks: dict[str, asyncio.Task[None]] = field(default_factory=dict[str, asyncio.Task[None]])
     _begun: set[str] = field(default_factory=set[str])
@@ -182,10 +176,11 @@ class Runner:
 
         def hear(event: Event) -> None:
             if isinstance(event, CallFinished) and not event.replayed:
-                self.charge(served, event.usage)
+                self.accounts.note(served, event.usage.tokens)
 
-        def halt() -> str:
-            return ENDING if self.ending else self.charge(served, Usage())
+        async def halt() -> str:
+            why = await self.accounts.ask(served)
+            return ENDING if self.ending else why
 
         return Launch(
             name=served.launch.get("name", ""),
@@ -204,10 +199,10 @@ class Runner:
 
 @asynccontextmanager
 async def open_runner(
-    store: Store, settings: Settings, options: ServerOptions
+    store: Store, settings: Settings, options: ServerOptions, accounts: Accounts
 ) -> AsyncGenerator[Runner]:
     """A runner that goes on with what is unfinished; at its end it lets go of all runs cleanly."""
-    runner = Runner(store, settings, options)
+    runner = Runner(store, settings, options, accounts)
     used = {served.launch.get("files", "") for served in await asyncio.to_thread(store.all_served)}
     await asyncio.to_thread(sweep_files, files_folder(store.path), used)
     for served in await asyncio.to_thread(store.unfinished_served):

@@ -18,7 +18,9 @@ def upgrade() -> None:
     if op.get_bind().dialect.name == "sqlite":  # elsewhere there are none
         op.execute("UPDATE records SET revision = rowid")
     op.create_index("records_by_revision", "records", ["run_id", "revision"])
+    op.add_column("namespaces", sa.Column("tokens_per_day", SERIAL))
     create_serving()
+    create_access()
     create_jobs()
     create_labelling()
 
@@ -43,6 +45,22 @@ def create_serving() -> None:
         sa.Column("created", sa.Float, nullable=False),
         sa.Column("wanted", sa.Text, nullable=False),
         sa.Column("launch", sa.Text, nullable=False),
+    )
+
+
+def create_access() -> None:
+    op.create_table(
+        "browser_sessions",
+        sa.Column("hash", sa.LargeBinary, primary_key=True),
+        sa.Column("key_id", sa.Text, nullable=False),
+        sa.Column("created", sa.Float, nullable=False),
+        sa.Column("expires", sa.Float, nullable=False),
+    )
+    op.create_table(
+        "namespace_tokens",
+        sa.Column("namespace_id", sa.Text, primary_key=True),
+        sa.Column("day", sa.Text, primary_key=True),
+        sa.Column("tokens", SERIAL, nullable=False),
     )
 
 

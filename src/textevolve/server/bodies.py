@@ -1,0 +1,151 @@
+"""The bodies of requests: how large, how deep and how slow they may be.
+
+A body is read whole before it is answered, within what all of them may take together. What stands
+in it is the business of the paths.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections.abc import Awaitable, Callable, Generator, Mapping, MutableMapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from itertools import accumulate
+from typing import Any, TypeAlias
+
+from textevolve.server.access import Caller
+from textevolve.server.errors import INVALID, ApiError
+
+MIB = 2**20
+LARGEST_BODY = 2 * MIB
+"""Bytes of a request's body, wherever `LARGER` says nothing else."""
+LARGER: Mapping[str, int] = {
+    "/v1/studies": 64 * MIB,
+    "/v1/namespaces": 64 * MIB,
+    "/v1/chat/completions": 20 * MIB,
+    "/v1/responses": 20 * MIB,
+    "/v1/embeddings": 20 * MIB,
+}
+"""Where files, memories and images are sent along: by those who may run or change something."""
+BODIES_AT_ONCE = 512 * MIB
+"""Bytes of all bodies that are held at the same time."""
+READ_AWAY = 8
+"""How many times its limit a body is read away, before the connection is closed in its middle."""
+BODY_SECONDS = 60.0
+"""How long a client may take to send what is not larger than `LARGEST_BODY`; a larger one has time
+in proportion."""
+PART_SECONDS = 20.0
+"""How long it may send nothing at all."""
+DEEPEST = 100
+"""Levels of brackets in JSON."""
+
+AsgiScope: TypeAlias = MutableMapping[str, Any]
+Message: TypeAlias = MutableMapping[str, Any]
+Receive: TypeAlias = Callable[[], Awaitable[Message]]
+Send: TypeAlias = Callable[[Message], Awaitable[None]]
+
+# A text that does not end runs to the end of the body, so that each byte is looked at once.
+_TEXTS = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+(?:"|\\?\Z)', re.DOTALL)
+_NOT_BRACKETS = bytes(set(range(256)) - set(b"[]{}"))
+_STEPS = {**dict.fromkeys(b"[{", 1), **dict.fromkeys(b"]}", -1)}
+
+
+@dataclass
+class Bodies:
+    """Bytes that are held of requests which are being answered."""
+
+    held: int = 0
+
+    @contextmanager
+    def hold(self, size: int) -> Generator[None]:
+        """While a body of this size is read and answered.
+
+        Raises:
+            ApiError: 503, others take all the room there is.
+        """
+        if self.held + size > BODIES_AT_ONCE:
+            said = "the server is taking in as much as it can"
+            raise ApiError(503, "server_unavailable", said, retry_after=5)
+        self.held += size
+        try:
+            yield
+        finally:
+            self.held -= size
+
+
+def largest_body(path: str, caller: Caller) -> int:
+    """Bytes that a caller may send to a path."""
+    if caller.may("run"):
+        for start, size in LARGER.items():
+            if path == start or path.startswith(f"{start}/"):
+                return size
+    return LARGEST_BODY
+
+
+def declared_size(headers: Mapping[str, bytes], largest: int) -> int:
+    """What to hold for a body before it is there: all that it may be, unless its length is told."""
+    told = headers.get("content-length", b"0" if "transfer-encoding" not in headers else b"")
+    return min(int(told), largest) if told.isdigit() else largest
+
+
+async def read_body(receive: Receive, largest: int) -> bytes:
+    """The whole body. More than is taken is read away for a while, since a client that is still
+    sending would not see the answer.
+
+    Raises:
+        ApiError: 413, it is too large; 408, it does not come.
+    """
+    seconds = BODY_SECONDS * max(1.0, largest / LARGEST_BODY)
+    body, size, more = bytearray(), 0, True
+    try:
+        async with asyncio.timeout(seconds):
+            while more and size <= READ_AWAY * largest:
+                async with asyncio.timeout(PART_SECONDS):
+                    message = await receive()
+                part: bytes = message.get("body", b"")
+                size += len(part)
+                body += part if size <= largest else b""
+                more = message.get("more_body", False)
+    except TimeoutError:
+        raise ApiError(
+            408, "request_timeout", f"the body did not come within {seconds:g} s, or stopped"
+        ) from None
+    if size > largest:
+        raise ApiError(413, "request_too_large", f"the body is larger than {largest // MIB} MiB")
+    return bytes(body)
+
+
+async def check_depth(body: bytes) -> None:
+    """
+    Raises:
+        ApiError: 400, the JSON is nested too deeply.
+    """
+    if body.count(b"[") + body.count(b"{") <= DEEPEST:
+        return
+    if len(body) > MIB:
+        deep = await asyncio.to_thread(json_depth, body)
+    else:
+        deep = json_depth(body)
+    if deep > DEEPEST:
+        raise ApiError(400, INVALID, f"the JSON is nested more than {DEEPEST} levels deep")
+
+
+def json_depth(body: bytes) -> int:
+    """How deep the brackets of JSON go; also of what is no JSON."""
+    brackets = _TEXTS.sub(b"", body).translate(None, _NOT_BRACKETS)
+    return max(accumulate(map(_STEPS.__getitem__, brackets)), default=0)
+
+
+class Replay:
+    """Gives the body that was read, once, and then what else comes: that the client has gone."""
+
+    def __init__(self, body: bytes, receive: Receive) -> None:
+        self._body: bytes | None = body
+        self._receive = receive
+
+    async def __call__(self) -> Message:
+        if self._body is None:
+            return await self._receive()
+        body, self._body = self._body, None
+        return {"type": "http.request", "body": body, "more_body": False}

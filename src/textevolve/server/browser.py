@@ -1,0 +1,182 @@
+"""What keeps browsers from being used against the server: cookies, origins, tokens, headers.
+
+A browser sends its cookies, and reaches loopback, for any page that it shows. So whoever is known
+by a cookie, or by being this machine, must come from a page of ours.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import secrets
+from collections.abc import Mapping, Sequence
+from urllib.parse import parse_qs, urlsplit
+
+from textevolve.server.bodies import AsgiScope
+from textevolve.server.errors import ApiError
+from textevolve.server.options import ServerOptions, is_here
+
+SAFE_METHODS = ("GET", "HEAD", "OPTIONS")
+"""They change nothing."""
+FORM = b"application/x-www-form-urlencoded"
+PROXIED = ("forwarded", "x-forwarded-for", "x-real-ip")
+"""Headers by which proxies say for whom they ask."""
+API, STATIC = "/v1/", "/static/"
+
+POLICY = "; ".join(
+    (
+        "default-src 'none'",
+        "script-src 'self'",
+        "style-src 'self'",
+        "img-src 'self' data:",
+        "font-src 'self'",
+        "connect-src 'self'",
+        "form-action 'self'",
+        "frame-ancestors 'none'",
+        "base-uri 'none'",
+    )
+)
+HEADERS: Mapping[str, str] = {
+    "content-security-policy": POLICY,
+    "x-frame-options": "DENY",
+    "x-content-type-options": "nosniff",
+    # Not no-referrer: a browser would then say of our own forms that they come from nowhere.
+    "referrer-policy": "same-origin",
+    "cross-origin-opener-policy": "same-origin",
+    "cross-origin-resource-policy": "same-origin",
+    "permissions-policy": "camera=(), geolocation=(), microphone=(), payment=(), usb=()",
+}
+"""Of every answer, unless it has its own."""
+
+
+def answer_headers(scope: AsgiScope) -> list[tuple[bytes, bytes]]:
+    found = dict(HEADERS)
+    found["cache-control"] = "no-cache" if scope["path"].startswith(STATIC) else "no-store"
+    if scope["scheme"] == "https":
+        found["strict-transport-security"] = "max-age=31536000"
+    return [(name.encode(), value.encode()) for name, value in found.items()]
+
+
+def is_page(path: str) -> bool:
+    return not path.startswith((API, STATIC)) and path not in ("/health", "/openapi.json")
+
+
+def cookie_name(scope: AsgiScope, kind: str) -> str:
+    """With the port, since a browser sends the cookies of one port of a machine to all of them."""
+    if scope["scheme"] == "https":
+        return f"__Host-te_{kind}"
+    return f"te_{kind}_{(scope.get('server') or ('', 0))[1]}"
+
+
+def read_cookie(scope: AsgiScope, headers: Mapping[str, bytes], kind: str) -> str:
+    wanted = cookie_name(scope, kind)
+    for part in headers.get("cookie", b"").decode("latin-1").split(";"):
+        name, _, value = part.strip().partition("=")
+        if name == wanted:
+            return value
+    return ""
+
+
+def make_cookie(scope: AsgiScope, kind: str, value: str, seconds: float) -> str:
+    """A Set-Cookie header: no script reads it, and no other site makes a browser send it."""
+    secure = "; Secure" if scope["scheme"] == "https" else ""
+    named = f"{cookie_name(scope, kind)}={value}"
+    return f"{named}; Path=/; Max-Age={seconds:.0f}; HttpOnly; SameSite=Strict{secure}"
+
+
+def csrf_token(seed: str) -> str:
+    """What forms of a page carry: made of the session's token, or of a cookie where there is no
+    session, neither of which another site can read."""
+    return hashlib.sha256(f"csrf {seed}".encode()).hexdigest() if seed else ""
+
+
+def new_seed() -> str:
+    return secrets.token_urlsafe(32)
+
+
+def check_host(options: ServerOptions, headers: Mapping[str, bytes], *, needs_key: bool) -> None:
+    """A page may reach the server by a name of its own that it has pointed there (DNS rebinding).
+
+    Raises:
+        ApiError: 403, the name is none of ours.
+    """
+    host = headers.get("host", b"").decode("latin-1").lower()
+    if not needs_key and any(name in headers for name in PROXIED):
+        said = "a proxy asks for others, who need keys: start the server with --keys"
+        raise ApiError(403, "forbidden_host", said)
+    if is_here(host):
+        return
+    name = _name_of(host)
+    if needs_key and name and (name in _own_names(options) or _is_address(name)):
+        return
+    said = "the server is not known by this name"
+    told = "; its operator adds it with --allow-host NAME" if needs_key else ": ask on this machine"
+    raise ApiError(403, "forbidden_host", said + told)
+
+
+def check_origin(scope: AsgiScope, headers: Mapping[str, bytes]) -> None:
+    """
+    Raises:
+        ApiError: 403, the request comes from a page of another site.
+    """
+    site = headers.get("sec-fetch-site", b"")
+    origin = headers.get("origin", b"").decode("latin-1").lower()
+    of_page, safe = is_page(scope["path"]), scope["method"] in SAFE_METHODS
+    if of_page and safe:  # a link from elsewhere leads to a page
+        return
+    own = origin in _own_origins(scope, headers) or (origin == "null" and site == b"same-origin")
+    if site in (b"cross-site", b"same-site") or (origin and not own):
+        raise ApiError(403, "forbidden_origin", "the request comes from a page of another site")
+    if of_page and not origin:
+        raise ApiError(403, "forbidden_origin", "the request does not say which page it comes from")
+
+
+def check_csrf(headers: Mapping[str, bytes], body: bytes, seed: str) -> None:
+    """
+    Raises:
+        ApiError: 403, neither the form nor the header X-CSRF-Token has the token of its page.
+    """
+    sent = headers.get("x-csrf-token", b"").decode("latin-1")
+    if not sent and media_type(headers) == FORM:
+        sent = _form_field(body, "csrf")
+    if not seed or not hmac.compare_digest(sent.encode(), csrf_token(seed).encode()):
+        said = "the page is too old, or not ours: load it again"
+        raise ApiError(403, "forbidden_csrf", said)
+
+
+def media_type(headers: Mapping[str, bytes]) -> bytes:
+    return headers.get("content-type", b"").split(b";")[0].strip().lower()
+
+
+def _form_field(body: bytes, name: str) -> str:
+    try:
+        found = parse_qs(body.decode(), max_num_fields=100)
+    except ValueError:
+        return ""
+    return found.get(name, [""])[-1]
+
+
+def _own_origins(scope: AsgiScope, headers: Mapping[str, bytes]) -> Sequence[str]:
+    """Before us there may be a proxy that speaks TLS and does not say so."""
+    host = headers.get("host", b"").decode("latin-1").lower()
+    return (
+        (f"https://{host}",)
+        if scope["scheme"] == "https"
+        else (f"http://{host}", f"https://{host}")
+    )
+
+
+def _own_names(options: ServerOptions) -> Sequence[str]:
+    return tuple(name.lower() for name in (*options.allow_host, options.host.strip("[]")))
+
+
+def _name_of(host: str) -> str:
+    try:
+        return urlsplit(f"//{host}").hostname or ""
+    except ValueError:
+        return ""
+
+
+def _is_address(name: str) -> bool:
+    """Nobody can point a number elsewhere."""
+    return ":" in name or name.replace(".", "").isdigit()

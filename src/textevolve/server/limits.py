@@ -1,0 +1,184 @@
+"""How much a key and a namespace may take: requests, tokens, streams.
+
+Whoever answers by a model asks `check_tokens` before, and says by `note_tokens` what was spent. A
+key's limits are held in memory, a namespace's budget of a day is counted in the database.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import datetime
+import logging
+import time
+from collections import Counter
+from collections.abc import AsyncGenerator, Generator
+from contextlib import asynccontextmanager, contextmanager
+from dataclasses import dataclass, field
+
+from textevolve.errors import StoreError
+from textevolve.server.access import Caller
+from textevolve.server.errors import ApiError
+from textevolve.store import ResourceStore
+from textevolve.store.budgets import TokenBudget
+
+FLUSH_SECONDS = 1.0
+"""How often usage is written down; so much of it is lost where the server is killed."""
+USED_SECONDS = 60.0
+"""How exactly it is known when a key was last used."""
+
+log = logging.getLogger("textevolve.server")
+
+
+@dataclass
+class Bucket:
+    """Fills up evenly to what is allowed a minute; it may be overdrawn, and is then waited for."""
+
+    per_minute: int
+    level: float
+    at: float
+
+    def take(self, amount: float) -> float:
+        """Takes that much if anything is there; else takes nothing, and says in how many seconds
+        there will be something."""
+        now = time.monotonic()
+        filled = self.level + (now - self.at) * self.per_minute / 60
+        self.level, self.at = min(filled, float(self.per_minute)), now
+        least = min(amount, 1.0)
+        if self.level < least:
+            return (least - self.level) * 60 / self.per_minute
+        self.level -= amount
+        return 0.0
+
+
+@dataclass
+class UsageLimits:
+    """What is left to each key, and to each namespace. A caller without a limit is never held."""
+
+    resources: ResourceStore
+    _requests: dict[str, Bucket] = field(default_factory=dict[str, Bucket])
+    _tokens: dict[str, Bucket] = field(default_factory=dict[str, Bucket])
+    _streams: Counter[str] = field(default_factory=Counter[str])
+    _spent: Counter[str] = field(default_factory=Counter[str])
+    _used: dict[str, float] = field(default_factory=dict[str, float])
+    _noted: dict[str, float] = field(default_factory=dict[str, float])
+    _budgets: dict[str, tuple[float, TokenBudget]] = field(
+        default_factory=dict[str, tuple[float, TokenBudget]]
+    )
+
+    def take_request(self, caller: Caller) -> None:
+        """One of the requests of a minute; the guard asks this for every request.
+
+        Raises:
+            ApiError: 429, there is none left.
+        """
+        self._note_used(caller.key)
+        allowed = caller.limits.requests_per_minute
+        if allowed is not None and (wait := _bucket(self._requests, caller.key, allowed).take(1)):
+            said = f"the key may make {allowed:,} requests a minute"
+            raise ApiError(429, "rate_limit_exceeded", said, retry_after=wait)
+
+    async def check_tokens(self, caller: Caller, namespace: str = "") -> None:
+        """Before models are asked. `namespace`: for whose sake; where none is told, the one that
+        the caller is bound to.
+
+        Raises:
+            ApiError: 429, the tokens of the key's minute or of the namespace's day are spent.
+        """
+        allowed = caller.limits.tokens_per_minute
+        if allowed is not None and (wait := _bucket(self._tokens, caller.key, allowed).take(0)):
+            said = f"models may read and write {allowed:,} tokens a minute for the key"
+            raise ApiError(429, "rate_limit_exceeded", said, retry_after=wait)
+        space = _charged(caller, namespace)
+        budget = await self._budget(space) if space else TokenBudget()
+        if budget.allowed is not None and budget.used + self._spent[space] >= budget.allowed:
+            said = f"the namespace '{space}' has spent its {budget.allowed:,} tokens of today (UTC)"
+            raise ApiError(429, "insufficient_quota", said, retry_after=_seconds_of_today())
+
+    def note_tokens(self, caller: Caller, tokens: int, namespace: str = "") -> None:
+        """What models read and wrote for a caller."""
+        allowed = caller.limits.tokens_per_minute
+        if allowed is not None:
+            _bucket(self._tokens, caller.key, allowed).level -= tokens
+        if space := _charged(caller, namespace):
+            self._spent[space] += tokens
+
+    @contextmanager
+    def stream_place(self, caller: Caller) -> Generator[None]:
+        """Around an answer that comes as a stream.
+
+        Raises:
+            ApiError: 429, the key holds as many as it may.
+        """
+        allowed = caller.limits.streams
+        if allowed is not None and self._streams[caller.key] >= allowed:
+            said = f"the key may hold {allowed:,} streams open at once"
+            raise ApiError(429, "rate_limit_exceeded", said, retry_after=1)
+        self._streams[caller.key] += 1
+        try:
+            yield
+        finally:
+            self._streams[caller.key] -= 1
+
+    async def flush(self) -> None:
+        """Write down what was spent since the last time."""
+        spent, used = self._spent, self._used
+        if not spent and not used:
+            return
+        self._spent, self._used = Counter(), {}
+        try:
+            await asyncio.to_thread(self.resources.note_usage, spent, used)
+        except StoreError as error:
+            log.warning("usage could not be written down, and will be tried again: %s", error)
+            self._spent += spent
+        self._budgets.clear()
+
+    async def _budget(self, namespace: str) -> TokenBudget:
+        now = time.monotonic()
+        read_at, found = self._budgets.get(namespace, (0.0, TokenBudget()))
+        if now - read_at > FLUSH_SECONDS:
+            found = await asyncio.to_thread(self.resources.read_budget, namespace)
+            self._budgets[namespace] = (now, found)
+        return found
+
+    def _note_used(self, key: str) -> None:
+        now = time.time()
+        if key and now - self._noted.get(key, 0.0) > USED_SECONDS:
+            self._noted[key] = self._used[key] = now
+
+
+@asynccontextmanager
+async def open_limits(resources: ResourceStore) -> AsyncGenerator[UsageLimits]:
+    """Writes usage down while it is open, and at its end."""
+    limits = UsageLimits(resources)
+
+    async def keep() -> None:
+        while True:
+            await asyncio.sleep(FLUSH_SECONDS)
+            await limits.flush()
+
+    task = asyncio.create_task(keep())
+    try:
+        yield limits
+    finally:
+        task.cancel()
+        await limits.flush()
+
+
+def _bucket(buckets: dict[str, Bucket], key: str, allowed: int) -> Bucket:
+    found = buckets.get(key)
+    if found is None or found.per_minute != allowed:
+        found = buckets[key] = Bucket(allowed, float(allowed), time.monotonic())
+    return found
+
+
+def _charged(caller: Caller, namespace: str) -> str:
+    bound = caller.namespaces or ()
+    return namespace or (next(iter(bound)) if len(bound) == 1 else "")
+
+
+def _seconds_of_today() -> float:
+    now = datetime.datetime.now(datetime.UTC)
+    midnight = datetime.datetime.combine(
+        now.date() + datetime.timedelta(days=1), datetime.time(), datetime.UTC
+    )
+    return (midnight - now).total_seconds()

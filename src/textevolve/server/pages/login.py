@@ -1,0 +1,65 @@
+"""Logging in with a key, once, and out again."""
+
+from __future__ import annotations
+
+from fastapi import APIRouter, Request, Response
+
+from textevolve.server.access import caller_of
+from textevolve.server.browser import make_cookie, read_cookie
+from textevolve.server.identity import SESSION_SECONDS, Identities
+from textevolve.server.pages.drawing import draw, read_form
+from textevolve.server.state import server_of
+
+router = APIRouter()
+
+
+@router.get("/login")
+async def show_login(request: Request, next: str = "/runs") -> Response:
+    if caller_of(request).scopes:
+        return _go_to(_own_path(next))
+    return draw(request, "login.html", next=_own_path(next), said="")
+
+
+@router.post("/login")
+async def log_in(request: Request) -> Response:
+    form = await read_form(request)
+    where = _own_path(form.get("next", ""))
+    resources = server_of(request).resources
+    token = await _identities(request).begin_session(resources, form.get("key", "").strip())
+    if token is None:
+        said = "This key is not valid (any more)."
+        return draw(request, "login.html", 401, next=where, said=said)
+    answer = _go_to(where)
+    cookie = make_cookie(request.scope, "session", token, SESSION_SECONDS)
+    answer.headers["set-cookie"] = cookie
+    return answer
+
+
+@router.post("/logout")
+async def log_out(request: Request) -> Response:
+    token = read_cookie(request.scope, _raw_headers(request), "session")
+    if token:
+        await _identities(request).end_session(server_of(request).resources, token)
+    answer = _go_to("/login")
+    answer.headers["set-cookie"] = make_cookie(request.scope, "session", "", 0)
+    return answer
+
+
+def _identities(request: Request) -> Identities:
+    return request.scope["textevolve.identities"]
+
+
+def _raw_headers(request: Request) -> dict[str, bytes]:
+    return {name.decode("latin-1"): value for name, value in request.scope["headers"]}
+
+
+def _go_to(path: str) -> Response:
+    return Response(status_code=303, headers={"location": path})
+
+
+def _own_path(given: str) -> str:
+    """A path of this server; nobody is led to another one by a link to our page."""
+    plain = given.startswith("/") and given.isascii() and given.isprintable()
+    if not plain or "\\" in given or given.startswith(("//", "/login")):
+        return "/runs"
+    return given

@@ -1,0 +1,69 @@
+"""What is left to the key and the namespace of a study that runs in the background."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from dataclasses import dataclass, field
+
+from textevolve.errors import StoreError
+from textevolve.server.access import THIS_MACHINE, Caller, caller_by_key
+from textevolve.server.errors import ApiError
+from textevolve.server.identity import OPERATOR
+from textevolve.server.limits import UsageLimits
+from textevolve.store import ResourceStore
+from textevolve.store.served import ServedRun
+
+KEY_SECONDS = 5.0
+"""How long after its end a key's studies may still ask."""
+LONGEST_WAIT = 5.0
+"""Seconds after which a study that waits for its key's next minute asks again."""
+GONE = "the key that began it is no longer valid; resume it with another one"
+
+
+@dataclass
+class Accounts:
+    """`limits` holds what is left, and is told what was spent."""
+
+    limits: UsageLimits
+    resources: ResourceStore
+    _callers: dict[str, tuple[float, Caller]] = field(
+        default_factory=dict[str, tuple[float, Caller]]
+    )
+
+    async def ask(self, served: ServedRun) -> str:
+        """Waits until the key's tokens of a minute allow a call; why there can be none, as where
+        those of a namespace's day are spent; empty: go on."""
+        caller = await self._caller(served.key_id)
+        if caller is None:
+            return GONE
+        try:
+            await self.limits.check_tokens(caller, served.namespace)
+        except ApiError as error:
+            if error.code != "rate_limit_exceeded":
+                return error.message
+            await asyncio.sleep(min(error.retry_after or 1.0, LONGEST_WAIT))
+            return await self.ask(served)
+        return ""
+
+    def note(self, served: ServedRun, tokens: int) -> None:
+        """What a call of the study took."""
+        _, caller = self._callers.get(served.key_id, (0.0, THIS_MACHINE))
+        self.limits.note_tokens(caller, tokens, served.namespace)
+
+    async def _caller(self, key_id: str) -> Caller | None:
+        if key_id in (THIS_MACHINE.key, OPERATOR.key):
+            return THIS_MACHINE
+        at, known = self._callers.get(key_id, (0.0, THIS_MACHINE))
+        now = time.monotonic()
+        if key_id in self._callers and now - at < KEY_SECONDS:
+            return known
+        try:
+            found = await asyncio.to_thread(self.resources.find_key_by_id, key_id)
+        except StoreError:
+            return None
+        if found is None:
+            self._callers.pop(key_id, None)
+            return None
+        self._callers[key_id] = now, caller_by_key(found)
+        return self._callers[key_id][1]

@@ -1,0 +1,193 @@
+"""The keys of a server's clients, and the sessions of browsers that were begun with one.
+
+Functions of a connection. Neither a key nor a session's token is kept, only SHA-256 of it; what is
+kept of a key is what it may do, and until when.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import secrets
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Literal, TypeAlias, get_args
+
+from sqlalchemy import Row, delete, insert, select, update
+from sqlalchemy.engine import Connection
+
+from textevolve.agents.resources import ResourceName
+from textevolve.errors import InputError
+from textevolve.spec import Frozen, option, suggest
+from textevolve.store.resource_rows import namespace_id
+from textevolve.store.server_tables import api_keys, browser_sessions
+
+Scope: TypeAlias = Literal["read", "run", "label", "admin"]
+"""`read`: runs, agents, memories. `run`: models, chats and studies, which cost money. `label`: say
+what is right. `admin`: all of that, resources, jobs and keys."""
+
+SCOPES: tuple[Scope, ...] = get_args(Scope)
+PREFIX = "te-"
+"""Begins every key that is made here, so that it is known for one wherever it turns up."""
+KEY_BYTES = 32
+
+
+class KeyLimits(Frozen):
+    """What a key may take; None: as much as it likes."""
+
+    requests_per_minute: int | None = option(None, "Requests that it may make a minute.", ge=1)
+    tokens_per_minute: int | None = option(
+        None, "Tokens that models may read and write for it a minute.", ge=1
+    )
+    streams: int | None = option(None, "Streams that it may hold open at once.", ge=1)
+
+
+class KeySpec(Frozen):
+    """What a key may do. Without namespaces it sees all of them, and runs that belong to none."""
+
+    scopes: tuple[Scope, ...] = option(
+        ("read", "run"),
+        "What it may do: read (runs, agents, memories), run (models, chats, studies), label, or"
+        " admin, which is all of that, and resources and jobs too. Repeatable.",
+        flag="--scope",
+        min_length=1,
+    )
+    namespaces: tuple[ResourceName, ...] = option(
+        (), "A namespace that it sees; all where none is named. Repeatable.", flag="--namespace"
+    )
+    limits: KeyLimits = KeyLimits()
+
+
+@dataclass(frozen=True, slots=True)
+class StoredKey:
+    """A key as it is kept. Times are seconds since 1970; `used`: about when it was last used."""
+
+    id: str
+    name: str
+    spec: KeySpec
+    created: float
+    expires: float | None
+    revoked: float | None
+    used: float | None
+
+    @property
+    def live(self) -> bool:
+        return self.revoked is None and (self.expires is None or self.expires > time.time())
+
+
+def add_key(
+    connection: Connection, name: str, spec: KeySpec, expires: float | None
+) -> tuple[StoredKey, str]:
+    """A new key, and its text, which cannot be had again.
+
+    Raises:
+        InputError: a live key has this name, or a namespace is not there.
+    """
+    if any(one.name == name for one in list_keys(connection) if one.live):
+        raise InputError(f"the key '{name}' is there already; revoke it, or take another name")
+    for namespace in spec.namespaces:
+        namespace_id(connection, namespace)
+    text, id = f"{PREFIX}{secrets.token_urlsafe(KEY_BYTES)}", f"key_{secrets.token_hex(8)}"
+    values = {"id": id, "name": name, "hash": digest(text), "created": time.time()}
+    values |= {"expires": expires, "spec": spec.model_dump_json()}
+    connection.execute(insert(api_keys).values(values))
+    return require_key(connection, id), text
+
+
+def list_keys(connection: Connection) -> list[StoredKey]:
+    """All that ever were, the oldest first."""
+    query = select(api_keys).order_by(api_keys.c.created, api_keys.c.id)
+    return [_read(row) for row in connection.execute(query)]
+
+
+def find_key(connection: Connection, text: str) -> StoredKey | None:
+    """The live key of this text; None where there is none."""
+    sent = digest(text)
+    row = connection.execute(select(api_keys).where(api_keys.c.hash == sent)).one_or_none()
+    if row is None or not hmac.compare_digest(row.hash, sent):
+        return None
+    return _alive(row)
+
+
+def find_key_by_id(connection: Connection, id: str) -> StoredKey | None:
+    """As long as it is live."""
+    return _alive(connection.execute(select(api_keys).where(api_keys.c.id == id)).one_or_none())
+
+
+def require_key(connection: Connection, name: str) -> StoredKey:
+    """By its id, or by the name of a live one.
+
+    Raises:
+        InputError: there is none.
+    """
+    found = list_keys(connection)
+    for one in found:
+        if one.id == name or (one.name == name and one.live):
+            return one
+    known = [one.name for one in found if one.live]
+    raise InputError(f"there is no live key '{name}'{suggest(name, known)}")
+
+
+def revoke_key(connection: Connection, name: str) -> StoredKey:
+    """From now on it is worth nothing, nor are the sessions that were begun with it.
+
+    Raises:
+        InputError: there is no such key.
+    """
+    found = require_key(connection, name)
+    if found.revoked is None:
+        own = api_keys.c.id == found.id
+        connection.execute(update(api_keys).where(own).values(revoked=time.time()))
+        connection.execute(delete(browser_sessions).where(browser_sessions.c.key_id == found.id))
+    return require_key(connection, found.id)
+
+
+def note_used(connection: Connection, used: Mapping[str, float]) -> None:
+    """When keys, by their ids, were last used."""
+    for id, when in used.items():
+        connection.execute(update(api_keys).where(api_keys.c.id == id).values(used=when))
+
+
+def add_session(connection: Connection, token: str, key_id: str, expires: float) -> None:
+    """A browser's session, by the token in its cookie. Those that are over are removed."""
+    now, table = time.time(), browser_sessions
+    connection.execute(delete(table).where(table.c.expires <= now))
+    row = {"hash": digest(token), "key_id": key_id, "created": now, "expires": expires}
+    connection.execute(insert(table).values(row))
+
+
+def find_session(connection: Connection, token: str) -> str | None:
+    """The id of the key that the session was begun with, while it lasts."""
+    table, sent = browser_sessions, digest(token)
+    row = connection.execute(select(table).where(table.c.hash == sent)).one_or_none()
+    if row is None or not hmac.compare_digest(row.hash, sent) or row.expires <= time.time():
+        return None
+    return row.key_id
+
+
+def end_session(connection: Connection, token: str) -> None:
+    table = browser_sessions
+    connection.execute(delete(table).where(table.c.hash == digest(token)))
+
+
+def digest(text: str) -> bytes:
+    """SHA-256, which is enough for what is as random as a key: nobody can try 2**256 of them."""
+    return hashlib.sha256(text.encode("utf-8", "backslashreplace")).digest()
+
+
+def _alive(row: Row[Any] | None) -> StoredKey | None:
+    found = None if row is None else _read(row)
+    return found if found is not None and found.live else None
+
+
+def _read(row: Row[Any]) -> StoredKey:
+    return StoredKey(
+        row.id,
+        row.name,
+        KeySpec.model_validate_json(row.spec),
+        row.created,
+        row.expires,
+        row.revoked,
+        row.used,
+    )

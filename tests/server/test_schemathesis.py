@@ -1,0 +1,104 @@
+"""Requests that nobody would write, made from the OpenAPI document: every path of the server is
+asked, and none may fail or answer in another form than it says."""
+
+import contextlib
+import json
+import logging
+from contextlib import closing
+
+import pytest
+from hypothesis import HealthCheck, Phase, given, settings
+from hypothesis import strategies as st
+from hypothesis.errors import Unsatisfiable
+
+from textevolve.store import ResourceStore
+
+schemathesis = pytest.importorskip("schemathesis")
+
+EXAMPLES = 10
+"""For each path and method, and as many that break what the document says."""
+PATIENT = settings(
+    max_examples=EXAMPLES,
+    deadline=None,
+    derandomize=True,
+    phases=(Phase.explicit, Phase.generate),
+    suppress_health_check=list(HealthCheck),
+)
+KNOWN = {"namespace": "acme", "model": "judge/probe"}
+SECRET = "the-operators-own-key-which-no-answer-holds"
+
+
+@pytest.mark.slow
+def test_no_request_makes_the_server_fail(serve, home, caplog):
+    caplog.set_level(logging.ERROR, "textevolve.server")
+    with closing(ResourceStore(str(home / "store.db"))) as resources:
+        resources.ensure_namespace("acme")
+    url = serve(SECRET, judge="probe")
+    leave = {"Authorization": f"Bearer {SECRET}"}
+    schema = schemathesis.openapi.from_url(f"{url}/openapi.json", headers=leave)
+    asked = set()
+    for found in schema.get_all_operations():
+        operation = found.ok()
+        asked.add(operation.path)
+        _ask_oddly(operation, leave)
+        assert [record.getMessage() for record in caplog.records] == []
+    assert {"/v1/systemone", "/v1/decisions", "/v1/models"} <= asked
+
+
+@pytest.mark.slow
+def test_no_path_answers_without_a_key(serve):
+    url = serve(SECRET, judge="probe")
+    schema = schemathesis.openapi.from_url(
+        f"{url}/openapi.json", headers={"Authorization": f"Bearer {SECRET}"}
+    )
+    for found in schema.get_all_operations():
+        operation = found.ok()
+        if operation.path != "/health":
+            _ask_without_key(operation)
+
+
+def _ask_oddly(operation, leave):
+    """By requests that keep to the document, and by such that do not."""
+    for mode in schemathesis.GenerationMode:
+
+        @PATIENT
+        @given(operation.as_strategy(generation_mode=mode), st.booleans())
+        def ask(case, known):
+            if known:
+                _name_what_is_there(case)
+            _check(case.call(headers=leave, timeout=120), case)
+
+        with contextlib.suppress(Unsatisfiable):  # nothing could be wrong with it
+            ask()
+
+
+def _name_what_is_there(case):
+    """Else almost all would end with what is asked for not being there."""
+    for sent in (case.path_parameters, case.body):
+        if isinstance(sent, dict):
+            sent |= {name: value for name, value in KNOWN.items() if name in sent}
+
+
+def _ask_without_key(operation):
+    @settings(PATIENT, max_examples=3)
+    @given(case=operation.as_strategy())
+    def ask(case):
+        for sent in ({}, {"Authorization": f"Bearer {SECRET}x"}, {"Authorization": "Bearer te-"}):
+            assert case.call(headers=sent, timeout=120).status_code == 401
+
+    ask()
+
+
+def _check(answer, case):
+    where = f"{case.operation.method} {case.operation.path}"
+    said = f"{where}: {answer.status_code} {answer.text[:500]}"
+    assert answer.status_code < 500, said
+    assert SECRET not in answer.text, said
+    assert "Traceback" not in answer.text, said
+    assert answer.headers["x-content-type-options"] == ["nosniff"], said
+    if answer.status_code >= 400:
+        told = json.loads(answer.text)
+        assert {"detail", "error"} & set(told), said
+        if "error" in told:
+            assert told["error"].keys() == {"message", "type", "param", "code"}, said
+            assert told["error"]["message"], said

@@ -1,0 +1,126 @@
+"""Studies of clients with keys: what they see, what they may spend, and when a key ends."""
+
+import json
+import time
+from contextlib import closing
+
+import pytest
+
+from textevolve.agents.resources import CollectionSpec, NamespaceSpec
+from textevolve.llm.testing import Answer, ScriptedServer
+from textevolve.store import ResourceStore
+from textevolve.store.keys import KeySpec
+
+CASES = "".join(
+    json.dumps({"id": f"c{n}", "input": f"Question {n}?", "candidates": ["one", "two"]}) + "\n"
+    for n in range(7)
+)
+
+
+def study(**run):
+    part = {"files": {"cases.jsonl": CASES}, "concurrency": 1, **run}
+    return {"kind": "evaluate", "cases": ["cases.jsonl"], "judge": "probe", "run": part}
+
+
+@pytest.fixture
+def resources(home):
+    with closing(ResourceStore(str(home / "store.db"))) as opened:
+        for name in ("mine", "yours"):
+            opened.create_namespace(NamespaceSpec(name=name))
+            made = CollectionSpec(name="notes", embedder="local/minilm", dimension=4)
+            opened.create_collection(name, made)
+        opened.add_key("first", KeySpec())
+        yield opened
+
+
+@pytest.fixture
+def send(ask, resources):
+    """One request with a key of some namespaces."""
+    keys = {}
+
+    def as_key(namespace, url, body=None, method=None):
+        if namespace not in keys:
+            spec = KeySpec(namespaces=(namespace,)) if namespace else KeySpec()
+            keys[namespace] = resources.add_key(f"of {namespace}", spec)[1]
+        return ask(url, body, method, Authorization=f"Bearer {keys[namespace]}")
+
+    return as_key
+
+
+@pytest.fixture
+def wait(send):
+    def until(namespace, url, run_id, *states):
+        late = time.monotonic() + 120
+        while True:
+            found = send(namespace, f"{url}/v1/studies/{run_id}")[1]
+            if found["status"] in states:
+                return found
+            assert time.monotonic() < late, found
+            time.sleep(0.1)
+
+    return until
+
+
+def test_runs_of_others_are_not_found(serve, send, wait):
+    url = serve(keys=True)
+    run = send("mine", f"{url}/v1/studies", study())[1]
+    assert run["namespace"] == "mine"
+    wait("mine", url, run["id"], "finished")
+    for path in ("", "/records", "/report", "/events"):
+        assert send("yours", f"{url}/v1/studies/{run['id']}{path}")[0] == 404
+    for path in ("/cancel", "/resume"):
+        assert send("yours", f"{url}/v1/studies/{run['id']}{path}", {})[0] == 404
+    assert send("yours", f"{url}/v1/studies/{run['id']}", method="DELETE")[0] == 404
+    assert send("yours", f"{url}/v1/studies")[1]["data"] == []
+    assert send("mine", f"{url}/v1/studies", study(namespace="yours"))[0] == 404
+    assert len(send("", f"{url}/v1/studies")[1]["data"]) == 1
+    theirs = send("yours", f"{url}/v1/studies", study())[1]
+    assert theirs["id"] != run["id"]
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"kind": "compare", "outputs_of": "RUN", "judge": "probe"},
+        {"kind": "nodes", "trace": "RUN", "judge": "probe"},
+        {"kind": "create-memories", "data": "cases.jsonl", "collection": "mine/notes"},
+        {"kind": "integrate-memories", "sources": "mine/notes", "into": "notes"},
+        {"kind": "read-corpus", "files": ["cases.jsonl"], "collection": "mine/notes"},
+        {"kind": "evolve-persona", "agent": "mine/ann"},
+    ],
+)
+def test_what_is_of_others_cannot_be_named(serve, send, wait, fields):
+    url = serve(keys=True)
+    run = send("mine", f"{url}/v1/studies", study())[1]
+    wait("mine", url, run["id"], "finished")
+    given = {name: run["id"] if value == "RUN" else value for name, value in fields.items()}
+    status, found = send("yours", f"{url}/v1/studies", {**given, "run": study()["run"]})
+    assert status == 400
+    said = found["error"]["message"]
+    assert "no namespace 'mine'" in said or f"no run '{run['id']}'" in said
+
+
+def test_a_namespaces_budget_ends_its_studies(serve, send, wait, resources):
+    resources.update_namespace("mine", {"tokens_per_day": 2000})
+    url = serve(keys=True)
+    run = send("mine", f"{url}/v1/studies", study())[1]
+    stopped = wait("mine", url, run["id"], "interrupted", "finished")
+    assert stopped["status"] == "interrupted"
+    assert "tokens of today" in stopped["reason"]
+    resources.update_namespace("mine", {"tokens_per_day": None})
+    time.sleep(1.1)  # as long as a budget is remembered
+    assert send("mine", f"{url}/v1/studies/{run['id']}/resume", {})[0] == 202
+    wait("mine", url, run["id"], "finished")
+
+
+def test_a_revoked_key_ends_its_studies(serve, send, wait, resources, monkeypatch):
+    monkeypatch.setattr("textevolve.server.studies.accounts.KEY_SECONDS", 0.2)
+    with ScriptedServer(lambda _body, _number: Answer(delay=0.3)) as upstream:
+        url = serve(keys=True, model=f"{upstream.url}#any")
+        run = send("mine", f"{url}/v1/studies", study())[1]
+        while not upstream.calls:
+            time.sleep(0.05)
+        resources.revoke_key("of mine")
+        stopped = wait("", url, run["id"], "interrupted", "finished")
+    assert stopped["status"] == "interrupted"
+    assert "no longer valid" in stopped["reason"]
