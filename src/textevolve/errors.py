@@ -2,6 +2,8 @@
 
     TextEvolveError
     ├── InputError            a text, file or parameter that the caller gave cannot be used
+    │   ├── NotFoundError     there is nothing of the name that was given
+    │   └── TakenError        there is something of that name already
     ├── SettingsError         configuration, a key or a model's name is wrong or missing
     ├── ModelError            a call to a model gave no usable answer
     │   ├── UnavailableError  408, 409, 429, 5xx, timeout, reset: worth another try
@@ -28,6 +30,14 @@ class TextEvolveError(Exception):
 
 
 class InputError(TextEvolveError):
+    pass
+
+
+class NotFoundError(InputError):
+    pass
+
+
+class TakenError(InputError):
     pass
 
 

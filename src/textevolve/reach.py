@@ -55,6 +55,20 @@ def confine(reach: Reach | None) -> Generator[None]:
         _reach.reset(before)
 
 
+_noted: ContextVar[dict[str, None] | None] = ContextVar("noted", default=None)
+
+
+@contextmanager
+def note_files() -> Generator[dict[str, None]]:
+    """Within the block the names of all files that are opened are gathered, in their order: so it
+    is found out what has to be sent along with a study that runs elsewhere."""
+    before = _noted.set(found := dict[str, None]())
+    try:
+        yield found
+    finally:
+        _noted.reset(before)
+
+
 def add_files(folder: Path) -> None:
     """From now on, whoever may reach everything finds what was sent into this folder, too, by the
     names that it was sent by: a client's run is gone on with, or shown, by the operator."""
@@ -75,6 +89,12 @@ def allowed_path(path: str | Path) -> str:
     Raises:
         InputError: it is none of those that may be read.
     """
+    if (noted := _noted.get()) is not None:
+        noted[str(path)] = None
+    return _resolve(path)
+
+
+def _resolve(path: str | Path) -> str:
     reach, name = _reach.get(), str(path)
     if reach is None:
         return name
@@ -140,7 +160,7 @@ def is_folder(path: str | Path) -> bool:
 
 def _is_there(path: str | Path, ask: Callable[[str], bool]) -> bool:
     try:
-        return ask(allowed_path(path))
+        return ask(_resolve(path))
     except (InputError, ValueError):
         return False
 

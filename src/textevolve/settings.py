@@ -102,7 +102,8 @@ NAME_PATTERN = r"^[a-z0-9][a-z0-9._-]{0,99}$"
 class Settings(_Frozen):
     """`memory_store`: the SQLite file or postgresql:// address that keeps namespaces, agents and
     memories, where it is not `store`. `namespace`: that of names without one. `embedder`: the model
-    that embeds the memories of new collections."""
+    that embeds the memories of new collections. `server`: the address of a server that runs
+    studies in place of this machine; none: this machine does."""
 
     model: str | None = Field(default=None, min_length=1)
     profile: str = Field(default="general", min_length=1)
@@ -110,6 +111,7 @@ class Settings(_Frozen):
     memory_store: str | None = Field(default=None, min_length=1)
     namespace: str = Field(default="default", pattern=NAME_PATTERN)
     embedder: str = Field(default="local/minilm", min_length=1)
+    server: str | None = Field(default=None, min_length=1)
     weights_folder: Path = Field(default_factory=lambda: user_cache_path("textevolve") / "weights")
     concurrency: int | None = Field(default=None, ge=1, le=4096)
     largest_answer: int = Field(default=LARGEST_ANSWER, ge=1, le=1024)
@@ -132,6 +134,7 @@ ENVIRONMENT = {
     "TEXTEVOLVE_MEMORY_STORE": "memory_store",
     "TEXTEVOLVE_NAMESPACE": "namespace",
     "TEXTEVOLVE_EMBEDDER": "embedder",
+    "TEXTEVOLVE_SERVER": "server",
     "TEXTEVOLVE_WEIGHTS": "weights_folder",
     "TEXTEVOLVE_CONCURRENCY": "concurrency",
 }

@@ -73,6 +73,12 @@ def serve(home, model):
 def ask():
     """One request by the plainest client: its status and the JSON that came."""
 
+    def read(response):
+        text = response.read()
+        if "ndjson" in response.headers.get("Content-Type", ""):
+            return [json.loads(line) for line in text.splitlines()]
+        return json.loads(text) if text else None
+
     def send(url, body=None, method=None, **headers):
         data = body if isinstance(body, bytes | None) else json.dumps(body).encode()
         headers = {name.replace("_", "-"): value for name, value in headers.items()}
@@ -81,7 +87,7 @@ def ask():
         request = urllib.request.Request(url, data, headers, method=method)
         try:
             with urllib.request.urlopen(request, timeout=60) as response:
-                return response.status, json.loads(response.read())
+                return response.status, read(response)
         except urllib.error.HTTPError as error:
             with error:
                 return error.code, json.loads(error.read())

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from itertools import islice
 from typing import Any
 
-from textevolve.errors import InputError
+from textevolve.errors import InputError, NotFoundError
 from textevolve.memory.memory_spec import MemorySpec, digest_of, digests_of, take_time
 from textevolve.memory.recall import Recalled, recall_memories
 from textevolve.memory.recall_settings import RecallSettings
@@ -116,12 +116,18 @@ class AsyncMemories:
         return [self._own(one) for one in await self._desk.memories.history(id)]
 
     async def list(
-        self, *, limit: int = 100, after: str | None = None, closed: bool = False
+        self,
+        *,
+        limit: int = 100,
+        after: str | None = None,
+        closed: bool = False,
+        version: int | None = None,
     ) -> Sequence[MemoryRecord]:
         """Memories in the order in which they were kept, behind the one with the id `after`;
-        `closed`: also those that are not held any more."""
+        `closed`: also those that are not held any more; `version`: as that version of the
+        collection held them."""
         store = self._desk.memories
-        return await store.page(self.name, after=after, limit=limit, closed=closed)
+        return await store.page(self.name, after=after, limit=limit, closed=closed, version=version)
 
     async def stream(
         self, *, closed: bool = False, version: int | None = None
@@ -167,7 +173,7 @@ class AsyncMemories:
 
     def _own(self, memory: MemoryRecord) -> MemoryRecord:
         if memory.collection != self.name:
-            raise InputError(f"no memory '{memory.id}' in the collection '{self.name}'")
+            raise NotFoundError(f"no memory '{memory.id}' in the collection '{self.name}'")
         return memory
 
 

@@ -25,6 +25,7 @@ from textevolve.errors import InputError
 from textevolve.memory.record import Collection
 from textevolve.report.files import open_target
 from textevolve.spec import Frozen, suggest
+from textevolve.store.resource_rows import NameRange
 from textevolve.store.resources import ResourceStore
 from textevolve.studies.exchange import Exported, export_lines, import_content, read_content
 from textevolve.studies.memory_desk import MemoryDesk
@@ -41,7 +42,7 @@ class ResourceKind(Generic[S, R]):
     spec: type[S]
     create: Callable[[ResourceStore, str, S], R]
     get: Callable[[ResourceStore, str, str], R]
-    list: Callable[[ResourceStore, str], list[R]]
+    list: Callable[[ResourceStore, str, NameRange], list[R]]
     update: Callable[[ResourceStore, str, str, Mapping[str, Any]], R]
     delete: Callable[[ResourceStore, str, str], None]
 
@@ -51,7 +52,7 @@ NAMESPACES: ResourceKind[NamespaceSpec, StoredNamespace] = ResourceKind(
     NamespaceSpec,
     lambda store, _, spec: store.create_namespace(spec),
     lambda store, _, name: store.get_namespace(name),
-    lambda store, _: store.list_namespaces(),
+    lambda store, _, span: store.list_namespaces(span),
     lambda store, _, name, changes: store.update_namespace(name, changes),
     lambda store, _, name: store.delete_namespace(name),
 )
@@ -60,7 +61,7 @@ AGENTS: ResourceKind[AgentSpec, StoredAgent] = ResourceKind(
     AgentSpec,
     lambda store, space, spec: store.create_agent(space, spec),
     lambda store, space, name: store.get_agent(name, space),
-    lambda store, space: store.list_agents(space),
+    lambda store, space, span: store.list_agents(space, span),
     lambda store, space, name, changes: store.update_agent(name, space, changes),
     lambda store, space, name: store.delete_agent(name, space),
 )
@@ -69,7 +70,7 @@ COLLECTIONS: ResourceKind[CollectionSpec, Collection] = ResourceKind(
     CollectionSpec,
     lambda store, space, spec: store.create_collection(space, spec),
     lambda store, space, name: store.get_collection(name, space),
-    lambda store, space: store.list_collections(space),
+    lambda store, space, span: store.list_collections(space, span),
     lambda store, space, name, changes: store.update_collection(name, space, changes),
     lambda store, space, name: store.delete_collection(name, space),
 )
@@ -78,7 +79,7 @@ USERS: ResourceKind[UserSpec, StoredUser] = ResourceKind(
     UserSpec,
     lambda store, space, spec: store.create_user(space, spec),
     lambda store, space, name: store.get_user(name, space),
-    lambda store, space: store.list_users(space),
+    lambda store, space, span: store.list_users(space, span),
     lambda store, space, name, changes: store.update_user(name, space, changes),
     lambda store, space, name: store.delete_user(name, space),
 )
@@ -99,9 +100,9 @@ class AsyncResources(Generic[S, R]):
     async def get(self, name: str) -> R:
         return await self._do(self._kind.get, name)
 
-    async def list(self) -> Sequence[R]:
-        """All of them, by name."""
-        return await self._do(self._kind.list)
+    async def list(self, *, limit: int | None = None, after: str = "") -> Sequence[R]:
+        """All of them by name, or the next of them behind one."""
+        return await self._do(self._kind.list, NameRange(after, limit))
 
     async def update(self, name: str, **fields: Any) -> R:
         """Change the fields that are given; of fields with fields of their own those that are."""

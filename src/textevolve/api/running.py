@@ -18,6 +18,8 @@ from textevolve.engine import sync
 from textevolve.errors import InputError
 from textevolve.evaluation import Case
 from textevolve.events import Listener, silence
+from textevolve.remote.connection import find_server
+from textevolve.remote.runs import RemoteServer
 from textevolve.settings import Settings, read_settings
 from textevolve.spec import noted_of, suggest
 from textevolve.studies import driver
@@ -36,7 +38,8 @@ class RunKeywords(TypedDict, total=False):
 
     `limits`: of money, tokens and calls. `time_limit`: in seconds. `listener`: hears what happens.
     `name`: to find the run by. `store`: the file that keeps it. `ordered`: of what comes one by
-    one, in the order of the cases, else as it is found.
+    one, in the order of the cases, else as it is found. `server`: the address of a server that runs
+    it; "none": this machine does, whatever the settings say.
     """
 
     name: str
@@ -47,6 +50,7 @@ class RunKeywords(TypedDict, total=False):
     listener: Listener
     settings: Settings | None
     ordered: bool
+    server: str | None
 
 
 @dataclass
@@ -150,6 +154,13 @@ async def _perform(
         ordered=keywords.get("ordered", True),
         ends=ends,
     )
+    if address := find_server(settings, keywords.get("server")):
+        there = RemoteServer(address, settings)
+        told = await there.begin(study, spec, launch, cases)
+        async with aclosing(there.follow(told, launch, again=ends)) as records:
+            async for record in records:
+                yield record
+        return
     path = Path(store or settings.store)
     settings = settings.model_copy(update={"store": path})  # memories are kept in the same file
     stored = await driver.specify(study, spec, settings, found)

@@ -306,7 +306,7 @@ class BatchProgress:
         if isinstance(event, CallFinished):
             self.spent.add(event)
             if not event.replayed:
-                self._calls.note(now)
+                self._calls.note(now, max(1, event.usage.calls))
                 self._tokens.note(now, event.usage.tokens)
             self._print_line(now)
         elif isinstance(event, CallRetried):

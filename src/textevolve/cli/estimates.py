@@ -5,21 +5,20 @@ from __future__ import annotations
 import json
 import shutil
 import textwrap
-from collections.abc import Callable
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Mapping
+from typing import Any
 
 import typer
 
-from textevolve.estimates.expected import SHARE
+from textevolve.estimates.debate import UsageRange
+from textevolve.estimates.expected import SHARE, Expected, Spread
+from textevolve.evaluation import Usage
 from textevolve.report.wording import count, duration, money
+from textevolve.studies.driver import StoredSpec
 from textevolve.studies.reporting import USED, estimate_data
 
-if TYPE_CHECKING:
-    from textevolve.estimates.debate import UsageRange
-    from textevolve.estimates.expected import Expected
-    from textevolve.studies.driver import StoredSpec
-
 WIDTH = 19
+FIELDS = ("calls", "prompt_tokens", "completion_tokens", "cost")
 
 
 def print_estimate(found: UsageRange, stored: StoredSpec, *, as_json: bool = False) -> None:
@@ -48,6 +47,19 @@ def print_estimate(found: UsageRange, stored: StoredSpec, *, as_json: bool = Fal
     if found.expected is not None and "seconds" in found.expected.figures:
         _line("time", _say(found.expected, "seconds", None, duration))
     typer.echo("Nothing was asked. What the journal already holds would cost nothing.")
+
+
+def read_estimate(kind: str, data: Mapping[str, Any]) -> tuple[UsageRange, StoredSpec]:
+    """What `estimate_data` was made of, but for how the model was found."""
+    least, most = (Usage(**{name: data[end][name] for name in FIELDS}) for end in ("least", "most"))
+    told = data.get("expected")
+    expected = None
+    if told is not None:
+        figures = {n: Spread(**told[n]) for n in told if n not in ("from", "runs", "share")}
+        expected = Expected(figures, told["runs"])
+    prices = (data["costs"],) if "costs" in data else ()
+    stored = StoredSpec(kind=kind, spec={}, model=data["model"], why="there", prices=prices)
+    return UsageRange(data["cases"], least, most, expected=expected), stored
 
 
 def _line(name: str, said: str) -> None:

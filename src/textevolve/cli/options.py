@@ -44,3 +44,12 @@ StoreFile = Annotated[
     Path | None,
     typer.Option("--store", metavar="FILE", help="The file that keeps runs."),
 ]
+ServerAddress = Annotated[
+    str | None,
+    typer.Option(
+        "--server",
+        metavar="URL",
+        help="Run it at this server, which TEXTEVOLVE_SERVER_KEY has the key of; none: here.",
+        rich_help_panel=RUN,
+    ),
+]

@@ -22,7 +22,7 @@ class Spent:
 
     def add(self, call: CallFinished) -> None:
         if call.replayed:
-            self.replayed += 1
+            self.replayed += max(1, call.usage.calls)
             return
         self.failed += call.error is not None
         self.usage += call.usage

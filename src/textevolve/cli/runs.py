@@ -13,13 +13,16 @@ import typer
 
 from textevolve.cli import PARTLY, options, say
 from textevolve.cli.drawing import open_console
+from textevolve.cli.remote import fetch_run, remote_server, watch_run
 from textevolve.cli.results import check_outputs, print_json, write_line, write_outputs
 from textevolve.cli.run_tables import WantedFormat, list_records, report_runs, run_data
 from textevolve.cli.spec_options import parameters_of, read_given
-from textevolve.cli.study import LIMIT_OPTIONS, RunOptions, execute, shape_command, take_launch
+from textevolve.cli.study import LIMIT_OPTIONS, RunOptions, shape_command, take_launch
+from textevolve.cli.working import execute
 from textevolve.engine import sync
 from textevolve.errors import InputError
 from textevolve.reach import add_files
+from textevolve.remote.mirror import record_of, totals_of
 from textevolve.report import wording
 from textevolve.report.terminal import print_report
 from textevolve.server.studies.uploads import files_folder
@@ -47,19 +50,25 @@ Turns = Annotated[
 def list_runs(
     limit: Annotated[int, typer.Option(help="How many, the newest first.")] = 20,
     as_json: options.Json = False,
+    server: options.ServerAddress = None,
     store: options.StoreFile = None,
 ) -> None:
     """List the runs that are kept."""
-    settings, opened = _open(store)
-    with opened:
-        rows = [(run, opened.run_totals(run.id)) for run in opened.list_runs(limit)]
+    settings, _ = read_settings({"store": store, "server": server})
+    if (there := remote_server(settings)) is not None:
+        told = sync.run(there.list(limit))
+        rows = [(record_of(one, there.address), totals_of(one)) for one in told]
+    else:
+        with open_store(settings.store) as opened:
+            rows = [(run, opened.run_totals(run.id)) for run in opened.list_runs(limit)]
     if as_json:
         for run, totals in rows:
             print_json(run_data(run, totals))
     elif rows:
         print_report(report_runs(rows), open_console())
     else:
-        typer.echo(f"no runs in {settings.store}; make one with: textevolve evaluate")
+        where = settings.store if there is None else there.address
+        typer.echo(f"no runs in {where}; make one with: textevolve evaluate")
 
 
 @app.command()
@@ -75,11 +84,12 @@ def show(
         str | None, typer.Option(help="By score, the lowest first, or -score, the highest first.")
     ] = None,
     as_json: options.Json = False,
+    server: options.ServerAddress = None,
     store: options.StoreFile = None,
 ) -> None:
     """Show a run's results, without a model call."""
     wanted = WantedFormat(failed, below, sort)
-    settings, opened = _open(store)
+    settings, opened = _open(store, server, run)
     with opened:
         record, study = _get_restored(opened, run, settings)
         if as_json and (study.streams or not wanted.all):
@@ -95,7 +105,7 @@ def show(
             print_report(list_records(opened, record, wanted), open_console())
 
 
-RESUMED = ("output", "concurrency", *LIMIT_OPTIONS, "as_json", "turns", "store")
+RESUMED = ("output", "concurrency", *LIMIT_OPTIONS, "as_json", "turns", "server", "store")
 """What a run that is gone on with takes of the options of all runs."""
 RESCORED = (
     *("weights", "temperature", "aggregation", "convergence", "convergence_mode"),
@@ -107,8 +117,14 @@ RESCORED = (
 def resume(run: str = "last", **given: Any) -> None:
     """Go on with a run: only what is missing is asked."""
     wanted = RunOptions(**given)
-    settings, opened = _open(wanted.store, concurrency=wanted.concurrency)
-    with opened:
+    named = {"server": wanted.server, "store": wanted.store, "concurrency": wanted.concurrency}
+    settings, _ = read_settings(named)
+    if (there := remote_server(settings)) is not None:
+        launch = take_launch(wanted)
+        told = sync.run(there.resume(run, launch.limits, launch.time_limit))
+        check_outputs(find_study(told.kind), wanted.output or (), turns=wanted.turns)
+        raise typer.Exit(watch_run(there, told, launch, wanted))
+    with open_store(settings.store) as opened:
         record, study = _get_whole(opened, run)
         check_outputs(study, wanted.output or (), turns=wanted.turns)
         raise typer.Exit(execute(opened, record, settings, take_launch(wanted), wanted))
@@ -156,10 +172,11 @@ def export(
         ),
     ],
     turns: Turns = False,
+    server: options.ServerAddress = None,
     store: options.StoreFile = None,
 ) -> None:
     """Write a run's results to files: tables, JSON, or pages that open from disk."""
-    settings, opened = _open(store)
+    settings, opened = _open(store, server, run)
     with opened:
         record, _ = _get_whole(opened, run)
         export_run(opened, record, settings, output, turns=turns)
@@ -257,11 +274,19 @@ def _print_findings(found: Findings, path: Path) -> None:
 def remove(
     run: RunName,
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
+    server: options.ServerAddress = None,
     store: options.StoreFile = None,
 ) -> None:
     """Remove a run, with the answers that no other run uses."""
-    _, opened = _open(store)
-    with opened:
+    settings, _ = read_settings({"store": store, "server": server})
+    if (there := remote_server(settings)) is not None:
+        told = sync.run(there.get(run))
+        if not yes:
+            typer.confirm(f"Remove run {told.id} ({told.cases} cases)?", abort=True)
+        sync.run(there.delete(told.id))
+        typer.echo(f"removed run {told.id} at {there.address}")
+        return
+    with open_store(settings.store) as opened:
         record = opened.get_run(run)
         if not yes:
             typer.confirm(f"Remove run {record.id} ({record.n_cases} cases)?", abort=True)
@@ -269,9 +294,21 @@ def remove(
     typer.echo(f"removed run {record.id}: {freed.cases} cases, {freed.calls} calls")
 
 
-def _open(store: Path | None, **overrides: Any) -> tuple[Settings, Store]:
-    settings, _ = read_settings({"store": store, **overrides})
-    return settings, open_store(settings.store)
+@app.command()
+def cancel(run: RunName, server: options.ServerAddress = None) -> None:
+    """End the work on a run at a server; what was answered is kept."""
+    settings, _ = read_settings({"server": server})
+    if (there := remote_server(settings)) is None:
+        raise InputError("give --server URL: a run of this machine is ended with Ctrl-C")
+    told = sync.run(there.cancel(run))
+    typer.echo(f"run {told.id} ends at {there.address}; what was answered is kept")
+
+
+def _open(store: Path | None, server: str | None = None, run: str = "") -> tuple[Settings, Store]:
+    """The store; with a server one that holds this run of it."""
+    settings, _ = read_settings({"store": store, "server": server})
+    there = remote_server(settings)
+    return settings, open_store(settings.store) if there is None else fetch_run(there, run)
 
 
 def _get_whole(store: Store, which: str) -> tuple[RunRecord, AnyStudy]:

@@ -8,50 +8,37 @@ from __future__ import annotations
 
 import inspect
 import logging
-from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
-from contextlib import ExitStack, closing, contextmanager
-from dataclasses import dataclass, field, fields, replace
+from collections.abc import Callable, Generator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field, fields
 from typing import Annotated, Any, get_type_hints
 
 import typer
 
-from textevolve.cli import GATED, INTERRUPTED, PARTLY, options, say
-from textevolve.cli.drawing import open_console
+from textevolve.cli import options, say
 from textevolve.cli.estimates import print_estimate
-from textevolve.cli.execution import calm_collector, fetch_models
-from textevolve.cli.progress import open_progress
+from textevolve.cli.remote import remote_server, run_there
 from textevolve.cli.results import (
     check_outputs,
-    print_json,
     refuse_overwriting,
-    write_line,
-    write_outputs,
-    write_tests,
 )
 from textevolve.cli.spec_options import give_parameters, parameters_of, read_given
+from textevolve.cli.working import execute
 from textevolve.engine import sync
 from textevolve.errors import InputError
-from textevolve.report import wording
 from textevolve.report.files import check_target
-from textevolve.report.terminal import print_report
-from textevolve.settings import Settings, read_settings
+from textevolve.settings import read_settings
 from textevolve.spec import files_read
-from textevolve.store.repository import Store, open_store
-from textevolve.store.runs import RunRecord
+from textevolve.store.repository import open_store
 from textevolve.studies import driver
-from textevolve.studies.baseline import check_run, find_baseline
-from textevolve.studies.driver import Launch, StoredSpec
+from textevolve.studies.driver import Launch
 from textevolve.studies.earlier import find_earlier
-from textevolve.studies.gates import UNGATED, Gated, Gates
+from textevolve.studies.gates import Gates
 from textevolve.studies.kinds import find_study
 from textevolve.studies.rehearsal import forecast
-from textevolve.studies.reporting import make_data, make_report
-from textevolve.studies.study import AnyStudy, Row, StudySpec
+from textevolve.studies.study import AnyStudy, StudySpec
 from textevolve.studies.study_file import read_study_file
 from textevolve.wiring import Limits
-
-REASONS_SHOWN = 5
-"""Of how many records without a score the reason is said."""
 
 
 @dataclass(frozen=True)
@@ -119,6 +106,7 @@ class RunOptions:
             rich_help_panel=options.RUN,
         ),
     ] = None
+    server: options.ServerAddress = None
     store: options.StoreFile = None
     gates: Gates = field(default_factory=Gates)
 
@@ -220,8 +208,15 @@ def run_study(
             raise InputError("--junit: name a file; standard output has the report")
         check_target(wanted.junit)
     settings, _ = read_settings(
-        {"model": spec.model, "store": wanted.store, "concurrency": wanted.concurrency}
+        {
+            "model": spec.model,
+            "store": wanted.store,
+            "concurrency": wanted.concurrency,
+            "server": wanted.server,
+        }
     )
+    if (server := remote_server(settings)) is not None:
+        return run_there(server, study, spec, take_launch(wanted), wanted)
     objects: dict[str, object] = {}
     launch = take_launch(wanted, source, objects)
     cases = driver.read_cases(study, spec, settings.store, settings)
@@ -253,127 +248,3 @@ def take_launch(
         time_limit=wanted.time_limit,
         objects={} if objects is None else objects,
     )
-
-
-def execute(
-    store: Store, run: RunRecord, settings: Settings, launch: Launch, wanted: RunOptions
-) -> int:
-    """Do what is missing of a run, show and write what was found, and return the exit code."""
-    stored = driver.read_stored(run)
-    study = find_study(stored.kind)
-    baseline = find_baseline(store, run, wanted.gates, settings)
-    calm_collector()
-    asked = driver.models_asked(study.asks(driver.read_spec(study, stored)), stored)
-    fetch_models(asked, run, settings)
-    quiet = wanted.as_json or "-" in (wanted.output or ())
-    if not quiet:
-        say(_announce(run, stored))
-    unscored, rows = Unscored(), dict[str, Row]()
-    closed: BrokenPipeError | None = None
-    try:
-        for record in _draw(study, store, run, settings, launch, quiet=quiet):
-            row = study.row(record)
-            unscored.add(row)
-            if wanted.gates.any:
-                rows[row.key] = row
-            if wanted.as_json and study.streams and closed is None:
-                try:
-                    print(write_line(study, record), flush=True)
-                except BrokenPipeError as error:  # the files are written all the same
-                    closed = error
-    except KeyboardInterrupt:
-        if not store.count_records(run.id):  # the journal knows how far the first has come
-            sync.run(driver.restore_records(store, store.get_run(run.id), settings))
-        _hand_over(study, store, run, wanted, UNGATED)
-        say(f"\nstopped; every answer so far is kept. {go_on(run)}")
-        return INTERRUPTED
-    gated = check_run(store, rows.values(), wanted.gates, baseline)
-    _hand_over(study, store, run, wanted, gated)
-    if closed is not None:
-        raise closed
-    unscored.tell(run)
-    for outcome in gated.outcomes:
-        say(str(outcome))
-    if gated.outcomes:
-        return 0 if gated.holds else GATED
-    return PARTLY if unscored else 0
-
-
-def _announce(run: RunRecord, stored: StoredSpec) -> str:
-    why = f" ({stored.why})" if stored.why else ""
-    model = f"; {stored.model}{why}" if stored.model else ""
-    cases = wording.count(run.n_cases or 0, "case")
-    return f"run {run.id}: {stored.kind}, {cases}{model}"
-
-
-def _draw(
-    study: AnyStudy,
-    store: Store,
-    run: RunRecord,
-    settings: Settings,
-    launch: Launch,
-    *,
-    quiet: bool,
-) -> Iterator[Any]:
-    """The records of a run as they come, while a display shows how far it is."""
-    with ExitStack() as stack:
-        progress = open_progress(stack, study, run, quiet=quiet)
-        work = driver.perform(store, run, settings, launch.heard_by(progress.listener))
-        for record in stack.enter_context(closing(sync.iterate(work))):
-            progress.count(study.row(record).status)
-            yield record
-
-
-def _hand_over(
-    study: AnyStudy, store: Store, run: RunRecord, wanted: RunOptions, gated: Gated
-) -> None:
-    """Write what was found to files first, since whoever reads what is printed may close the pipe;
-    then show it."""
-    run = store.get_run(run.id)
-    records = driver.read_records(store, run)
-    if not store.count_records(run.id):
-        return
-    outputs = wanted.output or ()
-    write_outputs(study, store, run, records, outputs, turns=wanted.turns, gated=gated)
-    if wanted.junit is not None:
-        write_tests(study, records, wanted.junit, gated)
-    if wanted.as_json and not study.streams:
-        print_json(make_data(study, run, records, gated))
-    elif not wanted.as_json and "-" not in (wanted.output or ()):
-        shown = replace(gated, outcomes=())  # they are the last lines that are printed
-        print_report(make_report(study, store, run, records, shown), open_console())
-
-
-class Unscored:
-    """How many records failed or were skipped, and why the first that failed have no score."""
-
-    def __init__(self) -> None:
-        self._found: dict[str, Any] = {}
-
-    def add(self, row: Any) -> None:
-        if row.status == "scored":
-            self._found.pop(row.key, None)
-        else:
-            self._found[row.key] = row
-
-    def __bool__(self) -> bool:
-        return bool(self._found)
-
-    def tell(self, run: RunRecord) -> None:
-        failed = [row for row in self._found.values() if row.status == "failed"]
-        for row in failed[:REASONS_SHOWN]:
-            name = wording.shorten(f"case {row.case}" if row.name == row.case else row.name, 60)
-            say(f"{name} lacks a score: {wording.shorten(row.reason, 300)}")
-        if len(failed) > REASONS_SHOWN:
-            more = len(failed) - REASONS_SHOWN
-            say(f"{wording.count(more, 'more case')} {'lacks' if more == 1 else 'lack'} a score")
-        skipped = [row for row in self._found.values() if row.status == "skipped"]
-        if skipped:
-            why = wording.shorten(skipped[0].reason, 300)
-            number = wording.count(len(skipped), "record")
-            say(f"{number} not finished within the limits ({why}). {go_on(run)}")
-
-
-def go_on(run: RunRecord) -> str:
-    """A sentence with the command that goes on with what was stopped."""
-    return f"Go on with: textevolve runs resume {run.id}"

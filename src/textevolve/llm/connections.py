@@ -120,6 +120,26 @@ class Http:
             failed = self.unreachable(error)
         raise failed
 
+    async def stream(
+        self, method: str, url: URL, extra: Mapping[str, str], quiet: float
+    ) -> AsyncGenerator[tuple[int, bytes]]:
+        """The status, and the parts of an answer without an end of its own as they come; `quiet`:
+        seconds after which one that says nothing counts as broken off. Errors as of `exchange`."""
+        session = self._session or self._open()
+        limits = aiohttp.ClientTimeout(sock_connect=self._timeouts.connect, sock_read=quiet)
+        asked = session.request(
+            method, url, headers=extra, proxy=self._proxy, allow_redirects=False, timeout=limits
+        )
+        try:
+            async with asked as answer:
+                yield answer.status, b""
+                async for part in answer.content.iter_any():
+                    yield answer.status, self.without_key(part)
+            return
+        except (aiohttp.ClientError, OSError, TimeoutError) as error:
+            failed = self.unreachable(error)
+        raise failed
+
     async def read(
         self, answer: aiohttp.ClientResponse, hears: Callable[[bytes], None] | None
     ) -> bytes:

@@ -12,7 +12,7 @@ from dataclasses import asdict
 from datetime import UTC, datetime
 from typing import Annotated, Any, TypeAlias
 
-from pydantic import BeforeValidator, model_validator
+from pydantic import BeforeValidator, WithJsonSchema, model_validator
 
 from textevolve.errors import InputError
 from textevolve.evaluation import check_text
@@ -56,7 +56,11 @@ def write_time(seconds: float) -> str:
     return moment.isoformat().replace("+00:00", "Z")
 
 
-Time: TypeAlias = Annotated[float, BeforeValidator(take_time)]
+Time: TypeAlias = Annotated[
+    float,
+    BeforeValidator(take_time),
+    WithJsonSchema({"type": ["number", "string"], "description": "Seconds since 1970, or a date."}),
+]
 
 
 class MemorySpec(Frozen):

@@ -164,12 +164,17 @@ def read_lines(path: str) -> Iterator[tuple[str, str]]:
     Raises:
         InputError: the file cannot be read.
     """
-    mend = Mender()
     with open_text(path, "surrogateescape") as file:
-        for number, line in enumerate(file, 1):
-            if line.strip():
-                where = f"{name_of(path)}:{number}"
-                yield where, mend(line, where)
+        yield from place_lines(file, name_of(path))
+
+
+def place_lines(lines: Iterable[str], name: str) -> Iterator[tuple[str, str]]:
+    """The same of lines that are at hand; `name` is what messages call all of them."""
+    mend = Mender()
+    for number, line in enumerate(lines, 1):
+        if line.strip():
+            where = f"{name}:{number}"
+            yield where, mend(line, where)
 
 
 def parse_row(text: str, where: str, noun: str) -> Row:
@@ -207,11 +212,8 @@ def read_argument(text: str) -> str:
 
 
 def _jsonl(file: Iterable[str], name: str, noun: str) -> Iterator[Placed]:
-    mend = Mender()
-    for number, line in enumerate(file, 1):
-        if line.strip():
-            where = f"{name}:{number}"
-            yield where, parse_row(mend(line, where), where, noun)
+    for where, line in place_lines(file, name):
+        yield where, parse_row(line, where, noun)
 
 
 def _json(file: IO[str], name: str, noun: str) -> Iterator[Placed]:

@@ -14,6 +14,8 @@ from starlette.staticfiles import StaticFiles
 
 import textevolve
 from textevolve.errors import TextEvolveError
+from textevolve.server import memories_api, resources_api
+from textevolve.server.api_document import document_api
 from textevolve.server.decisions import api as decisions_api
 from textevolve.server.decisions.serving import Serving, open_serving
 from textevolve.server.errors import ApiError, as_api_error, respond
@@ -65,14 +67,17 @@ def create_app(
         docs_url=None,
         redoc_url=None,
     )
-    app.include_router(decisions_api.router)
+    app.include_router(decisions_api.router, tags=["decisions"])
     app.include_router(studies_api.router)
     app.include_router(openai_api.router)
     app.include_router(jobs_router)
+    app.include_router(resources_api.router)
+    app.include_router(memories_api.router)
     app.include_router(pages.router, include_in_schema=False)
     app.mount("/static/report", StaticFiles(packages=[("textevolve.report", "templates")]))
     app.mount("/static", StaticFiles(packages=[("textevolve.server.pages", "static")]))
     app.add_api_route("/health", _say_healthy)
+    document_api(app)
     app.add_exception_handler(RequestValidationError, _refuse_invalid)
     app.add_exception_handler(HTTPException, _refuse_http)
     for kind in (ApiError, TextEvolveError, RecursionError):

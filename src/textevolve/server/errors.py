@@ -17,11 +17,14 @@ from fastapi.exceptions import RequestValidationError
 
 from textevolve.errors import (
     BudgetError,
+    ConflictError,
     InputError,
     ModelError,
+    NotFoundError,
     RejectedError,
     SettingsError,
     StoreError,
+    TakenError,
     TooLongError,
     UnavailableError,
 )
@@ -71,6 +74,10 @@ def as_api_error(error: Exception) -> ApiError:
             return ApiError(400, TOO_LONG, said)
         case RejectedError() | ModelError():
             return ApiError(502, "upstream_error", said)
+        case NotFoundError():
+            return ApiError(404, "not_found", said)
+        case TakenError() | ConflictError():
+            return ApiError(409, "conflict", said)
         case InputError():
             return ApiError(400, INVALID, said)
         case RecursionError():
@@ -107,8 +114,10 @@ def respond_invalid(path: str, error: RequestValidationError) -> Response:
     where = ".".join(str(part) for part in first["loc"][1:])
     message = f"{where}: {first['msg']}" if where else first["msg"]
     openai = _openai_shape(400, message, where or None, INVALID)
-    shape = _choose_shape(path, {"detail": found}, openai)
-    return respond(shape, 422 if "detail" in shape else 400)
+    if path == SYSTEM_ONE:
+        return respond({"detail": found}, 422)
+    other = {"detail": {"error_type": INVALID, "message": message}}
+    return respond(_choose_shape(path, other, openai), 400)
 
 
 def _describe_fault(fault: Mapping[str, Any]) -> dict[str, Any]:

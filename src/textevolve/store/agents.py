@@ -20,6 +20,8 @@ from textevolve.store import memory_tables as tables
 from textevolve.store.resource_rows import (
     AGENT,
     COLLECTION,
+    EVERYTHING,
+    NameRange,
     check_texts,
     delete_where,
     insert_row,
@@ -53,8 +55,10 @@ def get_agent(connection: Connection, namespace: str, name: str) -> StoredAgent:
     return _read(connection, namespace, require_row(connection, AGENT, name, namespace))
 
 
-def list_agents(connection: Connection, namespace: str) -> list[StoredAgent]:
-    rows = list_rows(connection, AGENT, namespace)
+def list_agents(
+    connection: Connection, namespace: str, span: NameRange = EVERYTHING
+) -> list[StoredAgent]:
+    rows = list_rows(connection, AGENT, namespace, span)
     return [_read(connection, namespace, row) for row in rows]
 
 

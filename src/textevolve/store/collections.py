@@ -19,7 +19,7 @@ from textevolve.agents.resources import (
     StoredUser,
     UserSpec,
 )
-from textevolve.errors import InputError
+from textevolve.errors import InputError, TakenError
 from textevolve.memory.record import Collection
 from textevolve.store import memory_tables as tables
 from textevolve.store.agents import delete_agent, list_agents, users_of_collection
@@ -28,8 +28,10 @@ from textevolve.store.memory_collections import erase_collection
 from textevolve.store.memory_rows import collection_of
 from textevolve.store.resource_rows import (
     COLLECTION,
+    EVERYTHING,
     NAMESPACE,
     USER,
+    NameRange,
     delete_where,
     insert_row,
     list_rows,
@@ -66,8 +68,8 @@ def get_namespace(connection: Connection, name: str) -> StoredNamespace:
     return _read_namespace(require_row(connection, NAMESPACE, name))
 
 
-def list_namespaces(connection: Connection) -> list[StoredNamespace]:
-    return [_read_namespace(row) for row in list_rows(connection, NAMESPACE)]
+def list_namespaces(connection: Connection, span: NameRange = EVERYTHING) -> list[StoredNamespace]:
+    return [_read_namespace(row) for row in list_rows(connection, NAMESPACE, None, span)]
 
 
 def update_namespace(
@@ -118,8 +120,11 @@ def get_user(connection: Connection, namespace: str, name: str) -> StoredUser:
     return _read_user(namespace, require_row(connection, USER, name, namespace))
 
 
-def list_users(connection: Connection, namespace: str) -> list[StoredUser]:
-    return [_read_user(namespace, row) for row in list_rows(connection, USER, namespace)]
+def list_users(
+    connection: Connection, namespace: str, span: NameRange = EVERYTHING
+) -> list[StoredUser]:
+    rows = list_rows(connection, USER, namespace, span)
+    return [_read_user(namespace, row) for row in rows]
 
 
 def update_user(
@@ -173,8 +178,10 @@ def get_collection(connection: Connection, namespace: str, name: str) -> Collect
     return collection_of(require_row(connection, COLLECTION, name, namespace), namespace)
 
 
-def list_collections(connection: Connection, namespace: str) -> list[Collection]:
-    rows = list_rows(connection, COLLECTION, namespace)
+def list_collections(
+    connection: Connection, namespace: str, span: NameRange = EVERYTHING
+) -> list[Collection]:
+    rows = list_rows(connection, COLLECTION, namespace, span)
     return [collection_of(row, namespace) for row in rows]
 
 
@@ -215,14 +222,14 @@ def delete_collection(
     """Remove it with its memories; `force`: also where agents name it.
 
     Raises:
-        InputError: it is not there, or agents name it.
+        NotFoundError: it is not there. TakenError: agents name it.
     """
     id = require_row(connection, COLLECTION, name, namespace).id
     named = users_of_collection(connection, namespace, name)
     if named and not force:
-        raise InputError(
+        raise TakenError(
             f"collection '{name}': is named by {', '.join(named)}; give them another one with"
-            " textevolve agents update, or delete it with --force"
+            " textevolve agents update, or delete it by force (--force, force=true)"
         )
     erase_collection(connection, id)
 

@@ -22,7 +22,7 @@ from textevolve.agents.resources import (
     StoredNamespace,
     StoredUser,
 )
-from textevolve.errors import InputError
+from textevolve.errors import TakenError
 from textevolve.memory.record import Collection, MemoryRecord, Vector
 from textevolve.store import memory_tables as tables
 from textevolve.store.agents import create_agent, get_agent, keep_persona
@@ -155,7 +155,7 @@ def read_chats(connection: Connection, agent: StoredAgent) -> list[KeptChat]:
 def refuse_taken_names(connection: Connection, namespace: str, content: Content) -> None:
     """
     Raises:
-        InputError: a name of the content is taken, or the namespace that it goes into is not there.
+        TakenError: a name of the content is taken. NotFoundError: the namespace is not there.
     """
     if content.namespace is not None:  # nothing in it can be
         wanted = [(NAMESPACE, content.namespace.spec.name)]
@@ -166,7 +166,7 @@ def refuse_taken_names(connection: Connection, namespace: str, content: Content)
     for kind, name in wanted:
         space = None if kind is NAMESPACE else namespace
         if name in (row.name for row in list_rows(connection, kind, space)):
-            raise InputError(
+            raise TakenError(
                 f"the {kind.noun} '{name}' is there already; --name gives it another name here"
             )
 

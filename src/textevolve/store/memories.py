@@ -26,7 +26,7 @@ from sqlalchemy import (
 )
 from sqlalchemy.engine import Connection
 
-from textevolve.errors import ConflictError, InputError
+from textevolve.errors import ConflictError, InputError, NotFoundError
 from textevolve.memory.index import MemoryMatch, MemoryQuery
 from textevolve.memory.record import (
     Applied,
@@ -112,7 +112,7 @@ class StoredMemories:
                 )
                 seq = connection.execute(start).scalar_one_or_none()
                 if seq is None:
-                    raise InputError(f"no memory '{after}' in collection {found.full_name}")
+                    raise NotFoundError(f"no memory '{after}' in collection {found.full_name}")
                 asked = asked.where(memories.c.seq > seq)
             if version is None:
                 asked = asked if closed else asked.where(memories.c.closed.is_(None))
@@ -280,7 +280,7 @@ class StoredMemories:
         }
         for id in ids:
             if id not in found:
-                raise InputError(f"no memory '{id}' in the namespace '{self.namespace}'")
+                raise NotFoundError(f"no memory '{id}' in the namespace '{self.namespace}'")
         return [found[id] for id in ids]
 
     def _get(self, connection: Connection, ids: Sequence[str]) -> list[MemoryRecord]:

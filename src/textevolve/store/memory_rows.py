@@ -14,7 +14,7 @@ import numpy as np
 from sqlalchemy import ColumnElement, Row, and_, func, or_, select
 from sqlalchemy.engine import Connection
 
-from textevolve.errors import InputError
+from textevolve.errors import InputError, NotFoundError
 from textevolve.memory.record import (
     Collection,
     MemoryKind,
@@ -115,7 +115,7 @@ def chunks(values: Iterable[T], size: int = AT_ONCE) -> Iterator[list[T]]:
 def read_collection(connection: Connection, namespace: str, name: str) -> Collection:
     """
     Raises:
-        InputError: there is no such namespace, or no such collection in it.
+        NotFoundError: there is no such namespace, or no such collection in it.
     """
     asked = (
         select(collections)
@@ -125,7 +125,7 @@ def read_collection(connection: Connection, namespace: str, name: str) -> Collec
     row = connection.execute(asked).one_or_none()
     if row is None:
         read_namespace_id(connection, namespace)
-        raise InputError(f"no collection '{name}' in the namespace '{namespace}'")
+        raise NotFoundError(f"no collection '{name}' in the namespace '{namespace}'")
     return collection_of(row, namespace)
 
 
@@ -148,7 +148,7 @@ def read_namespace_id(connection: Connection, namespace: str) -> str:
     asked = select(namespaces.c.id).where(namespaces.c.name == namespace)
     found = connection.execute(asked).scalar_one_or_none()
     if found is None:
-        raise InputError(f"no namespace '{namespace}'")
+        raise NotFoundError(f"no namespace '{namespace}'")
     return found
 
 

@@ -43,7 +43,12 @@ def open_store(path: Path | str) -> Store:
 
 
 class Store:
-    """An open store; a context manager, sync and async. Every method may raise StoreError."""
+    """An open store; a context manager, sync and async. Every method may raise StoreError.
+
+    `has_journal`: records can be made anew from what it keeps.
+    """
+
+    has_journal = True
 
     def __init__(self, path: Path) -> None:
         prepare(path)
@@ -55,6 +60,11 @@ class Store:
         except BaseException:
             self._reader.close()
             raise
+
+    @property
+    def place(self) -> str:
+        """Where its runs are, for people."""
+        return str(self.path)
 
     def close(self) -> None:
         """Wait until what was handed over is written, then let go of the file."""
@@ -122,6 +132,10 @@ class Store:
         Until a lease is taken the run counts as interrupted.
         """
         return self._writer.run(lambda c: runs.create_run(c, spec, fingerprint, name, source))
+
+    def copy_run(self, run: RunRecord) -> None:
+        """Note a run of another store, or what is new of it; without its cases."""
+        self._writer.run(lambda c: runs.copy_run(c, run))
 
     def settle_run(self, run_id: str, fingerprint: str) -> RunRecord:
         """Give a new run, once its cases are in, its fingerprint; where another run has it, that

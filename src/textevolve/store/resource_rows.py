@@ -16,7 +16,7 @@ from pydantic import BaseModel
 from sqlalchemy import Row, Select, Table, delete, insert, select, update
 from sqlalchemy.engine import Connection
 
-from textevolve.errors import InputError
+from textevolve.errors import NotFoundError, TakenError
 from textevolve.evaluation import check_text
 from textevolve.spec import suggest
 from textevolve.store import memory_tables as tables
@@ -37,6 +37,16 @@ class ResourceTable:
     change: str = "update"
 
 
+@dataclass(frozen=True, slots=True)
+class NameRange:
+    """Which of a list are wanted: those behind a name, and how many; None: all."""
+
+    after: str = ""
+    limit: int | None = None
+
+
+EVERYTHING = NameRange()
+
 NAMESPACE = ResourceTable("namespace", "namespaces", tables.namespaces, "ns")
 AGENT = ResourceTable("agent", "agents", tables.agents, "ag")
 COLLECTION = ResourceTable("collection", "collections", tables.collections, "co")
@@ -51,7 +61,7 @@ def new_id(kind: ResourceTable) -> str:
 def namespace_id(connection: Connection, name: str) -> str:
     """
     Raises:
-        InputError: there is no such namespace; says how to make one.
+        NotFoundError: there is no such namespace; says how to make one.
     """
     return require_row(connection, NAMESPACE, name).id
 
@@ -62,14 +72,14 @@ def require_row(
     """The row of this name in a namespace; namespaces themselves are in none.
 
     Raises:
-        InputError: there is none; names the nearest, and the command that makes one.
+        NotFoundError: there is none; names the nearest, and the command that makes one.
     """
     query = _among(kind, connection, namespace)
     row = connection.execute(query.where(kind.table.c.name == name)).one_or_none()
     if row is None:
         known = [each.name for each in connection.execute(query)]
         where = "" if namespace is None else f" in the namespace '{namespace}'"
-        raise InputError(
+        raise NotFoundError(
             f"there is no {kind.noun} '{name}'{where}{suggest(name, known)}; make it with:"
             f" textevolve {kind.command} {kind.make} {name}"
         )
@@ -77,10 +87,16 @@ def require_row(
 
 
 def list_rows(
-    connection: Connection, kind: ResourceTable, namespace: str | None = None
+    connection: Connection,
+    kind: ResourceTable,
+    namespace: str | None = None,
+    span: NameRange = EVERYTHING,
 ) -> list[Row[Any]]:
-    """All of a namespace, by name."""
-    return list(connection.execute(_among(kind, connection, namespace)).all())
+    """Those of a namespace, by name."""
+    query = _among(kind, connection, namespace)
+    if span.after:
+        query = query.where(kind.table.c.name > span.after)
+    return list(connection.execute(query.limit(span.limit)).all())
 
 
 def _among(kind: ResourceTable, connection: Connection, namespace: str | None) -> Select[Any]:
@@ -101,7 +117,7 @@ def insert_row(
     """Make a row for what the spec names; its id.
 
     Raises:
-        InputError: the name is taken, or a text cannot be kept.
+        TakenError: the name is taken. InputError: a text cannot be kept.
     """
     check_texts(spec)
     own: dict[str, Any] = {"id": new_id(kind), "name": getattr(spec, "name")}  # noqa: B009
@@ -118,12 +134,12 @@ def refuse_taken(
 ) -> None:
     """
     Raises:
-        InputError: the name is taken.
+        TakenError: the name is taken.
     """
     taken = _among(kind, connection, namespace).where(kind.table.c.name == name)
     if connection.execute(taken).one_or_none() is not None:
         where = "" if namespace is None else f" in the namespace '{namespace}'"
-        raise InputError(
+        raise TakenError(
             f"the {kind.noun} '{name}' is there already{where}; change it with: textevolve"
             f" {kind.command} {kind.change} {name}"
         )

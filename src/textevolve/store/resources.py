@@ -32,6 +32,7 @@ from textevolve.store.database import Database, open_database
 from textevolve.store.jobs import JobClaim, JobRunStatus, NextDue, StoredJob, StoredJobRun
 from textevolve.store.keys import KeySpec, StoredKey
 from textevolve.store.memories import StoredMemories
+from textevolve.store.resource_rows import EVERYTHING, NameRange
 from textevolve.store.sessions import StoredSessions
 
 
@@ -75,8 +76,8 @@ class ResourceStore:
     def get_namespace(self, name: str) -> StoredNamespace:
         return self.database.read(lambda c: collections.get_namespace(c, name))
 
-    def list_namespaces(self) -> list[StoredNamespace]:
-        return self.database.read(collections.list_namespaces)
+    def list_namespaces(self, span: NameRange = EVERYTHING) -> list[StoredNamespace]:
+        return self.database.read(lambda c: collections.list_namespaces(c, span))
 
     def update_namespace(self, name: str, changes: Mapping[str, Any]) -> StoredNamespace:
         return self.database.write(lambda c: collections.update_namespace(c, name, changes))
@@ -90,8 +91,8 @@ class ResourceStore:
     def get_agent(self, name: str, namespace: str) -> StoredAgent:
         return self.database.read(lambda c: agents.get_agent(c, namespace, name))
 
-    def list_agents(self, namespace: str) -> list[StoredAgent]:
-        return self.database.read(lambda c: agents.list_agents(c, namespace))
+    def list_agents(self, namespace: str, span: NameRange = EVERYTHING) -> list[StoredAgent]:
+        return self.database.read(lambda c: agents.list_agents(c, namespace, span))
 
     def update_agent(
         self, name: str, namespace: str, changes: Mapping[str, Any], source: str = ""
@@ -124,8 +125,8 @@ class ResourceStore:
     def get_collection(self, name: str, namespace: str) -> Collection:
         return self.database.read(lambda c: collections.get_collection(c, namespace, name))
 
-    def list_collections(self, namespace: str) -> list[Collection]:
-        return self.database.read(lambda c: collections.list_collections(c, namespace))
+    def list_collections(self, namespace: str, span: NameRange = EVERYTHING) -> list[Collection]:
+        return self.database.read(lambda c: collections.list_collections(c, namespace, span))
 
     def count_memories(self, namespace: str) -> dict[str, int]:
         return self.database.read(lambda c: collections.count_memories(c, namespace))
@@ -148,8 +149,8 @@ class ResourceStore:
     def get_user(self, name: str, namespace: str) -> StoredUser:
         return self.database.read(lambda c: collections.get_user(c, namespace, name))
 
-    def list_users(self, namespace: str) -> list[StoredUser]:
-        return self.database.read(lambda c: collections.list_users(c, namespace))
+    def list_users(self, namespace: str, span: NameRange = EVERYTHING) -> list[StoredUser]:
+        return self.database.read(lambda c: collections.list_users(c, namespace, span))
 
     def update_user(self, name: str, namespace: str, changes: Mapping[str, Any]) -> StoredUser:
         return self.database.write(lambda c: collections.update_user(c, namespace, name, changes))

@@ -103,6 +103,14 @@ def create_run(
     return get_run(connection, values["id"])
 
 
+def copy_run(connection: Connection, run: RunRecord) -> None:
+    values = {name: getattr(run, name) for name in RunRecord.__dataclass_fields__}
+    values |= {"spec": dump_json(dict(run.spec), "the description of a run")}
+    values |= {"name": plain_text(run.name), "source": plain_text(run.source)}
+    connection.execute(delete(runs).where(runs.c.id == run.id))
+    connection.execute(insert(runs).values(values))
+
+
 def respecify(connection: Connection, run_id: str, changed: Mapping[str, Any]) -> RunRecord:
     spec = {**get_run(connection, run_id).spec, **changed}
     written = dump_json(spec, "the description of a run")

@@ -356,7 +356,7 @@ async def perform(
     study = find_study(stored.kind)
     async with hold(store, run.id, ends=launch.ends):
         refuse_changed(run, study, stored)
-        keeper = _Keeper(study, store, run.id)
+        keeper = RecordKeeper(study, store, run.id)
         try:
             async with aclosing(_work(study, stored, store, run, settings, launch)) as found:
                 async for record in found:
@@ -423,7 +423,7 @@ async def _work(
             yield record
 
 
-class _Keeper:
+class RecordKeeper:
     """Hands records to the store, some at once: the journal has what they are made from already."""
 
     def __init__(self, study: AnyStudy, store: Store, run_id: str) -> None:
@@ -509,10 +509,10 @@ async def restore_records(store: Store, run: RunRecord, settings: Settings) -> N
     """Make a run's records anew from its journal, where it was stopped before all were kept, or
     where they were lost. Those of a run that is in work are left alone."""
     whole = run.status == "finished" and bool(store.count_records(run.id))
-    if whole or run.status == "running":
+    if whole or run.status == "running" or not store.has_journal:
         return
     store.drop_records(run.id)
-    keeper = _Keeper(find_study(read_stored(run).kind), store, run.id)
+    keeper = RecordKeeper(find_study(read_stored(run).kind), store, run.id)
     async with aclosing(replay(store, run, settings)) as found:
         async for record in found:
             await keeper.add(record)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import base64
-from collections.abc import AsyncGenerator, Callable, Mapping
+from collections.abc import AsyncGenerator, Callable, Iterator, Mapping
 from dataclasses import replace
 from itertools import islice
 from typing import Any, Literal, TypeAlias, TypeVar, cast, get_args
@@ -122,7 +122,11 @@ def read_content(path: str, kind: Exported) -> Content:
     Raises:
         InputError: it is no such file, or a line of it cannot be used; says which.
     """
-    lines = read_lines(path)
+    return take_content(read_lines(path), kind, path)
+
+
+def take_content(lines: Iterator[tuple[str, str]], kind: Exported, path: str) -> Content:
+    """The same of lines with their places; `path`: what messages call all of them."""
     where, first = next(lines, (path, "{}"))
     head = parse_row(first, where, "line")
     if head.get(FORMAT) is None:

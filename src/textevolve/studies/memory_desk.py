@@ -24,7 +24,8 @@ EMBEDDED_AT_ONCE = 32
 
 @dataclass
 class MemoryDesk:
-    """`source`: who works here, such as the command line."""
+    """`source`: who works here, such as the command line. `opened`: where models are asked, once it
+    is open, or where somebody else has opened it."""
 
     settings: Settings
     namespace: str
@@ -34,7 +35,7 @@ class MemoryDesk:
     limits: Limits = Limits()
     listener: Listener = silence
     _lock: asyncio.Lock = field(default_factory=asyncio.Lock)
-    _bench: Workbench | None = None
+    opened: Workbench | None = None
 
     @property
     def memories(self) -> StoredMemories:
@@ -48,7 +49,7 @@ class MemoryDesk:
             StoreError: the store of runs cannot be used.
         """
         async with self._lock:
-            if self._bench is None:
+            if self.opened is None:
                 day = today()
                 spec = {"namespace": self.namespace, "model": embedder, "today": day}
                 opened = open_standing_run(
@@ -60,8 +61,8 @@ class MemoryDesk:
                     limits=self.limits,
                     listener=self.listener,
                 )
-                self._bench = await self.stack.enter_async_context(opened)
-            return self._bench
+                self.opened = await self.stack.enter_async_context(opened)
+            return self.opened
 
     async def embed(self, collection: Collection, text: str) -> Vector:
         """A text as the memories of a collection are embedded.

@@ -57,7 +57,7 @@ def make_report(
         "Spent": wording.spent(totals.spent),
         "Costs": "; ".join(stored.prices),
         "From the journal": wording.count(totals.reused.calls, "answer"),
-        "Run": run.id if is_confined() else f"{run.id} in {store.path}",
+        "Run": run.id if is_confined() else f"{run.id} in {store.place}",
     }
     blocks = chain(draw_gates(gated.outcomes), draw_aggregates(sums), made.blocks)
     return replace(

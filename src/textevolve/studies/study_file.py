@@ -74,14 +74,14 @@ def schema_of(kind: str) -> dict[str, Any]:
 
 def _describe(field: Mapping[str, Any]) -> dict[str, Any]:
     """A field's schema; where it is a whole text, a file's name may stand for it."""
-    told = {name: value for name, value in field.items() if name not in _OURS}
+    told = {name: value for name, value in field.items() if name not in OURS}
     if field.get("text"):
         named = {"type": "object", "properties": {FILE: {"type": "string"}}, "required": [FILE]}
         return {"description": told.get("description", ""), "anyOf": [told, named]}
     return told
 
 
-_OURS = ("short", "group", "argument", "text", "flag", "aside", "reads", "metavar")
+OURS = ("short", "group", "argument", "text", "flag", "aside", "reads", "metavar")
 
 
 def schema_of_all() -> dict[str, Any]:

@@ -12,6 +12,14 @@ from fastapi import APIRouter, Depends, Query, Request, Response
 from fastapi.responses import StreamingResponse
 
 from textevolve.errors import InputError
+from textevolve.remote.wire import (
+    KindPart,
+    RecordPage,
+    ResumePart,
+    RunDetail,
+    RunPage,
+    RunStatus,
+)
 from textevolve.server.access import Caller, needs
 from textevolve.server.errors import ApiError, respond
 from textevolve.server.state import ServerState, server_of
@@ -27,14 +35,6 @@ from textevolve.server.studies.reading import (
     read_chunks,
     records_page,
     write_report,
-)
-from textevolve.server.studies.wire import (
-    KindPart,
-    RecordPage,
-    ResumePart,
-    RunDetail,
-    RunPage,
-    RunStatus,
 )
 from textevolve.store.records import Found, RecordOrder
 from textevolve.studies.kinds import find_study, kinds

@@ -4,21 +4,20 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from functools import partial
 from typing import Any, cast
 
 from textevolve.errors import InputError
 from textevolve.evaluation import Case
 from textevolve.reach import confine
+from textevolve.remote.wire import ResumePart, RunPart
 from textevolve.server.access import THIS_MACHINE, Caller, check_namespace
 from textevolve.server.errors import ApiError
 from textevolve.server.options import is_here
 from textevolve.server.state import ServerState
 from textevolve.server.studies.confinement import reach_of
 from textevolve.server.studies.uploads import files_folder, keep_files
-from textevolve.server.studies.wire import ResumePart, RunPart
 from textevolve.settings import Settings
 from textevolve.store import RunRecord
 from textevolve.store.served import ServedRun
@@ -54,7 +53,7 @@ async def read_asked(server: ServerState, caller: Caller, given: Mapping[str, An
     namespace = choose_namespace(server, caller, part.namespace)
     folder = files_folder(server.store.path)
     sent = await asyncio.to_thread(keep_files, folder, part.files)
-    launch = part.model_dump(mode="json", exclude={"files", "namespace"})
+    launch = part.model_dump(mode="json", exclude={"files", "namespace", "cases"})
     launch |= {"files": sent, **_standing(server, caller)}
     served = ServedRun("", namespace, caller.key, time.time(), "running", launch)
     settings = server.runner.settings_of(served)
@@ -136,7 +135,7 @@ def _of_namespace(stored: StoredSpec, asked: Asked, server: ServerState) -> Stor
 
 
 def _register(server: ServerState, asked: Asked, stored: StoredSpec) -> RunRecord:
-    cases = driver.read_cases(asked.study, asked.spec, server.store.path, asked.settings)
+    cases = _read_cases(server, asked)
     launch = Launch(name=asked.part.name, source="HTTP")
     return driver.register_run(server.store, asked.study, stored, cases, launch)
 
@@ -160,14 +159,17 @@ async def estimate(server: ServerState, asked: Asked) -> dict[str, Any]:
         stored = await driver.specify(
             asked.study, asked.spec, asked.settings, {}, asks_models=False
         )
-        cases = await asyncio.to_thread(partial(_read_cases, server, asked))
+        cases = await asyncio.to_thread(lambda: list(_read_cases(server, asked)))
         earlier = await asyncio.to_thread(find_earlier, asked.study, stored, asked.settings)
         found = await forecast(asked.study, stored, cases, asked.settings, earlier)
     return estimate_data(found, stored)
 
 
-def _read_cases(server: ServerState, asked: Asked) -> list[Case]:
-    return list(driver.read_cases(asked.study, asked.spec, server.store.path, asked.settings))
+def _read_cases(server: ServerState, asked: Asked) -> Iterable[Case]:
+    """Those that were sent, or those that the specification names."""
+    if asked.part.cases is not None:
+        return (Case(**dict(one)) for one in asked.part.cases)
+    return driver.read_cases(asked.study, asked.spec, server.store.path, asked.settings)
 
 
 async def resume(server: ServerState, caller: Caller, served: ServedRun, part: ResumePart) -> None:

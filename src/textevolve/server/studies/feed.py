@@ -20,7 +20,7 @@ from typing import Any
 
 from textevolve.errors import TextEvolveError
 from textevolve.evaluation import Usage
-from textevolve.server.studies.wire import ENDED, Progress, RunStatus, WireStatus, WireUsage
+from textevolve.remote.wire import ENDED, Progress, RunStatus, WireStatus, WireUsage
 from textevolve.store import RunRecord, Store
 from textevolve.store.records import Kept
 from textevolve.store.served import ServedRun
@@ -240,10 +240,10 @@ def encode_record(kept: Kept) -> bytes:
 
 def record_json(kept: Kept) -> bytes:
     """A record as JSON in one line: what all kinds have, and the record as its kind encodes it, in
-    which a figure that does not exist is null."""
+    which NaN and infinity are texts, since JSON has no such numbers."""
     body = kept.body
     if b"NaN" in body or b"Infinity" in body or b"\n" in body or b"\r" in body:
-        body = json.dumps(json.loads(body, parse_constant=lambda _name: None)).encode()
+        body = json.dumps(json.loads(body, parse_constant=str)).encode()
     told = {
         "key": kept.key,
         "position": kept.position,

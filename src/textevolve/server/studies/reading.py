@@ -12,13 +12,13 @@ from typing import IO, Any, Literal, TypeAlias, cast
 
 from textevolve.errors import InputError, StoreError
 from textevolve.reach import confine
+from textevolve.remote.wire import RunDetail, RunStatus, RunSummary, WireLimits
 from textevolve.server.access import Caller
 from textevolve.server.errors import ApiError
 from textevolve.server.state import ServerState
 from textevolve.server.studies.confinement import reach_of
 from textevolve.server.studies.feed import record_json, wire_usage
 from textevolve.server.studies.runner import Runner
-from textevolve.server.studies.wire import RunDetail, RunStatus, RunSummary, WireLimits
 from textevolve.store import RunRecord, Store
 from textevolve.store.records import Found, Place, RecordOrder
 from textevolve.store.served import ServedRun
@@ -102,6 +102,8 @@ def describe_run(server: ServerState, seen: Seen) -> RunDetail:
         failed_calls=totals.failed,
         limits=WireLimits(**launch.get("limits", {})),
         time_limit=launch.get("time_limit"),
+        why=str(run.spec.get("why", "")),
+        prices=tuple(run.spec.get("prices", ())),
     )
 
 

@@ -16,11 +16,11 @@ from dataclasses import dataclass, field, replace
 from textevolve.errors import StoreError, TextEvolveError
 from textevolve.events import CallFinished, Event
 from textevolve.reach import confine
+from textevolve.remote.wire import RunStatus, WireLimits
 from textevolve.server.options import ServerOptions
 from textevolve.server.studies.accounts import Accounts
 from textevolve.server.studies.confinement import reach_of
 from textevolve.server.studies.uploads import files_folder, sweep_files
-from textevolve.server.studies.wire import RunStatus, WireLimits
 from textevolve.settings import Settings
 from textevolve.store import RunRecord, Store
 from textevolve.store.records import Found

@@ -18,7 +18,7 @@ from pathlib import Path
 
 from textevolve.errors import InputError
 from textevolve.reach import stored_name
-from textevolve.server.studies.wire import Base64File
+from textevolve.remote.wire import Base64File
 
 LONGEST_NAME = 200
 SWEPT_SECONDS = 86_400.0

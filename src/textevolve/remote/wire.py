@@ -36,11 +36,23 @@ class Base64File(Frozen):
     base64: str
 
 
+class CasePart(Frozen):
+    """A case of the client's own, as `textevolve.Case` has it."""
+
+    input: str
+    candidates: tuple[str, ...]
+    id: str = ""
+    parameters: Mapping[str, Any] = {}
+    reference: str | None = None
+    context: str | None = None
+
+
 class RunPart(Frozen):
     """How a study is run, as opposed to what it is: `run` beside the fields of its specification.
 
-    `files`: by the names that the specification has for them, their contents. `time_limit`:
-    seconds of one sitting. `concurrency`: calls in flight.
+    `files`: by the names that the specification has for them, their contents. `cases`: in place of
+    those that the specification names. `time_limit`: seconds of one sitting. `concurrency`: calls
+    in flight.
     """
 
     name: str = Field(default="", max_length=MOST_NAME)
@@ -49,6 +61,7 @@ class RunPart(Frozen):
     time_limit: float | None = Field(default=None, ge=0)
     concurrency: int | None = Field(default=None, ge=1, le=4096)
     files: Mapping[str, str | Base64File] = Field(default={}, max_length=MOST_FILES)
+    cases: tuple[CasePart, ...] | None = None
 
 
 class ResumePart(Frozen):
@@ -87,7 +100,8 @@ class RunSummary(Frozen):
 
 class RunDetail(RunSummary):
     """One run. `spec`: its fields that are no defaults. `records`: how many there are, by status.
-    `spent`: what it asked; `reused`: what it found in the journal; `failed_calls`: errors."""
+    `spent`: what it asked; `reused`: what it found in the journal; `failed_calls`: errors. `why`:
+    how its model was found; `prices`: where its costs come from."""
 
     spec: Mapping[str, Any]
     described: Mapping[str, Any]
@@ -97,6 +111,8 @@ class RunDetail(RunSummary):
     failed_calls: int
     limits: WireLimits
     time_limit: float | None
+    why: str = ""
+    prices: tuple[str, ...] = ()
 
 
 class WireRecord(Frozen):

@@ -1,0 +1,190 @@
+"""A run's work as the command line shows it: progress, results as they come, what is written at the
+end, gates and the exit code.
+
+Where the work is done is told by whoever calls: by this machine, or by a server.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, Callable, Iterator
+from contextlib import ExitStack, closing
+from dataclasses import replace
+from functools import partial
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+from textevolve.cli import GATED, INTERRUPTED, PARTLY, say
+from textevolve.cli.drawing import open_console
+from textevolve.cli.execution import calm_collector, fetch_models
+from textevolve.cli.progress import open_progress
+from textevolve.cli.results import print_json, write_line, write_outputs, write_tests
+from textevolve.engine import sync
+from textevolve.report import wording
+from textevolve.report.terminal import print_report
+from textevolve.settings import Settings
+from textevolve.store.repository import Store
+from textevolve.store.runs import RunRecord
+from textevolve.studies import driver
+from textevolve.studies.baseline import check_run, find_baseline
+from textevolve.studies.driver import Launch, StoredSpec
+from textevolve.studies.gates import UNGATED, Gated
+from textevolve.studies.kinds import find_study
+from textevolve.studies.reporting import make_data, make_report
+from textevolve.studies.study import AnyStudy, Row
+
+if TYPE_CHECKING:
+    from textevolve.cli.study import RunOptions
+
+REASONS_SHOWN = 5
+"""Of how many records without a score the reason is said."""
+DoesRun: TypeAlias = Callable[[Store, RunRecord, Settings, Launch], AsyncGenerator[Any]]
+"""Does what is missing of a run, as `driver.perform`."""
+
+
+def execute(
+    store: Store,
+    run: RunRecord,
+    settings: Settings,
+    launch: Launch,
+    wanted: RunOptions,
+    work: DoesRun = driver.perform,
+) -> int:
+    """Do what is missing of a run, show and write what was found, and return the exit code."""
+    stored = driver.read_stored(run)
+    study = find_study(stored.kind)
+    baseline = find_baseline(store, run, wanted.gates, settings)
+    calm_collector()
+    if store.has_journal:
+        asked = driver.models_asked(study.asks(driver.read_spec(study, stored)), stored)
+        fetch_models(asked, run, settings)
+    quiet = wanted.as_json or "-" in (wanted.output or ())
+    if not quiet:
+        say(_announce(run, stored))
+    unscored, rows = Unscored(), dict[str, Row]()
+    closed: BrokenPipeError | None = None
+    try:
+        doing = partial(work, store, run, settings)
+        for record in _draw(study, run, doing, launch, quiet=quiet):
+            row = study.row(record)
+            unscored.add(row)
+            if wanted.gates.any:
+                rows[row.key] = row
+            if wanted.as_json and study.streams and closed is None:
+                try:
+                    print(write_line(study, record), flush=True)
+                except BrokenPipeError as error:  # the files are written all the same
+                    closed = error
+    except KeyboardInterrupt:
+        if not store.count_records(run.id):  # the journal knows how far the first has come
+            sync.run(driver.restore_records(store, store.get_run(run.id), settings))
+        _hand_over(study, store, run, wanted, UNGATED)
+        say(f"\n{_say_stopped(store, run)}")
+        return INTERRUPTED
+    gated = check_run(store, rows.values(), wanted.gates, baseline)
+    _hand_over(study, store, run, wanted, gated)
+    if closed is not None:
+        raise closed
+    unscored.tell(run)
+    if not unscored and store.get_run(run.id).status != "finished":  # ended there by somebody else
+        say(f"run {run.id}: was ended before it was finished. {go_on(run)}")
+        return PARTLY
+    for outcome in gated.outcomes:
+        say(str(outcome))
+    if gated.outcomes:
+        return 0 if gated.holds else GATED
+    return PARTLY if unscored else 0
+
+
+def _announce(run: RunRecord, stored: StoredSpec) -> str:
+    why = f" ({stored.why})" if stored.why else ""
+    model = f"; {stored.model}{why}" if stored.model else ""
+    cases = wording.count(run.n_cases or 0, "case")
+    where = f" at {run.source}" if is_elsewhere(run) else ""
+    return f"run {run.id}{where}: {stored.kind}, {cases}{model}"
+
+
+def is_elsewhere(run: RunRecord) -> bool:
+    """Whether a run is a server's: its source is that one's address then."""
+    return run.source.startswith(("http://", "https://"))
+
+
+def _say_stopped(store: Store, run: RunRecord) -> str:
+    if store.has_journal:
+        return f"stopped; every answer so far is kept. {go_on(run)}"
+    return (
+        f"no longer watched; the run goes on at {store.place}. Watch it again with: textevolve runs"
+        f" resume {run.id} --server {store.place}; end it with: textevolve runs cancel {run.id}"
+        f" --server {store.place}"
+    )
+
+
+def _draw(
+    study: AnyStudy,
+    run: RunRecord,
+    doing: Callable[[Launch], AsyncGenerator[Any]],
+    launch: Launch,
+    *,
+    quiet: bool,
+) -> Iterator[Any]:
+    """The records of a run as they come, while a display shows how far it is."""
+    with ExitStack() as stack:
+        progress = open_progress(stack, study, run, quiet=quiet)
+        work = doing(launch.heard_by(progress.listener))
+        for record in stack.enter_context(closing(sync.iterate(work))):
+            progress.count(study.row(record).status)
+            yield record
+
+
+def _hand_over(
+    study: AnyStudy, store: Store, run: RunRecord, wanted: RunOptions, gated: Gated
+) -> None:
+    """Write what was found to files first, since whoever reads what is printed may close the pipe;
+    then show it."""
+    run = store.get_run(run.id)
+    records = driver.read_records(store, run)
+    if not store.count_records(run.id):
+        return
+    outputs = wanted.output or ()
+    write_outputs(study, store, run, records, outputs, turns=wanted.turns, gated=gated)
+    if wanted.junit is not None:
+        write_tests(study, records, wanted.junit, gated)
+    if wanted.as_json and not study.streams:
+        print_json(make_data(study, run, records, gated))
+    elif not wanted.as_json and "-" not in (wanted.output or ()):
+        shown = replace(gated, outcomes=())  # they are the last lines that are printed
+        print_report(make_report(study, store, run, records, shown), open_console())
+
+
+class Unscored:
+    """How many records failed or were skipped, and why the first that failed have no score."""
+
+    def __init__(self) -> None:
+        self._found: dict[str, Any] = {}
+
+    def add(self, row: Any) -> None:
+        if row.status == "scored":
+            self._found.pop(row.key, None)
+        else:
+            self._found[row.key] = row
+
+    def __bool__(self) -> bool:
+        return bool(self._found)
+
+    def tell(self, run: RunRecord) -> None:
+        failed = [row for row in self._found.values() if row.status == "failed"]
+        for row in failed[:REASONS_SHOWN]:
+            name = wording.shorten(f"case {row.case}" if row.name == row.case else row.name, 60)
+            say(f"{name} lacks a score: {wording.shorten(row.reason, 300)}")
+        if len(failed) > REASONS_SHOWN:
+            more = len(failed) - REASONS_SHOWN
+            say(f"{wording.count(more, 'more case')} {'lacks' if more == 1 else 'lack'} a score")
+        skipped = [row for row in self._found.values() if row.status == "skipped"]
+        if skipped:
+            why = wording.shorten(skipped[0].reason, 300)
+            number = wording.count(len(skipped), "record")
+            say(f"{number} not finished within the limits ({why}). {go_on(run)}")
+
+
+def go_on(run: RunRecord) -> str:
+    """A sentence with the command that goes on with what was stopped."""
+    where = f" --server {run.source}" if is_elsewhere(run) else ""
+    return f"Go on with: textevolve runs resume {run.id}{where}"

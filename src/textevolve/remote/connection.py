@@ -1,0 +1,195 @@
+"""Asking a server of ours: JSON, files, and events that go on after a broken connection.
+
+What is asked for is the business of `runs`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncGenerator, Mapping
+from contextlib import aclosing
+from dataclasses import dataclass
+from typing import Any, Self
+from urllib.parse import quote, urlsplit
+
+from yarl import URL
+
+from textevolve.errors import (
+    ConflictError,
+    InputError,
+    NotFoundError,
+    SettingsError,
+    StoreError,
+    TextEvolveError,
+    UnavailableError,
+)
+from textevolve.events import CallRetried, Listener
+from textevolve.llm.connections import Http
+from textevolve.llm.keys import find_key
+from textevolve.llm.providers import is_loopback, split_address
+from textevolve.settings import Settings
+
+KEY = "TEXTEVOLVE_SERVER_KEY"
+HERE = "none"
+"""In place of an address: this machine, whatever the settings say."""
+QUIET = 60.0
+"""Seconds after which a stream of events counts as broken: a server says something every 15."""
+LARGEST_LINE = 64 * 2**20
+"""Bytes of one event."""
+FIRST_WAIT, LONGEST_WAIT, PATIENCE = 0.5, 15.0, 600.0
+"""Seconds between attempts to connect again, and after which no more are made."""
+
+
+@dataclass(frozen=True, slots=True)
+class ServerEvent:
+    """One event of a stream; `id` is empty where it has none."""
+
+    name: str
+    id: str
+    data: Any
+
+
+def find_server(settings: Settings, named: str | None = None) -> str | None:
+    """The address of the server that studies run at; None: they run here.
+
+    Raises:
+        SettingsError: it is no address.
+    """
+    address = named or settings.server
+    if address is None or address == HERE:
+        return None
+    parts = split_address(address)
+    if parts is None or parts.username is not None or parts.password is not None:
+        raise SettingsError(
+            "the server's address is not of the form http(s)://host[:port]; its key belongs into"
+            f" the environment variable {KEY}"
+        )
+    return address.strip().rstrip("/").removesuffix("/v1")
+
+
+class Connection:
+    """An open connection to the server at this address; close it, or use `async with`.
+
+    Raises:
+        SettingsError: the key cannot be used.
+    """
+
+    def __init__(self, address: str, settings: Settings) -> None:
+        self.address = address
+        host = urlsplit(address).netloc
+        key = find_key(host, KEY, ask_keyring=not is_loopback(address))
+        if key is not None and not address.startswith("https:") and not is_loopback(address):
+            raise SettingsError(
+                f"{address}: a key is sent over https alone; give the server's https address"
+            )
+        timeouts, largest = settings.timeouts, max(settings.largest_answer, 256)
+        secret = None if key is None else key.secret
+        self._http = Http(f"server {host}", address, secret, timeouts, 8, largest)
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self._http.aclose()
+
+    async def ask(
+        self,
+        method: str,
+        path: str,
+        body: Mapping[str, Any] | None = None,
+        **query: str | int | None,
+    ) -> Any:
+        """The JSON that the server answers with; None where there is none.
+
+        Raises:
+            UnavailableError: it cannot be reached, or has too much to do.
+            NotFoundError, ConflictError, InputError, SettingsError, StoreError: what it refuses.
+        """
+        data = None if body is None else json.dumps(body).encode()
+        status, _, raw = await self._http.exchange(method, self._url(path, query), data)
+        if not 200 <= status < 300:
+            raise self._refusal(status, raw)
+        try:
+            return json.loads(raw) if raw else None
+        except ValueError:
+            raise UnavailableError(
+                f"{self.address}: answered no JSON, so it is no TextEvolve server"
+            ) from None
+
+    async def listen(self, path: str, listener: Listener) -> AsyncGenerator[ServerEvent]:
+        """The events of a path, each once. A stream that breaks off is gone on with behind the last
+        event that has an id; it ends where nothing more is to come: whoever listens stops then.
+
+        Raises:
+            UnavailableError: the server has not come back for ten minutes; else as of `ask`.
+        """
+        last, attempt, since = "", 0, asyncio.get_running_loop().time()
+        while True:
+            try:
+                async with aclosing(self._events(path, last)) as events:
+                    async for event in events:
+                        last, attempt = event.id or last, 0
+                        since = asyncio.get_running_loop().time()
+                        yield event
+                raise UnavailableError(f"{self.address}: the events broke off")
+            except UnavailableError as error:
+                if asyncio.get_running_loop().time() - since > PATIENCE:
+                    raise
+                attempt += 1
+                wait = error.retry_after or min(LONGEST_WAIT, FIRST_WAIT * 2 ** (attempt - 1))
+                listener(CallRetried(self.address, str(error), attempt, wait))
+                await asyncio.sleep(wait)
+
+    async def _events(self, path: str, last: str) -> AsyncGenerator[ServerEvent]:
+        headers = {"Accept": "text/event-stream"} | ({"Last-Event-ID": last} if last else {})
+        name, id, data, rest, status = "", "", list[str](), b"", 0
+        stream = self._http.stream("GET", self._url(path, {}), headers, QUIET)
+        async with aclosing(stream) as parts:
+            async for status, part in parts:
+                rest += part
+                if status != 200:
+                    continue
+                if len(rest) > LARGEST_LINE:
+                    raise StoreError(f"{self.address}: an event is larger than 64 MiB")
+                *lines, rest = rest.split(b"\n")
+                for line in lines:
+                    field, _, value = line.decode("utf-8", "replace").rstrip("\r").partition(":")
+                    value = value.removeprefix(" ")
+                    if field == "event":
+                        name = value
+                    elif field == "id":
+                        id = value
+                    elif field == "data":
+                        data.append(value)
+                    elif not field and not value and data:
+                        yield ServerEvent(name, id, json.loads("\n".join(data)))
+                        name, id, data = "", "", []
+        if status != 200:
+            raise self._refusal(status, rest)
+
+    def _url(self, path: str, query: Mapping[str, str | int | None]) -> URL:
+        given = {name: str(value) for name, value in query.items() if value is not None}
+        return URL(self.address + path, encoded=True).with_query(given or None)
+
+    def _refusal(self, status: int, raw: bytes) -> TextEvolveError:
+        try:
+            told = json.loads(raw)["error"]["message"]
+        except (ValueError, KeyError, TypeError):
+            told = self._http.say(raw)
+        said = self._http.scrub(str(told))
+        if status in (408, 429) or status >= 500:
+            return UnavailableError(f"{self.address}: {said}", status=status)
+        if status in (401, 403):
+            return SettingsError(
+                f"{self.address}: {said}; the key is read from {KEY}, or from the keyring"
+            )
+        kinds = {404: NotFoundError, 409: ConflictError, 400: InputError, 422: InputError}
+        kind = kinds.get(status, StoreError)
+        where = "" if kind in (InputError, NotFoundError) else f"{self.address}: "
+        return kind(where + said)
+
+
+def part(name: str) -> str:
+    """A name as a part of a path."""
+    return quote(name, safe="")

@@ -1,0 +1,257 @@
+"""Runs at a server: begun, followed until they end, fetched, gone on with, ended and removed.
+
+Records are decoded by their own study here, as they come.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, Iterable, Sequence
+from contextlib import aclosing
+from dataclasses import dataclass
+from typing import Any
+
+from textevolve.engine.local import gather_bounded
+from textevolve.errors import FatalModelError, InputError, NotFoundError, StoreError
+from textevolve.evaluation import Case, Usage
+from textevolve.events import CallFinished, Listener
+from textevolve.remote.connection import Connection, part
+from textevolve.remote.mirror import MirrorStore, kept_of, told_usage
+from textevolve.remote.sending import write_study
+from textevolve.remote.wire import (
+    ENDED,
+    Progress,
+    RecordPage,
+    RunDetail,
+    RunPage,
+    WireRecord,
+    WireStatus,
+)
+from textevolve.settings import Settings
+from textevolve.store.runs import RunRecord
+from textevolve.studies.driver import Launch, RecordKeeper
+from textevolve.studies.kinds import find_study
+from textevolve.studies.study import AnyStudy, Row, StudySpec
+from textevolve.wiring import Limits
+
+RUNS = "/v1/studies"
+PAGE = 200
+DETAILS_AT_ONCE = 4
+
+
+@dataclass(frozen=True, slots=True)
+class RemoteServer:
+    """A server by its address, as `find_server` gives it, and how it is asked."""
+
+    address: str
+    settings: Settings
+
+    async def begin(
+        self,
+        study: AnyStudy,
+        spec: StudySpec,
+        launch: Launch,
+        cases: Iterable[Case] | None = None,
+        dry_run: bool = False,
+    ) -> Any:
+        """Begin a study there, or find the run that it is already; or what it may take there.
+
+        Raises:
+            InputError: it holds what cannot be sent, or cannot be used there.
+        """
+        refuse_objects(launch)
+        body = write_study(study, spec, self.settings, self._run_part(launch), cases)
+        async with Connection(self.address, self.settings) as server:
+            if dry_run:
+                return await server.ask("POST", RUNS, body, dry_run="true")
+            return RunDetail(**await server.ask("POST", RUNS, body))
+
+    def _run_part(self, launch: Launch) -> dict[str, Any]:
+        space = self.settings.namespace
+        told = {
+            "name": launch.name,
+            "namespace": None if space == Settings.model_fields["namespace"].default else space,
+            "limits": _limits(launch.limits),
+            "time_limit": launch.time_limit,
+            "concurrency": self.settings.concurrency,
+        }
+        return {name: value for name, value in told.items() if value not in (None, "", {})}
+
+    async def get(self, which: str) -> RunDetail:
+        """The run with this id, start of an id, or name; `last`: the newest.
+
+        Raises:
+            NotFoundError: there is none.
+        """
+        async with Connection(self.address, self.settings) as server:
+            return await _find(server, which)
+
+    async def list(self, limit: int) -> Sequence[RunDetail]:
+        """The newest runs, newest first, with what each has used."""
+        async with Connection(self.address, self.settings) as server:
+            page = RunPage(**await server.ask("GET", RUNS, limit=limit))
+            work = [lambda run=one.id: _get(server, run) for one in page.data]
+            return await gather_bounded(work, DETAILS_AT_ONCE)
+
+    async def fetch(self, which: str, store: MirrorStore) -> RunRecord:
+        """Put a run with all its records into a store."""
+        async with Connection(self.address, self.settings) as server:
+            told, cursor = await _find(server, which), None
+            run = store.take_run(told)
+            while True:
+                path = f"{RUNS}/{part(told.id)}/records"
+                page = RecordPage(**await server.ask("GET", path, limit=PAGE, cursor=cursor))
+                store.keep_records(run.id, [kept_of(one) for one in page.data])
+                if (cursor := page.next) is None:
+                    return run
+
+    async def fetch_baseline(self, kind: str, which: str, run: str, store: MirrorStore) -> None:
+        """The same of the run that a gate names, if there is one: `last` is the newest finished one
+        of a kind but for `run`. What is wrong with the name is said where the gate is checked."""
+        async with Connection(self.address, self.settings) as server:
+            if which == "last":
+                asked = server.ask("GET", RUNS, kind=kind, status="finished", limit=2)
+                found = [one.id for one in RunPage(**await asked).data if one.id != run]
+                which = found[0] if found else ""
+        try:
+            if which:
+                await self.fetch(which, store)
+        except NotFoundError:
+            pass
+
+    async def resume(self, which: str, limits: Limits, time_limit: float | None) -> RunDetail:
+        """Go on with a run that has ended before its end."""
+        async with Connection(self.address, self.settings) as server:
+            run = await _find(server, which)
+            if run.status == "finished":
+                return run
+            body = {"limits": _limits(limits) or None, "time_limit": time_limit}
+            given = {name: value for name, value in body.items() if value is not None}
+            await server.ask("POST", f"{RUNS}/{part(run.id)}/resume", given)
+            return run
+
+    async def cancel(self, which: str) -> RunDetail:
+        """End the work on a run; what was answered is kept."""
+        async with Connection(self.address, self.settings) as server:
+            run = await _find(server, which)
+            await server.ask("POST", f"{RUNS}/{part(run.id)}/cancel", {})
+            return run
+
+    async def delete(self, run_id: str) -> None:
+        async with Connection(self.address, self.settings) as server:
+            await server.ask("DELETE", f"{RUNS}/{part(run_id)}")
+
+    async def follow(
+        self,
+        told: RunDetail,
+        launch: Launch,
+        store: MirrorStore | None = None,
+        *,
+        again: bool = False,
+    ) -> AsyncGenerator[Any]:
+        """The records of a run as they come, until it ends; `store` keeps them, too. `told`: what
+        the run was when it was begun. Where the server is stopped meanwhile and goes on, what it
+        had to skip comes once it is done, and what it had done comes once, or with `again` as often
+        as it is kept.
+
+        Raises:
+            FatalModelError: no call of it could succeed. StoreError: it was cancelled, and no store
+                tells so.
+        """
+        study, heard = find_study(told.kind), _Heard(launch.listener, told)
+        keeper = None if store is None else RecordKeeper(study, store, told.id)
+        path = f"{RUNS}/{part(told.id)}/events"
+        last: WireStatus | None = None
+        seen, left = dict[str, Row](), dict[str, Any]()
+        async with Connection(self.address, self.settings) as server:
+            try:
+                async with aclosing(server.listen(path, launch.listener)) as events:
+                    async for event in events:
+                        if event.name == "record":
+                            record = study.decode(kept_of(WireRecord(**event.data)).body)
+                            if keeper is not None:
+                                await keeper.add(record)
+                            row = study.row(record)
+                            left.pop(row.key, None)
+                            if row.status == "skipped":  # unless the server goes on with it
+                                left[row.key] = record
+                            elif again or seen.get(row.key) != row:
+                                seen[row.key] = row
+                                yield record
+                        elif event.name == "progress":
+                            heard.tell(Progress(**event.data))
+                        elif event.name == "status":
+                            last = WireStatus(**event.data)
+                            if last.status in ENDED:
+                                break
+                for record in left.values():
+                    yield record
+            finally:
+                if keeper is not None:
+                    await keeper.flush()
+            if store is not None:
+                store.take_run(await _get(server, told.id))
+        if last is not None and last.status == "failed":
+            raise FatalModelError(last.reason or f"run {told.id}: has failed at {self.address}")
+        if store is None and last is not None and last.status == "cancelled":
+            raise StoreError(f"run {told.id}: was cancelled at {self.address}; it can be resumed")
+
+
+def refuse_objects(launch: Launch) -> None:
+    """
+    Raises:
+        InputError: functions of this program would have to be sent to a server.
+    """
+    for name in launch.objects:
+        raise InputError(
+            f"{name}: is this program's own and cannot be sent to a server; name what the server"
+            " has, or run it here with server='none'"
+        )
+
+
+async def _find(server: Connection, which: str) -> RunDetail:
+    """By its id; by its name, or the start of its id, among the newest; or the newest."""
+    try:
+        if which != "last":
+            return await _get(server, which)
+    except (NotFoundError, InputError):
+        pass
+    asked: dict[str, Any] = {"limit": 1} if which == "last" else {"limit": PAGE, "text": which}
+    for one in RunPage(**await server.ask("GET", RUNS, **asked)).data:
+        if which in ("last", one.name) or one.id.startswith(which):
+            return await _get(server, one.id)
+    raise NotFoundError(f"{server.address}: no run '{which}'; see: textevolve runs list --server")
+
+
+async def _get(server: Connection, run_id: str) -> RunDetail:
+    return RunDetail(**await server.ask("GET", f"{RUNS}/{part(run_id)}"))
+
+
+def _limits(limits: Limits) -> dict[str, Any]:
+    given = {"cost": limits.cost, "tokens": limits.tokens, "calls": limits.calls}
+    return {name: value for name, value in given.items() if value is not None}
+
+
+class _Heard:
+    """Tells a listener what a run has used since it was begun or gone on with, as calls of its own
+    would."""
+
+    def __init__(self, listener: Listener, told: RunDetail) -> None:
+        self._listener = listener
+        self._model = told.model
+        self._before = {False: told_usage(told.spent), True: told_usage(told.reused)}
+
+    def tell(self, progress: Progress) -> None:
+        for replayed, told in ((False, progress.spent), (True, progress.reused)):
+            now, before = told_usage(told), self._before[replayed]
+            if now.calls <= before.calls:
+                continue
+            self._before[replayed] = now
+            known = now.cost is not None and before.cost is not None
+            more = Usage(
+                now.calls - before.calls,
+                now.prompt_tokens - before.prompt_tokens,
+                now.cached_tokens - before.cached_tokens,
+                now.completion_tokens - before.completion_tokens,
+                (now.cost or 0.0) - (before.cost or 0.0) if known else None,
+            )
+            self._listener(CallFinished(self._model, more, 0.0, replayed))

@@ -1,0 +1,95 @@
+"""What is sent of a study: its specification, and the files that it reads, by the names that they
+have in it.
+
+Which files these are is found out by reading them here: whatever the specification's cases and
+judges open is sent, and what is wrong with it is said before anything is.
+"""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any, cast
+
+from textevolve.errors import InputError
+from textevolve.evaluation import Case
+from textevolve.judge_texts import describe_judge
+from textevolve.reach import is_file, note_files
+from textevolve.rows import STANDARD_INPUT, read_text
+from textevolve.rows.hub import PREFIX
+from textevolve.settings import Settings
+from textevolve.spec import files_read, noted_of
+from textevolve.studies.study import AnyStudy, StudySpec
+
+SPOOLED = "standard-input.jsonl"
+"""What standard input is called at the server."""
+
+
+def write_study(
+    study: AnyStudy,
+    spec: StudySpec,
+    settings: Settings,
+    run: Mapping[str, Any],
+    cases: Iterable[Case] | None = None,
+) -> dict[str, Any]:
+    """The body that begins a study at a server, with what the settings here say of it. `run`: how
+    it is run. `cases`: those of the program, in place of those that the specification names.
+
+    Raises:
+        InputError: a file cannot be read, or the specification names what is the program's own.
+    """
+    files = dict[str, str | dict[str, str]]()
+    if STANDARD_INPUT in files_read(spec):
+        files[SPOOLED] = read_text(STANDARD_INPUT)
+        spec = _renamed_input(spec)
+    given = None if cases is None else [_case_data(case) for case in cases]
+    with note_files() as noted:
+        spec = study.complete(spec, settings)
+        _read_here(study, spec, reads_cases=cases is None)
+    named = [one for one in files_read(spec) if is_file(one)]
+    files |= {name: _content(name) for name in {**noted, **dict.fromkeys(named)}}
+    part = {**run, "files": files} | ({} if given is None else {"cases": given})
+    data = spec.model_dump(mode="json", exclude_defaults=True)
+    return {"kind": study.kind, **data, "run": part}
+
+
+def _read_here(study: AnyStudy, spec: StudySpec, *, reads_cases: bool) -> None:
+    """Read all that the specification names, but for what the server has to fetch."""
+    for judge in study.asks(spec).judges:
+        describe_judge(judge)
+    elsewhere = any(one.startswith(PREFIX) or one == SPOOLED for one in files_read(spec))
+    if reads_cases and not elsewhere and study.earlier(spec) is None:
+        for _ in study.cases(spec):
+            pass
+
+
+def _renamed_input(spec: StudySpec) -> StudySpec:
+    fields = [n for n, f in type(spec).model_fields.items() if noted_of(f).get("reads")]
+    changed: dict[str, Any] = {}
+    for name in fields:
+        value = getattr(spec, name)
+        if value == STANDARD_INPUT:
+            changed[name] = SPOOLED
+        elif isinstance(value, tuple) and STANDARD_INPUT in value:
+            changed[name] = tuple(
+                SPOOLED if one == STANDARD_INPUT else one for one in cast(tuple[str, ...], value)
+            )
+    return spec.model_copy(update=changed)
+
+
+def _content(name: str) -> str | dict[str, str]:
+    try:
+        raw = Path(name).read_bytes()
+    except OSError as error:
+        raise InputError(f"{name}: cannot be read ({error.strerror})") from None
+    try:
+        return raw.decode()
+    except UnicodeDecodeError:
+        return {"base64": base64.b64encode(raw).decode()}
+
+
+def _case_data(case: Case) -> dict[str, Any]:
+    found = {"input": case.input, "candidates": list(case.candidates), "id": case.id}
+    optional = {"parameters": dict(case.parameters), "reference": case.reference}
+    return {**found, **{n: v for n, v in {**optional, "context": case.context}.items() if v}}

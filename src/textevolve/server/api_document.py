@@ -1,0 +1,157 @@
+"""The OpenAPI document, /openapi.json: what the paths say of themselves, with what all have in
+common: their groups, the errors that may come, and examples.
+
+No page shows it here: those that usually do load scripts from elsewhere.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Any, cast
+
+from fastapi import FastAPI
+from fastapi.openapi.utils import get_openapi
+
+from textevolve.server.errors import SYSTEM_ONE
+from textevolve.studies.study_file import OURS
+
+DESCRIPTION = """Judges, models, agents with memories, and studies, for other programs.
+
+Where the server asks for a key, send it with every request: `Authorization: Bearer KEY`. A key has
+scopes: `read`, `run` (what costs money), `label` and `admin`; and it may be for some namespaces
+alone: what belongs to others is not found. Times are in UTC."""
+TAGS: Mapping[str, str] = {
+    "openai": "The OpenAI protocol: agents, judges and models.",
+    "decisions": "Typed questions, answered with probabilities: TypeSafe's System One, and OpenAI's"
+    " Decisions API.",
+    "studies": "Anything that `textevolve run` runs, run here.",
+    "namespaces": "Walls between what belongs to different owners.",
+    "agents": "Whoever answers, and remembers, with all versions of their personas.",
+    "collections": "Collections of memories.",
+    "memories": "The memories of a collection.",
+    "users": "Whom agents talk with.",
+    "jobs": "Studies by the clock.",
+    "labelling": "What people say of outputs.",
+}
+"""The groups of paths, in this order; those without paths are left out."""
+ERRORS: Mapping[str, str] = {
+    "400": "Something that was sent cannot be used; the message says what it may be.",
+    "401": "A key is needed, or the one that was sent is none, or no longer.",
+    "403": "The key does not reach so far.",
+    "404": "There is nothing of this name, or the caller does not see it.",
+    "409": "The name is taken, or somebody else changed meanwhile what was to be changed.",
+    "413": "The body is too large.",
+    "415": "The body has another type than those that are taken.",
+    "429": "Too much at once, or a limit is reached; `Retry-After` says when to ask again.",
+    "500": "The server failed; its log says why.",
+    "502": "A model gave no usable answer.",
+    "503": "Something that is needed cannot be reached or used now.",
+}
+ERROR_EXAMPLE = {
+    "detail": {"error_type": "not_found", "message": "no namespace 'acme'"},
+    "error": {
+        "message": "no namespace 'acme'",
+        "type": "invalid_request_error",
+        "param": None,
+        "code": "not_found",
+    },
+}
+EXAMPLES: Mapping[str, Mapping[str, Any]] = {
+    "/v1/systemone": {
+        "model": "judge/probe+rules",
+        "state": {"input": "What is 2 + 2?", "output": "4"},
+        "questions": {"right": {"type": "noul", "instructions": "Is the output right?"}},
+    },
+    "/v1/decisions": {
+        "model": "judge/probe+rules",
+        "input": "Question: What is 2 + 2? Answer: 4",
+        "questions": [{"type": "predicate", "name": "right", "instructions": "Is it right?"}],
+    },
+    "/v1/studies": {
+        "kind": "evaluate",
+        "cases": ["cases.jsonl"],
+        "judge": "probe+rules",
+        "run": {
+            "name": "nightly",
+            "limits": {"calls": 5000},
+            "files": {"cases.jsonl": '{"input": "2 + 2?", "candidates": ["4", "5"]}\n'},
+        },
+    },
+    "/v1/studies/{run_id}/resume": {"limits": {"calls": 10000}},
+}
+"""Of bodies that say none themselves, by their paths."""
+
+_FILES = re.compile(r"; @FILE reads it from a file(, - from standard input)?")
+
+
+def document_api(app: FastAPI) -> None:
+    """Makes the app's document as above, with the first request for it."""
+
+    def openapi() -> dict[str, Any]:
+        if app.openapi_schema is None:
+            found = get_openapi(
+                title=app.title,
+                version=app.version,
+                summary="TextEvolve over HTTP.",
+                description=DESCRIPTION,
+                routes=app.routes,
+            )
+            app.openapi_schema = complete_document(found)
+        return app.openapi_schema
+
+    app.openapi = openapi  # pyright: ignore[reportAttributeAccessIssue]
+
+
+def complete_document(found: dict[str, Any]) -> dict[str, Any]:
+    """A document as FastAPI makes it, with what all paths have in common."""
+    schemas = cast(dict[str, Any], found["components"]["schemas"])
+    used = set[str]()
+    for path, operations in found["paths"].items():
+        for operation in operations.values():
+            used |= set(operation.get("tags", ()))
+            _tell_errors(path, operation)
+            if path in EXAMPLES and "requestBody" in operation:
+                operation["requestBody"]["content"]["application/json"]["example"] = EXAMPLES[path]
+    found["tags"] = [{"name": n, "description": d} for n, d in TAGS.items() if n in used]
+    error = {"description": "What went wrong, in the shapes of both APIs.", "type": "object"}
+    schemas["Error"] = {**error, "example": ERROR_EXAMPLE}
+    schemas.pop("HTTPValidationError", None)
+    schemas.pop("ValidationError", None)
+    found["components"]["responses"] = {
+        f"Error{status}": {
+            "description": said,
+            "content": {"application/json": {"schema": {"$ref": "#/components/schemas/Error"}}},
+        }
+        for status, said in ERRORS.items()
+    }
+    found["components"]["securitySchemes"] = {"key": {"type": "http", "scheme": "bearer"}}
+    found["security"] = [{"key": []}, {}]
+    return cast(dict[str, Any], _without_ours(found))
+
+
+def _tell_errors(path: str, operation: dict[str, Any]) -> None:
+    told = operation["responses"]
+    told.pop("422", None)
+    invalid: dict[str, Any] = {
+        "description": "The body cannot be used.",
+        "content": {"application/json": {}},
+    }
+    told |= {"422": invalid} if path == SYSTEM_ONE else {}
+    own = {status: {"$ref": f"#/components/responses/Error{status}"} for status in ERRORS}
+    operation["responses"] = {**own, **told}
+
+
+def _without_ours(data: Any) -> Any:
+    """Without what specifications note for other doors, such as the command line."""
+    if isinstance(data, list):
+        return [_without_ours(one) for one in cast(list[Any], data)]
+    if not isinstance(data, dict):
+        return data
+    held = cast(dict[str, Any], data)
+    is_field = "description" in held and ("type" in held or "anyOf" in held)
+    kept = {name: _without_ours(value) for name, value in held.items()}
+    if is_field:
+        kept = {name: value for name, value in kept.items() if name not in OURS}
+        kept["description"] = _FILES.sub("", str(kept["description"]))
+    return kept

@@ -1,0 +1,191 @@
+"""The JSON of resources and memories, as the OpenAPI document tells it, with an example of each.
+
+Bodies are the specifications themselves, or made from them: with all fields left open for a change,
+or without those that a path says.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from copy import copy
+from typing import Any, ClassVar, cast, get_type_hints
+
+from fastapi import Body
+from pydantic import BaseModel, ConfigDict, Field, create_model
+
+from textevolve.agents.resources import (
+    PersonaVersion,
+    StoredAgent,
+    StoredNamespace,
+    StoredUser,
+)
+from textevolve.memory.cue import Memory
+from textevolve.memory.memory_spec import Time
+from textevolve.memory.recall_settings import RecallSettings
+from textevolve.memory.record import Collection, MemoryRecord, Origin
+from textevolve.spec import Frozen, option
+from textevolve.studies.resource_report import VIEWS, ResourceView
+
+DATES = ("created", "updated", "changed", "last_used", "valid_from", "valid_to", "superseded_at")
+"""Fields that are dates with times in JSON, and seconds where they are kept."""
+
+
+LINES = "application/x-ndjson"
+"""Lines of JSON."""
+EXPORTED = (
+    '{"textevolve export": 1, "kind": "users"}\n'
+    '{"user": {"id": "us_1", "namespace": "acme", "spec": {"name": "ann"}, "created": 0,'
+    ' "updated": 0}}\n'
+)
+
+
+def example_body(example: Mapping[str, Any]) -> Any:
+    """What marks a parameter as the body, with an example of it."""
+    return Body(openapi_examples={"example": {"value": dict(example)}})
+
+
+def lines_body(description: str, example: str) -> dict[str, Any]:
+    """What the OpenAPI document says of a body of JSON lines."""
+    told = {"schema": {"type": "string"}, "example": example}
+    return {"requestBody": {"description": description, "required": True, "content": {LINES: told}}}
+
+
+def open_fields(spec: type[BaseModel], name: str, without: Sequence[str] = ()) -> type[BaseModel]:
+    """A specification whose fields may all be left out, as for a change. What a field that is given
+    may be stays the same; what has to fit together is checked when the change is made."""
+    fields: dict[str, Any] = {}
+    for own, info in spec.model_fields.items():
+        if own in without:
+            continue
+        kind, changed = info.annotation, copy(info)
+        if isinstance(kind, type) and issubclass(kind, BaseModel):
+            kind = open_fields(kind, f"{name}{own.capitalize()}")
+        changed.default_factory, changed.default = None, None
+        fields[own] = (kind, changed)
+    made = _make(name, fields, extra="forbid", allow_inf_nan=False)
+    made.__doc__ = f"What is to change of: {(spec.__doc__ or '').strip()}"
+    return made
+
+
+def told_shape(name: str, stored: type[Any], **more: Any) -> type[BaseModel]:
+    """What is stored, as it is told: specifications and origins in it beside the other fields."""
+    fields: dict[str, Any] = {}
+    for own, kind in get_type_hints(stored, include_extras=True).items():
+        if isinstance(kind, type) and issubclass(kind, Frozen):
+            held = {n: (f.annotation, Field(description=f.description)) for n, f in _open(kind)}
+            fields |= held
+        elif kind is Origin:
+            fields |= {n: (each, ...) for n, each in get_type_hints(Origin).items()}
+        elif own in DATES:
+            fields[own] = (str if kind is float else str | None, ...)
+        else:
+            fields[own] = (kind, ...)
+    return _make(name, fields | {n: (kind, None) for n, kind in more.items()})
+
+
+def _open(kind: type[Frozen]) -> Any:
+    return kind.model_fields.items()
+
+
+def _make(name: str, fields: Mapping[str, Any], **config: Any) -> type[BaseModel]:
+    make = cast(Callable[..., type[BaseModel]], create_model)
+    return make(name, __config__=ConfigDict(**config), **fields)  # pyright: ignore[reportArgumentType]
+
+
+def _list_of(shape: type[BaseModel]) -> tuple[Any, Any]:
+    return cast(Any, list)[shape], ...
+
+
+def page_of(shape: type[BaseModel]) -> type[BaseModel]:
+    """A part of a list."""
+    told = Field(description="Give it as `cursor` for the next page; null at the end.")
+    fields = {"data": _list_of(shape), "next": (str | None, told)}
+    return _make(f"{shape.__name__}Page", fields)
+
+
+Persona = told_shape("Persona", PersonaVersion)
+TOLD: Mapping[str, type[BaseModel]] = {
+    "namespaces": told_shape("Namespace", StoredNamespace),
+    "agents": told_shape("Agent", StoredAgent),
+    "collections": told_shape("Collection", Collection, memories=int),
+    "users": told_shape("User", StoredUser),
+}
+CHANGES: Mapping[str, type[BaseModel]] = {
+    command: open_fields(view.spec, f"{view.noun.capitalize()}Changes", view.fixed)
+    for command, view in VIEWS.items()
+}
+EXAMPLES: Mapping[str, Mapping[str, Any]] = {
+    "namespaces": {"name": "acme", "description": "The support team's."},
+    "agents": {
+        "name": "ada",
+        "persona": "You are Ada, who answers briefly and says when she does not know.",
+        "memory": {"collections": ["notes"], "limit": 5},
+        "memories": "notes",
+    },
+    "collections": {"name": "notes", "kind": "episodic", "description": "What customers said."},
+    "users": {"name": "ann", "description": "Speaks Norwegian."},
+}
+"""Of each kind, a body that makes one."""
+
+
+def changes_example(view: ResourceView) -> dict[str, Any]:
+    """A body that changes one."""
+    whole = EXAMPLES[view.command]
+    return {n: v for n, v in whole.items() if n not in view.fixed and n != "memories"}
+
+
+Personas = _make("Personas", {"data": _list_of(Persona)})
+
+
+class Revert(Frozen):
+    """Which of an agent's personas becomes the newest version once more."""
+
+    version: int = Field(ge=1, description="As `personas` numbers them.")
+
+
+ToldMemory = told_shape("Memory", MemoryRecord, relations=list[tuple[str, str, str]])
+MemoryHistory = _make("MemoryHistory", {"data": _list_of(ToldMemory)})
+NEW_MEMORY = {
+    "text": "Ann drinks green tea.",
+    "importance": 0.7,
+    "valid_from": "2025-01-31",
+    "source": "chat 3",
+    "entities": ["Ann"],
+}
+
+MEMORY_LINES = (
+    '{"text": "Ann drinks green tea.", "importance": 0.7}\n{"text": "Ann lives in Oslo."}\n'
+)
+SEARCH = {"query": "What does Ann drink?", "limit": 5}
+
+
+class MemorySearch(RecallSettings):
+    """A search by meaning and by words. The score of a memory is the mean of its relevance,
+    importance and recency, each from 0 to 1 among those that were found, weighted by the fields of
+    these names."""
+
+    # The path says the collection, and nobody here makes summaries.
+    collections: ClassVar[tuple[str, ...]] = ()  # pyright: ignore[reportIncompatibleVariableOverride]
+    summarize: ClassVar[bool] = False  # pyright: ignore[reportIncompatibleVariableOverride]
+
+    query: str = option(description="A text; what bears on it is found.", min_length=1)
+    as_of: Time | None = option(None, "What held at that time; now, unless given.")
+
+
+FoundMemories = _make(
+    "FoundMemories",
+    {
+        "data": _list_of(told_shape("FoundMemory", Memory)),
+        "considered": (int, Field(description="How many were found.")),
+        "below": (int, Field(description="How many of them had too low a score.")),
+        "over_limit": (int, Field(description="How many were left out for their number.")),
+        "over_budget": (int, Field(description="How many were left out for their tokens.")),
+    },
+)
+
+
+class TakenIn(BaseModel):
+    """How many memories of a file were kept, and how many were there before."""
+
+    added: int
+    known: int

@@ -1,0 +1,252 @@
+"""Studies at a server, from the command line and from Python: shown, written, gated and ended as
+those of this machine."""
+
+import csv
+import json
+import signal
+import threading
+import time
+
+import pytest
+
+from textevolve import evaluate, evaluate_batch, optimize
+from textevolve.errors import InputError
+from textevolve.evaluation import Case
+from textevolve.llm.testing import Answer, ScriptedServer
+from textevolve.store.repository import open_store
+
+CASES = [{"id": f"c{n}", "input": f"Question {n}?", "output": f"Answer {n}."} for n in range(4)]
+SAME = ("--rounds", "1", "--seed", "3")
+
+
+@pytest.fixture
+def cases(home):
+    path = home / "cases.jsonl"
+    path.write_text("".join(json.dumps(one) + "\n" for one in CASES))
+    return path
+
+
+@pytest.fixture
+def url(serve):
+    return serve()
+
+
+@pytest.fixture
+def there(cli, url, home, monkeypatch):
+    """A command, at the server; this machine's own store is another one and stays empty."""
+    monkeypatch.setenv("TEXTEVOLVE_STORE", str(home / "here.db"))
+    return lambda *given: cli(*given, "--server", url)
+
+
+def wait_for(condition):
+    until = time.monotonic() + 60
+    while not condition():
+        assert time.monotonic() < until
+        time.sleep(0.1)
+
+
+def run_id(outcome):
+    return outcome.err.split("run ", 1)[1].split(" ", 1)[0]
+
+
+def read_table(path):
+    """Its rows, but for what a clock says."""
+    with path.open(newline="") as file:
+        rows = list(csv.DictReader(file))
+    return [{n: v for n, v in row.items() if not n.endswith("seconds")} for row in rows]
+
+
+def test_a_study_is_shown_and_written_as_one_of_this_machine(there, cli, cases, home, model):
+    outputs = [home / f"there{end}" for end in (".jsonl", ".csv", ".html", ".md", ".json")]
+    wanted = [part for one in outputs for part in ("-o", one)]
+    junit = ("--junit", home / "there.xml")
+    found = there("evaluate", cases, *SAME, "-m", model, *wanted, *junit)
+    assert found.code == 0, found.err
+    assert "4 of 4 done" in found.err
+    assert "mean" in found.out
+    with open_store(home / "here.db") as store:
+        assert store.list_runs() == []
+    own = home / "own.db"
+    files = [home / "own.jsonl", home / "own.csv"]
+    wanted = ("-o", files[0], "-o", files[1], "--store", own)
+    local = cli("evaluate", cases, *SAME, "-m", model, *wanted)
+    assert local.code == 0, local.err
+    assert read_table(outputs[1]) == read_table(files[1])
+    assert outputs[0].read_text().count("\n") == files[0].read_text().count("\n") == 4
+    assert "c3" in (home / "there.xml").read_text()
+    assert "<html" in outputs[2].read_text()
+
+
+def test_json_of_records_and_of_a_summary(there, cases, model):
+    found = there("evaluate", cases, *SAME, "-m", model, "--json")
+    assert found.code == 0
+    assert len(found.rows) == 4
+    again = there("evaluate", cases, *SAME, "-m", model, "--json")
+    assert sorted(map(str, again.rows)) == sorted(map(str, found.rows))
+    summed = there("evaluate", cases, *SAME, "-m", model, "--json", "-o", "sum.json")
+    assert summed.code == 0
+
+
+def test_gates_fail_a_build(there, cases, model):
+    held = there("evaluate", cases, *SAME, "-m", model, "--min-mean", "0")
+    assert (held.code, "gate holds" in held.err) == (0, True)
+    failed = there("evaluate", cases, *SAME, "-m", model, "--min-mean", "1")
+    assert (failed.code, "gate fails" in failed.err) == (4, True)
+
+
+def test_a_gate_compares_with_an_earlier_run_of_the_server(there, cases, model):
+    there("evaluate", cases, *SAME, "-m", model, "--name", "before")
+    other = ("evaluate", cases, "--rounds", "1", "--seed", "4", "-m", model)
+    for which in ("before", "last"):
+        found = there(*other, "--no-worse-than", which, "--margin", "1")
+        assert (found.code, f"difference to {which}" in found.err) == (0, True), found.err
+    unknown = there(*other, "--no-worse-than", "nobody")
+    assert (unknown.code, "nobody" in unknown.err) == (2, True)
+
+
+def test_the_server_is_named_by_the_environment(cli, url, cases, model, monkeypatch):
+    monkeypatch.setenv("TEXTEVOLVE_SERVER", url)
+    assert f"at {url}" in cli("evaluate", cases, *SAME, "-m", model).err
+    assert f"at {url}" not in cli("evaluate", cases, *SAME, "-m", model, "--server", "none").err
+
+
+def test_runs_of_the_server_are_listed_shown_exported_and_deleted(there, cases, home, model):
+    done = there("evaluate", cases, *SAME, "-m", model, "--name", "nightly")
+    run = run_id(done)
+    listed = there("runs", "list", "--json").rows
+    (own,) = [one for one in listed if one["id"] == run]
+    assert (own["name"], own["kind"], own["cases"]) == ("nightly", "evaluate", 4)
+    assert own["calls"] == 12
+    assert "nightly" in there("runs", "list").out
+    for which in (run, "nightly", run[:11]):
+        shown = there("runs", "show", which)
+        assert (shown.code, "Question" in shown.out or "mean" in shown.out) == (0, True)
+    assert len(there("runs", "show", run, "--json").rows) == 4
+    assert len(there("runs", "show", run, "--json", "--sort", "score").rows) == 4
+    assert there("runs", "export", run, home / "run.csv").code == 0
+    assert (home / "run.csv").read_text().count("\n") >= 4
+    assert there("runs", "delete", run, "--yes").code == 0
+    gone = there("runs", "show", run)
+    assert (gone.code, f"no run '{run}'" in gone.err) == (2, True)
+
+
+def test_a_study_that_a_file_describes(there, home, cases, model):
+    (home / "study.yaml").write_text(
+        f"kind: evaluate\ncases: [{cases}]\nmodel: {model}\nrounds: 1\n"
+    )
+    assert there("run", "study.yaml").code == 0
+
+
+def test_what_it_may_take_is_asked_of_the_server(there, cases, model):
+    found = there("evaluate", cases, *SAME, "-m", model, "--dry-run", "--json")
+    assert found.rows[0]["cases"] == 4
+    assert "calls" in there("evaluate", cases, *SAME, "-m", model, "--dry-run").out
+    listed = there("runs", "list", "--json").rows
+    assert listed == []  # nothing was begun
+
+
+def test_limits_leave_a_run_that_can_be_gone_on_with(there, cases, model):
+    stopped = there("evaluate", cases, *SAME, "-m", model, "--max-calls", "5")
+    assert stopped.code == 3, stopped.err
+    run = run_id(stopped)
+    assert f"textevolve runs resume {run} --server" in stopped.err
+    done = there("runs", "resume", run, "--max-calls", "100")
+    assert done.code == 0, done.err
+    assert len(there("runs", "show", run, "--json").rows) == 4
+
+
+def test_programs(url, model, home):
+    same = {"model": model, "rounds": 1, "server": url, "store": home / "here.db"}
+    found = evaluate("2 + 2?", ["4", "5"], **same)
+    assert found.coverage == 1.0
+    again = evaluate("2 + 2?", ["4", "5"], **same)
+    assert list(again.scores) == list(found.scores)
+    given = [Case(f"Question {n}?", ("yes", "no"), f"k{n}", reference="yes") for n in range(3)]
+    results = list(evaluate_batch(given, ordered=True, **same))
+    assert [one.index for one in results] == [0, 1, 2]
+    assert not (home / "here.db").exists()
+
+
+def test_what_is_a_programs_own_cannot_be_sent(url, model):
+    def own(_case):
+        return 1.0
+
+    with pytest.raises(InputError, match="own and cannot be sent to a server"):
+        evaluate("2 + 2?", ["4"], judge=own, model=model, server=url)
+
+
+def test_loops_run_there(url, model, there):
+    found = there("optimize", "Write a line.", "-m", model, "--max-iterations", "1")
+    assert found.code in (0, 3), found.err
+    made = optimize("Write a line.", model=model, max_iterations=1, server=url)
+    assert made.best.output in found.out
+
+
+def test_what_is_wrong_is_told_as_here(there, cases, home):
+    assert there("evaluate", home / "none.jsonl").code == 2
+    refused = there("evaluate", cases, "-m", "nobody/model")
+    assert refused.code != 0
+    assert "nobody" in refused.err
+    assert "Traceback" not in refused.err
+
+
+def test_addresses_and_keys(cli, cases, monkeypatch):
+    for wrong in ("nowhere", "ftp://x", "http://me:secret@host"):
+        found = cli("evaluate", cases, "--server", wrong)
+        assert found.code != 0
+        assert "secret" not in found.err
+    monkeypatch.setenv("TEXTEVOLVE_SERVER_KEY", "te-secret-secret")
+    found = cli("evaluate", cases, "--server", "http://example.invalid:8400")
+    assert (found.code != 0, "https" in found.err, "te-secret" in found.err) == (True, True, False)
+    monkeypatch.delenv("TEXTEVOLVE_SERVER_KEY")
+    found = cli("runs", "list", "--server", "http://127.0.0.1:1")
+    assert (found.code, "cannot connect" in found.err) == (1, True)
+
+
+def test_ctrl_c_stops_watching_and_the_run_goes_on(spawn, cli, serve, stalling, cases, home):
+    """What came is shown; the run is watched again, and ended, by the commands that are said."""
+    with ScriptedServer(stalling(6, lambda _body, _call: Answer(delay=0.6))) as scripted:
+        named = f"{scripted.url}#slow"
+        url = serve(model=named)
+        one = ("--concurrency", "1", "--rounds", "1")
+        watching = spawn("evaluate", cases, *one, "-m", named, "--server", url)
+        wait_for(lambda: scripted.calls > 6)
+        (run,) = [one["id"] for one in cli("runs", "list", "--server", url, "--json").rows]
+        wait_for(lambda: len(cli("runs", "show", run, "--server", url, "--json").rows) == 2)
+        watching.send_signal(signal.SIGINT)
+        _, said = watching.communicate(timeout=60)
+        assert watching.returncode == 130, said
+        assert f"the run goes on at {url}" in said
+        assert f"textevolve runs cancel {run} --server {url}" in said
+        (own,) = [o for o in cli("runs", "list", "--server", url, "--json").rows if o["id"] == run]
+        assert own["status"] == "running"
+        watching = spawn("runs", "resume", run, "--server", url, "-o", "found.jsonl")
+        assert f"run {run} at {url}" in watching.stderr.readline()
+        assert cli("runs", "cancel", run, "--server", url).code == 0
+        _, said = watching.communicate(timeout=60)
+        assert watching.returncode == 3, said
+        assert f"Go on with: textevolve runs resume {run} --server {url}" in said
+        assert (home / "found.jsonl").read_text().count("\n") == 2
+
+
+def test_a_server_that_comes_back_is_watched_on(served_at, home):
+    """It ends in the middle of a run, and goes on with it: no record is missing, and none twice."""
+    url, start = served_at
+    with ScriptedServer(lambda _body, _call: Answer(delay=0.5)) as scripted:
+        named = f"{scripted.url}#slow"
+        given = [Case(f"Question {n}?", ("yes",), f"k{n}") for n in range(5)]
+        found = []
+
+        def watch():
+            same = {"model": named, "rounds": 1, "server": url, "concurrency": 1}
+            found.extend(evaluate_batch(given, **same))
+
+        watching = threading.Thread(target=watch)
+        with start(model=(named,)):
+            watching.start()
+            wait_for(lambda: scripted.calls > 3)
+        assert watching.is_alive()
+        with start(model=(named,)):
+            watching.join(120)
+        assert sorted(one.index for one in found) == list(range(5))
+        assert 15 <= scripted.calls <= 18  # what was in flight is asked once more

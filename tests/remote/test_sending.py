@@ -1,0 +1,115 @@
+"""What is sent of a study: its fields, and whatever files it reads."""
+
+import base64
+import json
+
+import pytest
+
+from textevolve.errors import InputError
+from textevolve.evaluation import Case
+from textevolve.remote.sending import SPOOLED, write_study
+from textevolve.settings import Settings
+from textevolve.studies.kinds import find_study
+
+MINE = """name: mine
+agents:
+  - {name: Reader, persona: You read.}
+components:
+  - {name: clarity, meaning: Whether it is clear.}
+"""
+CASE = json.dumps({"input": "2 + 2?", "candidates": ["4", "5"]}) + "\n"
+
+
+@pytest.fixture
+def send(home):
+    """The body of a study; the working folder is the test's own."""
+
+    def write(kind, given=None, **fields):
+        study = find_study(kind)
+        return write_study(study, study.spec(**fields), Settings(), {"name": "n"}, given)
+
+    return write
+
+
+def test_a_file_of_cases_is_sent_by_its_name(home, send):
+    (home / "cases.jsonl").write_text(CASE)
+    body = send("evaluate", cases="cases.jsonl")
+    assert (body["kind"], body["cases"]) == ("evaluate", ["cases.jsonl"])
+    assert body["run"] == {"name": "n", "files": {"cases.jsonl": CASE}}
+    assert body["profile"]["name"] == "general"
+    other = home / "below"
+    other.mkdir()
+    (other / "a.jsonl").write_text(CASE)
+    for name in ("below", "below/*.jsonl"):
+        assert send("evaluate", cases=name)["run"]["files"] == {"below/a.jsonl": CASE}
+    whole = str(home / "cases.jsonl")
+    assert list(send("evaluate", cases=whole)["run"]["files"]) == [whole]
+
+
+def test_texts_need_no_file(send):
+    body = send("evaluate", cases=["2 + 2?", "4", "5"])
+    assert (body["cases"], body["run"]["files"]) == (["2 + 2?", "4", "5"], {})
+
+
+def test_files_behind_judges_and_profiles_are_sent(home, send):
+    (home / "rules.yaml").write_text("rules:\n  - {kind: length, unit: words, max: 5}\n")
+    (home / "mine.yaml").write_text(MINE)
+    (home / "cases.jsonl").write_text(CASE)
+    files = send("evaluate", cases="cases.jsonl", judge="rules:rules.yaml")["run"]["files"]
+    assert set(files) == {"rules.yaml", "cases.jsonl"}
+    body = send("evaluate", cases="cases.jsonl", profile="mine.yaml")
+    assert body["profile"]["name"] == "mine"  # it is in the specification, whole
+
+
+def test_what_is_no_text_is_sent_in_base64(home, send):
+    parquet = pytest.importorskip("pyarrow.parquet")
+    import pyarrow
+
+    table = pyarrow.table({"input": ["2 + 2?"], "output": ["4"]})
+    parquet.write_table(table, home / "cases.parquet")
+    sent = send("evaluate", cases="cases.parquet")["run"]["files"]["cases.parquet"]
+    assert base64.b64decode(sent["base64"]) == (home / "cases.parquet").read_bytes()
+
+
+def test_standard_input_is_sent_as_a_file(send, monkeypatch):
+    import io
+
+    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(CASE.encode())))
+    body = send("evaluate", cases="-")
+    assert body["cases"] == [SPOOLED]
+    assert body["run"]["files"] == {SPOOLED: CASE}
+
+
+def test_a_program_sends_its_cases(send):
+    given = [Case("2 + 2?", ("4",), "a", {"rounds": 1}, reference="4"), Case("x", ("y",), "b")]
+    body = send("evaluate", given)
+    assert body["run"]["files"] == {}
+    assert body["run"]["cases"] == [
+        {
+            "input": "2 + 2?",
+            "candidates": ["4"],
+            "id": "a",
+            "parameters": {"rounds": 1},
+            "reference": "4",
+        },
+        {"input": "x", "candidates": ["y"], "id": "b"},
+    ]
+
+
+def test_what_is_wrong_is_said_before_anything_is_sent(home, send):
+    with pytest.raises(InputError, match=r"none\.jsonl"):
+        send("evaluate", cases="none.jsonl")
+    (home / "cases.jsonl").write_text(CASE + "{\n")
+    with pytest.raises(InputError, match=r"cases\.jsonl:2"):
+        send("evaluate", cases="cases.jsonl")
+    with pytest.raises(InputError, match=r"rules none\.yaml"):
+        send("evaluate", cases=["a", "b"], judge="rules:none.yaml")
+
+
+def test_all_files_that_a_kind_reads_are_sent(home, send):
+    rows = [{"id": str(n), "judged": n > 1, "human": n > 2} for n in range(4)]
+    text = "".join(json.dumps(one) + "\n" for one in rows)
+    for name in ("all.jsonl", "some.jsonl"):
+        (home / name).write_text(text)
+    body = send("rates", judged="all.jsonl", labelled="some.jsonl")
+    assert body["run"]["files"] == {"all.jsonl": text, "some.jsonl": text}

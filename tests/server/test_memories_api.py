@@ -1,0 +1,124 @@
+"""The memories of a collection over HTTP: kept, found, looked at, forgotten."""
+
+import json
+
+import pytest
+
+from textevolve.server import guard
+from textevolve.server.access import Caller
+
+
+@pytest.fixture
+def notes(serve, model, ask):
+    url = serve()
+    ask(f"{url}/v1/namespaces", {"name": "acme"})
+    space = f"{url}/v1/namespaces/acme/collections"
+    assert ask(space, {"name": "notes", "embedder": model})[0] == 201
+    return f"{space}/notes/memories"
+
+
+NDJSON = {"Content_Type": "application/x-ndjson"}
+
+
+def test_a_memory_is_kept_and_found_with_the_parts_of_its_score(notes, ask):
+    body = {"text": "Ann drinks green tea.", "importance": 0.9, "valid_from": "2025-01-31"}
+    status, kept = ask(notes, body)
+    assert (status, kept["text"], kept["importance"]) == (201, body["text"], 0.9)
+    assert kept["valid_from"] == "2025-01-31T00:00:00Z"
+    ask(notes, {"text": "Bob lives in Oslo."})
+    status, found = ask(f"{notes}/search", {"query": "What does Ann drink?", "limit": 1})
+    assert (status, found["considered"], found["over_limit"]) == (200, 2, 1)
+    (one,) = found["data"]
+    assert one["id"] == kept["id"]
+    assert set(one["parts"]) == {"relevance", "importance", "recency"}
+    assert 0 <= one["score"] <= 1
+    assert one["similarity"] is not None
+    assert ask(f"{notes}/{kept['id']}") == (200, kept)
+    then = ask(f"{notes}/search", {"query": "Ann", "as_of": "2024-01-01"})[1]
+    assert [one["text"] for one in then["data"]] == ["Bob lives in Oslo."]
+
+
+def test_lists_are_paged_by_cursor(notes, ask):
+    for n in range(5):
+        ask(notes, {"text": f"Fact {n}."})
+    found, cursor = [], ""
+    while cursor is not None:
+        page = ask(f"{notes}?limit=2{cursor and f'&cursor={cursor}'}")[1]
+        found += [one["text"] for one in page["data"]]
+        cursor = page["next"]
+    assert found == [f"Fact {n}." for n in range(5)]
+    assert len(ask(f"{notes}?version=2")[1]["data"]) == 2
+    assert ask(f"{notes}?cursor=me_none")[0] == 404
+    assert ask(f"{notes}?version=99")[0] == 400
+
+
+def test_what_is_forgotten_is_in_the_history_and_what_is_erased_has_no_text(notes, ask):
+    first, second = (ask(notes, {"text": f"Fact {n}."})[1]["id"] for n in range(2))
+    assert ask(f"{notes}/{first}", method="DELETE")[0] == 204
+    assert ask(f"{notes}/{second}?erase=true", method="DELETE")[0] == 204
+    assert ask(notes)[1]["data"] == []
+    told = ask(f"{notes}?closed=true")[1]["data"]
+    assert [(one["forgotten"], one["text"]) for one in told] == [(True, "Fact 0."), (True, "")]
+    (kept,) = ask(f"{notes}/{first}/history")[1]["data"]
+    assert kept["forgotten"]
+
+
+def test_files_of_memories(notes, ask):
+    rows = [{"text": f"Fact {n}.", "importance": 0.5} for n in range(3)]
+    body = "".join(json.dumps(one) + "\n" for one in rows).encode()
+    assert ask(f"{notes}/import", body, **NDJSON) == (200, {"added": 3, "known": 0})
+    assert ask(f"{notes}/import", body, **NDJSON) == (200, {"added": 0, "known": 3})
+    status, refused = ask(f"{notes}/import", body + b'{"text": ""}\n', **NDJSON)
+    assert (status, "body:4" in refused["error"]["message"]) == (400, True)
+    exported = ask(f"{notes}/export")[1]
+    assert [one["text"] for one in exported] == [one["text"] for one in rows]
+
+
+@pytest.mark.parametrize(
+    ("body", "said"),
+    [
+        ({"text": " "}, "text"),
+        ({"text": "x", "importance": 2}, "importance"),
+        ({"text": "x", "created": "3000-01-01"}, "future"),
+        ({"text": "x", "created": "soon"}, "is no date"),
+        ({"text": "x" * 20_001}, "20,000"),
+    ],
+)
+def test_what_is_no_memory_is_refused(notes, ask, body, said):
+    status, answer = ask(notes, body)
+    assert status == 400
+    assert said in answer["error"]["message"]
+
+
+def test_a_search_says_what_it_does_not_take(notes, ask):
+    for body in ({"query": ""}, {"query": "x", "summarize": True}, {"query": "x", "limit": 0}):
+        assert ask(f"{notes}/search", body)[0] == 400
+    weights = dict.fromkeys(("relevance", "importance", "recency"), 0)
+    assert ask(f"{notes}/search", {"query": "x", **weights})[0] == 400
+
+
+def test_memories_of_other_collections_are_not_found(notes, ask, model):
+    kept = ask(notes, {"text": "A fact."})[1]["id"]
+    other = notes.replace("/notes/", "/other/")
+    assert ask(other)[0] == 404
+    ask(notes.removesuffix("/notes/memories"), {"name": "other", "embedder": model})
+    assert ask(f"{other}/{kept}")[0] == 404
+    assert ask(f"{other}/{kept}", method="DELETE")[0] == 404
+    assert ask(f"{other}/{kept}/history")[0] == 404
+
+
+def test_who_may_write_and_who_may_erase(notes, ask, monkeypatch):
+    kept = ask(notes, {"text": "A fact."})[1]["id"]
+
+    def become(*scopes):
+        caller = Caller("k", "somebody", frozenset(scopes))
+        monkeypatch.setattr(guard, "THIS_MACHINE", caller)
+
+    become("read")
+    assert ask(notes, {"text": "Another."})[0] == 403
+    assert ask(f"{notes}/search", {"query": "fact"})[0] == 200
+    become("run")
+    assert ask(notes)[0] == 403
+    assert ask(notes, {"text": "Another."})[0] == 201
+    assert ask(f"{notes}/{kept}?erase=true", method="DELETE")[0] == 403
+    assert ask(f"{notes}/{kept}", method="DELETE")[0] == 204

@@ -1,0 +1,218 @@
+"""Namespaces, agents, collections and users over HTTP, and the document that tells of them."""
+
+import json
+
+import pytest
+
+from textevolve.server import guard
+from textevolve.server.access import Caller
+from textevolve.server.errors import DECISIONS
+
+
+@pytest.fixture
+def url(serve, home, model, monkeypatch):
+    monkeypatch.setenv("TEXTEVOLVE_EMBEDDER", model)
+    return serve()
+
+
+@pytest.fixture
+def as_caller(monkeypatch):
+    """All requests come from somebody who sees less."""
+
+    def become(scopes, namespaces=None):
+        caller = Caller("k1", "somebody", frozenset(scopes), namespaces)
+        monkeypatch.setattr(guard, "THIS_MACHINE", caller)
+
+    return become
+
+
+def lines(data):
+    return "".join(json.dumps(one) + "\n" for one in data).encode()
+
+
+@pytest.fixture
+def acme(url, ask):
+    assert ask(f"{url}/v1/namespaces", {"name": "acme", "description": "Support."})[0] == 201
+    return f"{url}/v1/namespaces/acme"
+
+
+def test_the_four_are_made_changed_and_deleted(acme, ask, model):
+    bodies = {
+        "collections": {"name": "notes", "embedder": model, "kind": "semantic"},
+        "agents": {"name": "ada", "persona": "Brief.", "memory": {"collections": ["notes"]}},
+        "users": {"name": "ann"},
+    }
+    for kind, body in bodies.items():
+        status, made = ask(f"{acme}/{kind}", body)
+        assert status == 201
+        assert made["name"] == body["name"]
+        assert made["namespace"] == "acme"
+        assert ask(f"{acme}/{kind}", body)[0] == 409
+        one = f"{acme}/{kind}/{body['name']}"
+        status, changed = ask(one, {"description": "Other."}, "PATCH")
+        assert (status, changed["description"]) == (200, "Other.")
+        assert ask(one) == (200, changed)
+        assert ask(f"{acme}/{kind}") == (200, {"data": [changed], "next": None})
+        assert ask(f"{acme}/{kind}/nobody")[0] == 404
+    assert ask(f"{acme}/collections/notes")[1]["dimension"] == 32
+    assert ask(f"{acme}/agents/ada")[1]["memory"]["collections"] == ["notes"]
+    status, refused = ask(f"{acme}/collections/notes", method="DELETE")
+    assert (status, "force=true" in refused["error"]["message"]) == (409, True)
+    for kind in ("collections/notes?force=true", "agents/ada", "users/ann"):
+        assert ask(f"{acme}/{kind}", method="DELETE") == (204, None)
+    assert ask(acme)[1]["description"] == "Support."
+    assert ask(acme, method="DELETE")[0] == 204
+    assert ask(f"{acme}/agents")[0] == 404
+
+
+def test_fields_within_fields_are_changed_alone(acme, ask):
+    ask(f"{acme}/agents", {"name": "ada", "persona": "Brief.", "memory": {"budget": 100}})
+    # Alone `summarize` would be refused: it needs a budget, which the agent has.
+    changes = {"memory": {"summarize": True}, "model": "openai/gpt-5-mini"}
+    _, changed = ask(f"{acme}/agents/ada", changes, "PATCH")
+    assert (changed["memory"]["budget"], changed["memory"]["summarize"]) == (100, True)
+    assert changed["persona"] == "Brief."
+    assert ask(f"{acme}/agents/ada", {"model": None}, "PATCH")[1]["model"] is None
+
+
+def test_versions_of_a_persona(acme, ask):
+    ask(f"{acme}/agents", {"name": "ada", "persona": "First."})
+    ask(f"{acme}/agents/ada", {"persona": "Second."}, "PATCH")
+    status, back = ask(f"{acme}/agents/ada/revert", {"version": 1})
+    assert (status, back["persona"], back["persona_version"]) == (200, "First.", 3)
+    told = ask(f"{acme}/agents/ada/personas")[1]["data"]
+    assert [one["text"] for one in told] == ["First.", "Second.", "First."]
+    assert told[2]["source"] == "back to version 1"
+    assert ask(f"{acme}/agents/ada/revert", {"version": 9})[0] == 400
+
+
+def test_lists_are_paged(acme, ask):
+    for n in range(5):
+        ask(f"{acme}/users", {"name": f"user-{n}"})
+    found, cursor = [], ""
+    while cursor is not None:
+        page = ask(f"{acme}/users?limit=2&cursor={cursor}")[1]
+        assert len(page["data"]) <= 2
+        found += [one["name"] for one in page["data"]]
+        cursor = page["next"]
+    assert found == [f"user-{n}" for n in range(5)]
+    assert ask(f"{acme}/users?limit=0")[0] == 400
+
+
+@pytest.mark.parametrize(
+    ("path", "body", "said"),
+    [
+        ("users", {"name": "Ann!"}, "name must be of small letters"),
+        ("users", {"name": "ann", "nmae": "x"}, "unknown field 'nmae'"),
+        ("users", {}, "name is missing"),
+        ("agents", {"name": "ada", "persona": " "}, "persona"),
+        ("agents", {"name": "ada", "persona": "x", "memories": "none"}, "no collection 'none'"),
+        (
+            "agents",
+            {"name": "ada", "persona": "x", "model": "http://10.0.0.1/v1#m"},
+            "server knows",
+        ),
+        ("agents", {"name": "ada", "persona": "x", "model": "local//etc/passwd"}, "server knows"),
+        ("collections", {"name": "c", "embedder": "http://169.254.169.254#m"}, "server knows"),
+    ],
+)
+def test_what_cannot_be_used_is_said(acme, ask, path, body, said):
+    status, answer = ask(f"{acme}/{path}", body)
+    assert status in (400, 404)
+    assert said in answer["error"]["message"]
+    assert answer["detail"]["message"] == answer["error"]["message"]
+
+
+def test_what_a_caller_does_not_see_is_not_there(url, acme, ask, as_caller):
+    ask(f"{url}/v1/namespaces", {"name": "other"})
+    ask(f"{acme}/users", {"name": "ann"})
+    missing = ask(f"{url}/v1/namespaces/acmf")
+    as_caller({"admin"}, frozenset({"acme", "acmf"}))
+    assert [one["name"] for one in ask(f"{url}/v1/namespaces")[1]["data"]] == ["acme"]
+    assert ask(f"{acme}/users/ann")[0] == 200
+    assert ask(f"{url}/v1/namespaces/acmf") == missing
+    assert "acme" not in str(missing).replace("acmf", "")
+    for path in ("", "/users", "/users/ann", "/export", "/collections/x/memories"):
+        status, answer = ask(f"{url}/v1/namespaces/other{path}")
+        assert (status, answer["error"]["message"]) == (404, "no namespace 'other'")
+    assert ask(f"{url}/v1/namespaces/other", method="DELETE")[0] == 404
+    assert ask(f"{url}/v1/namespaces", {"name": "third"})[0] == 403
+
+
+def test_reading_changes_nothing(acme, ask, as_caller):
+    as_caller({"read", "run"})
+    assert ask(acme)[0] == 200
+    assert ask(f"{acme}/users", {"name": "ann"})[0] == 403
+    assert ask(acme, method="DELETE")[0] == 403
+    assert ask(acme, {"description": "x"}, "PATCH")[0] == 403
+    as_caller({"run"})
+    assert ask(acme)[0] == 403
+
+
+def test_a_namespace_goes_to_another_place(url, acme, ask, model, as_caller):
+    ask(f"{acme}/collections", {"name": "notes", "embedder": model})
+    ask(f"{acme}/collections/notes/memories", {"text": "Ann drinks tea."})
+    ask(f"{acme}/agents", {"name": "ada", "persona": "Brief.", "memories": "notes"})
+    _, exported = ask(f"{acme}/export?embeddings=true")
+    taken_in = {"Content_Type": "application/x-ndjson"}
+    again = f"{url}/v1/namespaces/import"
+    assert ask(again, lines(exported), **taken_in)[0] == 409
+    assert ask(f"{again}?name=copy", lines(exported), **taken_in)[0] == 204
+    copied = ask(f"{url}/v1/namespaces/copy/collections/notes/memories")[1]["data"]
+    assert [one["text"] for one in copied] == ["Ann drinks tea."]
+    _, agent = ask(f"{acme}/agents/ada/export")
+    assert ask(f"{acme}/agents/import?name=eve", lines(agent), **taken_in)[0] == 204
+    assert ask(f"{acme}/agents/eve")[1]["persona"] == "Brief."
+    status, refused = ask(f"{acme}/users/import", lines(agent), **taken_in)
+    assert (status, "holds agents" in refused["error"]["message"]) == (400, True)
+    as_caller({"admin"}, frozenset({"acme"}))
+    assert ask(f"{again}?name=third", lines(exported), **taken_in)[0] == 403
+
+
+def test_no_wall_is_climbed_by_a_file(url, acme, ask, model):
+    """Lines of a namespace in what is said to be a user; an address as an embedder."""
+    taken_in = {"Content_Type": "application/x-ndjson"}
+    ask(f"{url}/v1/namespaces", {"name": "other"})
+    _, whole = ask(f"{url}/v1/namespaces/other/export")
+    ask(f"{url}/v1/namespaces/other", method="DELETE")
+    hidden = [{**whole[0], "kind": "users"}, *whole[1:]]
+    assert ask(f"{acme}/users/import", lines(hidden), **taken_in)[0] == 400
+    assert ask(f"{url}/v1/namespaces/other")[0] == 404
+    ask(f"{acme}/collections", {"name": "notes", "embedder": model})
+    _, rows = ask(f"{acme}/collections/notes/export")
+    rows[1]["collection"]["embedder"] = "http://169.254.169.254/v1#m"
+    status, refused = ask(f"{acme}/collections/import?name=b", lines(rows), **taken_in)
+    assert (status, "server knows" in refused["error"]["message"]) == (400, True)
+    for broken in (b"", b"{}", b"[]\n", b"\xff\n", b'{"textevolve export": 1, "kind": "users"}\n{'):
+        assert ask(f"{acme}/users/import", broken, **taken_in)[0] == 400
+
+
+def test_every_body_has_an_example_that_fits(url, ask):
+    jsonschema = pytest.importorskip("jsonschema_rs")
+    _, document = ask(f"{url}/openapi.json")
+    checked = 0
+    for path, operations in document["paths"].items():
+        for method, operation in operations.items():
+            if "requestBody" not in operation:
+                continue
+            for media in operation["requestBody"]["content"].values():
+                schema = {**media["schema"], "components": document["components"]}
+                named = media.get("examples", {})
+                found = [one["value"] for one in named.values()]
+                found += [media["example"]] if "example" in media else []
+                assert found, f"{method} {path}: its body has no example"
+                for example in found:
+                    jsonschema.validate(schema, example)
+                    checked += 1
+    assert checked >= 18
+
+
+def test_the_document_tells_groups_and_errors(url, ask):
+    _, document = ask(f"{url}/openapi.json")
+    assert "decisions" in [one["name"] for one in document["tags"]]
+    for path, operations in document["paths"].items():
+        for method, operation in operations.items():
+            assert set(operation["responses"]) >= {"401", "403", "429", "503"}, (method, path)
+    assert "422" not in document["paths"][DECISIONS]["post"]["responses"]
+    assert "argument" not in document["components"]["schemas"]["AgentSpec"]["properties"]["persona"]
+    assert "@FILE" not in json.dumps(document)
