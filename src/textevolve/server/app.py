@@ -17,6 +17,7 @@ from textevolve.server.decisions import api as decisions_api
 from textevolve.server.decisions.serving import Serving, open_serving
 from textevolve.server.errors import ApiError, as_api_error, respond
 from textevolve.server.guard import Guard
+from textevolve.server.open_chats import open_chats
 from textevolve.server.options import ServerOptions
 from textevolve.server.pages import routes as pages
 from textevolve.server.pages.drawing import refuse
@@ -79,7 +80,8 @@ async def open_state(options: ServerOptions, settings: Settings) -> AsyncGenerat
         resources = ResourceStore(settings.memory_location)
         stack.callback(resources.close)
         serving = await stack.enter_async_context(open_serving(options, settings))
-        yield ServerState(options, settings, store, resources, serving)
+        chats = await stack.enter_async_context(open_chats(serving.bench, limits))
+        yield ServerState(options, settings, store, resources, serving, chats)
 
 
 async def _say_healthy() -> Response:
