@@ -16,17 +16,22 @@ from textevolve.agents.session import FinishedTurn
 from textevolve.errors import TextEvolveError
 from textevolve.llm.model import Model, Request, Response
 
-Learn: TypeAlias = Callable[[FinishedTurn], Awaitable[int]]
-"""Makes memories of a turn, once however often it is called; how many memories were kept."""
+Learn: TypeAlias = Callable[[FinishedTurn], Awaitable[tuple[str, ...]]]
+"""Makes memories of a turn, once however often it is called; the ids of those that were kept."""
 
 
 @dataclass(frozen=True, slots=True)
 class Learned:
-    """What became of a turn. `memories`: how many were kept; `error`: why none could be made."""
+    """What became of a turn. `ids`: of the memories that were kept; `error`: why none could be."""
 
     turn: FinishedTurn
-    memories: int = 0
+    ids: tuple[str, ...] = ()
     error: str = ""
+
+    @property
+    def memories(self) -> int:
+        """How many were kept."""
+        return len(self.ids)
 
 
 class Learner:

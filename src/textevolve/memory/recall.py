@@ -73,7 +73,7 @@ class RecallSource:
 
 async def recall_memories(
     store: MemoryStore,
-    embed: Embed,
+    embed: Embed | None,
     settings: RecallSettings,
     cue: Cue | str,
     *,
@@ -83,9 +83,9 @@ async def recall_memories(
 ) -> Recalled:
     """What the collections of `settings` hold that bears on a cue, or on a text.
 
-    `versions`: by full names, which version of each collection is read; the same call then gives
-    the same for ever. `now`: recall as of that time, in place of the time of the call. `summarize`
-    is asked where the settings want a summary.
+    `embed`: None where only keywords are to be looked for. `versions`: by full names, which version
+    of each collection is read; the same call then gives the same for ever. `now`: recall as of that
+    time, in place of the time of the call. `summarize` is asked where the settings want a summary.
 
     Raises:
         InputError: there is no such collection here, it has no version in `versions`, the cue is
@@ -114,7 +114,7 @@ def pinned(versions: Mapping[str, int] | None, full_name: str) -> int | None:
 
 async def recall_from(
     sources: Sequence[RecallSource],
-    embed: Embed,
+    embed: Embed | None,
     settings: RecallSettings,
     cue: Cue | str,
     *,
@@ -159,7 +159,7 @@ class _Candidate:
 
 async def _search(
     source: RecallSource,
-    embed: Embed,
+    embed: Embed | None,
     settings: RecallSettings,
     queries: Sequence[CueQuery],
     now: float | None,
@@ -177,7 +177,7 @@ async def _search(
         least_trust=settings.min_trust,
     )
     for query in queries:
-        vector = await embed(collection, query.text)
+        vector = None if embed is None else await embed(collection, query.text)
         matches = await source.store.search(replace(wanted, text=query.text, embedding=vector))
         for rank in ("dense_rank", "keyword_rank"):
             ranks = {one.memory.id: n for one in matches if (n := getattr(one, rank)) is not None}

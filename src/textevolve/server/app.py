@@ -23,6 +23,7 @@ from textevolve.server.guard import Guard
 from textevolve.server.jobs_api import open_scheduler
 from textevolve.server.jobs_api import router as jobs_router
 from textevolve.server.limits import open_limits
+from textevolve.server.open_chats import open_chats
 from textevolve.server.openai import api as openai_api
 from textevolve.server.openai.relaying import Relays
 from textevolve.server.options import ServerOptions, require_keys
@@ -101,6 +102,7 @@ async def open_state(options: ServerOptions, settings: Settings) -> AsyncGenerat
         stack.push_async_callback(relays.aclose)
         chats = ServedChats(serving.bench)
         stack.push_async_callback(chats.aclose)
+        at_pages = await stack.enter_async_context(open_chats(serving.bench, limits))
         # Studies that name no model ask the one that judges without one of their own ask.
         own = settings.model_copy(update={"model": serving.bench.default_model or settings.model})
         accounts = Accounts(limits, resources)
@@ -115,6 +117,7 @@ async def open_state(options: ServerOptions, settings: Settings) -> AsyncGenerat
             limits=limits,
             relays=relays,
             chats=chats,
+            open_chats=at_pages,
             runner=runner,
             feed=feed,
         )

@@ -8,6 +8,7 @@ from fastapi import Request
 
 from textevolve.server.decisions.serving import Serving
 from textevolve.server.limits import UsageLimits
+from textevolve.server.open_chats import OpenChats
 from textevolve.server.openai.relaying import Relays
 from textevolve.server.options import ServerOptions
 from textevolve.server.studies.feed import Feed
@@ -21,8 +22,8 @@ from textevolve.studies.served_chats import ServedChats
 class ServerState:
     """`store`: runs and their records; `resources`: namespaces, agents and memories; `serving`: the
     models and judges that answer; `limits`: what keys and namespaces may take; `relays`: models
-    that requests are passed on to; `chats`: those with agents; `runner`: works on studies; `feed`:
-    tells watchers of runs."""
+    that requests are passed on to; `chats`: those of clients with agents; `open_chats`: those of
+    people at pages; `runner`: works on studies; `feed`: tells watchers of runs."""
 
     options: ServerOptions
     settings: Settings
@@ -32,6 +33,7 @@ class ServerState:
     limits: UsageLimits
     relays: Relays
     chats: ServedChats
+    open_chats: OpenChats
     runner: Runner
     feed: Feed
 

@@ -91,6 +91,14 @@ class StoredMemories:
     async def get(self, ids: Sequence[str]) -> Sequence[MemoryRecord]:
         return await self._read(lambda connection: self._get(connection, tuple(ids)))
 
+    async def find(self, ids: Sequence[str]) -> Sequence[MemoryRecord]:
+        """The memories with these ids, as far as they are there, in no particular order."""
+
+        def read(connection: Connection) -> list[MemoryRecord]:
+            return self._records(connection, list(self._known(connection, ids).values()))
+
+        return await self._read(read)
+
     async def history(self, id: str) -> Sequence[MemoryRecord]:
         return await self._read(lambda connection: self._history(connection, id))
 
@@ -107,13 +115,7 @@ class StoredMemories:
             found = self._collection(connection, collection)
             asked = select(memories).where(memories.c.collection_id == found.id)
             if after is not None:
-                start = select(memories.c.seq).where(
-                    memories.c.collection_id == found.id, memories.c.id == after
-                )
-                seq = connection.execute(start).scalar_one_or_none()
-                if seq is None:
-                    raise NotFoundError(f"no memory '{after}' in collection {found.full_name}")
-                asked = asked.where(memories.c.seq > seq)
+                asked = asked.where(memories.c.seq > self._place(connection, found, after))
             if version is None:
                 asked = asked if closed else asked.where(memories.c.closed.is_(None))
                 return self._list(connection, asked.order_by(memories.c.seq).limit(limit))
@@ -122,6 +124,35 @@ class StoredMemories:
             if not closed:
                 asked = asked.where(in_version(version), memories.c.text != "")
             return self._list(connection, asked.order_by(memories.c.seq).limit(limit), as_of)
+
+        return await self._read(read)
+
+    async def timeline(
+        self,
+        collection: str,
+        *,
+        before: str | None = None,
+        limit: int = 50,
+        moment: float | None = None,
+        closed: bool = False,
+    ) -> Sequence[MemoryRecord]:
+        """Memories that were kept before the one with the id `before`, the newest first. `moment`:
+        those that held then; else those that are held now, with `closed` the others, too.
+
+        Raises:
+            InputError: there is no such collection, or no memory `before` in it.
+        """
+
+        def read(connection: Connection) -> list[MemoryRecord]:
+            found = self._collection(connection, collection)
+            asked = select(memories).where(memories.c.collection_id == found.id)
+            if before is not None:
+                asked = asked.where(memories.c.seq < self._place(connection, found, before))
+            if moment is not None:
+                asked = asked.where(holds(choose_held(connection, found, moment=moment)))
+            elif not closed:
+                asked = asked.where(memories.c.closed.is_(None))
+            return self._list(connection, asked.order_by(memories.c.seq.desc()).limit(limit))
 
         return await self._read(read)
 
@@ -182,6 +213,13 @@ class StoredMemories:
 
     def _collection(self, connection: Connection, name: str) -> Collection:
         return read_collection(connection, self.namespace, name)
+
+    def _place(self, connection: Connection, collection: Collection, id: str) -> int:
+        own = memories.c.collection_id == collection.id, memories.c.id == id
+        seq = connection.execute(select(memories.c.seq).where(*own)).scalar_one_or_none()
+        if seq is None:
+            raise NotFoundError(f"no memory '{id}' in collection {collection.full_name}")
+        return seq
 
     def _list(
         self,
@@ -267,9 +305,9 @@ class StoredMemories:
         )
         return self._list(connection, asked, _as_of(connection, found, query))
 
-    def _rows(self, connection: Connection, ids: Sequence[str]) -> list[Row[Any]]:
+    def _known(self, connection: Connection, ids: Sequence[str]) -> dict[str, Row[Any]]:
         namespace_id = read_namespace_id(connection, self.namespace)
-        found = {
+        return {
             row.id: row
             for chunk in chunks(ids)
             for row in connection.execute(
@@ -278,6 +316,9 @@ class StoredMemories:
                 )
             )
         }
+
+    def _rows(self, connection: Connection, ids: Sequence[str]) -> list[Row[Any]]:
+        found = self._known(connection, ids)
         for id in ids:
             if id not in found:
                 raise NotFoundError(f"no memory '{id}' in the namespace '{self.namespace}'")

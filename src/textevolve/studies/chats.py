@@ -249,7 +249,7 @@ def learn_in(bench: Workbench, plan: ChatPlan, collection: str, free: asyncio.Ev
     sessions = bench.resources.sessions(plan.agent.namespace)
     model = StandAside(bench.model_of(plan.model), free)
 
-    async def learn(turn: FinishedTurn) -> int:
+    async def learn(turn: FinishedTurn) -> tuple[str, ...]:
         messages = await asyncio.to_thread(sessions.messages, turn.session)
 
         async def mark(learning: Learning) -> None:
@@ -271,7 +271,7 @@ def learn_in(bench: Workbench, plan: ChatPlan, collection: str, free: asyncio.Ev
             raise
         await mark("done")
         done = created.applied
-        return 0 if done is None or done.repeated else len(done.ids)
+        return () if done is None or done.repeated else done.ids
 
     return learn
 

@@ -1,0 +1,138 @@
+"""A namespace with an agent that remembers, its memories and their history, and a browser without a
+browser: forms are read from pages and sent as people's browsers send them."""
+
+import http.cookiejar
+import json
+import re
+import urllib.error
+import urllib.parse
+import urllib.request
+from dataclasses import dataclass
+
+import numpy as np
+
+from textevolve.agents.resources import AgentSpec, CollectionSpec, NamespaceSpec, UserSpec
+from textevolve.engine import sync
+from textevolve.llm.testing import Answer
+from textevolve.memory.record import Add, Forget, NewMemory, Origin, Supersede
+from textevolve.store import ResourceStore
+
+DIMENSION = 32
+
+
+def answer_chats(body, _number):
+    """A script: who says that they live in Oslo is remembered so."""
+    last = str(body["messages"][-1]["content"])
+    if "facts" in str(body.get("response_format", "")):
+        fact = {"turn": 1, "fact": "Ann lives in Oslo.", "status": "true"}
+        fact |= {"importance": 8, "since": ""}
+        return json.dumps({"facts": [fact] if "live in Oslo" in last else []})
+    if "Count." in last:
+        return Answer(text=" ".join(map(str, range(1, 2000))), pace=0.05)
+    return None if body.get("response_format") else f"I hear you: {last[-20:]}"
+
+
+def vector(number=0):
+    made = np.zeros(DIMENSION, dtype="<f4")
+    made[number % DIMENSION] = 1
+    return made
+
+
+@dataclass
+class World:
+    """Ids of memories: `old` was superseded by `new`, `forgotten` was forgotten, `foreign` is in
+    another namespace."""
+
+    resources: ResourceStore
+    old: str
+    new: str
+    forgotten: str
+    foreign: str
+
+    def keep(self, *texts, **fields):
+        """Memories of acme/chats; their ids."""
+        made = [
+            Add(NewMemory(text=one, embedding=vector(n), **fields)) for n, one in enumerate(texts)
+        ]
+        return sync.run(self.resources.memories("acme").apply("chats", made)).ids
+
+
+def make_world(location, embedder):
+    """Closes nothing: whoever makes it does."""
+    resources = ResourceStore(str(location))
+    spec = CollectionSpec(name="chats", embedder=embedder, dimension=DIMENSION)
+    for name in ("acme", "other"):
+        resources.create_namespace(NamespaceSpec(name=name, description=f"That of {name}."))
+        resources.create_collection(name, spec)
+        persona = "You are patient.\nYou like boats."
+        resources.create_agent(name, AgentSpec(name="guide", persona=persona, memories="chats"))
+    resources.create_user("acme", UserSpec(name="ann", description="Ann is a sailor."))
+    store, other = resources.memories("acme"), resources.memories("other")
+
+    def change(where, *changes):
+        return sync.run(where.apply("chats", changes)).ids
+
+    (old,) = change(store, Add(NewMemory(text="Ann likes the sea.", embedding=vector())))
+    origin = Origin("talk.txt", 3, "Ann", 0.5)
+    newer = NewMemory(
+        text="Ann loves the sea.", embedding=vector(1), origin=origin, reason="Newer."
+    )
+    (new,) = change(store, Supersede((old,), newer))
+    (gone,) = change(store, Add(NewMemory(text="Bo has a boat.", embedding=vector(2))))
+    change(store, Forget(gone))
+    (foreign,) = change(other, Add(NewMemory(text="A secret.", embedding=vector())))
+    reason = {"action": "replace", "sentence": 2, "before": "You like boats."}
+    reason |= {"text": "You love the sea.", "reason": "She said so.", "memories": [new, "me_none"]}
+    agent = resources.get_agent("guide", "acme")
+    resources.add_persona(agent, "You are patient.\nYou love the sea.", "run 7", [reason])
+    return World(resources, old, new, gone, foreign)
+
+
+class Browser:
+    """Keeps cookies, and sends forms with the token of the page that they stand on. `key`: sent
+    with each request, as programs do."""
+
+    def __init__(self, url, key=None):
+        self.url, self.key = url, key
+        self._jar = http.cookiejar.CookieJar()
+        kept = urllib.request.HTTPCookieProcessor(self._jar)
+        self._opener = urllib.request.build_opener(kept)
+
+    @property
+    def cookies(self):
+        return "; ".join(f"{one.name}={one.value}" for one in self._jar)
+
+    def get(self, path):
+        return self._send(urllib.request.Request(self.url + path, headers={"Accept": "text/html"}))
+
+    def post(self, path, page, **fields):
+        """`page`: the one that the form stands on; empty: none, and there is no token."""
+        found = re.search(
+            r'name="csrf" (?:value|content)="([^"]*)"', self.get(page)[1] if page else ""
+        )
+        given = ({"csrf": found[1]} if found else {}) | fields
+        headers = {"Accept": "text/html", "Origin": self.url}
+        data = urllib.parse.urlencode(given).encode()
+        return self._send(urllib.request.Request(self.url + path, data, headers))
+
+    def _send(self, request):
+        """The status, and the page that redirections end at."""
+        if self.key:
+            request.add_header("Authorization", f"Bearer {self.key}")
+        try:
+            with self._opener.open(request, timeout=120) as response:
+                return response.status, response.read().decode()
+        except urllib.error.HTTPError as error:
+            with error:
+                return error.code, error.read().decode()
+
+
+def read_events(text):
+    """The events of a stream, each with its name and its data."""
+    found = []
+    for block in text.replace("\r", "").split("\n\n"):
+        lines = [line for line in block.splitlines() if not line.startswith(":")]
+        fields = dict(line.split(": ", 1) for line in lines)
+        if fields:
+            found.append((fields["event"], json.loads(fields["data"])))
+    return found

@@ -1,0 +1,265 @@
+"""Pages of agents and of memories."""
+
+import re
+
+import pytest
+from agent_world import Browser, make_world
+
+from pages import HOSTILE, Outline
+from textevolve.agents.resources import AgentSpec, NamespaceSpec, UserSpec
+from textevolve.memory.record import Origin, Relation
+from textevolve.store.keys import KeySpec
+
+
+@pytest.fixture
+def world(home, server):
+    made = make_world(home / "store.db", f"{server.url}#embeds")
+    yield made
+    made.resources.close()
+
+
+@pytest.fixture
+def browser_of(serve, world):
+    return Browser(serve())
+
+
+def text_of(page):
+    return Outline(page).text
+
+
+def test_the_list_has_what_each_namespace_has(browser_of):
+    status, page = browser_of.get("/agents")
+    said = text_of(page)
+    assert status == 200
+    assert all(one in said for one in ("acme", "other", "guide", "chats", "Ann is a sailor."))
+    assert '<a href="/agents/acme/guide">' in page
+    assert '<a href="/memories/acme/chats">' in page
+    _, counts = browser_of.get("/agents/acme/collections/counts")
+    assert re.search(r'id="count-acme-chats"[^>]*>1<', counts)
+
+
+def test_an_agent_has_its_versions_with_the_memories_behind_each(browser_of, world):
+    _, page = browser_of.get("/agents/acme/guide")
+    said = text_of(page)
+    assert "From version 1 to version 2" in said
+    assert "<del>like boats.</del>" in page or "<del>" in page
+    assert "She said so." in said
+    assert f'href="/memories/acme/chats/{world.new}"' in page
+    assert "me_none is not there any more" in said
+    _, same = browser_of.get("/agents/acme/guide?a=2&b=2")
+    assert "No visible difference." in text_of(same)
+    assert browser_of.get("/agents/acme/guide?a=99&b=-1")[0] == 200
+    assert browser_of.get("/agents/acme/guide?a=x")[0] in (400, 422)
+
+
+def test_a_persona_is_reverted(browser_of, world):
+    where = "/agents/acme/guide"
+    status, page = browser_of.post(f"{where}/revert", where, version="1")
+    assert status == 200
+    assert "back to version 1" in text_of(page)
+    agent = world.resources.get_agent("guide", "acme")
+    assert (agent.persona_version, agent.spec.persona) == (3, "You are patient.\nYou like boats.")
+    assert browser_of.post(f"{where}/revert", where, version="one")[0] == 400
+    assert browser_of.post(f"{where}/revert", where, version="99")[0] == 404
+
+
+def test_memories_stand_on_a_time_line(browser_of, world):
+    _, page = browser_of.get("/memories/acme/chats")
+    said = text_of(page)
+    assert said.index("Bo has a boat.") < said.index("Ann loves") < said.index("Ann likes")
+    assert re.findall(r"<del>(.*?)</del>", page) == ["Bo has a boat.", "Ann likes the sea."]
+    assert "talk.txt, turn 3, by Ann" in said
+    assert f'<a href="/memories/acme/chats/{world.new}">what took its place</a>' in page
+    _, held = browser_of.get("/memories/acme/chats?show=held")
+    assert "Ann loves" in held
+    assert "Ann likes" not in held
+    _, then = browser_of.get("/memories/acme/chats?at=2001-01-01")
+    assert "Ann likes" in then
+    assert browser_of.get("/memories/acme/chats?at=yesterday")[0] == 400
+
+
+def test_pages_of_the_time_line_have_each_memory_once(browser_of, world):
+    world.keep(*(f"The memory number {n}." for n in range(120)))
+    path, seen = "/memories/acme/chats", []
+    while path:
+        _, page = browser_of.get(path)
+        seen += re.findall(r"The memory number (\d+)\.", page)
+        older = re.search(r'href="(\?[^"]*before=[^"]*)"', page)
+        path = older and "/memories/acme/chats" + older[1].replace("&amp;", "&")
+    assert seen == [str(n) for n in reversed(range(120))]
+
+
+def test_a_search_shows_the_parts_of_each_score(browser_of, server, world):
+    world.keep("Oslo has a harbour.")
+    _, page = browser_of.get("/memories/acme/chats?q=harbour")
+    said = text_of(page)
+    assert "Oslo has a harbour." in said
+    assert all(one in said for one in ("score", "relevance", "importance", "recency", "similarity"))
+    asked = len(server.requests)
+    _, page = browser_of.get("/memories/acme/chats?q=harbour&by=keywords")
+    said = text_of(page)
+    assert "By keywords alone: as you wished." in said
+    assert "similarity" not in said
+    assert "Ann loves" not in said
+    assert len(server.requests) == asked
+
+
+def test_an_embedder_that_cannot_be_asked_leaves_keywords(serve, home, server):
+    with_dead = make_world(home / "store.db", "http://127.0.0.1:9/v1#embeds")
+    with_dead.resources.close()
+    _, page = Browser(serve()).get("/memories/acme/chats?q=sea")
+    said = text_of(page)
+    assert "By keywords alone: http://127.0.0.1:9/v1#embeds could not be asked" in said
+    assert "Ann loves the sea." in said
+
+
+def test_a_memory_has_its_history_and_is_forgotten(browser_of, world):
+    where = f"/memories/acme/chats/{world.new}"
+    _, page = browser_of.get(where)
+    said = text_of(page)
+    assert all(one in said for one in ("Newer.", "talk.txt", "History", "Ann likes the sea."))
+    status, page = browser_of.post(f"{where}/forget", where)
+    assert status == 200
+    assert "forgotten" in text_of(page)
+    assert "<del>Ann loves the sea.</del>" in page
+    assert browser_of.post(f"{where}/forget", where)[0] == 409
+    status, page = browser_of.post(f"{where}/forget", where, erase="yes")
+    assert "Ann loves the sea." not in page
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "/agents/none/guide",
+        "/agents/acme/none",
+        "/agents/none/collections/counts",
+        "/memories/none/chats",
+        "/memories/acme/none",
+        "/memories/acme/chats/me_none",
+        "/memories/acme/chats?before=me_none",
+        "/memories/acme/chats?before={foreign}",
+        "/memories/acme/chats/{foreign}",
+        "/chat/acme/none",
+        "/chat/none/guide",
+        "/chat/acme/guide?session=se_none",
+    ],
+)
+def test_what_is_not_there_is_a_404(browser_of, world, path):
+    status, page = browser_of.get(path.format(foreign=world.foreign))
+    assert status == 404
+    assert "A secret." not in page
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "/agents/acme/guide/revert",
+        "/memories/acme/chats/{new}/forget",
+        "/chat/acme/guide/say",
+        "/chat/acme/guide/stop",
+        "/jobs/acme/none/remove",
+    ],
+)
+def test_nothing_is_changed_without_the_token_of_the_page(browser_of, world, path):
+    browser_of.get("/agents")
+    where = path.format(new=world.new)
+    for fields in ({"version": "1"}, {"version": "1", "csrf": "another"}):
+        assert browser_of.post(where, "", **fields)[0] == 403
+    assert world.resources.get_agent("guide", "acme").persona_version == 2
+
+
+def test_a_key_shows_its_namespaces_and_does_what_its_scopes_allow(serve, world):
+    _, key = world.resources.add_key("reader", KeySpec(scopes=("read",), namespaces=("acme",)))
+    browser = Browser(serve(), key)
+    _, page = browser.get("/agents")
+    said = text_of(page)
+    assert "That of acme." in said
+    assert "other" not in said
+    assert "/chat/" not in page
+    for path in (
+        "/agents/other/guide",
+        "/memories/other/chats",
+        "/agents/other/collections/counts",
+    ):
+        assert browser.get(path)[0] == 404
+    assert browser.get("/chat/acme/guide")[0] == 403
+    _, page = browser.get("/memories/acme/chats?q=sea")
+    assert "the key has no scope 'run'" in text_of(page)
+    assert "Ann loves the sea." in page
+    assert "Forget it" not in browser.get(f"/memories/acme/chats/{world.new}")[1]
+    for path in ("/agents/acme/guide/revert", f"/memories/acme/chats/{world.new}/forget"):
+        assert browser.post(path, "", version="1")[0] == 403
+    _, key = world.resources.add_key(
+        "runner", KeySpec(scopes=("run", "read"), namespaces=("acme",))
+    )
+    runner = Browser(browser.url, key)
+    assert runner.get("/chat/other/guide")[0] == 404
+    assert runner.post("/chat/other/guide/say", "", text="Hello.")[0] == 404
+    where = f"/memories/acme/chats/{world.new}"
+    assert runner.post(f"{where}/forget", "", erase="yes")[0] == 403
+    assert runner.post(f"{where}/forget", "")[0] == 200
+
+
+def test_hostile_texts_are_text(browser_of, world):
+    resources = world.resources
+    clean = [one.replace("\x00", "") for one in HOSTILE]
+    for number, one in enumerate(clean):
+        name = f"space{number}"
+        resources.create_namespace(NamespaceSpec(name=name, description=one))
+        resources.create_user(name, UserSpec(name="bo", description=one))
+        spec = AgentSpec(name="guide", persona=one, description=one, memories=None)
+        agent = resources.create_agent(name, spec, source=one)
+        change = {"action": one, "text": one, "before": one, "reason": one, "memories": [one]}
+        resources.add_persona(agent, f"{one} too", one, [change])
+    ids = world.keep(
+        *clean,
+        origin=Origin(clean[0], 1, clean[1]),
+        reason=clean[2],
+        entities=(clean[3],),
+        relations=(Relation(clean[4], clean[5], clean[0]),),
+    )
+    paths = ["/agents", "/memories/acme/chats", f"/memories/acme/chats/{ids[1]}"]
+    paths += [f"/agents/space{number}/guide" for number in range(len(clean))]
+    paths += ["/chat/space1/guide", "/memories/acme/chats?q=alert&by=keywords"]
+    paths += ["/memories/acme/chats?q=%22%3E%3Cscript%3Ealert(1)%3C/script%3E&by=keywords"]
+    for path in paths:
+        status, page = browser_of.get(path)
+        assert status == 200, path
+        outline = Outline(page)
+        scripts = [dict(a) for tag, a in tagged(page) if tag == "script"]
+        assert all(one.get("src", "").startswith("/static/") for one in scripts), path
+        assert not {tag for tag, _ in outline.elements} & {"img", "iframe", "svg", "style"}, path
+        assert not [n for n, v in outline.attributes if n.startswith("on") or n == "style"], path
+        assert "49" not in outline.words, path
+
+
+def tagged(page):
+    outline = Outline(page)
+    found, at = [], 0
+    for tag, names in outline.elements:
+        found.append((tag, outline.attributes[at : at + len(names)]))
+        at += len(names)
+    return found
+
+
+@pytest.mark.slow
+def test_they_stand_in_a_browser(serve, world, page, check_page):
+    world.keep(*(f"The memory number {n}, of many words of every kind." for n in range(60)))
+    url = serve()
+    for path in (
+        "/agents",
+        "/agents/acme/guide",
+        "/memories/acme/chats",
+        "/memories/acme/chats?q=sea",
+        f"/memories/acme/chats/{world.new}",
+    ):
+        page.goto(url + path)
+        page.wait_for_load_state("networkidle")
+        check_page(page)
+    page.goto(f"{url}/agents")
+    page.locator("#count-acme-chats", has_text="61").wait_for()
+    page.goto(f"{url}/agents/acme/guide")
+    page.get_by_label("From version").select_option("2")
+    page.get_by_text("No visible difference.").wait_for()
+    page.get_by_role("button", name="Go back to it").click()
+    page.get_by_text("back to version 1").wait_for()

@@ -1,0 +1,129 @@
+"""Pages of jobs."""
+
+import pytest
+from agent_world import Browser
+
+from pages import HOSTILE, Outline
+from textevolve.agents.resources import NamespaceSpec
+from textevolve.jobs.job_spec import JobSpec
+from textevolve.jobs.schedules import next_due
+from textevolve.store import ResourceStore
+
+STUDY = {"kind": "evaluate", "data": "rows.jsonl"}
+
+
+@pytest.fixture
+def resources(home):
+    store = ResourceStore(str(home / "store.db"))
+    for name in ("acme", "other"):
+        store.create_namespace(NamespaceSpec(name=name))
+    for name, when in (("nightly", {"cron": "0 3 * * *"}), ("often", {"every": "30m"})):
+        store.create_job(
+            "acme", JobSpec(name=name, study=STUDY, zone="Europe/Vienna", **when), next_due
+        )
+    yield store
+    store.close()
+
+
+@pytest.fixture
+def browser_of(serve, resources):
+    return Browser(serve())
+
+
+def run_once(resources, status, detail="", run_id=""):
+    claim = resources.claim_job("nightly", "acme", 60)
+    if run_id:
+        resources.note_job_run(claim, run_id)
+    resources.end_claim(claim, status, detail, next_due)
+
+
+def test_jobs_are_listed_with_what_they_did_last(browser_of, resources):
+    run_once(resources, "failed", "the model is gone")
+    run_once(resources, "finished", run_id="20260101-abcd")
+    _, page = browser_of.get("/jobs")
+    said = Outline(page).text
+    assert all(one in said for one in ("acme/nightly", "acme/often", "evaluate", "0 3 * * *"))
+    assert "Europe/Vienna" in said
+    assert "finished" in said
+    assert 'href="/runs/20260101-abcd"' in page
+    assert "failed" not in said
+
+
+def test_a_job_has_its_history(browser_of, resources):
+    for n in range(60):
+        run_once(resources, "failed", f"for the reason {n}.")
+    resources.pause_job("nightly", "acme")
+    _, page = browser_of.get("/jobs/acme/nightly")
+    said = Outline(page).text
+    assert "for the reason 59." in said
+    assert "for the reason 9." not in said
+    assert "paused" in said
+    assert "kind: evaluate" in said
+    older = page.split('href="?before=')[1].split('"')[0]
+    _, page = browser_of.get(f"/jobs/acme/nightly?before={older}")
+    said = Outline(page).text
+    assert "for the reason 9." in said
+    assert "for the reason 10." not in said
+
+
+def test_a_job_is_paused_resumed_hastened_and_removed(browser_of, resources):
+    where = "/jobs/acme/nightly"
+
+    def job():
+        return resources.get_job("nightly", "acme")
+
+    due = job().due
+    assert browser_of.post(f"{where}/pause", where)[0] == 200
+    assert job().paused
+    assert browser_of.post(f"{where}/run", where)[0] == 409
+    assert browser_of.post(f"{where}/resume", where)[0] == 200
+    assert not job().paused
+    assert browser_of.post(f"{where}/run", where)[0] == 200
+    assert job().due < due
+    assert browser_of.post(f"{where}/burn", where)[0] in (400, 404, 422)
+    status, page = browser_of.post(f"{where}/remove", where)
+    assert status == 200
+    assert "acme/nightly" not in page
+    assert browser_of.get(where)[0] == 404
+    assert browser_of.get("/jobs/other/often")[0] == 404
+    assert browser_of.get("/jobs/none/often")[0] == 404
+
+
+def test_nothing_is_changed_without_the_token_of_the_page(browser_of, resources):
+    browser_of.get("/jobs")
+    for action in ("pause", "remove"):
+        assert browser_of.post(f"/jobs/acme/nightly/{action}", "")[0] == 403
+    assert not resources.get_job("nightly", "acme").paused
+
+
+def test_hostile_texts_are_text(browser_of, resources):
+    for number, one in enumerate(each.replace("\x00", "") for each in HOSTILE):
+        study = {"kind": "evaluate", "data": one}
+        spec = JobSpec(name=f"job{number}", study=study, every="1h")
+        resources.create_job("acme", spec, next_due)
+        claim = resources.claim_job(f"job{number}", "acme", 60)
+        resources.note_job_run(claim, one)
+        resources.end_claim(claim, "failed", one, next_due)
+        for path in ("/jobs", f"/jobs/acme/job{number}"):
+            status, page = browser_of.get(path)
+            assert status == 200
+            outline = Outline(page)
+            assert not {tag for tag, _ in outline.elements} & {"img", "iframe", "svg", "style"}
+            assert not [n for n, _ in outline.attributes if n.startswith("on") or n == "style"]
+            assert page.count("<script") == page.count('<script src="/static/')
+
+
+@pytest.mark.slow
+def test_they_stand_in_a_browser(serve, resources, page, check_page):
+    run_once(resources, "failed", "the model is gone, and nobody knows why. " * 8)
+    url = serve()
+    for path in ("/jobs", "/jobs/acme/nightly"):
+        page.goto(url + path)
+        check_page(page)
+    page.get_by_role("button", name="Pause acme/nightly").click()
+    page.get_by_role("button", name="Resume acme/nightly").click()
+    page.get_by_role("button", name="Run now acme/nightly").click()
+    page.get_by_text("Remove", exact=True).click()
+    page.get_by_role("button", name="Remove for good").click()
+    page.get_by_role("heading", name="Jobs").wait_for()
+    assert page.get_by_text("acme/nightly").count() == 0
