@@ -23,6 +23,7 @@ from textevolve.errors import InputError
 from textevolve.memory.record import Collection
 from textevolve.store import memory_tables as tables
 from textevolve.store.agents import delete_agent, list_agents, users_of_collection
+from textevolve.store.labelling import delete_tasks_of
 from textevolve.store.memory_collections import erase_collection
 from textevolve.store.memory_rows import collection_of
 from textevolve.store.resource_rows import (
@@ -92,6 +93,7 @@ def delete_namespace(connection: Connection, name: str) -> None:
         delete_agent(connection, name, agent.spec.name)
     for collection in list_collections(connection, name):
         erase_collection(connection, collection.id)
+    delete_tasks_of(connection, id)
     delete_where(connection, tables.users, namespace_id=id)
     delete_where(connection, tables.namespaces, id=id)
 

@@ -20,8 +20,9 @@ from textevolve.agents.resources import (
     StoredUser,
     UserSpec,
 )
+from textevolve.labelling.tasks import Label, LabelItem, StoredTask, TaskSpec
 from textevolve.memory.record import Collection
-from textevolve.store import agents, collections
+from textevolve.store import agents, collections, labelling
 from textevolve.store.database import Database, open_database
 from textevolve.store.memories import StoredMemories
 from textevolve.store.sessions import StoredSessions
@@ -152,3 +153,39 @@ class ResourceStore:
     def sessions(self, namespace: str) -> StoredSessions:
         """The chats of a namespace; whether there is one is found out with the first question."""
         return StoredSessions(self.database, namespace)
+
+    def create_task(
+        self, namespace: str, name: str, spec: TaskSpec, items: Sequence[LabelItem]
+    ) -> StoredTask:
+        return self.database.write(lambda c: labelling.create_task(c, namespace, name, spec, items))
+
+    def find_task(self, name: str, namespace: str) -> StoredTask:
+        return self.database.read(lambda c: labelling.find_task(c, namespace, name))
+
+    def get_task(self, id: str) -> StoredTask:
+        return self.database.read(lambda c: labelling.get_task(c, id))
+
+    def list_tasks(self, namespace: str | None = None) -> list[StoredTask]:
+        return self.database.read(lambda c: labelling.list_tasks(c, namespace))
+
+    def delete_task(self, id: str) -> None:
+        self.database.write(lambda c: labelling.delete_task(c, id))
+
+    def read_task(self, id: str) -> tuple[list[LabelItem], list[Label]]:
+        """All items of a task and all its labels, of one moment."""
+        return self.database.read(
+            lambda c: (labelling.read_task_items(c, id), labelling.read_labels(c, id))
+        )
+
+    def read_task_item(self, id: str, position: int) -> LabelItem:
+        return self.database.read(lambda c: labelling.read_task_item(c, id, position))
+
+    def read_labels(self, id: str, labeller: str) -> list[Label]:
+        return self.database.read(lambda c: labelling.read_labels(c, id, labeller))
+
+    def keep_label(self, task: StoredTask, label: Label) -> Label:
+        """It is on the disk when this returns."""
+        return self.database.write(lambda c: labelling.keep_label(c, task, label))
+
+    def drop_label(self, id: str, position: int, labeller: str) -> bool:
+        return self.database.write(lambda c: labelling.drop_label(c, id, position, labeller))
