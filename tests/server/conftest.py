@@ -1,11 +1,15 @@
-"""A server of ours on a free port of loopback, with the scripted server behind it."""
+"""A server of ours on a free port of loopback, with the scripted server behind it; and a browser to
+look at its pages."""
 
 import asyncio
 import json
+import os
+import shutil
 import threading
 import urllib.error
 import urllib.request
 from contextlib import ExitStack, contextmanager
+from urllib.parse import urlsplit
 
 import pytest
 
@@ -83,3 +87,97 @@ def ask():
                 return error.code, json.loads(error.read())
 
     return send
+
+
+CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser"))), None)
+WIDTHS = (1280, 390)
+MOST_TABS = 400
+
+FOCUSABLE = """() => {
+  const found = [...document.querySelectorAll(
+    "a[href], button, input:not([type=radio]), select, textarea, summary, [tabindex='0']")]
+    .filter((e) => e.tabIndex >= 0 && !e.disabled && e.checkVisibility());
+  for (const one of found) one.dataset.seen = "no";
+  return found.length;
+}"""
+FOCUSED = """() => {
+  const at = document.activeElement;
+  if (at?.dataset.seen) at.dataset.seen = "yes";
+  return document.querySelectorAll("[data-seen='no']").length;
+}"""
+LEFT = "() => [...document.querySelectorAll(\"[data-seen='no']\")].map((e) => e.outerHTML)"
+
+
+@pytest.fixture(scope="module")
+def browser():
+    if CHROMIUM is None:
+        pytest.skip("no Chromium: apt-get install chromium")
+    sync_api = pytest.importorskip("playwright.sync_api")
+    with sync_api.sync_playwright() as started:
+        options = ["--no-sandbox"] if os.geteuid() == 0 else []
+        opened = started.chromium.launch(executable_path=CHROMIUM, args=options)
+        yield opened
+        opened.close()
+
+
+@pytest.fixture
+def page(browser):
+    """A page of a browser. `page.said` is what the console, a script that failed, a dialog and
+    requests of other sites said; at the end it is empty. What a test expects there it takes out."""
+    context = browser.new_context(viewport={"width": WIDTHS[0], "height": 900})
+    page = context.new_page()
+    page.set_default_timeout(120_000)
+    page.said = []
+    page.on("console", lambda message: page.said.append(f"console: {message.text}"))
+    page.on("pageerror", lambda error: page.said.append(f"script: {error}"))
+    page.on(
+        "dialog", lambda dialog: (page.said.append(f"dialog: {dialog.message}"), dialog.accept())
+    )
+    page.on(
+        "request",
+        lambda request: (
+            urlsplit(request.url).hostname == "127.0.0.1"
+            or page.said.append(f"request: {request.url}")
+        ),
+    )
+    yield page
+    context.close()
+    assert page.said == []
+
+
+@pytest.fixture
+def check_page():
+    """Looks at the page that is open: nothing was complained of, axe-core has no serious finding
+    and nothing is wider than the window, wide and narrow, light and dark; and the key Tab reaches
+    every control."""
+    axe = pytest.importorskip("axe_playwright_python.sync_playwright").Axe()
+
+    def check(page):
+        for width in WIDTHS:
+            page.set_viewport_size({"width": width, "height": 900})
+            for scheme in ("light", "dark"):
+                page.emulate_media(color_scheme=scheme, reduced_motion="reduce")
+                found = [
+                    (one["id"], [node["html"] for node in one["nodes"][:3]])
+                    for one in axe.run(page).response["violations"]
+                    if one["impact"] in ("serious", "critical")
+                ]
+                assert found == [], f"{page.url}, {width} px, {scheme}: {found}"
+            room = page.evaluate("document.documentElement.scrollWidth - innerWidth")
+            assert room <= 0, f"{page.url} is {room} px wider than {width} px"
+        page.set_viewport_size({"width": WIDTHS[0], "height": 900})
+        _check_focus(page)
+        assert page.said == []
+
+    return check
+
+
+def _check_focus(page):
+    page.evaluate("document.activeElement.blur()")
+    number = page.evaluate(FOCUSABLE)
+    for _ in range(min(number + 5, MOST_TABS)):
+        page.keyboard.press("Tab")
+        if page.evaluate(FOCUSED) == 0:
+            return
+    if number <= MOST_TABS:
+        raise AssertionError(f"{page.url}: Tab does not reach {page.evaluate(LEFT)}")

@@ -46,7 +46,9 @@ DEEPEST_HEADING = 6
 
 def write_html(report: Report, target: IO[bytes]) -> None:
     """Write the whole report as a page of its own, in UTF-8."""
-    pieces = _draw_blocks(report.blocks, 2, _Left(None))
+    script, _ = matrix_page.asset(*matrix_page.SCRIPT)
+    inline = Markup("<script>{}</script>").format(script)
+    pieces = _draw_blocks(report.blocks, 2, _Left(None, inline))
     style, style_hash = matrix_page.asset("style.css")
     _, script_hash = matrix_page.asset(*matrix_page.SCRIPT)
     policy = f"style-src {style_hash}; script-src {script_hash}"
@@ -63,12 +65,21 @@ def html_fragment(report: Report, *, sections: int = 50) -> str:
     return _template("fragment.html").render(report=report, pieces=pieces, style=style)
 
 
-class _Left:
-    """How many sections may still be drawn, no limit where None; and the names of matrices."""
+def draw_blocks(
+    blocks: Iterable[Block], level: int = 2, *, script: Markup | None = None
+) -> Iterator[Markup]:
+    """The pieces of a page that has the style of reports already. `script`: the elements that load
+    the script of a matrix, which is a plain table without."""
+    return _draw_blocks(blocks, level, _Left(None, script))
 
-    def __init__(self, sections: int | None) -> None:
+
+class _Left:
+    """How many sections may still be drawn, no limit where None; the names of matrices, and what
+    loads their script, None where there is none."""
+
+    def __init__(self, sections: int | None, script: Markup | None = None) -> None:
         self.sections = sections
-        self.live = sections is None
+        self.script = script
         self.names = matrix_page.names()
 
     def take(self) -> bool:
@@ -103,7 +114,7 @@ def _draw_matrix(matrix: Matrix, level: int, left: _Left) -> Iterator[Markup]:
         return _draw_blocks(blocks, below, left)
 
     name = next(left.names)
-    return matrix_page.draw_matrix(matrix, level, macro, draw, name=name, live=left.live)
+    return matrix_page.draw_matrix(matrix, level, macro, draw, name=name, script=left.script)
 
 
 def _draw(block: Block, level: int) -> Markup:

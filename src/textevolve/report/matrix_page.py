@@ -51,10 +51,17 @@ def asset(*names: str) -> tuple[Markup, str]:
 
 
 def draw_matrix(
-    matrix: Matrix, level: int, macro: Macro, draw: DrawBlocks, *, name: str, live: bool
+    matrix: Matrix,
+    level: int,
+    macro: Macro,
+    draw: DrawBlocks,
+    *,
+    name: str,
+    script: Markup | None,
 ) -> Iterator[Markup]:
-    """The pieces of a matrix. `name` begins the ids of what can be opened; without `live` there is
-    no script, no data, and nothing to open."""
+    """The pieces of a matrix. `name` begins the ids of what can be opened; without a `script`
+    there is no data, and nothing to open."""
+    live = script is not None
     yield macro("start_matrix", matrix, level)
     number = 0
     with (
@@ -77,8 +84,7 @@ def draw_matrix(
         if live and number:
             yield Markup('<script type="application/json">')
             yield from _read(data)
-            script, _ = asset(*SCRIPT)
-            yield Markup("</script>\n<script>{}</script>\n").format(script)
+            yield Markup("</script>\n{}\n").format(script)
             yield Markup('<div class="kept">\n')
             yield from _read(details)
             yield Markup("</div>\n")

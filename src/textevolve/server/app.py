@@ -15,10 +15,11 @@ from starlette.staticfiles import StaticFiles
 import textevolve
 from textevolve.server.decisions import api as decisions_api
 from textevolve.server.decisions.serving import Serving, open_serving
-from textevolve.server.errors import ApiError, as_api_error, respond, respond_error, respond_invalid
+from textevolve.server.errors import ApiError, as_api_error, respond
 from textevolve.server.guard import Guard
 from textevolve.server.options import ServerOptions
 from textevolve.server.pages import routes as pages
+from textevolve.server.pages.drawing import refuse
 from textevolve.server.state import ServerState
 from textevolve.settings import Settings
 from textevolve.store import ResourceStore, open_store
@@ -56,6 +57,7 @@ def create_app(
     )
     app.include_router(decisions_api.router)
     app.include_router(pages.router, include_in_schema=False)
+    app.mount("/static/report", StaticFiles(packages=[("textevolve.report", "templates")]))
     app.mount("/static", StaticFiles(packages=[("textevolve.server.pages", "static")]))
     app.add_api_route("/health", _say_healthy)
     app.add_exception_handler(RequestValidationError, _refuse_invalid)
@@ -86,7 +88,7 @@ async def _say_healthy() -> Response:
 
 async def _refuse_invalid(request: Request, error: Exception) -> Response:
     assert isinstance(error, RequestValidationError)
-    return respond_invalid(request.url.path, error)
+    return refuse(request, error)
 
 
 async def _refuse_http(request: Request, error: Exception) -> Response:
@@ -94,13 +96,13 @@ async def _refuse_http(request: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException)
     codes = {404: "not_found", 405: "method_not_allowed"}
     code = codes.get(error.status_code, "invalid_request")
-    return respond_error(request.url.path, ApiError(error.status_code, code, str(error.detail)))
+    return refuse(request, ApiError(error.status_code, code, str(error.detail)))
 
 
 async def _refuse(request: Request, error: Exception) -> Response:
-    return respond_error(request.url.path, as_api_error(error))
+    return refuse(request, as_api_error(error))
 
 
 async def _fail(request: Request, error: Exception) -> Response:
     log.error("%s %s failed", request.method, request.url.path, exc_info=error)
-    return respond_error(request.url.path, as_api_error(error))
+    return refuse(request, as_api_error(error))

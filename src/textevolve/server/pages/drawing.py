@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
+import time
+from collections.abc import Iterable
+from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 from urllib.parse import parse_qs
 
 from fastapi import Request, Response
+from fastapi.exceptions import RequestValidationError
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
 import textevolve
 from textevolve.report import wording
-from textevolve.server.access import caller_of
-from textevolve.server.errors import ApiError
+from textevolve.report.blocks import Block
+from textevolve.report.html import draw_blocks
+from textevolve.server.access import THIS_MACHINE
+from textevolve.server.errors import ApiError, respond_error, respond_invalid
 
 SECTIONS = (
     ("runs", "Runs"),
@@ -22,6 +28,48 @@ SECTIONS = (
     ("jobs", "Jobs"),
 )
 """The menu: the first part of the path, and its name."""
+
+TITLES = {
+    401: "Log in first",
+    403: "Not allowed",
+    404: "Not found",
+    405: "Not possible",
+    429: "Too many requests",
+    500: "The server failed",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Page:
+    """One page of a long list. `number` from 1 on; `total` of all pages together."""
+
+    request: Request
+    number: int
+    size: int
+    total: int
+
+    @property
+    def start(self) -> int:
+        return (self.number - 1) * self.size
+
+    @property
+    def said(self) -> str:
+        last = min(self.total, self.start + self.size)
+        if self.start >= self.total:
+            return f"none of {self.total:,}" if self.total else "0"
+        whole = self.start == 0 and last == self.total
+        return f"{last:,}" if whole else f"{self.start + 1:,} to {last:,} of {self.total:,}"
+
+    @property
+    def before(self) -> str:
+        return self._address(self.number - 1) if self.number > 1 else ""
+
+    @property
+    def after(self) -> str:
+        return self._address(self.number + 1) if self.start + self.size < self.total else ""
+
+    def _address(self, number: int) -> str:
+        return "?" + self.request.url.include_query_params(page=number).query
 
 
 def draw(request: Request, template: str, status: int = 200, **values: Any) -> Response:
@@ -32,7 +80,7 @@ def draw(request: Request, template: str, status: int = 200, **values: Any) -> R
         .render(
             request=request,
             path=request.url.path,
-            caller=caller_of(request),
+            caller=request.scope.get("textevolve.caller", THIS_MACHINE),
             sections=SECTIONS,
             version=textevolve.__version__,
             csrf=request.scope.get("textevolve.csrf", ""),
@@ -41,6 +89,29 @@ def draw(request: Request, template: str, status: int = 200, **values: Any) -> R
     )
     body = text.encode("utf-8", "backslashreplace")
     return Response(body, status, media_type="text/html; charset=utf-8")
+
+
+def refuse(request: Request, error: ApiError | RequestValidationError) -> Response:
+    """What went wrong: a page for a browser, and JSON below /v1 and for programs."""
+    if not _wants_page(request):
+        path = request.url.path
+        found = respond_error if isinstance(error, ApiError) else respond_invalid
+        return found(path, error)  # pyright: ignore[reportArgumentType]
+    if isinstance(error, RequestValidationError):
+        first = error.errors()[0]
+        error = ApiError(400, "invalid_request", f"{first['loc'][-1]}: {first['msg']}")
+    title = TITLES.get(error.status, "This did not work")
+    return draw(request, "error.html", error.status, title=title, message=error.message)
+
+
+def _wants_page(request: Request) -> bool:
+    of_api = request.url.path.startswith(("/v1/", "/static/"))
+    return not of_api and "text/html" in request.headers.get("accept", "")
+
+
+def draw_report(blocks: Iterable[Block], level: int = 2) -> Markup:
+    """Blocks of a report as they stand in a page of ours, which has their style."""
+    return Markup("").join(draw_blocks(blocks, level))
 
 
 async def read_form(request: Request) -> dict[str, str]:
@@ -74,6 +145,12 @@ def _environment() -> Environment:
         "counted": wording.count,
         "figured": wording.number,
         "shortened": wording.shorten,
+        "clipped": wording.clip,
+        "percent": wording.percent,
+        "money": wording.money,
+        "duration": wording.duration,
+        "moment": _moment,
+        "report": draw_report,
     }
     return environment
 
@@ -82,3 +159,12 @@ def _finalize(value: Any) -> Any:
     """Control characters are written out in every text."""
     is_text = isinstance(value, str) and not isinstance(value, Markup)
     return wording.visible(value) if is_text else value
+
+
+def _moment(at: float | None) -> Markup:
+    """A Unix time as an element, in the time zone of this machine."""
+    if at is None:
+        return Markup(wording.DASH)
+    said = time.strftime("%Y-%m-%d %H:%M", time.localtime(at))
+    exact = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(at))
+    return Markup('<time datetime="{}">{}</time>').format(exact, said)
