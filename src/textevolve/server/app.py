@@ -17,6 +17,7 @@ from textevolve.server.decisions import api as decisions_api
 from textevolve.server.decisions.serving import Serving, open_serving
 from textevolve.server.errors import ApiError, as_api_error, respond
 from textevolve.server.guard import Guard
+from textevolve.server.labelling import api as labelling_api
 from textevolve.server.options import ServerOptions
 from textevolve.server.pages import routes as pages
 from textevolve.server.pages.drawing import refuse
@@ -56,6 +57,7 @@ def create_app(
         redoc_url=None,
     )
     app.include_router(decisions_api.router)
+    app.include_router(labelling_api.router)
     app.include_router(pages.router, include_in_schema=False)
     app.mount("/static/report", StaticFiles(packages=[("textevolve.report", "templates")]))
     app.mount("/static", StaticFiles(packages=[("textevolve.server.pages", "static")]))

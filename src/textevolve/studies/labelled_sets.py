@@ -5,7 +5,7 @@ The rows are those that `labelling export` writes, so every study that reads lab
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, TypeVar, cast
@@ -28,7 +28,7 @@ R = TypeVar("R")
 T = TypeVar("T")
 
 
-def read_from_labels(study: Study[S, R, T], spec: S, settings: Settings) -> Iterable[Case] | None:
+def read_from_labels(study: Study[S, R, T], spec: S, settings: Settings) -> list[Case] | None:
     """The cases of a study, where its specification names a labelling task as one of the files it
     reads; else None.
 
@@ -40,7 +40,7 @@ def read_from_labels(study: Study[S, R, T], spec: S, settings: Settings) -> Iter
         name: getattr(spec, name) for name, field in fields.items() if noted_of(field).get("reads")
     }
     named = {name: value for name, value in values.items() if any(map(_is_named, _several(value)))}
-    return _read(study, spec, named, settings) if named else None
+    return list(_read(study, spec, named, settings)) if named else None
 
 
 def _several(value: Any) -> tuple[Any, ...]:

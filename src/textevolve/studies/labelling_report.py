@@ -6,7 +6,15 @@ import math
 from collections.abc import Iterator, Sequence
 
 from textevolve.labelling.agreement import PeopleAgreement, agree, gather_answers
-from textevolve.labelling.tasks import Label, LabelItem, StoredTask, TaskSpec, say_answer
+from textevolve.labelling.tasks import (
+    FIRST,
+    SECOND,
+    Label,
+    LabelItem,
+    StoredTask,
+    TaskSpec,
+    say_answer,
+)
 from textevolve.report import wording
 from textevolve.report.blocks import Block, Cell, Column, Note, Report, Table, Texts
 from textevolve.studies.cells import estimate
@@ -128,4 +136,6 @@ def list_disputed(
 
 def say_label(spec: TaskSpec, label: Label) -> str:
     """An answer in words, with its note."""
-    return say_answer(spec, label.answer) + (f" ({label.note})" if label.note else "")
+    texts = {FIRST: "text 1", SECOND: "text 2"}
+    said = texts.get(label.answer) or say_answer(spec, label.answer)
+    return said + (f" ({label.note})" if label.note else "")
