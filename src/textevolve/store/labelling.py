@@ -13,7 +13,6 @@ from collections.abc import Sequence
 from dataclasses import asdict, replace
 from typing import Any
 
-from pydantic import TypeAdapter
 from sqlalchemy import Row, delete, func, insert, select
 from sqlalchemy.engine import Connection
 
@@ -33,7 +32,8 @@ from textevolve.store.resource_rows import namespace_id
 from textevolve.store.server_tables import labelling_items, labelling_tasks, labels
 
 CHUNK = 500
-_ITEM = TypeAdapter(LabelItem)
+TASK_ID = "la_"
+"""How the ids of tasks begin."""
 
 
 def create_task(
@@ -53,7 +53,7 @@ def create_task(
             f"there is a labelling task '{name}' already; give another name, or delete it with:"
             f" textevolve labelling delete {name}"
         )
-    id = f"la_{secrets.token_hex(16)}"
+    id = f"{TASK_ID}{secrets.token_hex(16)}"
     row = {"id": id, "namespace_id": space, "name": name, "created": time.time()}
     connection.execute(insert(table).values(**row, spec=_ascii(spec.model_dump(mode="json"))))
     rows = [
@@ -111,7 +111,12 @@ def _tasks() -> Any:
 def _read_task(connection: Connection, row: Row[Any]) -> StoredTask:
     items, own = labelling_items, labels.c.task_id == row.id
     number = select(func.count()).select_from(items).where(items.c.task_id == row.id)
-    done = select(labels.c.labeller, func.count()).where(own).group_by(labels.c.labeller)
+    done = (
+        select(labels.c.labeller, func.count())
+        .where(own)
+        .group_by(labels.c.labeller)
+        .order_by(labels.c.labeller)
+    )
     return StoredTask(
         id=row.id,
         namespace=row.space,
@@ -119,7 +124,7 @@ def _read_task(connection: Connection, row: Row[Any]) -> StoredTask:
         spec=TaskSpec(**json.loads(row.spec)),
         created=row.created,
         positions=connection.execute(number).scalar_one(),
-        done={str(who): many for who, many in sorted(connection.execute(done).tuples())},
+        done={one[0]: one[1] for one in connection.execute(done)},
     )
 
 
@@ -127,7 +132,7 @@ def read_task_items(connection: Connection, task: str) -> list[LabelItem]:
     """All items in the order of their positions, which count from 0."""
     table = labelling_items
     query = select(table.c.item).where(table.c.task_id == task).order_by(table.c.position)
-    return [_ITEM.validate_json(one) for one in connection.execute(query).scalars()]
+    return [_read_item(one) for one in connection.execute(query).scalars()]
 
 
 def read_task_item(connection: Connection, task: str, position: int) -> LabelItem:
@@ -140,7 +145,13 @@ def read_task_item(connection: Connection, task: str, position: int) -> LabelIte
     found = connection.execute(query).scalar_one_or_none()
     if found is None:
         raise InputError(f"the labelling task has no item {position}")
-    return _ITEM.validate_json(found)
+    return _read_item(found)
+
+
+def _read_item(text: str) -> LabelItem:
+    found: dict[str, Any] = json.loads(text)
+    listed = {name: tuple(value) for name, value in found.items() if isinstance(value, list)}
+    return LabelItem(**{**found, **listed})
 
 
 def read_labels(connection: Connection, task: str, labeller: str | None = None) -> list[Label]:
