@@ -149,9 +149,10 @@ def read_task_item(connection: Connection, task: str, position: int) -> LabelIte
 
 
 def _read_item(text: str) -> LabelItem:
+    listed = ("texts", "candidates", "variants", "scores", "passed")
     found: dict[str, Any] = json.loads(text)
-    listed = {name: tuple(value) for name, value in found.items() if isinstance(value, list)}
-    return LabelItem(**{**found, **listed})
+    found |= {name: tuple(found[name]) for name in listed}
+    return LabelItem(**found)
 
 
 def read_labels(connection: Connection, task: str, labeller: str | None = None) -> list[Label]:

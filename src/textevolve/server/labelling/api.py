@@ -15,12 +15,13 @@ from typing import Annotated, Any, Literal
 from fastapi import APIRouter, Depends, Query, Request, Response
 from pydantic import Field
 
+from textevolve.errors import InputError, StoreError
 from textevolve.labelling.agreement import agree
 from textevolve.labelling.label_rows import item_rows, label_rows
 from textevolve.labelling.tasks import Label, StoredTask, check_labeller
 from textevolve.report.data import plain, write_rows
 from textevolve.server.access import Caller, check_namespace, needs
-from textevolve.server.errors import ApiError, respond
+from textevolve.server.errors import ApiError, as_api_error, respond
 from textevolve.server.labelling.answers import (
     Desk,
     find_visible_task,
@@ -87,6 +88,7 @@ async def create_labelling_task(given: NewTask, request: Request, caller: Labell
 
     def make() -> StoredTask:
         if given.run is not None:
+            _require_run(state, given.run)
             cases, source = run_cases(given, state.store, given.run), f"run {given.run}"
         else:
             placed = [(f"row {n}", row) for n, row in enumerate(given.rows or (), 1)]
@@ -96,7 +98,17 @@ async def create_labelling_task(given: NewTask, request: Request, caller: Labell
             state.resources.ensure_namespace(space)
         return state.resources.create_task(space, given.name, spec, items)
 
-    return respond(_describe(await asyncio.to_thread(make)), 201)
+    try:
+        return respond(_describe(await asyncio.to_thread(make)), 201)
+    except InputError as error:
+        raise as_api_error(error) from None
+
+
+def _require_run(state: ServerState, run: str) -> None:
+    try:
+        state.store.get_run(run)
+    except StoreError:
+        raise ApiError(404, "not_found", f"no run '{run}'") from None
 
 
 @router.get("/{id}")
@@ -196,7 +208,10 @@ async def _open(request: Request, caller: Caller, id: str, named: str | None) ->
     name = caller.name if caller.key else named
     if not name:
         raise ApiError(400, "invalid_request", "say who labels: labeller")
-    return await open_desk_of(state, task, check_labeller(name))
+    try:
+        return await open_desk_of(state, task, check_labeller(name))
+    except InputError as error:
+        raise as_api_error(error) from None
 
 
 async def _read(
