@@ -43,7 +43,6 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 from typing import TypeVar
 
 from textevolve.debate.profile import Component, Profile, load_profile, override, suggest
@@ -80,6 +79,7 @@ from textevolve.judges.pairwise import Comparisons
 from textevolve.judges.shipped_rubrics import expand_rubric, is_rubric_name
 from textevolve.judges.statements import CHECKS
 from textevolve.metrics.label_metrics import needs_label, open_metric
+from textevolve.reach import is_file
 from textevolve.rows import read_text
 from textevolve.user_code import OWN
 
@@ -259,7 +259,7 @@ def read_rubric(spec: EvaluatorSpec, given: str = "") -> str:
         return ""
     if given and file is not None:
         raise InputError("the rubric is there twice: in the judge's name, and beside it")
-    if file and not given and is_rubric_name(file) and not Path(file).exists():
+    if file and not given and is_rubric_name(file) and not is_file(file):
         given = file
     rubric = expand_rubric(given or read_text(file or ""))
     if spec.name in (DECIDE, "checklist"):

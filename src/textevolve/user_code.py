@@ -7,10 +7,12 @@ import importlib
 import importlib.util
 import inspect
 from collections.abc import Callable, Mapping
+from importlib.metadata import EntryPoint
 from pathlib import Path
 from typing import Any
 
 from textevolve.errors import InputError
+from textevolve.reach import check_code
 
 
 def load_file(path: Path) -> object:
@@ -33,6 +35,7 @@ def load_function(name: str, folder: Path) -> Callable[..., object]:
     Raises:
         InputError: there is no such module, file or function; or it is async.
     """
+    check_code(name)
     module, _, function = name.rpartition(":")
     try:
         loaded = load_file(folder / module) if module.endswith(".py") else None
@@ -43,6 +46,16 @@ def load_function(name: str, folder: Path) -> Callable[..., object]:
         why = " ".join(f"{type(error).__name__}: {error}".split())
         raise InputError(f"{name}: cannot be loaded ({why})") from None
     return check_function(name, made)
+
+
+def load_point(point: EntryPoint) -> Any:
+    """What an entry point of another package names; what loading it raises passes through.
+
+    Raises:
+        InputError: it must not be loaded.
+    """
+    check_code(point.name)
+    return point.load()
 
 
 def check_function(name: str, made: object) -> Callable[..., object]:

@@ -16,8 +16,8 @@ from functools import cache
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias, cast
 
 from textevolve import store
-from textevolve.errors import InputError, SettingsError
-from textevolve.evaluation import Evaluator
+from textevolve.errors import BudgetError, InputError, SettingsError
+from textevolve.evaluation import Evaluator, Usage
 from textevolve.evaluators import Judges, keep_whole
 from textevolve.events import Listener, silence
 from textevolve.llm.budget import Budget, Budgeted, refuse_unpriced
@@ -51,10 +51,18 @@ rehearsed with answers as short, or as long, as they can be, or of typical lengt
 
 CALLS_IN_FLIGHT = 32
 
+Halt: TypeAlias = Callable[[], str]
+"""Why no further call is to be made, as where a server ends; empty: go on."""
+
+
+def never() -> str:
+    return ""
+
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """What a run may use: `cost` in US dollars, tokens of prompts and answers, calls.
+    """What a run may use: `cost` in US dollars, tokens of prompts and answers, calls. `spent`: what
+    was used before and counts, too.
 
     Raises:
         InputError: one of them is below 0, or no number.
@@ -63,6 +71,7 @@ class Limits:
     cost: float | None = None
     tokens: int | None = None
     calls: int | None = None
+    spent: Usage = Usage()
 
     def __post_init__(self) -> None:
         for name in ("cost", "tokens", "calls"):
@@ -178,6 +187,7 @@ async def open_workbench(
     listener: Listener = silence,
     *,
     models: ModelOf | None = None,
+    halt: Halt = never,
 ) -> AsyncGenerator[Workbench]:
     """The models and judges of a run; `models` take the place of those that the settings have."""
     # A model that embeds has no slots and holds nothing up, so the others decide.
@@ -187,7 +197,7 @@ async def open_workbench(
     async with AsyncExitStack() as stack:
         model_of = models
         if model_of is None:
-            opened = open_models(settings, journal, limits, listener)
+            opened = open_models(settings, journal, limits, listener, halt)
             model_of = await stack.enter_async_context(opened)
         model_of = let_decide(model_of, settings)
         resources = store.ResourceStore(settings.memory_location)
@@ -234,10 +244,11 @@ async def open_models(
     journal: Journal,
     limits: Limits | None = None,
     listener: Listener = silence,
+    halt: Halt = never,
 ) -> AsyncGenerator[ModelOf]:
     """Gives a function from a model's spec to the model; all of them share one budget."""
     limits = take_limits(limits)
-    budget = Budget(cost=limits.cost, tokens=limits.tokens, calls=limits.calls)
+    budget = Budget(cost=limits.cost, tokens=limits.tokens, calls=limits.calls, spent=limits.spent)
     limited = any(limit is not None for limit in (limits.cost, limits.tokens, limits.calls))
     models: dict[str, Model] = {}
     async with AsyncExitStack() as stack:
@@ -250,6 +261,7 @@ async def open_models(
                     if limits.cost is not None and price is None and not _reports(spec, settings):
                         model = _Unpriced(spec, settings)
                     model = Budgeted(model, budget, price)
+                model = model if halt is never else _Haltable(model, halt)
                 models[spec] = Journaled(model, journal, listener)
             return models[spec]
 
@@ -259,6 +271,23 @@ async def open_models(
 def _reports(spec: str, settings: Settings) -> bool:
     """Whether a model's answers say what they cost."""
     return resolve(spec, settings, asks=False).reports_cost
+
+
+@dataclass(frozen=True, slots=True)
+class _Haltable:
+    """A model that is asked until somebody halts the run: what is in flight comes to its end."""
+
+    model: Model
+    halt: Halt
+
+    @property
+    def name(self) -> str:
+        return self.model.name
+
+    async def __call__(self, request: Request, /) -> Response:
+        if why := self.halt():
+            raise BudgetError(why)
+        return await self.model(request)
 
 
 class _Unpriced:

@@ -18,6 +18,7 @@ import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from textevolve.errors import InputError
+from textevolve.reach import allowed_path
 from textevolve.texts.yaml_lines import line_of, parse_yaml
 
 Family = Literal[
@@ -116,7 +117,7 @@ def load_cases(path: str | Path) -> tuple[CardCase, ...]:
         InputError: the file cannot be read or a case is wrong; names file, line and reason.
     """
     try:
-        return parse_cases(Path(path).read_text(encoding="utf-8-sig"), str(path))
+        return parse_cases(Path(allowed_path(path)).read_text(encoding="utf-8-sig"), str(path))
     except OSError as error:
         raise InputError(f"{path}: cannot be read ({error.strerror})") from None
     except UnicodeDecodeError as error:

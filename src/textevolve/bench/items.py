@@ -38,6 +38,7 @@ from textevolve.bench.item_fields import (
     take_text,
 )
 from textevolve.errors import InputError
+from textevolve.reach import is_file
 from textevolve.rows import Placed, Row, read_rows, read_text
 from textevolve.texts.columns import LISTS, find_roles, fold_name
 
@@ -100,7 +101,7 @@ def load_items(
         raise InputError(f"format '{format}': there are auto, {', '.join(FORMATS)}")
     if limit is not None and limit < 1:
         raise InputError(f"the limit of items must be 1 or more, not {limit}")
-    if (Path(path) / "question.jsonl").is_file():
+    if is_file(Path(path) / "question.jsonl"):
         rows = _fair_eval_folder(Path(path))
     else:
         rows = read_rows(str(path), "labelled item", _is_text, renamed)

@@ -6,22 +6,20 @@ import json
 import shutil
 import textwrap
 from collections.abc import Callable
-from dataclasses import asdict
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import typer
 
 from textevolve.estimates.expected import SHARE
 from textevolve.report.wording import count, duration, money
+from textevolve.studies.reporting import USED, estimate_data
 
 if TYPE_CHECKING:
     from textevolve.estimates.debate import UsageRange
     from textevolve.estimates.expected import Expected
-    from textevolve.evaluation import Usage
     from textevolve.studies.driver import StoredSpec
 
 WIDTH = 19
-WHOLE = ("calls", "tokens", "prompt_tokens", "completion_tokens")
 
 
 def print_estimate(found: UsageRange, stored: StoredSpec, *, as_json: bool = False) -> None:
@@ -36,7 +34,7 @@ def print_estimate(found: UsageRange, stored: StoredSpec, *, as_json: bool = Fal
         _line(name, said)
     if found.expected is not None:
         _line("expected", _say_basis(found.expected))
-    for name in WHOLE:
+    for name in USED:
         bounds = getattr(found.least, name), getattr(found.most, name)
         _line(name.replace("_", " "), _say(found.expected, name, bounds, _number))
     if found.least.cost is None or found.most.cost is None:
@@ -50,27 +48,6 @@ def print_estimate(found: UsageRange, stored: StoredSpec, *, as_json: bool = Fal
     if found.expected is not None and "seconds" in found.expected.figures:
         _line("time", _say(found.expected, "seconds", None, duration))
     typer.echo("Nothing was asked. What the journal already holds would cost nothing.")
-
-
-def estimate_data(found: UsageRange, stored: StoredSpec) -> dict[str, Any]:
-    """The same as JSON-ready data: `least` and `most` are bounds; `expected` has for each figure a
-    median and the ends of a range."""
-    data: dict[str, Any] = {"cases": found.cases, "model": stored.model}
-    data |= {"least": _usage_data(found.least), "most": _usage_data(found.most)}
-    if found.expected is not None:
-        data["expected"] = {
-            "from": "earlier runs" if found.expected.runs else "rehearsals",
-            "runs": found.expected.runs,
-            "share": SHARE,
-            **{name: asdict(spread) for name, spread in found.expected.figures.items()},
-        }
-    if stored.prices:
-        data["costs"] = "; ".join(stored.prices)
-    return data
-
-
-def _usage_data(usage: Usage) -> dict[str, Any]:
-    return {name: getattr(usage, name) for name in (*WHOLE, "cost")}
 
 
 def _line(name: str, said: str) -> None:

@@ -2,28 +2,21 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 from textevolve.cli import say
 from textevolve.errors import InputError
-from textevolve.report.data import WRITERS, choose_writer, plain, write_rows
 from textevolve.report.files import check_target, open_target
-from textevolve.report.html import write_html
 from textevolve.report.junit import write_junit
-from textevolve.report.markdown import write_markdown
 from textevolve.store.repository import Store
 from textevolve.store.runs import RunRecord
 from textevolve.studies.driver import Records, read_spec, read_stored
 from textevolve.studies.gates import UNGATED, Gated
 from textevolve.studies.junit_cases import junit_suites
-from textevolve.studies.reporting import make_data, make_report
+from textevolve.studies.reporting import ROWS, WHOLE, check_format, json_line, write_output
 from textevolve.studies.study import AnyStudy
-
-ROWS = (".jsonl", ".csv", ".parquet")
-WHOLE = (".json", ".html", ".md")
 
 
 def ending_of(output: str) -> str:
@@ -34,15 +27,12 @@ def ending_of(output: str) -> str:
 def check_outputs(study: AnyStudy, outputs: Sequence[str], *, turns: bool = False) -> None:
     """Raises InputError where a file's name does not say what is to be written, or where there are
     no turns to write, and SettingsError where a package is missing that writes it."""
-    if turns and study.turns is None:
-        raise InputError(f"--turns: a run of the kind '{study.kind}' has no turns of its own")
     known = (*WHOLE, *ROWS, *study.text_endings)
     for output in outputs:
         if ending_of(output) not in known:
             raise InputError(f"{output}: must end in {', '.join(known)}")
         check_target(output)
-        if ending_of(output) in WRITERS:
-            choose_writer(ending_of(output))
+        check_format(study, ending_of(output), turns=turns)
 
 
 def refuse_overwriting(outputs: Sequence[str], inputs: Sequence[str]) -> None:
@@ -77,14 +67,8 @@ def write_outputs(
         with open_target(output, binary=ending == ".parquet") as target:
             if ending in texts:
                 target.write(texts[ending].encode("utf-8", "backslashreplace"))
-            elif ending in ROWS:
-                write_records(study, records, target, ending, turns=turns)
-            elif ending == ".html":
-                write_html(make_report(study, store, run, records, gated), target)
-            elif ending == ".md":
-                write_markdown(make_report(study, store, run, records, gated), target)
             else:
-                target.write(_line(make_data(study, run, records, gated)))
+                write_output(study, store, run, records, ending, target, turns=turns, gated=gated)
         if output != "-":
             say(f"written to {output}")
 
@@ -97,25 +81,6 @@ def write_tests(study: AnyStudy, records: Records, path: str, gated: Gated) -> N
         say(f"written to {path}")
 
 
-def write_records(
-    study: AnyStudy, records: Records, target: IO[bytes], ending: str, *, turns: bool = False
-) -> None:
-    """Write the records as lines of JSON, or the rows that they have in a table."""
-    rows_of = study.turns if turns and study.turns is not None else study.flat
-    if ending == ".jsonl" and study.line is not None and not turns:
-        for record in records():
-            target.write((study.line(record) + "\n").encode())
-    else:
-        write_rows(lambda: _flat(rows_of, records), target, ending)
-
-
-def _flat(
-    rows_of: Callable[[Any], Iterable[Mapping[str, Any]]], records: Records
-) -> Iterator[Mapping[str, Any]]:
-    for record in records():
-        yield from rows_of(record)
-
-
 def write_line(study: AnyStudy, record: Any) -> str:
     """A record as a line of JSON."""
     return study.encode(record).decode() if study.line is None else study.line(record)
@@ -123,9 +88,4 @@ def write_line(study: AnyStudy, record: Any) -> str:
 
 def print_json(data: Any) -> None:
     """One line of JSON; a figure that does not exist is null."""
-    print(_line(data).decode(), end="")
-
-
-def _line(data: Any) -> bytes:
-    text = json.dumps(plain(data), ensure_ascii=False)
-    return (text + "\n").encode("utf-8", "backslashreplace")
+    print(json_line(data).decode(), end="")

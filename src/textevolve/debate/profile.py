@@ -7,7 +7,6 @@ own parameters are laid over it with `override`. Nothing here calls a model.
 from __future__ import annotations
 
 import difflib
-import os
 from collections.abc import Mapping
 from importlib import resources
 from pathlib import Path
@@ -31,6 +30,7 @@ from textevolve.debate.candidate_order import CandidateOrder
 from textevolve.debate.tensor import Aggregation, ConvergenceMode
 from textevolve.errors import InputError
 from textevolve.memory.recall_settings import RecallSettings
+from textevolve.reach import allowed_path, is_there
 from textevolve.texts.numbers import refuse_odd_number
 from textevolve.texts.yaml_lines import line_of, parse_yaml
 
@@ -372,13 +372,15 @@ def load_profile(name: str | Path) -> Profile:
     if not isinstance(name, str | Path):  # pyright: ignore[reportUnnecessaryIsInstance]
         raise InputError(f"a profile is a name, a YAML file's path or a Profile, not {name!r:.40}")
     path = Path(name)
-    if path.suffix not in (".yaml", ".yml") and not os.path.exists(name):
+    if path.suffix not in (".yaml", ".yml") and not is_there(name):
         raise InputError(
             f"profile '{name}'{suggest(str(name), list(shipped_profiles()))}"
             " (or give the path of a YAML file)"
         )
     try:
-        return parse_profile(path.read_text(encoding="utf-8"), str(path), path.stem)
+        return parse_profile(
+            Path(allowed_path(path)).read_text(encoding="utf-8"), str(path), path.stem
+        )
     except OSError as error:
         raise InputError(f"profile {path}: cannot be read ({error.strerror})") from error
     except UnicodeDecodeError as error:

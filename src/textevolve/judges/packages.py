@@ -9,6 +9,7 @@ from typing import Any, Protocol, runtime_checkable
 
 from textevolve.errors import InputError
 from textevolve.llm.model import Model
+from textevolve.user_code import load_point
 
 GROUP = "textevolve.judges"
 
@@ -44,7 +45,9 @@ def load_judge(name: str) -> Any:
     """
     point = find_point(name)
     try:
-        found: Any = point.load() if point is not None else None
+        found: Any = load_point(point) if point is not None else None
+    except InputError:
+        raise
     except Exception as error:  # noqa: BLE001  code of others runs here, and may raise anything
         why = " ".join(f"{type(error).__name__}: {error}".split())
         raise InputError(f"judge '{name}': cannot be loaded ({why})") from None

@@ -21,6 +21,7 @@ from textevolve.llm.catalogue import PROVIDER as LOCAL
 from textevolve.llm.catalogue import locate
 from textevolve.llm.gguf import read_header
 from textevolve.llm.keys import Key, find_key, keys_file
+from textevolve.reach import check_model
 from textevolve.settings import Decisions, Price, Provider, Settings
 
 ADDRESS_KEY = "TEXTEVOLVE_API_KEY"
@@ -159,6 +160,7 @@ def resolve(spec: str, settings: Settings, *, asks: bool = True) -> Endpoint:
     if not model:
         raise SettingsError(f"{name}: no model is named; write {name}/MODEL")
     full = f"{name}/{model}"
+    check_model(full)
     base_url = "" if name == LOCAL else normalise_url(provider.base_url)
     key = _key(full, name, provider, asks=asks)
     decider = _local_decider(model, settings) if name == LOCAL else _decider(provider, model)
@@ -247,6 +249,7 @@ def _address(spec: str, settings: Settings) -> Endpoint:
     if not model:
         raise SettingsError(f"{base_url}: no model is named; write {base_url}#MODEL")
     full, host = f"{base_url}#{model}", urlsplit(base_url).netloc
+    check_model(full)
     key = find_key(host, ADDRESS_KEY, ask_keyring=not is_loopback(base_url))
     return Endpoint(
         spec=full,

@@ -21,6 +21,7 @@ from pydantic import BaseModel, ConfigDict, Field, PrivateAttr, model_validator
 from textevolve.errors import InputError
 from textevolve.evaluation import EvaluationResult
 from textevolve.llm.token_count import count_tokens
+from textevolve.reach import allowed_path
 from textevolve.texts.patterns import compile_pattern, is_found, may_be_slow
 from textevolve.texts.prose import (
     LANGUAGES,
@@ -29,7 +30,7 @@ from textevolve.texts.prose import (
     tell_language,
 )
 from textevolve.texts.schema_check import check_schema, find_faults
-from textevolve.user_code import check_function, load_function
+from textevolve.user_code import check_function, load_function, load_point
 
 GROUP = "textevolve.rules"
 """The entry point group of packages that bring rules."""
@@ -161,7 +162,7 @@ class JsonSchema(_Rule):
         if self.file is not None:
             path = folder / self.file
             try:
-                self._read = json.loads(path.read_text(encoding="utf-8-sig"))
+                self._read = json.loads(Path(allowed_path(path)).read_text(encoding="utf-8-sig"))
             except (OSError, ValueError, RecursionError) as error:
                 why = getattr(error, "strerror", None) or "not JSON"
                 raise InputError(f"file {path}: cannot be read ({why})") from None
@@ -322,7 +323,7 @@ def find_callable(name: str, folder: Path) -> Callable[..., object]:
             f"no rule '{name}' is installed in the group {GROUP}; give module:function,"
             " or FILE.py:function"
         )
-    return check_function(name, found[0].load())
+    return check_function(name, load_point(found[0]))
 
 
 @lru_cache(maxsize=256)

@@ -26,6 +26,7 @@ from textevolve.evaluation import (
 )
 from textevolve.loops.rule_kinds import Call, JsonSchema, Pattern, Rule, RuleFinding, RuleSubject
 from textevolve.loops.scoring import instructions_of
+from textevolve.reach import allowed_path
 from textevolve.texts.yaml_lines import line_of, parse_yaml
 
 FAILED_GATES = "failed_gates"
@@ -208,7 +209,7 @@ def load_rules(path: str | Path, count_tokens: Callable[[str], int] | None = Non
         InputError: the file cannot be used; names file, line and reason.
     """
     try:
-        text = Path(path).read_text(encoding="utf-8-sig")
+        text = Path(allowed_path(path)).read_text(encoding="utf-8-sig")
     except OSError as error:
         raise InputError(f"rules {path}: cannot be read ({error.strerror})") from None
     except UnicodeDecodeError:

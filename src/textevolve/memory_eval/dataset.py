@@ -33,6 +33,7 @@ from textevolve.memory_eval.dialogues import (
     Session,
     User,
 )
+from textevolve.reach import allowed_path
 from textevolve.rows import mend_halves
 from textevolve.texts.numbers import refuse_odd_number
 
@@ -58,7 +59,7 @@ def read_users(path: str) -> Iterator[User | Malformed]:
     places: dict[str, int] = {}
     first: Malformed | None = None
     try:
-        with open(path, "rb") as file:
+        with open(allowed_path(path), "rb") as file:
             for number, raw in enumerate(file, 1):
                 line = (raw.removeprefix(b"\xef\xbb\xbf") if number == 1 else raw).strip()
                 if not line:

@@ -36,7 +36,7 @@ from textevolve.metrics.plain import (
 )
 from textevolve.rows import read_text
 from textevolve.spec import suggest
-from textevolve.user_code import load_function
+from textevolve.user_code import load_function, load_point
 
 GROUP = "textevolve.metrics"
 PASSES = 0.5
@@ -91,7 +91,7 @@ def open_metric(text: str) -> LabelMetric:
     if colon:
         return cast(LabelMetric, load_function(text, Path()))
     for point in entry_points(group=GROUP, name=text):
-        return cast(LabelMetric, point.load())
+        return cast(LabelMetric, load_point(point))
     near = suggest(text, tuple(SHIPPED)).partition("; there are")[0] or "."
     raise InputError(f"no metric '{text}'{near} Write {FORMS}, or an entry point of {GROUP}")
 

@@ -11,7 +11,6 @@ from collections import deque
 from collections.abc import Container, Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 
 from textevolve.errors import InputError
 from textevolve.node_eval.episodes import Reading
@@ -25,6 +24,7 @@ from textevolve.node_eval.otlp import (
     start_of,
     trace_of,
 )
+from textevolve.reach import is_file
 from textevolve.rows import read_lines
 
 Lines = Iterable[tuple[str, str]]
@@ -55,7 +55,7 @@ def read_traces(
     head = list(itertools.islice(lines, 2))
     lines = itertools.chain(head, lines)
     several = len(head) + len(logs) > 1 and head[0][1].rstrip().endswith(("}", "]"))
-    twice = several and all(Path(one).is_file() for one in (source, *logs))
+    twice = several and all(is_file(one) for one in (source, *logs))
     ends = deque(_find_ends(source, logs) if twice else [])
     expected = {trace for trace, _ in ends} if twice else None
     known: dict[str, _Gathered] = {}

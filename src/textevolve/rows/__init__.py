@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import IO, Any, cast
 
 from textevolve.errors import InputError
+from textevolve.reach import is_file, is_folder, is_there, matching_files
 from textevolve.rows.content import (
     STANDARD_INPUT,
     Mender,
@@ -75,7 +76,7 @@ def names_rows(text: str) -> bool:
     """Whether a text looks like the name of something that rows are read from."""
     if text.startswith(PREFIX):
         return not any(map(str.isspace, text))
-    return Path(text).suffix.lower() in SUFFIXES or os.path.isdir(text)
+    return Path(text).suffix.lower() in SUFFIXES or is_folder(text)
 
 
 def find_files(path: str, noun: str = "row") -> list[tuple[str, str]]:
@@ -86,10 +87,10 @@ def find_files(path: str, noun: str = "row") -> list[tuple[str, str]]:
     """
     if path.startswith(PREFIX):
         return fetch_files(path)
-    if os.path.isdir(path):
-        found = glob.glob(os.path.join(glob.escape(path), "*"))
-    elif glob.has_magic(path) and not os.path.exists(path):
-        found = glob.glob(path, recursive=True)
+    if is_folder(path):
+        found = matching_files(os.path.join(glob.escape(path), "*"))
+    elif glob.has_magic(path) and not is_there(path):
+        found = matching_files(path)
     else:
         return [(path, name_of(path))]
     files = sorted(one for one in found if Path(one).suffix.lower() in SUFFIXES)
@@ -199,7 +200,7 @@ def read_argument(text: str) -> str:
     if text == "-":
         return read_text(text)
     if not text.startswith("@"):
-        if (os.path.splitext(text)[1] or os.sep in text) and os.path.isfile(text):
+        if (os.path.splitext(text)[1] or os.sep in text) and is_file(text):
             raise InputError(f"'{text}' is a file: write '@{text}' for the text that is in it")
         return text
     return text[1:] if text.startswith("@@") else read_text(text[1:])

@@ -11,6 +11,7 @@ from contextlib import contextmanager
 from typing import IO, Any, TypeAlias, cast
 
 from textevolve.errors import InputError
+from textevolve.reach import allowed_path, check_stdin
 
 Row: TypeAlias = Mapping[str, Any]
 Placed: TypeAlias = tuple[str, Row]
@@ -68,7 +69,7 @@ def open_text(path: str, errors: str = "strict") -> Generator[IO[str]]:
         if path == STANDARD_INPUT:
             yield _standard_input(errors)
         else:
-            with open(path, encoding="utf-8-sig", errors=errors, newline="") as file:
+            with open(allowed_path(path), encoding="utf-8-sig", errors=errors, newline="") as file:
                 yield file
     except UnicodeDecodeError as error:
         raise InputError(
@@ -80,6 +81,7 @@ def open_text(path: str, errors: str = "strict") -> Generator[IO[str]]:
 
 def _standard_input(errors: str) -> IO[str]:
     """As UTF-8, like the files, whatever the terminal's encoding is."""
+    check_stdin()
     if sys.stdin is None:  # pyright: ignore[reportUnnecessaryComparison]  closed from the start
         raise InputError("standard input: is closed")
     reconfigure = getattr(sys.stdin, "reconfigure", None)

@@ -16,6 +16,7 @@ from pathlib import PurePosixPath
 from typing import Any
 
 from textevolve.errors import InputError, SettingsError
+from textevolve.reach import check_address
 
 PREFIX = "hf:"
 CONVERTED = "refs/convert/parquet"
@@ -60,6 +61,7 @@ def fetch_files(text: str) -> list[tuple[str, str]]:
             cannot be reached. SettingsError: huggingface_hub is not installed.
     """
     wanted = parse_name(text)
+    check_address(text)
     try:
         from huggingface_hub import HfApi, errors
     except ModuleNotFoundError:

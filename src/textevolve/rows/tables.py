@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import IO, Any
 
 from textevolve.errors import InputError, SettingsError
+from textevolve.reach import allowed_path
 from textevolve.rows.content import Mender, Placed
 
 DELIMITERS = ",;\t"
@@ -98,7 +99,7 @@ def read_parquet(path: str, name: str, header: Header) -> Iterator[Placed]:
         ) from None
     counter = itertools.count(1)
     try:
-        table: Any = parquet.ParquetFile(path)  # pyright: ignore[reportUnknownVariableType]
+        table: Any = parquet.ParquetFile(allowed_path(path))  # pyright: ignore[reportUnknownVariableType]
         header([str(column) for column in table.schema_arrow.names])
         for batch in table.iter_batches(batch_size=200):
             for row in batch.to_pylist():

@@ -13,6 +13,7 @@ from starlette.exceptions import HTTPException
 from starlette.staticfiles import StaticFiles
 
 import textevolve
+from textevolve.errors import TextEvolveError
 from textevolve.server.decisions import api as decisions_api
 from textevolve.server.decisions.serving import Serving, open_serving
 from textevolve.server.errors import ApiError, as_api_error, respond
@@ -22,6 +23,9 @@ from textevolve.server.options import ServerOptions
 from textevolve.server.pages import routes as pages
 from textevolve.server.pages.drawing import refuse
 from textevolve.server.state import ServerState
+from textevolve.server.studies import api as studies_api
+from textevolve.server.studies.feed import open_feed
+from textevolve.server.studies.runner import open_runner
 from textevolve.settings import Settings
 from textevolve.store import ResourceStore, open_store
 
@@ -58,13 +62,14 @@ def create_app(
     )
     app.include_router(decisions_api.router)
     app.include_router(labelling_api.router)
+    app.include_router(studies_api.router)
     app.include_router(pages.router, include_in_schema=False)
     app.mount("/static/report", StaticFiles(packages=[("textevolve.report", "templates")]))
     app.mount("/static", StaticFiles(packages=[("textevolve.server.pages", "static")]))
     app.add_api_route("/health", _say_healthy)
     app.add_exception_handler(RequestValidationError, _refuse_invalid)
     app.add_exception_handler(HTTPException, _refuse_http)
-    for kind in (ApiError, RecursionError):
+    for kind in (ApiError, TextEvolveError, RecursionError):
         app.add_exception_handler(kind, _refuse)
     app.add_exception_handler(Exception, _fail)
     app.add_middleware(Guard, key=key)
@@ -81,7 +86,11 @@ async def open_state(options: ServerOptions, settings: Settings) -> AsyncGenerat
         resources = ResourceStore(settings.memory_location)
         stack.callback(resources.close)
         serving = await stack.enter_async_context(open_serving(options, settings))
-        yield ServerState(options, settings, store, resources, serving)
+        # Studies that name no model ask the one that judges without one of their own ask.
+        own = settings.model_copy(update={"model": serving.bench.default_model or settings.model})
+        runner = await stack.enter_async_context(open_runner(store, own, options))
+        feed = await stack.enter_async_context(open_feed(store, runner.status_of))
+        yield ServerState(options, settings, store, resources, serving, runner, feed)
 
 
 async def _say_healthy() -> Response:

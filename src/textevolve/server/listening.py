@@ -12,6 +12,7 @@ from textevolve.errors import SettingsError
 
 GOODBYE = 5
 """Seconds that requests have to end after a signal."""
+LOOK_SECONDS = 0.1
 
 
 def bind(host: str, port: int) -> socket.socket:
@@ -62,4 +63,16 @@ def make_server(app: FastAPI) -> uvicorn.Server:
 async def run(server: uvicorn.Server, app: FastAPI, listener: socket.socket) -> None:
     # Not by uvicorn, which would log what goes wrong there and end the process.
     async with app.router.lifespan_context(app):
-        await server.serve([listener])
+        ending = asyncio.create_task(_tell_ending(server, app))
+        try:
+            await server.serve([listener])
+        finally:
+            ending.cancel()
+
+
+async def _tell_ending(server: uvicorn.Server, app: FastAPI) -> None:
+    """Streams without an end of their own end as soon as a signal comes: the server waits for
+    them before it lets go of what is open."""
+    while not server.should_exit:  # noqa: ASYNC110  uvicorn has no event for it
+        await asyncio.sleep(LOOK_SECONDS)
+    app.state.server.end()

@@ -48,6 +48,25 @@ class ServerOptions(Frozen):
     max_cost: float | None = option(None, "Stop asking at this cost, in dollars.")
     max_tokens: int | None = option(None, "Stop asking at this many tokens.")
     max_calls: int | None = option(None, "Stop asking at this many calls.")
+    studies: int = option(4, "How many studies of clients are worked on at once.", ge=1, le=1000)
+    allow_model: Several = option(
+        (),
+        "A model that clients' studies may ask beside those that are served, as a name or a pattern"
+        " such as openai/*. Repeatable.",
+        metavar="MODEL",
+    )
+    allow_code: Several = option(
+        (),
+        "Code that clients' studies may name: MODULE:NAME, or what another package brings."
+        " Repeatable.",
+        metavar="NAME",
+    )
+    allow_address: Several = option(
+        (),
+        "An address, or a data set of the hub, that clients' studies may name, as it is or as a"
+        " pattern such as hf:OWNER/*. Repeatable.",
+        metavar="ADDRESS",
+    )
     store: str | None = option(None, "The file that keeps what was asked.", metavar="FILE")
 
 

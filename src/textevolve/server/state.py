@@ -8,6 +8,8 @@ from fastapi import Request
 
 from textevolve.server.decisions.serving import Serving
 from textevolve.server.options import ServerOptions
+from textevolve.server.studies.feed import Feed
+from textevolve.server.studies.runner import Runner
 from textevolve.settings import Settings
 from textevolve.store import ResourceStore, Store
 
@@ -15,13 +17,20 @@ from textevolve.store import ResourceStore, Store
 @dataclass
 class ServerState:
     """`store`: runs and their records; `resources`: namespaces, agents and memories; `serving`: the
-    models and judges that answer."""
+    models and judges that answer; `runner`: works on studies; `feed`: tells watchers of runs."""
 
     options: ServerOptions
     settings: Settings
     store: Store
     resources: ResourceStore
     serving: Serving
+    runner: Runner
+    feed: Feed
+
+    def end(self) -> None:
+        """The server is to end: streams end, and studies begin no call any more."""
+        self.feed.end()
+        self.runner.ending = True
 
 
 def server_of(request: Request) -> ServerState:

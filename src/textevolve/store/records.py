@@ -13,7 +13,7 @@ from typing import Any, Literal, TypeAlias
 
 from sqlalchemy import ColumnElement, delete, func, select
 from sqlalchemy.dialects.sqlite import insert
-from sqlalchemy.engine import Connection
+from sqlalchemy.engine import Connection, Row
 
 from textevolve.store.documents import bytes_to_text, pack, text_to_bytes, unpack_json_bytes
 from textevolve.store.tables import records
@@ -44,17 +44,23 @@ class Kept:
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """Which records are wanted: those of a `status`, those `below` a score, those of a `case`."""
+    """Which records are wanted: those of a `status`, those `below` a score, those of a `case`, of
+    a `variant`, and those that `passed` or did not."""
 
     statuses: tuple[str, ...] = ()
     below: float | None = None
     case: str | None = None
+    variant: str | None = None
+    passed: bool | None = None
+
+
+Place: TypeAlias = tuple[float | None, int, str]
+"""Where a record stands in an order: its score, its position and its key."""
 
 
 def keep_records(connection: Connection, run_id: str, found: Sequence[Kept]) -> None:
-    newest = select(func.max(records.c.revision)).where(records.c.run_id == run_id)
     # The time goes on where records were dropped, so that no revision is used twice.
-    before = max(connection.execute(newest).scalar_one() or 0, int(time.time() * 1000))
+    before = max(newest_revision(connection, run_id), int(time.time() * 1000))
     rows = [
         {
             "run_id": run_id,
@@ -74,7 +80,13 @@ def keep_records(connection: Connection, run_id: str, found: Sequence[Kept]) -> 
     statement = insert(records)
     changed = {name: statement.excluded[name] for name in rows[0] if name not in ("run_id", "key")}
     connection.execute(
-        statement.on_conflict_do_update(index_elements=["run_id", "key"], set_=changed), rows
+        statement.on_conflict_do_update(
+            index_elements=["run_id", "key"],
+            set_=changed,
+            # One that is found again as it was, as when a run is gone on with, is no change.
+            where=(records.c.body != statement.excluded.body) | records.c.revision.is_(None),
+        ),
+        rows,
     )
 
 
@@ -87,7 +99,51 @@ def read_page(
 ) -> list[Kept]:
     """The next records from the place `start` of those that are wanted; empty at the end. Records
     without a score stand last where it is sorted by scores."""
-    query = select(
+    query = _ordered(_select(run_id).where(*_conditions(wanted)), order)
+    return _read(connection, query.limit(PAGE).offset(start))
+
+
+def read_behind(
+    connection: Connection,
+    run_id: str,
+    wanted: Found,
+    order: RecordOrder,
+    after: Place | None,
+    limit: int,
+) -> list[Kept]:
+    """The next records behind a place, of those that are wanted: as quick at the end of a large
+    run as at its beginning."""
+    query = _ordered(_select(run_id).where(*_conditions(wanted)), order).limit(limit)
+    if after is not None:
+        query = query.where(_behind(order, after))
+    return _read(connection, query)
+
+
+def _behind(order: RecordOrder, after: Place) -> ColumnElement[bool]:
+    score, position, key = after
+    own = records.c.key > text_to_bytes(key)
+    behind = (records.c.position > position) | ((records.c.position == position) & own)
+    if order == "position":
+        return behind
+    if score is None:
+        return records.c.score.is_(None) & behind
+    further = records.c.score > score if order == "score" else records.c.score < score
+    return further | ((records.c.score == score) & behind) | records.c.score.is_(None)
+
+
+def read_changes(connection: Connection, run_id: str, revision: int, limit: int) -> list[Kept]:
+    """The records that were kept after a revision, in the order in which they were."""
+    newer = _select(run_id).where(records.c.revision > revision)
+    return _read(connection, newer.order_by(records.c.revision).limit(limit))
+
+
+def newest_revision(connection: Connection, run_id: str) -> int:
+    newest = select(func.max(records.c.revision)).where(records.c.run_id == run_id)
+    return connection.execute(newest).scalar_one() or 0
+
+
+def _select(run_id: str) -> Any:
+    return select(
         records.c.key,
         records.c.position,
         records.c.case_id,
@@ -98,30 +154,36 @@ def read_page(
         records.c.variant,
         records.c.passed,
         records.c.revision,
-    ).where(records.c.run_id == run_id, *_conditions(wanted))
+    ).where(records.c.run_id == run_id)
+
+
+def _ordered(query: Any, order: RecordOrder) -> Any:
     by_score: dict[RecordOrder, ColumnElement[Any]] = {
         "score": records.c.score.asc().nulls_last(),
         "-score": records.c.score.desc().nulls_last(),
     }
     ordered = [by_score[order]] if order in by_score else []
-    query = query.order_by(*ordered, records.c.position, records.c.key).limit(PAGE).offset(start)
-    return [
-        Kept(
-            bytes_to_text(key),
-            position,
-            bytes_to_text(case),
-            score,
-            status,
-            bytes_to_text(reason),
-            unpack_json_bytes(body),
-            bytes_to_text(variant or b""),
-            passed,
-            revision or 0,
-        )
-        for key, position, case, score, status, reason, body, variant, passed, revision in (
-            connection.execute(query)
-        )
-    ]
+    return query.order_by(*ordered, records.c.position, records.c.key)
+
+
+def _read(connection: Connection, query: Any) -> list[Kept]:
+    return [_read_row(row) for row in connection.execute(query)]
+
+
+def _read_row(row: Row[Any]) -> Kept:
+    key, position, case, score, status, reason, body, variant, passed, revision = tuple(row)
+    return Kept(
+        bytes_to_text(key),
+        position,
+        bytes_to_text(case),
+        score,
+        status,
+        bytes_to_text(reason),
+        unpack_json_bytes(body),
+        bytes_to_text(variant or b""),
+        passed,
+        revision or 0,
+    )
 
 
 def _conditions(wanted: Found) -> list[ColumnElement[bool]]:
@@ -132,6 +194,10 @@ def _conditions(wanted: Found) -> list[ColumnElement[bool]]:
         conditions.append(records.c.score < wanted.below)
     if wanted.case is not None:
         conditions.append(records.c.case_id == text_to_bytes(wanted.case))
+    if wanted.variant is not None:
+        conditions.append(records.c.variant == text_to_bytes(wanted.variant))
+    if wanted.passed is not None:
+        conditions.append(records.c.passed == wanted.passed)
     return conditions
 
 

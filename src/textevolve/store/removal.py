@@ -41,6 +41,7 @@ def delete_run(connection: Connection, run_id: str) -> Freed:
     before = _size(connection)
     cases = _change(connection, "DELETE FROM cases WHERE run_id = :run", run_id)
     _change(connection, "DELETE FROM records WHERE run_id = :run", run_id)
+    _change(connection, "DELETE FROM served_runs WHERE run_id = :run", run_id)
     _change(connection, "DELETE FROM runs WHERE id = :run", run_id)
     calls = _change(connection, _REMOVE_CALLS, run_id)
     _change(connection, "DELETE FROM reuses WHERE run_id = :run", run_id)

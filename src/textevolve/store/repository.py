@@ -20,12 +20,13 @@ from sqlalchemy.exc import SQLAlchemyError
 from textevolve.errors import StoreError
 from textevolve.evaluation import Case
 from textevolve.llm.model import Request
-from textevolve.store import journal, lease, records, removal, runs
+from textevolve.store import journal, lease, records, removal, runs, served
 from textevolve.store.documents import CHECK, DAMAGES
 from textevolve.store.journal import StoredCall, StoreJournal
-from textevolve.store.records import Found, Kept, RecordOrder
+from textevolve.store.records import Found, Kept, Place, RecordOrder
 from textevolve.store.runs import Freed, RunRecord, RunStatus, RunTotals
 from textevolve.store.schema import connect, explain, prepare
+from textevolve.store.served import Choose, ServedRun, Wanted
 from textevolve.store.sqlite import sqlite3
 from textevolve.store.writer import Writer
 
@@ -169,6 +170,34 @@ class Store:
         self._writer.drop_lease(token)
         self._writer.run(lambda c: lease.release(c, token))
 
+    # Runs of a server's clients
+
+    def serve_run(self, run: ServedRun) -> None:
+        """Note a run as a server's, or how it goes on with one."""
+        self._writer.run(lambda c: served.keep_served(c, run))
+
+    def want_run(self, run_id: str, wanted: Wanted, reason: str = "") -> None:
+        """Change what is to become of a run, if it is a server's."""
+        self._writer.run(lambda c: served.want(c, run_id, wanted, reason))
+
+    def get_served(self, run_id: str) -> ServedRun | None:
+        """What a server knows of a run, if it is one's."""
+        return self._read(lambda c: served.find_served(c, [run_id])).get(run_id)
+
+    def unfinished_served(self) -> list[ServedRun]:
+        """The runs that are to go on, in the order in which they were begun."""
+        return self._read(served.find_unfinished)
+
+    def list_chosen(
+        self,
+        namespaces: Sequence[str] | None,
+        after: tuple[float, str] | None,
+        choose: Choose,
+        limit: int,
+    ) -> list[tuple[RunRecord, ServedRun | None]]:
+        """The newest runs that are chosen, newest first; see `served.list_found`."""
+        return self._read(lambda c: served.list_found(c, namespaces, after, choose, limit))
+
     # Cases
 
     def add_cases(self, run_id: str, cases: Iterable[Case]) -> int:
@@ -226,6 +255,27 @@ class Store:
         ):
             yield from page
             start += len(page)
+
+    def read_records(
+        self,
+        run_id: str,
+        wanted: Found,
+        order: RecordOrder = "position",
+        after: Place | None = None,
+        limit: int = records.PAGE,
+    ) -> list[Kept]:
+        """The next records behind a place, of those that are wanted."""
+        return self._read(
+            lambda c: records.read_behind(c, run_id, wanted, order, after, limit), run_id
+        )
+
+    def read_changes(self, run_id: str, revision: int, limit: int) -> list[Kept]:
+        """The records that were kept after a revision, in the order in which they were."""
+        return self._read(lambda c: records.read_changes(c, run_id, revision, limit), run_id)
+
+    def newest_revision(self, run_id: str) -> int:
+        """Of the records of a run; 0 where it has none."""
+        return self._read(lambda c: records.newest_revision(c, run_id), run_id)
 
     def count_records(self, run_id: str) -> Mapping[str, int]:
         """How many records a run has, by their status."""

@@ -121,7 +121,7 @@ def _new_id(connection: Connection) -> str:
 
 def find_run(connection: Connection, fingerprint: str) -> RunRecord | None:
     row = connection.execute(select(runs).where(runs.c.fingerprint == fingerprint)).one_or_none()
-    return None if row is None else _row_to_record(row)
+    return None if row is None else row_to_record(row)
 
 
 def get_run(connection: Connection, which: str) -> RunRecord:
@@ -135,7 +135,7 @@ def get_run(connection: Connection, which: str) -> RunRecord:
     for query in _queries(which):
         found = connection.execute(query).all()
         if len(found) == 1:
-            return _row_to_record(found[0])
+            return row_to_record(found[0])
         if found:
             ids = ", ".join(row.id for row in found)
             raise StoreError(f"run {which}: there are several ({ids}); name one by its id")
@@ -156,7 +156,7 @@ def _queries(which: str) -> Sequence[Select[Any]]:
 def list_runs(connection: Connection, limit: int) -> list[RunRecord]:
     """The newest runs, newest first."""
     query = select(runs).order_by(runs.c.created.desc(), runs.c.id).limit(limit)
-    return [_row_to_record(row) for row in connection.execute(query)]
+    return [row_to_record(row) for row in connection.execute(query)]
 
 
 def check_fields(values: Mapping[str, Any]) -> dict[str, Any]:
@@ -180,7 +180,7 @@ def check_fields(values: Mapping[str, Any]) -> dict[str, Any]:
     return spec
 
 
-def _row_to_record(row: Row[Any]) -> RunRecord:
+def row_to_record(row: Row[Any]) -> RunRecord:
     with whole(f"run {row.id}"):
         return _read_record(row)
 

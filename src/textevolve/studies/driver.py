@@ -30,6 +30,7 @@ from textevolve.judge_texts import collections_of, describe_judge
 from textevolve.llm.prices import sources_of_prices
 from textevolve.llm.replay import Salted, replay_models
 from textevolve.memory_snapshots import pin_collections
+from textevolve.reach import check_run
 from textevolve.settings import Settings, today
 from textevolve.spec import identity_of
 from textevolve.studies.holding import hold
@@ -38,7 +39,7 @@ from textevolve.studies.kinds import KINDS, find_study
 from textevolve.studies.labelled_sets import read_from_labels
 from textevolve.studies.standing import STANDING
 from textevolve.studies.study import AnyStudy, Asks, Study, StudySpec
-from textevolve.wiring import Limits, Setting, choose_model, open_workbench
+from textevolve.wiring import Halt, Limits, Setting, choose_model, never, open_workbench
 
 if TYPE_CHECKING:
     from textevolve.store.records import Found, Kept, RecordOrder
@@ -97,7 +98,8 @@ class Launch:
     """How a study is run, as opposed to what it is. `time_limit` in seconds. `objects`: what the
     user's own code puts in, by the names that the specification has for them. `ordered`: records
     in the order of the cases, else as they come. `ends`: all records are read without delay, so
-    that others who want the same run may wait for it."""
+    that others who want the same run may wait for it. `halt`: asked before each call, whether the
+    run is to stop as at a limit."""
 
     name: str = ""
     source: str = ""
@@ -107,6 +109,7 @@ class Launch:
     objects: Mapping[str, object] = field(default_factory=dict[str, object])
     ordered: bool = True
     ends: bool = True
+    halt: Halt = never
 
     def heard_by(self, listener: Listener) -> Launch:
         return replace(self, listener=listener)
@@ -202,6 +205,7 @@ def _read_again(
     from textevolve.store.repository import open_store
 
     assert study.again is not None
+    check_run(which)
     with open_store(path) as store:
         run = store.get_run(which)
         if (kind := read_stored(run).kind) != study.kind:
@@ -408,7 +412,9 @@ async def _work(
     journal = Salted(kept, study.salt(spec))
     models = replay_models(journal, kept.errors) if offline else None
     opened = open_workbench(
-        setting, settings, journal, launch.limits, launch.listener, models=models
+        *(setting, settings, journal, launch.limits, launch.listener),
+        models=models,
+        halt=launch.halt,
     )
     async with (
         opened as bench,

@@ -6,7 +6,6 @@ whole, so that a run is gone on with as it was begun, whatever became of the fil
 
 from __future__ import annotations
 
-import os
 from collections.abc import AsyncGenerator, Iterable, Iterator, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import replace
@@ -39,6 +38,7 @@ from textevolve.judges.context import prompts_version as judge_prompts
 from textevolve.judges.judged import JudgedCase
 from textevolve.judges.shipped_rubrics import expand_rubric
 from textevolve.memory.cue import Recall
+from textevolve.reach import is_file
 from textevolve.report.blocks import Report
 from textevolve.report.html import html_fragment
 from textevolve.rows import SUFFIXES, names_rows, read_argument
@@ -236,7 +236,7 @@ def _read_case(texts: tuple[str, ...]) -> Case:
             "no candidates: give the input and one candidate or more, or a file of cases"
             f" ({', '.join(SUFFIXES)})" + (f"; '{given[:40]}' is neither" if given else "")
         )
-    if Path(texts[0]).suffix.lower() in SUFFIXES and os.path.isfile(texts[0]):
+    if Path(texts[0]).suffix.lower() in SUFFIXES and is_file(texts[0]):
         raise InputError(
             f"'{texts[0]}' is a file of cases, which stands alone, and '{texts[1][:40]}' is one"
             " argument too many; a text out of a file is written @FILE"

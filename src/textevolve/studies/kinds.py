@@ -10,6 +10,7 @@ from typing import cast
 
 from textevolve.errors import InputError
 from textevolve.studies.study import AnyStudy
+from textevolve.user_code import load_point
 
 GROUP = "textevolve.studies"
 
@@ -56,5 +57,5 @@ def find_study(kind: str) -> AnyStudy:
         return cast(AnyStudy, import_module(KINDS[kind]).STUDY)
     for point in entry_points(group=GROUP):
         if point.name == kind:
-            return cast(AnyStudy, point.load())
+            return cast(AnyStudy, load_point(point))
     raise InputError(f"no kind of study is named '{kind}'; there are: {', '.join(kinds())}")

@@ -5,7 +5,6 @@ The rows are those that `labelling export` writes, so every study that reads lab
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, TypeVar, cast
@@ -15,6 +14,7 @@ from textevolve.agents.resources import split_name
 from textevolve.errors import InputError
 from textevolve.evaluation import Case
 from textevolve.labelling.label_rows import item_rows, rows_to_rank
+from textevolve.reach import also_reach, check_namespace
 from textevolve.report.data import write_rows
 from textevolve.settings import Settings
 from textevolve.spec import noted_of
@@ -40,7 +40,7 @@ def read_from_labels(study: Study[S, R, T], spec: S, settings: Settings) -> list
         name: getattr(spec, name) for name, field in fields.items() if noted_of(field).get("reads")
     }
     named = {name: value for name, value in values.items() if any(map(_is_named, _several(value)))}
-    return list(_read(study, spec, named, settings)) if named else None
+    return _read(study, spec, named, settings) if named else None
 
 
 def _several(value: Any) -> tuple[Any, ...]:
@@ -51,24 +51,26 @@ def _is_named(value: object) -> bool:
     return isinstance(value, str) and value.startswith(PREFIX)
 
 
-def _read(
-    study: Study[S, R, T], spec: S, named: dict[str, Any], settings: Settings
-) -> Iterator[Case]:
+def _read(study: Study[S, R, T], spec: S, named: dict[str, Any], settings: Settings) -> list[Case]:
     ranked = isinstance(spec, LabelledItemsSpec)
+    made: dict[str, str] = {}
     with TemporaryDirectory(prefix="textevolve-labels-") as folder:
-        written: dict[str, Any] = {}
-        for name, value in named.items():
-            several = tuple(
-                _write(one, settings, Path(folder), ranked) if _is_named(one) else one
-                for one in _several(value)
-            )
-            written[name] = several if isinstance(value, tuple) else several[0]
-        yield from study.cases(spec.model_copy(update=written))
+        for one in {one for value in named.values() for one in _several(value) if _is_named(one)}:
+            made[one] = _write(one, settings, Path(folder), ranked)
+        written = {
+            name: tuple(made.get(one, one) for one in value)
+            if isinstance(value, tuple)
+            else made[value]
+            for name, value in named.items()
+        }
+        with also_reach(*made.values()):
+            return list(study.cases(spec.model_copy(update=written)))
 
 
 def _write(given: str, settings: Settings, folder: Path, ranked: bool) -> str:
     """The file that the labels of a task are written to."""
     space, name = split_name(given.removeprefix(PREFIX), settings.namespace)
+    check_namespace(space)
     resources = store.ResourceStore(settings.memory_location)
     try:
         task = resources.find_task(name, space)

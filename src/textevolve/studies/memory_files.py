@@ -12,6 +12,7 @@ from typing import Any, cast
 
 from textevolve.errors import InputError
 from textevolve.memory.memory_spec import MemorySpec
+from textevolve.reach import is_file
 from textevolve.rows import STANDARD_INPUT, Placed, Row, read_rows, read_text
 from textevolve.rows.content import parse_json, take_object
 from textevolve.texts.columns import CHATS
@@ -63,7 +64,7 @@ def _rows(path: str) -> Iterator[Placed]:
     ending = Path(path).suffix.lower()
     if path != STANDARD_INPUT and ending in (".txt", ".md", ".html", ".pdf", ".docx", ".rst"):
         raise InputError(f"{path}: a document is read with: textevolve memories read")
-    if ending == ".json" and Path(path).is_file():
+    if ending == ".json" and is_file(path):
         data = parse_json(read_text(path), path, "memory")
         rows = _list_of(data)
         if rows is None:

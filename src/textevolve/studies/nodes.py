@@ -30,6 +30,7 @@ from textevolve.node_eval.node_lines import (
     NodeLine,
 )
 from textevolve.node_eval.traces import gather_episode, read_episodes
+from textevolve.reach import is_file
 from textevolve.report import wording
 from textevolve.report.blocks import Report
 from textevolve.spec import Several, option
@@ -130,7 +131,7 @@ def types_of(spec: NodesSpec) -> dict[str, Instruction]:
 def is_trace(source: str) -> bool:
     """Whether a name is that of a file, and not of a run."""
     path = Path(source)
-    return source == "-" or os.sep in source or path.suffix.lower() in TRACES or path.is_file()
+    return source == "-" or os.sep in source or path.suffix.lower() in TRACES or is_file(path)
 
 
 def earlier_run(spec: NodesSpec) -> str | None:

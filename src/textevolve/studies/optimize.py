@@ -35,6 +35,7 @@ from textevolve.loops.optimization import (
     optimize_text,
 )
 from textevolve.loops.rule_kinds import find_callable
+from textevolve.reach import is_file
 from textevolve.report import wording
 from textevolve.report.blocks import Report
 from textevolve.rows import SUFFIXES, names_rows, read_rows
@@ -140,7 +141,7 @@ def _is_file(task: str) -> bool:
         if task.startswith("hf:"):
             return names_rows(task)
         ends = Path(task).suffix.lower() in SUFFIXES
-        return ends and (not any(map(str.isspace, task)) or Path(task).is_file())
+        return ends and (not any(map(str.isspace, task)) or is_file(task))
     except (OSError, ValueError):
         return False
 

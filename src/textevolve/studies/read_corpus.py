@@ -33,6 +33,7 @@ from textevolve.memory.corpus import (
     voice_prompt,
 )
 from textevolve.memory.record import ChangeSource, Collection, Vector
+from textevolve.reach import allowed_path
 from textevolve.report import wording
 from textevolve.report.blocks import Report
 from textevolve.rows import STANDARD_INPUT, read_text
@@ -143,7 +144,7 @@ def name_document(path: str) -> str:
 
 def _read_document(path: str, name: str) -> str:
     if path != STANDARD_INPUT:
-        found = Path(path)
+        found = Path(allowed_path(path))
         if found.is_dir():
             raise InputError(f"{name}: is a folder; name the files in it")
         ending = found.suffix.lower()

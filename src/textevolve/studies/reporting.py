@@ -5,15 +5,24 @@ How records come about, and where they are kept, is in `driver.py`.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass, replace
+import json
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import asdict, dataclass, replace
 from itertools import chain
-from typing import TYPE_CHECKING, Any
+from typing import IO, TYPE_CHECKING, Any
 
+from textevolve.errors import InputError
+from textevolve.estimates.debate import UsageRange
+from textevolve.estimates.expected import SHARE
+from textevolve.evaluation import Usage
+from textevolve.reach import is_confined
 from textevolve.report import wording
 from textevolve.report.blocks import Report
+from textevolve.report.data import WRITERS, choose_writer, plain, write_rows
+from textevolve.report.html import write_html
+from textevolve.report.markdown import write_markdown
 from textevolve.studies.aggregates import Aggregates, aggregates_data, draw_aggregates
-from textevolve.studies.driver import Records, read_spec, read_stored
+from textevolve.studies.driver import Records, StoredSpec, read_spec, read_stored
 from textevolve.studies.gates import UNGATED, Gated, draw_gates
 from textevolve.studies.study import AnyStudy, StudySpec
 
@@ -48,7 +57,7 @@ def make_report(
         "Spent": wording.spent(totals.spent),
         "Costs": "; ".join(stored.prices),
         "From the journal": wording.count(totals.reused.calls, "answer"),
-        "Run": f"{run.id} in {store.path}",
+        "Run": run.id if is_confined() else f"{run.id} in {store.path}",
     }
     blocks = chain(draw_gates(gated.outcomes), draw_aggregates(sums), made.blocks)
     return replace(
@@ -83,3 +92,88 @@ def _summarise(
 
     result = study.summarise(spec, added() if study.aggregates else _Again(records))
     return result, {variant: one for variant, one in sums.items() if one.records}
+
+
+USED = ("calls", "tokens", "prompt_tokens", "completion_tokens")
+
+ROWS = (".jsonl", ".csv", ".parquet")
+WHOLE = (".json", ".html", ".md")
+"""The endings of what is written row by row, and as a whole."""
+
+
+def check_format(study: AnyStudy, ending: str, *, turns: bool = False) -> None:
+    """Raises InputError where there are no turns to write, and SettingsError where a package is
+    missing that writes the format."""
+    if turns and study.turns is None:
+        raise InputError(f"--turns: a run of the kind '{study.kind}' has no turns of its own")
+    if ending in WRITERS:
+        choose_writer(ending)
+
+
+def write_output(
+    study: AnyStudy,
+    store: Store,
+    run: RunRecord,
+    records: Records,
+    ending: str,
+    target: IO[bytes],
+    *,
+    turns: bool = False,
+    gated: Gated = UNGATED,
+) -> None:
+    """Write what was found in the format of an ending, one of `ROWS` and `WHOLE`. `turns`: rows are
+    those of single turns."""
+    if ending in ROWS:
+        _write_records(study, records, target, ending, turns=turns)
+    elif ending == ".html":
+        write_html(make_report(study, store, run, records, gated), target)
+    elif ending == ".md":
+        write_markdown(make_report(study, store, run, records, gated), target)
+    else:
+        target.write(json_line(make_data(study, run, records, gated)))
+
+
+def _write_records(
+    study: AnyStudy, records: Records, target: IO[bytes], ending: str, *, turns: bool = False
+) -> None:
+    """Write the records as lines of JSON, or the rows that they have in a table."""
+    rows_of = study.turns if turns and study.turns is not None else study.flat
+    if ending == ".jsonl" and study.line is not None and not turns:
+        for record in records():
+            target.write((study.line(record) + "\n").encode())
+    else:
+        write_rows(lambda: _flat(rows_of, records), target, ending)
+
+
+def _flat(
+    rows_of: Callable[[Any], Iterable[Mapping[str, Any]]], records: Records
+) -> Iterator[Mapping[str, Any]]:
+    for record in records():
+        yield from rows_of(record)
+
+
+def json_line(data: Any) -> bytes:
+    """One line of JSON; a figure that does not exist is null."""
+    text = json.dumps(plain(data), ensure_ascii=False)
+    return (text + "\n").encode("utf-8", "backslashreplace")
+
+
+def estimate_data(found: UsageRange, stored: StoredSpec) -> dict[str, Any]:
+    """The same as JSON-ready data: `least` and `most` are bounds; `expected` has for each figure a
+    median and the ends of a range."""
+    data: dict[str, Any] = {"cases": found.cases, "model": stored.model}
+    data |= {"least": _usage_data(found.least), "most": _usage_data(found.most)}
+    if found.expected is not None:
+        data["expected"] = {
+            "from": "earlier runs" if found.expected.runs else "rehearsals",
+            "runs": found.expected.runs,
+            "share": SHARE,
+            **{name: asdict(spread) for name, spread in found.expected.figures.items()},
+        }
+    if stored.prices:
+        data["costs"] = "; ".join(stored.prices)
+    return data
+
+
+def _usage_data(usage: Usage) -> dict[str, Any]:
+    return {name: getattr(usage, name) for name in (*USED, "cost")}

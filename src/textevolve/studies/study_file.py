@@ -32,15 +32,29 @@ def read_study_file(path: str) -> tuple[AnyStudy, StudySpec]:
     if not isinstance(given.get(KIND), str):
         raise InputError(f"{path}:1: must name the kind of study: {', '.join(kinds())}")
     try:
-        study = find_study(given.pop(KIND))
+        find_study(given[KIND])
     except InputError as error:
         raise InputError(f"{path}:{line_of(node, (KIND,))}: {error}") from None
     try:
-        return study, study.spec(**{name: _read(value) for name, value in given.items()})
+        return read_study(given)
     except InputError as error:
         cause = error.__cause__
         place = cause.errors()[0]["loc"] if isinstance(cause, ValidationError) else ()
         raise InputError(f"{path}:{line_of(node, place)}: {error}") from None
+
+
+def read_study(given: Mapping[str, Any]) -> tuple[AnyStudy, StudySpec]:
+    """The study that data as of such a file describe.
+
+    Raises:
+        InputError: there is no such kind, or a field cannot be used.
+    """
+    kind = given.get(KIND)
+    if not isinstance(kind, str):
+        raise InputError(f"{KIND}: must name the kind of study: {', '.join(kinds())}")
+    study = find_study(kind)
+    fields = {name: _read(value) for name, value in given.items() if name != KIND}
+    return study, study.spec(**fields)
 
 
 def _read(value: Any) -> Any:

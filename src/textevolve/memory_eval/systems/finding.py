@@ -25,8 +25,9 @@ from textevolve.llm.refusals import one_line
 from textevolve.memory_eval.system import MemorySystem
 from textevolve.memory_eval.systems.adapter import Adapted
 from textevolve.memory_eval.systems.baselines import NoMemory, WholeContext
+from textevolve.reach import check_code
 from textevolve.settings import Settings, read_settings
-from textevolve.user_code import load_file
+from textevolve.user_code import load_file, load_point
 
 GROUP = "textevolve.memory_systems"
 SHIPPED: Mapping[str, str] = {
@@ -67,7 +68,8 @@ def open_system(spec: str, settings: Settings | None = None) -> MemorySystem:
 
         address = rest if rest.lower().startswith(("http://", "https://")) else spec
         return open_http(address, settings)
-    if name == "mem0":
+    if name == "mem0":  # its configuration names files and addresses
+        check_code(spec)
         from textevolve.memory_eval.systems.mem0_system import open_mem0
 
         return open_mem0(rest or None, settings)
@@ -84,6 +86,8 @@ def _read_last(spec: str, rest: str) -> int:
 def _find(spec: str) -> object:
     """What a spec of the user's own names."""
     module, colon, attribute = spec.rpartition(":")
+    if colon:
+        check_code(spec)
     try:
         if not colon:
             return _find_installed(spec)
@@ -103,7 +107,7 @@ def _find(spec: str) -> object:
 
 def _find_installed(name: str) -> object:
     for point in entry_points(group=GROUP, name=name):
-        return point.load()
+        return load_point(point)
     raise InputError(f"no memory system '{name}'{_suggest(name)}")
 
 

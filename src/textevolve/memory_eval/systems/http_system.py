@@ -25,6 +25,7 @@ from textevolve.llm.wrappers import Limited, Retrying
 from textevolve.memory_eval.dialogues import DialogueTurn
 from textevolve.memory_eval.system import Capabilities
 from textevolve.memory_eval.systems.adapter import read_answer, read_memories
+from textevolve.reach import check_address
 from textevolve.settings import Settings
 
 KEY = "TEXTEVOLVE_MEMORY_KEY"
@@ -42,6 +43,7 @@ def open_http(address: str, settings: Settings) -> HttpSystem:
     """
     base, _, said = address.partition("#")
     base = _read_address(base)
+    check_address(base)
     host = urlsplit(base).netloc
     key = find_key(host, KEY, ask_keyring=not is_loopback(base))
     capabilities = _read_flags(said) if said else DURABLE

@@ -44,12 +44,38 @@
     found.click();
   });
 
+  // A judge is measured against the labels by a study, whose page is opened.
+  const measure = document.getElementById("measure-judge");
+  const begin = async () => {
+    const token = document.querySelector('meta[name="csrf"]')?.content ?? "";
+    const judge = measure.elements.judge.value.split(/[\s,]+/).filter(Boolean);
+    const trouble = document.getElementById("trouble");
+    trouble.hidden = true;
+    try {
+      const response = await fetch("/v1/studies", {
+        method: "POST", headers: { "Content-Type": "application/json", "X-CSRF-Token": token },
+        body: JSON.stringify({ kind: "agreement", items: [measure.dataset.items], judge }),
+      });
+      const found = await response.json();
+      if (response.ok) return location.assign(`/runs/${found.id}`);
+      trouble.textContent = found.error?.message ?? `The server answered ${response.status}.`;
+    } catch {
+      trouble.textContent = "The server cannot be reached.";
+    }
+    trouble.hidden = false;
+    delete measure.dataset.sent;
+  };
+
   document.addEventListener("change", mark);
   mark();
 
   document.addEventListener("submit", (event) => {
-    if (event.target.dataset.sent) event.preventDefault();
+    if (event.target.dataset.sent) return event.preventDefault();
     event.target.dataset.sent = "yes";
+    if (event.target === measure) {
+      event.preventDefault();
+      begin();
+    }
   });
   window.addEventListener("pageshow", () => {
     for (const form of document.forms) delete form.dataset.sent;

@@ -1,0 +1,207 @@
+"""What a text may make this process reach: files, code, addresses, models, namespaces, runs.
+
+On the command line and in Python a specification may name whatever its user can reach, so nothing
+is asked here. A server confines what its clients send: within `confine` files are those that came
+with the study, and all else is what the operator allows. Whatever opens a file, imports code or
+asks an address by a name from outside passes through here; who may name what is the business of
+`server`.
+"""
+
+from __future__ import annotations
+
+import glob
+import os
+from collections.abc import Callable, Generator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass, replace
+from fnmatch import fnmatchcase
+from pathlib import Path
+
+from textevolve.errors import InputError
+
+
+def nothing_named(_name: str) -> bool:
+    """Allows no name at all."""
+    return False
+
+
+@dataclass(frozen=True, slots=True)
+class Reach:
+    """What may be reached. `folder`: holds what was sent; None: nothing was. `own`: files of the
+    operator's settings, by the names that they have there. The others say whether a name may be
+    used: a model's full name, code as MODULE:NAME or an entry point, an address or a data set of
+    the hub, a namespace, a run's id."""
+
+    folder: Path | None = None
+    own: frozenset[str] = frozenset()
+    models: Callable[[str], bool] = nothing_named
+    code: Callable[[str], bool] = nothing_named
+    addresses: Callable[[str], bool] = nothing_named
+    namespaces: Callable[[str], bool] = nothing_named
+    runs: Callable[[str], bool] = nothing_named
+
+
+_reach: ContextVar[Reach | None] = ContextVar("reach", default=None)
+
+
+@contextmanager
+def confine(reach: Reach | None) -> Generator[None]:
+    """Within the block, and in tasks and threads that it begins, no more than this is reached;
+    None: whatever there is."""
+    before = _reach.set(reach)
+    try:
+        yield
+    finally:
+        _reach.reset(before)
+
+
+@contextmanager
+def also_reach(*files: str) -> Generator[None]:
+    """Within the block these files may be read, too: what was made here for the reading."""
+    reach = _reach.get()
+    with confine(None if reach is None else replace(reach, own=reach.own | {*files})):
+        yield
+
+
+def is_confined() -> bool:
+    return _reach.get() is not None
+
+
+def allowed_path(path: str | Path) -> str:
+    """Where a file or a folder of this name lies.
+
+    Raises:
+        InputError: it is none of those that may be read.
+    """
+    reach, name = _reach.get(), str(path)
+    if reach is None:
+        return name
+    if reach.folder is not None:
+        found = reach.folder / stored_name(name)
+        # Nothing but what was sent lies there; should it be a link all the same, it leads nowhere.
+        if found.exists() and found.resolve().is_relative_to(reach.folder.resolve()):
+            return str(found)
+    if name in reach.own:
+        return name
+    raise InputError(f"{name!r:.200}: is no file that was sent with the study")
+
+
+def stored_name(name: str) -> Path:
+    """A relative path for a file of whatever name, which leads out of no folder; another one for
+    each name, but that `a/../b` is `b`.
+
+    Raises:
+        InputError: nothing can have that name.
+    """
+    if not name or not name.isprintable():  # half a surrogate pair is not printable either
+        raise InputError(f"{name!r:.200}: cannot be the name of a file")
+    parts = Path(os.path.normpath(name)).parts
+    return Path(*(_SPECIAL.get(part, part.replace("%", "%25")) for part in parts))
+
+
+_SPECIAL = {"/": "%root", "//": "%root", "..": "%up"}
+_PLAIN = {"%root": "/", "%up": ".."}
+
+
+def matching_files(pattern: str) -> list[str]:
+    """The names of the files that may be read and match a pattern, as `glob` has them."""
+    reach = _reach.get()
+    if reach is None:
+        return glob.glob(pattern, recursive=True)
+    if reach.folder is None:
+        return []
+    wanted, depth = os.path.normpath(pattern), os.path.normpath(pattern).count("/")
+    names: list[str] = []
+    for file in reach.folder.rglob("*"):
+        parts = file.relative_to(reach.folder).parts
+        plain = (_PLAIN.get(part, part.replace("%25", "%")) for part in parts)
+        name = str(Path(*plain))
+        if fnmatchcase(name, wanted) and ("**" in wanted or name.count("/") == depth):
+            names.append(name)
+    return names
+
+
+def is_there(path: str | Path) -> bool:
+    """Whether there is anything of this name that may be read."""
+    return _is_there(path, os.path.exists)
+
+
+def is_file(path: str | Path) -> bool:
+    """Whether there is a file of this name that may be read."""
+    return _is_there(path, os.path.isfile)
+
+
+def is_folder(path: str | Path) -> bool:
+    """Whether there is a folder of this name that may be read."""
+    return _is_there(path, os.path.isdir)
+
+
+def _is_there(path: str | Path, ask: Callable[[str], bool]) -> bool:
+    try:
+        return ask(allowed_path(path))
+    except (InputError, ValueError):
+        return False
+
+
+def check_stdin() -> None:
+    """Raises InputError where standard input is not the user's."""
+    if is_confined():
+        raise InputError("-: there is no standard input here; send a file with the study")
+
+
+def check_code(name: str) -> None:
+    """
+    Raises:
+        InputError: this code must not be loaded.
+    """
+    reach = _reach.get()
+    if reach is not None and (".py:" in name or not reach.code(name)):
+        raise InputError(
+            f"{name}: no code is loaded for clients but what the operator allows with --allow-code"
+        )
+
+
+def check_address(address: str) -> None:
+    """
+    Raises:
+        InputError: nothing must be asked of this address, or data set of the hub.
+    """
+    reach = _reach.get()
+    if reach is not None and not reach.addresses(address):
+        raise InputError(
+            f"{address}: no address is asked for clients but what the operator allows with"
+            " --allow-address"
+        )
+
+
+def check_model(spec: str) -> None:
+    """
+    Raises:
+        InputError: this model must not be asked.
+    """
+    reach = _reach.get()
+    if reach is not None and not reach.models(spec):
+        raise InputError(
+            f"{spec}: is not served to clients; the operator allows models with --allow-model"
+        )
+
+
+def check_namespace(name: str) -> None:
+    """
+    Raises:
+        InputError: it is not seen; as where there is none.
+    """
+    reach = _reach.get()
+    if reach is not None and not reach.namespaces(name):
+        raise InputError(f"no namespace '{name}'")
+
+
+def check_run(which: str) -> None:
+    """
+    Raises:
+        InputError: it is not seen, or no whole id; as where there is none.
+    """
+    reach = _reach.get()
+    if reach is not None and not reach.runs(which):
+        raise InputError(f"no run '{which}'; name one by its whole id")

@@ -1,0 +1,71 @@
+"""What a client's study may name on this server: `Reach` made from the operator's options.
+
+The checks themselves stand where files are opened, code is loaded and models are found
+(`textevolve.reach`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from fnmatch import fnmatchcase
+from pathlib import Path
+
+from textevolve.llm.catalogue import PROVIDER, SUFFIX
+from textevolve.llm.providers import known_providers
+from textevolve.reach import Reach
+from textevolve.server.options import ServerOptions
+from textevolve.settings import Settings
+from textevolve.store import Store
+from textevolve.store.served import ServedRun
+
+
+def files_folder(store: Path) -> Path:
+    """Where the files lie that clients of a store's server sent."""
+    return store.with_name(f"{store.name}.files")
+
+
+def reach_of(served: ServedRun, options: ServerOptions, settings: Settings, store: Store) -> Reach:
+    """What a run may reach."""
+    sent = served.launch.get("files")
+    seen = served.launch.get("namespaces")
+
+    def sees(namespace: str) -> bool:
+        return seen is None or namespace in seen
+
+    def sees_run(which: str) -> bool:
+        known = store.list_chosen(seen, None, lambda run, _served: run.id == which, 1)
+        return bool(known)
+
+    return Reach(
+        folder=files_folder(store.path) / sent if sent else None,
+        own=frozenset({settings.profile}),
+        models=_allowed_models(served, options, settings),
+        code=lambda name: name in options.allow_code,
+        addresses=lambda address: _matches(address, options.allow_address),
+        namespaces=sees,
+        runs=sees_run,
+    )
+
+
+def _allowed_models(
+    served: ServedRun, options: ServerOptions, settings: Settings
+) -> Callable[[str], bool]:
+    """Those that are served, those of the settings, and what the operator allows; whoever needs no
+    key may ask each provider that there is, but no address and no file of weights."""
+    own = {*options.model, settings.model, settings.embedder}
+    trusted = not served.key_id
+
+    def allowed(spec: str) -> bool:
+        if options.any or spec in own or _matches(spec, options.allow_model):
+            return True
+        name, _, model = spec.partition("/")
+        if not trusted or "://" in spec or name not in known_providers(settings):
+            return False
+        is_path = any(one in model for one in "/\\~") or model.endswith(SUFFIX)
+        return name != PROVIDER or not is_path
+
+    return allowed
+
+
+def _matches(name: str, patterns: tuple[str, ...]) -> bool:
+    return any(fnmatchcase(name, pattern) for pattern in patterns)

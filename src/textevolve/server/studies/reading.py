@@ -1,0 +1,214 @@
+"""What clients are told of runs: one, a list of them, their records, their reports."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import json
+import tempfile
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import IO, Any, Literal, TypeAlias, cast
+
+from textevolve.errors import InputError, StoreError
+from textevolve.reach import confine
+from textevolve.server.access import Caller
+from textevolve.server.errors import ApiError
+from textevolve.server.state import ServerState
+from textevolve.server.studies.confinement import reach_of
+from textevolve.server.studies.feed import record_json, wire_usage
+from textevolve.server.studies.runner import Runner
+from textevolve.server.studies.wire import RunDetail, RunStatus, RunSummary, WireLimits
+from textevolve.store import RunRecord, Store
+from textevolve.store.records import Found, Place, RecordOrder
+from textevolve.store.served import ServedRun
+from textevolve.studies import driver
+from textevolve.studies.kinds import find_study
+from textevolve.studies.reporting import check_format, write_output
+from textevolve.studies.standing import STANDING
+
+ReportFormat: TypeAlias = Literal["html", "md", "json", "jsonl", "csv", "parquet"]
+MEDIA: Mapping[ReportFormat, str] = {
+    "html": "text/html; charset=utf-8",
+    "md": "text/markdown; charset=utf-8",
+    "json": "application/json",
+    "jsonl": "application/x-ndjson",
+    "csv": "text/csv; charset=utf-8",
+    "parquet": "application/vnd.apache.parquet",
+}
+SPOOLED = 2**20
+"""Bytes of a report that stay in memory before it is handed out; the rest lies in a file."""
+CHUNK = 2**16
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """A run, and what the server knows of it; None where it was made without one."""
+
+    run: RunRecord
+    served: ServedRun | None
+
+
+def find_seen(store: Store, caller: Caller, run_id: str) -> Seen:
+    """A run by its whole id.
+
+    Raises:
+        ApiError: there is none that the caller sees.
+    """
+    try:
+        run: RunRecord | None = store.get_run(run_id)
+    except StoreError:
+        run = None
+    served = None if run is None else store.get_served(run.id)
+    seen = caller.namespaces is None or (served is not None and caller.sees(served.namespace))
+    if run is None or run.id != run_id or not seen or run.spec.get("kind") in STANDING:
+        raise ApiError(404, "not_found", f"no run '{run_id[:60]}'")
+    return Seen(run, served)
+
+
+def summarize_run(runner: Runner, run: RunRecord, served: ServedRun | None) -> RunSummary:
+    return RunSummary(**_summary(runner, run, served))
+
+
+def _summary(runner: Runner, run: RunRecord, served: ServedRun | None) -> dict[str, Any]:
+    status, reason = runner.status_of(run, served)
+    return {
+        "id": run.id,
+        "kind": str(run.spec.get("kind", "")),
+        "name": run.name,
+        "namespace": None if served is None else served.namespace,
+        "status": status,
+        "reason": reason,
+        "created": run.created,
+        "updated": run.updated,
+        "cases": run.n_cases,
+        "model": str(run.spec.get("model", "")),
+        "source": run.source,
+    }
+
+
+def describe_run(server: ServerState, seen: Seen) -> RunDetail:
+    """One run with what it has used so far."""
+    store, run, served = server.store, seen.run, seen.served
+    totals = store.run_totals(run.id)
+    launch: Mapping[str, Any] = {} if served is None else served.launch
+    return RunDetail(
+        **_summary(server.runner, run, served),
+        spec=run.spec.get("spec", {}),
+        described=run.spec.get("described", {}),
+        records=store.count_records(run.id),
+        spent=wire_usage(totals.spent),
+        reused=wire_usage(totals.reused),
+        failed_calls=totals.failed,
+        limits=WireLimits(**launch.get("limits", {})),
+        time_limit=launch.get("time_limit"),
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class RunFilter:
+    """Which runs are listed; empty: whatever it is."""
+
+    kind: str = ""
+    status: RunStatus | Literal[""] = ""
+    text: str = ""
+    namespace: str = ""
+
+
+def list_page(
+    server: ServerState, caller: Caller, wanted: RunFilter, cursor: str, limit: int
+) -> dict[str, Any]:
+    """A page of runs, the newest first."""
+    after = read_cursor(cursor, float, str)
+    seen = None if caller.namespaces is None else sorted(caller.namespaces)
+    if wanted.namespace:
+        seen = [wanted.namespace] if caller.sees(wanted.namespace) else []
+
+    def choose(run: RunRecord, served: ServedRun | None) -> bool:
+        return (
+            run.spec.get("kind") not in STANDING
+            and wanted.kind in ("", run.spec.get("kind"))
+            and wanted.text.lower() in f"{run.id} {run.name}".lower()
+            and wanted.status in ("", server.runner.status_of(run, served)[0])
+        )
+
+    place = cast("tuple[float, str] | None", after)
+    found = server.store.list_chosen(seen, place, choose, limit + 1)
+    shown = found[:limit]
+    more = write_cursor(shown[-1][0].created, shown[-1][0].id) if len(found) > limit else None
+    data = [summarize_run(server.runner, *one).model_dump() for one in shown]
+    return {"data": data, "next": more}
+
+
+def records_page(
+    store: Store, run_id: str, wanted: Found, order: RecordOrder, cursor: str, limit: int
+) -> bytes:
+    """A page of records, as JSON."""
+    place = cast("Place | None", read_cursor(cursor, (float, int, type(None)), int, str))
+    found = store.read_records(run_id, wanted, order, place, limit + 1)
+    shown = found[:limit]
+    last = shown[-1] if len(found) > limit else None
+    more = None if last is None else write_cursor(last.score, last.position, last.key)
+    data = b", ".join(map(record_json, shown))
+    return b'{"data": [' + data + b'], "next": ' + json.dumps(more).encode() + b"}"
+
+
+def write_cursor(*place: object) -> str:
+    return base64.urlsafe_b64encode(json.dumps(place).encode()).decode().rstrip("=")
+
+
+def read_cursor(cursor: str, *kinds: type | tuple[type, ...]) -> tuple[Any, ...] | None:
+    """
+    Raises:
+        InputError: it is none that a page ended with.
+    """
+    if not cursor:
+        return None
+    try:
+        found = json.loads(base64.urlsafe_b64decode(cursor.encode() + b"=" * (-len(cursor) % 4)))
+    except (binascii.Error, ValueError, RecursionError):
+        found = None
+    given = cast("list[Any]", found) if isinstance(found, list) else []
+    pairs = zip(given, kinds, strict=False)
+    if len(given) != len(kinds) or not all(isinstance(one, kind) for one, kind in pairs):
+        raise InputError("cursor: is none that a page ended with")
+    return tuple(given)
+
+
+def write_report(
+    server: ServerState, seen: Seen, format: ReportFormat, *, turns: bool = False
+) -> IO[bytes]:
+    """A run's report in a file of its own, from its beginning; it is gone once it is closed.
+
+    Raises:
+        InputError: the kind has no turns, or there is nothing to tell yet.
+    """
+    store, run, ending = server.store, seen.run, f".{format}"
+    study = find_study(driver.read_stored(run).kind)
+    check_format(study, ending, turns=turns)
+    if not store.count_records(run.id):
+        raise ApiError(409, "no_records", f"run {run.id} has no records yet")
+    target = cast("IO[bytes]", tempfile.SpooledTemporaryFile(SPOOLED))  # noqa: SIM115  is sent
+    try:
+        with confine(_reach(server, seen)):
+            records = driver.read_records(store, run)
+            write_output(study, store, run, records, ending, target, turns=turns)
+        target.seek(0)
+    except BaseException:
+        target.close()
+        raise
+    return target
+
+
+def _reach(server: ServerState, seen: Seen) -> Any:
+    """Of a run that was made without a server its specification is the operator's own."""
+    if seen.served is None:
+        return None
+    return reach_of(seen.served, server.options, server.runner.settings, server.store)
+
+
+def read_chunks(file: IO[bytes]) -> Iterator[bytes]:
+    """The file's bytes, and then it is closed."""
+    with file:
+        while chunk := file.read(CHUNK):
+            yield chunk

@@ -1,0 +1,216 @@
+"""The work on clients' studies, in the background of the server: some at once, the others in turn.
+
+Which runs are to go on is kept in the store (`served_runs`), so a server that starts goes on with
+them, whatever became of the one before. The journal sees to it that nothing is asked twice but what
+was in flight.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import AsyncGenerator, Callable
+from contextlib import aclosing, asynccontextmanager, suppress
+from dataclasses import dataclass, field, replace
+
+from textevolve.errors import StoreError, TextEvolveError
+from textevolve.evaluation import Usage
+from textevolve.events import CallFinished, Event
+from textevolve.reach import confine
+from textevolve.server.options import ServerOptions
+from textevolve.server.studies.confinement import reach_of
+from textevolve.server.studies.wire import RunStatus, WireLimits
+from textevolve.settings import Settings
+from textevolve.store import RunRecord, Store
+from textevolve.store.records import Found
+from textevolve.store.served import ServedRun
+from textevolve.studies import driver
+from textevolve.studies.driver import Launch
+from textevolve.wiring import Limits
+
+DRAIN_SECONDS = 30.0
+"""How long calls that are in flight may take when the server ends."""
+LOOK_SECONDS = 1.0
+"""How often it is looked whether a run was cancelled, or another process has let go of it."""
+ENDING = "the server is ending, and goes on with it at its next start"
+
+log = logging.getLogger("textevolve.server")
+
+
+def no_charge(_served: ServedRun, _usage: Usage) -> str:
+    """For servers whose keys and namespaces have no budgets."""
+    return ""
+
+
+@dataclass
+class Runner:
+    """`charge` is told what a call of a run has used, and says why the run is to stop, if it is; it
+    is asked with an empty usage before each call."""
+
+    store: Store
+    settings: Settings
+    options: ServerOptions
+    charge: Callable[[ServedRun, Usage], str] = no_charge
+    ending: bool = False
+    _tasks: dict[str, asyncio.Task[None]] = field(default_factory=dict[str, asyncio.Task[None]])
+    _begun: set[str] = field(default_factory=set[str])
+
+    def __post_init__(self) -> None:
+        self._places = asyncio.Semaphore(self.options.studies)
+
+    def submit(self, run_id: str) -> None:
+        """Work on a run that is kept as wanted, as soon as there is a place; nothing where that is
+        done already."""
+        if run_id in self._tasks or self.ending:
+            return
+        task = self._tasks[run_id] = asyncio.create_task(self._work(run_id), name=f"run {run_id}")
+        task.add_done_callback(lambda _task: self._tasks.pop(run_id, None))
+
+    def works_on(self, run_id: str) -> bool:
+        """Whether it is worked on here, or waits for its turn."""
+        return run_id in self._tasks
+
+    def status_of(self, run: RunRecord, served: ServedRun | None) -> tuple[RunStatus, str]:
+        """What state a run is in, and why."""
+        if run.status == "finished":
+            return "finished", ""
+        if run.status == "running" or run.id in self._begun:
+            return "running", ""
+        if served is None:
+            return ("failed" if run.status == "failed" else "interrupted"), ""
+        if served.wanted == "running":
+            return ("queued" if self.works_on(run.id) else "interrupted"), ""
+        states: dict[str, RunStatus] = {"cancelled": "cancelled", "failed": "failed"}
+        return states.get(served.wanted, "interrupted"), served.reason
+
+    async def cancel(self, run_id: str) -> None:
+        """End the work on a run; what was answered is kept."""
+        await asyncio.to_thread(self.store.want_run, run_id, "cancelled")
+        await self._end(run_id)
+
+    async def _end(self, run_id: str) -> None:
+        if (task := self._tasks.get(run_id)) is not None:
+            task.cancel()
+            with suppress(asyncio.CancelledError):
+                await asyncio.wait([task])
+
+    async def drain(self) -> None:
+        """No call is begun any more; those in flight have a while to end. What is not finished goes
+        on with the next start."""
+        self.ending = True
+        for run_id, task in list(self._tasks.items()):
+            if run_id not in self._begun:
+                task.cancel()
+        tasks = list(self._tasks.values())
+        if tasks:
+            _, late = await asyncio.wait(tasks, timeout=DRAIN_SECONDS)
+            for task in late:
+                task.cancel()
+            await asyncio.gather(*late, return_exceptions=True)
+
+    async def look(self) -> None:
+        """Ends what was cancelled by way of another server on the same store."""
+        while True:
+            await asyncio.sleep(LOOK_SECONDS)
+            for run_id in list(self._tasks):
+                served = await asyncio.to_thread(self.store.get_served, run_id)
+                if served is None or served.wanted == "cancelled":
+                    await self._end(run_id)
+
+    async def _work(self, run_id: str) -> None:
+        async with self._places:
+            try:
+                await self._perform(run_id)
+            except TextEvolveError as error:
+                log.warning("run %s failed: %s", run_id, error)
+                await asyncio.to_thread(self.store.want_run, run_id, "failed", str(error))
+            except Exception:
+                log.exception("run %s failed", run_id)
+                said = "the server failed; its log says why"
+                await asyncio.to_thread(self.store.want_run, run_id, "failed", said)
+            finally:
+                self._begun.discard(run_id)
+
+    async def _perform(self, run_id: str) -> None:
+        served = await asyncio.to_thread(self.store.get_served, run_id)
+        run = await self._wait_for(run_id)
+        if served is None or served.wanted != "running" or run.status == "finished":
+            return
+        self._begun.add(run_id)
+        settings = self.settings_of(served)
+        launch = await asyncio.to_thread(self._launch, served)
+        with confine(reach_of(served, self.options, self.settings, self.store)):
+            work = driver.perform(self.store, run, settings, launch)
+            async with aclosing(work) as records:
+                async for _ in records:
+                    pass
+        run = await asyncio.to_thread(self.store.get_run, run_id)
+        if run.status != "finished" and not self.ending:
+            await asyncio.to_thread(self._note_limit, run_id)
+
+    async def _wait_for(self, run_id: str) -> RunRecord:
+        """The run, once no other process works on it."""
+        while True:
+            run = await asyncio.to_thread(self.store.get_run, run_id)
+            if run.status != "running":
+                return run
+            await asyncio.sleep(LOOK_SECONDS)
+
+    def settings_of(self, served: ServedRun) -> Settings:
+        """The settings that a run works with: names without a namespace are those of its own."""
+        concurrency = served.launch.get("concurrency")
+        most = self.settings.concurrency
+        if concurrency is not None and most is not None:
+            concurrency = min(concurrency, most)
+        changed = {"namespace": served.namespace, "concurrency": concurrency or most}
+        return self.settings.model_copy(update=changed)
+
+    def _launch(self, served: ServedRun) -> Launch:
+        limits = WireLimits(**served.launch.get("limits", {}))
+        totals = self.store.run_totals(served.run_id)
+        spent = replace(totals.spent, calls=totals.spent.calls + totals.failed)
+
+        def hear(event: Event) -> None:
+            if isinstance(event, CallFinished) and not event.replayed:
+                self.charge(served, event.usage)
+
+        def halt() -> str:
+            return ENDING if self.ending else self.charge(served, Usage())
+
+        return Launch(
+            name=served.launch.get("name", ""),
+            source="HTTP",
+            limits=Limits(limits.cost, limits.tokens, limits.calls, spent),
+            time_limit=served.launch.get("time_limit"),
+            listener=hear,
+            halt=halt,
+        )
+
+    def _note_limit(self, run_id: str) -> None:
+        skipped = self.store.read_records(run_id, Found(statuses=("skipped",)), limit=1)
+        reason = skipped[0].reason if skipped else "its limits are reached"
+        self.store.want_run(run_id, "limited", reason)
+
+
+@asynccontextmanager
+async def open_runner(
+    store: Store, settings: Settings, options: ServerOptions
+) -> AsyncGenerator[Runner]:
+    """A runner that goes on with what is unfinished; at its end it lets go of all runs cleanly."""
+    runner = Runner(store, settings, options)
+    for served in await asyncio.to_thread(store.unfinished_served):
+        runner.submit(served.run_id)
+    looking = asyncio.create_task(_look(runner))
+    try:
+        yield runner
+    finally:
+        looking.cancel()
+        await runner.drain()
+
+
+async def _look(runner: Runner) -> None:
+    while True:
+        try:
+            await runner.look()
+        except StoreError as error:
+            log.warning("the runs could not be looked after, and will be again: %s", error)

@@ -1,0 +1,86 @@
+"""Files that clients send along: kept by their contents in a folder beside the store.
+
+What was sent together lies in one folder, whose name is the hash of all names and contents, so the
+same files are there once. Nothing of it is ever run.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import hashlib
+import os
+import secrets
+import shutil
+from collections.abc import Mapping
+from pathlib import Path
+
+from textevolve.errors import InputError
+from textevolve.reach import stored_name
+from textevolve.server.studies.wire import Base64File
+
+LONGEST_NAME = 200
+
+
+def keep_files(folder: Path, files: Mapping[str, str | Base64File]) -> str:
+    """Keep files of these names; returns the name of the folder that holds them, within `folder`.
+    Empty where there are none.
+
+    Raises:
+        InputError: a name cannot be that of a file, or what is sent is no Base64.
+    """
+    contents = _place({name: _read(name, given) for name, given in files.items()})
+    if not contents:
+        return ""
+    digest = hashlib.sha256()
+    for path in sorted(contents):
+        name = str(path).encode()
+        digest.update(f"{len(name)}:{len(contents[path])}:".encode() + name + contents[path])
+    kept = folder / digest.hexdigest()
+    if not kept.is_dir():
+        _write(kept, contents)
+    return kept.name
+
+
+def _read(name: str, given: str | Base64File) -> bytes:
+    if isinstance(given, str):
+        return given.encode("utf-8", "backslashreplace")
+    try:
+        return base64.b64decode(given.base64, validate=True)
+    except (binascii.Error, ValueError):
+        raise InputError(f"run.files: {name}: is not valid Base64") from None
+
+
+def _place(contents: Mapping[str, bytes]) -> dict[Path, bytes]:
+    """Where each file lies within the folder."""
+    placed: dict[Path, bytes] = {}
+    for name, content in contents.items():
+        path = stored_name(name)
+        if not path.parts or len(name.encode()) > LONGEST_NAME:
+            raise InputError(
+                f"run.files: '{name:.60}': give a name of at most {LONGEST_NAME} bytes"
+            )
+        if path in placed:
+            raise InputError(f"run.files: '{name}' is there twice")
+        placed[path] = content
+    for path in placed:
+        if any(parent in placed for parent in path.parents):
+            raise InputError(f"run.files: '{path}' lies in what is a file itself")
+    return placed
+
+
+def _write(kept: Path, contents: Mapping[Path, bytes]) -> None:
+    """Whole or not at all: the folder gets its name when all is in it."""
+    beside = kept.with_name(f".{secrets.token_hex(8)}.part")
+    try:
+        for place, content in contents.items():
+            path = beside / place
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_bytes(content)
+        try:
+            os.replace(beside, kept)
+        except OSError:
+            if not kept.is_dir():  # else somebody else has sent the same meanwhile
+                raise
+    finally:
+        shutil.rmtree(beside, ignore_errors=True)

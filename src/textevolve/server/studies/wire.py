@@ -1,0 +1,152 @@
+"""What clients send and get: the shapes of requests and answers, of studies of any kind."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Literal, TypeAlias
+
+from pydantic import Field
+
+from textevolve.settings import NAME_PATTERN
+from textevolve.spec import Frozen
+
+RunStatus: TypeAlias = Literal[
+    "queued", "running", "finished", "interrupted", "cancelled", "failed"
+]
+"""`queued`: waits for its turn. `interrupted`: its limits are reached, or nobody works on it.
+`failed`: no call could succeed; `reason` says why."""
+ENDED: tuple[RunStatus, ...] = ("finished", "interrupted", "cancelled", "failed")
+"""After these nothing more comes, unless the run is resumed."""
+
+MOST_FILES = 100
+MOST_NAME = 200
+
+
+class WireLimits(Frozen):
+    """What the whole run may use, over all its sittings: US dollars, tokens, calls."""
+
+    cost: float | None = Field(default=None, ge=0)
+    tokens: int | None = Field(default=None, ge=0)
+    calls: int | None = Field(default=None, ge=0)
+
+
+class Base64File(Frozen):
+    """A file that is no text in UTF-8, such as Parquet."""
+
+    base64: str
+
+
+class RunPart(Frozen):
+    """How a study is run, as opposed to what it is: `run` beside the fields of its specification.
+
+    `files`: by the names that the specification has for them, their contents. `time_limit`:
+    seconds of one sitting. `concurrency`: calls in flight.
+    """
+
+    name: str = Field(default="", max_length=MOST_NAME)
+    namespace: str | None = Field(default=None, pattern=NAME_PATTERN)
+    limits: WireLimits = WireLimits()
+    time_limit: float | None = Field(default=None, ge=0)
+    concurrency: int | None = Field(default=None, ge=1, le=4096)
+    files: Mapping[str, str | Base64File] = Field(default={}, max_length=MOST_FILES)
+
+
+class ResumePart(Frozen):
+    """How a run is gone on with; what is left out stays as it was."""
+
+    limits: WireLimits | None = None
+    time_limit: float | None = Field(default=None, ge=0)
+
+
+class WireUsage(Frozen):
+    """`cost`: US dollars; null where a part of it is not known."""
+
+    calls: int
+    prompt_tokens: int
+    cached_tokens: int
+    completion_tokens: int
+    cost: float | None
+
+
+class RunSummary(Frozen):
+    """A run in a list. Times are Unix times. `cases`: null until all are taken in. `reason`: why it
+    failed or was interrupted. `namespace`: null for runs that were made without the server."""
+
+    id: str
+    kind: str
+    name: str
+    namespace: str | None
+    status: RunStatus
+    reason: str
+    created: float
+    updated: float
+    cases: int | None
+    model: str
+    source: str
+
+
+class RunDetail(RunSummary):
+    """One run. `spec`: its fields that are no defaults. `records`: how many there are, by status.
+    `spent`: what it asked; `reused`: what it found in the journal; `failed_calls`: errors."""
+
+    spec: Mapping[str, Any]
+    described: Mapping[str, Any]
+    records: Mapping[str, int]
+    spent: WireUsage
+    reused: WireUsage
+    failed_calls: int
+    limits: WireLimits
+    time_limit: float | None
+
+
+class WireRecord(Frozen):
+    """`record`: the record itself, as its kind encodes it (`Study.decode` reads it)."""
+
+    key: str
+    position: int
+    case: str
+    variant: str
+    score: float | None
+    status: str
+    passed: bool | None
+    reason: str
+    revision: int
+    record: Any
+
+
+class RunPage(Frozen):
+    """`next`: the cursor of the next page; null at the end."""
+
+    data: tuple[RunSummary, ...]
+    next: str | None
+
+
+class RecordPage(Frozen):
+    """`next`: the cursor of the next page; null at the end."""
+
+    data: tuple[WireRecord, ...]
+    next: str | None
+
+
+class Progress(Frozen):
+    """How far a run is, as `progress` events tell it."""
+
+    cases: int | None
+    records: Mapping[str, int]
+    spent: WireUsage
+    reused: WireUsage
+
+
+class WireStatus(Frozen):
+    """The data of `status` events; the last one of a stream is one of `ENDED`."""
+
+    status: RunStatus
+    reason: str
+
+
+class KindPart(Frozen):
+    """A kind of study. `schema_`: the JSON schema of its specification."""
+
+    kind: str
+    description: str
+    schema_: Mapping[str, Any] = Field(alias="schema")

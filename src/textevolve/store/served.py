@@ -1,0 +1,109 @@
+"""Runs that a server works on for its clients: whose they are, and whether they are to go on.
+
+Every function takes a connection; those that change something are called inside a transaction.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import islice
+from typing import Any, Literal, TypeAlias
+
+from sqlalchemy import select, update
+from sqlalchemy.dialects.sqlite import insert
+from sqlalchemy.engine import Connection, Row
+
+from textevolve.store.runs import RunRecord, row_to_record
+from textevolve.store.server_tables import served_runs
+from textevolve.store.tables import runs
+
+Wanted: TypeAlias = Literal["running", "cancelled", "limited", "failed"]
+"""What is to become of a run: `running` ones are gone on with when a server starts. `limited`: its
+limits are reached. `failed`: no call can succeed."""
+
+
+@dataclass(frozen=True, slots=True)
+class ServedRun:
+    """`key_id`: of the key that began it; empty for this machine. `launch`: how it is run, as JSON.
+    `reason`: why it is not to go on."""
+
+    run_id: str
+    namespace: str
+    key_id: str
+    created: float
+    wanted: Wanted
+    launch: Mapping[str, Any]
+    reason: str = ""
+
+
+Found: TypeAlias = tuple[RunRecord, ServedRun | None]
+Choose: TypeAlias = Callable[[RunRecord, ServedRun | None], bool]
+
+
+def keep_served(connection: Connection, served: ServedRun) -> None:
+    """Note a run as a server's, or how it goes on with one."""
+    values = {
+        "run_id": served.run_id,
+        "namespace": served.namespace,
+        "key_id": served.key_id,
+        "created": served.created,
+        "wanted": served.wanted,
+        "launch": json.dumps({**served.launch, "reason": served.reason}),
+    }
+    made = insert(served_runs).values(values)
+    connection.execute(made.on_conflict_do_update(index_elements=["run_id"], set_=values))
+
+
+def want(connection: Connection, run_id: str, wanted: Wanted, reason: str = "") -> None:
+    """Change what is to become of a run, if it is a server's."""
+    if (served := find_served(connection, [run_id]).get(run_id)) is not None:
+        launch = json.dumps({**served.launch, "reason": reason})
+        mine = served_runs.c.run_id == run_id
+        connection.execute(update(served_runs).where(mine).values(wanted=wanted, launch=launch))
+
+
+def find_served(connection: Connection, run_ids: Sequence[str]) -> dict[str, ServedRun]:
+    """Those of the runs that are a server's."""
+    rows = connection.execute(select(served_runs).where(served_runs.c.run_id.in_(run_ids)))
+    return {row.run_id: _read(row) for row in rows}
+
+
+def find_unfinished(connection: Connection) -> list[ServedRun]:
+    """The runs that are to go on, in the order in which they were begun."""
+    joined = served_runs.join(runs, runs.c.id == served_runs.c.run_id)
+    query = select(served_runs).select_from(joined)
+    query = query.where(served_runs.c.wanted == "running", runs.c.status != "finished")
+    return [_read(row) for row in connection.execute(query.order_by(served_runs.c.created))]
+
+
+def list_found(
+    connection: Connection,
+    namespaces: Sequence[str] | None,
+    after: tuple[float, str] | None,
+    choose: Choose,
+    limit: int,
+) -> list[Found]:
+    """The newest runs that are chosen, newest first, with what a server knows of them.
+    `namespaces`: None: all, and those of none. `after`: the time and the id of the last one of the
+    page before. Most of what they are chosen by stands in no column, so they are read one by one.
+    """
+    query = select(runs).where(runs.c.fingerprint.not_like("draft-%"))
+    if namespaces is not None:
+        seen = served_runs.c.namespace.in_(namespaces)
+        query = query.where(runs.c.id.in_(select(served_runs.c.run_id).where(seen)))
+    if after is not None:
+        created, id = after
+        later = (runs.c.created == created) & (runs.c.id > id)
+        query = query.where((runs.c.created < created) | later)
+    served = {row.run_id: _read(row) for row in connection.execute(select(served_runs))}
+    rows = connection.execute(query.order_by(runs.c.created.desc(), runs.c.id))
+    found = ((run, served.get(run.id)) for run in map(row_to_record, rows))
+    return list(islice((one for one in found if choose(*one)), limit))
+
+
+def _read(row: Row[Any]) -> ServedRun:
+    launch = json.loads(row.launch)
+    reason = launch.pop("reason", "")
+    return ServedRun(row.run_id, row.namespace, row.key_id, row.created, row.wanted, launch, reason)

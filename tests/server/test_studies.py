@@ -1,0 +1,258 @@
+"""Studies over HTTP: begun, found again, read in pages and formats, cancelled, gone on with."""
+
+import base64
+import json
+import time
+import urllib.request
+
+import pytest
+
+from textevolve.llm.testing import Answer, ScriptedServer
+from textevolve.studies.kinds import kinds
+
+CASES = "".join(
+    json.dumps({"id": f"c{n}", "input": f"Question {n}?", "candidates": ["one", "two"]}) + "\n"
+    for n in range(7)
+)
+
+
+CALLS = 42
+"""Of the probe: three questions about each candidate."""
+
+
+def study(run=None, **fields):
+    """A study of a few cases by a probe."""
+    given = {"kind": "evaluate", "cases": ["cases.jsonl"], "judge": "probe", **fields}
+    return {**given, "run": {"files": {"cases.jsonl": CASES}, **(run or {})}}
+
+
+@pytest.fixture
+def wait(ask):
+    """Waits until a run has one of these states; its detail."""
+
+    def until(url, run_id, *states):
+        late = time.monotonic() + 120
+        while True:
+            status, found = ask(f"{url}/v1/studies/{run_id}")
+            assert status == 200, found
+            if found["status"] in (states or ("finished",)):
+                return found
+            assert time.monotonic() < late, found
+            time.sleep(0.05)
+
+    return until
+
+
+def fetch(url):
+    with urllib.request.urlopen(url, timeout=60) as response:
+        return response.headers, response.read()
+
+
+def test_a_study_is_run_and_found_again(serve, ask, wait, server):
+    url = serve()
+    status, begun = ask(f"{url}/v1/studies", study(run={"name": "first"}))
+    assert (status, begun["kind"], begun["name"], begun["cases"]) == (201, "evaluate", "first", 7)
+    done = wait(url, begun["id"])
+    assert done["records"] == {"scored": 7}
+    assert done["spent"]["calls"] == server.calls == CALLS
+    assert (done["namespace"], done["source"]) == ("default", "HTTP")
+    status, again = ask(f"{url}/v1/studies", study())
+    assert (status, again["id"]) == (200, begun["id"])
+    status, other = ask(f"{url}/v1/studies", study(judge="probe+rules"))
+    assert status == 201
+    assert other["id"] != begun["id"]
+
+
+def test_records_come_in_pages_that_can_be_filtered_and_sorted(serve, ask, wait):
+    url = serve()
+    run = wait(url, ask(f"{url}/v1/studies", study())[1]["id"])
+    records = f"{url}/v1/studies/{run['id']}/records"
+
+    def pages(query):
+        found, cursor = [], ""
+        while cursor is not None:
+            status, page = ask(f"{records}?limit=2{query}&cursor={cursor}")
+            assert status == 200, page
+            found += page["data"]
+            cursor = page["next"]
+        return found
+
+    assert [one["position"] for one in pages("")] == list(range(7))
+    scores = [one["score"] for one in pages("&sort=score")]
+    assert scores == sorted(scores)
+    assert [one["score"] for one in pages("&sort=-score")] == scores[::-1]
+    assert len(pages(f"&below={scores[3]}")) == 3
+    assert [one["case"] for one in pages("&case=c4")] == ["c4"]
+    assert pages("&status=failed") == pages("&variant=none") == []
+    passed = [one["passed"] for one in pages("&passed=true")]
+    assert all(passed)
+    assert len(passed) + len(pages("&passed=false")) == 7
+    assert "Question 4?" in json.dumps(pages("&case=c4")[0]["record"])
+    assert ask(f"{records}?cursor=abc")[0] == 400
+    assert ask(f"{records}?sort=name")[0] == 422
+
+
+@pytest.mark.parametrize("format", ["html", "md", "json", "jsonl", "csv", "parquet"])
+def test_reports_in_every_format(serve, ask, wait, format, home):
+    url = serve()
+    run = wait(url, ask(f"{url}/v1/studies", study())[1]["id"])
+    headers, body = fetch(f"{url}/v1/studies/{run['id']}/report?format={format}")
+    assert run["id"] in headers["content-disposition"]
+    if format == "parquet":
+        assert body[:4] == b"PAR1"
+    elif format == "jsonl":
+        assert len([json.loads(line) for line in body.splitlines()]) == 7
+    else:
+        assert len(body) > 300
+    assert str(home).encode() not in body  # where the store lies is nobody's business
+
+
+def test_a_study_may_be_estimated(serve, ask, server):
+    url = serve()
+    status, found = ask(f"{url}/v1/studies?dry_run=true", study())
+    assert (status, found["cases"], found["most"]["calls"]) == (200, 7, CALLS)
+    assert server.calls == 0
+    assert ask(f"{url}/v1/studies")[1]["data"] == []
+
+
+def test_files_may_be_binary_and_stand_for_texts(serve, ask, wait):
+    url = serve()
+    sent = {"base64": base64.b64encode(CASES.encode()).decode()}
+    files = {"/home/me/../cases.jsonl": sent, "rubric.md": "Is it short?"}
+    given = study(cases=["/home/cases.jsonl"], rubric={"file": "rubric.md"}, run={"files": files})
+    status, begun = ask(f"{url}/v1/studies", given)
+    assert status == 201, begun
+    assert wait(url, begun["id"])["spec"]["rubric"] == "Is it short?"
+
+
+@pytest.mark.parametrize(
+    ("changed", "said"),
+    [
+        ({"kind": "nothing"}, "no kind of study is named 'nothing'"),
+        ({"kind": 3}, "must name the kind"),
+        ({"judge": "nobody"}, "no judge 'nobody'"),
+        ({"wrong": 1}, "unknown field 'wrong'"),
+        ({"cases": ["others.jsonl"]}, "no file that was sent"),
+        ({"run": {"wrong": 1}}, "run: unknown field 'wrong'"),
+        ({"run": {"limits": {"cost": -1}}}, "run: "),
+        ({"run": 3}, "run: must be an object"),
+        ({"run": {"files": {"a": {"base64": "?"}}}}, "Base64"),
+        ({"run": {"files": {"a": "", "a/b": ""}}}, "lies in what is a file itself"),
+        ({"run": {"files": {"": ""}}}, "cannot be the name of a file"),
+    ],
+)
+def test_what_is_wrong_with_a_study_is_said(serve, ask, changed, said):
+    status, found = ask(f"{serve()}/v1/studies", {**study(), **changed})
+    assert status == 400
+    assert said in found["error"]["message"]
+
+
+def test_runs_are_listed_in_pages_and_filtered(serve, ask, wait):
+    url = serve()
+    made = [
+        ask(f"{url}/v1/studies", study(run={"name": f"run {n}"}, threshold=n / 10))[1]["id"]
+        for n in range(3)
+    ]
+    for one in made:
+        wait(url, one)
+    status, page = ask(f"{url}/v1/studies?limit=2&kind=evaluate")
+    assert (status, len(page["data"])) == (200, 2)
+    _, rest = ask(f"{url}/v1/studies?limit=2&kind=evaluate&cursor={page['next']}")
+    assert rest["next"] is None
+    assert [one["id"] for one in [*page["data"], *rest["data"]]] == made[::-1]
+    assert [one["id"] for one in ask(f"{url}/v1/studies?text=RUN%201")[1]["data"]] == [made[1]]
+    assert ask(f"{url}/v1/studies?status=cancelled")[1]["data"] == []
+    assert ask(f"{url}/v1/studies?status=nothing")[0] == 422
+    assert len(ask(f"{url}/v1/studies?status=finished&namespace=default")[1]["data"]) == 3
+    assert ask(f"{url}/v1/studies?namespace=other")[1]["data"] == []
+
+
+def test_a_run_is_cancelled_and_gone_on_with(serve, ask, wait, stalling):
+    with ScriptedServer(stalling(3)) as upstream:
+        url = serve(model=f"{upstream.url}#any")
+        run = ask(f"{url}/v1/studies", study(run={"concurrency": 1}))[1]
+        while upstream.calls < 4:
+            time.sleep(0.02)
+        assert ask(f"{url}/v1/studies", study())[0] == 202
+        assert ask(f"{url}/v1/studies/{run['id']}", method="DELETE")[0] == 409
+        status, ended = ask(f"{url}/v1/studies/{run['id']}/cancel", {})
+        assert (status, ended["status"]) == (202, "cancelled")
+        assert ended["spent"]["calls"] == 3
+        in_flight = upstream.calls - 3
+        upstream.script = None
+        status, again = ask(f"{url}/v1/studies/{run['id']}/resume", {})
+        assert status == 202, again
+        done = wait(url, run["id"])
+        assert (done["spent"]["calls"], done["records"]) == (CALLS, {"scored": 7})
+        assert upstream.calls == CALLS + in_flight  # which are asked again, and nothing else
+        assert ask(f"{url}/v1/studies/{run['id']}/cancel", {})[0] == 409
+        assert ask(f"{url}/v1/studies/{run['id']}/resume", {})[0] == 200
+
+
+def test_a_run_is_removed(serve, ask, wait):
+    url = serve()
+    run = wait(url, ask(f"{url}/v1/studies", study())[1]["id"])
+    request = urllib.request.Request(f"{url}/v1/studies/{run['id']}", method="DELETE")
+    with urllib.request.urlopen(request, timeout=60) as response:
+        assert response.status == 204
+    for path in ("", "/records", "/report", "/events"):
+        assert ask(f"{url}/v1/studies/{run['id']}{path}")[0] == 404
+
+
+def test_limits_bound_all_sittings_of_a_run(serve, ask, wait):
+    url = serve()
+    run = ask(f"{url}/v1/studies", study(run={"limits": {"calls": 5}, "concurrency": 1}))[1]
+    stopped = wait(url, run["id"], "interrupted")
+    assert (stopped["spent"]["calls"], stopped["limits"]["calls"]) == (5, 5)
+    assert "5 calls" in stopped["reason"]
+    assert ask(f"{url}/v1/studies/{run['id']}/resume", {})[0] == 202
+    assert wait(url, run["id"], "interrupted")["spent"]["calls"] == 5
+    ask(f"{url}/v1/studies/{run['id']}/resume", {"limits": {"calls": 9}})
+    assert wait(url, run["id"], "interrupted")["spent"]["calls"] == 9
+    ask(f"{url}/v1/studies/{run['id']}/resume", {"limits": {}})
+    assert wait(url, run["id"])["spent"]["calls"] == CALLS
+
+
+def test_a_run_that_cannot_succeed_says_why(serve, ask, wait):
+    with ScriptedServer(key="secret") as upstream:
+        url = serve(model=f"{upstream.url}#any")
+        run = ask(f"{url}/v1/studies", study())[1]
+        failed = wait(url, run["id"], "failed")
+    assert "key" in failed["reason"]
+
+
+def test_so_many_studies_are_worked_on_at_once(serve, ask, wait):
+    with ScriptedServer(lambda _body, _number: Answer(delay=0.05)) as upstream:
+        url = serve(model=f"{upstream.url}#any", studies=2)
+        given = [study(run={"concurrency": 1}, threshold=n / 10) for n in range(5)]
+        runs = [ask(f"{url}/v1/studies", one)[1] for one in given]
+        states = [ask(f"{url}/v1/studies/{one['id']}")[1]["status"] for one in runs]
+        assert "queued" in states
+        for one in runs:
+            wait(url, one["id"])
+    assert upstream.most_in_flight <= 4  # two of each: a candidate each
+
+
+def test_every_kind_says_its_schema(serve, ask):
+    url = serve()
+    status, found = ask(f"{url}/v1/kinds")
+    assert status == 200
+    assert [one["kind"] for one in found["data"]] == list(kinds())
+    assert ask(f"{url}/v1/kinds/compare")[1] == next(
+        one for one in found["data"] if one["kind"] == "compare"
+    )
+    assert ask(f"{url}/v1/kinds/nothing")[0] == 404
+
+
+def test_an_ended_server_goes_on_with_its_next_start(serve, ask, wait, stalling):
+    with ScriptedServer(lambda _body, _number: Answer(delay=0.05)) as upstream:
+        url = serve(model=f"{upstream.url}#any")
+        run = ask(f"{url}/v1/studies", study(run={"concurrency": 1}))[1]
+        while upstream.calls < 3:
+            time.sleep(0.01)
+        serve.end()  # what is in flight is waited for
+        asked = upstream.calls
+        assert asked < CALLS
+        url = serve(model=f"{upstream.url}#any")
+        done = wait(url, run["id"])
+        assert done["spent"]["calls"] == upstream.calls == CALLS

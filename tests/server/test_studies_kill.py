@@ -1,0 +1,120 @@
+"""Servers that are killed, or told to end, in the midst of studies: the next one goes on."""
+
+import json
+import re
+import signal
+import threading
+import time
+
+import pytest
+from test_study_events import Watcher
+
+from textevolve.llm.testing import Answer, ScriptedServer
+
+STUDIES, CASES, CALLS = 20, 6, 36
+CASE = {"candidates": ["one", "two"]}
+pytestmark = pytest.mark.slow
+
+
+def study(n):
+    rows = [{"id": f"{i}", "input": f"Question {n}.{i}?", **CASE} for i in range(CASES)]
+    text = "".join(json.dumps(row) + "\n" for row in rows)
+    run = {"files": {"cases.jsonl": text}, "concurrency": 1}
+    return {"kind": "evaluate", "cases": ["cases.jsonl"], "judge": "probe", "run": run}
+
+
+@pytest.fixture
+def serve_in_process(spawn, home):
+    """Starts `textevolve serve` as a process; its URL once it listens."""
+
+    def start(model, port="0"):
+        process = spawn("serve", "--model", model, "--port", port, "--studies", STUDIES)
+        for line in process.stderr:
+            if found := re.search(r"listening on (\S+),", line):
+                # What it says later must not fill the pipe.
+                threading.Thread(target=process.stderr.read, daemon=True).start()
+                return process, found[1]
+        raise AssertionError("the server did not start")
+
+    return start
+
+
+class Follower(threading.Thread):
+    """Follows a run over all restarts of its server, and keeps what it was told of each record."""
+
+    def __init__(self, url, run_id):
+        super().__init__(daemon=True)
+        self.url, self.run_id = url, run_id
+        self.found, self.last, self.status, self.turns = {}, None, "", 0
+        self.start()
+
+    def run(self):
+        while self.status != "finished":
+            try:
+                with Watcher(self.url, self.run_id, self.last) as watcher:
+                    self.turns += 1
+                    for id, name, data in watcher:
+                        if name == "record":
+                            self.found[data["key"]], self.last = data["score"], id
+                        elif name == "status":
+                            self.status = data["status"]
+            except OSError:
+                time.sleep(0.1)
+
+
+def test_a_killed_server_goes_on_with_all_its_studies(serve_in_process, ask):
+    asked = []
+
+    def script(body, number):
+        asked.append(json.dumps(body, sort_keys=True))
+        return Answer(delay=0.05)
+
+    with ScriptedServer(script) as upstream:
+        model = f"{upstream.url}#any"
+        process, url = serve_in_process(model)
+        port = url.rpartition(":")[2]
+        runs = [ask(f"{url}/v1/studies", study(n))[1]["id"] for n in range(STUDIES)]
+        followers = [Follower(url, run) for run in runs]
+        flights = 0
+        for _kill in range(3):
+            before = upstream.calls
+            while upstream.calls < before + 80:
+                time.sleep(0.02)
+            process.send_signal(signal.SIGKILL)
+            process.wait()
+            while upstream.in_flight:
+                time.sleep(0.02)
+            flights += upstream.most_in_flight
+            process, again = serve_in_process(model, port)
+            assert again == url
+        for follower in followers:
+            follower.join(120)
+            assert follower.status == "finished", (follower.run_id, follower.status)
+        for run, follower in zip(runs, followers, strict=True):
+            page = ask(f"{url}/v1/studies/{run}/records")[1]["data"]
+            assert follower.found == {one["key"]: one["score"] for one in page}
+            assert len(page) == CASES
+            assert ask(f"{url}/v1/studies/{run}")[1]["spent"]["calls"] == CALLS
+        assert max(follower.turns for follower in followers) > 1
+        twice = len(asked) - len(set(asked))
+        assert len(set(asked)) == STUDIES * CALLS
+        assert twice <= flights
+
+
+def test_sigterm_drains(serve_in_process, ask):
+    with ScriptedServer(lambda _body, _number: Answer(delay=0.3)) as upstream:
+        model = f"{upstream.url}#any"
+        process, url = serve_in_process(model)
+        runs = [ask(f"{url}/v1/studies", study(n))[1]["id"] for n in range(5)]
+        followers = [Follower(url, run) for run in runs]
+        while upstream.calls < 20:
+            time.sleep(0.02)
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(60) == 143
+        assert upstream.calls < 5 * CALLS
+        serve_in_process(model, url.rpartition(":")[2])
+        for follower in followers:
+            follower.join(120)
+            assert follower.status == "finished"
+            assert len(follower.found) == CASES
+        assert upstream.calls == 5 * CALLS  # what was in flight was kept, and nothing asked twice

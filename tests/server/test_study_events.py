@@ -1,0 +1,245 @@
+"""Events of runs: none is missed, whoever works on the run and however slow the watcher is."""
+
+import asyncio
+import json
+import socket
+import threading
+import time
+from urllib.parse import urlsplit
+
+import pytest
+
+from textevolve.llm.testing import Answer, ScriptedServer
+from textevolve.server.studies.feed import Feed, record_json
+from textevolve.store import open_store
+from textevolve.store.records import Kept
+
+CASES = "".join(
+    json.dumps({"id": f"c{n}", "input": f"Question {n}?", "candidates": ["one", "two"]}) + "\n"
+    for n in range(8)
+)
+STUDY = {
+    "kind": "evaluate",
+    "cases": ["cases.jsonl"],
+    "judge": "probe",
+    "run": {"files": {"cases.jsonl": CASES}, "concurrency": 1},
+}
+
+
+class Watcher:
+    """Reads the events of a run from a plain socket, as slowly as it is told."""
+
+    def __init__(self, url, run_id, last=None):
+        place = urlsplit(url)
+        self.socket = socket.create_connection((place.hostname, place.port), timeout=60)
+        told = "" if last is None else f"Last-Event-ID: {last}\r\n"
+        head = f"GET /v1/studies/{run_id}/events HTTP/1.1\r\nHost: {place.netloc}\r\n{told}\r\n"
+        self.socket.sendall(head.encode())
+        self.file = self.socket.makefile("rb")
+
+    def __iter__(self):
+        """The events as they come: the id, the name and the data."""
+        event = {}
+        for line in self.file:
+            name, _, value = line.decode().rstrip("\r\n").partition(": ")
+            if name in ("id", "event", "data"):
+                event[name] = value
+            if not line.strip() and "data" in event:
+                yield event.get("id"), event["event"], json.loads(event["data"])
+                event = {}
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self.file.close()
+        self.socket.close()
+
+
+def watch(url, run_id, last=None):
+    """All events, until the stream ends."""
+    with Watcher(url, run_id, last) as watcher:
+        return list(watcher)
+
+
+def records_of(events):
+    return [(int(id), data["key"]) for id, name, data in events if name == "record"]
+
+
+@pytest.fixture
+def slow():
+    with ScriptedServer(lambda _body, _number: Answer(delay=0.02)) as upstream:
+        yield f"{upstream.url}#any"
+
+
+def test_a_run_is_told_from_its_beginning_to_its_end(serve, ask, slow):
+    url = serve(model=slow)
+    run = ask(f"{url}/v1/studies", STUDY)[1]
+    events = watch(url, run["id"])
+    assert events[0][1] == "status"
+    assert events[-1] == (None, "status", {"status": "finished", "reason": ""})
+    found = records_of(events)
+    assert [key for _, key in found] == [f"{n}" for n in range(8)]
+    assert found == sorted(found)
+    last = [data for _, name, data in events if name == "progress"][-1]
+    assert (last["cases"], last["records"]) == (8, {"scored": 8})
+    assert last["spent"]["calls"] == 48
+    told = next(data for _, name, data in events if name == "record")
+    page = ask(f"{url}/v1/studies/{run['id']}/records?limit=1")[1]["data"]
+    assert told == page[0]
+
+
+def test_whoever_comes_back_misses_nothing(serve, ask, slow):
+    url = serve(model=slow)
+    run = ask(f"{url}/v1/studies", STUDY)[1]
+    found, last, status, turns = [], None, "", 0
+    while status != "finished":
+        turns += 1
+        with Watcher(url, run["id"], last) as watcher:
+            for id, name, data in watcher:
+                status = data.get("status") if name == "status" else status
+                if name == "record":
+                    found.append(data["key"])
+                    last = id
+                    if len(found) % 3 == 0:
+                        break
+    assert turns > 2
+    assert found == [f"{n}" for n in range(8)]
+
+
+def test_a_finished_run_is_told_anew_and_behind_its_last_record(serve, ask, slow):
+    url = serve(model=slow)
+    run = ask(f"{url}/v1/studies", STUDY)[1]
+    first = records_of(watch(url, run["id"]))
+    assert records_of(watch(url, run["id"])) == first
+    rest = watch(url, run["id"], first[-1][0])
+    assert records_of(rest) == []
+    assert rest[-1][2]["status"] == "finished"
+    assert records_of(watch(url, run["id"], first[2][0])) == first[3:]
+
+
+@pytest.mark.parametrize("last", ["x", "-1", "9" * 40, "²"])
+def test_an_id_of_no_event_is_refused(serve, ask, last):
+    url = serve()
+    run = ask(f"{url}/v1/studies", STUDY)[1]
+    sent = last.encode().decode("latin-1")
+    status, found = ask(f"{url}/v1/studies/{run['id']}/events", Last_Event_ID=sent)
+    assert (status, found["detail"]["error_type"]) == (400, "invalid_request")
+
+
+def test_a_run_of_another_process_is_told_too(serve, ask, spawn, home, slow):
+    url = serve()
+    (home / "cases.jsonl").write_text(CASES)
+    process = spawn("evaluate", "cases.jsonl", "--judge", "probe", "--model", slow)
+    late = time.monotonic() + 100
+    while not (found := ask(f"{url}/v1/studies?status=running")[1]["data"]):
+        assert time.monotonic() < late
+        time.sleep(0.1)
+    keys = dict.fromkeys(key for _, key in records_of(watch(url, found[0]["id"])))
+    assert list(keys) == [f"{n}" for n in range(8)]
+    assert process.wait() == 0
+
+
+def test_a_stream_ends_where_the_run_is_cancelled(serve, ask, stalling):
+    with ScriptedServer(stalling(2)) as upstream:
+        url = serve(model=f"{upstream.url}#any")
+        run = ask(f"{url}/v1/studies", STUDY)[1]
+        with Watcher(url, run["id"]) as watcher:
+            events = iter(watcher)
+            assert next(events)[1] == "status"
+            assert ask(f"{url}/v1/studies/{run['id']}/cancel", {})[0] == 202
+            assert list(events)[-1][2]["status"] == "cancelled"
+
+
+def kept(n, key=None):
+    body = json.dumps({"n": n, "text": "x" * 200}).encode()
+    return Kept(key or f"k{n}", n, f"c{n}", 0.5, "scored", "", body)
+
+
+@pytest.fixture
+def run_of(home):
+    with open_store(home / "feed.db") as store:
+        run = store.create_run({"kind": "evaluate", "spec": {}}, "feed", "", "")
+        store.add_cases(run.id, [])
+        yield store, run.id
+
+
+def test_many_watchers_read_the_store_once(run_of):
+    store, run_id = run_of
+    number, watchers = 1000, 50
+    state = ["running"]
+    feed = Feed(store, lambda _run, _served: (state[0], ""))
+
+    async def watch(pause):
+        found = []
+        async for part in feed.watch(run_id):
+            found += [line for line in part.split(b"\n") if line.startswith(b"id:")]
+            await asyncio.sleep(pause)
+        return found
+
+    async def all_of_them():
+        looking = asyncio.create_task(feed.look())
+        tasks = [asyncio.create_task(watch(0.01 * (n % 3))) for n in range(watchers)]
+        for start in range(0, number, 100):
+            rows = [kept(n) for n in range(start, start + 100)]
+            await asyncio.to_thread(store.keep_records, run_id, rows)
+            await asyncio.sleep(0.02)
+        state[0] = "finished"
+        found = await asyncio.gather(*tasks)
+        looking.cancel()
+        return found
+
+    found = asyncio.run(all_of_them())
+    assert {len(set(one)) for one in found} == {number}
+    assert all(one == found[0] for one in found)
+    assert feed.reads < 3 * number / 100 + watchers
+
+
+def test_a_record_that_changes_while_it_is_read_comes_again(run_of):
+    store, run_id = run_of
+    state = ["running"]
+    feed = Feed(store, lambda _run, _served: (state[0], ""))
+    store.keep_records(run_id, [kept(n) for n in range(250)])
+    stop = threading.Event()
+
+    def change():
+        for n in range(40):
+            store.keep_records(run_id, [kept(1000 + n, f"k{n * 6}")])
+        state[0] = "finished"
+        stop.set()
+
+    async def watch():
+        found = {}
+        looking = asyncio.create_task(feed.look())
+        async for part in feed.watch(run_id):
+            for line in part.split(b"\n"):
+                if line.startswith(b"data: ") and b'"key"' in line:
+                    told = json.loads(line[6:])
+                    found[told["key"]] = told["record"]["n"]
+            await asyncio.sleep(0.01)
+        looking.cancel()
+        return found
+
+    changing = threading.Thread(target=change)
+    changing.start()
+    found = asyncio.run(watch())
+    changing.join()
+    now = {one.key: json.loads(one.body)["n"] for one in store.iterate_records(run_id)}
+    assert found == now
+
+
+def test_what_is_found_again_as_it_was_is_no_change(run_of):
+    store, run_id = run_of
+    store.keep_records(run_id, [kept(n) for n in range(3)])
+    before = store.newest_revision(run_id)
+    store.keep_records(run_id, [kept(n) for n in range(3)])
+    assert store.newest_revision(run_id) == before
+    store.keep_records(run_id, [kept(7, "k1")])
+    assert [one.key for one in store.read_changes(run_id, before, 9)] == ["k1"]
+
+
+@pytest.mark.parametrize("body", [b'{"a": NaN}', b'{"a": -Infinity}', b'{\n"a": null}'])
+def test_a_record_is_strict_json_in_one_line(body):
+    told = record_json(Kept("k", 0, "c\n", None, "scored", "", body))
+    assert b"\n" not in told
+    assert json.loads(told, parse_constant=pytest.fail)["record"] == {"a": None}
