@@ -2,6 +2,7 @@
 
 import json
 import re
+import time
 import urllib.error
 import urllib.parse
 import urllib.request
@@ -237,6 +238,27 @@ def test_the_api_makes_tasks_and_gives_items_blind_and_labels_whole(serve, ask):
     assert [one["done"] for one in ask(f"{url}/v1/labelling")[1]["data"]] == [{"ann": 12}]
     assert ask(f"{url}/v1/labelling/{made['id']}", method="DELETE")[0] == 200
     assert ask(f"{url}/v1/labelling/{made['id']}")[0] == 404
+
+
+def test_a_study_at_the_server_measures_a_judge_on_labels(serve, kept, task, ask):
+    url = serve()
+    for position in range(4):
+        path = f"{url}/v1/labelling/{task.id}/labels/{position}"
+        ask(path, {"answer": "first", "labeller": "ann"}, method="PUT")
+    given = {"kind": "agreement", "items": ["labelling:default/mine"], "judge": ["probe"]}
+    status, run = ask(f"{url}/v1/studies", given)
+    assert status == 201, run
+    until = time.monotonic() + 120
+    while run["status"] != "finished":
+        assert time.monotonic() < until, run
+        time.sleep(0.1)
+        _, run = ask(f"{url}/v1/studies/{run['id']}")
+    _, found = ask(f"{url}/v1/studies/{run['id']}/records")
+    assert len(found["data"]) == 8  # each item in both orders
+    # Only what a task holds, and of no other namespace.
+    for items, said in (("labelling:nothing", "no labelling task"), ("rows.jsonl", "sent")):
+        status, refused = ask(f"{url}/v1/studies", {**given, "items": [items]})
+        assert (status, said in refused["error"]["message"]) == (400, True), refused
 
 
 @pytest.mark.parametrize(

@@ -57,12 +57,10 @@ def _read(study: Study[S, R, T], spec: S, named: dict[str, Any], settings: Setti
     with TemporaryDirectory(prefix="textevolve-labels-") as folder:
         for one in {one for value in named.values() for one in _several(value) if _is_named(one)}:
             made[one] = _write(one, settings, Path(folder), ranked)
-        written = {
-            name: tuple(made.get(one, one) for one in value)
-            if isinstance(value, tuple)
-            else made[value]
-            for name, value in named.items()
-        }
+        written: dict[str, Any] = {}
+        for name, value in named.items():
+            files = tuple(made.get(one, one) for one in _several(value))
+            written[name] = files if isinstance(value, tuple) else files[0]
         with also_reach(*made.values()):
             return list(study.cases(spec.model_copy(update=written)))
 
