@@ -5,7 +5,7 @@ import random
 
 import pytest
 
-from textevolve.labelling.tasks import Label
+from textevolve.labelling.tasks import GivenLabel
 from textevolve.store.resources import ResourceStore
 
 ROWS = [
@@ -34,7 +34,7 @@ def label_all(kept, name, answers, who="ann"):
     task = kept.find_task(name, "default")
     items, _ = kept.read_task(task.id)
     for position, item in enumerate(items):
-        kept.keep_label(task, Label(position, who, answers(item)))
+        kept.keep_label(task, GivenLabel(position, who, answers(item)))
     return items
 
 

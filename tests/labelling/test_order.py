@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from textevolve.labelling.order import GAP, is_swapped, plan_showings, show
+from textevolve.labelling.order import GAP, is_swapped, plan_showings, show_to
 from textevolve.labelling.tasks import LabelItem, TaskSpec, turn
 
 NAMES = st.text(min_size=1, max_size=20)
@@ -61,7 +61,7 @@ def test_what_is_shown_holds_nothing_of_where_it_comes_from():
         scores=(0.123, 0.9),
         passed=(True, False),
     )
-    shown = show("task", TaskSpec(kind="pairs", source="gpt-x.csv"), item, "ann")
+    shown = show_to("task", TaskSpec(kind="pairs", source="gpt-x.csv"), item, "ann")
     assert "gpt-x" not in str(shown)
     assert "0.123" not in str(shown)
     assert sorted(shown.texts) == ["one", "two"]

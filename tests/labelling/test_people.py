@@ -8,7 +8,7 @@ import pytest
 from textevolve.errors import InputError
 from textevolve.labelling.agreement import agree
 from textevolve.labelling.label_rows import item_rows, label_rows, rows_to_rank
-from textevolve.labelling.tasks import Label, LabelItem, LabelQuestion, TaskSpec, value_of
+from textevolve.labelling.tasks import GivenLabel, LabelItem, LabelQuestion, TaskSpec, value_of
 from textevolve.statistics.agreement import alpha_of
 
 PAIRS = TaskSpec(kind="pairs")
@@ -28,7 +28,7 @@ def test_alpha_is_that_of_the_literature():
     rows = [line.split() for line in OBSERVERS.splitlines()]
     items = [item(n, ("text",)) for n in range(12)]
     labels = [
-        Label(n, f"observer {who}", str(int(said) - 1))
+        GivenLabel(n, f"observer {who}", str(int(said) - 1))
         for who, row in enumerate(rows)
         for n, said in enumerate(row)
         if said != "."
@@ -50,7 +50,7 @@ def test_people_are_described_one_by_one_and_two_by_two():
     items = [item(n) for n in range(4)] + [item(0, again=True)]
     answers = {"ann": "first first tie second second", "bob": "first second tie skip -"}
     labels = [
-        Label(n, who, answer, swapped=n == 4)
+        GivenLabel(n, who, answer, swapped=n == 4)
         for who, said in answers.items()
         for n, answer in enumerate(said.split())
         if answer != "-"
@@ -74,13 +74,13 @@ def test_a_runs_judge_stands_beside_the_majority_and_variants_beside_each_other(
     items, labels = [], []
     for n, (passed, said) in enumerate(told):
         items.append(item(n, ("t",), passed=(passed,), scores=(0.5,), variants=("v",)))
-        labels += [Label(n, f"p{who}", one) for who, one in enumerate(said.split())]
+        labels += [GivenLabel(n, f"p{who}", one) for who, one in enumerate(said.split())]
     found = agree(spec, items, labels)
     assert (found.judge.items, found.judge.false_passes, found.judge.false_fails) == (3, 1, 1)
     assert found.judge.same.value == pytest.approx(1 / 3)
     assert found.wins["v"] == (pytest.approx((2 / 3 + 1 / 3 + 1 + 1 + 0.5) / 5), 5)
     pair = [item(0, scores=(0.2, 0.9), variants=("x", "y"))]
-    found = agree(PAIRS, pair, [Label(0, "ann", "second")])
+    found = agree(PAIRS, pair, [GivenLabel(0, "ann", "second")])
     assert found.judge.same.value == 1
     assert found.wins == {"x": (0.0, 1), "y": (1.0, 1)}
 
@@ -94,7 +94,7 @@ def test_nothing_labelled_is_no_figure():
 def test_rows_are_means_of_first_answers_and_leave_out_what_nobody_answered():
     items = [item(0, context="c", group="g"), item(1), item(2), item(0, again=True)]
     said = {("ann", 0): "first", ("bob", 0): "tie", ("ann", 1): "skip", ("ann", 3): "second"}
-    labels = [Label(n, who, answer) for (who, n), answer in said.items()]
+    labels = [GivenLabel(n, who, answer) for (who, n), answer in said.items()]
     (row,) = item_rows(PAIRS, items, labels)
     assert row == {
         "id": "id0",
@@ -113,7 +113,7 @@ def test_rows_are_means_of_first_answers_and_leave_out_what_nobody_answered():
 def test_single_texts_on_one_input_can_be_ranked_and_others_cannot():
     spec = TaskSpec(kind="single", questions=(LabelQuestion(levels=("1", "2", "3")),))
     items = [LabelItem(n, "q", "in", (f"t{n}",), candidates=(n + 1,)) for n in range(2)]
-    labels = [Label(0, "ann", "2"), Label(1, "ann", "1")]
+    labels = [GivenLabel(0, "ann", "2"), GivenLabel(1, "ann", "1")]
     (row,) = rows_to_rank(spec, items, labels)
     assert (row["candidate_1"], row["candidate_2"], row["scores"]) == ("t0", "t1", [1.0, 0.5])
     with pytest.raises(InputError, match="bench rate"):

@@ -261,6 +261,39 @@ def test_a_study_at_the_server_measures_a_judge_on_labels(serve, kept, task, ask
         assert (status, said in refused["error"]["message"]) == (400, True), refused
 
 
+def test_keys_label_under_their_own_name_and_see_no_more_than_they_may(serve, kept, task, ask):
+    keys = pytest.importorskip("textevolve.store.keys")
+    kept.create_namespace(NamespaceSpec(name="other"))
+
+    def add(name, *scopes, namespaces=()):
+        return kept.add_key(name, keys.KeySpec(scopes=scopes, namespaces=namespaces))[1]
+
+    label = add("ann's key", "label", namespaces=("default",))
+    other = add("of another", "label", "read", namespaces=("other",))
+    url = serve(keys=True)
+    path = f"{url}/v1/labelling/{task.id}"
+
+    def send(key, path, *body, **more):
+        return ask(path, *body, Authorization=f"Bearer {key}", **more)
+
+    assert send(label, path)[0] == 200
+    assert send(other, path)[0] == 404
+    assert send(add("reader", "read"), path)[0] == 403
+    assert send(other, f"{url}/v1/labelling")[1]["data"] == []
+    given = {"answer": "tie", "labeller": "bob"}
+    kept_label = send(label, f"{path}/labels/0", given, method="PUT")[1]
+    assert kept_label["labeller"] == "ann's key"
+    for part in ("/labels", "/export", "/agreement"):
+        codes = [send(key, path + part)[0] for key in (label, other)] + [ask(path + part)[0]]
+        assert codes == [403, 404, 401]
+    assert send(label, path, method="DELETE")[0] == 403
+    rows = [{"input": "q", "output": "t"}]
+    elsewhere = {"name": "x", "rows": rows, "namespace": "other"}
+    for made in ({"name": "x", "run": "last"}, elsewhere):
+        assert send(label, f"{url}/v1/labelling", made)[0] == 404
+    assert kept.get_task(task.id).done == {"ann's key": 1}
+
+
 @pytest.mark.parametrize(
     ("given", "said"),
     [

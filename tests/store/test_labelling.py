@@ -12,7 +12,7 @@ import pytest
 
 from textevolve.agents.resources import NamespaceSpec
 from textevolve.errors import InputError
-from textevolve.labelling.tasks import Label, LabelItem, LabelQuestion, TaskSpec
+from textevolve.labelling.tasks import GivenLabel, LabelItem, LabelQuestion, TaskSpec
 from textevolve.store import server_tables
 from textevolve.store.resources import ResourceStore
 from textevolve.store.salvage import check_store
@@ -45,9 +45,9 @@ def test_a_task_is_kept_with_its_items_and_what_each_person_said(resources):
     )
     made = resources.create_task("acme", "mine", PAIRS, items)
     assert (made.positions, made.done, made.spec) == (700, {}, PAIRS)
-    resources.keep_label(made, Label(3, "ann", "first", "why \ud800", swapped=True))
-    resources.keep_label(made, Label(3, "bob", "tie"))
-    resources.keep_label(made, Label(1, " ann ", "skip"))
+    resources.keep_label(made, GivenLabel(3, "ann", "first", "why \ud800", swapped=True))
+    resources.keep_label(made, GivenLabel(3, "bob", "tie"))
+    resources.keep_label(made, GivenLabel(1, " ann ", "skip"))
     kept, labels = resources.read_task(made.id)
     assert kept == items
     assert [(one.position, one.labeller, one.answer) for one in labels] == [
@@ -63,7 +63,7 @@ def test_a_task_is_kept_with_its_items_and_what_each_person_said(resources):
 def test_the_last_answer_counts_and_can_be_taken_back(resources):
     task = resources.create_task("acme", "mine", PAIRS, make_items(2))
     for answer in ("first", "second"):
-        resources.keep_label(task, Label(0, "ann", answer))
+        resources.keep_label(task, GivenLabel(0, "ann", answer))
     assert [one.answer for one in resources.read_labels(task.id, "ann")] == ["second"]
     assert resources.drop_label(task.id, 0, "ann")
     assert not resources.drop_label(task.id, 0, "ann")
@@ -82,11 +82,11 @@ def test_the_last_answer_counts_and_can_be_taken_back(resources):
 def test_an_answer_that_there_is_not_is_refused(resources, spec, answer, said):
     task = resources.create_task("acme", "mine", spec, make_items(2))
     with pytest.raises(InputError, match=said):
-        resources.keep_label(task, Label(0, "ann", answer))
+        resources.keep_label(task, GivenLabel(0, "ann", answer))
     with pytest.raises(InputError, match="no item 2"):
-        resources.keep_label(task, Label(2, "ann", "skip"))
+        resources.keep_label(task, GivenLabel(2, "ann", "skip"))
     with pytest.raises(InputError, match="name"):
-        resources.keep_label(task, Label(0, "\u202e", "skip"))
+        resources.keep_label(task, GivenLabel(0, "\u202e", "skip"))
     assert resources.get_task(task.id).done == {}
 
 
@@ -94,7 +94,7 @@ def test_tasks_are_of_one_namespace_and_end_with_it(resources):
     task = resources.create_task("acme", "mine", PAIRS, make_items(2))
     other = resources.create_task("other", "mine", PAIRS, make_items(1))
     for one in (task, other):
-        resources.keep_label(one, Label(0, "ann", "tie"))
+        resources.keep_label(one, GivenLabel(0, "ann", "tie"))
     with pytest.raises(InputError, match="there is a labelling task 'mine' already"):
         resources.create_task("acme", "mine", PAIRS, make_items(1))
     with pytest.raises(InputError, match="nothing to label"):
@@ -119,7 +119,7 @@ def test_people_and_tabs_at_once_lose_nothing(resources, memory_location):
     def work(store, who, positions):
         try:
             for position in positions:
-                store.keep_label(task, Label(position, who, "first"))
+                store.keep_label(task, GivenLabel(position, who, "first"))
         except Exception as error:  # noqa: BLE001 - shown by the assertion
             failures.append(error)
 
@@ -147,7 +147,9 @@ def filled(tmp_path):
     for position in range(60):
         for who in ("ann", "bob"):
             note = f"because {position} " * 20
-            resources.keep_label(task, Label(position, who, "first", note, created=float(position)))
+            resources.keep_label(
+                task, GivenLabel(position, who, "first", note, created=float(position))
+            )
     jobs = server_tables.jobs.insert().values(
         id="jo_1",
         namespace_id="ns_1",

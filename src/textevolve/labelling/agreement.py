@@ -21,7 +21,7 @@ from textevolve.labelling.tasks import (
     SECOND,
     SKIP,
     TIE,
-    Label,
+    GivenLabel,
     LabelItem,
     TaskSpec,
     first_labels,
@@ -105,7 +105,7 @@ class _Unit:
 
 
 def agree(
-    spec: TaskSpec, items: Sequence[LabelItem], labels: Sequence[Label], seed: int = 0
+    spec: TaskSpec, items: Sequence[LabelItem], labels: Sequence[GivenLabel], seed: int = 0
 ) -> PeopleAgreement:
     """All figures of a task; `labels` are in the order of their positions."""
     firsts = first_labels(items, labels)
@@ -128,7 +128,7 @@ def agree(
 
 
 def _make_units(
-    spec: TaskSpec, items: Sequence[LabelItem], labels: Iterable[Label]
+    spec: TaskSpec, items: Sequence[LabelItem], labels: Iterable[GivenLabel]
 ) -> Iterable[_Unit]:
     said: defaultdict[tuple[int, int], dict[str, int]] = defaultdict(dict)
     for label in labels:
@@ -216,7 +216,7 @@ def _compare(
 def _describe(
     spec: TaskSpec,
     items: Sequence[LabelItem],
-    labels: Sequence[Label],
+    labels: Sequence[GivenLabel],
     shared: Sequence[_Unit],
     name: str,
 ) -> LabellerFigures:
@@ -257,17 +257,17 @@ def vote(spec: TaskSpec, answers: Sequence[str]) -> tuple[float, ...] | None:
 
 
 def gather_answers(
-    items: Sequence[LabelItem], labels: Iterable[Label]
-) -> list[tuple[LabelItem, list[Label]]]:
+    items: Sequence[LabelItem], labels: Iterable[GivenLabel]
+) -> list[tuple[LabelItem, list[GivenLabel]]]:
     """The items in their order, each with the first labels of all who labelled it."""
-    found: defaultdict[int, list[Label]] = defaultdict(list)
+    found: defaultdict[int, list[GivenLabel]] = defaultdict(list)
     for label in labels:
         found[label.position].append(label)
     return [(item, found[n]) for n, item in enumerate(items) if not item.again]
 
 
 def _beside_judge(
-    spec: TaskSpec, items: Sequence[LabelItem], labels: Sequence[Label], seed: int
+    spec: TaskSpec, items: Sequence[LabelItem], labels: Sequence[GivenLabel], seed: int
 ) -> BesideJudge | None:
     found: list[tuple[int, int, str]] = []
     for item, given in gather_answers(items, labels):
@@ -309,7 +309,7 @@ def _side(value: float) -> int | None:
 
 
 def _count_wins(
-    spec: TaskSpec, items: Sequence[LabelItem], labels: Sequence[Label]
+    spec: TaskSpec, items: Sequence[LabelItem], labels: Sequence[GivenLabel]
 ) -> dict[str, tuple[float, int]]:
     """Of each variant its mean, over so many items."""
     found: defaultdict[str, list[float]] = defaultdict(list)

@@ -14,7 +14,7 @@ from textevolve.errors import InputError
 from textevolve.labelling.agreement import gather_answers, vote
 from textevolve.labelling.tasks import (
     SKIP,
-    Label,
+    GivenLabel,
     LabelItem,
     TaskSpec,
     first_labels,
@@ -22,10 +22,12 @@ from textevolve.labelling.tasks import (
     value_of,
 )
 
-Row = dict[str, Any]
+LabelRow = dict[str, Any]
 
 
-def item_rows(spec: TaskSpec, items: Sequence[LabelItem], labels: Sequence[Label]) -> Iterator[Row]:
+def item_rows(
+    spec: TaskSpec, items: Sequence[LabelItem], labels: Sequence[GivenLabel]
+) -> Iterator[LabelRow]:
     """A row for each item that somebody labelled. Of a pair its two candidates and their `scores`,
     the share of people who chose each; of a single text `human`, in [0, 1], and where it comes from
     a run what the judge said: `passed` and `score`."""
@@ -34,9 +36,9 @@ def item_rows(spec: TaskSpec, items: Sequence[LabelItem], labels: Sequence[Label
         people = vote(spec, answers)
         if people is None:
             continue
-        about: Row = {"id": item.id, "input": item.input}
+        about: LabelRow = {"id": item.id, "input": item.input}
         notes = [f"{one.labeller}: {one.note}" for one in given if one.note]
-        more: Row = {
+        more: LabelRow = {
             "context": item.context,
             "reference": item.reference,
             "group": item.group or None,
@@ -49,7 +51,7 @@ def item_rows(spec: TaskSpec, items: Sequence[LabelItem], labels: Sequence[Label
             variants = {f"variant_{n}": name for n, name in enumerate(item.variants, 1)}
             yield _present({**about, **texts, "scores": list(people), **more, **variants})
             continue
-        own: Row = {"candidate": item.candidates[0] if item.candidates else None}
+        own: LabelRow = {"candidate": item.candidates[0] if item.candidates else None}
         own |= {"output": item.texts[0], "human": people[0]}
         own |= {"variant": item.variants[0]} if item.variants else {}
         own |= {"passed": item.passed[0]} if item.passed else {}
@@ -57,13 +59,13 @@ def item_rows(spec: TaskSpec, items: Sequence[LabelItem], labels: Sequence[Label
         yield _present({**about, **own, **more})
 
 
-def _present(row: Row) -> Row:
+def _present(row: LabelRow) -> LabelRow:
     return {name: value for name, value in row.items() if value is not None}
 
 
 def label_rows(
-    spec: TaskSpec, items: Sequence[LabelItem], labels: Sequence[Label]
-) -> Iterator[Row]:
+    spec: TaskSpec, items: Sequence[LabelItem], labels: Sequence[GivenLabel]
+) -> Iterator[LabelRow]:
     """A row for each label, second showings and what was skipped among them."""
     for label in labels:
         item = items[label.position]
@@ -80,12 +82,14 @@ def label_rows(
         }
 
 
-def _first_shown(item: LabelItem, label: Label) -> int | None:
+def _first_shown(item: LabelItem, label: GivenLabel) -> int | None:
     """The number of the text of a pair that stood first, from 1 on."""
     return (2 if label.swapped else 1) if len(item.texts) > 1 else None
 
 
-def rows_to_rank(spec: TaskSpec, items: Sequence[LabelItem], labels: Sequence[Label]) -> list[Row]:
+def rows_to_rank(
+    spec: TaskSpec, items: Sequence[LabelItem], labels: Sequence[GivenLabel]
+) -> list[LabelRow]:
     """Items with two candidates or more, which judges can be held against: pairs as they are;
     single texts on one input together, with what people said of each as its score.
 
@@ -97,7 +101,7 @@ def rows_to_rank(spec: TaskSpec, items: Sequence[LabelItem], labels: Sequence[La
         raise InputError("nobody has labelled anything yet")
     if spec.kind == "pairs":
         return rows
-    found: defaultdict[tuple[str, str], list[Row]] = defaultdict(list)
+    found: defaultdict[tuple[str, str], list[LabelRow]] = defaultdict(list)
     for row in rows:
         found[row["id"], row["input"]].append(row)
     kept = ("id", "input", "context", "reference", "group", "subset")

@@ -18,7 +18,7 @@ GAP = 10
 
 
 @dataclass(frozen=True, slots=True)
-class Showing:
+class ShownItem:
     """An item as one person sees it, and nothing else of it."""
 
     input: str
@@ -50,8 +50,8 @@ def is_swapped(task: str, item: LabelItem, labeller: str) -> bool:
     return bool((drawn ^ item.place ^ item.again) & 1)
 
 
-def show(task: str, spec: TaskSpec, item: LabelItem, labeller: str) -> Showing:
+def show_to(task: str, spec: TaskSpec, item: LabelItem, labeller: str) -> ShownItem:
     """The item as this person sees it."""
     swapped = spec.kind == "pairs" and is_swapped(task, item, labeller)
     texts = item.texts[::-1] if swapped else item.texts
-    return Showing(item.input, texts, item.context, item.reference, swapped)
+    return ShownItem(item.input, texts, item.context, item.reference, swapped)

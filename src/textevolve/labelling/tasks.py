@@ -1,7 +1,7 @@
 """A labelling task: what people are shown, what they may answer, and what they answered.
 
 Items hold what is never shown to those who label, too: which variant wrote a text, and what a
-judge said of it. Who shows an item takes a `Showing` of it, which has none of that.
+judge said of it. Who shows an item takes a `ShownItem` of it, which has none of that.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ class LabelItem:
 
 
 @dataclass(frozen=True, slots=True)
-class Label:
+class GivenLabel:
     """What one person said of the item at a position of the task. `answer`: one of `CHOICES`, or
     the levels that were chosen, from 0 on, with commas between them; or `SKIP`. `swapped`: the
     second text stood first. `created`: seconds since 1970."""
@@ -171,6 +171,6 @@ def say_answer(spec: TaskSpec, answer: str) -> str:
     return "; ".join(f"{text}: {one}" for text, one in zip(texts, named, strict=True))
 
 
-def first_labels(items: Sequence[LabelItem], labels: Sequence[Label]) -> list[Label]:
+def first_labels(items: Sequence[LabelItem], labels: Sequence[GivenLabel]) -> list[GivenLabel]:
     """Those of first showings."""
     return [one for one in labels if not items[one.position].again]

@@ -18,7 +18,7 @@ from sqlalchemy.engine import Connection
 
 from textevolve.errors import InputError
 from textevolve.labelling.tasks import (
-    Label,
+    GivenLabel,
     LabelItem,
     StoredTask,
     TaskSpec,
@@ -155,19 +155,19 @@ def _read_item(text: str) -> LabelItem:
     return LabelItem(**found)
 
 
-def read_labels(connection: Connection, task: str, labeller: str | None = None) -> list[Label]:
+def read_labels(connection: Connection, task: str, labeller: str | None = None) -> list[GivenLabel]:
     """The labels of a task, or of one person, by position."""
     query = select(labels).where(labels.c.task_id == task)
     if labeller is not None:
         query = query.where(labels.c.labeller == labeller)
     found = connection.execute(query.order_by(labels.c.position, labels.c.labeller))
     return [
-        Label(row.position, row.labeller, created=row.created, **json.loads(row.label))
+        GivenLabel(row.position, row.labeller, created=row.created, **json.loads(row.label))
         for row in found
     ]
 
 
-def keep_label(connection: Connection, task: StoredTask, label: Label) -> Label:
+def keep_label(connection: Connection, task: StoredTask, label: GivenLabel) -> GivenLabel:
     """Keep what a person said of an item, in place of what they said of it before.
 
     Raises:

@@ -20,7 +20,7 @@ from textevolve.agents.resources import (
     StoredUser,
     UserSpec,
 )
-from textevolve.labelling.tasks import Label, LabelItem, StoredTask, TaskSpec
+from textevolve.labelling.tasks import GivenLabel, LabelItem, StoredTask, TaskSpec
 from textevolve.memory.record import Collection
 from textevolve.store import agents, collections, labelling
 from textevolve.store.database import Database, open_database
@@ -171,7 +171,7 @@ class ResourceStore:
     def delete_task(self, id: str) -> None:
         self.database.write(lambda c: labelling.delete_task(c, id))
 
-    def read_task(self, id: str) -> tuple[list[LabelItem], list[Label]]:
+    def read_task(self, id: str) -> tuple[list[LabelItem], list[GivenLabel]]:
         """All items of a task and all its labels, of one moment."""
         return self.database.read(
             lambda c: (labelling.read_task_items(c, id), labelling.read_labels(c, id))
@@ -180,10 +180,10 @@ class ResourceStore:
     def read_task_item(self, id: str, position: int) -> LabelItem:
         return self.database.read(lambda c: labelling.read_task_item(c, id, position))
 
-    def read_labels(self, id: str, labeller: str) -> list[Label]:
+    def read_labels(self, id: str, labeller: str) -> list[GivenLabel]:
         return self.database.read(lambda c: labelling.read_labels(c, id, labeller))
 
-    def keep_label(self, task: StoredTask, label: Label) -> Label:
+    def keep_label(self, task: StoredTask, label: GivenLabel) -> GivenLabel:
         """It is on the disk when this returns."""
         return self.database.write(lambda c: labelling.keep_label(c, task, label))
 

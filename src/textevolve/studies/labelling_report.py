@@ -9,7 +9,7 @@ from textevolve.labelling.agreement import PeopleAgreement, agree, gather_answer
 from textevolve.labelling.tasks import (
     FIRST,
     SECOND,
-    Label,
+    GivenLabel,
     LabelItem,
     StoredTask,
     TaskSpec,
@@ -22,7 +22,9 @@ from textevolve.studies.cells import estimate
 DISPUTED_SHOWN = 50
 
 
-def report_task(task: StoredTask, items: Sequence[LabelItem], labels: Sequence[Label]) -> Report:
+def report_task(
+    task: StoredTask, items: Sequence[LabelItem], labels: Sequence[GivenLabel]
+) -> Report:
     """All figures of a task, and the items on which people differ."""
     found = agree(task.spec, items, labels)
     facts = {
@@ -113,7 +115,7 @@ def _draw_of_run(found: PeopleAgreement) -> Iterator[Block]:
 def _draw_disputed(
     spec: TaskSpec,
     items: Sequence[LabelItem],
-    labels: Sequence[Label],
+    labels: Sequence[GivenLabel],
     found: PeopleAgreement,
 ) -> Iterator[Block]:
     for item, said in list_disputed(items, labels, found)[:DISPUTED_SHOWN]:
@@ -127,14 +129,14 @@ def _draw_disputed(
 
 
 def list_disputed(
-    items: Sequence[LabelItem], labels: Sequence[Label], found: PeopleAgreement
-) -> list[tuple[LabelItem, list[Label]]]:
+    items: Sequence[LabelItem], labels: Sequence[GivenLabel], found: PeopleAgreement
+) -> list[tuple[LabelItem, list[GivenLabel]]]:
     """The items on which people differ, each with what they said."""
     places = set(found.disputed)
     return [(item, said) for item, said in gather_answers(items, labels) if item.place in places]
 
 
-def say_label(spec: TaskSpec, label: Label) -> str:
+def say_label(spec: TaskSpec, label: GivenLabel) -> str:
     """An answer in words, with its note."""
     texts = {FIRST: "text 1", SECOND: "text 2"}
     said = texts.get(label.answer) or say_answer(spec, label.answer)

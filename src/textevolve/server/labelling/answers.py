@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from textevolve.errors import InputError
-from textevolve.labelling.order import Showing, show
-from textevolve.labelling.tasks import Label, StoredTask, turn
+from textevolve.labelling.order import ShownItem, show_to
+from textevolve.labelling.tasks import GivenLabel, StoredTask, turn
 from textevolve.server.access import Caller
 from textevolve.server.errors import ApiError
 from textevolve.server.state import ServerState
@@ -27,7 +27,7 @@ class Desk:
     state: ServerState
     task: StoredTask
     labeller: str
-    labels: Mapping[int, Label]
+    labels: Mapping[int, GivenLabel]
 
     def next_after(self, position: int) -> int | None:
         """The next position without a label, from there on and then from the beginning; None where
@@ -36,19 +36,19 @@ class Desk:
         return next((one for one in places if one not in self.labels), None)
 
     @property
-    def latest(self) -> Label | None:
+    def latest(self) -> GivenLabel | None:
         """What they said last."""
         return max(self.labels.values(), key=lambda one: one.created, default=None)
 
-    async def show(self, position: int) -> Showing:
+    async def show(self, position: int) -> ShownItem:
         """
         Raises:
             ApiError: the task has no such item.
         """
         item = await _ask(self.state.resources.read_task_item, self.task.id, position)
-        return show(self.task.id, self.task.spec, item, self.labeller)
+        return show_to(self.task.id, self.task.spec, item, self.labeller)
 
-    async def answer(self, position: int, answer: str, note: str) -> Label:
+    async def answer(self, position: int, answer: str, note: str) -> GivenLabel:
         """Keep an answer about texts as they are shown; it is on the disk when this returns.
 
         Raises:
@@ -56,7 +56,7 @@ class Desk:
         """
         swapped = (await self.show(position)).swapped
         said = turn(answer, swapped=swapped)
-        label = Label(position, self.labeller, said, note, swapped)
+        label = GivenLabel(position, self.labeller, said, note, swapped)
         try:
             return await asyncio.to_thread(self.state.resources.keep_label, self.task, label)
         except InputError as error:

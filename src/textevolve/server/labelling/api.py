@@ -15,10 +15,10 @@ from typing import Annotated, Any, Literal
 from fastapi import APIRouter, Depends, Query, Request, Response
 from pydantic import Field
 
-from textevolve.errors import InputError, StoreError
+from textevolve.errors import InputError
 from textevolve.labelling.agreement import agree
 from textevolve.labelling.label_rows import item_rows, label_rows
-from textevolve.labelling.tasks import Label, StoredTask, check_labeller
+from textevolve.labelling.tasks import GivenLabel, StoredTask, check_labeller
 from textevolve.report.data import plain, write_rows
 from textevolve.server.access import Caller, check_namespace, needs
 from textevolve.server.errors import ApiError, as_api_error, respond
@@ -29,15 +29,16 @@ from textevolve.server.labelling.answers import (
     open_desk_of,
 )
 from textevolve.server.state import ServerState, server_of
+from textevolve.server.studies.reading import find_seen
 from textevolve.spec import Frozen
 from textevolve.studies.columns import Columns
 from textevolve.studies.labelling import LabellingSpec, make_task, row_cases, run_cases
 
 router = APIRouter(prefix="/v1/labelling", tags=["labelling"])
 
-Labeller = Annotated[Caller, Depends(needs("label"))]
-Reader = Annotated[Caller, Depends(needs("read"))]
-Administrator = Annotated[Caller, Depends(needs("admin"))]
+_Labels = Annotated[Caller, Depends(needs("label"))]
+_Reads = Annotated[Caller, Depends(needs("read"))]
+_Administers = Annotated[Caller, Depends(needs("admin"))]
 PAGE = 100
 TYPES = {
     "jsonl": "application/x-ndjson",
@@ -53,7 +54,7 @@ class NewTask(LabellingSpec):
     rows: tuple[Mapping[str, Any], ...] | None = Field(
         None, description="Rows with an input and one output or more, as files have them."
     )
-    run: str | None = Field(None, description="A run in place of rows.")
+    run: str | None = Field(None, description="A run in place of rows, by its id.")
 
 
 class NewLabel(Frozen):
@@ -69,26 +70,24 @@ class NewLabel(Frozen):
 
 
 @router.get("")
-async def list_labelling_tasks(request: Request, caller: Labeller) -> Response:
+async def list_labelling_tasks(request: Request, caller: _Labels) -> Response:
     """The labelling tasks, the newest first, with how much each person has labelled."""
     found = await list_visible_tasks(server_of(request), caller)
     return respond({"data": [_describe(task) for task in found]})
 
 
 @router.post("", status_code=201)
-async def create_labelling_task(given: NewTask, request: Request, caller: Labeller) -> Response:
+async def create_labelling_task(given: NewTask, request: Request, caller: _Labels) -> Response:
     """Make a labelling task of rows, or of the texts of a run."""
     state = server_of(request)
     space = given.namespace or state.settings.namespace
     check_namespace(caller, space)
     if (given.rows is None) == (given.run is None):
         raise ApiError(400, "invalid_request", "give rows or run")
-    if given.run is not None and caller.namespaces is not None:
-        raise ApiError(404, "not_found", f"no run '{given.run}'")
 
     def make() -> StoredTask:
         if given.run is not None:
-            _require_run(state, given.run)
+            find_seen(state.store, caller, given.run)
             cases, source = run_cases(given, state.store, given.run), f"run {given.run}"
         else:
             placed = [(f"row {n}", row) for n, row in enumerate(given.rows or (), 1)]
@@ -104,21 +103,14 @@ async def create_labelling_task(given: NewTask, request: Request, caller: Labell
         raise as_api_error(error) from None
 
 
-def _require_run(state: ServerState, run: str) -> None:
-    try:
-        state.store.get_run(run)
-    except StoreError:
-        raise ApiError(404, "not_found", f"no run '{run}'") from None
-
-
 @router.get("/{id}")
-async def show_labelling_task(id: str, request: Request, caller: Labeller) -> Response:
+async def show_labelling_task(id: str, request: Request, caller: _Labels) -> Response:
     """A task, with how much each person has labelled."""
     return respond(_describe(await find_visible_task(server_of(request), caller, id)))
 
 
 @router.delete("/{id}")
-async def delete_labelling_task(id: str, request: Request, caller: Administrator) -> Response:
+async def delete_labelling_task(id: str, request: Request, caller: _Administers) -> Response:
     """Remove a task with its items and all labels."""
     state = server_of(request)
     task = await find_visible_task(state, caller, id)
@@ -130,7 +122,7 @@ async def delete_labelling_task(id: str, request: Request, caller: Administrator
 async def list_labelling_items(
     id: str,
     request: Request,
-    caller: Labeller,
+    caller: _Labels,
     labeller: str | None = None,
     start: Annotated[int, Query(ge=0)] = 0,
     limit: Annotated[int, Query(ge=1, le=PAGE)] = 20,
@@ -151,7 +143,7 @@ async def _show_item(desk: Desk, position: int) -> dict[str, Any]:
 
 @router.put("/{id}/labels/{position}")
 async def keep_labelling_label(
-    id: str, position: int, given: NewLabel, request: Request, caller: Labeller
+    id: str, position: int, given: NewLabel, request: Request, caller: _Labels
 ) -> Response:
     """Keep what a person says of an item, in place of what they said before."""
     desk = await _open(request, caller, id, given.labeller)
@@ -161,7 +153,7 @@ async def keep_labelling_label(
 
 @router.delete("/{id}/labels/{position}")
 async def delete_labelling_label(
-    id: str, position: int, request: Request, caller: Labeller, labeller: str | None = None
+    id: str, position: int, request: Request, caller: _Labels, labeller: str | None = None
 ) -> Response:
     """Take a label back."""
     desk = await _open(request, caller, id, labeller)
@@ -169,14 +161,14 @@ async def delete_labelling_label(
 
 
 @router.get("/{id}/labels")
-async def list_labelling_labels(id: str, request: Request, caller: Reader) -> Response:
+async def list_labelling_labels(id: str, request: Request, caller: _Reads) -> Response:
     """All labels, a row for each, second showings among them."""
     task, items, labels = await _read(request, caller, id)
     return respond({"data": plain(list(label_rows(task.spec, items, labels)))})
 
 
 @router.get("/{id}/agreement")
-async def show_labelling_agreement(id: str, request: Request, caller: Reader) -> Response:
+async def show_labelling_agreement(id: str, request: Request, caller: _Reads) -> Response:
     """How far people agree with each other and with themselves."""
     task, items, labels = await _read(request, caller, id)
     found = await asyncio.to_thread(agree, task.spec, items, labels)
@@ -187,7 +179,7 @@ async def show_labelling_agreement(id: str, request: Request, caller: Reader) ->
 async def export_labelling_labels(
     id: str,
     request: Request,
-    caller: Reader,
+    caller: _Reads,
     format: Literal["jsonl", "json", "csv"] = "jsonl",
     each: bool = False,
 ) -> Response:
@@ -216,7 +208,7 @@ async def _open(request: Request, caller: Caller, id: str, named: str | None) ->
 
 async def _read(
     request: Request, caller: Caller, id: str
-) -> tuple[StoredTask, list[Any], list[Label]]:
+) -> tuple[StoredTask, list[Any], list[GivenLabel]]:
     state: ServerState = server_of(request)
     task = await find_visible_task(state, caller, id)
     items, labels = await asyncio.to_thread(state.resources.read_task, task.id)

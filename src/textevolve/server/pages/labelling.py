@@ -29,21 +29,21 @@ from textevolve.studies.labelling_report import report_task
 
 router = APIRouter(prefix="/labelling")
 
-Labeller = Annotated[Caller, Depends(needs("label"))]
-Reader = Annotated[Caller, Depends(needs("read"))]
+_Labels = Annotated[Caller, Depends(needs("label"))]
+_Reads = Annotated[Caller, Depends(needs("read"))]
 COOKIE = "labeller"
 COOKIE_SECONDS = 365 * 86_400
 SEE_OTHER = 303
 
 
 @router.get("")
-async def show_tasks(request: Request, caller: Labeller) -> Response:
+async def show_tasks(request: Request, caller: _Labels) -> Response:
     tasks = await list_visible_tasks(server_of(request), caller)
     return draw(request, "labelling.html", tasks=tasks, name=_name_of(request, caller))
 
 
 @router.post("/name")
-async def take_name(request: Request, caller: Labeller) -> Response:
+async def take_name(request: Request, caller: _Labels) -> Response:
     """Keep who labels here. An empty name asks anew."""
     form = await read_form(request)
     given = form.get("name", "").strip()
@@ -72,7 +72,7 @@ async def take_name(request: Request, caller: Labeller) -> Response:
 
 @router.get("/{id}")
 async def show_item(
-    id: str, request: Request, caller: Labeller, item: int | None = None
+    id: str, request: Request, caller: _Labels, item: int | None = None
 ) -> Response:
     """The item that is asked for, or the next without a label."""
     task = await find_visible_task(server_of(request), caller, id)
@@ -96,7 +96,7 @@ async def show_item(
 
 
 @router.post("/{id}")
-async def take_answer(id: str, request: Request, caller: Labeller) -> Response:
+async def take_answer(id: str, request: Request, caller: _Labels) -> Response:
     """Keep an answer, and go to the next item without one."""
     desk = await _open(request, caller, id)
     if desk is None:
@@ -110,7 +110,7 @@ async def take_answer(id: str, request: Request, caller: Labeller) -> Response:
 
 
 @router.post("/{id}/undo")
-async def undo_answer(id: str, request: Request, caller: Labeller) -> Response:
+async def undo_answer(id: str, request: Request, caller: _Labels) -> Response:
     """Take back what was said last, and show it again."""
     desk = await _open(request, caller, id)
     latest = desk.latest if desk is not None else None
@@ -121,7 +121,7 @@ async def undo_answer(id: str, request: Request, caller: Labeller) -> Response:
 
 
 @router.get("/{id}/agreement")
-async def show_agreement(id: str, request: Request, caller: Reader) -> Response:
+async def show_agreement(id: str, request: Request, caller: _Reads) -> Response:
     state = server_of(request)
     task = await find_visible_task(state, caller, id)
     items, labels = await asyncio.to_thread(state.resources.read_task, task.id)
