@@ -43,6 +43,7 @@ from textevolve.memory_eval.judgement import Label, MemoryJudgement, MemoryVerdi
 from textevolve.memory_eval.synthesis import UNKNOWN, synthesise
 from textevolve.settings import Local, Provider, Settings, read_settings
 from textevolve.studies.memory_eval import MemoryEvaluationSpec
+from textevolve.texts.dates import dates_in, parse_time, write_date
 from textevolve.wiring import open_models
 
 EMBEDDER = "local/minilm"
@@ -55,7 +56,7 @@ SHOWN = {
 }
 _SMALL = """
     a an and as assistant at been by called for from had has have her his in is it its named of on s
-    so that the their to user was were who with
+    so that the their to user was were who with works
 """
 SMALL_WORDS = frozenset(_SMALL.split())
 
@@ -150,6 +151,11 @@ class _Judged:
 
 
 def words(text: str) -> frozenset[str]:
+    """Those that tell something; a date is one word, however it is written."""
+    for said in dates_in(text):
+        day = re.split(r",? (?:at )?\d{1,2}:\d{2}", said)[0]
+        if (moment := parse_time(day)) is not None:
+            text = text.replace(day, write_date(moment, "%Y%m%d"))
     found = re.findall(r"[a-z0-9:]+", text.lower().replace("'s", " "))
     return frozenset(word for word in found if word not in SMALL_WORDS)
 

@@ -24,9 +24,9 @@ from textevolve.llm.structured import UnusableAnswer, ask_structured
 from textevolve.llm.template import Template, load_template
 from textevolve.memory.creation_settings import CreationSettings
 from textevolve.memory.dialogue import DialogueTurn
-from textevolve.memory.sameness import names_in, unheard_names, words_of
+from textevolve.memory.sameness import names_in, speaks_of_nobody, unheard_names, words_of
 from textevolve.texts.chats import ASSISTANT, USER, speaker_of
-from textevolve.texts.dates import parse_time, write_date
+from textevolve.texts.dates import dates_in, parse_time, write_date
 
 TOKENS_OF_POINT = 70
 """Of the answer, at most."""
@@ -250,6 +250,7 @@ def clean(text: str) -> str:
 def _point(fact: _Fact, window: Window, settings: CreationSettings) -> DialoguePoint:
     text = " ".join(clean(fact.fact).split())[:MOST_TEXT]
     piece = _find_piece(fact.turn, text, window)
+    text = _with_date(text, piece.text) if piece and text else text
     about = tuple(fact.about) if isinstance(fact, _FactAbout) else names_in(text, first=False)
     since = parse_time(fact.since)
     said = piece.time if piece else None
@@ -260,6 +261,8 @@ def _point(fact: _Fact, window: Window, settings: CreationSettings) -> DialogueP
     refused = REFUSED.get(fact.status, "")
     if unheard and not refused:
         refused = f"nobody said “{unheard[0]}”"
+    if not refused and (text.endswith("?") or speaks_of_nobody(text)):
+        refused = "it tells nothing of anybody"
     speaker = piece.speaker if piece else ""
     return DialoguePoint(
         text=text,
@@ -272,6 +275,16 @@ def _point(fact: _Fact, window: Window, settings: CreationSettings) -> DialogueP
         entities=tuple(clean(name).strip()[:100] for name in about if name.strip())[:8],
         refused=refused,
     )
+
+
+def _with_date(text: str, turn: str) -> str:
+    """A fact with the date of the sentence that it stands in, where a small model left it out."""
+    words = set(words_of(text))
+    sentences = re.split(r"(?<=[.!?])\s+", turn)
+    said = dates_in(max(sentences, key=lambda one: len(words & set(words_of(one)))))
+    if len(said) != 1 or dates_in(text):
+        return text
+    return f"{text.rstrip('.')} ({said[0]})."
 
 
 def _find_piece(turn: int, text: str, window: Window) -> DialoguePiece | None:

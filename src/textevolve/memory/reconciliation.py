@@ -317,9 +317,9 @@ async def _probability(
         AnswerError: the question has no answer.
     """
     # Each is one line, so a sign before it keeps it from passing for anything else, in few tokens.
+    # With dates before them a model of 1.5B found fewer of the changes.
     earlier, new = (
-        quote(sanitize(text, EXAMPLE_NONCE)[0])
-        for text in (_note("", one.shown.text, one.since), _note("", point.text, point.since))
+        quote(sanitize(text, EXAMPLE_NONCE)[0]) for text in (one.shown.text, point.text)
     )
     state = f"Earlier note:\n{earlier}New note:\n{new}"
     answer = (await decide(model, state, [question], seed=0)).answers[question.name]

@@ -17,12 +17,15 @@ _MONTHS_AND_DAYS = (
     " jan feb mar apr jun jul aug sep sept oct nov dec monday tuesday wednesday thursday friday"
     " saturday sunday"
 )
-_CALENDAR, _NO_NAMES, _FILLERS = (
+_CALENDAR, _NO_NAMES, _FILLERS, _PERSONS, _OPENINGS = (
     frozenset(words.split())
     for words in (
         _MONTHS_AND_DAYS,
         "i user assistant the a an he she they it we you",
         "the a an that also now currently",
+        "i you he she they we me him her them us my your his their our user users",
+        "yes no yeah okay ok sure thanks thank great good nice right what when where why how is are"
+        " this these those there here hello hi bye please sorry luck well",
     )
 )
 
@@ -72,6 +75,15 @@ def nearly_same(one: str, other: str) -> bool:
         [word for word in words_of(text) if word not in _FILLERS] for text in (one, other)
     )
     return first == second
+
+
+def speaks_of_nobody(text: str) -> bool:
+    """Whether a text in a script with capital letters has no name and no word for a person, as sums
+    and thanks do not. A word that begins a sentence may be a name unless it is a common one."""
+    words = words_of(text)
+    cased = any(letter.lower() != letter.upper() for letter in text)
+    named = any(name.split()[0].casefold() not in _OPENINGS for name in names_in(text))
+    return bool(words) and cased and not named and not _PERSONS.intersection(words)
 
 
 def unheard_names(text: str, heard: str) -> tuple[str, ...]:

@@ -225,34 +225,37 @@ def read_records(
     taken = _read_superseded(connection, seqs)
     used = None if as_of is None else _read_uses(connection, seqs, as_of[1])
     made: list[MemoryRecord] = []
+    columns = rows[0]._fields  # pyright: ignore[reportPrivateUsage]  it is public
     for row in rows:
-        later = as_of is not None and row.closed is not None and row.closed > as_of[0]
-        last_used, times_used = row.last_used, row.times_used
+        # Columns of rows are looked up slowly, and a search reads thousands of them.
+        of: dict[str, Any] = dict(zip(columns, row, strict=True))
+        later = as_of is not None and of["closed"] is not None and of["closed"] > as_of[0]
+        last_used, times_used = of["last_used"], of["times_used"]
         if used is not None:
-            last_used, times_used = used.get(row.seq, (None, 0))
+            last_used, times_used = used.get(of["seq"], (None, 0))
         made.append(
             MemoryRecord(
-                id=row.id,
-                collection=names[row.collection_id],
-                kind=cast(MemoryKind, row.kind),
-                text=row.text,
-                importance=row.importance,
-                created=row.created,
-                origin=Origin(row.source, row.turn, row.author, row.trust),
+                id=of["id"],
+                collection=names[of["collection_id"]],
+                kind=of["kind"],
+                text=of["text"],
+                importance=of["importance"],
+                created=of["created"],
+                origin=Origin(of["source"], of["turn"], of["author"], of["trust"]),
                 last_used=last_used,
                 times_used=times_used,
-                valid_from=row.valid_from,
-                valid_to=row.valid_to,
-                supersedes=tuple(taken[row.id]),
-                superseded_by=None if later else row.superseded_by,
-                superseded_at=None if later else row.superseded_at,
-                added=row.added,
-                closed=None if later else row.closed,
-                forgotten=False if later else bool(row.forgotten),
-                entities=tuple(entities[row.seq]),
-                relations=tuple(edges[row.seq]),
-                cites=() if row.cites == "[]" else tuple(json.loads(row.cites)),
-                reason=row.reason,
+                valid_from=of["valid_from"],
+                valid_to=of["valid_to"],
+                supersedes=tuple(taken[of["id"]]),
+                superseded_by=None if later else of["superseded_by"],
+                superseded_at=None if later else of["superseded_at"],
+                added=of["added"],
+                closed=None if later else of["closed"],
+                forgotten=False if later else bool(of["forgotten"]),
+                entities=tuple(entities[of["seq"]]),
+                relations=tuple(edges[of["seq"]]),
+                cites=() if of["cites"] == "[]" else tuple(json.loads(of["cites"])),
+                reason=of["reason"],
             )
         )
     return made

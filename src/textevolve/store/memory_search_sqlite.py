@@ -6,7 +6,6 @@ entries of this one collection alone.
 
 from __future__ import annotations
 
-import json
 import math
 import re
 import unicodedata
@@ -17,8 +16,7 @@ from collections.abc import Sequence
 from itertools import accumulate
 from typing import Any
 
-from sqlalchemy import func, select
-from sqlalchemy import text as sql
+from sqlalchemy import Integer, Text, column, func, select, table
 from sqlalchemy.engine import Connection
 
 from textevolve.memory.record import Collection, Vector
@@ -33,11 +31,12 @@ from textevolve.store.memory_vectors_sqlite import (
 
 WORDS = "memory_words"
 K1, B = 1.2, 0.75
-MOST_READ = 1000
+MOST_READ = 500
 """In how many memories the words of a question may be, that all are looked at."""
 MOST_WORDS = 64
 """How many different words of a question are looked for."""
 
+_places = table(f"{WORDS}_places", column("term", Text), column("doc", Integer))
 _UNSPACED = r"\u0e00-\u0eff\u3040-\u30ff\u3400-\u9fff\uf900-\ufaff"
 _WORD = re.compile(rf"[{_UNSPACED}]|[^\W_{_UNSPACED}]+")
 
@@ -113,31 +112,25 @@ def _score(
 ) -> dict[int, float]:
     """Robertson and Zaragoza (2009), with the mean length among the memories that have any of the
     words. `words`: each with the number of memories that have it."""
-    postings = {word: _read_postings(connection, word) for word, _ in words}
-    seqs = {seq for posting in postings.values() for seq in posting}
-    asked = select(memories.c.seq, func.length(memories.c.text)).where(
-        memories.c.seq.in_(sql("SELECT value FROM json_each(:seqs)")),
-        memories.c.collection_id == collection.id,
-        holds(held),
+    weights = {word: math.log1p((total - number + 0.5) / (number + 0.5)) for word, number in words}
+    asked = (
+        select(_places.c.term, memories.c.seq, func.count(), func.length(memories.c.text))
+        .join(memories, memories.c.seq == _places.c.doc)
+        .where(
+            _places.c.term.in_(list(weights)),
+            memories.c.collection_id == collection.id,
+            holds(held),
+        )
+        .group_by(_places.c.term, memories.c.seq)
     )
-    rows = connection.execute(asked, {"seqs": json.dumps(list(seqs))}).all()
-    lengths = {int(row[0]): int(row[1]) for row in rows}
+    found: list[Any] = list(connection.execute(asked).all())
+    lengths: dict[int, int] = {seq: length for _, seq, _, length in found}
     mean = sum(lengths.values()) / max(1, len(lengths))
     scores: dict[int, float] = defaultdict(float)
-    for word, number in words:
-        weight = math.log1p((total - number + 0.5) / (number + 0.5))
-        for seq, times in postings[word].items():
-            if seq in lengths:
-                norm = K1 * (1 - B + B * lengths[seq] / mean)
-                scores[seq] += weight * times * (K1 + 1) / (times + norm)
+    for word, seq, times, length in found:
+        norm = K1 * (1 - B + B * length / mean)
+        scores[seq] += weights[word] * times * (K1 + 1) / (times + norm)
     return scores
-
-
-def _read_postings(connection: Connection, word: str) -> dict[int, int]:
-    """How often each memory has the word."""
-    asked = f"SELECT doc, count(*) FROM {WORDS}_places WHERE term = ? GROUP BY doc"
-    rows = connection.exec_driver_sql(asked, (word,)).all()
-    return {int(row[0]): int(row[1]) for row in rows}
 
 
 def words_to_find(said: str) -> list[str]:

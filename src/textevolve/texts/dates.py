@@ -13,6 +13,8 @@ _FORMATS = (
     "%b %d, %Y",
     "%B %d, %Y",
     "%d %B %Y",
+    "%d %B, %Y",
+    "%d %b %Y",
     "%Y/%m/%d (%a) %H:%M",  # LongMemEval: 2023/05/20 (Sat) 02:21
     "%Y/%m/%d %H:%M",
     "%Y/%m/%d",
@@ -46,3 +48,17 @@ def _reader(form: str) -> Callable[[str], datetime]:
 def write_date(time: float, form: str = "%Y-%m-%d") -> str:
     """A time in UTC."""
     return datetime.fromtimestamp(time, UTC).strftime(form)
+
+
+_MONTH = "(?:jan|feb|mar|apr|may|jun|jul|aug|sep|oct|nov|dec)[a-z]*\\.?"
+_DATE = re.compile(
+    rf"\b(?:\d{{1,2}}\.? {_MONTH},? \d{{4}}|{_MONTH} \d{{1,2}}(?:st|nd|rd|th)?,? \d{{4}}"
+    r"|\d{4}-\d{2}-\d{2})\b(?:,? (?:at )?\d{1,2}:\d{2}(?: ?[ap]m)?\b)?",
+    re.IGNORECASE,
+)
+
+
+def dates_in(text: str) -> list[str]:
+    """The dates that a text names with day and year, as they stand there, with the time of day
+    where one follows; months in English."""
+    return _DATE.findall(text)
