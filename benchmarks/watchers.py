@@ -36,7 +36,7 @@ class Watcher:
     """What one watcher was told: when, by the ids of events."""
 
     slow: bool
-    told: dict[int, float] = field(default_factory=dict)
+    told: dict[int, float] = field(default_factory=dict[int, float])
     began: float = 0.0
     ended: float = 0.0
 
@@ -75,7 +75,9 @@ def study(cases: int, seed: int) -> dict[str, object]:
 def memory(pid: int) -> float:
     """MiB."""
     told = Path(f"/proc/{pid}/status").read_text()
-    return int(re.search(r"VmRSS:\s+(\d+)", told)[1]) / 1024
+    found = re.search(r"VmRSS:\s+(\d+)", told)
+    assert found is not None
+    return int(found[1]) / 1024
 
 
 def seconds(pid: int) -> float:
@@ -103,7 +105,7 @@ async def measure(url: str, pid: int, cases: int, watchers: list[Watcher], seed:
 
 
 def report(cases: int, watchers: list[Watcher]) -> None:
-    every = set().union(*(one.told for one in watchers))
+    every = {id for one in watchers for id in one.told}
     first = {id: min(one.told.get(id, 1e99) for one in watchers) for id in every}
     there = max(one.began for one in watchers)  # before that some were only coming
     first = {id: at for id, at in first.items() if at > there}
@@ -137,9 +139,13 @@ def main() -> None:
         with subprocess.Popen(
             [*command, "--port", "0"], env=environment, stderr=subprocess.PIPE, text=True
         ) as server:
+            assert server.stderr is not None
             url = next(m[1] for line in server.stderr if (m := re.search(r"on (http\S+),", line)))
             slow = round(given.watchers * given.slow)
-            rounds = ([], [Watcher(n < slow) for n in range(given.watchers)])
+            rounds: tuple[list[Watcher], ...] = (
+                [],
+                [Watcher(n < slow) for n in range(given.watchers)],
+            )
             for number, watchers in enumerate(rounds):
                 asyncio.run(measure(url, server.pid, given.cases, watchers, number))
             server.terminate()

@@ -14,7 +14,7 @@ import os
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from contextvars import ContextVar
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 from pathlib import Path
 
@@ -77,6 +77,17 @@ def add_files(folder: Path) -> None:
         return True
 
     _reach.set(Reach(folder, *(whatever,) * 6))
+
+
+@contextmanager
+def also_reach(*files: str) -> Generator[None]:
+    """Within the block these files may be read, too: what was made here for the reading."""
+    reach = _reach.get()
+    if reach is None:
+        yield
+        return
+    with confine(replace(reach, own=lambda name: name in files or reach.own(name))):
+        yield
 
 
 def is_confined() -> bool:

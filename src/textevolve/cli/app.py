@@ -115,6 +115,17 @@ COMMANDS: Mapping[str, Lazy] = {
             "read": Lazy("study:read-corpus", "Read documents into a collection."),
         },
     ),
+    "labelling": Lazy(
+        "",
+        "Have people label texts, to measure judges by.",
+        below={
+            "create": Lazy("labelling:create", "Make a task of a file of rows, or of a run."),
+            "list": Lazy("labelling:list_tasks", "List the tasks, with who labelled how much."),
+            "show": Lazy("labelling:show", "Show how far people agree, and where not."),
+            "export": Lazy("labelling:export", "Write labels as rows that judges are measured on."),
+            "delete": Lazy("labelling:delete", "Delete a task with all its labels."),
+        },
+    ),
     "nodes": Lazy(
         "",
         "Judge the steps of recorded agents.",

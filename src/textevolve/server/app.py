@@ -22,6 +22,7 @@ from textevolve.server.errors import ApiError, as_api_error, respond
 from textevolve.server.guard import Guard
 from textevolve.server.jobs_api import open_scheduler
 from textevolve.server.jobs_api import router as jobs_router
+from textevolve.server.labelling import api as labelling_api
 from textevolve.server.limits import open_limits
 from textevolve.server.open_chats import open_chats
 from textevolve.server.openai import api as openai_api
@@ -69,6 +70,7 @@ def create_app(
         redoc_url=None,
     )
     app.include_router(decisions_api.router, tags=["decisions"])
+    app.include_router(labelling_api.router)
     app.include_router(studies_api.router)
     app.include_router(openai_api.router)
     app.include_router(jobs_router)

@@ -36,6 +36,23 @@ def ac1_of(tables: Array) -> Array:
     return _beyond(agreed, (share * (1 - share)).sum(axis=-1) / (classes - 1))
 
 
+def alpha_of(tables: Array, distance: Array) -> Array:
+    """Krippendorff's alpha of each table of coincidences (..., q, q), shape (...).
+
+    Krippendorff (2011), "Computing Krippendorff's alpha-reliability": 1 - Do / De. An item that m
+    people put into classes adds 1 / (m - 1) to the table for each ordered pair of them, so that it
+    may have any number of people from 2 on. `distance` (q, q): of each two classes, 0 of equal
+    ones; nominal: 1 of all others, interval: the squared difference. NaN where one and the same
+    class is used throughout.
+    """
+    used = tables.sum(axis=-1)
+    total = used.sum(axis=-1)
+    seen = ratio((tables * distance).sum(axis=(-2, -1)), total)
+    products = used[..., :, None] * used[..., None, :]
+    chance = ratio((products * distance).sum(axis=(-2, -1)), total * (total - 1))
+    return 1 - ratio(seen, np.where(chance > TIE, chance, 0.0))
+
+
 def _beyond(agreed: Array, chance: Array) -> Array:
     room = 1 - chance
     return ratio(agreed - chance, np.where(room > TIE, room, 0.0))

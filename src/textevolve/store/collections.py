@@ -24,6 +24,7 @@ from textevolve.memory.record import Collection
 from textevolve.store import memory_tables as tables
 from textevolve.store.agents import delete_agent, list_agents, users_of_collection
 from textevolve.store.jobs import delete_job, list_jobs
+from textevolve.store.labelling import delete_tasks_of
 from textevolve.store.memory_collections import erase_collection
 from textevolve.store.memory_rows import collection_of
 from textevolve.store.resource_rows import (
@@ -98,6 +99,7 @@ def delete_namespace(connection: Connection, name: str) -> None:
         erase_collection(connection, collection.id)
     for job in list_jobs(connection, name):
         delete_job(connection, name, job.name)
+    delete_tasks_of(connection, id)
     delete_where(connection, tables.users, namespace_id=id)
     delete_where(connection, namespace_tokens, namespace_id=id)
     delete_where(connection, tables.namespaces, id=id)

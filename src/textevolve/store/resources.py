@@ -25,8 +25,9 @@ from textevolve.agents.resources import (
     UserSpec,
 )
 from textevolve.errors import ConflictError
+from textevolve.labelling.tasks import GivenLabel, LabelItem, StoredTask, TaskSpec
 from textevolve.memory.record import Collection
-from textevolve.store import agents, budgets, collections, jobs, keys
+from textevolve.store import agents, budgets, collections, jobs, keys, labelling
 from textevolve.store.budgets import TokenBudget
 from textevolve.store.database import Database, open_database
 from textevolve.store.jobs import JobClaim, JobRunStatus, NextDue, StoredJob, StoredJobRun
@@ -265,3 +266,39 @@ class ResourceStore:
             keys.note_used(connection, keys_used)
 
         self.database.write(write)
+
+    def create_task(
+        self, namespace: str, name: str, spec: TaskSpec, items: Sequence[LabelItem]
+    ) -> StoredTask:
+        return self.database.write(lambda c: labelling.create_task(c, namespace, name, spec, items))
+
+    def find_task(self, name: str, namespace: str) -> StoredTask:
+        return self.database.read(lambda c: labelling.find_task(c, namespace, name))
+
+    def get_task(self, id: str) -> StoredTask:
+        return self.database.read(lambda c: labelling.get_task(c, id))
+
+    def list_tasks(self, namespace: str | None = None) -> list[StoredTask]:
+        return self.database.read(lambda c: labelling.list_tasks(c, namespace))
+
+    def delete_task(self, id: str) -> None:
+        self.database.write(lambda c: labelling.delete_task(c, id))
+
+    def read_task(self, id: str) -> tuple[list[LabelItem], list[GivenLabel]]:
+        """All items of a task and all its labels, of one moment."""
+        return self.database.read(
+            lambda c: (labelling.read_task_items(c, id), labelling.read_labels(c, id))
+        )
+
+    def read_task_item(self, id: str, position: int) -> LabelItem:
+        return self.database.read(lambda c: labelling.read_task_item(c, id, position))
+
+    def read_labels(self, id: str, labeller: str) -> list[GivenLabel]:
+        return self.database.read(lambda c: labelling.read_labels(c, id, labeller))
+
+    def keep_label(self, task: StoredTask, label: GivenLabel) -> GivenLabel:
+        """It is on the disk when this returns."""
+        return self.database.write(lambda c: labelling.keep_label(c, task, label))
+
+    def drop_label(self, id: str, position: int, labeller: str) -> bool:
+        return self.database.write(lambda c: labelling.drop_label(c, id, position, labeller))

@@ -237,7 +237,8 @@ class _Found:
             copy.put("reuses", pair)
         for kind in (*KINDS, *MEMORY_KINDS):
             copy.flush(kind)
-        copy.change("DELETE FROM cases WHERE run_id NOT IN (SELECT id FROM runs)", ())
+        for kind in ("cases", "served_runs"):
+            copy.change(f"DELETE FROM {kind} WHERE run_id NOT IN (SELECT id FROM runs)", ())
         for run, kinds in self.lost.items():
             if "cases" in kinds:
                 copy.change("UPDATE runs SET n_cases = NULL WHERE id = ?", (run,))

@@ -1,4 +1,5 @@
-"""Rows of namespaces, agents, memories and chats that are whole in a damaged store.
+"""Rows of namespaces, agents, memories and chats that are whole in a damaged store; and of labels,
+keys, jobs and what else a server keeps.
 
 Their search indexes are not read: they are made anew from the rows that were saved.
 """
@@ -15,7 +16,9 @@ from sqlalchemy import BigInteger, Boolean, Column, Float, Integer, LargeBinary,
 from sqlalchemy.engine import Connection
 
 from textevolve.store import memory_tables as kept
+from textevolve.store import server_tables as served
 from textevolve.store.database import SQLiteDatabase
+from textevolve.store.labelling import TASK_ID
 from textevolve.store.memory_collections import search_of
 from textevolve.store.memory_rows import IndexEntry, chunks, collection_of
 from textevolve.store.pages import PageRow, PageValue
@@ -35,9 +38,19 @@ TABLES = (
     kept.versions,
     kept.sessions,
     kept.messages,
+    served.api_keys,
+    served.served_runs,
+    served.jobs,
+    served.job_runs,
+    served.labelling_tasks,
+    served.labelling_items,
+    served.labels,
 )
 MEMORY_KINDS = tuple(table.name for table in TABLES)
-COUNTED = ("namespaces", "agents", "users", "collections", "memories", "sessions", "messages")
+COUNTED = (
+    *("namespaces", "agents", "users", "collections", "memories", "sessions", "messages"),
+    *("api_keys", "jobs", "labelling_tasks", "labels"),
+)
 """Kinds that are told of; the others belong to them."""
 
 _KINDS: dict[type[Any], type | UnionType] = {
@@ -66,7 +79,8 @@ def is_of_an_index(row: PageRow) -> bool:
 
 def _fit(table: Table, row: PageRow) -> tuple[PageValue, ...] | None:
     values: list[PageValue] = []
-    for column, value in zip(table.columns, row.values, strict=True):
+    later = len(table.columns) - len(row.values)
+    for column, value in zip(table.columns, [*row.values, *[None] * later], strict=True):
         if _is_rowid(table, column):
             if value is not None:
                 return None
@@ -79,6 +93,8 @@ def _fit(table: Table, row: PageRow) -> tuple[PageValue, ...] | None:
     match values:
         case [_, int(dimension), bytes(vector)] if len(vector) != 4 * dimension:
             return None
+        case [str(id), *_] if table is served.labelling_tasks and not id.startswith(TASK_ID):
+            return None  # a row of SQLite's own schema looks alike
         case _:
             return tuple(values)
 
@@ -91,6 +107,11 @@ def _is_rowid(table: Table, column: Column[Any]) -> bool:
 _BY_WIDTH: defaultdict[int, list[Table]] = defaultdict(list)
 for _table in TABLES:
     _BY_WIDTH[len(_table.columns)].append(_table)
+    # Rows from before a table got its last columns do not have them.
+    for _width in range(len(_table.columns) - 1, 0, -1):
+        if not list(_table.columns)[_width].nullable:
+            break
+        _BY_WIDTH[_width].append(_table)
 
 
 def make_indexes(path: Path) -> None:

@@ -36,6 +36,7 @@ from textevolve.spec import identity_of
 from textevolve.studies.holding import hold
 from textevolve.studies.identity import refuse_differences
 from textevolve.studies.kinds import KINDS, find_study
+from textevolve.studies.labelled_sets import read_from_labels
 from textevolve.studies.standing import STANDING
 from textevolve.studies.study import AnyStudy, Asks, Study, StudySpec
 from textevolve.wiring import Halt, Limits, Setting, choose_model, never, open_workbench
@@ -188,14 +189,17 @@ def _prompts(asks: Asks) -> dict[str, str]:
 
 
 def read_cases(study: Study[S, R, T], spec: S, store: Path, settings: Settings) -> Iterable[Case]:
-    """The cases that a specification names, lazily: those in its files, or the records of an
-    earlier run, which is looked for in `store`.
+    """The cases that a specification names, lazily: those in its files, the labels of a labelling
+    task, or the records of an earlier run, which is looked for in `store`.
 
     Raises:
         InputError: the specification names nothing that can be read.
     """
     which = study.earlier(spec)
-    return study.cases(spec) if which is None else _read_again(study, which, store, settings)
+    if which is not None:
+        return _read_again(study, which, store, settings)
+    labelled = read_from_labels(study, spec, settings)
+    return study.cases(spec) if labelled is None else labelled
 
 
 def _read_again(

@@ -127,7 +127,7 @@ class ServedChats:
     def _learn(self, plan: ChatPlan, collection: str) -> Learn:
         kept = learn_in(self._bench, plan, collection, self._quiet)
 
-        async def learn(turn: FinishedTurn) -> int:
+        async def learn(turn: FinishedTurn) -> tuple[str, ...]:
             unkept = self._unkept.pop(turn.session, None)
             if unkept is None:
                 return await kept(turn)
@@ -137,7 +137,7 @@ class ServedChats:
 
     async def _learn_unkept(
         self, plan: ChatPlan, collection: str, unkept: _UnkeptKeeper, turn: FinishedTurn
-    ) -> int:
+    ) -> tuple[str, ...]:
         """Only the last exchange is learned: those before it were learned when they were new, or
         were not to be. A conversation up to a message is learned once, whatever answers it got."""
         store = self._bench.resources.memories(plan.agent.namespace)
@@ -148,11 +148,11 @@ class ServedChats:
         said = json.dumps([turn.user, [(one.role, one.content) for one in dialogue[:-1]]])
         key = f"exchange {hashlib.sha256(said.encode()).hexdigest()}"
         if await store.applied(held.name, key) is not None:
-            return 0
+            return ()
         start = Start(key, len(dialogue) - 2)
         points = await extract_points(model, dialogue, ground.settings, start.first)
         created = await keep_points(ground, points, start, ChangeSource(key, "chat"))
-        return len(created.applied.ids) if created.applied else 0
+        return created.applied.ids if created.applied else ()
 
     async def say(self, chat: AgentChat, text: str) -> AsyncGenerator[ChatEvent]:
         """As `AgentChat.say`; a message that was kept and has no answer yet is not kept twice.

@@ -1,0 +1,213 @@
+"""Labelling tasks, their items, and what people said of them.
+
+Functions of a connection. A label is there when its transaction is; another one of the same person
+on the same item takes its place, so that tabs and people do not get into each other's way.
+"""
+
+from __future__ import annotations
+
+import json
+import secrets
+import time
+from collections.abc import Sequence
+from dataclasses import asdict, replace
+from typing import Any
+
+from sqlalchemy import Row, delete, func, insert, select
+from sqlalchemy.engine import Connection
+
+from textevolve.errors import InputError
+from textevolve.labelling.tasks import (
+    GivenLabel,
+    LabelItem,
+    StoredTask,
+    TaskSpec,
+    check_answer,
+    check_labeller,
+    check_note,
+)
+from textevolve.spec import suggest
+from textevolve.store.memory_tables import namespaces
+from textevolve.store.resource_rows import namespace_id
+from textevolve.store.server_tables import labelling_items, labelling_tasks, labels
+
+CHUNK = 500
+TASK_ID = "la_"
+"""How the ids of tasks begin."""
+
+
+def create_task(
+    connection: Connection, namespace: str, name: str, spec: TaskSpec, items: Sequence[LabelItem]
+) -> StoredTask:
+    """
+    Raises:
+        InputError: the name is taken, there is no such namespace, or there are no items.
+    """
+    if not items:
+        raise InputError(f"labelling task '{name}': there is nothing to label")
+    space = namespace_id(connection, namespace)
+    table = labelling_tasks
+    taken = select(table.c.id).where(table.c.namespace_id == space, table.c.name == name)
+    if connection.execute(taken).first() is not None:
+        raise InputError(
+            f"there is a labelling task '{name}' already; give another name, or delete it with:"
+            f" textevolve labelling delete {name}"
+        )
+    id = f"{TASK_ID}{secrets.token_hex(16)}"
+    row = {"id": id, "namespace_id": space, "name": name, "created": time.time()}
+    connection.execute(insert(table).values(**row, spec=_ascii(spec.model_dump(mode="json"))))
+    rows = [
+        {"task_id": id, "position": position, "item": _ascii(asdict(item))}
+        for position, item in enumerate(items)
+    ]
+    for start in range(0, len(rows), CHUNK):
+        connection.execute(insert(labelling_items), rows[start : start + CHUNK])
+    return get_task(connection, id)
+
+
+def _ascii(data: Any) -> str:
+    """JSON in ASCII: what databases cannot hold as text is escaped in it."""
+    return json.dumps(data, separators=(",", ":"))
+
+
+def find_task(connection: Connection, namespace: str, name: str) -> StoredTask:
+    """
+    Raises:
+        InputError: there is none of this name; names the nearest.
+    """
+    found = {task.name: task for task in list_tasks(connection, namespace)}
+    if name not in found:
+        raise InputError(
+            f"there is no labelling task '{name}' in the namespace '{namespace}'"
+            f"{suggest(name, list(found))}"
+        )
+    return found[name]
+
+
+def get_task(connection: Connection, id: str) -> StoredTask:
+    """
+    Raises:
+        InputError: there is none of this id.
+    """
+    row = connection.execute(_tasks().where(labelling_tasks.c.id == id)).one_or_none()
+    if row is None:
+        raise InputError("there is no such labelling task")
+    return _read_task(connection, row)
+
+
+def list_tasks(connection: Connection, namespace: str | None = None) -> list[StoredTask]:
+    """Those of a namespace, or all, the newest first."""
+    query = _tasks().order_by(labelling_tasks.c.created.desc())
+    if namespace is not None:
+        query = query.where(labelling_tasks.c.namespace_id == namespace_id(connection, namespace))
+    return [_read_task(connection, row) for row in connection.execute(query).all()]
+
+
+def _tasks() -> Any:
+    same = labelling_tasks.c.namespace_id == namespaces.c.id
+    return select(labelling_tasks, namespaces.c.name.label("space")).join(namespaces, same)
+
+
+def _read_task(connection: Connection, row: Row[Any]) -> StoredTask:
+    items, own = labelling_items, labels.c.task_id == row.id
+    number = select(func.count()).select_from(items).where(items.c.task_id == row.id)
+    done = (
+        select(labels.c.labeller, func.count())
+        .where(own)
+        .group_by(labels.c.labeller)
+        .order_by(labels.c.labeller)
+    )
+    return StoredTask(
+        id=row.id,
+        namespace=row.space,
+        name=row.name,
+        spec=TaskSpec(**json.loads(row.spec)),
+        created=row.created,
+        positions=connection.execute(number).scalar_one(),
+        done={one[0]: one[1] for one in connection.execute(done)},
+    )
+
+
+def read_task_items(connection: Connection, task: str) -> list[LabelItem]:
+    """All items in the order of their positions, which count from 0."""
+    table = labelling_items
+    query = select(table.c.item).where(table.c.task_id == task).order_by(table.c.position)
+    return [_read_item(one) for one in connection.execute(query).scalars()]
+
+
+def read_task_item(connection: Connection, task: str, position: int) -> LabelItem:
+    """
+    Raises:
+        InputError: the task has no such position.
+    """
+    table = labelling_items
+    query = select(table.c.item).where(table.c.task_id == task, table.c.position == position)
+    found = connection.execute(query).scalar_one_or_none()
+    if found is None:
+        raise InputError(f"the labelling task has no item {position}")
+    return _read_item(found)
+
+
+def _read_item(text: str) -> LabelItem:
+    listed = ("texts", "candidates", "variants", "scores", "passed")
+    found: dict[str, Any] = json.loads(text)
+    found |= {name: tuple(found[name]) for name in listed}
+    return LabelItem(**found)
+
+
+def read_labels(connection: Connection, task: str, labeller: str | None = None) -> list[GivenLabel]:
+    """The labels of a task, or of one person, by position."""
+    query = select(labels).where(labels.c.task_id == task)
+    if labeller is not None:
+        query = query.where(labels.c.labeller == labeller)
+    found = connection.execute(query.order_by(labels.c.position, labels.c.labeller))
+    return [
+        GivenLabel(row.position, row.labeller, created=row.created, **json.loads(row.label))
+        for row in found
+    ]
+
+
+def keep_label(connection: Connection, task: StoredTask, label: GivenLabel) -> GivenLabel:
+    """Keep what a person said of an item, in place of what they said of it before.
+
+    Raises:
+        InputError: the task has no such item, or no such answer.
+    """
+    read_task_item(connection, task.id, label.position)
+    kept = replace(
+        label,
+        labeller=check_labeller(label.labeller),
+        answer=check_answer(task.spec, label.answer),
+        note=check_note(label.note),
+        created=label.created or time.time(),
+    )
+    drop_label(connection, task.id, kept.position, kept.labeller)
+    said = {"answer": kept.answer, "note": kept.note, "swapped": kept.swapped}
+    key = {"task_id": task.id, "position": kept.position, "labeller": kept.labeller}
+    connection.execute(insert(labels).values(**key, created=kept.created, label=_ascii(said)))
+    return kept
+
+
+def drop_label(connection: Connection, task: str, position: int, labeller: str) -> bool:
+    """Take a label back; whether there was one."""
+    table = labels
+    own = (table.c.task_id == task, table.c.position == position, table.c.labeller == labeller)
+    return connection.execute(delete(table).where(*own)).rowcount > 0
+
+
+def delete_task(connection: Connection, id: str) -> None:
+    """Remove a task with its items and labels."""
+    for table, key in (
+        (labels, labels.c.task_id),
+        (labelling_items, labelling_items.c.task_id),
+        (labelling_tasks, labelling_tasks.c.id),
+    ):
+        connection.execute(delete(table).where(key == id))
+
+
+def delete_tasks_of(connection: Connection, namespace: str) -> None:
+    """Remove all tasks of a namespace, by its id."""
+    table = labelling_tasks
+    query = select(table.c.id).where(table.c.namespace_id == namespace)
+    for id in connection.execute(query).scalars().all():
+        delete_task(connection, id)

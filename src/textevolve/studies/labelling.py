@@ -1,0 +1,230 @@
+"""Labelling tasks made of rows, or of the texts of a run.
+
+What is shown, and what labels come to, is in `textevolve.labelling`; `labelling_report` draws it.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import combinations
+from random import Random
+from typing import Annotated, Any
+
+from pydantic import Field
+
+from textevolve.debate.result import DebateResult
+from textevolve.errors import InputError
+from textevolve.evaluation import Case, EvaluationResult
+from textevolve.judges.criteria import read_criteria, read_levels
+from textevolve.judges.judged import JudgedCase
+from textevolve.judges.shipped_rubrics import expand_rubric
+from textevolve.labelling.order import plan_showings
+from textevolve.labelling.tasks import LabelItem, LabelQuestion, TaskKind, TaskSpec
+from textevolve.rows import Placed, read_rows
+from textevolve.settings import NAME_PATTERN
+from textevolve.spec import Frozen, Several, option
+from textevolve.store.repository import Store
+from textevolve.studies.case_rows import RowReading, cases_of_row
+from textevolve.studies.columns import Columns
+from textevolve.studies.compare_cells import Output
+from textevolve.studies.driver import read_records
+from textevolve.texts.columns import find_roles, is_text_column
+
+_LETTERS = {"a": "candidate_1", "b": "candidate_2"}
+"""What a pair's texts may be called in labelled data, and what they are called elsewhere."""
+
+
+class LabellingSpec(Frozen):
+    """How people are to label. Where its items come from is given beside it."""
+
+    name: Annotated[str, Field(pattern=NAME_PATTERN)] = option(
+        description="The task's name.", argument=True
+    )
+    kind: TaskKind | None = option(
+        None,
+        "Show pairs of texts on the same input (which is better?), or single texts (how good?)."
+        " Unset: pairs where there are two texts or more on an input.",
+    )
+    scale: int | None = option(
+        None,
+        "Of single texts: grades from 1 to this number, in place of pass and fail.",
+        ge=2,
+        le=9,
+    )
+    rubric: str | None = option(
+        None,
+        "Of single texts: a text, @FILE, or a shipped rubric, each of whose lines is answered by"
+        " itself.",
+        text="argument",
+    )
+    instructions: str = option(
+        "", "What those who label are told; @FILE reads it from a file.", text="argument"
+    )
+    variant: Several = option((), "Of a run: only texts of this variant. Repeatable.")
+    sample: int | None = option(None, "Take only so many items, drawn at random.", ge=1)
+    repeat: float = option(
+        0.1,
+        "The share of items that are shown a second time, pairs the other way round, to see how far"
+        " people agree with themselves.",
+        ge=0,
+        le=0.5,
+    )
+    seed: int = option(0, "Seed of what is drawn at random.", ge=0)
+
+
+def read_row_items(path: str, renamed: Mapping[str, str]) -> list[Case]:
+    """The cases of a file of rows, as other commands read them.
+
+    Raises:
+        InputError: it cannot be read, or a row has no input or no text; says where.
+    """
+    columns = Columns()
+
+    def is_text(name: str) -> bool:
+        return name in _LETTERS or is_text_column(name)
+
+    rows = read_rows(path, "row", is_text, renamed, columns.take_header)
+    found = row_cases(rows, columns)
+    if not found:
+        raise InputError(f"{path}: no rows: the input is empty")
+    columns.refuse_no_output(path)
+    columns.tell(reference=True)
+    return found
+
+
+def row_cases(rows: Iterable[Placed], columns: Columns) -> list[Case]:
+    """The cases of rows; their group and subset are kept with them."""
+    found: list[Case] = []
+    for number, (where, row) in enumerate(rows, 1):
+        if "candidates" not in row and not find_roles(tuple(row)).has_outputs:
+            row = {_LETTERS.get(name, name): value for name, value in row.items()}
+        about = {name: str(row[name]) for name in ("group", "subset") if row.get(name) is not None}
+        plain = {name: value for name, value in row.items() if name not in about}
+        for case in cases_of_row(plain, where, columns, RowReading(), str(number)):
+            texts, id = tuple(case.candidates), case.id or str(number)
+            found.append(Case(case.input, texts, id, about, case.reference, case.context))
+    return found
+
+
+def make_items(spec: LabellingSpec, cases: Sequence[Case]) -> tuple[TaskKind, list[LabelItem]]:
+    """What is labelled of cases: each text, or each two texts of one; blank ones are left out."""
+    several = any(len(case.candidates) > 1 for case in cases)
+    kind = spec.kind or ("pairs" if several and not _asks_of_single(spec) else "single")
+    size = 2 if kind == "pairs" else 1
+    made = [
+        _make_item(case, chosen)
+        for case in cases
+        for chosen in combinations(range(len(case.candidates)), size)
+        if all(case.candidates[n].strip() for n in chosen)
+    ]
+    if not made:
+        raise InputError(
+            "there is nothing to label: no input has two texts"
+            if kind == "pairs"
+            else "there is nothing to label: there are no texts"
+        )
+    return kind, made
+
+
+def _asks_of_single(spec: LabellingSpec) -> bool:
+    return spec.scale is not None or spec.rubric is not None
+
+
+def _make_item(case: Case, chosen: Sequence[int]) -> LabelItem:
+    told: Mapping[str, Any] = case.parameters
+
+    def pick(name: str) -> tuple[Any, ...]:
+        return tuple(told[name][n] for n in chosen) if name in told else ()
+
+    return LabelItem(
+        place=0,
+        id=case.id,
+        input=case.input,
+        texts=tuple(case.candidates[n] for n in chosen),
+        context=case.context,
+        reference=case.reference,
+        group=told.get("group", ""),
+        subset=told.get("subset", ""),
+        candidates=tuple(n + 1 for n in chosen),
+        variants=pick("variants"),
+        scores=pick("scores"),
+        passed=pick("passed"),
+    )
+
+
+def run_cases(spec: LabellingSpec, store: Store, run: str) -> list[Case]:
+    """The texts of a run, with what is known of them: a case of several, or for each row the texts
+    of its variants.
+
+    Raises:
+        InputError: there is no such run, or it has no texts.
+    """
+    record, wanted = store.get_run(run), spec.variant
+    rows: defaultdict[tuple[str, int], list[Output]] = defaultdict(list)
+    found: list[Case] = []
+    for one in read_records(store, record)():
+        match one:
+            case DebateResult() | JudgedCase():
+                found.append(_judged_case(one))
+            case Output() if one.text.strip() and (not wanted or one.variant in wanted):
+                rows[one.row, one.sample].append(one)
+            case _:
+                pass
+    found += [_compared_case(outputs) for outputs in rows.values()]
+    if not found:
+        whose = f" of the variant {' or '.join(wanted)}" if wanted else ""
+        raise InputError(f"run {record.id}: has no texts{whose} that people could label")
+    return found
+
+
+def _judged_case(judged: DebateResult | JudgedCase) -> Case:
+    case, result = judged.case, judged.result
+    scored = [one if isinstance(one, EvaluationResult) else None for one in result]
+    told = {
+        "scores": [one and one.score for one in scored],
+        "passed": [one and one.passed for one in scored],
+    }
+    about = told if len(scored) == len(case.candidates) else {}
+    return Case(case.input, tuple(case.candidates), case.id, about, case.reference, case.context)
+
+
+def _compared_case(outputs: Sequence[Output]) -> Case:
+    first = outputs[0]
+    about = {
+        "variants": [one.variant for one in outputs],
+        "scores": [one.score for one in outputs],
+        "passed": [one.passed for one in outputs],
+    }
+    texts = tuple(one.text for one in outputs)
+    return Case(first.input, texts, first.row, about, first.reference, first.context)
+
+
+def make_task(
+    spec: LabellingSpec, cases: Sequence[Case], source: str
+) -> tuple[TaskSpec, list[LabelItem]]:
+    """A task and the items that are shown, second showings among them.
+
+    Raises:
+        InputError: the specification does not fit the cases.
+    """
+    kind, items = make_items(spec, cases)
+    questions = _questions(spec) if kind == "single" else ()
+    if kind == "pairs" and _asks_of_single(spec):
+        raise InputError("scale and rubric are about single texts: give kind single with them")
+    if spec.sample is not None:
+        items = Random(spec.seed).sample(items, min(spec.sample, len(items)))
+    showings = plan_showings(items, spec.repeat, spec.seed)
+    told = TaskSpec(kind=kind, questions=questions, instructions=spec.instructions, source=source)
+    return told, showings
+
+
+def _questions(spec: LabellingSpec) -> tuple[LabelQuestion, ...]:
+    if spec.scale is not None and spec.rubric is not None:
+        raise InputError("give scale or rubric, not both: a line of a rubric has levels of its own")
+    if spec.scale is not None:
+        return (LabelQuestion(levels=tuple(str(n + 1) for n in range(spec.scale))),)
+    if spec.rubric is None:
+        return (LabelQuestion(),)
+    lines = [read_levels(line) for line in read_criteria(expand_rubric(spec.rubric))]
+    return tuple(LabelQuestion(text=one.text, levels=one.levels or ("no", "yes")) for one in lines)

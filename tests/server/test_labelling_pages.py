@@ -1,0 +1,386 @@
+"""Labelling by page and by API: blind, in each person's order, kept before the next item."""
+
+import json
+import re
+import time
+import urllib.error
+import urllib.parse
+import urllib.request
+from http.cookiejar import CookieJar
+
+import pytest
+
+from textevolve.agents.resources import NamespaceSpec
+from textevolve.labelling.tasks import LabelItem, LabelQuestion, TaskSpec
+from textevolve.store.resources import ResourceStore
+
+PAIRS = TaskSpec(kind="pairs", source="secret-model.csv", instructions="Look for <b>facts</b>.")
+HIDDEN = ("secret-model", "0.123", "llama-9")
+
+
+def make_items(number):
+    return [
+        LabelItem(
+            *(n, f"secret-model/{n}", f"input {n} <script>alert(1)</script>"),
+            (f"good {n}", f"bad {n}"),
+            group="secret-model",
+            variants=("secret-model", "llama-9"),
+            scores=(0.123, 0.9),
+            passed=(True, False),
+            candidates=(1, 2),
+        )
+        for n in range(number)
+    ]
+
+
+@pytest.fixture
+def kept(home):
+    opened = ResourceStore(str(home / "store.db"))
+    opened.create_namespace(NamespaceSpec(name="default"))
+    yield opened
+    opened.close()
+
+
+@pytest.fixture
+def task(kept):
+    items = make_items(4)
+    return kept.create_task(
+        "default", "mine", PAIRS, [*items, LabelItem(0, "x", "input 0", ("good 0", "bad 0"), True)]
+    )
+
+
+class Person:
+    """A browser without a script: cookies, forms, and where it was led."""
+
+    def __init__(self, url):
+        self.url, self.path, self.text = url, "", ""
+        jar = urllib.request.HTTPCookieProcessor(CookieJar())
+        self._open = urllib.request.build_opener(jar).open
+
+    def _send(self, path, body=None):
+        headers = {"Accept": "text/html", "Origin": self.url}
+        request = urllib.request.Request(self.url + path, body, headers)
+        try:
+            with self._open(request, timeout=60) as response:
+                self.path = response.url.removeprefix(self.url)
+                self.text = response.read().decode()
+                return response.status
+        except urllib.error.HTTPError as error:
+            with error:
+                self.text = error.read().decode()
+                return error.code
+
+    def get(self, path):
+        return self._send(path)
+
+    def post(self, path, **fields):
+        token = re.search(r'name="csrf" (?:value|content)="([^"]*)"', self.text)
+        fields["csrf"] = token[1] if token else ""
+        return self._send(path, urllib.parse.urlencode(fields).encode())
+
+    def begin(self, task, name):
+        self.get(f"/labelling/{task.id}")
+        assert "Who labels?" in self.text
+        self.post("/labelling/name", name=name, then=f"/labelling/{task.id}")
+
+    @property
+    def item(self):
+        return int(re.search(r'name="item" value="(\d+)"', self.text)[1])
+
+    @property
+    def better(self):
+        """The place of the good text on the page."""
+        shown = re.findall(r'<div class="text">(good|bad) \d+</div>', self.text)
+        return ("first", "second")[shown.index("good")]
+
+
+def test_somebody_labels_is_led_on_and_comes_back(serve, kept, task):
+    url = serve()
+    ann = Person(url)
+    assert ann.get("/labelling") == 200
+    assert "mine" in ann.text
+    ann.begin(task, "Ann Lee")
+    seen = []
+    while "All labelled" not in ann.text:
+        seen.append((ann.item, ann.better))
+        assert not any(word in ann.text for word in HIDDEN), ann.text
+        assert "<script>alert" not in ann.text
+        assert "<b>facts" not in ann.text
+        ann.post(f"/labelling/{task.id}", item=ann.item, answer=ann.better, note="because\r\nyes")
+    assert [item for item, _ in seen] == [0, 1, 2, 3, 4]
+    assert {better for _, better in seen[:4]} == {"first", "second"}
+    assert seen[0][1] != seen[4][1]
+    labels = kept.read_labels(task.id, "Ann Lee")
+    assert [one.answer for one in labels] == ["first"] * 5
+    assert labels[0].note == "because\nyes"
+    # Looking back shows what was said, and another answer takes its place.
+    ann.get(f"/labelling/{task.id}?item=2")
+    assert f'value="{ann.better}" data-keys' in ann.text
+    assert 'aria-pressed="true"' in ann.text
+    ann.post(f"/labelling/{task.id}", item=2, answer="tie", note="")
+    assert "All labelled" in ann.text
+    ann.post(f"/labelling/{task.id}/undo")
+    assert ann.item == 2
+    assert [one.position for one in kept.read_labels(task.id, "Ann Lee")] == [0, 1, 3, 4]
+    assert Person(url).get(f"/labelling/{task.id}") == 200
+
+
+def test_two_people_and_two_tabs_do_not_get_in_each_others_way(serve, kept, task):
+    url = serve()
+    ann, bob = Person(url), Person(url)
+    ann.begin(task, "ann")
+    bob.begin(task, "bob")
+    ann.get(f"/labelling/{task.id}?item=3")
+    ann.post(f"/labelling/{task.id}", item=3, answer="skip")
+    assert ann.item == 4
+    bob.post(f"/labelling/{task.id}", item=0, answer="tie")
+    ann.post(f"/labelling/{task.id}", item=1, answer="tie")  # from a tab that was open before
+    assert ann.item == 2
+    assert kept.get_task(task.id).done == {"ann": 2, "bob": 1}
+    ann.post("/labelling/name", name="", then="")
+    ann.get(f"/labelling/{task.id}")
+    assert "Who labels?" in ann.text
+
+
+@pytest.mark.parametrize(
+    ("path", "fields", "status", "said"),
+    [
+        ("", {"item": "0", "answer": "best"}, 400, "the answer must be"),
+        ("", {"item": "99", "answer": "tie"}, 404, "no such item"),
+        ("", {"item": "-1", "answer": "tie"}, 404, "no such item"),
+        ("", {"item": "0", "answer": "tie", "note": "x" * 5000}, 400, "at most 4000"),
+        ("x", {"item": "0", "answer": "tie"}, 404, "no such labelling task"),
+    ],
+)
+def test_forms_that_cannot_be_used_are_refused(serve, kept, task, path, fields, status, said):
+    ann = Person(serve())
+    ann.begin(task, "ann")
+    assert ann.post(f"/labelling/{task.id}{path}", **fields) == status
+    assert said in ann.text
+    assert kept.get_task(task.id).done == {}
+
+
+def test_names_are_shown_as_text_and_lead_nowhere_else(serve, task):
+    ann = Person(serve())
+    ann.get(f"/labelling/{task.id}")
+    ann.post("/labelling/name", name="<i>&", then="https://elsewhere.test/")
+    assert ann.path == "/labelling"
+    assert "<i>" not in ann.text
+    assert "&lt;i&gt;&amp;" in ann.text
+    ann.post("/labelling/name", name="<i>&", then="//elsewhere.test")
+    assert ann.path == "/labelling"
+    assert ann.post("/labelling/name", name="a\x00b", then="") == 400
+    assert ann.post("/labelling/name", name="a" * 61, then="") == 400
+
+
+def test_a_task_of_several_questions_takes_an_answer_to_each(serve, kept):
+    questions = (
+        LabelQuestion(text="Is it polite?", levels=("no", "yes")),
+        LabelQuestion(text="Is it clear?", levels=("no", "in parts", "yes")),
+    )
+    spec = TaskSpec(kind="single", questions=questions)
+    task = kept.create_task("default", "lines", spec, [LabelItem(0, "a", "q", ("t",))])
+    ann = Person(serve())
+    ann.begin(task, "ann")
+    assert ann.post(f"/labelling/{task.id}", item=0, answer="all", q0="1") == 400
+    assert ann.get(f"/labelling/{task.id}") == 200
+    ann.post(f"/labelling/{task.id}", item=0, answer="all", q0="1", q1="2")
+    assert [one.answer for one in kept.read_labels(task.id, "ann")] == ["1,2"]
+    ann.get(f"/labelling/{task.id}?item=0")
+    assert ann.text.count("checked") == 2
+
+
+def test_agreement_is_shown_with_what_people_differ_on(serve, kept, task, ask):
+    url = serve()
+    for name, answers in (("ann", ["first"] * 4), ("bob", ["first", "tie", "second", "skip"])):
+        for position, answer in enumerate(answers):
+            label = {"answer": answer, "labeller": name, "note": f"said {name}"}
+            path = f"{url}/v1/labelling/{task.id}/labels/{position}"
+            assert ask(path, label, method="PUT")[0] == 200
+    ann = Person(url)
+    assert ann.get(f"/labelling/{task.id}/agreement") == 200
+    for said in ("Krippendorff", "Disputed", "said bob", "bench agreement labelling:default/mine"):
+        assert said in ann.text
+    assert "<script>alert" not in ann.text
+    status, found = ask(f"{url}/v1/labelling/{task.id}/agreement")
+    assert (status, found["labelled"], found["shared"]) == (200, 4, 3)
+    assert [one["name"] for one in found["people"]] == ["ann", "bob"]
+
+
+def test_the_api_makes_tasks_and_gives_items_blind_and_labels_whole(serve, ask):
+    url = serve()
+    rows = [{"input": f"q{n}", "output_x": f"good {n}", "output_y": f"bad {n}"} for n in range(12)]
+    status, made = ask(f"{url}/v1/labelling", {"name": "api", "rows": rows})
+    assert (status, made["positions"], made["namespace"]) == (201, 13, "default")
+    items = f"{url}/v1/labelling/{made['id']}/items?labeller=ann"
+    _, found = ask(items + "&limit=100")
+    assert found["total"] == 13
+    assert {one["texts"][0][:3] for one in found["data"]} == {"goo", "bad"}
+    assert {*found["data"][0]} == {
+        *("position", "input", "texts", "context", "reference", "answer", "note")
+    }
+    for one in found["data"]:
+        better = "first" if one["texts"][0].startswith("good") else "second"
+        label = {"answer": better, "labeller": "ann"}
+        ask(f"{url}/v1/labelling/{made['id']}/labels/{one['position']}", label, method="PUT")
+    _, again = ask(items + "&limit=2&start=3")
+    assert [one["answer"] is not None for one in again["data"]] == [True, True]
+    assert again["labelled"] == 13
+    _, labels = ask(f"{url}/v1/labelling/{made['id']}/labels")
+    assert {one["answer"] for one in labels["data"]} == {"first"}
+    with urllib.request.urlopen(f"{url}/v1/labelling/{made['id']}/export") as response:
+        rows = [json.loads(line) for line in response.read().splitlines()]
+    assert [one["scores"] for one in rows] == [[1.0, 0.0]] * 12
+    with urllib.request.urlopen(f"{url}/v1/labelling/{made['id']}/export?format=csv") as response:
+        assert response.read().startswith(b"id,input,candidate_1")
+    path = f"{url}/v1/labelling/{made['id']}/labels/0?labeller=ann"
+    assert ask(path, method="DELETE")[1]["deleted"] is True
+    assert [one["done"] for one in ask(f"{url}/v1/labelling")[1]["data"]] == [{"ann": 12}]
+    assert ask(f"{url}/v1/labelling/{made['id']}", method="DELETE")[0] == 200
+    assert ask(f"{url}/v1/labelling/{made['id']}")[0] == 404
+
+
+def test_a_study_at_the_server_measures_a_judge_on_labels(serve, kept, task, ask):
+    url = serve()
+    for position in range(4):
+        path = f"{url}/v1/labelling/{task.id}/labels/{position}"
+        ask(path, {"answer": "first", "labeller": "ann"}, method="PUT")
+    given = {"kind": "agreement", "items": ["labelling:default/mine"], "judge": ["probe"]}
+    status, run = ask(f"{url}/v1/studies", given)
+    assert status == 201, run
+    until = time.monotonic() + 120
+    while run["status"] != "finished":
+        assert time.monotonic() < until, run
+        time.sleep(0.1)
+        _, run = ask(f"{url}/v1/studies/{run['id']}")
+    _, found = ask(f"{url}/v1/studies/{run['id']}/records")
+    assert len(found["data"]) == 8  # each item in both orders
+    # Only what a task holds, and of no other namespace.
+    for items, said in (("labelling:nothing", "no labelling task"), ("rows.jsonl", "sent")):
+        status, refused = ask(f"{url}/v1/studies", {**given, "items": [items]})
+        assert (status, said in refused["error"]["message"]) == (400, True), refused
+
+
+def test_keys_label_under_their_own_name_and_see_no_more_than_they_may(serve, kept, task, ask):
+    keys = pytest.importorskip("textevolve.store.keys")
+    kept.create_namespace(NamespaceSpec(name="other"))
+
+    def add(name, *scopes, namespaces=()):
+        return kept.add_key(name, keys.KeySpec(scopes=scopes, namespaces=namespaces))[1]
+
+    label = add("ann's key", "label", namespaces=("default",))
+    other = add("of another", "label", "read", namespaces=("other",))
+    url = serve(keys=True)
+    path = f"{url}/v1/labelling/{task.id}"
+
+    def send(key, path, *body, **more):
+        return ask(path, *body, Authorization=f"Bearer {key}", **more)
+
+    assert send(label, path)[0] == 200
+    assert send(other, path)[0] == 404
+    assert send(add("reader", "read"), path)[0] == 403
+    assert send(other, f"{url}/v1/labelling")[1]["data"] == []
+    given = {"answer": "tie", "labeller": "bob"}
+    kept_label = send(label, f"{path}/labels/0", given, method="PUT")[1]
+    assert kept_label["labeller"] == "ann's key"
+    for part in ("/labels", "/export", "/agreement"):
+        codes = [send(key, path + part)[0] for key in (label, other)] + [ask(path + part)[0]]
+        assert codes == [403, 404, 401]
+    assert send(label, path, method="DELETE")[0] == 403
+    rows = [{"input": "q", "output": "t"}]
+    elsewhere = {"name": "x", "rows": rows, "namespace": "other"}
+    for made in ({"name": "x", "run": "last"}, elsewhere):
+        assert send(label, f"{url}/v1/labelling", made)[0] == 404
+    assert kept.get_task(task.id).done == {"ann's key": 1}
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ({"name": "x"}, "give rows or run"),
+        ({"name": "x", "rows": [], "run": "y"}, "give rows or run"),
+        ({"name": "x", "rows": []}, "no texts"),
+        ({"name": "x", "rows": [{"output": "t"}]}, "no column for the input"),
+        ({"name": "X y", "rows": [{"input": "q", "output": "t"}]}, "name"),
+        ({"name": "x", "run": "nothing"}, "nothing"),
+        ({"name": "x", "rows": [{"input": "q", "output": "t"}], "data": "/etc/passwd"}, "data"),
+        ({"name": "x", "rows": [{"input": "q", "output": "t"}], "namespace": "no"}, "namespace"),
+    ],
+)
+def test_tasks_that_cannot_be_made_are_refused(serve, kept, ask, given, said):
+    status, found = ask(f"{serve()}/v1/labelling", given)
+    assert 400 <= status < 500
+    assert said in found["error"]["message"]
+    assert kept.list_tasks() == []
+
+
+@pytest.mark.slow
+def test_a_task_is_labelled_by_keyboard_alone(serve, kept, page, check_page):
+    items = make_items(6)
+    task = kept.create_task("default", "mine", PAIRS, items)
+    url = serve()
+    page.goto(f"{url}/labelling")
+    check_page(page)
+    page.goto(f"{url}/labelling/{task.id}")
+    check_page(page)
+    page.locator("#name").focus()
+    page.keyboard.type("ann")
+    page.keyboard.press("Enter")
+    page.wait_for_selector("#answers")
+    check_page(page)
+
+    def press(*keys, item):
+        page.evaluate("document.activeElement.blur()")
+        for key in keys:
+            page.keyboard.press(key)
+        page.wait_for_selector(f'input[name="item"][value="{item}"]', state="attached")
+
+    press("1", item=1)
+    press("b", item=2)
+    press("t", item=3)
+    page.keyboard.press("n")
+    page.keyboard.type("1 is odd")  # goes into the note alone
+    press("s", item=4)
+    press("u", item=3)
+    press("ArrowLeft", item=2)
+    assert page.locator('[aria-pressed="true"]').inner_text().startswith("Tie")
+    press("ArrowRight", item=3)
+    page.keyboard.press("n")
+    page.keyboard.type("now")
+    page.keyboard.press("Escape")
+    press("3", item=4)
+    press("a", item=5)
+    page.keyboard.press("2")
+    page.wait_for_selector("h1:has-text('All labelled')")
+    check_page(page)
+    labels = kept.read_labels(task.id, "ann")
+    answers = [one.answer for one in labels]
+    shown = ["first", "second", "tie", "tie", "first", "second"]
+    turned = {"first": "second", "second": "first", "tie": "tie"}
+    swapped = [one.swapped for one in labels]
+    assert answers == [turned[s] if t else s for s, t in zip(shown, swapped, strict=True)]
+    assert labels[3].note == "now"
+    page.goto(f"{url}/labelling/{task.id}/agreement")
+    check_page(page)
+
+
+@pytest.mark.slow
+def test_several_questions_are_answered_by_digits(serve, kept, page, check_page):
+    questions = tuple(
+        LabelQuestion(text=f"Is it {what}?", levels=("no", "in parts", "yes"))
+        for what in ("polite", "clear", "true")
+    )
+    spec = TaskSpec(kind="single", questions=questions, instructions="Read it whole.")
+    items = [LabelItem(n, "a", "q", ("word " * 300,), context="c", reference="r") for n in (0, 1)]
+    task = kept.create_task("default", "lines", spec, items)
+    page.goto(f"{serve()}/labelling/{task.id}")
+    page.locator("#name").focus()
+    page.keyboard.type("ann")
+    page.keyboard.press("Enter")
+    page.wait_for_selector("fieldset")
+    check_page(page)
+    page.evaluate("document.activeElement.blur()")
+    for key in ("1", "3", "2", "Enter"):
+        page.keyboard.press(key)
+    page.wait_for_selector('input[name="item"][value="1"]', state="attached")
+    assert [one.answer for one in kept.read_labels(task.id, "ann")] == ["0,2,1"]
