@@ -86,7 +86,11 @@ def also_reach(*files: str) -> Generator[None]:
     if reach is None:
         yield
         return
-    with confine(replace(reach, own=lambda name: name in files or reach.own(name))):
+
+    def own(name: str) -> bool:
+        return name in files or reach.own(name)
+
+    with confine(replace(reach, own=own)):
         yield
 
 
