@@ -14,7 +14,15 @@ from textevolve.settings import Settings
 from textevolve.store import ResourceStore
 from textevolve.store.keys import KeySpec
 
-FREE = ("/", "/health", "/login", "/logout", "/openapi.json", "/v1/models")
+FREE = (
+    "/",
+    "/health",
+    "/login",
+    "/logout",
+    "/openapi.json",
+    "/v1/models",
+    "/v1/models/{name:path}",
+)
 """What every key may ask for."""
 LABELLING = ("/labelling", "/v1/labelling")
 

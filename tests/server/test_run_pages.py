@@ -183,7 +183,7 @@ def test_a_namespace_sees_its_own_runs_alone(store):
             connection.execute(served_runs.insert().values(row))
 
     store._writer.run(serve_runs)
-    state = ServerState(ViewOptions(), Settings(), store, None, None, None)
+    state = ServerState(ViewOptions(), Settings(), store, *[None] * 8)
     caller = Caller("k", "somebody", frozenset({"read"}), frozenset({"us"}))
     assert find_run(state, caller, mine).id == mine
     said = set()

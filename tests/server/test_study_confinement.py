@@ -297,7 +297,7 @@ def test_the_operator_may_allow_models_code_and_addresses(confined, machine):
 def test_whoever_needs_no_key_may_ask_each_provider_but_no_address(confined, machine):
     settings, _ = confined
     with open_store(settings.store) as store:
-        served = ServedRun("", "default", "", 0.0, "running", {})
+        served = ServedRun("", "default", "", 0.0, "running", {"trusted": True})
         reach = reach_of(served, ServerOptions(), settings, store)
     assert reach.models("groq/x")
     assert reach.models("local/qwen2.5-coder-1.5b")

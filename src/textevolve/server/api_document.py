@@ -79,10 +79,24 @@ EXAMPLES: Mapping[str, Mapping[str, Any]] = {
         },
     },
     "/v1/studies/{run_id}/resume": {"limits": {"calls": 10000}},
+    "/v1/labelling": {
+        "name": "answers",
+        "rows": [{"input": "What is 2 + 2?", "candidates": ["4", "It is 5."]}],
+        "kind": "pairs",
+    },
+    "/v1/labelling/{id}/labels/{position}": {"answer": "first", "note": "The other is wrong."},
+    "/v1/namespaces/{namespace}/jobs": {
+        "name": "nightly",
+        "cron": "0 3 * * *",
+        "zone": "Europe/Vienna",
+        "study": {"kind": "evaluate", "cases": ["cases.jsonl"], "judge": "probe+rules"},
+        "files": {"cases.jsonl": '{"input": "2 + 2?", "candidates": ["4", "5"]}\n'},
+    },
+    "/v1/namespaces/{namespace}/jobs/{name}": {"cron": "0 4 * * *"},
 }
 """Of bodies that say none themselves, by their paths."""
 
-_FILES = re.compile(r"; @FILE reads it from a file(, - from standard input)?")
+_FILES = re.compile(r"; @FILE reads it from a file(, - from standard input)?|, @FILE")
 
 
 def document_api(app: FastAPI) -> None:

@@ -148,6 +148,6 @@ async def forget_memory(
 ) -> Response:
     """Close a memory: it is found no more, and its history stays."""
     if erase:
-        needs("admin")(request)
+        await needs("admin")(request)
     await memories.forget(id, erase=erase)
     return Response(status_code=204)
