@@ -25,9 +25,8 @@ from kept_run import keep_run, open_run
 from textevolve.errors import AnswerError
 from textevolve.llm.embeddings import embed_texts
 from textevolve.llm.model import Model
+from textevolve.memory.comparing import ComparedNote, compare_notes
 from textevolve.memory.creation_settings import CreationSettings
-from textevolve.memory.extraction import DialoguePoint
-from textevolve.memory.reconciliation import NearMemory, NearNote, compare_notes
 from textevolve.memory_eval.synthesis import synthesise
 from textevolve.settings import read_settings
 from textevolve.store.repository import open_store
@@ -53,32 +52,27 @@ def draw_cases(updates: int, others: int) -> list[tuple[str, list[str], str | No
     return changed + [case for case in cases if not case[2]][:others]
 
 
-async def find_near(embedder: Model, new: str, known: list[str]) -> list[NearNote]:
+async def find_near(embedder: Model, new: str, known: list[str]) -> list[ComparedNote]:
     settings = CreationSettings()
     first, *rest = await embed_texts(embedder, [new, *known])
     like = sorted(((float(v @ first), text) for v, text in zip(rest, known, strict=True)))[::-1]
-    near = [
-        NearNote(NearMemory(text, similarity=number), 0.9, None)
-        for number, text in like
-        if number >= settings.floor
-    ]
+    near = [ComparedNote(text) for number, text in like if number >= settings.floor]
     return near[: settings.neighbours]
 
 
 async def measure(
-    way: str, model: Model, cases: list[tuple[str, list[NearNote], str | None]]
+    way: str, model: Model, cases: list[tuple[str, list[ComparedNote], str | None]]
 ) -> None:
     settings = CreationSettings.model_validate({"compare": way})
     right = {True: 0, False: 0}
     began = time.monotonic()
     for new, near, original in cases:
-        point = DialoguePoint(new, 1, "User", 0.5, 0.9)
         try:
-            relation, note, reason = await compare_notes(model, settings, point, near)
+            relation, at, reason = await compare_notes(model, settings, ComparedNote(new), near)
         except AnswerError:
             continue
-        print(f"{way}: {new} | {note.shown.text}: {relation}, {reason}", file=sys.stderr)
-        replaced = note.shown.text if relation == "replaces" else None
+        print(f"{way}: {new} | {near[at].text}: {relation}, {reason}", file=sys.stderr)
+        replaced = near[at].text if relation == "replaces" else None
         right[original is not None] += replaced == original
     total = {kind: sum((case[2] is not None) is kind for case in cases) for kind in right}
     seconds = (time.monotonic() - began) / len(cases)

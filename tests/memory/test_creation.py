@@ -22,7 +22,16 @@ from textevolve.memory.dialogue import DialogueTurn
 from textevolve.memory.extraction import cut_windows
 from textevolve.memory.index import MemoryQuery
 from textevolve.memory.record import ChangeSource
-from textevolve.memory.sameness import lacks, names_in, nearly_same, unheard_names
+from textevolve.memory.sameness import (
+    differ_in_dates,
+    lacks,
+    names_in,
+    nearly_same,
+    share_words,
+    speaks_of_nobody,
+    unheard_names,
+)
+from textevolve.texts.dates import dates_in
 
 SETTINGS = CreationSettings(floor=0.3, compare="structured")
 
@@ -429,3 +438,46 @@ async def test_a_model_that_repeats_itself_ends_and_is_heard_once(make):
     made = await make(say("FACT: Alex lives in Lisbon."), script)
     assert actions(made) == [("add", "rule", "Alex lives in Lisbon.")]
     assert '"maxItems": 4' in schemas[0]
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "side"),
+    [
+        ("Ann ran a race (6 Jan 2025 at 08:05).", "Ann ran a race.", 1),
+        ("Ann ran a race.", "Ann ran a race on 2025-01-06.", -1),
+        ("Ann ran a race on 6 Jan.", "Ann ran a race on 7 Jan.", 0),
+        ("Ann has no dog.", "Ann has a dog.", 0),
+    ],
+)
+def test_texts_that_differ_in_a_date_alone(one, other, side):
+    assert differ_in_dates(one, other) == side
+
+
+@pytest.mark.parametrize(
+    ("text", "nobody"),
+    [
+        ("882 is an even number.", True),
+        ("Yes, that is right.", True),
+        ("Good luck!", True),
+        ("Rex is a dog.", False),
+        ("Her mother is ill.", False),
+        ("Der Hund heißt Rex.", False),
+        ("她喜欢茶。", False),
+    ],
+)
+def test_what_speaks_of_nobody(text, nobody):
+    assert speaks_of_nobody(text) == nobody
+
+
+def test_notes_of_one_shape_share_a_word_that_is_no_name():
+    assert share_words("Dana is Ann's brother.", "Ann's brother is called Alex.")
+    assert not share_words("Dana is Ann's brother.", "Ann's sister is called Dana.")
+    assert not share_words("Ann plays the harp.", "Ann is a teacher.")
+
+
+def test_dates_are_found_as_they_stand():
+    assert dates_in("On 11 Jan 2025 at 08:10 Ann met Bo; see May 8th, 2023.") == [
+        "11 Jan 2025 at 08:10",
+        "May 8th, 2023",
+    ]
+    assert dates_in("She may come in 2024, on the 3rd.") == []

@@ -16,6 +16,7 @@ from time import time
 
 from textevolve.errors import BudgetError, ConflictError, ModelError
 from textevolve.llm.model import Model
+from textevolve.memory.comparing import combine_prompt, compare_prompt
 from textevolve.memory.creation_settings import CreationSettings
 from textevolve.memory.dialogue import DialogueTurn
 from textevolve.memory.extraction import DialoguePoint, extract_points, extraction_prompt
@@ -25,8 +26,6 @@ from textevolve.memory.reconciliation import (
     MemoryDraft,
     PointDecision,
     Reconciled,
-    combine_prompt,
-    compare_prompt,
     reconcile,
 )
 from textevolve.memory.record import (

@@ -24,7 +24,7 @@ from textevolve.llm.structured import UnusableAnswer, ask_structured
 from textevolve.llm.template import Template, load_template
 from textevolve.memory.creation_settings import CreationSettings
 from textevolve.memory.dialogue import DialogueTurn
-from textevolve.memory.sameness import names_in, speaks_of_nobody, unheard_names, words_of
+from textevolve.memory.sameness import lacks, names_in, speaks_of_nobody, unheard_names, words_of
 from textevolve.texts.chats import ASSISTANT, USER, speaker_of
 from textevolve.texts.dates import dates_in, parse_time, write_date
 
@@ -281,8 +281,9 @@ def _with_date(text: str, turn: str) -> str:
     """A fact with the date of the sentence that it stands in, where a small model left it out."""
     words = set(words_of(text))
     sentences = re.split(r"(?<=[.!?])\s+", turn)
-    said = dates_in(max(sentences, key=lambda one: len(words & set(words_of(one)))))
-    if len(said) != 1 or dates_in(text):
+    sentence = max(sentences, key=lambda one: len(words & set(words_of(one))))
+    said = dates_in(sentence)
+    if len(said) != 1 or dates_in(text) or lacks(sentence, text):
         return text
     return f"{text.rstrip('.')} ({said[0]})."
 

@@ -9,46 +9,24 @@ about which no usable answer comes is added, with a note that says so.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from functools import cache
-from typing import Any, Literal, TypeAlias, TypeVar
-
-from pydantic import BaseModel, Field, create_model
+from typing import Literal, TypeAlias
 
 from textevolve.engine.local import gather_bounded
 from textevolve.errors import AnswerError, CapabilityError, RejectedError
-from textevolve.evaluation import Failure
-from textevolve.llm.decisions import Question, decide, predicate
-from textevolve.llm.fence import EXAMPLE_NONCE, draw_nonce, fence, quote, sanitize
-from textevolve.llm.model import Message, Model, Request
-from textevolve.llm.structured import ask_structured
-from textevolve.llm.template import Template, load_template
+from textevolve.llm.model import Model
+from textevolve.memory.comparing import MOST_REASON, ComparedNote, combine_notes, compare_notes
 from textevolve.memory.creation_settings import CreationSettings
 from textevolve.memory.extraction import MOST_TEXT, DialoguePoint
 from textevolve.memory.index import Embed, MemoryMatch, MemoryQuery, MemoryStore
 from textevolve.memory.record import Collection, Vector
-from textevolve.memory.sameness import lacks, nearly_same
-from textevolve.texts.dates import write_date
+from textevolve.memory.sameness import differ_in_dates, nearly_same
 
-COMPARED_TOKENS, COMBINED_TOKENS = 150, 300
 EMBEDDED_AT_ONCE = 8
-_SENTENCE_END = re.compile(r"[.!?]\s+\S")
-MOST_REASON = 200
-"""Characters."""
 
 Action: TypeAlias = Literal["add", "merge", "update", "drop"]
 PointDecider: TypeAlias = Literal["rule", "model", "fallback"]
-NoteRelation: TypeAlias = Literal["same", "replaces", "adds", "different"]
-A = TypeVar("A", bound=BaseModel)
-
-REPLACED = predicate(
-    "replaced",
-    "Does the new note say that what the earlier note says has changed, so that both cannot be true"
-    " at the same time?",
-)
-KNOWN = predicate("known", "Does the earlier note already say everything that the new note says?")
 
 _REASONS = {"update": "it is otherwise now", "merge": "it says more"}
 
@@ -130,25 +108,9 @@ class NearNote:
     since: float | None
     draft: MemoryDraft | None = None
 
-
-class _Comparison(BaseModel):
-    note: int
-    relation: NoteRelation
-    reason: str = ""
-
-
-class _Combined(BaseModel):
-    text: str
-
-
-@cache
-def compare_prompt() -> Template:
-    return load_template("textevolve.memory", "compare", ())
-
-
-@cache
-def combine_prompt() -> Template:
-    return load_template("textevolve.memory", "combine", ("replaces",))
+    @property
+    def note(self) -> ComparedNote:
+        return ComparedNote(self.shown.text, self.since)
 
 
 async def reconcile(ground: Ground, points: Sequence[DialoguePoint], version: int) -> Reconciled:
@@ -216,10 +178,21 @@ async def _settle(
 ) -> Outcome:
     if any(nearly_same(one.shown.text, point.text) for one in near):
         return _drop(point, near, "known in the same words", "rule"), None
+    for one in near:
+        dated = differ_in_dates(one.shown.text, point.text)
+        if dated > 0:
+            return _drop(point, near, "known with its date", "rule"), None
+        if dated < 0 and point.trust >= one.trust:
+            shown, before = tuple(each.shown for each in near), (one.shown.text,)
+            why = "it names the date, too"
+            made = PointDecision(point, "merge", why, "rule", shown, before, point.text)
+            return made, await _put_in_place(ground, made, one, vector)
     if not near:
         return _add(point, near, vector, "nothing near is known", "rule")
     try:
-        relation, one, reason = await compare_notes(ground.model, ground.settings, point, near)
+        new, notes = ComparedNote(point.text, point.since), [one.note for one in near]
+        relation, at, reason = await compare_notes(ground.model, ground.settings, new, notes)
+        one = near[at]
         if relation == "same":
             return _drop(point, near, reason or "known already", "model"), None
         if relation == "different":
@@ -230,7 +203,8 @@ async def _settle(
         if relation == "replaces" and _is_older(point, one):
             made, draft = _add(point, near, vector, "it held before what is known", "rule")
             return made, replace(draft, until=one.since)
-        text = await _combine(ground.model, point, one, replaces=relation == "replaces")
+        replaces = relation == "replaces"
+        text = await combine_notes(ground.model, new, one.note, replaces=replaces)
     except (AnswerError, RejectedError) as error:
         why = f"added as it is, since no usable decision came: {error}"
         return _add(point, near, vector, why[:MOST_REASON], "fallback")
@@ -273,125 +247,3 @@ async def _put_in_place(
 
 def _is_older(point: DialoguePoint, one: NearNote) -> bool:
     return point.since is not None and one.since is not None and point.since < one.since
-
-
-async def compare_notes(
-    model: Model, settings: CreationSettings, point: DialoguePoint, near: Sequence[NearNote]
-) -> tuple[NoteRelation, NearNote, str]:
-    """How a point goes together with which of the notes that are near, and why.
-
-    Raises:
-        AnswerError: no usable answer came. CapabilityError: questions are to be asked of a model
-            without log-probabilities.
-    """
-    if settings.compare == "questions":
-        return await _ask_about_each(model, point, near)
-    return await _compare(model, point, near)
-
-
-async def _ask_about_each(
-    model: Model, point: DialoguePoint, near: Sequence[NearNote]
-) -> tuple[NoteRelation, NearNote, str]:
-    """The note that is most probably replaced, where one is; else whether the nearest says it all.
-
-    Measured with a model of 1.5B (docs/measurements.md): in one structured answer it takes every
-    note for replaced by whatever is near.
-    """
-    asked = [(await _probability(model, REPLACED, point, one), one) for one in near]
-    highest, most = max(asked, key=lambda each: each[0])
-    if highest >= 0.5:
-        return "replaces", most, f"both cannot hold (P = {highest:.2f})"
-    if not lacks(near[0].shown.text, point.text):
-        known = await _probability(model, KNOWN, point, near[0])
-        if known >= 0.5:
-            return "same", near[0], f"known already (P = {known:.2f})"
-    return "different", most, f"all of it can hold (P = {1 - highest:.2f})"
-
-
-async def _probability(
-    model: Model, question: Question, point: DialoguePoint, one: NearNote
-) -> float:
-    """P(yes).
-
-    Raises:
-        AnswerError: the question has no answer.
-    """
-    # Each is one line, so a sign before it keeps it from passing for anything else, in few tokens.
-    # With dates before them a model of 1.5B found fewer of the changes.
-    earlier, new = (
-        quote(sanitize(text, EXAMPLE_NONCE)[0]) for text in (one.shown.text, point.text)
-    )
-    state = f"Earlier note:\n{earlier}New note:\n{new}"
-    answer = (await decide(model, state, [question], seed=0)).answers[question.name]
-    if isinstance(answer, Failure):
-        raise AnswerError(answer.reason)
-    return answer.probabilities[1]
-
-
-async def _compare(
-    model: Model, point: DialoguePoint, near: Sequence[NearNote]
-) -> tuple[NoteRelation, NearNote, str]:
-    """In one structured answer about all notes."""
-    rules = compare_prompt().render()
-    found = await _ask(model, rules, near, point, _comparison(len(near)), COMPARED_TOKENS)
-    if found.relation == "same" and lacks(near[found.note - 1].shown.text, point.text):
-        news = _comparison(len(near), news=True)
-        found = await _ask(model, rules, near, point, news, COMPARED_TOKENS)
-    reason = " ".join(found.reason.split())[:MOST_REASON]
-    return found.relation, near[found.note - 1], reason
-
-
-@cache
-def _comparison(notes: int, news: bool = False) -> type[_Comparison]:
-    """The answer's type, in which those notes alone can be named that there are. `news`: none of
-    them says all that the point says."""
-    fields: dict[str, Any] = {"note": (int, Field(ge=1, le=notes))}
-    if news:
-        fields["relation"] = (Literal["replaces", "adds", "different"], ...)
-    return create_model("Comparison", __base__=_Comparison, **fields)
-
-
-async def _combine(model: Model, point: DialoguePoint, one: NearNote, *, replaces: bool) -> str:
-    """The text in the place of a memory and a point. What takes the place of a single sentence is
-    the point as it is; a merged text that has lost something is both texts.
-
-    Raises:
-        AnswerError: no usable answer came.
-    """
-    old, new = one.shown.text, point.text
-    if replaces and not _SENTENCE_END.search(old):
-        return new
-    rules = combine_prompt().render(replaces=replaces)
-    found = await _ask(model, rules, [one], point, _Combined, COMBINED_TOKENS)
-    text = " ".join(found.text.split())
-    if not text or lacks(text, new) or (not replaces and lacks(text, old)):
-        return new if replaces else f"{old} {new}"
-    return text
-
-
-async def _ask(
-    model: Model,
-    rules: str,
-    near: Sequence[NearNote],
-    point: DialoguePoint,
-    answer: type[A],
-    most: int,
-) -> A:
-    notes = [_note(str(n), one.shown.text, one.since) for n, one in enumerate(near, 1)]
-    new = _note("", point.text, point.since)
-    nonce = draw_nonce([*notes, new], 0)
-    shown = "\n".join(sanitize(note, nonce)[0] for note in notes)
-    asked = (fence("notes", shown, nonce), fence("new note", sanitize(new, nonce)[0], nonce))
-    request = Request(
-        messages=(Message("system", (rules,)), Message("user", asked)),
-        temperature=0.0,
-        max_tokens=most,
-        seed=0,
-    )
-    return (await ask_structured(model, request, answer)).value
-
-
-def _note(number: str, text: str, since: float | None) -> str:
-    """A note in one line, with the date since when it holds where that is known."""
-    when = "" if since is None else f"({write_date(since)})"
-    return " ".join([part for part in (number, when) if part] + text.split())

@@ -17,7 +17,7 @@ _MONTHS_AND_DAYS = (
     " jan feb mar apr jun jul aug sep sept oct nov dec monday tuesday wednesday thursday friday"
     " saturday sunday"
 )
-_CALENDAR, _NO_NAMES, _FILLERS, _PERSONS, _OPENINGS = (
+_CALENDAR, _NO_NAMES, _FILLERS, _PERSONS, _OPENINGS, _SHAPELESS = (
     frozenset(words.split())
     for words in (
         _MONTHS_AND_DAYS,
@@ -26,6 +26,8 @@ _CALENDAR, _NO_NAMES, _FILLERS, _PERSONS, _OPENINGS = (
         "i you he she they we me him her them us my your his their our user users",
         "yes no yeah okay ok sure thanks thank great good nice right what when where why how is are"
         " this these those there here hello hi bye please sorry luck well",
+        "is are was were has have had be been called named name in on at of to for with as from by"
+        " and or not no",
     )
 )
 
@@ -75,6 +77,30 @@ def nearly_same(one: str, other: str) -> bool:
         [word for word in words_of(text) if word not in _FILLERS] for text in (one, other)
     )
     return first == second
+
+
+def differ_in_dates(one: str, other: str) -> int:
+    """Whether two texts are the same but for dates that one alone has: 1 where it is the first, -1
+    where it is the second, else 0."""
+    texts = [[word for word in words_of(text) if word not in _FILLERS] for text in (one, other)]
+    plain = [[word for word in words if not _is_of_a_date(word)] for words in texts]
+    dated = [len(words) > len(rest) for words, rest in zip(texts, plain, strict=True)]
+    return dated[0] - dated[1] if plain[0] == plain[1] else 0
+
+
+def _is_of_a_date(word: str) -> bool:
+    return word[0].isdigit() or word in _CALENDAR or word in ("at", "on")
+
+
+def share_words(one: str, other: str) -> bool:
+    """Whether two texts have a word in common that is neither a name nor a number nor one that says
+    nothing: they may be of one shape, such as two notes on who somebody's sister is."""
+    said = [
+        {word for word in words_of(text) if word not in _FILLERS | _PERSONS | _SHAPELESS}
+        - details_of(text)
+        for text in (one, other)
+    ]
+    return bool(said[0] & {re.sub(r"['’]s$", "", word) for word in said[1]})
 
 
 def speaks_of_nobody(text: str) -> bool:
