@@ -76,8 +76,11 @@ HEAVY = frozenset(
 HEAVY_OURS = frozenset(
     (
         "textevolve.node_eval.langgraph",
+        "textevolve.remote.connection",
+        "textevolve.remote.runs",
         "textevolve.server.app",
         "textevolve.server.listening",
+        "textevolve.server.viewing",
     )
 )
 """Our modules that need such a package at their top."""

@@ -168,7 +168,7 @@ def filled(tmp_path):
     )  # fmt: skip
     history = server_tables.job_runs.insert().values(
         job_id="jo_1", due=1.0, started=1.5, ended=None, attempt=1, status="running", run_id="",
-        detail="",
+        detail="", cause="",
     )  # fmt: skip
     for statement in (jobs, keys, history):
         resources.database.write(lambda c, one=statement: c.execute(one))

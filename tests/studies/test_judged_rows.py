@@ -14,12 +14,13 @@ from typing import Any
 import pyarrow.parquet as parquet
 import pytest
 
-from textevolve.cli.results import check_outputs, write_records
+from textevolve.cli.results import check_outputs
 from textevolve.debate.profile import Component, load_profile
 from textevolve.debate.result import DebateResult
 from textevolve.errors import InputError, SettingsError
 from textevolve.report.files import open_target
 from textevolve.studies.evaluate import STUDY
+from textevolve.studies.reporting import write_records
 
 Make = Callable[..., DebateResult]
 Results = list[DebateResult] | Callable[[], Iterator[DebateResult]]

@@ -12,14 +12,12 @@ from collections.abc import AsyncGenerator, Callable, Coroutine, Generator, Iter
 from contextlib import aclosing
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, ParamSpec, TypedDict, TypeVar, Unpack
+from typing import TYPE_CHECKING, Any, ParamSpec, TypedDict, TypeVar, Unpack
 
 from textevolve.engine import sync
 from textevolve.errors import InputError
 from textevolve.evaluation import Case
 from textevolve.events import Listener, silence
-from textevolve.remote.connection import find_server
-from textevolve.remote.runs import RemoteServer
 from textevolve.settings import Settings, read_settings
 from textevolve.spec import noted_of, suggest
 from textevolve.studies import driver
@@ -28,6 +26,9 @@ from textevolve.studies.kinds import find_study
 from textevolve.studies.study import StudySpec
 from textevolve.user_code import name_object
 from textevolve.wiring import Limits, take_limits
+
+if TYPE_CHECKING:
+    from textevolve.remote.runs import RemoteServer
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -154,8 +155,7 @@ async def _perform(
         ordered=keywords.get("ordered", True),
         ends=ends,
     )
-    if address := find_server(settings, keywords.get("server")):
-        there = RemoteServer(address, settings)
+    if (there := _find_server(settings, keywords.get("server"))) is not None:
         told = await there.begin(study, spec, launch, cases)
         async with aclosing(there.follow(told, launch, again=ends)) as records:
             async for record in records:
@@ -170,6 +170,17 @@ async def _perform(
         async with aclosing(driver.perform(opened, run, settings, launch)) as records:
             async for record in records:
                 yield record
+
+
+def _find_server(settings: Settings, named: str | None) -> RemoteServer | None:
+    """The server that is to run it; None: it runs here, and nothing that asks servers is loaded."""
+    if not (named or settings.server):
+        return None
+    from textevolve.remote.connection import find_server
+    from textevolve.remote.runs import RemoteServer
+
+    address = find_server(settings, named)
+    return None if address is None else RemoteServer(address, settings)
 
 
 def in_sync(verb: Callable[P, Coroutine[Any, Any, T]]) -> Callable[P, T]:

@@ -28,6 +28,7 @@ def check_outputs(study: AnyStudy, outputs: Sequence[str], *, turns: bool = Fals
     """Raises InputError where a file's name does not say what is to be written, or where there are
     no turns to write, and SettingsError where a package is missing that writes it."""
     known = (*WHOLE, *ROWS, *study.text_endings)
+    check_format(study, "", turns=turns)
     for output in outputs:
         if ending_of(output) not in known:
             raise InputError(f"{output}: must end in {', '.join(known)}")

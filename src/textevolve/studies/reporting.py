@@ -124,7 +124,7 @@ def write_output(
     """Write what was found in the format of an ending, one of `ROWS` and `WHOLE`. `turns`: rows are
     those of single turns."""
     if ending in ROWS:
-        _write_records(study, records, target, ending, turns=turns)
+        write_records(study, records, target, ending, turns=turns)
     elif ending == ".html":
         write_html(make_report(study, store, run, records, gated), target)
     elif ending == ".md":
@@ -133,7 +133,7 @@ def write_output(
         target.write(json_line(make_data(study, run, records, gated)))
 
 
-def _write_records(
+def write_records(
     study: AnyStudy, records: Records, target: IO[bytes], ending: str, *, turns: bool = False
 ) -> None:
     """Write the records as lines of JSON, or the rows that they have in a table."""
