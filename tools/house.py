@@ -43,15 +43,15 @@ class Limit(NamedTuple):
 
 
 LIMITS: Mapping[str, Limit] = {
-    "lines in all": Limit(79_456, 33_000),
-    "lines of cli": Limit(4_330, 3_000),
+    "lines in all": Limit(94_387, 33_000),
+    "lines of cli": Limit(5_088, 3_000),
     f"files above {FILE_LINES} lines": Limit(2, 0),
     f"functions above {FUNCTION_LINES} lines": Limit(0, 0),
     "lines of the longest function": Limit(FUNCTION_LINES, FUNCTION_LINES),
     f"functions with more than {PARAMETERS} parameters": Limit(4, 0),
     "imports inside functions": Limit(45, 20),
     "modules in circles of imports": Limit(0, 0),
-    "modules in circles with hidden imports": Limit(10, 0),
+    "modules in circles with hidden imports": Limit(8, 0),
     "public names used twice": Limit(31, 0),
 }
 """Tighten `most` to the figure whenever it falls. Only the lines may be raised, and only with a

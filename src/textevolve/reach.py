@@ -223,7 +223,7 @@ def check_model(spec: str) -> None:
         )
 
 
-def check_namespace(name: str) -> None:
+def allow_namespace(name: str) -> None:
     """
     Raises:
         InputError: it is not seen; as where there is none.

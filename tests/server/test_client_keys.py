@@ -22,7 +22,7 @@ from textevolve.server.limits import UsageLimits, open_limits
 from textevolve.server.options import ServerOptions, find_client_key, require_keys
 from textevolve.server.pages import runs
 from textevolve.store import ResourceStore
-from textevolve.store.keys import KeyLimits, KeySpec, Scope
+from textevolve.store.keys import KeyLimits, KeyScope, KeySpec
 
 ASKED = {
     "model": "jev-latest",
@@ -114,7 +114,7 @@ def test_a_key_ends_when_it_expires(serve, make_key, monkeypatch):
 
 
 @pytest.mark.parametrize("scope", ["read", "run", "label", "admin"])
-def test_scopes_are_asked_for(serve, make_key, scope: Scope):
+def test_scopes_are_asked_for(serve, make_key, scope: KeyScope):
     key = make_key(scopes=[scope])
     url = serve(judge="probe", keys=True)
     runs = ask(url, key)

@@ -327,6 +327,7 @@ def test_a_task_is_labelled_by_keyboard_alone(serve, kept, page, check_page):
     page.keyboard.type("ann")
     page.keyboard.press("Enter")
     page.wait_for_selector("#answers")
+    page.wait_for_load_state()
     check_page(page)
 
     def press(*keys, item):
@@ -334,6 +335,7 @@ def test_a_task_is_labelled_by_keyboard_alone(serve, kept, page, check_page):
         for key in keys:
             page.keyboard.press(key)
         page.wait_for_selector(f'input[name="item"][value="{item}"]', state="attached")
+        page.wait_for_load_state()  # only then the keys are listened to
 
     press("1", item=1)
     press("b", item=2)

@@ -15,7 +15,7 @@ from pydantic import Field
 from textevolve.errors import InputError
 from textevolve.memory.recall_settings import RecallSettings
 from textevolve.memory.record import MemoryKind
-from textevolve.reach import check_namespace
+from textevolve.reach import allow_namespace
 from textevolve.settings import NAME_PATTERN
 from textevolve.spec import Frozen, option
 
@@ -133,5 +133,5 @@ def split_name(name: str, namespace: str) -> tuple[str, str]:
     found = (first, second) if slash else (namespace, first)
     if not all(found) or "/" in found[1]:
         raise InputError(f"'{name}' is no name: give NAME or NAMESPACE/NAME")
-    check_namespace(found[0])
+    allow_namespace(found[0])
     return found

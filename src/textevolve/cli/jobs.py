@@ -24,7 +24,7 @@ from textevolve.cli.study import RunOptions, execute, shape_command, telling_war
 from textevolve.engine import sync
 from textevolve.errors import TextEvolveError
 from textevolve.jobs.job_report import report_job, report_jobs, show_time
-from textevolve.jobs.job_spec import JobSpec, name_from_root, read_job, write_study
+from textevolve.jobs.job_spec import JobSpec, name_from_root, read_job, write_job_study
 from textevolve.jobs.performing import (
     JobDesk,
     JobOutcome,
@@ -64,7 +64,7 @@ def add(**given: Any) -> None:
     space, name = split_name(given["name"], given["namespace"] or settings.namespace)
     study, own = read_study_file(given["file"])
     fields = read_given(JobSpec, {**given, "name": name, "study": None})
-    spec = JobSpec(**fields, study=write_study(study, name_from_root(study, own)))
+    spec = JobSpec(**fields, study=write_job_study(study, name_from_root(study, own)))
     check_schedule(spec, time.time())
     with closing(ResourceStore(settings.memory_location)) as resources:
         if space == settings.namespace:

@@ -185,7 +185,7 @@ def read_job(job: StoredJob) -> JobSpec:
     return JobSpec(**job.spec)
 
 
-def write_study(study: AnyStudy, spec: StudySpec) -> dict[str, Any]:
+def write_job_study(study: AnyStudy, spec: StudySpec) -> dict[str, Any]:
     """A study as a job keeps it: fields that are at their defaults are left out."""
     return {KIND: study.kind, **spec.model_dump(mode="json", exclude_defaults=True)}
 

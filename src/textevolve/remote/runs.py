@@ -19,10 +19,10 @@ from textevolve.remote.mirror import MirrorStore, kept_of, told_usage
 from textevolve.remote.sending import write_study
 from textevolve.remote.wire import (
     ENDED,
-    Progress,
     RecordPage,
     RunDetail,
     RunPage,
+    RunProgress,
     WireRecord,
     WireStatus,
 )
@@ -178,7 +178,7 @@ class RemoteServer:
                                 seen[row.key] = row
                                 yield record
                         elif event.name == "progress":
-                            heard.tell(Progress(**event.data))
+                            heard.tell(RunProgress(**event.data))
                         elif event.name == "status":
                             last = WireStatus(**event.data)
                             if last.status in ENDED:
@@ -240,7 +240,7 @@ class _Heard:
         self._model = told.model
         self._before = {False: told_usage(told.spent), True: told_usage(told.reused)}
 
-    def tell(self, progress: Progress) -> None:
+    def tell(self, progress: RunProgress) -> None:
         for replayed, told in ((False, progress.spent), (True, progress.reused)):
             now, before = told_usage(told), self._before[replayed]
             if now.calls <= before.calls:

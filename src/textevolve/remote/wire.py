@@ -10,12 +10,12 @@ from pydantic import Field
 from textevolve.settings import NAME_PATTERN
 from textevolve.spec import Frozen
 
-RunStatus: TypeAlias = Literal[
+StudyStatus: TypeAlias = Literal[
     "queued", "running", "finished", "interrupted", "cancelled", "failed"
 ]
 """`queued`: waits for its turn. `interrupted`: its limits are reached, or nobody works on it.
 `failed`: no call could succeed; `reason` says why."""
-ENDED: tuple[RunStatus, ...] = ("finished", "interrupted", "cancelled", "failed")
+ENDED: tuple[StudyStatus, ...] = ("finished", "interrupted", "cancelled", "failed")
 """After these nothing more comes, unless the run is resumed."""
 
 MOST_FILES = 100
@@ -89,7 +89,7 @@ class RunSummary(Frozen):
     kind: str
     name: str
     namespace: str | None
-    status: RunStatus
+    status: StudyStatus
     reason: str
     created: float
     updated: float
@@ -144,7 +144,7 @@ class RecordPage(Frozen):
     next: str | None
 
 
-class Progress(Frozen):
+class RunProgress(Frozen):
     """How far a run is, as `progress` events tell it."""
 
     cases: int | None
@@ -156,7 +156,7 @@ class Progress(Frozen):
 class WireStatus(Frozen):
     """The data of `status` events; the last one of a stream is one of `ENDED`."""
 
-    status: RunStatus
+    status: StudyStatus
     reason: str
 
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from fastapi import Request
 
 from textevolve.server.errors import ApiError
-from textevolve.store.keys import SCOPES, KeyLimits, Scope, StoredKey
+from textevolve.store.keys import SCOPES, KeyLimits, KeyScope, StoredKey
 
 NO_LIMITS = KeyLimits()
 
@@ -24,11 +24,11 @@ class Caller:
 
     key: str
     name: str
-    scopes: frozenset[Scope]
+    scopes: frozenset[KeyScope]
     namespaces: frozenset[str] | None = None
     limits: KeyLimits = NO_LIMITS
 
-    def may(self, scope: Scope) -> bool:
+    def may(self, scope: KeyScope) -> bool:
         return scope in self.scopes or "admin" in self.scopes
 
     def sees(self, namespace: str) -> bool:
@@ -52,7 +52,7 @@ def caller_of(request: Request) -> Caller:
     return request.scope["textevolve.caller"]
 
 
-def needs(scope: Scope) -> Callable[[Request], Awaitable[Caller]]:
+def needs(scope: KeyScope) -> Callable[[Request], Awaitable[Caller]]:
     """A dependency of a path: the caller, who has this scope."""
 
     async def check(request: Request) -> Caller:  # else it is run in a thread

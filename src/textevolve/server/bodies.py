@@ -41,9 +41,9 @@ DEEPEST = 100
 """Levels of brackets in JSON."""
 
 AsgiScope: TypeAlias = MutableMapping[str, Any]
-Message: TypeAlias = MutableMapping[str, Any]
-Receive: TypeAlias = Callable[[], Awaitable[Message]]
-Send: TypeAlias = Callable[[Message], Awaitable[None]]
+AsgiMessage: TypeAlias = MutableMapping[str, Any]
+Receive: TypeAlias = Callable[[], Awaitable[AsgiMessage]]
+Send: TypeAlias = Callable[[AsgiMessage], Awaitable[None]]
 
 # A text that does not end runs to the end of the body, so that each byte is looked at once.
 _TEXTS = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+(?:"|\\?\Z)', re.DOTALL)
@@ -144,7 +144,7 @@ class Replay:
         self._body: bytes | None = body
         self._receive = receive
 
-    async def __call__(self) -> Message:
+    async def __call__(self) -> AsgiMessage:
         if self._body is None:
             return await self._receive()
         body, self._body = self._body, None

@@ -21,9 +21,9 @@ from starlette.requests import ClientDisconnect
 from textevolve.server import identity
 from textevolve.server.access import NOBODY, THIS_MACHINE
 from textevolve.server.bodies import (
+    AsgiMessage,
     AsgiScope,
     Bodies,
-    Message,
     Receive,
     Replay,
     Send,
@@ -95,7 +95,7 @@ class Guard:
         if scope["type"] != "http":
             await send({"type": "websocket.close", "code": 1008})
             return
-        answer = Answer(scope, send)
+        answer = GuardAnswer(scope, send)
         scope["textevolve.caller"], scope["textevolve.identities"] = NOBODY, self.identities
         try:
             await self._answer(scope, receive, answer)
@@ -109,7 +109,7 @@ class Guard:
             if not answer.began:  # else the server beneath us closes the connection
                 await self._refuse(scope, receive, answer, error)
 
-    async def _answer(self, scope: AsgiScope, receive: Receive, answer: Answer) -> None:
+    async def _answer(self, scope: AsgiScope, receive: Receive, answer: GuardAnswer) -> None:
         headers = read_headers(scope)
         server: ServerState = scope["app"].state.server
         token = read_cookie(scope, headers, "session")
@@ -132,7 +132,7 @@ class Guard:
             await self.app(scope, Replay(body, receive), answer)
 
     def _check_browser(
-        self, scope: AsgiScope, headers: Mapping[str, bytes], sender: Sender, answer: Answer
+        self, scope: AsgiScope, headers: Mapping[str, bytes], sender: Sender, answer: GuardAnswer
     ) -> str | None:
         """What the token of forms is made of, where this request must have it."""
         if sender.keyed or scope["path"] == "/health":
@@ -148,7 +148,7 @@ class Guard:
         return seed if changes and (is_page(scope["path"]) or sender.token) else None
 
     async def _refuse(
-        self, scope: AsgiScope, receive: Receive, answer: Answer, error: Exception
+        self, scope: AsgiScope, receive: Receive, answer: GuardAnswer, error: Exception
     ) -> None:
         request = Request(scope, receive)
         response = _ask_for_key(request, error) or self.refuse(request, error)
@@ -158,7 +158,7 @@ class Guard:
 
 
 @dataclass(slots=True)
-class Answer:
+class GuardAnswer:
     """What is sent to the client: with our headers, as long as it takes it and may have it."""
 
     scope: AsgiScope
@@ -168,7 +168,7 @@ class Answer:
     began: bool = False
     asked_at: float = field(default_factory=time.monotonic)
 
-    async def __call__(self, message: Message) -> None:
+    async def __call__(self, message: AsgiMessage) -> None:
         """
         Raises:
             AnswerDropped: the client takes nothing, or its key has ended.

@@ -21,7 +21,7 @@ from fastapi import APIRouter, Depends, Query, Request, Response
 from textevolve.errors import ConflictError, InputError
 from textevolve.events import CallFinished, Event
 from textevolve.jobs.job_report import describe_state
-from textevolve.jobs.job_spec import JobSpec, SentBy, read_job, write_study
+from textevolve.jobs.job_spec import JobSpec, SentBy, read_job, write_job_study
 from textevolve.jobs.performing import JobDesk, served_of
 from textevolve.jobs.scheduler import work_on_jobs
 from textevolve.jobs.schedules import check_schedule, describe_schedule, next_due
@@ -284,4 +284,4 @@ async def _check_study(
         await driver.specify(study, own, settings, asks_models=False)
         cases = driver.read_cases(study, own, server.store.path, settings)
         await asyncio.to_thread(lambda: next(iter(cases), None))
-    return write_study(study, own)
+    return write_job_study(study, own)

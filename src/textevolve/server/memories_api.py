@@ -15,7 +15,7 @@ from fastapi import APIRouter, Depends, Path, Query, Request, Response
 from textevolve.api.memories import AsyncMemories
 from textevolve.memory.memory_spec import MemorySpec, memory_data
 from textevolve.rows import parse_row
-from textevolve.server.access import Scope, needs
+from textevolve.server.access import KeyScope, needs
 from textevolve.server.errors import respond
 from textevolve.server.namespaces import open_namespace_of
 from textevolve.server.resource_shapes import (
@@ -41,7 +41,7 @@ LABEL = "HTTP"
 router = APIRouter(prefix=WHERE, tags=["memories"])
 
 
-def _memories_for(scope: Scope) -> Any:
+def _memories_for(scope: KeyScope) -> Any:
     """The memories that a path names, for a caller who has the scope."""
 
     async def memories(

@@ -18,7 +18,7 @@ from pydantic import BaseModel
 
 from textevolve.api.namespaces import AsyncNamespace
 from textevolve.rows import place_lines
-from textevolve.server.access import Caller, Scope, caller_of, needs
+from textevolve.server.access import Caller, KeyScope, caller_of, needs
 from textevolve.server.errors import INVALID, ApiError, respond
 from textevolve.server.namespaces import check_models, desk_of, open_namespace_of
 from textevolve.server.resource_shapes import (
@@ -57,7 +57,7 @@ class Verb:
 
     method: str
     path: str
-    scope: Scope
+    scope: KeyScope
     work: Callable[..., Awaitable[Response]]
     takes: Callable[[ResourceView], Mapping[str, Any]] = lambda _: {}
     gives: Callable[[ResourceView], type[BaseModel]] | None = None
@@ -250,7 +250,7 @@ VERBS: Sequence[Verb] = (
 )
 
 
-def _space_of(view: ResourceView, scope: Scope) -> Any:
+def _space_of(view: ResourceView, scope: KeyScope) -> Any:
     """The namespace that a path names, for a caller who has the scope. Of namespaces themselves the
     one that the path is about has to be seen, too."""
 

@@ -166,7 +166,7 @@ def check_collections(connection: Connection, namespace: str, spec: AgentSpec) -
     Raises:
         InputError: the agent names a collection that is not in its namespace.
     """
-    for given in collections_of(spec):
+    for given in agent_collections(spec):
         where, name = split_name(given, namespace)
         if where != namespace:
             raise InputError(
@@ -176,7 +176,7 @@ def check_collections(connection: Connection, namespace: str, spec: AgentSpec) -
         require_row(connection, COLLECTION, name, namespace)
 
 
-def collections_of(spec: AgentSpec) -> tuple[str, ...]:
+def agent_collections(spec: AgentSpec) -> tuple[str, ...]:
     """The collections that an agent reads or writes, as it names them."""
     written = (spec.memories, spec.insights)
     return (*spec.memory.collections, *(one for one in written if one is not None))
@@ -187,7 +187,7 @@ def users_of_collection(connection: Connection, namespace: str, name: str) -> li
     return [
         agent.spec.name
         for agent in list_agents(connection, namespace)
-        if name in (split_name(one, namespace)[1] for one in collections_of(agent.spec))
+        if name in (split_name(one, namespace)[1] for one in agent_collections(agent.spec))
     ]
 
 

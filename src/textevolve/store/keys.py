@@ -23,11 +23,11 @@ from textevolve.spec import Frozen, option, suggest
 from textevolve.store.resource_rows import namespace_id
 from textevolve.store.server_tables import api_keys, browser_sessions
 
-Scope: TypeAlias = Literal["read", "run", "label", "admin"]
+KeyScope: TypeAlias = Literal["read", "run", "label", "admin"]
 """`read`: runs, agents, memories. `run`: models, chats and studies, which cost money. `label`: say
 what is right. `admin`: all of that, resources, jobs and keys."""
 
-SCOPES: tuple[Scope, ...] = get_args(Scope)
+SCOPES: tuple[KeyScope, ...] = get_args(KeyScope)
 PREFIX = "te-"
 """Begins every key that is made here, so that it is known for one wherever it turns up."""
 KEY_BYTES = 32
@@ -46,7 +46,7 @@ class KeyLimits(Frozen):
 class KeySpec(Frozen):
     """What a key may do. Without namespaces it sees all of them, and runs that belong to none."""
 
-    scopes: tuple[Scope, ...] = option(
+    scopes: tuple[KeyScope, ...] = option(
         ("read", "run"),
         "What it may do: read (runs, agents, memories), run (models, chats, studies), label, or"
         " admin, which is all of that, and resources and jobs too. Repeatable.",

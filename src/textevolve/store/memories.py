@@ -51,8 +51,8 @@ from textevolve.store.memory_rows import (
     in_version,
     read_collection,
     read_cosines,
+    read_memory_records,
     read_namespace_id,
-    read_records,
     read_rows,
     read_version_time,
 )
@@ -238,7 +238,7 @@ class StoredMemories:
         ids = {row.collection_id for row in rows}
         named = select(collections).where(collections.c.id.in_(ids))
         names = {row.id: row.name for row in connection.execute(named)} if ids else {}
-        return read_records(connection, names, rows, as_of)
+        return read_memory_records(connection, names, rows, as_of)
 
     def _search(self, connection: Connection, query: MemoryQuery) -> list[MemoryMatch]:
         found = self._collection(connection, query.collection)
@@ -256,7 +256,7 @@ class StoredMemories:
         keyword = {seq: rank for rank, seq in enumerate(worded, 1)}
         rows = read_rows(connection, dict.fromkeys([*dense, *keyword]))
         as_of = _as_of(connection, found, query)
-        records = read_records(connection, {found.id: found.name}, rows, as_of)
+        records = read_memory_records(connection, {found.id: found.name}, rows, as_of)
         others = [seq for seq in keyword if seq not in dense]
         cosines = {seq: cosine for seq, (_, cosine) in dense.items()}
         if query.embedding is not None:

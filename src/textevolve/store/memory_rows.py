@@ -210,7 +210,7 @@ def in_version(version: int) -> ColumnElement[bool]:
     return and_(table.added <= version, or_(table.closed.is_(None), table.closed > version))
 
 
-def read_records(
+def read_memory_records(
     connection: Connection,
     names: dict[str, str],
     rows: Sequence[Row[Any]],

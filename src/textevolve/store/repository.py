@@ -26,7 +26,7 @@ from textevolve.store.journal import StoredCall, StoreJournal
 from textevolve.store.records import Found, Kept, Place, RecordOrder
 from textevolve.store.runs import Freed, RunRecord, RunStatus, RunTotals
 from textevolve.store.schema import connect, explain, prepare
-from textevolve.store.served import Choose, ServedRun, Wanted
+from textevolve.store.served import Choose, ServedRun, WantedState
 from textevolve.store.sqlite import sqlite3
 from textevolve.store.writer import Writer
 
@@ -199,7 +199,7 @@ class Store:
         """Note a run as a server's, or how it goes on with one."""
         self._writer.run(lambda c: served.keep_served(c, run))
 
-    def want_run(self, run_id: str, wanted: Wanted, reason: str = "") -> None:
+    def want_run(self, run_id: str, wanted: WantedState, reason: str = "") -> None:
         """Change what is to become of a run, if it is a server's."""
         self._writer.run(lambda c: served.want(c, run_id, wanted, reason))
 

@@ -19,7 +19,7 @@ from textevolve.store.runs import RunRecord, row_to_record
 from textevolve.store.server_tables import served_runs
 from textevolve.store.tables import runs
 
-Wanted: TypeAlias = Literal["running", "cancelled", "limited", "failed"]
+WantedState: TypeAlias = Literal["running", "cancelled", "limited", "failed"]
 """What is to become of a run: `running` ones are gone on with when a server starts. `limited`: its
 limits are reached. `failed`: no call can succeed."""
 
@@ -33,7 +33,7 @@ class ServedRun:
     namespace: str
     key_id: str
     created: float
-    wanted: Wanted
+    wanted: WantedState
     launch: Mapping[str, Any]
     reason: str = ""
 
@@ -55,7 +55,7 @@ def keep_served(connection: Connection, served: ServedRun) -> None:
     connection.execute(made.on_conflict_do_update(index_elements=["run_id"], set_=values))
 
 
-def want(connection: Connection, run_id: str, wanted: Wanted, reason: str = "") -> None:
+def want(connection: Connection, run_id: str, wanted: WantedState, reason: str = "") -> None:
     """Change what is to become of a run, if it is a server's."""
     if (served := find_served(connection, [run_id]).get(run_id)) is not None:
         launch = json.dumps({**served.launch, "reason": reason})

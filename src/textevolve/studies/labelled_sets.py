@@ -14,7 +14,7 @@ from textevolve.agents.resources import split_name
 from textevolve.errors import InputError
 from textevolve.evaluation import Case
 from textevolve.labelling.label_rows import item_rows, rows_to_rank
-from textevolve.reach import also_reach, check_namespace
+from textevolve.reach import allow_namespace, also_reach
 from textevolve.report.data import write_rows
 from textevolve.settings import Settings
 from textevolve.spec import noted_of
@@ -68,7 +68,7 @@ def _read(study: Study[S, R, T], spec: S, named: dict[str, Any], settings: Setti
 def _write(given: str, settings: Settings, folder: Path, ranked: bool) -> str:
     """The file that the labels of a task are written to."""
     space, name = split_name(given.removeprefix(PREFIX), settings.namespace)
-    check_namespace(space)
+    allow_namespace(space)
     resources = store.ResourceStore(settings.memory_location)
     try:
         task = resources.find_task(name, space)

@@ -16,7 +16,7 @@ from textevolve.server.openai.answers import find_answer, list_names, no_model
 from textevolve.server.openai.completions import JsonObject, OwnAnswer
 from textevolve.server.openai.embeddings import EmbeddingRequest, embed_for
 from textevolve.server.openai.relaying import RelayedAnswer
-from textevolve.server.openai.requests import OwnRequest, StreamOptions, read_body, read_shape
+from textevolve.server.openai.requests import OwnRequest, StreamOptions, read_json_body, read_shape
 from textevolve.server.openai.response_writing import write_events, write_response
 from textevolve.server.openai.responses import (
     ResponsesRequest,
@@ -27,7 +27,7 @@ from textevolve.server.openai.streams import DONE, EventResponse, WhileConnected
 from textevolve.server.state import ServerState, server_of
 
 router = APIRouter(tags=["OpenAI"])
-Runner = Annotated[Caller, Depends(needs("run"))]
+RunCaller = Annotated[Caller, Depends(needs("run"))]
 
 
 def _described(shape: Any, example: Mapping[str, Any]) -> dict[str, Any]:
@@ -45,10 +45,10 @@ EMBEDDING = {"model": "local/minilm", "input": ["a text", "another"]}
 
 
 @router.post("/v1/chat/completions", openapi_extra=_described(OwnRequest, CHAT))
-async def complete_chat(request: Request, caller: Runner) -> Response:
+async def complete_chat(request: Request, caller: RunCaller) -> Response:
     """Answer a conversation: an agent, a judge, or a model that is served by its name."""
     server = server_of(request)
-    body = await read_body(request)
+    body = await read_json_body(request)
 
     async def make() -> Response:
         answer = await find_answer(server, caller, body)
@@ -82,10 +82,10 @@ async def _events(answer: OwnAnswer, usage: bool) -> AsyncGenerator[bytes]:
 
 
 @router.post("/v1/responses", openapi_extra=_described(ResponsesRequest, RESPONSE))
-async def create_response(request: Request, caller: Runner) -> Response:
+async def create_response(request: Request, caller: RunCaller) -> Response:
     """The same in the form of OpenAI's Responses. Nothing of it is kept to be gone on with."""
     server = server_of(request)
-    body = await read_body(request)
+    body = await read_json_body(request)
     asked = read_responses(body)
 
     async def make() -> Response:
@@ -99,10 +99,10 @@ async def create_response(request: Request, caller: Runner) -> Response:
 
 
 @router.post("/v1/embeddings", openapi_extra=_described(EmbeddingRequest, EMBEDDING))
-async def create_embeddings(request: Request, caller: Runner) -> Response:
+async def create_embeddings(request: Request, caller: RunCaller) -> Response:
     """Vectors of texts."""
     server = server_of(request)
-    body = await read_body(request)
+    body = await read_json_body(request)
 
     async def make() -> Response:
         spec = await server.serving.find_model(body["model"])

@@ -70,7 +70,7 @@ class OwnRequest(BaseModel):
     response_format: ResponseFormat | None = None
 
 
-async def read_body(request: Request) -> dict[str, Any]:
+async def read_json_body(request: Request) -> dict[str, Any]:
     """The JSON object in a request, with the name of a model.
 
     Raises:

@@ -23,10 +23,10 @@ from textevolve.report.blocks import Diff
 from textevolve.server.access import Caller, check_namespace, needs
 from textevolve.server.errors import ApiError
 from textevolve.server.pages.drawing import Page, draw, read_form
-from textevolve.server.pages.runs import Reader
+from textevolve.server.pages.runs import RunReader
 from textevolve.server.state import server_of
 from textevolve.store import ResourceStore
-from textevolve.store.agents import collections_of
+from textevolve.store.agents import agent_collections
 from textevolve.studies.resource_report import VIEWS, describe, draw_one
 
 T = TypeVar("T")
@@ -64,7 +64,7 @@ async def look_up(find: Callable[[], T]) -> T:
 
 
 @router.get("/agents")
-async def show_agents(request: Request, caller: Reader, page: int = 1) -> Response:
+async def show_agents(request: Request, caller: RunReader, page: int = 1) -> Response:
     resources = server_of(request).resources
 
     def read() -> tuple[Page, list[Space]]:
@@ -87,7 +87,7 @@ def _space(resources: ResourceStore, stored: StoredNamespace) -> Space:
 
 
 @router.get("/agents/{namespace}/collections/counts")
-async def show_counts(request: Request, caller: Reader, namespace: str) -> Response:
+async def show_counts(request: Request, caller: RunReader, namespace: str) -> Response:
     """How many memories each collection holds: a part of the page that comes after it, since they
     have to be counted."""
     check_namespace(caller, namespace)
@@ -98,7 +98,7 @@ async def show_counts(request: Request, caller: Reader, namespace: str) -> Respo
 
 @router.get("/agents/{namespace}/{name}")
 async def show_agent(
-    request: Request, caller: Reader, namespace: str, name: str, a: int = 0, b: int = 0
+    request: Request, caller: RunReader, namespace: str, name: str, a: int = 0, b: int = 0
 ) -> Response:
     """`a`, `b`: the versions of the persona that are held against each other; else the last two."""
     check_namespace(caller, namespace)
@@ -127,7 +127,7 @@ async def show_agent(
 
 
 def _names(agent: StoredAgent) -> list[str]:
-    named = (split_name(one, agent.namespace)[1] for one in collections_of(agent.spec))
+    named = (split_name(one, agent.namespace)[1] for one in agent_collections(agent.spec))
     return list(dict.fromkeys(named))
 
 

@@ -19,7 +19,7 @@ from textevolve.errors import TextEvolveError
 from textevolve.report.blocks import Block, Cell, Column, Estimate, Section, Table
 from textevolve.server.access import Caller
 from textevolve.server.pages.drawing import draw
-from textevolve.server.pages.runs import Reader
+from textevolve.server.pages.runs import RunReader
 from textevolve.server.state import ServerState, server_of
 from textevolve.store import run_pages
 from textevolve.store.run_pages import WantedRuns
@@ -54,7 +54,7 @@ class ListedCard:
 
 
 @router.get("/cards")
-async def show_cards(request: Request, caller: Reader) -> Response:
+async def show_cards(request: Request, caller: RunReader) -> Response:
     cards = await asyncio.to_thread(_list_cards, server_of(request), caller)
     compared = [one for one in cards if one.card is not None]
     values: dict[str, Any] = {"cards": cards, "compared": compared}

@@ -17,7 +17,7 @@ from textevolve.jobs.schedules import describe_schedule, next_due
 from textevolve.server.access import check_namespace
 from textevolve.server.pages.agents import Owner, look_up
 from textevolve.server.pages.drawing import Page, draw
-from textevolve.server.pages.runs import Reader
+from textevolve.server.pages.runs import RunReader
 from textevolve.server.state import server_of
 from textevolve.store import ResourceStore
 from textevolve.store.jobs import StoredJob, StoredJobRun
@@ -56,7 +56,7 @@ class ShownJob:
 
 
 @router.get("/jobs")
-async def show_jobs(request: Request, caller: Reader, page: int = 1) -> Response:
+async def show_jobs(request: Request, caller: RunReader, page: int = 1) -> Response:
     resources = server_of(request).resources
 
     def read() -> tuple[Page, list[ShownJob]]:
@@ -83,7 +83,7 @@ def _schedule(job: StoredJob) -> str:
 
 @router.get("/jobs/{namespace}/{name}")
 async def show_job(
-    request: Request, caller: Reader, namespace: str, name: str, before: int | None = None
+    request: Request, caller: RunReader, namespace: str, name: str, before: int | None = None
 ) -> Response:
     """`before`: only what is older than the time with this number."""
     check_namespace(caller, namespace)

@@ -21,7 +21,7 @@ from textevolve.server.access import Caller, check_namespace, needs
 from textevolve.server.decisions.spending import spending
 from textevolve.server.errors import ApiError
 from textevolve.server.pages.drawing import draw, read_form
-from textevolve.server.pages.runs import Reader
+from textevolve.server.pages.runs import RunReader
 from textevolve.server.state import ServerState, server_of
 from textevolve.store.memories import StoredMemories
 from textevolve.store.sessions import StoredSessions
@@ -83,7 +83,7 @@ def read_wanted(
 @router.get("/memories/{namespace}/{collection}")
 async def show_memories(
     request: Request,
-    caller: Reader,
+    caller: RunReader,
     namespace: str,
     collection: str,
     wanted: Annotated[WantedMemories, Depends(read_wanted)],
@@ -191,7 +191,7 @@ async def _recall(
 
 @router.get("/memories/{namespace}/{collection}/{id}")
 async def show_memory(
-    request: Request, caller: Reader, namespace: str, collection: str, id: str
+    request: Request, caller: RunReader, namespace: str, collection: str, id: str
 ) -> Response:
     """A memory with all that is known of it, and what became of it."""
     store, memory = await _find_memory(request, caller, namespace, collection, id)

@@ -27,7 +27,7 @@ from textevolve.server.pages.run_data import (
     read_query,
     read_whole,
 )
-from textevolve.server.pages.runs import Reader
+from textevolve.server.pages.runs import RunReader
 from textevolve.server.state import ServerState, server_of
 from textevolve.studies import driver
 from textevolve.studies.reporting import make_report
@@ -41,7 +41,7 @@ router = APIRouter()
 
 
 @router.get("/runs/{which}")
-async def show_run(request: Request, which: str, caller: Reader) -> Response:
+async def show_run(request: Request, which: str, caller: RunReader) -> Response:
     """The run with its first rows, or those that the address asks for."""
     return await asyncio.to_thread(_show_run, request, caller, which)
 
@@ -57,7 +57,7 @@ def _show_run(request: Request, caller: Caller, which: str) -> Response:
 
 
 @router.get("/runs/{which}/rows")
-async def show_rows(request: Request, which: str, caller: Reader) -> Response:
+async def show_rows(request: Request, which: str, caller: RunReader) -> Response:
     """The rows alone, which a run's page asks for when there are new records."""
 
     def read() -> Response:
@@ -85,7 +85,7 @@ def _rows(
 
 
 @router.get("/runs/{which}/standing")
-async def show_standing(request: Request, which: str, caller: Reader) -> Response:
+async def show_standing(request: Request, which: str, caller: RunReader) -> Response:
     """How far the run is. `revision`: the latest one that the page knows of; where there are newer
     ones it is told to ask for its rows again."""
 
@@ -104,7 +104,7 @@ async def show_standing(request: Request, which: str, caller: Reader) -> Respons
 
 
 @router.get("/runs/{which}/totals")
-async def show_totals(request: Request, which: str, caller: Reader) -> Response:
+async def show_totals(request: Request, which: str, caller: RunReader) -> Response:
     """What the run has spent: sums over all its calls, which take a while where there are many."""
 
     def read() -> Response:
@@ -116,7 +116,7 @@ async def show_totals(request: Request, which: str, caller: Reader) -> Response:
 
 
 @router.get("/runs/{which}/cases/{number}")
-async def show_case(request: Request, which: str, number: int, caller: Reader) -> Response:
+async def show_case(request: Request, which: str, number: int, caller: RunReader) -> Response:
     """All that is known of one case. `number`: its place in the run, from 1 on."""
 
     def read() -> Response:
@@ -132,7 +132,7 @@ async def show_case(request: Request, which: str, number: int, caller: Reader) -
 
 
 @router.get("/runs/{which}/calls")
-async def show_calls(request: Request, which: str, caller: Reader) -> Response:
+async def show_calls(request: Request, which: str, caller: RunReader) -> Response:
     """All calls of the run, some at a time: what was sent, and what came back."""
 
     def read() -> Response:
@@ -152,7 +152,7 @@ def _after(request: Request) -> int:
 
 
 @router.get("/runs/{which}/report")
-async def show_report(request: Request, which: str, caller: Reader) -> Response:
+async def show_report(request: Request, which: str, caller: RunReader) -> Response:
     """The report of the run's kind, written block by block."""
     state = server_of(request)
     opened = await asyncio.to_thread(open_run, state, caller, which)

@@ -26,11 +26,11 @@ RUNS = 25
 STATES = ("running", "finished", "interrupted", "failed")
 
 router = APIRouter()
-Reader = Annotated[Caller, Depends(needs("read"))]
+RunReader = Annotated[Caller, Depends(needs("read"))]
 
 
 @router.get("/runs")
-async def show_runs(request: Request, caller: Reader) -> Response:
+async def show_runs(request: Request, caller: RunReader) -> Response:
     given = request.query_params
     wanted = WantedRuns(
         given.get("kind", ""),
@@ -60,7 +60,7 @@ def _find(
 
 
 @router.get("/runs/{which}/row")
-async def show_row(request: Request, which: str, caller: Reader) -> Response:
+async def show_row(request: Request, which: str, caller: RunReader) -> Response:
     """A run's row in the list, which a run that works asks for again and again."""
 
     def read() -> tuple[RunRecord, Standing]:
@@ -73,7 +73,7 @@ async def show_row(request: Request, which: str, caller: Reader) -> Response:
 
 
 @router.get("/compare")
-async def show_comparison(request: Request, caller: Reader) -> Response:
+async def show_comparison(request: Request, caller: RunReader) -> Response:
     """`a` and `b`: the runs; or twice `run`, as the list's form sends them."""
     given = request.query_params
     chosen = given.getlist("run")

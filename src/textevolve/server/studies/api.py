@@ -18,7 +18,7 @@ from textevolve.remote.wire import (
     ResumePart,
     RunDetail,
     RunPage,
-    RunStatus,
+    StudyStatus,
 )
 from textevolve.server.access import Caller, needs
 from textevolve.server.errors import ApiError, respond
@@ -29,11 +29,11 @@ from textevolve.server.studies.reading import (
     ReportFormat,
     RunFilter,
     Seen,
-    describe_run,
     find_seen,
     list_page,
     read_chunks,
     records_page,
+    run_detail,
     write_report,
 )
 from textevolve.store.records import Found, RecordOrder
@@ -42,7 +42,7 @@ from textevolve.studies.study_file import schema_of
 
 router = APIRouter(prefix="/v1", tags=["studies"])
 
-Reader: TypeAlias = Annotated[Caller, Depends(needs("read"))]
+StudyReader: TypeAlias = Annotated[Caller, Depends(needs("read"))]
 Runs: TypeAlias = Annotated[Caller, Depends(needs("run"))]
 Limit: TypeAlias = Annotated[int, Query(ge=1, le=500)]
 LARGEST_REVISION = 2**62
@@ -59,7 +59,7 @@ async def find_run(server: ServerState, caller: Caller, run_id: str) -> Seen:
 
 async def _tell(server: ServerState, caller: Caller, run_id: str, status: int) -> Response:
     seen = await find_run(server, caller, run_id)
-    told = await asyncio.to_thread(describe_run, server, seen)
+    told = await asyncio.to_thread(run_detail, server, seen)
     headers = {"location": f"/v1/studies/{run_id}"} if status == 201 else {}
     return respond(told.model_dump(mode="json"), status, **headers)
 
@@ -78,7 +78,7 @@ async def begin_study(
 
 
 def _wanted_runs(
-    kind: str = "", status: RunStatus | None = None, text: str = "", namespace: str = ""
+    kind: str = "", status: StudyStatus | None = None, text: str = "", namespace: str = ""
 ) -> RunFilter:
     return RunFilter(kind, status or "", text, namespace)
 
@@ -86,7 +86,7 @@ def _wanted_runs(
 @router.get("/studies", response_model=RunPage)
 async def list_studies(
     request: Request,
-    caller: Reader,
+    caller: StudyReader,
     wanted: Annotated[RunFilter, Depends(_wanted_runs)],
     cursor: str = "",
     limit: Limit = 50,
@@ -97,7 +97,7 @@ async def list_studies(
 
 
 @router.get("/studies/{run_id}", response_model=RunDetail)
-async def get_study(request: Request, caller: Reader, run_id: str) -> Response:
+async def get_study(request: Request, caller: StudyReader, run_id: str) -> Response:
     """One run, with what it has used."""
     return await _tell(server_of(request), caller, run_id, 200)
 
@@ -115,7 +115,7 @@ def _wanted_records(
 @router.get("/studies/{run_id}/records", response_model=RecordPage)
 async def list_records(
     request: Request,
-    caller: Reader,
+    caller: StudyReader,
     run_id: str,
     wanted: Annotated[Found, Depends(_wanted_records)],
     sort: RecordOrder = "position",
@@ -134,7 +134,7 @@ async def list_records(
 @router.get("/studies/{run_id}/report", response_class=Response)
 async def get_report(
     request: Request,
-    caller: Reader,
+    caller: StudyReader,
     run_id: str,
     format: ReportFormat = "json",
     turns: bool = False,
@@ -149,7 +149,7 @@ async def get_report(
 
 
 @router.get("/studies/{run_id}/events", response_class=Response)
-async def watch_study(request: Request, caller: Reader, run_id: str) -> Response:
+async def watch_study(request: Request, caller: StudyReader, run_id: str) -> Response:
     """What happens to a run, as server-sent events; goes on behind `Last-Event-ID`."""
     server = server_of(request)
     seen = await find_run(server, caller, run_id)
@@ -227,13 +227,13 @@ async def delete_study(request: Request, caller: Runs, run_id: str) -> Response:
 
 
 @router.get("/kinds")
-async def list_kinds(_caller: Reader) -> Response:
+async def list_kinds(_caller: StudyReader) -> Response:
     """The kinds of studies, with the JSON schema of each."""
     return respond({"data": await asyncio.to_thread(lambda: [_kind(one) for one in kinds()])})
 
 
 @router.get("/kinds/{kind}", response_model=KindPart)
-async def get_kind(_caller: Reader, kind: str) -> Response:
+async def get_kind(_caller: StudyReader, kind: str) -> Response:
     """One kind of study, with its JSON schema."""
     try:
         return respond(await asyncio.to_thread(_kind, kind))

@@ -34,7 +34,7 @@ RUN = "run"
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class AskedStudy:
     """A study that a client asks for, read. `served`: as it will be kept, still without a run."""
 
     study: AnyStudy
@@ -44,7 +44,7 @@ class Asked:
     settings: Settings
 
 
-async def read_asked(server: ServerState, caller: Caller, given: Mapping[str, Any]) -> Asked:
+async def read_asked(server: ServerState, caller: Caller, given: Mapping[str, Any]) -> AskedStudy:
     """
     Raises:
         InputError: something in it cannot be used. ApiError: a namespace is not the caller's.
@@ -60,7 +60,7 @@ async def read_asked(server: ServerState, caller: Caller, given: Mapping[str, An
     with confine(reach_of(served, server.options, server.runner.settings, server.store)):
         fields = {name: value for name, value in given.items() if name != RUN}
         study, spec = await asyncio.to_thread(read_study, fields)
-    return Asked(study, spec, part, served, settings)
+    return AskedStudy(study, spec, part, served, settings)
 
 
 def _standing(server: ServerState, caller: Caller) -> dict[str, Any]:
@@ -103,7 +103,7 @@ def choose_namespace(server: ServerState, caller: Caller, named: str | None) -> 
     return seen[0]
 
 
-async def begin(server: ServerState, asked: Asked) -> tuple[RunRecord, int]:
+async def begin(server: ServerState, asked: AskedStudy) -> tuple[RunRecord, int]:
     """Keep a study as a run that is wanted, and have it worked on; the status of the answer: 201:
     it is new; 202: it is worked on; 200: it is finished.
 
@@ -125,7 +125,7 @@ async def begin(server: ServerState, asked: Asked) -> tuple[RunRecord, int]:
     return run, 201 if run.created >= began else 202
 
 
-def _of_namespace(stored: StoredSpec, asked: Asked, server: ServerState) -> StoredSpec:
+def _of_namespace(stored: StoredSpec, asked: AskedStudy, server: ServerState) -> StoredSpec:
     """The same study in another namespace is another run; in that of the settings it is the one
     that the command line makes."""
     if asked.served.namespace == server.settings.namespace:
@@ -134,26 +134,26 @@ def _of_namespace(stored: StoredSpec, asked: Asked, server: ServerState) -> Stor
     return stored.model_copy(update={"described": described})
 
 
-def _register(server: ServerState, asked: Asked, stored: StoredSpec) -> RunRecord:
+def _register(server: ServerState, asked: AskedStudy, stored: StoredSpec) -> RunRecord:
     cases = _read_cases(server, asked)
     launch = Launch(name=asked.part.name, source="HTTP")
     return driver.register_run(server.store, asked.study, stored, cases, launch)
 
 
-def _keep(server: ServerState, asked: Asked, run: RunRecord) -> None:
+def _keep(server: ServerState, asked: AskedStudy, run: RunRecord) -> None:
     made = asked.served
     server.store.serve_run(
         ServedRun(run.id, made.namespace, made.key_id, made.created, "running", made.launch)
     )
 
 
-def _adopt(server: ServerState, asked: Asked, run: RunRecord) -> None:
+def _adopt(server: ServerState, asked: AskedStudy, run: RunRecord) -> None:
     """A run that the command line has finished is the client's from now on, too."""
     if server.store.get_served(run.id) is None:
         _keep(server, asked, run)
 
 
-async def estimate(server: ServerState, asked: Asked) -> dict[str, Any]:
+async def estimate(server: ServerState, asked: AskedStudy) -> dict[str, Any]:
     """What a study may take, as JSON-ready data; nothing is asked."""
     with confine(reach_of(asked.served, server.options, server.runner.settings, server.store)):
         stored = await driver.specify(
@@ -165,7 +165,7 @@ async def estimate(server: ServerState, asked: Asked) -> dict[str, Any]:
     return estimate_data(found, stored)
 
 
-def _read_cases(server: ServerState, asked: Asked) -> Iterable[Case]:
+def _read_cases(server: ServerState, asked: AskedStudy) -> Iterable[Case]:
     """Those that were sent, or those that the specification names."""
     if asked.part.cases is not None:
         return (Case(**dict(one)) for one in asked.part.cases)

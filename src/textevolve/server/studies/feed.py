@@ -20,7 +20,7 @@ from typing import Any
 
 from textevolve.errors import TextEvolveError
 from textevolve.evaluation import Usage
-from textevolve.remote.wire import ENDED, Progress, RunStatus, WireStatus, WireUsage
+from textevolve.remote.wire import ENDED, RunProgress, StudyStatus, WireStatus, WireUsage
 from textevolve.store import RunRecord, Store
 from textevolve.store.records import Kept
 from textevolve.store.served import ServedRun
@@ -39,11 +39,11 @@ QUIET_SECONDS = 15.0
 
 log = logging.getLogger("textevolve.server")
 
-StatusOf = Callable[[RunRecord, ServedRun | None], tuple[RunStatus, str]]
+StatusOf = Callable[[RunRecord, ServedRun | None], tuple[StudyStatus, str]]
 
 
 @dataclass(frozen=True, slots=True)
-class Page:
+class FeedPage:
     """Events, encoded, and the revision of the last one."""
 
     body: bytes
@@ -78,12 +78,12 @@ class Feed:
     ending: bool = False
     reads: int = 0
     _watched: dict[str, Watched] = field(default_factory=dict[str, Watched])
-    _pages: OrderedDict[tuple[str, int], Page] = field(
-        default_factory=OrderedDict[tuple[str, int], Page]
+    _pages: OrderedDict[tuple[str, int], FeedPage] = field(
+        default_factory=OrderedDict[tuple[str, int], FeedPage]
     )
     _kept: int = 0
-    _reading: dict[tuple[str, int], asyncio.Task[Page]] = field(
-        default_factory=dict[tuple[str, int], asyncio.Task[Page]]
+    _reading: dict[tuple[str, int], asyncio.Task[FeedPage]] = field(
+        default_factory=dict[tuple[str, int], asyncio.Task[FeedPage]]
     )
 
     def __post_init__(self) -> None:
@@ -126,7 +126,7 @@ class Feed:
                 except TimeoutError:
                     yield b": nothing new\n\n"
 
-    async def _page(self, run_id: str, after: int) -> Page:
+    async def _page(self, run_id: str, after: int) -> FeedPage:
         """The next events behind a revision, of which there are some."""
         key = run_id, after
         if (page := self._pages.get(key)) is not None:
@@ -138,7 +138,7 @@ class Feed:
             task.add_done_callback(lambda _task: self._reading.pop(key, None))
         return await asyncio.shield(task)
 
-    async def _read(self, run_id: str, after: int) -> Page:
+    async def _read(self, run_id: str, after: int) -> FeedPage:
         async with self._places:
             self.reads += 1
             page = await asyncio.to_thread(self._read_page, run_id, after)
@@ -148,11 +148,11 @@ class Feed:
             self._kept -= len(self._pages.popitem(last=False)[1].body)
         return page
 
-    def _read_page(self, run_id: str, after: int) -> Page:
+    def _read_page(self, run_id: str, after: int) -> FeedPage:
         found = self.store.read_changes(run_id, after, PAGE_RECORDS)
         if not found:  # those that were there have changed since, and come later
-            return Page(b"", self.store.newest_revision(run_id))
-        return Page(b"".join(map(encode_record, found)), found[-1].revision)
+            return FeedPage(b"", self.store.newest_revision(run_id))
+        return FeedPage(b"".join(map(encode_record, found)), found[-1].revision)
 
     async def look(self) -> None:
         """Looks at the store, as long as it is let."""
@@ -208,9 +208,9 @@ async def open_feed(store: Store, status_of: StatusOf) -> AsyncGenerator[Feed]:
         looking.cancel()
 
 
-def progress_of(store: Store, run: RunRecord) -> Progress:
+def progress_of(store: Store, run: RunRecord) -> RunProgress:
     totals = store.run_totals(run.id)
-    return Progress(
+    return RunProgress(
         cases=run.n_cases,
         records=store.count_records(run.id),
         spent=wire_usage(totals.spent),

@@ -12,7 +12,7 @@ from typing import IO, Any, Literal, TypeAlias, cast
 
 from textevolve.errors import InputError, StoreError
 from textevolve.reach import confine
-from textevolve.remote.wire import RunDetail, RunStatus, RunSummary, WireLimits
+from textevolve.remote.wire import RunDetail, RunSummary, StudyStatus, WireLimits
 from textevolve.server.access import Caller
 from textevolve.server.errors import ApiError
 from textevolve.server.state import ServerState
@@ -87,7 +87,7 @@ def _summary(runner: Runner, run: RunRecord, served: ServedRun | None) -> dict[s
     }
 
 
-def describe_run(server: ServerState, seen: Seen) -> RunDetail:
+def run_detail(server: ServerState, seen: Seen) -> RunDetail:
     """One run with what it has used so far."""
     store, run, served = server.store, seen.run, seen.served
     totals = store.run_totals(run.id)
@@ -112,7 +112,7 @@ class RunFilter:
     """Which runs are listed; empty: whatever it is."""
 
     kind: str = ""
-    status: RunStatus | Literal[""] = ""
+    status: StudyStatus | Literal[""] = ""
     text: str = ""
     namespace: str = ""
 

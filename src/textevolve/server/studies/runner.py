@@ -16,7 +16,7 @@ from dataclasses import dataclass, field, replace
 from textevolve.errors import StoreError, TextEvolveError
 from textevolve.events import CallFinished, Event
 from textevolve.reach import confine
-from textevolve.remote.wire import RunStatus, WireLimits
+from textevolve.remote.wire import StudyStatus, WireLimits
 from textevolve.server.options import ServerOptions
 from textevolve.server.studies.accounts import Accounts
 from textevolve.server.studies.confinement import reach_of
@@ -74,7 +74,7 @@ class Runner:
                 await asyncio.wait([task])
         return self.works_on(run_id)
 
-    def status_of(self, run: RunRecord, served: ServedRun | None) -> tuple[RunStatus, str]:
+    def status_of(self, run: RunRecord, served: ServedRun | None) -> tuple[StudyStatus, str]:
         """What state a run is in, and why."""
         if run.status == "finished":
             return "finished", ""
@@ -84,7 +84,7 @@ class Runner:
             return ("failed" if run.status == "failed" else "interrupted"), ""
         if served.wanted == "running":
             return ("queued" if self.works_on(run.id) else "interrupted"), ""
-        states: dict[str, RunStatus] = {"cancelled": "cancelled", "failed": "failed"}
+        states: dict[str, StudyStatus] = {"cancelled": "cancelled", "failed": "failed"}
         return states.get(served.wanted, "interrupted"), served.reason
 
     async def cancel(self, run_id: str) -> None:
