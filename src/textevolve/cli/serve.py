@@ -64,6 +64,7 @@ def _announce(serving: Serving, url: str) -> None:
     say(f"listening on {url}, serving {', '.join(serving.deciders) or 'no model'}")
     for alias, served in serving.aliases.items():
         say(f"  {alias} is {served}")
+    say(f"  pages: {url}/runs")
     say(_say_protection(serving.options))
     key = serving.options.key_env
     header = f' -H "Authorization: Bearer ${key}"' if key else ""
