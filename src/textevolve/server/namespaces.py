@@ -13,9 +13,10 @@ from fastapi import Request
 
 from textevolve.api.namespaces import AsyncNamespace
 from textevolve.errors import NotFoundError
-from textevolve.server.access import Caller, check_namespace
+from textevolve.server.access import THIS_MACHINE, Caller, caller_of, check_namespace
 from textevolve.server.errors import INVALID, ApiError
 from textevolve.server.state import ServerState, server_of
+from textevolve.server.studies.confinement import allowed_models
 from textevolve.studies.memory_desk import MemoryDesk
 
 SOURCE = "HTTP"
@@ -47,17 +48,15 @@ async def open_namespace_of(request: Request, caller: Caller, name: str) -> Asyn
     return AsyncNamespace(desk_of(server, name))
 
 
-def check_models(server: ServerState, named: Iterable[str | None]) -> None:
-    """A client may name models of the providers that this server knows; addresses and files are
-    named by its operator alone.
+def check_models(request: Request, named: Iterable[str | None]) -> None:
+    """What a client keeps may name the models that its studies may.
 
     Raises:
-        ApiError: a model is named by an address or a file that the operator has not named.
+        ApiError: a model is named that the operator has not allowed.
     """
-    known = {server.settings.model, server.settings.embedder, *server.serving.deciders}
+    server = server_of(request)
+    trusted = caller_of(request) == THIS_MACHINE
+    allowed = allowed_models(server.options, server.settings, trusted=trusted)
     for name in named:
-        if name is None or name in known:
-            continue
-        own, _, model = name.partition("/")
-        if "://" in name or (own.strip() == "local" and any(c in model for c in "/\\~")):
+        if not (name is None or name in server.serving.deciders or allowed(name)):
             raise ApiError(400, INVALID, f"the model '{name}' is none that this server knows")

@@ -67,9 +67,8 @@ class Verb:
 
 async def create(view: ResourceView, request: Request, space: AsyncNamespace, spec: Any) -> Any:
     """Make a new {noun}."""
-    server = server_of(request)
     _check_new_name(view, caller_of(request), spec.name)
-    check_models(server, [getattr(spec, name, None) for name in ("model", "embedder")])
+    check_models(request, [getattr(spec, name, None) for name in ("model", "embedder")])
     made = await view.group(space).create(**spec.model_dump(exclude_unset=True))
     return respond(describe(made), 201)
 
@@ -99,7 +98,7 @@ async def update(
 ) -> Response:
     """Change what is given of the {noun}; the rest stays."""
     given = changes.model_dump(exclude_unset=True)
-    check_models(server_of(request), [given.get("model")])
+    check_models(request, [given.get("model")])
     changed = await view.group(space).update(name, **given)
     (data,) = await _describe(view, space, [changed])
     return respond(data)
@@ -134,7 +133,7 @@ async def import_lines(
     if content.namespace is not None:
         _check_new_name(view, caller_of(request), name or content.namespace.spec.name)
     named = [one.agent.spec.model for one in content.agents]
-    check_models(server, [*named, *(one.collection.embedder for one in content.collections)])
+    check_models(request, [*named, *(one.collection.embedder for one in content.collections)])
     desk = desk_of(server, space.name)
     await import_content(desk, content, name=name, progress=lambda _done, _all: None)
     return Response(status_code=204)

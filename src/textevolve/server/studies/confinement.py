@@ -34,7 +34,7 @@ def reach_of(served: ServedRun, options: ServerOptions, settings: Settings, stor
     return Reach(
         folder=files_folder(store.path) / sent if sent else None,
         own=lambda name: name == settings.profile,
-        models=_allowed_models(served, options, settings),
+        models=allowed_models(options, settings, trusted=bool(served.launch.get("trusted"))),
         code=lambda name: name in options.allow_code,
         addresses=lambda address: _matches(address, options.allow_address),
         namespaces=sees,
@@ -42,13 +42,12 @@ def reach_of(served: ServedRun, options: ServerOptions, settings: Settings, stor
     )
 
 
-def _allowed_models(
-    served: ServedRun, options: ServerOptions, settings: Settings
+def allowed_models(
+    options: ServerOptions, settings: Settings, *, trusted: bool
 ) -> Callable[[str], bool]:
     """Those that are served, those of the settings, and what the operator allows; whoever needs no
-    key may ask each provider that there is, but no address and no file of weights."""
+    key (`trusted`) may ask each provider that there is, but no address and no file of weights."""
     own = {*options.model, settings.model, settings.embedder}
-    trusted = bool(served.launch.get("trusted"))
 
     def allowed(spec: str) -> bool:
         if options.any or spec in own or _matches(spec, options.allow_model):
