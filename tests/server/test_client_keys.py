@@ -126,16 +126,16 @@ def test_scopes_are_asked_for(serve, make_key, scope: KeyScope):
 
 
 @pytest.mark.parametrize(
-    ("model", "status"),
+    ("named", "status"),
     [("openai/gpt-5", 201), ("groq/x", 400), ("http://10.0.0.1/v1#x", 400), ("local/~x", 400)],
 )
-def test_agents_name_only_models_that_the_operator_allows(serve, make_key, model, status):
+def test_agents_name_only_models_that_the_operator_allows(serve, make_key, named, status):
     """Else a client's agent would be answered at the cost of whoever owns the server's keys."""
     key = make_key(scopes=["admin"])
     url = serve(judge="probe", keys=True, allow_model=["openai/*"])
     agents, bearer = f"{url}/v1/namespaces/mine/agents", {"Authorization": f"Bearer {key}"}
     assert fetch(f"{url}/v1/namespaces", "POST", {"name": "mine"}, **bearer).status == 201
-    spec = {"name": "guide", "persona": "You are Guide.", "model": model}
+    spec = {"name": "guide", "persona": "You are Guide.", "model": named}
     assert fetch(agents, "POST", spec, **bearer).status == status
 
 
