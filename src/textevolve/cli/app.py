@@ -157,7 +157,7 @@ COMMANDS: Mapping[str, Lazy] = {
     "sessions": Lazy("sessions", "List, show, export and delete chats."),
     "view": Lazy("view:view", "Look at runs in the browser, on this machine."),
     "jobs": Lazy("jobs", "Keep studies, and run them by a clock."),
-    "serve": Lazy("serve:serve", "Answer other programs as a decision model, over HTTP."),
+    "serve": Lazy("serve:serve", "Serve models, judges, agents, studies and pages over HTTP."),
     "keys": Lazy("keys", "Make, list and revoke keys of a server's clients."),
     "models": Lazy("models", "List, fetch and check local models."),
     "doctor": Lazy("doctor:doctor", "Check settings, keys, store and endpoints."),
