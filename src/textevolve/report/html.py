@@ -172,10 +172,11 @@ def _template(name: str) -> Template:
     return _environment().get_template(name)
 
 
-@lru_cache(maxsize=1)
-def _environment() -> Environment:
-    environment = Environment(
-        loader=PackageLoader("textevolve.report", "templates"),
+def open_templates(package: str) -> Environment:
+    """The templates in a package's folder: all texts in them are escaped, and what is missing is an
+    error. Pages of the server are made by the same rules."""
+    return Environment(
+        loader=PackageLoader(package, "templates"),
         autoescape=True,
         auto_reload=False,
         undefined=StrictUndefined,
@@ -183,6 +184,11 @@ def _environment() -> Environment:
         trim_blocks=True,
         lstrip_blocks=True,
     )
+
+
+@lru_cache(maxsize=1)
+def _environment() -> Environment:
+    environment = open_templates("textevolve.report")
     filters: dict[str, Any] = environment.filters
     filters |= {
         "anchor": _anchor,

@@ -12,14 +12,14 @@ from urllib.parse import parse_qs
 
 from fastapi import FastAPI, Request, Response
 from fastapi.exceptions import RequestValidationError
-from jinja2 import Environment, PackageLoader, StrictUndefined
+from jinja2 import Environment
 from markupsafe import Markup
 
 import textevolve
 from textevolve.report import wording
 from textevolve.report.blocks import Block
 from textevolve.report.cells import shade
-from textevolve.report.html import draw_blocks
+from textevolve.report.html import draw_blocks, open_templates
 from textevolve.report.matrices import main_score, say_entry
 from textevolve.server.access import THIS_MACHINE
 from textevolve.server.errors import ApiError, respond_error, respond_invalid
@@ -143,15 +143,7 @@ async def read_form(request: Request) -> dict[str, str]:
 
 @lru_cache(maxsize=1)
 def _environment() -> Environment:
-    environment = Environment(
-        loader=PackageLoader("textevolve.server.pages", "templates"),
-        autoescape=True,
-        auto_reload=False,
-        undefined=StrictUndefined,
-        finalize=_finalize,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
+    environment = open_templates("textevolve.server.pages")
     filters: dict[str, Any] = environment.filters
     filters |= {
         "counted": wording.count,
@@ -170,12 +162,6 @@ def _environment() -> Environment:
         "main_score": main_score,
     }
     return environment
-
-
-def _finalize(value: Any) -> Any:
-    """Control characters are written out in every text."""
-    is_text = isinstance(value, str) and not isinstance(value, Markup)
-    return wording.visible(value) if is_text else value
 
 
 def _indented(value: Any) -> str:
