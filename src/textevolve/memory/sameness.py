@@ -73,16 +73,18 @@ def lacks(text: str, other: str) -> frozenset[str]:
 def nearly_same(one: str, other: str) -> bool:
     """In the same words, but for those that say nothing. Embeddings are no help here: of two texts
     that differ in one word, such as sister and brother, they are all but equal."""
-    first, second = (
-        [word for word in words_of(text) if word not in _FILLERS] for text in (one, other)
-    )
-    return first == second
+    return _telling(one) == _telling(other)
+
+
+def _telling(text: str) -> list[str]:
+    """The words but for those that say nothing."""
+    return [word for word in words_of(text) if word not in _FILLERS]
 
 
 def differ_in_dates(one: str, other: str) -> int:
     """Whether two texts are the same but for dates that one alone has: 1 where it is the first, -1
     where it is the second, else 0."""
-    texts = [[word for word in words_of(text) if word not in _FILLERS] for text in (one, other)]
+    texts = [_telling(one), _telling(other)]
     plain = [[word for word in words if not _is_of_a_date(word)] for words in texts]
     dated = [len(words) > len(rest) for words, rest in zip(texts, plain, strict=True)]
     return dated[0] - dated[1] if plain[0] == plain[1] else 0
@@ -96,8 +98,7 @@ def share_words(one: str, other: str) -> bool:
     """Whether two texts have a word in common that is neither a name nor a number nor one that says
     nothing: they may be of one shape, such as two notes on who somebody's sister is."""
     said = [
-        {word for word in words_of(text) if word not in _FILLERS | _PERSONS | _SHAPELESS}
-        - details_of(text)
+        {word for word in _telling(text) if word not in _PERSONS | _SHAPELESS} - details_of(text)
         for text in (one, other)
     ]
     return bool(said[0] & {re.sub(r"['’]s$", "", word) for word in said[1]})
