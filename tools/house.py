@@ -76,7 +76,6 @@ HEAVY = frozenset(
 HEAVY_OURS = frozenset(
     (
         "textevolve.node_eval.langgraph",
-        "textevolve.remote.connection",
         "textevolve.remote.runs",
         "textevolve.server.app",
         "textevolve.server.listening",

@@ -176,11 +176,9 @@ def _find_server(settings: Settings, named: str | None) -> RemoteServer | None:
     """The server that is to run it; None: it runs here, and nothing that asks servers is loaded."""
     if not (named or settings.server):
         return None
-    from textevolve.remote.connection import find_server
-    from textevolve.remote.runs import RemoteServer
+    from textevolve.remote.runs import remote_server
 
-    address = find_server(settings, named)
-    return None if address is None else RemoteServer(address, settings)
+    return remote_server(settings, named)
 
 
 def in_sync(verb: Callable[P, Coroutine[Any, Any, T]]) -> Callable[P, T]:

@@ -15,7 +15,6 @@ from textevolve.cli.results import print_json
 from textevolve.cli.working import execute
 from textevolve.engine import sync
 from textevolve.errors import InputError
-from textevolve.remote.connection import find_server
 from textevolve.remote.mirror import MirrorStore
 from textevolve.remote.runs import RemoteServer
 from textevolve.remote.wire import RunDetail
@@ -28,12 +27,6 @@ from textevolve.studies.study import AnyStudy, StudySpec
 
 if TYPE_CHECKING:
     from textevolve.cli.study import RunOptions
-
-
-def remote_server(settings: Settings) -> RemoteServer | None:
-    """The server that the settings, the environment or the option name, if one does."""
-    address = find_server(settings)
-    return None if address is None else RemoteServer(address, settings)
 
 
 def run_there(

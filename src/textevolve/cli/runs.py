@@ -13,7 +13,7 @@ import typer
 
 from textevolve.cli import PARTLY, options, say
 from textevolve.cli.drawing import open_console
-from textevolve.cli.remote import fetch_run, remote_server, watch_run
+from textevolve.cli.remote import fetch_run, watch_run
 from textevolve.cli.results import check_outputs, print_json, write_line, write_outputs
 from textevolve.cli.run_tables import WantedFormat, list_records, report_runs, run_data
 from textevolve.cli.spec_options import parameters_of, read_given
@@ -23,6 +23,7 @@ from textevolve.engine import sync
 from textevolve.errors import InputError
 from textevolve.reach import add_files
 from textevolve.remote.mirror import record_of, totals_of
+from textevolve.remote.runs import remote_server
 from textevolve.report import wording
 from textevolve.report.terminal import print_report
 from textevolve.server.studies.uploads import files_folder

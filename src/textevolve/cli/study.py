@@ -17,7 +17,7 @@ import typer
 
 from textevolve.cli import options, say
 from textevolve.cli.estimates import print_estimate
-from textevolve.cli.remote import remote_server, run_there
+from textevolve.cli.remote import run_there
 from textevolve.cli.results import (
     check_outputs,
     refuse_overwriting,
@@ -26,6 +26,7 @@ from textevolve.cli.spec_options import give_parameters, parameters_of, read_giv
 from textevolve.cli.working import execute
 from textevolve.engine import sync
 from textevolve.errors import InputError
+from textevolve.remote.runs import remote_server
 from textevolve.report.files import check_target
 from textevolve.settings import read_settings
 from textevolve.spec import files_read

@@ -14,7 +14,7 @@ from textevolve.engine.local import gather_bounded
 from textevolve.errors import FatalModelError, InputError, NotFoundError, StoreError
 from textevolve.evaluation import Case, Usage
 from textevolve.events import CallFinished, Listener
-from textevolve.remote.connection import Connection, part
+from textevolve.remote.connection import Connection, find_server, part
 from textevolve.remote.mirror import MirrorStore, kept_of, told_usage
 from textevolve.remote.sending import write_study
 from textevolve.remote.wire import (
@@ -36,6 +36,16 @@ from textevolve.wiring import Limits
 RUNS = "/v1/studies"
 PAGE = 200
 DETAILS_AT_ONCE = 4
+
+
+def remote_server(settings: Settings, named: str | None = None) -> RemoteServer | None:
+    """The server that is named, or else that of the settings, if there is one.
+
+    Raises:
+        SettingsError: it is no address.
+    """
+    address = find_server(settings, named)
+    return None if address is None else RemoteServer(address, settings)
 
 
 @dataclass(frozen=True, slots=True)
