@@ -195,7 +195,6 @@ def test_an_alias_stands_for_what_is_served(serve, ask, model):
         ({"Content_Encoding": "gzip"}, 415, "unsupported_encoding"),
         ({"Content_Encoding": "deflate, gzip"}, 415, "unsupported_encoding"),
         ({"Content_Encoding": ["identity", "br"]}, 400, "invalid_request"),
-        ({"Host": ["127.0.0.1", "evil.example"]}, 400, None),
         ({"Authorization": ["Bearer a", "Bearer b"]}, 400, "invalid_request"),
         ({"Content_Type": "text/plain"}, 415, "unsupported_media_type"),
         ({"Content_Type": "multipart/form-data; boundary=x"}, 415, "unsupported_media_type"),
@@ -212,16 +211,20 @@ def test_an_alias_stands_for_what_is_served(serve, ask, model):
         ({"X_Forwarded_For": "203.0.113.9"}, 403, "forbidden_host"),
         ({"Forwarded": "for=203.0.113.9"}, 403, "forbidden_host"),
     ],
-    ids=range(19),
+    ids=range(18),
 )
 def test_an_odd_request_is_refused(serve, headers, status, code):
     url = serve(judge="probe")
     body = json.dumps(BODY).encode()
     headers = {"Content_Type": "application/json", **headers}
     reply = fetch(f"{url}/v1/models", "POST", body, **headers)
-    assert reply.status == status
-    if code:
-        assert reply.code == code
+    assert (reply.status, reply.code) == (status, code)
+
+
+def test_two_hosts_are_refused(serve):
+    # Without a body: the parser hangs up at once, and a body that came later would reset the line.
+    url = serve(judge="probe")
+    assert fetch(f"{url}/v1/models", Host=["127.0.0.1", "evil.example"]).status == 400
 
 
 def test_a_long_address_is_refused(serve):
