@@ -90,13 +90,15 @@ class EvaluationResult:
 
 @dataclass(frozen=True, slots=True)
 class Usage:
-    """What was spent. `cost` is in US dollars, None as soon as one part of it is unknown."""
+    """What was spent. `cost` is in US dollars, None as soon as one part of it is unknown.
+    `cached_tokens` are a part of the prompt's, `reasoning_tokens` a part of the completion's."""
 
     calls: int = 0
     prompt_tokens: int = 0
     cached_tokens: int = 0
     completion_tokens: int = 0
     cost: float | None = 0.0
+    reasoning_tokens: int = 0
 
     @property
     def tokens(self) -> int:
@@ -110,6 +112,7 @@ class Usage:
             self.cached_tokens + other.cached_tokens,
             self.completion_tokens + other.completion_tokens,
             (self.cost or 0.0) + (other.cost or 0.0) if known else None,
+            self.reasoning_tokens + other.reasoning_tokens,
         )
 
 

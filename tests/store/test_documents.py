@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from textevolve.errors import StoreError
 from textevolve.evaluation import Case, Usage
-from textevolve.llm.model import Message, Request, Response, TokenLogprobs
+from textevolve.llm.model import Message, Request, Response, TokenLogprobs, ToolCall
 from textevolve.store import documents
 
 # Any text: NUL, lone surrogates, and two of them that JSON's escapes would join into one character.
@@ -19,11 +19,15 @@ json_value = st.recursive(
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(text, inner, max_size=3),
     max_leaves=8,
 )
+tool_calls = st.lists(st.builds(ToolCall, text, text, text), max_size=2).map(tuple)
 messages = st.lists(
     st.builds(
         Message,
-        st.sampled_from(["system", "user", "assistant"]),
+        st.sampled_from(["system", "user", "assistant", "tool"]),
         st.lists(text, max_size=4).map(tuple),
+        images=st.lists(text, max_size=2).map(tuple),
+        tool_calls=tool_calls,
+        tool_call_id=st.none() | text,
     ),
     max_size=4,
 ).map(tuple)
@@ -39,11 +43,14 @@ requests = st.builds(
     embeds=st.booleans(),
     questions=st.none() | text,
     forced=st.none() | text,
+    tools=st.none() | text,
+    tool_choice=st.none() | text,
 )
 pairs = st.lists(st.tuples(text, number), max_size=3).map(tuple)
 logprobs = st.lists(st.builds(TokenLogprobs, text, number, pairs), max_size=3).map(tuple)
 tokens = st.integers(0, 2**40)
-usages = st.builds(Usage, st.integers(0, 9), tokens, tokens, tokens, st.none() | st.floats(0, 1e6))
+costs = st.none() | st.floats(0, 1e6)
+usages = st.builds(Usage, st.integers(0, 9), tokens, tokens, tokens, costs, tokens)
 responses = st.builds(
     Response,
     text=text,
@@ -53,6 +60,8 @@ responses = st.builds(
     seconds=number,
     attempts=st.integers(0, 99),
     replayed=st.just(True),
+    reasoning=text,
+    tool_calls=tool_calls,
 )
 
 

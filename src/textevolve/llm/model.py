@@ -16,13 +16,30 @@ from pydantic_core import to_json
 
 from textevolve.evaluation import Usage
 
-Role = Literal["system", "user", "assistant"]
+Role = Literal["system", "user", "assistant", "tool"]
+
+
+@dataclass(frozen=True, slots=True)
+class ToolCall:
+    """A call of a tool that an assistant asks for. `arguments`: JSON as the model wrote it, which
+    nobody has checked."""
+
+    id: str
+    name: str
+    arguments: str
 
 
 @dataclass(frozen=True, slots=True)
 class Message:
+    """`images`: data URLs (`data:image/png;base64,...`) that stand before the text. `tool_calls`:
+    what an assistant asked for. `tool_call_id`: which of those calls a message of the role "tool"
+    answers."""
+
     role: Role
     parts: tuple[str, ...]
+    images: tuple[str, ...] = ()
+    tool_calls: tuple[ToolCall, ...] = ()
+    tool_call_id: str | None = None
 
     @property
     def text(self) -> str:
@@ -40,7 +57,8 @@ class Request:
     about the last message, as JSON; see `textevolve.llm.decisions`. `forced`: the answer is to be
     this text, for the log-probabilities of its own tokens. Where an endpoint cannot force tokens it
     is asked by `schema`, which allows the text alone; the answer is then an instance of the schema,
-    and else the text.
+    and else the text. `tools`: the functions that the model may call, as the JSON list of the
+    protocol; `tool_choice`: "auto", "none", "required", or the name of the one to call.
     """
 
     messages: tuple[Message, ...]
@@ -53,6 +71,8 @@ class Request:
     embeds: bool = False
     questions: str | None = None
     forced: str | None = None
+    tools: str | None = None
+    tool_choice: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +88,8 @@ class TokenLogprobs:
 class Response:
     """`finish_reason` is "stop", "length" or what else the endpoint said. `seconds` is wall time of
     the attempt that succeeded; `attempts` counts those before it too. `replayed`: read from the
-    journal, nothing was spent now; `usage` still says what it had cost."""
+    journal, nothing was spent now; `usage` still says what it had cost. `reasoning`: what the model
+    thought before the answer, as far as the endpoint tells it; it is no part of `text`."""
 
     text: str
     finish_reason: str
@@ -77,6 +98,8 @@ class Response:
     seconds: float = 0.0
     attempts: int = 1
     replayed: bool = False
+    reasoning: str = ""
+    tool_calls: tuple[ToolCall, ...] = ()
 
 
 class Model(Protocol):
@@ -107,7 +130,7 @@ _cached_hash = lru_cache(maxsize=4096)(_hash)
 def describe(request: Request) -> dict[str, Any]:
     """The request as JSON-ready data, with schema and parts of messages replaced by hashes."""
     return {
-        "messages": [[m.role, [text_hash(p) for p in m.parts]] for m in request.messages],
+        "messages": [_describe_message(message) for message in request.messages],
         "schema": request.schema and text_hash(request.schema),
         "temperature": request.temperature,
         "max_tokens": request.max_tokens,
@@ -117,7 +140,25 @@ def describe(request: Request) -> dict[str, Any]:
         **({"embeds": True} if request.embeds else {}),
         **({} if request.questions is None else {"questions": text_hash(request.questions)}),
         **({} if request.forced is None else {"forced": text_hash(request.forced)}),
+        **({} if request.tools is None else {"tools": text_hash(request.tools)}),
+        **({} if request.tool_choice is None else {"tool_choice": request.tool_choice}),
     }
+
+
+def _describe_message(message: Message) -> list[Any]:
+    more = message_extra(message, tuple(map(text_hash, message.images)))
+    return [message.role, [text_hash(part) for part in message.parts], *([more] if more else [])]
+
+
+def message_extra(message: Message, images: Any) -> dict[str, Any]:
+    """What a message has besides its role and text, as JSON-ready data: {} for most. `images`
+    stands for its pictures, whatever they are described by."""
+    more: dict[str, Any] = {"images": images} if message.images else {}
+    if message.tool_calls:
+        more["tool_calls"] = [[call.id, call.name, call.arguments] for call in message.tool_calls]
+    if message.tool_call_id is not None:
+        more["tool_call_id"] = message.tool_call_id
+    return more
 
 
 def request_key(model: str, request: Request) -> str:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import zlib
-from collections.abc import Generator, Sequence
+from collections.abc import Generator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -17,7 +17,15 @@ from pydantic_core import PydanticSerializationError, to_json
 
 from textevolve.errors import StoreError
 from textevolve.evaluation import Case, Usage
-from textevolve.llm.model import Message, Request, Response, TokenLogprobs, text_hash
+from textevolve.llm.model import (
+    Message,
+    Request,
+    Response,
+    TokenLogprobs,
+    ToolCall,
+    message_extra,
+    text_hash,
+)
 
 PACK_FROM = 16_384
 """Bytes from which compressing pays: it halves them for about 0.2 ms (measured with zlib 1)."""
@@ -30,7 +38,7 @@ DAMAGES = (
 
 CHECK = "`textevolve runs check` says what is whole, and saves it with --salvage FILE"
 
-EXTRA = ("schema", "questions", "forced")
+EXTRA = ("schema", "questions", "forced", "tools")
 """Fields of a request that are texts, in the order in which they follow those of its messages."""
 
 _encode = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
@@ -126,11 +134,11 @@ def hash_bytes(text: str) -> bytes:
 
 def store_request(request: Request) -> StoredRequest:
     """The request taken apart into its document, the hashes of its texts, and the texts."""
-    texts = [part for message in request.messages for part in message.parts]
+    texts = [part for message in request.messages for part in (*message.parts, *message.images)]
     extra = {name: getattr(request, name) for name in EXTRA}
     texts += [text for text in extra.values() if text is not None]
     document = {
-        "messages": [[message.role, len(message.parts)] for message in request.messages],
+        "messages": [_store_message(message) for message in request.messages],
         "schema": request.schema is not None,
         "temperature": request.temperature,
         "max_tokens": request.max_tokens,
@@ -140,9 +148,37 @@ def store_request(request: Request) -> StoredRequest:
         **({"embeds": True} if request.embeds else {}),
         **({"questions": True} if request.questions is not None else {}),
         **({"forced": True} if request.forced is not None else {}),
+        **({"tools": True} if request.tools is not None else {}),
+        **({} if request.tool_choice is None else {"tool_choice": request.tool_choice}),
     }
     parts = b"".join(map(hash_bytes, texts))
     return StoredRequest(_dump(document), parts, tuple(texts))
+
+
+def _store_message(message: Message) -> list[Any]:
+    more = message_extra(message, len(message.images))
+    return [message.role, len(message.parts), *([more] if more else [])]
+
+
+def _restore_message(
+    stored: Sequence[Any], texts: Sequence[str], position: int
+) -> tuple[Message, int]:
+    """A message, and where the texts of the next one begin."""
+    more: dict[str, Any] = stored[2] if len(stored) > 2 else {}
+    images = position + int(stored[1])
+    end = images + int(more.get("images", 0))
+    message = Message(
+        role=stored[0],
+        parts=tuple(texts[position:images]),
+        images=tuple(texts[images:end]),
+        tool_calls=_restore_calls(more),
+        tool_call_id=more.get("tool_call_id"),
+    )
+    return message, end
+
+
+def _restore_calls(stored: Mapping[str, Any]) -> tuple[ToolCall, ...]:
+    return tuple(ToolCall(*call) for call in stored.get("tool_calls", ()))
 
 
 def restore_request(document: bytes, texts: Sequence[str]) -> Request:
@@ -150,11 +186,11 @@ def restore_request(document: bytes, texts: Sequence[str]) -> Request:
     stored: dict[str, Any] = load_json(document)
     messages: list[Message] = []
     position = 0
-    for role, count in stored.pop("messages"):
-        messages.append(Message(role, tuple(texts[position : position + count])))
-        position += count
-    rest = iter(texts[position:])
-    extra = {name: next(rest) if stored.pop(name, False) else None for name in EXTRA}
+    for stored_message in stored.pop("messages"):
+        message, position = _restore_message(stored_message, texts, position)
+        messages.append(message)
+    left = iter(texts[position:])
+    extra = {name: next(left) if stored.pop(name, False) else None for name in EXTRA}
     return Request(messages=tuple(messages), **extra, **stored)
 
 
@@ -169,6 +205,12 @@ def dump_response(response: Response) -> bytes:
     }
     if response.logprobs:
         document["logprobs"] = [[t.token, t.logprob, t.top] for t in response.logprobs]
+    if response.reasoning:
+        document["reasoning"] = response.reasoning
+    if response.tool_calls:
+        document["tool_calls"] = [[c.id, c.name, c.arguments] for c in response.tool_calls]
+    if response.usage.reasoning_tokens:
+        document["reasoning_tokens"] = response.usage.reasoning_tokens
     return pack(_dump(document))
 
 
@@ -187,7 +229,14 @@ def load_response(
     return Response(
         text=stored["text"],
         finish_reason=stored["finish_reason"],
-        usage=Usage(stored["calls"], prompt_tokens, cached_tokens, completion_tokens, cost),
+        usage=Usage(
+            stored["calls"],
+            prompt_tokens,
+            cached_tokens,
+            completion_tokens,
+            cost,
+            stored.get("reasoning_tokens", 0),
+        ),
         logprobs=tuple(
             TokenLogprobs(token, logprob, tuple((other, value) for other, value in top))
             for token, logprob, top in stored.get("logprobs", ())
@@ -195,6 +244,8 @@ def load_response(
         seconds=stored["seconds"],
         attempts=stored["attempts"],
         replayed=True,
+        reasoning=stored.get("reasoning", ""),
+        tool_calls=_restore_calls(stored),
     )
 
 
