@@ -433,8 +433,9 @@ async def test_to_abstain_is_no_gain(metric):
 
 
 async def test_a_failure_may_be_left_out_of_the_means_but_then_must_not_grow():
-    plan = SMALL.model_copy(update={"failures": "missing", "selection_minibatch": 20})
-    result = await search(abstaining(0.4), plan, data=material(120))
+    wide = {"selection_minibatch": 40, "final_minibatch": 60}
+    plan = SMALL.model_copy(update={"failures": "missing", **wide})
+    result = await search(abstaining(0.7), plan, data=material(120))
     assert result.leader != 0  # its means are higher, since what it would get wrong is not there
     assert result.gain.covers_less or result.gain.difference == 0
     assert not result.accepted
