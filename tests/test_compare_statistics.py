@@ -1,5 +1,6 @@
 """What `textevolve compare` says of variants, against scipy, statsmodels and what was simulated."""
 
+import math
 import random
 
 import numpy as np
@@ -22,6 +23,7 @@ from textevolve.bench.variants import (
 )
 from textevolve.judges.ranking import PRIOR, bradley_terry, strength_errors
 from textevolve.statistics.clusters import cluster_mean, cluster_share, t_quantile
+from textevolve.statistics.comparisons import permutation_p
 
 SIMULATIONS = 500
 
@@ -195,3 +197,31 @@ def test_intervals_cover_what_they_should():
     covered = np.array([mean, passed, gap, *strong]) / SIMULATIONS
     assert covered.min() >= 0.93, covered
     assert covered.max() <= 0.97, covered
+
+
+@given(
+    st.lists(st.integers(0, 5).map(float), min_size=2, max_size=5),
+    st.lists(st.integers(0, 5).map(float), min_size=2, max_size=5),
+)
+def test_a_permutation_test_counts_all_partings(first, second):
+    """Against scipy's exact one, whichever of the two is given first."""
+    found = stats.permutation_test(
+        (first, second),
+        lambda a, b, axis: np.mean(a, axis=axis) - np.mean(b, axis=axis),
+        vectorized=True,
+        n_resamples=np.inf,
+        alternative="greater",
+    )
+    assert permutation_p(first, second) == pytest.approx(found.pvalue)
+    shifted = permutation_p([x + 9 for x in first], second)
+    assert shifted == pytest.approx(1 / math.comb(len(first) + len(second), len(first)))
+
+
+def test_a_permutation_test_of_many_draws_some_of_them():
+    generator = np.random.default_rng(1)
+    first, second = generator.normal(0.5, 1, 40), generator.normal(0, 1, 40)
+    drawn = permutation_p(list(first), list(second))
+    asked = stats.ttest_ind(first, second, alternative="greater").pvalue
+    assert drawn == pytest.approx(asked, abs=0.02)
+    assert math.isnan(permutation_p([], [1.0]))
+    assert permutation_p([1.0] * 30, [1.0] * 30) == 1.0

@@ -134,7 +134,7 @@ def test_an_interrupt_shows_the_best_so_far_and_how_to_go_on(home, spawn):
         process.send_signal(signal.SIGINT)
         out, said = process.communicate()
     assert process.returncode == 130
-    assert "The refined input" in out
+    assert "was not tried on fresh outputs" in words(out)
     assert "Level 1" in out
     assert "Go on with: textevolve runs resume" in said
     assert re.search(r"Spent +[1-9]", out)
@@ -146,7 +146,7 @@ RULES = "rules:\n  - {kind: keywords, any: [level 1, level 2], gate: false}\n"
 
 def test_rules_judge_alone_or_before_a_judge(asked, server, home):
     (home / "rules.yaml").write_text(RULES)
-    ended = asked("--fresh", 2, judge="rules:rules.yaml")
+    ended = asked("--fresh", 3, judge="rules:rules.yaml")
     assert "Tuned on 0.000, 1.000, 1.000" in words(ended.out)
     assert not any(body.get("logprobs") for body in server.requests)
     ended = asked("--json", judge="hybrid:rules.yaml:probe")

@@ -4,6 +4,7 @@ import asyncio
 import json
 import math
 import re
+from random import Random
 
 import pytest
 
@@ -11,6 +12,8 @@ import textevolve
 from textevolve import InputError, Limits
 from textevolve.evaluation import EvaluationResult, Failure, Usage
 from textevolve.llm.testing import Answer, Fault, faults
+from textevolve.loops.innovation import Innovation, RefinedInput
+from textevolve.loops.judged_outputs import Sample
 from textevolve.store.repository import open_store
 from textevolve.studies.innovate import difference
 
@@ -217,7 +220,7 @@ async def test_a_limit_of_calls_stops_it_within_one_call_with_the_best(innovate,
         made = found.innovation
         assert (made.status, server.calls) == ("budget", calls)
         assert f"the limit of {calls} calls" in made.reason
-        assert found.input == (made.best.output if made.best else TASK)
+        assert found.input == TASK  # the best one was not tried on fresh outputs
         best = max((a.score for a in made.attempts if a.score is not None), default=None)
         assert (made.best.score if made.best else None) == best
         assert made.after == ()
@@ -242,7 +245,7 @@ async def test_a_model_that_cannot_be_asked_ends_it(innovate):
 
 
 async def test_the_same_call_again_asks_nothing_and_a_stopped_one_goes_on(innovate, server, home):
-    options = {"rounds": 2, "fresh": 2}
+    options = {"rounds": 2, "fresh": 3}
     await innovate(Writer(1, 2), "probe", limits=Limits(calls=15), **options)
     whole = await innovate(Writer(1, 2), "probe", **options)
     calls = server.calls
@@ -348,6 +351,7 @@ async def test_a_refined_input_cannot_change_the_speaker(innovate, server):
         ("probe", {"outputs": 0}, "outputs must be 1"),
         ("probe", {"temperature": 0}, "all outputs of an input are the same"),
         ("probe", {"fresh": 1}, "fresh must be"),
+        ("probe", {"fresh": 2}, "of so few"),
         ("probe", {"max_answer_tokens": 0}, "max_answer_tokens must be 1"),
         ("probe", {"threshold": 2}, "threshold"),
         ("probe", {"time_limit": -1}, "time limit"),
@@ -386,3 +390,32 @@ async def test_a_judge_of_ones_own_that_fails_is_recorded(innovate, give, reason
     assert found.status == "failed"
     assert "2 of 2 outputs have no score" in found.reason
     assert reason in found.reason
+
+
+@pytest.mark.parametrize(("gain", "taken"), [(0.0, 0), (0.6, 40)])
+def test_what_does_not_gain_is_hardly_ever_taken(gain, taken):
+    """Scores of outputs that are drawn, as a search with eight fresh ones would find them."""
+    found = 0
+    for seed in range(200):
+        draw = Random(seed)
+
+        def samples(more, draw=draw):
+            scores = [min(1.0, max(0.0, draw.gauss(0.3 + more, 0.15))) for _ in range(8)]
+            return tuple(Sample("x", EvaluationResult(score, True)) for score in scores)
+
+        lucky = RefinedInput(2, "better", EvaluationResult(0.9, True))
+        first = RefinedInput(1, TASK, EvaluationResult(0.1, False))
+        made = Innovation(
+            TASK, (first, lucky), "converged", samples(0.0), samples(gain), tested=True
+        )
+        found += made.refined == "better"
+    assert (found >= taken * 4) if taken else (found <= 18)  # 10 are expected of 200
+
+
+def test_without_fresh_outputs_there_is_no_test():
+    lucky = RefinedInput(2, "better", EvaluationResult(0.9, True))
+    first = RefinedInput(1, TASK, EvaluationResult(0.1, False))
+    made = Innovation(TASK, (first, lucky), "converged")
+    assert (made.accepted, made.refined) == (True, "better")
+    made = Innovation(TASK, (first, lucky), "budget", tested=True)
+    assert (made.accepted, made.refined) == (False, TASK)

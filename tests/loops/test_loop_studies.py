@@ -30,7 +30,7 @@ KINDS = {
     "innovate": (
         ("innovate",),
         lambda: Knows(1, 2, 2, 1),
-        {"input": TASK, "judge": "probe", "outputs": 2, "fresh": 2},
+        {"input": TASK, "judge": "probe", "outputs": 2, "fresh": 3},
     ),
     "guide": (("guide",), answering, {"question": QUESTION, "judge": "probe", "proposals": 2}),
     "profile": (("profile", "generate"), writes(draft()), {"subject": "Advice"}),

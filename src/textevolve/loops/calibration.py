@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Literal
@@ -40,7 +40,13 @@ from textevolve.loops.selection import (
     try_fast,
     try_ucb,
 )
-from textevolve.loops.trial_runner import JudgedInput, TrialOutcome, TrialRunner, stop_if_skipped
+from textevolve.loops.trial_runner import (
+    CountFailures,
+    JudgedInput,
+    TrialOutcome,
+    TrialRunner,
+    stop_if_skipped,
+)
 from textevolve.metrics.label_metrics import LabelMetric
 from textevolve.spec import Frozen, option
 
@@ -84,6 +90,22 @@ class CalibrationPlan(Frozen):
         "What judges see as the input: the original template (seed), the prompt that was filled in"
         " (filled), or each template (template).",
         group="Judging",
+    )
+    failures: CountFailures = option(
+        "zero",
+        "What an output counts that is empty or refused, or that the metric cannot read: zero, or"
+        " missing, which leaves it out of the means.",
+        group="Judging",
+    )
+    grad_debate_rounds: int = option(
+        1,
+        "Rounds of a debate, counted from its end, whose arguments whoever writes the instructions"
+        " is shown.",
+        group="Judging",
+        ge=0,
+    )
+    patience: int = option(
+        3, "Rounds in a row in which no new template may enter the beam.", group="Search", ge=1
     )
     temperature: float | None = option(
         0.0, "Sampling temperature of the outputs.", group="Models", ge=0, le=2
@@ -149,6 +171,7 @@ class _Search:
     scored: int = 0
     reason: str = ""
     instructed: bool = False
+    perfect: int = 0
 
     def __post_init__(self) -> None:
         plan, context = self.plan, self.context
@@ -166,24 +189,44 @@ class _Search:
             max_output_tokens=plan.max_output_tokens,
             seed=plan.seed,
             concurrency=context.concurrency,
+            failures=plan.failures,
+            debate_rounds=plan.grad_debate_rounds,
             listener=context.listener,
             deadline=None if context.time_limit is None else self.began + context.time_limit,
         )
 
     async def climb(self) -> StopReason:
-        """Rounds, until no new template enters the beam or there were enough of them. One without
-        any instructions, because answers failed, has shown nothing, and does not end it."""
+        """Rounds, until no new template enters the beam any more or there were enough of them. One
+        without any instructions, because answers failed, has shown nothing, and does not count."""
+        idle = 0
         for number in range(1, self.plan.depth + 1):
             self.rounds = number
-            fresh = await self.expand(number)
+            seen = await self.explore(number)
+            if number == 1 and await self.is_perfect(seen[SEED]):
+                return "accepted"
+            fresh = await self.expand(number, seen)
             entered = await self.select(number, fresh) if fresh else False
             self.context.listener(StepFinished("", ROUND, self.result("stopped")))
-            if self.instructed and not entered:
+            idle = 0 if entered else idle + self.instructed
+            if idle >= self.plan.patience:
                 return "converged"
         return "max_iterations" if self.scored else "failed"
 
-    async def expand(self, number: int) -> list[int]:
-        """Find faults of every template in the beam, write its successors; gives the new nodes."""
+    async def is_perfect(self, explored: Sequence[TrialOutcome]) -> bool:
+        """Whether the original leaves nothing to be gained on the rows on which the last templates
+        would compete. A judge is not asked: its 1 is no proof."""
+        plan, training = self.plan, self.material.training
+        if self.context.metric is None or any(outcome.score != 1 for outcome in explored):
+            return False
+        rows = draw_rows(len(training), plan.final_minibatch, plan.seed, FINALS)
+        outcomes = await self.try_nodes([(SEED, training[row]) for row in rows])
+        if any(outcome.score != 1 for outcome in outcomes):
+            return False
+        self.perfect = len({outcome.example.id for outcome in (*explored, *outcomes)})
+        return True
+
+    async def explore(self, number: int) -> dict[int, list[TrialOutcome]]:
+        """What every template in the beam makes of a few rows, with reasons."""
         plan, training = self.plan, self.material.training
         pairs: list[tuple[int, Example]] = []
         for parent in self.beam:
@@ -193,6 +236,12 @@ class _Search:
         seen: dict[int, list[TrialOutcome]] = {parent: [] for parent in self.beam}
         for (parent, _), outcome in zip(pairs, outcomes, strict=True):
             seen[parent].append(outcome)
+        return seen
+
+    async def expand(self, number: int, seen: Mapping[int, Sequence[TrialOutcome]]) -> list[int]:
+        """Find faults of every template by what it made, write its successors; gives the new
+        nodes."""
+        plan = self.plan
         criticised = await self.runner.ask_all(
             "instructions", [partial(self.criticise, p, o) for p, o in seen.items()]
         )
@@ -338,6 +387,7 @@ class _Search:
             failed=self.tried - self.scored,
             usage=self.editor.usage + self.runner.usage,
             seconds=time.monotonic() - self.began,
+            perfect=self.perfect,
         )
 
 

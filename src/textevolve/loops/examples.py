@@ -1,7 +1,8 @@
 """The rows that a template is calibrated on: values for its placeholders, and a label.
 
 Rows are parted into training and validation by a hash of their values, so that the parting does not
-depend on the file's order, and rows with the same values never stand on both sides.
+depend on the file's order, and rows whose values differ in white space and case alone, or that are
+of one group, never stand on both sides.
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from textevolve.errors import InputError
@@ -18,11 +19,13 @@ from textevolve.loops.placeholders import require_placeholders
 
 @dataclass(frozen=True, slots=True)
 class Example:
-    """`values` by placeholder, as text. `label` is what a metric compares with; None: none."""
+    """`values` by placeholder, as text. `label` is what a metric compares with; None: none.
+    `group`: what examples have in common that must stay on one side of the parting."""
 
     id: str
     values: Mapping[str, str] = field(default_factory=dict[str, str])
     label: Any = None
+    group: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +49,7 @@ def take_material(
     *,
     label: str | None = None,
     validation: float = 0.3,
+    group: str | None = None,
 ) -> Material:
     """Rows, each with its place for messages, as examples for the template, parted in two.
 
@@ -66,15 +70,19 @@ def take_material(
     columns = dict.fromkeys(name for _, row in placed for name in row)
     if label is not None and label not in columns:
         raise InputError(f"no row has the label '{label}'; columns: {', '.join(columns)}")
+    if group is not None and group not in columns:
+        raise InputError(f"no row has the column '{group}'; columns: {', '.join(columns)}")
     names = require_placeholders(template, columns)
     if label in names:
         raise InputError(f"the template shows the label {{{label}}} to the model; take it out")
     examples = dict[str, Example]()
     for where, row in placed:
         example = _example(row, where, names, label)
+        if group is not None:
+            example = replace(example, group=str(row.get(group, "")).strip())
         examples.setdefault(json.dumps([example.values, str(example.label)]), example)
     training, held_out = split_examples(list(examples.values()), validation)
-    shown = tuple(name for name in columns if name != label)
+    shown = tuple(name for name in columns if name not in (label, group) or name in names)
     return Material(template, names, shown, tuple(training), tuple(held_out))
 
 
@@ -116,7 +124,7 @@ def split_examples(
         raise InputError(f"the share for validation must lie between 0 and 1, not at {share}")
     groups = dict[str, list[Example]]()
     for example in examples:
-        groups.setdefault(_hash_values(example), []).append(example)
+        groups.setdefault(_hash_group(example), []).append(example)
     if len(groups) < 2:
         raise InputError("the data must have at least two different rows, one for validation")
     wanted = min(max(round(share * len(examples)), 1), len(examples) - 1)
@@ -128,11 +136,14 @@ def split_examples(
         held_out.add(key)
         count += len(groups[key])
     parts: tuple[list[Example], list[Example]] = ([], [])
-    for example in sorted(examples, key=lambda e: (_hash_values(e), e.id)):
-        parts[_hash_values(example) in held_out].append(example)
+    for example in sorted(examples, key=lambda e: (_hash_group(e), e.id)):
+        parts[_hash_group(example) in held_out].append(example)
     return parts
 
 
-def _hash_values(example: Example) -> str:
-    data = json.dumps(dict(example.values), sort_keys=True, ensure_ascii=False)
+def _hash_group(example: Example) -> str:
+    if example.group is not None:
+        return hashlib.sha256(json.dumps([example.group]).encode()).hexdigest()
+    plain = {name: " ".join(text.casefold().split()) for name, text in example.values.items()}
+    data = json.dumps(plain, sort_keys=True, ensure_ascii=False)
     return hashlib.sha256(data.encode()).hexdigest()

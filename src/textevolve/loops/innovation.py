@@ -2,7 +2,8 @@
 
 Outputs are judged against the person's own words, not against the input as it was refined, so that
 no refinement can win by asking for something easier. An input's score is the mean over outputs that
-it was tuned on; whether it really gained is told by outputs drawn anew for both ends.
+it was tuned on, which flatters it; so it is taken only if outputs that are drawn anew for both ends
+say so, too, by a one-sided test.
 """
 
 from __future__ import annotations
@@ -35,6 +36,7 @@ from textevolve.loops.judged_outputs import (
 )
 from textevolve.loops.similarity import text_similarity
 from textevolve.spec import Frozen, option
+from textevolve.statistics.comparisons import permutation_p
 
 FRESH_SEEDS = 1_000_000
 """Added to the seed of outputs that no input was tuned on."""
@@ -44,6 +46,10 @@ SHORTEST, LONGEST, LEEWAY = 0.2, 4.0, 1500
 """A refined input is degenerate when it is nearly the last one, or shorter or longer by these
 factors (with so many characters more for a short one)."""
 
+ALPHA = 0.05
+"""How often, at most, an input that is no better may be taken."""
+FEWEST_FRESH = 3
+"""Fresh outputs of each end below which no difference could be believed (1 of 20 partings)."""
 ATTEMPT, FRESH = "attempt", "fresh"
 
 
@@ -56,7 +62,7 @@ class InnovationPlan(Frozen):
     fresh: int = option(
         8,
         "Outputs that are drawn anew at the end for the first and for the best input, by which the"
-        " gain is told; 0 for none.",
+        " gain is told, and without which no refinement is taken; 0 for none, and no test.",
         group="Search",
         ge=0,
     )
@@ -82,8 +88,11 @@ class InnovationPlan(Frozen):
 
     @model_validator(mode="after")
     def _consistent(self) -> InnovationPlan:
-        if self.fresh == 1:
-            raise InputError("fresh must be 0 (none) or 2 or more, not 1")
+        if 0 < self.fresh < FEWEST_FRESH:
+            raise InputError(
+                f"fresh must be 0 (none, and no test) or {FEWEST_FRESH} or more, not {self.fresh}:"
+                " of so few no difference can be believed"
+            )
         if self.temperature <= 0:
             raise InputError(
                 f"temperature must be above 0, up to 2, not {self.temperature:g}: at 0 all outputs"
@@ -116,7 +125,8 @@ class RefinedInput(Attempt):
 class Innovation:
     """What came of it. `attempts`: the inputs in order, the person's own first. `before` and
     `after`: outputs drawn anew for the first and the best one, empty where they were not drawn: no
-    input was better, or a limit was reached."""
+    input was better, or a limit was reached. `tested`: the best one has to be better on those, to
+    be taken."""
 
     input: str
     attempts: tuple[RefinedInput, ...]
@@ -125,6 +135,7 @@ class Innovation:
     after: tuple[Sample, ...] = ()
     reason: str = ""
     min_gain: float = 0.0
+    tested: bool = False
     usage: Usage = Usage()
     seconds: float = 0.0
 
@@ -135,9 +146,25 @@ class Innovation:
 
     @property
     def refined(self) -> str:
-        """The best input; the person's own where none was better."""
-        best = self.best
+        """The best input; the person's own where none was taken."""
+        best = self.best if self.accepted else None
         return best.output if best is not None and best.output is not None else self.input
+
+    @property
+    def p(self) -> float:
+        """One-sided: how often fresh outputs of an input that is no better would look as good as
+        those of the best one. NaN where there are none."""
+        sides = [
+            [sample.score for sample in samples if sample.score is not None]
+            for samples in (self.after, self.before)
+        ]
+        return permutation_p(*sides)
+
+    @property
+    def accepted(self) -> bool:
+        """Whether a refined input is taken: it is better, also on fresh outputs if there are to be
+        such."""
+        return self.improved and (not self.tested or self.p <= ALPHA)
 
     @property
     def improved(self) -> bool:
@@ -229,6 +256,7 @@ async def refine_input(input: str, plan: InnovationPlan, context: InnovationCont
         after=work.after,
         reason=reason,
         min_gain=plan.min_gain,
+        tested=plan.fresh > 0,
         usage=work.usage,
         seconds=time.monotonic() - started,
     )

@@ -10,9 +10,16 @@ import json
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cache
-from typing import Annotated
+from typing import Annotated, Any, cast
 
-from pydantic import BaseModel, ConfigDict, Field, StringConstraints, create_model
+from pydantic import (
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    StringConstraints,
+    create_model,
+)
 
 from textevolve.errors import AnswerError
 from textevolve.llm.fence import EXAMPLE_NONCE, draw_nonce, fence, sanitize
@@ -29,6 +36,8 @@ _VARIABLES = {
     "calibrate_again": ("fault",),
 }
 TEXT_SHOWN = 1500
+REASONS_SHOWN = 4400
+"""Characters of a judge's reasons; `scoring.reasons_of` keeps within that."""
 INSTRUCTIONS_TOKENS = 1000
 EXTRA_TOKENS = 600
 SAMPLING = 0.8
@@ -102,10 +111,30 @@ _Instruction = Annotated[
 ]
 
 
+def _shorten(text: str) -> str:
+    """An instruction that is too long ends with the last sentence that has room, or is cut."""
+    text = text.strip()
+    if len(text) <= INSTRUCTION_LENGTH:
+        return text
+    cut = text[:INSTRUCTION_LENGTH]
+    end = max(cut.rfind(mark) for mark in (". ", "! ", "? ", "; ", "\n"))
+    return cut[: end + 1].strip() if end > INSTRUCTION_LENGTH // 3 else cut[:-1].rstrip() + "…"
+
+
 @cache
 def _answer_type(most: int) -> type[_Instructions]:
-    """With the greatest number in the schema, so that a server that follows it stops there."""
-    listed = Annotated[list[_Instruction], Field(min_length=1, max_length=most)]
+    """With the greatest number in the schema, so that a server that follows it stops there. Of a
+    longer list, or one with long texts or empty ones, what can be used is taken all the same."""
+
+    def usable(given: Any) -> Any:
+        if not isinstance(given, list):
+            return given
+        texts = [_shorten(one) for one in cast("list[Any]", given) if isinstance(one, str)]
+        return [text for text in texts if text][:most]
+
+    listed = Annotated[
+        list[_Instruction], Field(min_length=1, max_length=most), BeforeValidator(usable)
+    ]
     return create_model("_Instructions", __base__=_Instructions, instructions=(listed, ...))
 
 
@@ -156,9 +185,11 @@ def _parts(outcome: TrialOutcome) -> list[tuple[str, str]]:
         ("input", values),
         ("answer", outcome.output or ""),
         ("expected", "" if label is None else str(label)),
+        ("problem", outcome.failure.reason if outcome.failure else ""),
         ("judgement", outcome.reasons),
     ]
-    return [(name, _cut(text)) for name, text in parts if text]
+    shown = {"judgement": REASONS_SHOWN}
+    return [(name, _cut(text, shown.get(name, TEXT_SHOWN))) for name, text in parts if text]
 
 
 def share_out(instructions: Sequence[str], count: int, seed: int) -> list[tuple[str, ...]]:
@@ -232,7 +263,7 @@ def append_instructions(template: str, failed: Rewritten, rules: RewritingRules)
     plain = [text.translate(_NO_BRACES) for text in failed.instructions]
     text = "\n".join([template.rstrip(), "", APPENDED, *(f"- {line}" for line in plain)])
     fault = find_fault(text, rules.seed_template, rules.names, rules.columns)
-    if fault or len(text) > rules.longest:
+    if fault or _unusable(text, rules.seed_template) or len(text) > rules.longest:
         return failed
     note = f"not rewritten ({failed.fault}): the instructions stand below its parent's text"
     return Rewritten(text, failed.instructions, note=note)
@@ -275,6 +306,8 @@ def _read(response: Response, nonce: str, template: str, rules: RewritingRules) 
 def _find_fault(text: str, template: str, rules: RewritingRules) -> str:
     if not text:
         return "it is empty"
+    if fault := _unusable(text, rules.seed_template):
+        return fault
     if len(text) > rules.longest:
         return f"it has {len(text)} characters, and {rules.longest} are the most there may be"
     if fault := find_fault(text, rules.seed_template, rules.names, rules.columns):
@@ -282,9 +315,22 @@ def _find_fault(text: str, template: str, rules: RewritingRules) -> str:
     return "it is the same as before" if text == template.strip() else ""
 
 
+def _unusable(text: str, seed: str) -> str:
+    """What no prompt may hold; empty where there is nothing of it."""
+    if "\0" in text:
+        return "it holds a NUL character"
+    if any("\ud800" <= letter <= "\udfff" for letter in text):
+        return "it holds half a surrogate pair, which is no text"
+    # A prompt is not fenced: what servers read as a change of speaker would be one.
+    unseen = draw_nonce((text, seed), 0)
+    if sanitize(text, unseen)[1] > sanitize(seed, unseen)[1]:
+        return "it holds a mark of a chat format, such as <|im_end|>; leave those out"
+    return ""
+
+
 def _fenced(name: str, text: str, nonce: str) -> str:
     return fence(name, sanitize(text, nonce)[0], nonce)
 
 
-def _cut(text: str) -> str:
-    return text if len(text) <= TEXT_SHOWN else text[:TEXT_SHOWN] + "…"
+def _cut(text: str, most: int = TEXT_SHOWN) -> str:
+    return text if len(text) <= most else text[:most] + "…"

@@ -48,6 +48,64 @@ def instructions_of(evaluation: Evaluation, index: int) -> tuple[str, ...]:
     return _tidy(result.feedback.splitlines())
 
 
+REASON_CHARACTERS: Mapping[str, int] = {
+    "Instructions": 2000,
+    "Weaknesses": 800,
+    "Arguments": 1200,
+    "Strengths": 300,
+}
+"""Characters of each part of a judge's reasons that a writer is shown, in this order."""
+
+
+def reasons_of(evaluation: Evaluation, index: int, rounds: int = 0) -> str:
+    """What a judge said of a candidate, for whoever rewrites what made it: what to change first,
+    and each part within its own budget, so that none crowds out another. `rounds`: of a debate,
+    the arguments of its last so many rounds are among it.
+
+    Calibrate (see `loops/calibration.py`) hands the last rounds of the debate to LLM_grad.
+    """
+    by_candidate: Any = getattr(evaluation, "feedback", None)
+    if not isinstance(by_candidate, tuple):
+        result = evaluation.result[index]
+        return result.feedback if isinstance(result, EvaluationResult) else ""
+    told = cast(tuple[Any, ...], by_candidate)[index]
+    parts = {
+        "Instructions": instructions_of(evaluation, index),
+        "Weaknesses": getattr(told, "weaknesses", ()),
+        "Arguments": _arguments(evaluation, rounds),
+        "Strengths": getattr(told, "strengths", ()),
+    }
+    shown = [
+        f"{name}:\n{_within(lines, REASON_CHARACTERS[name])}"
+        for name, lines in parts.items()
+        if lines
+    ]
+    return "\n".join(shown)
+
+
+def _arguments(evaluation: Evaluation, rounds: int) -> list[str]:
+    """What was argued in the last rounds of a debate, the latest first."""
+    turns = [turn for turn in getattr(evaluation, "turns", ()) if turn.argument]
+    if not turns or rounds < 1:
+        return []
+    last = max(turn.round for turn in turns)
+    kept = [turn for turn in turns if turn.round > last - rounds]
+    return [turn.argument for turn in sorted(kept, key=lambda turn: -turn.round)]
+
+
+def _within(lines: Sequence[str], characters: int) -> str:
+    """Each line as an item; a long one is cut so that each has its share of what is left."""
+    shown: list[str] = []
+    left = characters
+    for number, line in enumerate(lines):
+        share = max(left // (len(lines) - number), 1)
+        text = " ".join(str(line).split())
+        text = text if len(text) <= share else f"{text[:share]}…"
+        left -= len(text)
+        shown.append(f"- {text}")
+    return "\n".join(shown)
+
+
 def _from_questions(answers: Mapping[str, float]) -> list[str]:
     """The worst first; log-odds are what a judge by questions keeps."""
     asked = sorted(answers.items(), key=lambda one: one[1])

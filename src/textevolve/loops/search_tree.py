@@ -61,7 +61,8 @@ class Gain:
 
     `difference` is `first` less `second`, all means over those items, and `low` to `high` its 95 %
     bootstrap interval, NaN where all differences are the same, so that no draw could vary; `p` is
-    of an exact or random sign-flip test. NaN where there is none.
+    of an exact or random sign-flip test. NaN where there is none. `first_scored` and
+    `second_scored`: how many of the rows have a score under each.
     """
 
     first: float
@@ -72,13 +73,22 @@ class Gain:
     p: float
     items: int
     rows: int
+    first_scored: int = 0
+    second_scored: int = 0
+
+    @property
+    def covers_less(self) -> bool:
+        """Whether fewer rows have a score than before: those that are missing might be the bad
+        ones."""
+        return self.first_scored < self.second_scored
 
     @property
     def significant(self) -> bool:
         """Whether it is a gain to believe. The test is asked too, since the bootstrap is too sure
         of itself on few items."""
         above = self.low > 0 or (math.isnan(self.low) and self.difference > 0)
-        return self.items >= FEWEST_PAIRS and above and self.p <= ALPHA
+        enough = self.items >= FEWEST_PAIRS and not self.covers_less
+        return enough and above and self.p <= ALPHA
 
     @property
     def ends(self) -> str:
@@ -95,7 +105,8 @@ class CalibrationResult:
     `leader` is the best by the training rows. `gain` of it over the original on the validation
     rows, `second` of the same outputs by the second judge; None where it did not come to that.
     `rows`: of training and of validation. `tried` counts trials of a template on a row, `failed`
-    those without a score. `seconds` of this sitting.
+    those that could not be scored. `seconds` of this sitting. `perfect`: on how many training
+    rows, all that were tried, the original scores 1, so that nothing was searched for; else 0.
     """
 
     nodes: tuple[Node, ...]
@@ -112,6 +123,7 @@ class CalibrationResult:
     failed: int
     usage: Usage
     seconds: float
+    perfect: int = 0
 
     @property
     def accepted(self) -> bool:
@@ -134,6 +146,16 @@ def describe_outcome(result: CalibrationResult) -> str:
     ended = f" The search was cut short: {result.reason}." if result.stopped == "budget" else ""
     if result.stopped == "stopped":
         ended = " The search was stopped."
+    if result.perfect:
+        return (
+            f"The original scores 1 on all {result.perfect} training rows that were tried: nothing"
+            " is left to be gained there, and it is kept."
+        )
+    rewritten = [node for node in result.nodes if node.parent is not None]
+    if result.leader == 0 and not any(not node.fault for node in rewritten):
+        why = next((node.fault for node in rewritten), "")
+        why = why or next((note for node in result.nodes for note in node.notes), "none was made")
+        return f"No new template could be written ({why}): the original is kept.{ended}"
     if result.leader == 0:
         return (
             f"No rewritten template did better on the training rows: the original is kept.{ended}"
@@ -148,6 +170,11 @@ def describe_outcome(result: CalibrationResult) -> str:
     elif result.gain.items < FEWEST_PAIRS:
         why = f"Fewer than {FEWEST_PAIRS} rows can be compared, which is too few to believe a gain:"
         why += " the original is kept."
+    elif result.gain.covers_less:
+        gain = result.gain
+        why = f"Only {gain.first_scored} rows have a score under it, and {gain.second_scored} under"
+        why += " the original; the missing ones may be those that it does worse on, so the original"
+        why += " is kept. To resume the run asks for them again."
     else:
         why = "The gain is not significant: the original is kept."
     return f"{_compared(result.leader, result.gain)} {why}{_second(result.second)}{ended}"

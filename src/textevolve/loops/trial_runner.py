@@ -1,32 +1,44 @@
 """Trying templates on rows: outputs generated, then judged or graded, each step as one batch.
 
 An output is made exactly as it would be in use: the filled template is the whole prompt. A judge
-sees it only as a candidate of a `Case`. Failures are recorded, and are no scores.
+sees it only as a candidate of a `Case`. Failures are recorded. One that the output itself is to
+blame for (it is empty, or the metric cannot read it) counts as 0 unless that is unwanted: else a
+template that says nothing where it is unsure would win. One of transport is no score.
 """
 
 from __future__ import annotations
 
 import time
 from collections.abc import Awaitable, Callable, Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Literal, TypeVar
 
 from textevolve.engine.local import gather_bounded
 from textevolve.errors import (
+    AnswerError,
     BudgetError,
     FatalModelError,
     InputError,
     ModelError,
+    RejectedError,
     TextEvolveError,
 )
-from textevolve.evaluation import Case, EvaluationResult, Evaluator, Failure, Usage, failure_of
+from textevolve.evaluation import (
+    Case,
+    Evaluation,
+    EvaluationResult,
+    Evaluator,
+    Failure,
+    Usage,
+    failure_of,
+)
 from textevolve.events import Listener, StepFinished, StepStarted, silence
 from textevolve.llm.model import Message, Model, Request
 from textevolve.loops.attempt import TIME_IS_UP
 from textevolve.loops.examples import Example
 from textevolve.loops.placeholders import fill
-from textevolve.loops.scoring import outcome_of
+from textevolve.loops.scoring import outcome_of, reasons_of
 from textevolve.metrics.label_metrics import LabelMetric, grade_output
 
 T = TypeVar("T")
@@ -34,21 +46,34 @@ JudgedInput = Literal["seed", "filled", "template"]
 """What a judge sees as the input: the original template filled with the row, the candidate template
 filled with it, or the candidate template as it stands, with the outputs of all its rows as the
 candidates of one case."""
+CountFailures = Literal["zero", "missing"]
+"""What an output counts that cannot be scored by its own fault: 0, or it leaves the means."""
 STAGE, TRIAL = "stage", "trial"
+
+
+class OutputFailure(Failure):
+    """Why there is no score, where the output, or the prompt that its template made, is to blame:
+    it is empty, refused, too long, or nothing that a metric can read."""
+
+    __slots__ = ()
 
 
 @dataclass(frozen=True, slots=True)
 class TrialOutcome:
-    """A template's output on one row. `reasons`: what a judge said of it, if one was asked."""
+    """A template's output on one row. `reasons`: what a judge said of it, if one was asked.
+    `counts_zero`: where there is no score by the output's own fault, it is 0."""
 
     example: Example
     output: str | None
     result: EvaluationResult | Failure
     reasons: str = ""
+    counts_zero: bool = True
 
     @property
     def score(self) -> float | None:
-        return self.result.score if isinstance(self.result, EvaluationResult) else None
+        if isinstance(self.result, EvaluationResult):
+            return self.result.score
+        return 0.0 if self.counts_zero and isinstance(self.result, OutputFailure) else None
 
     @property
     def failure(self) -> Failure | None:
@@ -59,7 +84,8 @@ class TrialOutcome:
 class TrialRunner:
     """What it takes to try a template. With a `metric` it gives the score, and `evaluator`, where
     there is one, only reasons. Outputs are remembered and not asked for again. `deadline`: by the
-    monotonic clock; from then on nothing more is asked."""
+    monotonic clock; from then on nothing more is asked. `debate_rounds`: of a debate's arguments
+    those of the last so many rounds are reasons, too."""
 
     seed_template: str
     generator: Model
@@ -72,6 +98,8 @@ class TrialRunner:
     concurrency: int = 64
     listener: Listener = silence
     deadline: float | None = None
+    failures: CountFailures = "zero"
+    debate_rounds: int = 1
     usage: Usage = field(default_factory=Usage)
     outputs: dict[tuple[str, str], str] = field(default_factory=dict[tuple[str, str], str])
 
@@ -125,7 +153,7 @@ class TrialRunner:
                 "outputs", [partial(self._try, judge, *pair) for pair in pairs], judged=judge
             )
             outcomes = [
-                TrialOutcome(example, None, outcome) if isinstance(outcome, Failure) else outcome
+                self._failed(example, outcome) if isinstance(outcome, Failure) else outcome
                 for outcome, (_, example) in zip(tried, pairs, strict=True)
             ]
         stop_if_skipped([outcome.result for outcome in outcomes])
@@ -137,7 +165,7 @@ class TrialRunner:
         """One output, judged as soon as it is there."""
         text = await self._generate(template, example)
         if isinstance(text, Failure):
-            return TrialOutcome(example, None, text)
+            return self._failed(example, text)
         if judge is None:
             return await self._outcome(example, text, None)
         ((case, _),) = self._cases([(template, example)], {0: text})
@@ -154,7 +182,7 @@ class TrialRunner:
         texts = {n: text for n, text in enumerate(outputs) if isinstance(text, str)}
         results = await self.judge(judge, pairs, texts)
         return [
-            TrialOutcome(example, None, output)
+            self._failed(example, output)
             if isinstance(output, Failure)
             else await self._outcome(example, output, results[n])
             for n, (output, (_, example)) in enumerate(zip(outputs, pairs, strict=True))
@@ -205,10 +233,13 @@ class TrialRunner:
             max_tokens=self.max_output_tokens,
             seed=self.seed,
         )
-        response = await self.generator(request)
+        try:
+            response = await self.generator(request)
+        except (AnswerError, RejectedError) as error:
+            return OutputFailure("failed", str(error))
         self.usage += response.usage
         if not response.text.strip():
-            return Failure("failed", "the output was empty")
+            return OutputFailure("failed", f"the output was empty ({response.finish_reason})")
         self.outputs[key] = response.text
         return response.text
 
@@ -217,7 +248,9 @@ class TrialRunner:
         try:
             self.check_time()
             evaluation = await judge(case)
-        except (InputError, ModelError, BudgetError) as error:
+        except InputError as error:  # the texts cannot be judged
+            return [OutputFailure("failed", str(error))] * number
+        except (ModelError, BudgetError) as error:
             if isinstance(error, FatalModelError):
                 raise
             return [failure_of(error)] * number
@@ -229,18 +262,30 @@ class TrialRunner:
         self.usage += evaluation.usage
         if len(evaluation.result) != number:
             return [Failure("failed", "the evaluator did not judge every candidate")] * number
-        return [outcome_of(evaluation, n) for n in range(number)]
+        return [self._told(evaluation, n) for n in range(number)]
+
+    def _told(self, evaluation: Evaluation, index: int) -> EvaluationResult | Failure:
+        """What is said of a candidate, with what a writer should know first in its feedback."""
+        outcome = outcome_of(evaluation, index)
+        if isinstance(outcome, Failure):
+            return outcome
+        return replace(outcome, feedback=reasons_of(evaluation, index, self.debate_rounds))
 
     async def _outcome(
         self, example: Example, text: str, judged: EvaluationResult | Failure | None
     ) -> TrialOutcome:
         reasons = judged.feedback if isinstance(judged, EvaluationResult) else ""
-        if self.metric is not None:
-            return TrialOutcome(
-                example, text, await grade_output(self.metric, text, example.label), reasons
-            )
-        assert judged is not None
-        return TrialOutcome(example, text, judged, reasons)
+        counts_zero = self.failures == "zero"
+        if self.metric is None:
+            assert judged is not None
+            return TrialOutcome(example, text, judged, reasons, counts_zero)
+        graded = await grade_output(self.metric, text, example.label)
+        if isinstance(graded, Failure):
+            graded = OutputFailure(graded.kind, graded.reason)
+        return TrialOutcome(example, text, graded, reasons, counts_zero)
+
+    def _failed(self, example: Example, failure: Failure) -> TrialOutcome:
+        return TrialOutcome(example, None, failure, counts_zero=self.failures == "zero")
 
 
 def stop_if_skipped(results: Iterable[object]) -> None:

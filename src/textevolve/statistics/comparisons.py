@@ -1,7 +1,7 @@
 """Whether one judge is better than another on the same items, and how many items it would take.
 
-Every test is paired: both judges saw the same items, an item that either lacks is left out. The
-figures compared are credits in [0, 1] or any other number an item.
+Every test but `permutation_p` is paired: both judges saw the same items, an item that either lacks
+is left out. The figures compared are credits in [0, 1] or any other number an item.
 Also here: how much a choice follows a difference in length.
 """
 
@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import combinations
 from statistics import NormalDist
 
 import numpy as np
@@ -119,6 +120,29 @@ def sign_flip_test(
         beyond = _count_as_far(sums, _random_signs(sums.size, draws, seed))
         p = (1 + beyond) / (1 + draws)
     return PairedTest(p, int(kept.size), better, worse, exact)
+
+
+def permutation_p(
+    first: Sequence[float], second: Sequence[float], *, draws: int = 10_000, seed: int = 0
+) -> float:
+    """One-sided p that the mean of `first` is no higher: how often a random parting of all numbers
+    into two such samples puts them at least as far apart.
+
+    Two samples without pairs, after Pitman (1937), "Significance tests which may be applied to
+    samples from any populations". Exact where there are at most `draws` partings; else random ones
+    and p = (1 + b) / (1 + m) as in `sign_flip_test`. NaN where a sample is empty.
+    """
+    pooled = np.array([*first, *second], dtype=float)
+    if not len(first) or not len(second):
+        return float("nan")
+    reach = float(np.sum(first)) - TIE * max(1.0, float(np.abs(pooled).sum()))
+    if math.comb(pooled.size, len(first)) <= draws:
+        sums = [sum(chosen) for chosen in combinations(pooled.tolist(), len(first))]
+        return float(np.mean(np.array(sums) >= reach))
+    generator = np.random.default_rng(seed)
+    shuffled = generator.permuted(np.tile(pooled, (draws, 1)), axis=1)
+    as_far = int((shuffled[:, : len(first)].sum(axis=1) >= reach).sum())
+    return (1 + as_far) / (1 + draws)
 
 
 def holm(p_values: Sequence[float] | Array) -> Array:

@@ -103,6 +103,11 @@ class CalibrateSpec(CalibrationPlan, MappedSpec):
     judge_model: str | None = option(
         None, "The model for judges that name none, where it is not --model.", group="Models"
     )
+    group: str | None = option(
+        None,
+        "A column: rows in which it is the same are never parted into search and validation.",
+        group="Data",
+    )
     validation: float = option(
         0.3, "Share of the rows that is held out of the search.", group="Search", gt=0, lt=1
     )
@@ -150,10 +155,13 @@ def cases_of(spec: CalibrateSpec, rows: Iterable[Placed]) -> Iterator[Case]:
     Raises:
         InputError: the rows do not fit the template.
     """
-    material = take_material(spec.template, rows, label=spec.label, validation=spec.validation)
+    material = take_material(
+        spec.template, rows, label=spec.label, validation=spec.validation, group=spec.group
+    )
     for example in sorted(material.examples, key=lambda example: example.id):
         values = json.dumps(example.values, ensure_ascii=False)
         parameters = {"label": example.label, "columns": list(material.columns)}
+        parameters |= {} if example.group is None else {"group": example.group}
         yield Case(values, (), example.id, parameters)
 
 
@@ -162,7 +170,10 @@ def material_of(spec: CalibrateSpec, cases: Iterable[Case]) -> Material:
     examples: list[Example] = []
     columns: tuple[str, ...] = ()
     for case in cases:
-        examples.append(Example(case.id, json.loads(case.input), case.parameters["label"]))
+        given = case.parameters
+        examples.append(
+            Example(case.id, json.loads(case.input), given["label"], given.get("group"))
+        )
         columns = tuple(case.parameters["columns"])
     template = spec.template.replace("\r\n", "\n")
     labels = () if spec.label is None else (spec.label,)
@@ -211,8 +222,16 @@ def compare_scores(first: Sequence[float], second: Sequence[float], seed: int = 
     interval = difference_interval(ours, theirs, seed=seed)
     means = sum(ours) / len(ours), sum(theirs) / len(theirs)
     test = sign_flip_test(ours, theirs, seed=seed)
+    scored = (sum(not math.isnan(score) for score in side) for side in (first, second))
     return Gain(
-        *means, means[0] - means[1], interval.low, interval.high, test.p, len(pairs), len(first)
+        *means,
+        means[0] - means[1],
+        interval.low,
+        interval.high,
+        test.p,
+        len(pairs),
+        len(first),
+        *scored,
     )
 
 

@@ -22,6 +22,7 @@ from textevolve.judge_specs import with_model
 from textevolve.judge_texts import check_absolute
 from textevolve.loops.attempt import Attempt, prompts_version
 from textevolve.loops.innovation import (
+    ALPHA,
     ATTEMPT,
     FRESH,
     Innovation,
@@ -101,7 +102,7 @@ class Innovated:
 
     @property
     def input(self) -> str:
-        """The best input: the refined one, or the person's own where none was better."""
+        """The best input: the refined one, or the person's own where none was taken."""
         return self.innovation.refined
 
 
@@ -184,13 +185,13 @@ def report(spec: InnovateSpec, found: Innovated) -> Report:
     if made.before and made.after:
         facts["Before"] = _say(found.before, f"{len(made.before)} fresh outputs")
         facts["After"] = _say(found.after, f"{len(made.after)} fresh outputs")
-        facts["Gain"] = _say(found.gain, _say_gain(found.gain))
+        facts["Gain"] = _say(found.gain, _say_p(made.p))
         if found.repeated:
             said = f"{found.repeated} of the fresh outputs are ones that it was tuned on"
             facts["Note"] = f"{said}: does the model heed seed and temperature?"
     elif made.improved:
         facts["Gain"] = "not known: no fresh outputs were judged"
-    sentence = f"Ended as {made.status}: {made.reason}"
+    sentence = f"Ended as {made.status}: {made.reason}. {_say_taken(made)}"
     return Report("Innovation of an input", sentence, list(_draw(found)), facts)
 
 
@@ -201,12 +202,10 @@ def _draw(found: Innovated) -> Iterator[Block]:
     if made.before and made.after:
         rows = [("before", _interval(found.before)), ("after", _interval(found.after))]
         yield IntervalChart("Mean scores of fresh outputs", rows)
-    if made.improved:
-        yield Diff("What has changed", made.input, made.refined)
-        title = "The refined input"
-    else:
-        why = "No refinement scored higher" if made.best is not None else "Nothing has a score"
-        title = f"{why}; the input stands"
+    if made.improved and made.best is not None:
+        taken = "" if made.accepted else ", which is not taken"
+        yield Diff(f"What the best input changes{taken}", made.input, made.best.output or "")
+    title = "The refined input" if made.accepted else _say_taken(made).rstrip(".")
     yield Texts(title, [("", made.refined)])
 
 
@@ -262,13 +261,26 @@ def _say(figure: Statistic, note: str) -> str:
     return f"{wording.number(figure.value, 3)} ({ends}; {note})"
 
 
-def _say_gain(gain: Statistic) -> str:
-    low, high = _ends(gain)
-    if math.isnan(low):
-        return "how far chance explains it cannot be told"
-    if low > 0:
-        return "more than chance explains"
-    return "on fresh outputs it is worse" if high < 0 else "chance alone may explain it"
+def _say_p(p: float) -> str:
+    if math.isnan(p):
+        return "not all of them have a score"
+    shown = "< 0.001" if p < 0.001 else f"{p:.3f}"
+    return f"one-sided p {shown}: " + (
+        "more than chance explains" if p <= ALPHA else "chance alone may explain it"
+    )
+
+
+def _say_taken(made: Innovation) -> str:
+    """Which input is returned, and why."""
+    if made.best is None:
+        return "Nothing has a score; the input stands."
+    if not made.improved:
+        return "No refinement scored higher; the input stands."
+    if made.accepted:
+        return "The refined input is taken."
+    if not made.after:
+        return "The best input was not tried on fresh outputs; the input stands."
+    return "On fresh outputs the best input is not clearly better; the input stands."
 
 
 def data(spec: InnovateSpec, found: Innovated) -> Mapping[str, Any]:
@@ -279,6 +291,8 @@ def data(spec: InnovateSpec, found: Innovated) -> Mapping[str, Any]:
         "status": made.status,
         "reason": made.reason,
         "improved": made.improved,
+        "accepted": made.accepted,
+        "p": _finite(made.p),
         "input": made.input,
         "refined": made.refined,
         "before": {**_figure(found.before), "samples": [_sample(one) for one in made.before]},
