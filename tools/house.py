@@ -62,6 +62,7 @@ HEAVY = frozenset(
         *(
             "alembic",
             "apscheduler",
+            "dspy",
             "fcntl",
             "genai_prices",
             "huggingface_hub",
@@ -75,6 +76,8 @@ HEAVY = frozenset(
 """Packages that are heavy to load, optional, or not on every system."""
 HEAVY_OURS = frozenset(
     (
+        "textevolve.llm.chains.dspy_modules",
+        "textevolve.llm.chains.langchain_runnables",
         "textevolve.node_eval.langgraph",
         "textevolve.remote.runs",
         "textevolve.server.app",

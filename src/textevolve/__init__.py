@@ -15,6 +15,20 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from textevolve.api.calibration import acalibrate, calibrate
+    from textevolve.api.chains import (
+        Chain,
+        OpenChain,
+        arun_chain,
+        as_chat_model,
+        as_dspy_lm,
+        as_dspy_module,
+        as_runnable,
+        load_chain,
+        open_chain,
+        read_template,
+        run_chain,
+        to_langchain_template,
+    )
     from textevolve.api.chat import aopen_chat, open_chat
     from textevolve.api.comparison import acompare, compare
     from textevolve.api.evaluation import aevaluate, aevaluate_batch, evaluate, evaluate_batch
@@ -82,6 +96,7 @@ if TYPE_CHECKING:
         Failure,
         Usage,
     )
+    from textevolve.llm.chains.steps import ask, branch, call, each, together
     from textevolve.loops.attempt import Attempt
     from textevolve.loops.optimization import Optimization
     from textevolve.loops.rules import Hybrid, Rules, load_rules
@@ -98,6 +113,20 @@ _HOMES = {
     "api.evaluation": ("aevaluate", "aevaluate_batch", "evaluate", "evaluate_batch"),
     "api.calibration": ("acalibrate", "calibrate"),
     "api.comparison": ("acompare", "compare"),
+    "api.chains": (
+        "Chain",
+        "OpenChain",
+        "arun_chain",
+        "as_chat_model",
+        "as_dspy_lm",
+        "as_dspy_module",
+        "as_runnable",
+        "load_chain",
+        "open_chain",
+        "read_template",
+        "run_chain",
+        "to_langchain_template",
+    ),
     "api.chat": ("aopen_chat", "open_chat"),
     "api.fitting": ("afit_judge", "fit_judge"),
     "api.loops": (
@@ -158,6 +187,7 @@ _HOMES = {
         "UnjudgedError",
     ),
     "evaluation": ("Case", "Evaluation", "EvaluationResult", "Evaluator", "Failure", "Usage"),
+    "llm.chains.steps": ("ask", "branch", "call", "each", "together"),
     "loops.attempt": ("Attempt",),
     "loops.optimization": ("Optimization",),
     "loops.rules": ("Hybrid", "Rules", "load_rules"),
@@ -179,6 +209,7 @@ __all__ = [
     "CalibrationResult",
     "CapabilityError",
     "Case",
+    "Chain",
     "Comparison",
     "Component",
     "ConflictError",
@@ -199,6 +230,7 @@ __all__ = [
     "MemorySpec",
     "MismatchError",
     "ModelError",
+    "OpenChain",
     "Optimization",
     "Profile",
     "Recall",
@@ -233,11 +265,20 @@ __all__ = [
     "aopen_namespace",
     "aoptimize",
     "aread_corpus",
+    "arun_chain",
+    "as_chat_model",
+    "as_dspy_lm",
+    "as_dspy_module",
     "as_metric",
+    "as_runnable",
+    "ask",
     "asummarize",
+    "branch",
     "calibrate",
+    "call",
     "compare",
     "create_memories",
+    "each",
     "evaluate",
     "evaluate_batch",
     "evaluate_memory",
@@ -253,13 +294,19 @@ __all__ = [
     "judge_integrity",
     "judge_update",
     "keep_history",
+    "load_chain",
     "load_profile",
     "load_rules",
+    "open_chain",
     "open_chat",
     "open_namespace",
     "optimize",
     "read_corpus",
+    "read_template",
+    "run_chain",
     "summarize",
+    "to_langchain_template",
+    "together",
 ]
 
 

@@ -29,23 +29,31 @@ def load_file(path: Path) -> object:
     return module
 
 
+def load_object(name: str, folder: Path) -> object:
+    """What `MODULE:NAME` names, or `FILE.py:NAME` in a folder; None where there is no such name.
+
+    Raises:
+        InputError: there is no such module or file, or it cannot be loaded here.
+    """
+    check_code(name)
+    module, _, wanted = name.rpartition(":")
+    try:
+        loaded = load_file(folder / module) if module.endswith(".py") else None
+        return getattr(loaded or importlib.import_module(module), wanted, None)
+    except InputError:
+        raise
+    except Exception as error:  # noqa: BLE001  the user's code runs here, and may raise anything
+        why = " ".join(f"{type(error).__name__}: {error}".split())
+        raise InputError(f"{name}: cannot be loaded ({why})") from None
+
+
 def load_function(name: str, folder: Path) -> Callable[..., object]:
     """The plain function that `MODULE:FUNCTION` names, or `FILE.py:FUNCTION` in a folder.
 
     Raises:
         InputError: there is no such module, file or function; or it is async.
     """
-    check_code(name)
-    module, _, function = name.rpartition(":")
-    try:
-        loaded = load_file(folder / module) if module.endswith(".py") else None
-        made = getattr(loaded or importlib.import_module(module), function, None)
-    except InputError:
-        raise
-    except Exception as error:  # noqa: BLE001  the user's code runs here, and may raise anything
-        why = " ".join(f"{type(error).__name__}: {error}".split())
-        raise InputError(f"{name}: cannot be loaded ({why})") from None
-    return check_function(name, made)
+    return check_function(name, load_object(name, folder))
 
 
 def load_point(point: EntryPoint) -> Any:

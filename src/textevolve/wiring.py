@@ -22,6 +22,7 @@ from textevolve.evaluators import Judges, keep_whole
 from textevolve.events import Listener, silence
 from textevolve.llm.budget import Allowance, Budget, Budgeted, refuse_unpriced
 from textevolve.llm.catalogue import embedder_of, locate
+from textevolve.llm.chains.scope import ChainContext
 from textevolve.llm.discovery import discover_model
 from textevolve.llm.emulation import let_decide
 from textevolve.llm.journal import Journal
@@ -169,6 +170,17 @@ class Workbench:
         """A metric by its name, or one that the user's own code put in."""
         own = name.startswith(OWN)
         return cast(LabelMetric, own_object(name, self.objects)) if own else open_metric(name)
+
+    def chain_context(self, case: str = "") -> ChainContext:
+        """What a chain is run with on this bench. `case`: what its events are about."""
+        return ChainContext(
+            model_of=self.model_of,
+            default_model=self.default_model,
+            listener=self.listener,
+            case=case,
+            concurrency=self.calls_per_case,
+            rehearsed="" if self.mode in ("live", "replay") else self.mode,
+        )
 
     def keep(self, model: Model) -> Model:
         """A model of the study's own, such as a memory system, whose answers stand in the journal

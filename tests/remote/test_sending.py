@@ -113,3 +113,14 @@ def test_all_files_that_a_kind_reads_are_sent(home, send):
         (home / name).write_text(text)
     body = send("rates", judged="all.jsonl", labelled="some.jsonl")
     assert body["run"]["files"] == {"all.jsonl": text, "some.jsonl": text}
+
+
+def test_a_chain_is_sent_with_what_it_names(home, send):
+    (home / "parts").mkdir()
+    (home / "parts" / "p.md").write_text("Say {x}")
+    (home / "inner.yaml").write_text("inputs: [x]\nsteps: [{ask: a, file: parts/p.md}]\n")
+    outer = "inputs: [x]\nsteps: [{call: b, function: inner.yaml}]\n"
+    (home / "outer.yaml").write_text(outer)
+    sent = {"outer.yaml", "inner.yaml", "parts/p.md"}
+    assert set(send("optimize", task="Write.", model="outer.yaml")["run"]["files"]) == sent
+    assert set(send("chain", chain="outer.yaml", input={"x": "1"})["run"]["files"]) == sent

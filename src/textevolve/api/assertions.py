@@ -30,7 +30,6 @@ from textevolve.studies.assertions import (
     Assertion,
     AssertionsSpec,
     Demand,
-    ask,
     judge_case,
     write_demand,
 )
@@ -151,7 +150,7 @@ class AssertionRun:
         key = f"{STUDY.kind}-{self._key}"
         if (found := store.find_run(key)) is not None:
             return found, False
-        prompts = ask(AssertionsSpec()).prompts
+        prompts = STUDY.asks(AssertionsSpec()).prompts
         stored = driver.StoredSpec(
             kind=STUDY.kind, spec={}, model="", today=today(), prompts=prompts
         )

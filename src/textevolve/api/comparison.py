@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeAlias, cast
 
 from textevolve.api.calibration import Rows
 from textevolve.api.running import Objects, arun, in_sync, split_keywords, takes_fields
 from textevolve.evaluation import Evaluator
+from textevolve.llm.chains.chain import Chain
 from textevolve.metrics.plain import LabelMetric
 from textevolve.studies.compare import take_rows
 from textevolve.studies.compare_figures import Comparison
@@ -24,6 +25,7 @@ async def acompare(
     data: Rows,
     prompts: Prompts = (),
     *,
+    models: str | Chain | Callable[..., Any] | Iterable[str | Chain | Callable[..., Any]] = (),
     metric: str | LabelMetric | Iterable[str | LabelMetric] = (),
     judge: str | Evaluator | Iterable[str | Evaluator] = (),
     **fields: Any,
@@ -34,9 +36,10 @@ async def acompare(
                         label="sum", metric="exact")
         found.sentence, found.variants[0].mean, found.to_frame()
 
-    `data`: rows, or a file of them. `metric`, `judge`: one or several, by name or your own; with
-    neither a single judge scores. The other names are those of `CompareSpec` and `RunKeywords`. The
-    same call again is answered from the store.
+    `models`: models by their specs; chains, by their files, import paths or themselves, whose
+    inputs are columns. `data`: rows, or a file of them. `metric`, `judge`: one or several, by name
+    or your own; with neither a single judge scores. The other names are those of `CompareSpec` and
+    `RunKeywords`. The same call again is answered from the store.
 
     Raises:
         InputError: prompts, rows, a judge, a metric or a number cannot be used.
@@ -48,6 +51,7 @@ async def acompare(
     from_file = isinstance(data, str | Path)
     spec = CompareSpec(
         prompts=cast(Any, prompts),
+        models=_name_all(models, objects),
         data=str(data) if from_file else "",
         metric=_name_all(metric, objects),
         judge=_name_all(judge, objects),

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from textevolve.api.running import Objects, arun, in_sync, split_keywords, takes_fields
 from textevolve.evaluation import Evaluator
+from textevolve.llm.chains.chain import Chain
 from textevolve.loops.attempt import Generator
 from textevolve.loops.optimization import Optimization
 from textevolve.studies.optimize import DEFAULT_JUDGE, OptimizeSpec, task_case
@@ -18,13 +20,15 @@ async def aoptimize(
     judge: str | Evaluator = DEFAULT_JUDGE,
     second_judge: str | Evaluator | None = None,
     generator: str | Generator | None = None,
+    model: str | Chain | Callable[..., Any] | None = None,
     **fields: Any,
 ) -> Optimization:
     """The best text for a task by a judge's measure. The same call again is answered from the
     store.
 
     `judge`: a judge's spec such as `probe+rules`, or any `Evaluator`, `Rules` among them.
-    `generator`: any `Generator`, in place of the model's. The other names are those of
+    `generator`: any `Generator`, in place of the model's. `model`: a model's spec, or a chain with
+    one input, the prompt, by its file, its import path or itself. The other names are those of
     `OptimizeSpec` and `RunKeywords`.
 
     Raises:
@@ -39,6 +43,7 @@ async def aoptimize(
         judge=objects.name(judge) or DEFAULT_JUDGE,
         second_judge=objects.name(second_judge),
         generator=objects.name(generator),
+        model=objects.name(model),
         **own,
     )
     (made,) = await arun(spec, cases=[task_case(task)], objects=objects, **keywords)

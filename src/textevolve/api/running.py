@@ -18,13 +18,14 @@ from textevolve.engine import sync
 from textevolve.errors import InputError
 from textevolve.evaluation import Case
 from textevolve.events import Listener, silence
+from textevolve.llm.chains.chain import Chain
 from textevolve.settings import Settings, read_settings
 from textevolve.spec import noted_of, suggest
 from textevolve.studies import driver
 from textevolve.studies.driver import Launch
 from textevolve.studies.kinds import find_study
 from textevolve.studies.study import StudySpec
-from textevolve.user_code import name_object
+from textevolve.user_code import OWN, name_object
 from textevolve.wiring import Limits, take_limits
 
 if TYPE_CHECKING:
@@ -64,10 +65,11 @@ class Objects:
         """What stands for an object in a specification; a text and None stand for themselves."""
         if given is None or isinstance(given, str):
             return given
-        name, number = name_object(given), 1
+        first = f"{OWN}{given.name}" if isinstance(given, Chain) else name_object(given)
+        name, number = first, 1
         while self.found.get(name, given) is not given:  # as of two lambdas side by side
             number += 1
-            name = f"{name_object(given)}#{number}"
+            name = f"{first}#{number}"
         self.found[name] = given
         return name
 
@@ -142,7 +144,7 @@ async def _perform(
     store, concurrency = keywords.get("store"), keywords.get("concurrency")
     settings = (
         keywords.get("settings")
-        or read_settings({"model": spec.model, "store": store, "concurrency": concurrency})[0]
+        or read_settings({"model": spec.plain_model, "store": store, "concurrency": concurrency})[0]
     )
     found = objects.found if objects else {}
     launch = Launch(

@@ -55,6 +55,14 @@ COMMANDS: Mapping[str, Lazy] = {
     "innovate": Lazy("study:innovate", "Refine an input by judgements of its outputs."),
     "summarize": Lazy("study:summarize", "Shorten texts of any length to a budget of tokens."),
     "fit": Lazy("study:fit", "Fit a judge to people's labels, from several judges."),
+    "chains": Lazy(
+        "",
+        "Show and run chains of steps.",
+        below={
+            "show": Lazy("chains:show", "Show a chain's steps, inputs, outputs and models."),
+            "run": Lazy("study:chain", "Run a chain on values, or on each row of a file."),
+        },
+    ),
     "run": Lazy("study:", "Run a study of any kind that a YAML file describes."),
     "init": Lazy("study_files:init", "Write a commented example of such a file."),
     "schema": Lazy("study_files:schema", "Print the JSON schema of such files."),

@@ -210,7 +210,7 @@ def run_study(
         check_target(wanted.junit)
     settings, _ = read_settings(
         {
-            "model": spec.model,
+            "model": spec.plain_model,
             "store": wanted.store,
             "concurrency": wanted.concurrency,
             "server": wanted.server,

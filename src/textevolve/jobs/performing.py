@@ -227,7 +227,7 @@ def _find_begun(desk: JobDesk, claim: JobClaim) -> RunRecord | None:
     with suppress(StoreError):
         run = desk.store.get_run(claim.run.run_id)
         stored = driver.read_stored(run)
-        driver.refuse_changed(run, find_study(stored.kind), stored)
+        driver.refuse_changed(run, find_study(stored.kind), stored, {})
         desk.resources.note_job_run(claim, run.id)  # of an earlier attempt
         return run
     return None

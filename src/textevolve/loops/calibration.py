@@ -41,6 +41,7 @@ from textevolve.loops.selection import (
     try_ucb,
 )
 from textevolve.loops.trial_runner import (
+    ChainedTemplate,
     CountFailures,
     JudgedInput,
     TrialOutcome,
@@ -121,6 +122,7 @@ class CalibrationContext:
     """What the search works with. `generator` answers the prompts, `editor` writes instructions and
     templates. At least one of `evaluator` and `metric`; with both the metric gives the scores and
     the evaluator the reasons. `second_judge` is never optimised against. `time_limit`: in seconds.
+    `chained`: the chain that the template is a part of, which is asked in the generator's place.
     """
 
     generator: Model
@@ -132,6 +134,7 @@ class CalibrationContext:
     concurrency: int = 64
     time_limit: float | None = None
     listener: Listener = silence
+    chained: ChainedTemplate | None = None
 
 
 async def search_template(
@@ -193,6 +196,7 @@ class _Search:
             debate_rounds=plan.grad_debate_rounds,
             listener=context.listener,
             deadline=None if context.time_limit is None else self.began + context.time_limit,
+            chained=context.chained,
         )
 
     async def climb(self) -> StopReason:

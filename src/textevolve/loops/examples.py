@@ -29,6 +29,14 @@ class Example:
 
 
 @dataclass(frozen=True, slots=True)
+class ChainedNames:
+    """Of a chain with a template: what it is given, and what the template's placeholders are."""
+
+    inputs: tuple[str, ...]
+    slots: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class Material:
     """A template with the data that it is calibrated on. `columns`: all but the label's."""
 
@@ -50,10 +58,12 @@ def take_material(
     label: str | None = None,
     validation: float = 0.3,
     group: str | None = None,
+    chained: ChainedNames | None = None,
 ) -> Material:
     """Rows, each with its place for messages, as examples for the template, parted in two.
 
-    Rows that are the same in all that counts are kept once.
+    Rows that are the same in all that counts are kept once. `chained`: the template is one of a
+    chain's, so the values are the chain's inputs, and its placeholders other values, too.
 
     Raises:
         InputError: no row, a value is missing, the template shows the label or no column, or there
@@ -72,12 +82,15 @@ def take_material(
         raise InputError(f"no row has the label '{label}'; columns: {', '.join(columns)}")
     if group is not None and group not in columns:
         raise InputError(f"no row has the column '{group}'; columns: {', '.join(columns)}")
-    names = require_placeholders(template, columns)
-    if label in names:
+    if chained is None:
+        needed = names = require_placeholders(template, columns)
+    else:
+        needed, names = chained.inputs, require_placeholders(template, chained.slots)
+    if label in needed:
         raise InputError(f"the template shows the label {{{label}}} to the model; take it out")
     examples = dict[str, Example]()
     for where, row in placed:
-        example = _example(row, where, names, label)
+        example = _example(row, where, needed, label)
         if group is not None:
             example = replace(example, group=str(row.get(group, "")).strip())
         examples.setdefault(json.dumps([example.values, str(example.label)]), example)

@@ -12,7 +12,7 @@ import time
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Literal, TypeVar
+from typing import Literal, Protocol, TypeVar
 
 from textevolve.engine.local import gather_bounded
 from textevolve.errors import (
@@ -34,7 +34,7 @@ from textevolve.evaluation import (
     failure_of,
 )
 from textevolve.events import Listener, StepFinished, StepStarted, silence
-from textevolve.llm.model import Message, Model, Request
+from textevolve.llm.model import Message, Model, Request, Response
 from textevolve.loops.attempt import TIME_IS_UP
 from textevolve.loops.examples import Example
 from textevolve.loops.placeholders import fill
@@ -56,6 +56,21 @@ class OutputFailure(Failure):
     it is empty, refused, too long, or nothing that a metric can read."""
 
     __slots__ = ()
+
+
+class ChainedTemplate(Protocol):
+    """A template within a chain, whose outputs are the chain's."""
+
+    async def ask(
+        self, template: str, example: Example, count: Callable[[Usage], None], /
+    ) -> Response:
+        """What the chain gives for a row with this template in its place. `count` hears what was
+        used, also by a chain that failed."""
+        ...
+
+    def show(self, example: Example, /) -> str:
+        """What judges see as the input: the values that the chain is given."""
+        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,7 +100,8 @@ class TrialRunner:
     """What it takes to try a template. With a `metric` it gives the score, and `evaluator`, where
     there is one, only reasons. Outputs are remembered and not asked for again. `deadline`: by the
     monotonic clock; from then on nothing more is asked. `debate_rounds`: of a debate's arguments
-    those of the last so many rounds are reasons, too."""
+    those of the last so many rounds are reasons, too. `chained`: the chain that the template is a
+    part of, which is asked in the generator's place."""
 
     seed_template: str
     generator: Model
@@ -102,6 +118,7 @@ class TrialRunner:
     debate_rounds: int = 1
     usage: Usage = field(default_factory=Usage)
     outputs: dict[tuple[str, str], str] = field(default_factory=dict[tuple[str, str], str])
+    chained: ChainedTemplate | None = None
 
     async def run_batch(
         self, name: str, work: Sequence[Callable[[], Awaitable[T]]], **details: object
@@ -220,28 +237,38 @@ class TrialRunner:
         for n, text in texts.items():
             template, example = pairs[n]
             source = self.seed_template if self.judged == "seed" else template
-            made.append((Case(fill(source, example.values), (text,), example.id), [n]))
+            asked = self.chained.show(example) if self.chained else fill(source, example.values)
+            made.append((Case(asked, (text,), example.id), [n]))
         return made
 
     async def _generate(self, template: str, example: Example) -> str | Failure:
         key = (template, example.id)
         if key in self.outputs:
             return self.outputs[key]
+        try:
+            response = await self._ask(template, example)
+        except (AnswerError, RejectedError) as error:
+            return OutputFailure("failed", str(error))
+        if not response.text.strip():
+            return OutputFailure("failed", f"the output was empty ({response.finish_reason})")
+        self.outputs[key] = response.text
+        return response.text
+
+    async def _ask(self, template: str, example: Example) -> Response:
+        if self.chained is not None:
+            return await self.chained.ask(template, example, self.count)
         request = Request(
             messages=(Message("user", (fill(template, example.values),)),),
             temperature=self.temperature,
             max_tokens=self.max_output_tokens,
             seed=self.seed,
         )
-        try:
-            response = await self.generator(request)
-        except (AnswerError, RejectedError) as error:
-            return OutputFailure("failed", str(error))
-        self.usage += response.usage
-        if not response.text.strip():
-            return OutputFailure("failed", f"the output was empty ({response.finish_reason})")
-        self.outputs[key] = response.text
-        return response.text
+        response = await self.generator(request)
+        self.count(response.usage)
+        return response
+
+    def count(self, usage: Usage) -> None:
+        self.usage += usage
 
     async def _judge(self, judge: Evaluator, case: Case) -> list[EvaluationResult | Failure]:
         number = len(case.candidates)

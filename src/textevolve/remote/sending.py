@@ -15,6 +15,7 @@ from typing import Any, cast
 from textevolve.errors import InputError
 from textevolve.evaluation import Case
 from textevolve.judge_texts import describe_judge
+from textevolve.llm.chains.chain_file import ENDINGS, load_chain
 from textevolve.reach import is_file, note_files
 from textevolve.rows import STANDARD_INPUT, read_text
 from textevolve.rows.hub import PREFIX
@@ -56,8 +57,12 @@ def write_study(
 
 def _read_here(study: AnyStudy, spec: StudySpec, *, reads_cases: bool) -> None:
     """Read all that the specification names, but for what the server has to fetch."""
-    for judge in study.asks(spec).judges:
+    asks = study.asks(spec)
+    for judge in asks.judges:
         describe_judge(judge)
+    for chain in asks.chains:
+        if chain.lower().endswith(ENDINGS):
+            load_chain(chain)
     elsewhere = any(one.startswith(PREFIX) or one == SPOOLED for one in files_read(spec))
     if reads_cases and not elsewhere and study.earlier(spec) is None:
         for _ in study.cases(spec):

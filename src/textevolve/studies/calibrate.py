@@ -25,24 +25,20 @@ from textevolve.loops.attempt import prompts_version
 from textevolve.loops.calibration import ROUND, CalibrationContext, CalibrationPlan, search_template
 from textevolve.loops.examples import Example, Material, split_examples, take_material
 from textevolve.loops.placeholders import require_placeholders
-from textevolve.loops.search_tree import CalibrationResult, Gain, Node, describe_outcome
+from textevolve.loops.search_tree import CalibrationResult, Gain, describe_outcome
 from textevolve.loops.trial_runner import STAGE
 from textevolve.metrics.label_metrics import needs_label, open_metric
 from textevolve.report import wording
-from textevolve.report.blocks import (
-    Block,
-    Branch,
-    Column,
-    Diff,
-    Estimate,
-    Report,
-    Table,
-    Texts,
-    Tree,
-)
 from textevolve.rows import Placed, read_rows
 from textevolve.spec import option
 from textevolve.statistics.comparisons import difference_interval, sign_flip_test
+from textevolve.studies.calibrate_report import report
+from textevolve.studies.chained import (
+    TemplateInChain,
+    chains_among,
+    refuse_estimate,
+    template_in,
+)
 from textevolve.studies.datasets import MappedSpec
 from textevolve.studies.study import Asks, Row, Study, json_codec
 from textevolve.user_code import OWN
@@ -67,10 +63,17 @@ class CalibrateSpec(CalibrationPlan, MappedSpec):
     kind: ClassVar[str] = "calibrate"
 
     template: str = option(
-        description="A file with the prompt template, in which {names} are placeholders.",
+        "",
+        "A file with the prompt template, in which {names} are placeholders. A chain as the model"
+        " has its own.",
         argument=True,
         text="file",
-        min_length=1,
+    )
+    step: str | None = option(
+        None,
+        "Where the model is a chain: the step whose template is improved. The only one, if no other"
+        " step asks a model.",
+        group="Models",
     )
     data: str = option(
         "",
@@ -114,6 +117,11 @@ class CalibrateSpec(CalibrationPlan, MappedSpec):
 
     @model_validator(mode="after")
     def _usable(self) -> CalibrateSpec:
+        chained = bool(chains_among(self.model))
+        if not self.template.strip() and not chained:
+            raise InputError("the template is blank: name a file with a prompt template")
+        if self.step is not None and not chained:
+            raise InputError("--step is of a chain: name the chain with --model")
         first, second = judges_of(self)
         if first is not None and first == second:
             raise InputError("the second judge is the first: name another, or another model")
@@ -139,7 +147,14 @@ def judges_of(spec: CalibrateSpec) -> tuple[str | None, str | None]:
 def ask(spec: CalibrateSpec) -> Asks:
     prompts = {f"loops.{name}": version for name, version in prompts_version().items()}
     judges = tuple(judge for judge in judges_of(spec) if judge is not None)
-    return Asks(judges, writes=True, prompts=prompts)
+    return Asks(judges, writes=True, prompts=prompts, chains=chains_among(spec.model))
+
+
+def _find_template(
+    spec: CalibrateSpec, objects: Mapping[str, object], bench: Workbench | None = None
+) -> TemplateInChain | None:
+    chain = None if spec.model == spec.plain_model else spec.model
+    return None if chain is None else template_in(chain, spec.step, spec.template, objects, bench)
 
 
 def read_cases(spec: CalibrateSpec) -> Iterator[Case]:
@@ -149,14 +164,23 @@ def read_cases(spec: CalibrateSpec) -> Iterator[Case]:
     return cases_of(spec, read_rows(spec.data, "row", lambda _: True, spec.map))
 
 
-def cases_of(spec: CalibrateSpec, rows: Iterable[Placed]) -> Iterator[Case]:
+def cases_of(
+    spec: CalibrateSpec, rows: Iterable[Placed], objects: Mapping[str, object] = {}
+) -> Iterator[Case]:
     """Rows as cases: the values as JSON, the label, and the names of all columns but that one.
+    `objects`: what the program put in.
 
     Raises:
         InputError: the rows do not fit the template.
     """
+    chained = _find_template(spec, objects)
     material = take_material(
-        spec.template, rows, label=spec.label, validation=spec.validation, group=spec.group
+        chained.text if chained else spec.template,
+        rows,
+        label=spec.label,
+        validation=spec.validation,
+        chained=chained and chained.names,
+        group=spec.group,
     )
     for example in sorted(material.examples, key=lambda example: example.id):
         values = json.dumps(example.values, ensure_ascii=False)
@@ -165,7 +189,9 @@ def cases_of(spec: CalibrateSpec, rows: Iterable[Placed]) -> Iterator[Case]:
         yield Case(values, (), example.id, parameters)
 
 
-def material_of(spec: CalibrateSpec, cases: Iterable[Case]) -> Material:
+def material_of(
+    spec: CalibrateSpec, cases: Iterable[Case], chained: TemplateInChain | None = None
+) -> Material:
     """What `cases_of` made cases of."""
     examples: list[Example] = []
     columns: tuple[str, ...] = ()
@@ -175,9 +201,10 @@ def material_of(spec: CalibrateSpec, cases: Iterable[Case]) -> Material:
             Example(case.id, json.loads(case.input), given["label"], given.get("group"))
         )
         columns = tuple(case.parameters["columns"])
-    template = spec.template.replace("\r\n", "\n")
+    template = (chained.text if chained else spec.template).replace("\r\n", "\n")
     labels = () if spec.label is None else (spec.label,)
-    names = require_placeholders(template, (*columns, *labels))
+    known = chained.names.slots if chained else (*columns, *labels)
+    names = require_placeholders(template, known)
     training, validation = split_examples(examples, spec.validation)
     return Material(template, names, columns, tuple(training), tuple(validation))
 
@@ -186,7 +213,8 @@ async def run(
     spec: CalibrateSpec, cases: Iterable[Case], bench: Workbench
 ) -> AsyncGenerator[CalibrationResult]:
     """The search after each round, and at its end."""
-    material = material_of(spec, cases)
+    chained = _find_template(spec, bench.objects, bench)
+    material = material_of(spec, cases, chained)
     first, second = judges_of(spec)
 
     def work(show: Any) -> Any:
@@ -205,6 +233,7 @@ async def run(
             concurrency=bench.concurrency,
             time_limit=bench.seconds_left,
             listener=hear,
+            chained=chained,
         )
         return search_template(material, spec, context)
 
@@ -247,65 +276,6 @@ def summarise(_spec: CalibrateSpec, records: Iterable[CalibrationResult]) -> Cal
     return last
 
 
-def report(_spec: CalibrateSpec, found: CalibrationResult) -> Report:
-    blocks: list[Block] = [Texts("The template to use", [("", found.template)])]
-    if found.leader:
-        taken = "" if found.accepted else ", which was not taken"
-        title = f"What template {found.leader} changes{taken}"
-        blocks.append(Diff(title, found.nodes[0].text, found.nodes[found.leader].text))
-    if found.gain is not None:
-        blocks.append(_validation(found, found.gain))
-    blocks.append(Tree("The search", [_grow(found, 0)]))
-    facts = {
-        "Rows": f"{found.rows[0]} for training, {found.rows[1]} held out",
-        "Search": f"{wording.count(len(found.nodes), 'template')} in"
-        f" {wording.count(found.rounds, 'round')}, {wording.count(found.tried, 'trial')}",
-        "Used": wording.spent(found.usage),
-    }
-    return Report("Calibration of a prompt template", describe_outcome(found), blocks, facts)
-
-
-def _validation(found: CalibrationResult, gain: Gain) -> Table:
-    gains = [("what was optimised", gain), ("second judge", found.second)]
-    columns = (
-        Column(""),
-        Column("rows", "count"),
-        Column(f"template {found.leader}", "number", 3),
-        Column("original", "number", 3),
-        Column("difference", "number", 3),
-        Column("p", "p_value"),
-    )
-    rows = [
-        (name, one.items, one.first, one.second, Estimate(one.difference, one.low, one.high), one.p)
-        for name, one in gains
-        if one is not None
-    ]
-    note = "On rows that the search has not seen: a paired bootstrap, and a sign-flip test."
-    return Table("Validation", columns, rows, note=note)
-
-
-def _grow(found: CalibrationResult, number: int) -> Branch:
-    """A template with all that were made from it."""
-    node = found.nodes[number]
-    leads = node.number == found.leader and node.number != 0
-    notes = [_place(node, n) for n in range(len(node.placings))]
-    notes += ["in the beam"] * (node.number in found.beam)
-    notes += [("taken" if found.accepted else "leads")] * leads
-    notes += [f"dropped: {node.fault}"] * bool(node.fault)
-    children = [Branch(one) for one in node.instructions]
-    children += [_grow(found, child.number) for child in found.children(number)]
-    name = "original" if node.parent is None else f"template {node.number}"
-    tone = "good" if leads and found.accepted else "bad" if node.fault else ""
-    return Branch(name, ", ".join(notes), tone, children)
-
-
-def _place(node: Node, number: int) -> str:
-    placing = node.placings[number]
-    where = "finals" if placing.stage == "finals" else f"round {placing.round}"
-    of_all = f" ({placing.scored} of {placing.asked})" if placing.scored < placing.asked else ""
-    return f"{where} {wording.number(placing.mean, 3)}{of_all}"
-
-
 def data(spec: CalibrateSpec, found: CalibrationResult) -> Mapping[str, Any]:
     return {
         "parameters": spec.model_dump(mode="json"),
@@ -334,7 +304,12 @@ def flatten(found: CalibrationResult) -> Iterator[Mapping[str, Any]]:
 def estimate(
     spec: CalibrateSpec, cases: Sequence[Case], model: str, price_of: PriceOf
 ) -> UsageRange:
-    """A bound, by a formula: no rehearsal finds the search that goes on for longest."""
+    """A bound, by a formula: no rehearsal finds the search that goes on for longest.
+
+    Raises:
+        InputError: a chain stands for the model: nobody knows how many calls it makes.
+    """
+    refuse_estimate(spec.model)
     first, second = (judge and split_rules(judge)[1] for judge in judges_of(spec))
     judging = Judging(first, second, asked=spec.metric is None)
     return estimate_calibration(material_of(spec, cases), spec, judging, model, price_of)

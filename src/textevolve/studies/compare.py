@@ -19,8 +19,10 @@ from textevolve.errors import InputError
 from textevolve.evaluation import Case, Failure, Usage
 from textevolve.events import RecordsExpected
 from textevolve.judge_specs import parse_evaluator, split_rules
+from textevolve.llm.chains.chain import Chain
 from textevolve.llm.model import Request
 from textevolve.rows import Placed, Renaming, read_rows
+from textevolve.studies.chained import chains_among, open_chain_named
 from textevolve.studies.columns import Columns
 from textevolve.studies.compare_cells import Output, Planned, Scorers, fill_cells
 from textevolve.studies.compare_figures import summarise
@@ -36,6 +38,7 @@ from textevolve.studies.compare_spec import (
     with_models,
 )
 from textevolve.studies.study import Asks, Study, json_codec
+from textevolve.user_code import OWN
 from textevolve.wiring import Workbench
 
 INPUTS = ("input", "prompt", "question", "instruction")
@@ -43,8 +46,9 @@ INPUTS = ("input", "prompt", "question", "instruction")
 
 
 def ask(spec: CompareSpec) -> Asks:
-    judges = tuple(with_models(spec).values())
-    return Asks(judges, spec.models, writes=bool(spec.prompts) and not spec.models)
+    judges, chains = tuple(with_models(spec).values()), chains_among(*spec.models)
+    models = tuple(model for model in spec.models if model not in chains)
+    return Asks(judges, models, writes=bool(spec.prompts) and not models, chains=chains)
 
 
 def name_variants(spec: CompareSpec, _model: str) -> list[str]:
@@ -150,13 +154,17 @@ def _check_columns(spec: CompareSpec, columns: Sequence[str]) -> list[str]:
                 there = ", ".join(columns)
                 raise InputError(f"{flag}: no row has the column '{column}'; columns: {there}")
     own = [name for name in columns if name not in (spec.label, *spec.outputs)]
+    for name in chains_among(*spec.models):
+        if not name.startswith(OWN):
+            open_chain_named(name, {}).take_inputs(dict.fromkeys(own, ""), others=True)
     for prompt in spec.prompts:
         if not prompt.placeholders(own):
             raise InputError(
                 f"prompt {prompt.name}: has no placeholder that the rows have a value for; columns:"
                 f" {', '.join(own)}"
             )
-    if not spec.prompts and not _input_column(spec, own) and judges_of(spec):
+    shown = spec.prompts or chains_among(*spec.models) or _input_column(spec, own)
+    if not shown and judges_of(spec):
         raise InputError(
             "judges need an input to judge by: name its column with --input; columns:"
             f" {', '.join(columns)}"
@@ -201,9 +209,9 @@ def _restore(case: Case, position: int) -> Output:
 
 
 def plan_rows(
-    spec: CompareSpec, cases: Sequence[Case], default_model: str
+    spec: CompareSpec, cases: Sequence[Case], default_model: str, chains: Mapping[str, Chain]
 ) -> Iterator[list[Planned]]:
-    """The cells of each row, sample by sample.
+    """The cells of each row, sample by sample. `chains`: by their names.
 
     Raises:
         InputError: no variant is called like the baseline.
@@ -215,14 +223,23 @@ def plan_rows(
         for _, same in itertools.groupby(cases, key=lambda case: case.id):
             yield [Planned(_restore(case, next(number))) for case in same]
         return
-    variants = [replace(one, model=one.model or default_model) for one in variants_of(spec)]
+    variants = [
+        one if one.chain else replace(one, model=one.model or default_model)
+        for one in variants_of(spec)
+    ]
     baseline = baseline_of(spec, variants)
     for case in cases:
         values: Mapping[str, str] = json.loads(case.input)
         asked = _show_input(spec, baseline, values)
         blank = Output(0, case.id, "", input=asked, reference=case.reference, context=case.context)
+
+        def placed(sample: int, blank: Output = blank) -> Output:
+            return replace(blank, position=next(number), sample=sample)
+
         yield [
-            _plan(spec, case, values, variant, replace(blank, position=next(number), sample=sample))
+            _plan_chain(chains[variant.chain], values, variant, placed(sample))
+            if variant.chain
+            else _plan(spec, case, values, variant, placed(sample))
             for sample in range(spec.samples)
             for variant in variants
             if sample == 0 or not variant.column
@@ -246,6 +263,12 @@ def _plan(
     )
     named = replace(empty, variant=variant.name, prompt=variant.prompt.name, model=variant.model)
     return Planned(named, request)
+
+
+def _plan_chain(
+    chain: Chain, values: Mapping[str, str], variant: Variant, empty: Output
+) -> Planned:
+    return Planned(replace(empty, variant=variant.name), chain=chain, values=values)
 
 
 def _show_input(spec: CompareSpec, baseline: Variant | None, values: Mapping[str, str]) -> str:
@@ -277,9 +300,12 @@ def open_scorers(spec: CompareSpec, bench: Workbench) -> Scorers:
 async def run(spec: CompareSpec, cases: Iterable[Case], bench: Workbench) -> AsyncGenerator[Output]:
     """Each cell as soon as it is filled; what is judged side by side comes together."""
     read, scorers = list(cases), open_scorers(spec, bench)
+    chains = {n: open_chain_named(n, bench.objects) for n in chains_among(*spec.models)}
+    for case, chain in itertools.product(read if chains else (), chains.values()):
+        chain.take_inputs(json.loads(case.input), others=True)  # said before anything is asked
     bench.listener(RecordsExpected(_count_cells(spec, len(read))))
     together, per_row = bool(scorers.together), len(spec.prompts) * max(1, len(spec.models))
-    rows = plan_rows(spec, read, bench.default_model)
+    rows = plan_rows(spec, read, bench.default_model, chains)
     results = stream(
         (group for row in rows for group in _groups(row, together=together)),
         lambda group: fill_cells(bench, scorers, group),

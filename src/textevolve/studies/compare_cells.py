@@ -30,11 +30,14 @@ from textevolve.evaluation import (
     failure_of,
 )
 from textevolve.judges.context import Judgement
+from textevolve.llm.chains.chain import Chain
+from textevolve.llm.chains.trace import TraceRecorder
 from textevolve.llm.model import Request
 from textevolve.llm.usage_meter import UsageMeter
 from textevolve.metrics.label_metrics import grade_output
 from textevolve.metrics.plain import LabelMetric
 from textevolve.statistics.intervals import TIE
+from textevolve.studies.chained import ask_chain, chain_response
 from textevolve.user_code import OWN
 from textevolve.wiring import Workbench
 
@@ -88,10 +91,12 @@ class Output:
 @dataclass(frozen=True, slots=True)
 class Planned:
     """A cell before it is filled: `request` is what to ask of its model, None for an output that
-    there is already."""
+    there is already; or the `chain` that is asked, with its `values`."""
 
     empty: Output
     request: Request | None = None
+    chain: Chain | None = None
+    values: Mapping[str, str] = field(default_factory=dict[str, str])
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,6 +144,8 @@ async def _fill_alone(bench: Workbench, scorers: Scorers, planned: Planned) -> O
 
 async def _make(bench: Workbench, planned: Planned) -> Output:
     empty, request = planned.empty, planned.request
+    if planned.chain is not None:
+        return await _ask_chain(bench, planned.chain, planned)
     if request is None:
         return empty
     model = UsageMeter(bench.model_of(empty.model))
@@ -159,6 +166,22 @@ async def _make(bench: Workbench, planned: Planned) -> Output:
         usage=model.usage,
         seconds=model.seconds,
     )
+
+
+async def _ask_chain(bench: Workbench, chain: Chain, planned: Planned) -> Output:
+    empty, spent = planned.empty, TraceRecorder(chain.name, "chain")
+    try:
+        if bench.seconds_left == 0:
+            raise BudgetError(TIME_IS_UP)
+        outputs, trace = await ask_chain(
+            bench, chain, planned.values, empty.row, sample=empty.sample, spent=spent
+        )
+        response = chain_response(chain, outputs, trace)
+    except FatalModelError:
+        raise
+    except (ModelError, BudgetError) as error:
+        return replace(empty, failure=failure_of(error), usage=spent.usage)
+    return replace(empty, text=response.text, usage=response.usage, seconds=response.seconds)
 
 
 async def _judge(

@@ -15,8 +15,10 @@ from pydantic import field_validator, model_validator
 from textevolve.errors import InputError
 from textevolve.judge_specs import judges_in, with_model
 from textevolve.judge_texts import check_absolute
+from textevolve.llm.chains.chain_file import names_chain
 from textevolve.metrics.label_metrics import needs_label, open_metric
 from textevolve.spec import Several, option
+from textevolve.studies.chained import chains_among
 from textevolve.studies.compare_prompts import NamedPrompt, take_prompts
 from textevolve.studies.datasets import MappedSpec
 from textevolve.user_code import OWN
@@ -45,7 +47,8 @@ class CompareSpec(MappedSpec):
     )
     models: Several = option(
         (),
-        "A model that answers the prompts. Repeatable. Where none is named, one is looked for.",
+        "A model that answers the prompts. Repeatable. Where none is named, one is looked for. A"
+        " chain (FILE.yaml, MODULE:NAME) is a variant by itself: its inputs are columns.",
         flag="--model",
         short="-m",
         group="Variants",
@@ -155,7 +158,13 @@ class CompareSpec(MappedSpec):
                 "--outputs-of takes rows and outputs from an earlier run: leave out --prompt,"
                 " --outputs and --data"
             )
-        if not self.prompts and not self.outputs and self.outputs_of is None:
+        chains = chains_among(*self.models)
+        if self.prompts and chains and len(chains) == len(self.models):
+            raise InputError(
+                "a chain takes columns and no prompt: name a model for the prompts, too, or leave"
+                " them out"
+            )
+        if not (self.prompts or self.outputs or chains) and self.outputs_of is None:
             raise InputError(
                 "--prompt is missing: name a file with a prompt template, or with --outputs a"
                 " column of outputs"
@@ -204,12 +213,13 @@ def _refuse_relative(judge: str) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Variant:
-    """What is compared. `column`: of outputs that there are already."""
+    """What is compared. `column`: of outputs that there are already. `chain`: by its name."""
 
     name: str
     prompt: NamedPrompt | None = None
     model: str = ""
     column: str = ""
+    chain: str = ""
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -224,12 +234,14 @@ def variants_of(spec: CompareSpec) -> tuple[Variant, ...]:
     Raises:
         InputError: two have the same name.
     """
-    models = spec.models or ("",)
+    chains = chains_among(*spec.models)
+    models = tuple(model for model in spec.models if model not in chains) or ("",)
     found: list[Variant] = []
     for prompt, model in itertools.product(spec.prompts, models):
         parts = [prompt.name] if len(spec.prompts) > 1 or len(models) == 1 else []
         parts += [model] if len(models) > 1 else []
         found.append(Variant(", ".join(parts), prompt, model))
+    found += [Variant(chain.removeprefix(OWN), chain=chain) for chain in chains]
     found += [Variant(column, column=column) for column in spec.outputs]
     names = [variant.name for variant in found]
     if double := next((name for name in names if names.count(name) > 1), None):
@@ -273,7 +285,7 @@ def decides(spec: CompareSpec) -> str:
 
 def with_models(spec: CompareSpec) -> dict[str, str]:
     """Each judge by its name, with the model that it is to ask."""
-    first = spec.models[0] if spec.models else None
+    first = next((m for m in spec.models if not names_chain(m)), None)
     return {
         judge: judge if judge.startswith(OWN) else with_model(judge, spec.model or first)
         for judge in judges_of(spec)

@@ -33,6 +33,7 @@ from textevolve.memory_snapshots import pin_collections
 from textevolve.reach import check_earlier
 from textevolve.settings import Settings, today
 from textevolve.spec import identity_of
+from textevolve.studies.chained import describe_chains, models_of_chains
 from textevolve.studies.holding import hold
 from textevolve.studies.identity import refuse_differences
 from textevolve.studies.kinds import KINDS, find_study
@@ -140,18 +141,23 @@ async def specify(
     spec = study.complete(spec, settings)
     asks = study.asks(spec)
     judges = asks.judges
+    objects = {} if objects is None else objects
+    refuse_chain(study, spec, asks)
+    chains = describe_chains(asks.chains, objects)
+    named_model = spec.plain_model or next(iter(models_of_chains({"chains": chains})), None)
     if len(set(judges)) < len(judges):
         raise InputError("a judge is named twice; to compare a judge with itself give it two seeds")
-    named = [model for judge in judges for model in judge_models(judge, spec.model)]
+    named = [model for judge in judges for model in judge_models(judge, named_model)]
     own = next((model for model in named if model), None)
-    wanted = asks.writes or None in named
+    wanted = asks.writes or None in named or any(one["default"] for one in chains.values())
     model, why = "", ""
     own = own or next(iter(asks.models), None)
-    if wanted or own:
+    may_ask = any(one["may_ask"] for one in chains.values()) and (named_model or settings.model)
+    if wanted or own or may_ask:
         model, why = await choose_model(
-            settings, spec.model or (None if wanted else own), asks=asks_models
+            settings, named_model or (None if wanted else own), asks=asks_models
         )
-    for further in asks.models:
+    for further in (*asks.models, *models_of_chains({"chains": chains})):
         await choose_model(settings, further, asks=asks_models)
     stored = StoredSpec(
         kind=study.kind,
@@ -161,7 +167,10 @@ async def specify(
         today=today(),
         judges=_describe(asks),
         prompts=_prompts(asks),
-        described=await _describe_world(study, spec, settings, {} if objects is None else objects),
+        described={
+            **await _describe_world(study, spec, settings, objects),
+            **({"chains": chains} if chains else {}),
+        },
     )
     prices = sources_of_prices(models_asked(asks, stored), settings)
     return stored.model_copy(update={"prices": prices})
@@ -222,8 +231,11 @@ def _read_again(
 def models_asked(asks: Asks, stored: StoredSpec) -> tuple[str, ...]:
     """Every model that a run may ask, each once; its own first."""
     found = [model for judge in asks.judges for model in judge_models(judge, stored.model) if model]
-    own = [stored.model] if asks.writes else []
-    return tuple(dict.fromkeys([*own, *found, *asks.models]))
+    chains: Mapping[str, Any] = stored.described.get("chains", {})
+    asked = asks.writes or any(one["default"] for one in chains.values())
+    own = [stored.model] if asked else []
+    of_chains = models_of_chains(stored.described)
+    return tuple(dict.fromkeys([*own, *found, *asks.models, *of_chains]))
 
 
 def register_run(
@@ -328,14 +340,30 @@ def refuse_other(run: RunRecord, wanted: StoredSpec) -> None:
 
 
 def refuse_changed(
-    run: RunRecord, study: AnyStudy, stored: StoredSpec, what: str = "resumed"
+    run: RunRecord,
+    study: AnyStudy,
+    stored: StoredSpec,
+    objects: Mapping[str, object],
+    what: str = "resumed",
 ) -> None:
-    """Raises MismatchError, naming what differs, where the prompts that there are, or the files
-    behind its judges, are not those that a run was begun with."""
+    """Raises MismatchError, naming what differs, where the prompts that there are, the chains, or
+    the files behind its judges, are not those that a run was begun with."""
     asks = study.asks(read_spec(study, stored))
     kept = {"prompts": dict(stored.prompts), "judges": dict(stored.judges)}
-    found = {"prompts": _prompts(asks), "judges": _describe(asks)}
+    found: dict[str, Any] = {"prompts": _prompts(asks), "judges": _describe(asks)}
+    if asks.chains:
+        kept["chains"] = stored.described.get("chains", {})
+        found["chains"] = describe_chains(asks.chains, objects)
     refuse_differences(run.id, kept, found, what)
+
+
+def refuse_chain(study: AnyStudy, spec: StudySpec, asks: Asks) -> None:
+    """Raises InputError where a chain is named as the model of a study that takes none."""
+    if spec.model is not None and spec.plain_model is None and spec.model not in asks.chains:
+        raise InputError(
+            f"--model {spec.model}: a chain writes texts, and {study.kind} needs a model that"
+            " judges; optimize, calibrate, compare and `chains run` take chains"
+        )
 
 
 def _describe(asks: Asks) -> dict[str, Any]:
@@ -359,7 +387,7 @@ async def perform(
     stored = read_stored(run)
     study = find_study(stored.kind)
     async with hold(store, run.id, ends=launch.ends):
-        refuse_changed(run, study, stored)
+        refuse_changed(run, study, stored, launch.objects)
         keeper = RecordKeeper(study, store, run.id)
         try:
             async with aclosing(_work(study, stored, store, run, settings, launch)) as found:
@@ -382,7 +410,7 @@ async def replay(
     """
     stored = read_stored(run)
     study = find_study(stored.kind)
-    refuse_changed(run, study, stored, "shown")
+    refuse_changed(run, study, stored, launch.objects, "shown")
     work = _work(study, stored, store, run, settings, launch, offline=True)
     async with aclosing(work) as found:
         async for record in found:

@@ -18,6 +18,7 @@ KINDS: Mapping[str, str] = {
     "evaluate": "textevolve.studies.evaluate",
     "compare": "textevolve.studies.compare",
     "calibrate": "textevolve.studies.calibrate",
+    "chain": "textevolve.studies.run_chain",
     "agreement": "textevolve.studies.agreement",
     "ablation": "textevolve.studies.ablation",
     "escalation": "textevolve.studies.escalation",

@@ -23,6 +23,7 @@ from textevolve.evaluation import Case, EvaluationResult, Failure, check_case
 from textevolve.events import Event, Listener, StepFinished, StepStarted
 from textevolve.judge_specs import with_model
 from textevolve.judge_texts import check_absolute
+from textevolve.llm.model import Model
 from textevolve.loops.attempt import Attempt, Generator, prompts_version
 from textevolve.loops.callables import as_generator
 from textevolve.loops.generation import ModelGenerator
@@ -40,6 +41,7 @@ from textevolve.report import wording
 from textevolve.report.blocks import Report
 from textevolve.rows import SUFFIXES, names_rows, read_rows
 from textevolve.spec import option
+from textevolve.studies.chained import ChainWriter, chains_among, open_chain_named, refuse_estimate
 from textevolve.studies.datasets import MappedSpec
 from textevolve.studies.optimize_report import make_report, say_minimum
 from textevolve.studies.study import Asks, RecordStatus, Row, Study, json_codec
@@ -103,7 +105,9 @@ def judges_of(spec: OptimizeSpec) -> tuple[str, ...]:
 
 def ask(spec: OptimizeSpec) -> Asks:
     prompts = {f"loops.{name}": version for name, version in prompts_version().items()}
-    return Asks(judges_of(spec), writes=spec.generator is None, prompts=prompts)
+    chains = chains_among(spec.model) if spec.generator is None else ()
+    writes = spec.generator is None and not chains
+    return Asks(judges_of(spec), writes=writes, prompts=prompts, chains=chains)
 
 
 def read_cases(spec: OptimizeSpec) -> Iterator[Case]:
@@ -197,7 +201,7 @@ def _ends_only(listener: Listener) -> Listener:
 def _open_generator(spec: OptimizeSpec, bench: Workbench) -> Generator:
     if spec.generator is None:
         return ModelGenerator(
-            bench.model,
+            _open_model(spec, bench),
             temperature=spec.temperature,
             max_tokens=spec.max_answer_tokens,
             seed=spec.seed,
@@ -205,6 +209,13 @@ def _open_generator(spec: OptimizeSpec, bench: Workbench) -> Generator:
     if spec.generator.startswith(OWN):
         return as_generator(cast("Generator", own_object(spec.generator, bench.objects)))
     return as_generator(find_callable(spec.generator, Path()))
+
+
+def _open_model(spec: OptimizeSpec, bench: Workbench) -> Model:
+    """The model, or the chain that stands for one."""
+    if spec.model is None or spec.plain_model is not None:
+        return bench.model
+    return ChainWriter(open_chain_named(spec.model, bench.objects), bench)
 
 
 def find_row(made: Optimization) -> Row:
@@ -292,7 +303,12 @@ def _note_attempt(attempt: Attempt) -> str:
 def estimate(
     spec: OptimizeSpec, cases: Sequence[Case], model: str, price_of: PriceOf
 ) -> UsageRange:
-    """A bound, by a formula: no rehearsal finds the loop that goes on for longest."""
+    """A bound, by a formula: no rehearsal finds the loop that goes on for longest.
+
+    Raises:
+        InputError: a chain stands for the model: nobody knows how many calls it makes.
+    """
+    refuse_estimate(spec.model)
     writes = spec.generator is None
     return estimate_optimization(cases, spec, judges_of(spec), model, price_of, writes=writes)
 

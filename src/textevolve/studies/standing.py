@@ -19,9 +19,10 @@ from textevolve.events import Listener, silence
 from textevolve.settings import Settings
 from textevolve.wiring import Limits, Setting, Workbench, open_workbench
 
-StandingKind: TypeAlias = Literal["metric", "server", "memory", "chat"]
-"""What asks: a judge between calls, a server, somebody who works on memories, or a chat."""
-STANDING: tuple[str, ...] = ("metric", "server", "memory", "chat")
+StandingKind: TypeAlias = Literal["metric", "server", "memory", "chat", "chains"]
+"""What asks: a judge between calls, a server, somebody who works on memories, a chat, or chains
+between calls."""
+STANDING: tuple[str, ...] = ("metric", "server", "memory", "chat", "chains")
 
 
 @asynccontextmanager

@@ -16,6 +16,7 @@ from pydantic_core import to_json
 from textevolve.estimates.debate import PriceOf, UsageRange
 from textevolve.evaluation import Case
 from textevolve.events import Event
+from textevolve.llm.chains.chain_file import names_chain
 from textevolve.report.blocks import Block, MatrixRow, Report
 from textevolve.settings import Settings
 from textevolve.spec import Frozen, option
@@ -38,6 +39,11 @@ class StudySpec(Frozen):
         identity=False,  # the one that is found counts
     )
 
+    @property
+    def plain_model(self) -> str | None:
+        """The model that is named, unless that is a chain."""
+        return None if self.model is None or names_chain(self.model) else self.model
+
 
 @dataclass(frozen=True, slots=True)
 class Asks:
@@ -46,7 +52,8 @@ class Asks:
     `writes`: its own model is asked for more than judging, so one is needed even where every judge
     names its own. `prompts`: versions of its prompts, which are a part of the run's identity.
     `collections`: of memories, that debaters of its own recall from. The driver pins the versions
-    of these, and of those that debaters of its judges recall from.
+    of these, and of those that debaters of its judges recall from. `chains`: the chains that are
+    asked in a model's place; the driver opens them, and what they are is a part of the identity.
     """
 
     judges: tuple[str, ...] = ()
@@ -54,6 +61,7 @@ class Asks:
     writes: bool = False
     prompts: Mapping[str, str] = field(default_factory=dict[str, str])
     collections: tuple[str, ...] = ()
+    chains: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,377 @@
+"""Chains for programs: called, kept open, run over rows with their traces, and in the shapes that
+LangChain and DSPy know.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator, Mapping
+from contextlib import AsyncExitStack
+from dataclasses import replace
+from pathlib import Path
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Self, TypedDict, Unpack, cast
+from weakref import WeakKeyDictionary
+
+from textevolve.api.calibration import Rows
+from textevolve.api.running import Objects, arun, in_sync, split_keywords, takes_fields
+from textevolve.engine import sync
+from textevolve.engine.kept_open import KeptOpen
+from textevolve.errors import InputError
+from textevolve.evaluation import Case
+from textevolve.llm.chains.chain import Chain, Values, call_by
+from textevolve.llm.chains.chain_file import as_chain, load_chain
+from textevolve.llm.chains.chat_template import (
+    ChatTemplate,
+    take_template,
+    write_text_template,
+)
+from textevolve.llm.chains.running import perform_chain, run_within
+from textevolve.llm.chains.scope import ChainContext, running_model, wait_within
+from textevolve.llm.chains.template_syntax import Syntax, read_template_messages
+from textevolve.llm.model import Model, Request, Response
+from textevolve.llm.streaming import PieceListener, ask_streaming
+from textevolve.settings import Settings, read_settings, today
+from textevolve.studies.run_chain import ChainRuns, ChainSpec, chain_cases
+from textevolve.studies.standing import open_standing_run
+from textevolve.wiring import Limits, Setting, Workbench, choose_model
+
+if TYPE_CHECKING:
+    from langchain_core.language_models import BaseChatModel
+    from langchain_core.prompts import ChatPromptTemplate
+    from langchain_core.runnables import Runnable
+
+
+class OpenKeywords(TypedDict, total=False):
+    """How models are opened for a chain. `model`: for steps that name none. `store`: the file that
+    keeps what is asked. `limits`: of money, tokens and calls, of all that is asked until it is
+    closed."""
+
+    model: str | None
+    store: str | Path | None
+    limits: Limits
+    settings: Settings | None
+
+
+class OpenModels:
+    """Models that stay open between calls from anywhere, until `close`, which the end of the
+    program calls too. What they are asked is a run of its own in the store."""
+
+    def __init__(self, chain: Chain | None, **given: Unpack[OpenKeywords]) -> None:
+        for name in given:
+            if name not in OpenKeywords.__annotations__:
+                raise InputError(f"unknown parameter '{name}'")
+        store = given.get("store")
+        own = {"model": given.get("model"), "store": store}
+        self._settings = given.get("settings") or read_settings(own)[0]
+        self._store = Path(store or self._settings.store)
+        self._chain, self._model = chain, given.get("model")
+        self._limits = given.get("limits", Limits())
+        self._kept = KeptOpen(self._open, "these models are closed; open them anew")
+
+    async def _open(self, stack: AsyncExitStack) -> Workbench:
+        chain = self._chain
+        named = () if chain is None else chain.models
+        model, why = "", ""
+        wanted = self._model or self._settings.model
+        if chain is None or chain.asks_default or (chain.may_ask and wanted):
+            model, why = await choose_model(self._settings, self._model)
+        told = {} if chain is None else {"chain": chain.describe()}
+        opened = open_standing_run(
+            "chains",
+            {"model": model, "why": why, "today": today(), **told},
+            Setting(model, tuple(dict.fromkeys([*([model] if model else []), *named])), today()),
+            self._settings.model_copy(update={"store": self._store}),
+            source="Python",
+            cases=[Case(chain.name if chain else model, (), "1")],
+            limits=self._limits,
+        )
+        return await stack.enter_async_context(opened)
+
+    async def context(self) -> ChainContext:
+        """What a chain is run with on any event loop, while its models are asked on theirs."""
+
+        async def find(bench: Workbench) -> ChainContext:
+            return bench.chain_context()
+
+        found = await self._kept.do(find)
+
+        def model_of(spec: str) -> Model:
+            return _ModelElsewhere(spec, self._kept)
+
+        return replace(found, model_of=model_of)
+
+    def wait(self, spec: str, request: Request) -> Response:
+        async def ask(bench: Workbench) -> Response:
+            return await bench.model_of(spec or bench.default_model)(request)
+
+        return self._kept.wait(ask)
+
+    def close(self) -> None:
+        """Let go of models and store; what is asked meanwhile is ended. Twice is once."""
+        self._kept.close()
+
+
+class _ModelElsewhere:
+    """A model that is asked on the event loop where it is open."""
+
+    def __init__(self, spec: str, kept: KeptOpen[Workbench]) -> None:
+        self.name = spec
+        self._kept = kept
+
+    async def __call__(self, request: Request, /) -> Response:
+        async def ask(bench: Workbench) -> Response:
+            return await bench.model_of(self.name or bench.default_model)(request)
+
+        return await self._kept.do(ask)
+
+
+class OpenChain:
+    """A chain whose models stay open: `with open_chain(chain) as answer: answer(question="...")`.
+
+    It is called with its inputs by name, async by `acall`, bit by bit by `astream`. Its own code
+    runs where it is called, on the caller's event loop.
+    """
+
+    def __init__(self, chain: Chain, models: OpenModels) -> None:
+        self.chain = chain
+        self._models = models
+
+    def __call__(self, **values: Any) -> dict[str, Any]:
+        return sync.run(self.acall(**values))
+
+    async def acall(self, **values: Any) -> dict[str, Any]:
+        """The outputs. Errors of steps are raised as they are, and cancelling cancels the step.
+
+        Raises:
+            InputError: an input is missing, unknown, or of another type; or it is closed.
+        """
+        within = await run_within(self.chain, values)
+        if within is not None:
+            return within
+        return await perform_chain(self.chain, values, await self._models.context())
+
+    async def astream(self, values: Values) -> AsyncGenerator[tuple[str, Any]]:
+        """Pieces of the outputs as they are written, each with the name of its output: of what the
+        steps do not write bit by bit the whole at the end."""
+        loop, heard = asyncio.get_running_loop(), asyncio.Queue[tuple[str, Any] | None]()
+
+        def hear(name: str, piece: Any) -> None:
+            loop.call_soon_threadsafe(heard.put_nowait, (name, piece))
+
+        context = replace(await self._models.context(), heard=hear)
+        work = asyncio.ensure_future(perform_chain(self.chain, values, context))
+        work.add_done_callback(lambda _: loop.call_soon_threadsafe(heard.put_nowait, None))
+        told: set[str] = set()
+        try:
+            while (piece := await heard.get()) is not None:
+                told.add(piece[0])
+                yield piece
+            for name, value in (await work).items():
+                if name not in told:
+                    yield name, value
+        finally:
+            work.cancel()
+            await asyncio.gather(work, return_exceptions=True)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        self._models.close()
+
+
+def find_chain(chain: object) -> Chain:
+    """A chain itself; the one that a YAML file or an import path names; one of a single step that
+    calls a function, a LangChain Runnable or a DSPy module.
+
+    Raises:
+        InputError: there is none.
+    """
+    if isinstance(chain, str | Path):
+        return load_chain(str(chain))
+    return chain.chain if isinstance(chain, OpenChain) else as_chain(chain)
+
+
+def open_chain(chain: object, **opened: Unpack[OpenKeywords]) -> OpenChain:
+    """A chain with its models open, until it is closed: use `with`, or leave it to the end of the
+    program. `chain`: as `load_chain` takes it, or whatever can be a step. `opened`: see
+    `OpenKeywords`.
+
+    Raises:
+        InputError: there is no such chain.
+    """
+    found = find_chain(chain)
+    return OpenChain(found, OpenModels(found, **opened))
+
+
+_opened: WeakKeyDictionary[Chain, OpenChain] = WeakKeyDictionary()
+
+
+async def _call_chain(chain: Chain, values: Values) -> dict[str, Any]:
+    """What `chain(...)` does: within another chain's step that one's models are asked, else those
+    of the settings, which stay open."""
+    if (within := await run_within(chain, values)) is not None:
+        return within
+    if chain not in _opened:
+        _opened[chain] = open_chain(chain)
+    return await _opened[chain].acall(**values)
+
+
+call_by(_call_chain)
+
+
+@takes_fields(ChainSpec)
+async def arun_chain(
+    chain: object,
+    values: Mapping[str, Any] | None = None,
+    *,
+    data: Rows | None = None,
+    **fields: Any,
+) -> ChainRuns:
+    """Run a chain once on `values`, or on each row of `data`, and keep outputs and traces.
+
+        found = run_chain(chain, {"question": "..."}, model="openai/gpt-5-mini")
+        found.runs[0].outputs["answer"], found.runs[0].trace
+
+    What fails is a run with a `failure`. The other names are those of `ChainSpec` and
+    `RunKeywords`. The same call again is answered from the store, but for what the chain's own
+    code does.
+
+    Raises:
+        InputError: the chain or its inputs cannot be used.
+        FatalModelError: no call can succeed; what was answered is kept.
+    """
+    objects = Objects()
+    own, keywords = split_keywords(ChainSpec, fields)
+    named = str(chain) if isinstance(chain, str | Path) else objects.name(find_chain(chain))
+    from_file = isinstance(data, str | Path)
+    spec = ChainSpec(chain=named or "", data=str(data) if from_file else "", **own)
+    cases = None
+    if values is not None:
+        cases = chain_cases(spec, [("values", values)], objects.found)
+    elif data is not None and not isinstance(data, str | Path):
+        rows = ((f"row {n}", row) for n, row in enumerate(data, 1))
+        cases = chain_cases(spec, rows, objects.found)
+    return await arun(spec, cases=cases, objects=objects, **keywords)
+
+
+run_chain = in_sync(arun_chain)
+
+
+class _OpenModel:
+    """A model of ours, open for programs of others."""
+
+    def __init__(self, spec: str | None, models: OpenModels) -> None:
+        self._spec, self._models = spec, models
+
+    @property
+    def name(self) -> str:
+        return self._spec or "the model of the settings"
+
+    async def ask(self, request: Request, heard: PieceListener | None = None) -> Response:
+        model = await self._model()
+        return await (model(request) if heard is None else ask_streaming(model, request, heard))
+
+    async def _model(self) -> Model:
+        within = running_model(self._spec)
+        if within is not None:
+            return within
+        context = await self._models.context()
+        return context.model_of(self._spec or context.default_model)
+
+    def wait(self, request: Request) -> Response:
+        if running_model(self._spec) is not None:
+            return wait_within(self.ask(request))
+        return self._models.wait(self._spec or "", request)
+
+
+def as_runnable(chain: object, **opened: Unpack[OpenKeywords]) -> Runnable[Any, Any]:
+    """A chain as a LangChain Runnable: a mapping of inputs in, of outputs out. `chain` and `opened`
+    as `open_chain` takes them, or a chain that is open.
+
+    Raises:
+        InputError: there is no such chain.
+    """
+    from textevolve.llm.chains.langchain_runnables import ChainRunnable
+
+    return ChainRunnable(chain if isinstance(chain, OpenChain) else open_chain(chain, **opened))
+
+
+def as_chat_model(
+    model: str | None = None,
+    *,
+    temperature: float | None = None,
+    max_tokens: int | None = None,
+    seed: int | None = None,
+    **opened: Any,
+) -> BaseChatModel:
+    """A model of ours as a LangChain chat model, whose calls are journaled and limited. Within a
+    step of a chain it is that chain's model, and its calls count with the step. Where no model is
+    named, it is the chain's own, or that of the settings. `opened`: see `OpenKeywords`."""
+    from textevolve.llm.chains.langchain_runnables import JournaledChatModel
+
+    door = _OpenModel(model, OpenModels(None, model=model, **opened))
+    return JournaledChatModel(door=door, temperature=temperature, max_tokens=max_tokens, seed=seed)
+
+
+def as_dspy_module(chain: object, **opened: Unpack[OpenKeywords]) -> Any:
+    """A chain as a DSPy module, which gives a prediction with the chain's outputs. `chain` and
+    `opened` as `open_chain` takes them, or a chain that is open.
+
+    Raises:
+        InputError: there is no such chain.
+    """
+    from textevolve.llm.chains.dspy_modules import ChainModule
+
+    return ChainModule(chain if isinstance(chain, OpenChain) else open_chain(chain, **opened))
+
+
+def as_dspy_lm(model: str | None = None, **given: Any) -> Any:
+    """A model of ours as `dspy.LM`, as `as_chat_model`. `given`: temperature and max_tokens, and
+    the names of `OpenKeywords`."""
+    from textevolve.llm.chains.dspy_modules import make_lm
+
+    opened = {name: given.pop(name) for name in OpenKeywords.__annotations__ if name in given}
+    door = _OpenModel(model, OpenModels(None, model=model, **cast(Any, opened)))
+    return make_lm(door, **given)
+
+
+def read_template(template: Any, syntax: Syntax = "text") -> ChatTemplate:
+    """A template of a user's, of LangChain's or in another syntax, as one of ours.
+
+    `template`: a text, messages (each a role and a text), a PromptTemplate or ChatPromptTemplate.
+    `syntax`: of texts: text (ours: `{name}`), f-string, jinja2 or mustache.
+
+    Raises:
+        InputError: there is something in it that cannot be converted, such as logic; says what.
+    """
+    if isinstance(template, ChatTemplate):
+        return template
+    if type(template).__module__.startswith("langchain_core."):
+        from textevolve.llm.chains.langchain_runnables import read_langchain_template
+
+        return read_langchain_template(template)
+    plain = take_template(template, ())  # the roles and texts, of which nothing is read as a slot
+    texts = [(one.role, write_text_template(one.parts)) for one in plain.messages]
+    return ChatTemplate(read_template_messages(texts, syntax))
+
+
+def to_langchain_template(template: Any, syntax: Syntax = "f-string") -> ChatPromptTemplate:
+    """A template as LangChain's ChatPromptTemplate, in the syntax f-string, jinja2 or mustache.
+    `template`: as `read_template` takes it.
+
+    Raises:
+        InputError: the syntax cannot write it.
+    """
+    from textevolve.llm.chains.langchain_runnables import write_langchain_template
+
+    return write_langchain_template(read_template(template), syntax)

@@ -1,0 +1,199 @@
+"""Templates of the user's as their parts: plain text, and slots for values.
+
+The parts are the canonical form, in which nothing has to be escaped; how they are written in the
+syntaxes that others have is in `template_syntax`. Nothing in a template is ever evaluated, and a
+value that is filled in is not read for slots again.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal, TypeAlias, cast, get_args
+
+from pydantic import BaseModel
+from pydantic_core import to_jsonable_python
+
+from textevolve.errors import InputError
+from textevolve.llm.model import Message
+
+ChatRole: TypeAlias = Literal["system", "user", "assistant"]
+ROLES: tuple[str, ...] = get_args(ChatRole)
+
+NAME = r"[^\W\d]\w*(?:\.[^\W\d]\w*)*"
+"""What a slot may be called; after a dot stands a field of the value, or a key."""
+
+_SLOT = re.compile(rf"\{{\{{\s*({NAME})\s*\}}\}}|\{{({NAME})\}}")
+
+
+@dataclass(frozen=True, slots=True)
+class Slot:
+    """Where a value is filled in."""
+
+    name: str
+
+
+TemplatePart: TypeAlias = str | Slot
+
+
+@dataclass(frozen=True, slots=True)
+class TemplateMessage:
+    """A message whose text is its parts, one behind the other."""
+
+    role: ChatRole
+    parts: tuple[TemplatePart, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class ChatTemplate:
+    messages: tuple[TemplateMessage, ...]
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """What its slots are called, each once, in the order in which they appear."""
+        parts = (part for message in self.messages for part in message.parts)
+        return tuple(dict.fromkeys(part.name for part in parts if isinstance(part, Slot)))
+
+    def fill(self, values: Mapping[str, Any]) -> tuple[Message, ...]:
+        """
+        Raises:
+            InputError: a value is missing.
+        """
+        return tuple(Message(one.role, _fill(one.parts, values)) for one in self.messages)
+
+    def describe(self) -> list[list[Any]]:
+        """What it is, as JSON: each message as its role and its parts, slots as lists."""
+        return [
+            [one.role, [part if isinstance(part, str) else [part.name] for part in one.parts]]
+            for one in self.messages
+        ]
+
+
+def _fill(parts: Sequence[TemplatePart], values: Mapping[str, Any]) -> tuple[str, ...]:
+    texts = (p if isinstance(p, str) else value_text(find_value(p.name, values)) for p in parts)
+    return tuple(text for text in texts if text) or ("",)
+
+
+def find_value(name: str, values: Mapping[str, Any]) -> Any:
+    """The value of a name; after each dot a key, or a field, of the one before.
+
+    Raises:
+        InputError: there is none.
+    """
+    first, *fields = name.split(".")
+    if first not in values:
+        raise InputError(f"there is no value '{first}'; there are: {', '.join(values)}")
+    found = values[first]
+    for field in fields:
+        try:
+            found = (
+                cast("Mapping[str, Any]", found)[field]
+                if isinstance(found, Mapping)
+                else _field(found, field)
+            )
+        except (KeyError, AttributeError):
+            raise InputError(f"'{name}': the value has no field '{field}'") from None
+    return found
+
+
+def _field(value: object, name: str) -> Any:
+    """A field of data; nothing else of an object is to be had by its name."""
+    known = type(value).model_fields if isinstance(value, BaseModel) else ()
+    known = known or getattr(type(value), "__dataclass_fields__", ())
+    if name not in known and name not in getattr(type(value), "_fields", ()):
+        raise AttributeError(name)
+    return getattr(value, name)
+
+
+def value_text(value: object) -> str:
+    """A value as it stands in a prompt: a text as it is, all else as JSON."""
+    if isinstance(value, str):
+        return value
+    plain = to_jsonable_python(value, serialize_unknown=True, by_alias=True)
+    return json.dumps(plain, ensure_ascii=False)
+
+
+def merge(parts: Iterable[TemplatePart]) -> tuple[TemplatePart, ...]:
+    """The parts, of which no two texts stand side by side, and none is empty."""
+    merged: list[TemplatePart] = []
+    for part in parts:
+        if isinstance(part, str) and merged and isinstance(merged[-1], str):
+            merged[-1] += part
+        elif part != "":
+            merged.append(part)
+    return tuple(merged)
+
+
+def read_text_template(text: str, names: Collection[str] | None = None) -> tuple[TemplatePart, ...]:
+    """The parts of a template in our syntax: `{name}` and `{{ name }}` are slots. With `names` only
+    those are, and other braces are text; without, whatever looks so."""
+    parts: list[TemplatePart] = []
+    end = 0
+    for match in _SLOT.finditer(text):
+        name = match[1] or match[2]
+        if names is None or name in names:
+            parts += [text[end : match.start()], Slot(name)]
+            end = match.end()
+    return merge([*parts, text[end:]])
+
+
+def write_text_template(parts: Sequence[TemplatePart]) -> str:
+    """The template in our syntax.
+
+    Raises:
+        InputError: plain text in it would be read as a slot.
+    """
+    text = "".join(part if isinstance(part, str) else f"{{{part.name}}}" for part in parts)
+    names = {part.name for part in parts if isinstance(part, Slot)}
+    if read_text_template(text, names) != merge(parts):
+        raise InputError(
+            "the template has braces as plain text that would be read as one of its placeholders"
+        )
+    return text
+
+
+def take_template(
+    given: str | ChatTemplate | Iterable[tuple[str, str] | Mapping[str, str]],
+    names: Collection[str] | None = None,
+) -> ChatTemplate:
+    """A template from what people write: the text of one message of a user, or messages, each a
+    role and a text. `names`: as `read_text_template` has them.
+
+    Raises:
+        InputError: there is no message, a role is unknown, or a text is missing.
+    """
+    if isinstance(given, ChatTemplate):
+        return given
+    listed: list[Any] = [("user", given)] if isinstance(given, str) else list(given)
+    messages = tuple(_take_message(one, names) for one in listed)
+    if not any(message.parts for message in messages):
+        raise InputError("the template is blank")
+    return ChatTemplate(messages)
+
+
+def _take_message(given: Any, names: Collection[str] | None) -> TemplateMessage:
+    if isinstance(given, Mapping):
+        told = cast("Mapping[str, Any]", given)
+        given = (told.get("role"), told.get("content"))
+    if not isinstance(given, tuple | list) or len(cast("Sequence[Any]", given)) != 2:
+        raise InputError("a message of a template has a role and a text")
+    role, text = cast("Sequence[Any]", given)
+    return TemplateMessage(check_role(role), read_text_template(_check_text(text), names))
+
+
+def check_role(role: object) -> ChatRole:
+    """
+    Raises:
+        InputError: no message has this role.
+    """
+    if role not in ROLES:
+        raise InputError(f"the role of a message is {', '.join(ROLES)}, not {role!r:.40}")
+    return cast(ChatRole, role)
+
+
+def _check_text(text: object) -> str:
+    if not isinstance(text, str):
+        raise InputError(f"the text of a message is not a text but {type(text).__name__}")
+    return text

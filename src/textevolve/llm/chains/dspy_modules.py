@@ -1,0 +1,142 @@
+"""DSPy: a chain as a module, and a journaled model as its language model.
+
+A module as a step of ours needs nothing of this: see `callables.py`. Needs dspy (the extra `dspy`).
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any, cast
+
+import dspy
+from dspy import lm15
+
+from textevolve.errors import InputError
+from textevolve.llm.chains.chat_template import check_role
+from textevolve.llm.chains.doors import ChainDoor, ModelDoor
+from textevolve.llm.model import Message, Request, Response
+
+# DSPy says little of its types, so they are Any here.
+_dspy, _lm15 = cast(Any, dspy), cast(Any, lm15)
+
+
+class ChainModule(_dspy.Module):
+    """A chain as a module: its inputs by name in, a prediction with its outputs out."""
+
+    def __init__(self, door: ChainDoor) -> None:
+        super().__init__()  # pyright: ignore[reportUnknownMemberType]
+        self.door = door
+
+    def forward(self, **values: Any) -> Any:
+        return _dspy.Prediction(**self.door(**values))
+
+    async def aforward(self, **values: Any) -> Any:
+        return _dspy.Prediction(**await self.door.acall(**values))
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> ChainModule:
+        return ChainModule(self.door)  # what is open is shared
+
+
+def make_lm(door: ModelDoor, **asked: Any) -> Any:
+    """A model of ours as `dspy.LM`: its calls are journaled, limited, counted and tried again as
+    all others, so DSPy's own cache and retries are off. Texts only."""
+    return _dspy.LM(
+        door.name,
+        engine=_Engine(door),
+        async_engine=_AsyncEngine(door),
+        cache=False,
+        num_retries=0,
+        **asked,
+    )
+
+
+class _Saved:
+    def __init__(self, door: ModelDoor) -> None:
+        self._door = door
+
+    def dump_state(self) -> dict[str, Any]:
+        return {"model": self._door.name}
+
+    @classmethod
+    def load_state(cls, state: Mapping[str, Any]) -> Any:
+        """Raises InputError: what is open is not saved with a program."""
+        raise InputError(f"make the model {state.get('model')} anew: textevolve.as_dspy_lm")
+
+
+class _Engine(_Saved):
+    def complete(self, request: Any) -> Any:
+        return _give(self._door.wait(_take(request)), request)
+
+    def stream(self, request: Any) -> Any:
+        return _lm15.response_to_events(self.complete(request))
+
+    def close(self) -> None:
+        """What is open belongs to others."""
+
+
+class _AsyncEngine(_Saved):
+    async def complete(self, request: Any) -> Any:
+        return _give(await self._door.ask(_take(request)), request)
+
+    async def stream(self, request: Any) -> Any:
+        for event in _lm15.response_to_events(await self.complete(request)):
+            yield event
+
+    async def aclose(self) -> None:
+        """What is open belongs to others."""
+
+
+def _take(request: Any) -> Request:
+    """
+    Raises:
+        InputError: something is asked for that is more than text.
+    """
+    config = request.config
+    for name in ("top_p", "top_k", "stop", "reasoning", "logprobs", "tool_choice", "extensions"):
+        if getattr(config, name, None):
+            raise InputError(f"a journaled model takes no '{name}' of DSPy's")
+    if request.tools:
+        raise InputError("a journaled model takes no tools of DSPy's")
+    messages = [Message(check_role(one.role), (_text(one.parts),)) for one in request.messages]
+    if request.system:
+        own = request.system if isinstance(request.system, str) else _text(request.system)
+        messages.insert(0, Message("system", (own,)))
+    return Request(
+        messages=tuple(messages),
+        schema=_schema(config.response_format),
+        temperature=config.temperature,
+        max_tokens=config.max_tokens,
+        seed=config.seed,
+    )
+
+
+def _text(parts: Any) -> str:
+    for part in parts:
+        if not isinstance(part, _lm15.TextPart):
+            raise InputError(f"a journaled model takes texts, and no {type(part).__name__}")
+    return "".join(part.text for part in parts)
+
+
+def _schema(wanted: Any) -> str | None:
+    """The JSON schema that an answer has to follow, however it is wrapped."""
+    if not wanted:
+        return None
+    inner = wanted.get("json_schema", wanted)
+    found = inner.get("schema", inner if "properties" in inner else None)
+    return None if found is None else json.dumps(found)
+
+
+def _give(response: Response, request: Any) -> Any:
+    used = response.usage
+    return _lm15.Response(
+        id=None,
+        model=request.model,
+        message=_lm15.Message.assistant([_lm15.TextPart(response.text)]),
+        finish_reason="length" if response.finish_reason == "length" else "stop",
+        usage=_lm15.Usage(
+            input_tokens=used.prompt_tokens,
+            output_tokens=used.completion_tokens,
+            total_tokens=used.prompt_tokens + used.completion_tokens,
+        ),
+    )

@@ -1,0 +1,285 @@
+"""LangChain: a chain as a Runnable, a journaled model as a chat model, prompts converted.
+
+A Runnable as a step of ours needs nothing of this: see `callables.py`. Needs langchain-core (the
+extra `langchain`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator, AsyncIterator, Iterator, Mapping, Sequence
+from contextlib import aclosing
+from dataclasses import replace
+from typing import Any, cast
+
+from langchain_core.callbacks import AsyncCallbackManagerForLLMRun, CallbackManagerForLLMRun
+from langchain_core.language_models import BaseChatModel
+from langchain_core.messages import AIMessage, AIMessageChunk, BaseMessage
+from langchain_core.messages.ai import UsageMetadata
+from langchain_core.outputs import ChatGeneration, ChatGenerationChunk, ChatResult
+from langchain_core.prompts import ChatPromptTemplate, PromptTemplate
+from langchain_core.runnables import Runnable, RunnableConfig
+from langchain_core.runnables.utils import AddableDict
+from pydantic import ConfigDict, create_model
+
+from textevolve.engine import sync
+from textevolve.errors import InputError, UnavailableError
+from textevolve.llm.chains.chat_template import (
+    ChatTemplate,
+    Slot,
+    TemplateMessage,
+    TemplatePart,
+    check_role,
+    merge,
+)
+from textevolve.llm.chains.doors import ChainDoor, ModelDoor
+from textevolve.llm.chains.template_syntax import Syntax, read_syntax, write_messages
+from textevolve.llm.model import Message, Request, Response
+from textevolve.llm.streaming import AnswerPiece
+
+_ROLES = {
+    "human": "user",
+    "ai": "assistant",
+    "HumanMessagePromptTemplate": "user",
+    "AIMessagePromptTemplate": "assistant",
+    "SystemMessagePromptTemplate": "system",
+}
+
+
+class ChainRunnable(Runnable[dict[str, Any], dict[str, Any]]):
+    """A chain as a Runnable: a mapping of inputs in, a mapping of outputs out. Streamed, the pieces
+    of an output come as mappings that add up to it. Callbacks hear the chain, and what Runnables
+    among its steps do below it."""
+
+    def __init__(self, door: ChainDoor) -> None:
+        self.door = door
+        self.name = door.chain.name
+
+    def get_input_schema(self, config: RunnableConfig | None = None) -> type[Any]:
+        return _schema(f"{self.get_name()}_input", self.door.chain.inputs)
+
+    def get_output_schema(self, config: RunnableConfig | None = None) -> type[Any]:
+        return _schema(f"{self.get_name()}_output", self.door.chain.outputs)
+
+    def invoke(
+        self, input: dict[str, Any], config: RunnableConfig | None = None, **kwargs: Any
+    ) -> dict[str, Any]:
+        def run(values: dict[str, Any]) -> dict[str, Any]:
+            return self.door(**values)
+
+        return self._call_with_config(run, input, config, run_type="chain", **kwargs)
+
+    async def ainvoke(
+        self, input: dict[str, Any], config: RunnableConfig | None = None, **kwargs: Any
+    ) -> dict[str, Any]:
+        async def run(values: dict[str, Any]) -> dict[str, Any]:
+            return await self.door.acall(**values)
+
+        return await self._acall_with_config(run, input, config, run_type="chain", **kwargs)
+
+    def stream(
+        self, input: dict[str, Any], config: RunnableConfig | None = None, **kwargs: Any | None
+    ) -> Iterator[dict[str, Any]]:
+        async def pieces() -> AsyncGenerator[dict[str, Any]]:
+            async with aclosing(cast(Any, self.astream(input, config, **kwargs))) as source:
+                async for piece in source:
+                    yield piece
+
+        yield from sync.iterate(pieces())
+
+    async def astream(
+        self, input: dict[str, Any], config: RunnableConfig | None = None, **kwargs: Any | None
+    ) -> AsyncIterator[dict[str, Any]]:
+        async def given() -> AsyncIterator[dict[str, Any]]:
+            yield input
+
+        async def run(values: AsyncIterator[dict[str, Any]]) -> AsyncIterator[dict[str, Any]]:
+            async for one in values:
+                async with aclosing(self.door.astream(one)) as pieces:
+                    async for name, piece in pieces:
+                        yield AddableDict({name: piece})
+
+        streamed = self._atransform_stream_with_config(given(), run, config, **kwargs)
+        async with aclosing(cast(Any, streamed)) as pieces:
+            async for piece in pieces:
+                yield piece
+
+
+def _schema(name: str, types: Mapping[str, Any]) -> type[Any]:
+    fields = {one: (Any if kind is None else kind, ...) for one, kind in types.items()}
+    config = ConfigDict(arbitrary_types_allowed=True)
+    return create_model(name, __config__=config, **cast("dict[str, Any]", fields))
+
+
+class JournaledChatModel(BaseChatModel):
+    """A model of ours as a chat model of LangChain's: its calls are journaled, limited and counted
+    like all others. Texts only: tools and stop sequences are refused."""
+
+    model_config = ConfigDict(arbitrary_types_allowed=True)
+
+    door: Any
+    temperature: float | None = None
+    max_tokens: int | None = None
+    seed: int | None = None
+
+    @property
+    def _llm_type(self) -> str:
+        return "textevolve"
+
+    @property
+    def _identifying_params(self) -> dict[str, Any]:
+        told = {"temperature": self.temperature, "max_tokens": self.max_tokens, "seed": self.seed}
+        return {"model": self._door.name, **told}
+
+    @property
+    def _door(self) -> ModelDoor:
+        return cast(ModelDoor, self.door)
+
+    def _request(
+        self, messages: Sequence[BaseMessage], stop: list[str] | None, given: Mapping[str, Any]
+    ) -> Request:
+        known = ("temperature", "max_tokens", "seed")
+        refused = [*(["stop"] if stop else []), *(name for name in given if name not in known)]
+        if refused:
+            raise InputError(f"{self._door.name}: a journaled chat model takes no '{refused[0]}'")
+        own = {name: getattr(self, name) for name in known}
+        return Request(messages=tuple(map(_take_message, messages)), **{**own, **given})
+
+    def _generate(
+        self,
+        messages: list[BaseMessage],
+        stop: list[str] | None = None,
+        run_manager: CallbackManagerForLLMRun | None = None,
+        **kwargs: Any,
+    ) -> ChatResult:
+        return _result(self._door.wait(self._request(messages, stop, kwargs)))
+
+    async def _agenerate(
+        self,
+        messages: list[BaseMessage],
+        stop: list[str] | None = None,
+        run_manager: AsyncCallbackManagerForLLMRun | None = None,
+        **kwargs: Any,
+    ) -> ChatResult:
+        return _result(await self._door.ask(self._request(messages, stop, kwargs)))
+
+    async def _astream(
+        self,
+        messages: list[BaseMessage],
+        stop: list[str] | None = None,
+        run_manager: AsyncCallbackManagerForLLMRun | None = None,
+        **kwargs: Any,
+    ) -> AsyncIterator[ChatGenerationChunk]:
+        request = self._request(messages, stop, kwargs)
+        loop, heard = asyncio.get_running_loop(), asyncio.Queue[AnswerPiece | None]()
+
+        def hear(piece: AnswerPiece | None) -> None:
+            loop.call_soon_threadsafe(heard.put_nowait, piece)
+
+        asked = asyncio.ensure_future(self._door.ask(request, hear))
+        asked.add_done_callback(lambda _: hear(None))
+        try:
+            while (piece := await heard.get()) is not None:
+                if piece.anew:
+                    raise UnavailableError(
+                        f"{self._door.name}: the answer broke off while it was streamed"
+                    )
+                if run_manager is not None:
+                    await run_manager.on_llm_new_token(piece.text)
+                yield ChatGenerationChunk(message=AIMessageChunk(content=piece.text))
+            found = await asked
+            last = AIMessageChunk(content="", usage_metadata=_usage(found))
+            yield ChatGenerationChunk(message=last)
+        finally:
+            asked.cancel()
+            await asyncio.gather(asked, return_exceptions=True)
+
+
+def _take_message(given: BaseMessage) -> Message:
+    if not isinstance(given.content, str):
+        raise InputError("a journaled chat model takes messages of text alone")
+    return Message(check_role(_ROLES.get(given.type, given.type)), (given.content,))
+
+
+def _usage(response: Response) -> UsageMetadata:
+    used = response.usage
+    return UsageMetadata(
+        input_tokens=used.prompt_tokens,
+        output_tokens=used.completion_tokens,
+        total_tokens=used.prompt_tokens + used.completion_tokens,
+    )
+
+
+def _result(response: Response) -> ChatResult:
+    message = AIMessage(
+        content=response.text,
+        usage_metadata=_usage(response),
+        response_metadata={"finish_reason": response.finish_reason},
+    )
+    return ChatResult(generations=[ChatGeneration(message=message)])
+
+
+def read_langchain_template(given: Any) -> ChatTemplate:
+    """A prompt template of LangChain's as ours. Values that it holds already are filled in.
+
+    Raises:
+        InputError: there is something in it that ours cannot hold, such as a placeholder for whole
+            messages, a picture, or logic.
+    """
+    if isinstance(given, PromptTemplate):
+        messages = [TemplateMessage("user", _read_prompt(given))]
+    elif isinstance(given, ChatPromptTemplate):
+        listed = cast("Sequence[Any]", given.messages)
+        messages = [_read_message(one) for one in listed]
+    else:
+        raise InputError(f"a template of the type {type(given).__name__} cannot be converted")
+    held = given.partial_variables
+    return ChatTemplate(tuple(replace(one, parts=_fill_in(one.parts, held)) for one in messages))
+
+
+def _read_message(given: Any) -> TemplateMessage:
+    if isinstance(given, BaseMessage):
+        told = _take_message(given)
+        return TemplateMessage(check_role(told.role), merge([told.text]))
+    named = type(given).__name__
+    prompt = getattr(given, "prompt", None)
+    if not isinstance(prompt, PromptTemplate):
+        raise InputError(f"a {named} cannot be converted: it has no text with placeholders alone")
+    role = check_role(_ROLES.get(named, getattr(given, "role", named)))
+    return TemplateMessage(role, _read_prompt(prompt))
+
+
+def _read_prompt(prompt: PromptTemplate) -> tuple[TemplatePart, ...]:
+    parts = read_syntax(prompt.template, cast(Syntax, prompt.template_format))
+    return _fill_in(parts, prompt.partial_variables)
+
+
+def _fill_in(parts: Sequence[TemplatePart], held: Mapping[str, Any]) -> tuple[TemplatePart, ...]:
+    found: list[TemplatePart] = []
+    for part in parts:
+        value = held.get(part.name, part) if isinstance(part, Slot) else part
+        if not isinstance(value, str | Slot):
+            raise InputError(
+                f"the value that the template holds for '{cast(Slot, part).name}' is no text"
+            )
+        found.append(value)
+    return merge(found)
+
+
+def write_langchain_template(
+    template: ChatTemplate, syntax: Syntax = "f-string"
+) -> ChatPromptTemplate:
+    """Our template as one of LangChain's, in the syntax f-string, jinja2 or mustache.
+
+    Raises:
+        InputError: the syntax cannot write it.
+    """
+    if syntax == "text":
+        raise InputError("LangChain knows the syntaxes f-string, jinja2 and mustache")
+    if syntax == "jinja2":
+        dotted = next((name for name in template.names if "." in name), None)
+        if dotted is not None:
+            raise InputError(f"{{{dotted}}}: LangChain's Jinja refuses the field of a value")
+    roles = {"user": "human", "assistant": "ai", "system": "system"}
+    messages = [(roles[role], text) for role, text in write_messages(template, syntax)]
+    return ChatPromptTemplate.from_messages(messages, template_format=syntax)

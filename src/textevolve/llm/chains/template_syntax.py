@@ -1,0 +1,216 @@
+"""Templates in the syntaxes of others: f-string, Jinja and mustache, to parts and back.
+
+What is written is read again before it is given out, so a conversion is exact or refused. What has
+logic (loops, conditions, filters, sections, formats) is no template of ours and is refused, too: a
+chain has branches and maps for that. `{{name}}` in mustache escapes HTML, which ours never does.
+"""
+
+from __future__ import annotations
+
+import re
+import string
+from collections.abc import Mapping, Sequence
+from typing import Any, Literal, NamedTuple, Protocol, TypeAlias
+
+from textevolve.errors import InputError
+from textevolve.llm.chains.chat_template import (
+    NAME,
+    ChatTemplate,
+    Slot,
+    TemplateMessage,
+    TemplatePart,
+    merge,
+    read_text_template,
+    write_text_template,
+)
+
+Syntax: TypeAlias = Literal["text", "f-string", "jinja2", "mustache"]
+"""`text` is ours: `{name}` and `{{ name }}`, other braces as they stand."""
+
+
+def read_syntax(text: str, syntax: Syntax = "text") -> tuple[TemplatePart, ...]:
+    """The parts of a template's text.
+
+    Raises:
+        InputError: there is something in it that no slot can stand for.
+    """
+    return _find(syntax).read(text)
+
+
+def write_syntax(parts: Sequence[TemplatePart], syntax: Syntax = "text") -> str:
+    """The text of a template, which `read_syntax` makes the same parts of.
+
+    Raises:
+        InputError: the syntax has no way to write it.
+    """
+    parts = merge(parts)
+    found = _find(syntax)
+    text = found.write(parts)
+    names = {part.name for part in parts if isinstance(part, Slot)}
+    again = read_text_template(text, names) if syntax == "text" else found.read(text)
+    if again != parts:
+        raise InputError(f"the template holds braces as plain text that {syntax} cannot write")
+    return text
+
+
+def read_template_messages(
+    messages: Sequence[tuple[Any, str]], syntax: Syntax = "text"
+) -> tuple[TemplateMessage, ...]:
+    return tuple(TemplateMessage(role, read_syntax(text, syntax)) for role, text in messages)
+
+
+def write_messages(template: ChatTemplate, syntax: Syntax = "text") -> list[tuple[str, str]]:
+    """Roles and texts of a template's messages."""
+    return [(one.role, write_syntax(one.parts, syntax)) for one in template.messages]
+
+
+class _Read(Protocol):
+    def __call__(self, text: str, /) -> tuple[TemplatePart, ...]: ...
+
+
+class _Write(Protocol):
+    def __call__(self, parts: Sequence[TemplatePart], /) -> str: ...
+
+
+class _SyntaxOf(NamedTuple):
+    read: _Read
+    write: _Write
+
+
+def _find(syntax: str) -> _SyntaxOf:
+    if syntax not in _SYNTAXES:
+        raise InputError(f"no syntax '{syntax}'; there are: {', '.join(_SYNTAXES)}")
+    return _SYNTAXES[syntax]
+
+
+def _read_f_string(text: str) -> tuple[TemplatePart, ...]:
+    parts: list[TemplatePart] = []
+    try:
+        pieces = list(string.Formatter().parse(text))
+    except ValueError as error:
+        raise InputError(f"not an f-string template: {error}") from None
+    for plain, name, spec, conversion in pieces:
+        parts.append(plain)
+        if name is None:
+            continue
+        shown = f"{{{name}{f'!{conversion}' if conversion else ''}{f':{spec}' if spec else ''}}}"
+        if spec or conversion:
+            raise InputError(f"{shown}: a format cannot be converted; format the value in a step")
+        if not name.isidentifier():
+            raise InputError(f"{shown}: only a plain name can be converted")
+        parts.append(Slot(name))
+    return merge(parts)
+
+
+def _write_f_string(parts: Sequence[TemplatePart]) -> str:
+    _refuse_dotted(parts, "an f-string")
+    return "".join(
+        part.replace("{", "{{").replace("}", "}}") if isinstance(part, str) else f"{{{part.name}}}"
+        for part in parts
+    )
+
+
+def _refuse_dotted(parts: Sequence[TemplatePart], what: str) -> None:
+    for part in parts:
+        if isinstance(part, Slot) and "." in part.name:
+            raise InputError(f"{{{part.name}}}: the field of a value cannot stand in {what}")
+
+
+def _read_jinja(text: str) -> tuple[TemplatePart, ...]:
+    from jinja2 import Environment, TemplateSyntaxError, nodes
+
+    try:
+        tree = Environment(autoescape=False).parse(text)  # only parsed, and never run
+    except TemplateSyntaxError as error:
+        raise InputError(f"line {error.lineno}: not a Jinja template: {error.message}") from None
+    parts: list[TemplatePart] = []
+    for node in tree.body:
+        if not isinstance(node, nodes.Output):
+            what = type(node).__name__.lower()
+            raise InputError(f"line {node.lineno}: '{what}' of Jinja cannot be converted")
+        for one in node.nodes:
+            if isinstance(one, nodes.TemplateData):
+                parts.append(one.data)
+            elif isinstance(one, nodes.Const) and isinstance(one.value, str):
+                parts.append(one.value)
+            else:
+                parts.append(Slot(_jinja_name(one)))
+    return merge(parts)
+
+
+def _jinja_name(node: Any) -> str:
+    from jinja2 import nodes
+
+    if isinstance(node, nodes.Name) and re.fullmatch(NAME, node.name):
+        return node.name
+    if isinstance(node, nodes.Getattr) and isinstance(node.node, nodes.Name | nodes.Getattr):
+        return f"{_jinja_name(node.node)}.{node.attr}"
+    what = type(node).__name__.lower()
+    raise InputError(f"line {node.lineno}: only names can be converted, and not this ({what})")
+
+
+_JINJA_MARKS = re.compile(r"\{(?=[{%#])|\{$|\r|\n$")
+
+
+def _write_jinja(parts: Sequence[TemplatePart]) -> str:
+    def constant(match: re.Match[str]) -> str:
+        return f"{{{{ {match[0]!r} }}}}"
+
+    last = len(parts) - 1
+    texts: list[str] = []
+    for n, part in enumerate(parts):
+        if isinstance(part, Slot):
+            texts.append(f"{{{{ {part.name} }}}}")
+        elif n == last or not part.endswith("\n"):
+            texts.append(_JINJA_MARKS.sub(constant, part))
+        else:  # only at the very end would Jinja drop it
+            texts.append(_JINJA_MARKS.sub(constant, part[:-1]) + "\n")
+    return "".join(texts)
+
+
+_MUSTACHE = re.compile(r"\{\{\{\s*(.*?)\s*\}\}\}|\{\{\s*([&#^/>!=]?)\s*(.*?)\s*\}\}", re.DOTALL)
+_TAGS: Mapping[str, str] = {
+    "#": "a section",
+    "^": "an inverted section",
+    "/": "the end of a section",
+    ">": "a partial",
+    "!": "a comment",
+    "=": "a change of delimiters",
+}
+
+
+def _read_mustache(text: str) -> tuple[TemplatePart, ...]:
+    parts: list[TemplatePart] = []
+    end = 0
+    for match in _MUSTACHE.finditer(text):
+        line = text.count("\n", 0, match.start()) + 1
+        if match[2] in _TAGS:
+            told = _TAGS[match[2]]
+            raise InputError(f"line {line}: {told} of mustache cannot be converted")
+        name = match[1] if match[1] is not None else match[3]
+        if not re.fullmatch(NAME, name):
+            raise InputError(f"line {line}: only names can be converted, and not {name!r:.40}")
+        parts += [text[end : match.start()], Slot(name)]
+        end = match.end()
+    rest = text[end:]
+    if "{{" in rest:
+        line = text.count("\n", 0, end + rest.index("{{")) + 1
+        raise InputError(f"line {line}: a tag of mustache is not closed")
+    return merge([*parts, rest])
+
+
+def _write_mustache(parts: Sequence[TemplatePart]) -> str:
+    """Raises InputError where plain text would be a tag: mustache cannot escape its braces."""
+    for n, part in enumerate(parts):
+        before_slot = n + 1 < len(parts)
+        if isinstance(part, str) and ("{{" in part or (before_slot and part.endswith("{"))):
+            raise InputError("mustache has no way to write these braces as plain text")
+    return "".join(p if isinstance(p, str) else f"{{{{{{{p.name}}}}}}}" for p in parts)
+
+
+_SYNTAXES: Mapping[str, _SyntaxOf] = {
+    "text": _SyntaxOf(read_text_template, write_text_template),
+    "f-string": _SyntaxOf(_read_f_string, _write_f_string),
+    "jinja2": _SyntaxOf(_read_jinja, _write_jinja),
+    "mustache": _SyntaxOf(_read_mustache, _write_mustache),
+}

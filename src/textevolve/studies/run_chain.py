@@ -1,0 +1,317 @@
+"""Run a chain, once or on each row of a file: what it gave, and the trace of its steps.
+
+How a chain runs is in `textevolve.llm.chains.running`.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncGenerator, Iterable, Iterator, Mapping
+from contextlib import aclosing
+from dataclasses import dataclass, field, replace
+from typing import Any, ClassVar
+
+from pydantic_core import to_jsonable_python
+
+from textevolve.engine.local import stream
+from textevolve.errors import AnswerError, BudgetError, FatalModelError, InputError, ModelError
+from textevolve.evaluation import Case, Failure, Usage, failure_of
+from textevolve.events import Event, Listener, StepFinished
+from textevolve.llm.chains.chat_template import value_text
+from textevolve.llm.chains.trace import CHAIN_STEP, StepTrace, TraceRecorder
+from textevolve.report import wording
+from textevolve.report.blocks import Block, Branch, Column, Report, Section, Table, Texts, Tree
+from textevolve.rows import Placed, read_rows
+from textevolve.spec import option
+from textevolve.studies.chained import ask_chain, open_chain_named
+from textevolve.studies.datasets import MappedSpec
+from textevolve.studies.study import Asks, Row, Study, json_codec
+from textevolve.wiring import Workbench
+
+TIME_IS_UP = "the time limit is reached; resume the run to go on"
+
+
+class ChainSpec(MappedSpec):
+    """Run a chain on given values, or on each row of a file, and keep its outputs and traces."""
+
+    kind: ClassVar[str] = "chain"
+
+    chain: str = option(
+        description="A chain: FILE.yaml, MODULE:NAME or FILE.py:NAME.", argument=True, min_length=1
+    )
+    input: Mapping[str, str] = option(
+        {}, "The value of an input. Repeatable.", short="-i", group="Data", identity=False
+    )
+    data: str = option(
+        "",
+        "Rows as JSONL, JSON, CSV or Parquet, with a column for each input.",
+        short="-d",
+        group="Data",
+        identity=False,
+        reads=True,
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class ChainRun:
+    """What a chain made of one row. `outputs`: as JSON-ready values; empty where there is a
+    `failure`. `trace`: of all steps that began."""
+
+    position: int
+    id: str
+    inputs: Mapping[str, Any]
+    trace: StepTrace
+    outputs: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    failure: Failure | None = None
+
+
+@dataclass(frozen=True)
+class ChainRuns:
+    """All runs of a chain, in the order of the rows."""
+
+    chain: str
+    runs: tuple[ChainRun, ...]
+
+    @property
+    def usage(self) -> Usage:
+        return sum((one.trace.usage for one in self.runs), Usage())
+
+    @property
+    def failed(self) -> int:
+        return sum(one.failure is not None for one in self.runs)
+
+    @property
+    def outputs(self) -> Mapping[str, Any]:
+        """Of a single run.
+
+        Raises:
+            AnswerError: it has none; says why. BudgetError: a limit was reached first.
+        """
+        (run,) = self.runs
+        if run.failure is not None:
+            skipped = run.failure.kind == "skipped"
+            raise (BudgetError if skipped else AnswerError)(run.failure.reason)
+        return run.outputs
+
+
+def ask(spec: ChainSpec) -> Asks:
+    return Asks(chains=(spec.chain,))
+
+
+def read_cases(spec: ChainSpec) -> Iterator[Case]:
+    if spec.data and spec.input:
+        raise InputError("give --input or --data, and not both")
+    if spec.data:
+        return chain_cases(spec, read_rows(spec.data, "row", lambda _: True, spec.map))
+    return chain_cases(spec, [("input", spec.input)])
+
+
+def chain_cases(
+    spec: ChainSpec, rows: Iterable[Placed], objects: Mapping[str, object] = {}
+) -> Iterator[Case]:
+    """A case for each row: its columns as JSON. `objects`: what the program put in.
+
+    Raises:
+        InputError: there is no row, an input is missing, or a value is none that JSON knows.
+    """
+    chain = open_chain_named(spec.chain, objects)
+    seen = dict[str, int]()
+    for number, (where, row) in enumerate(rows, 1):
+        given = {str(name): value for name, value in row.items() if value is not None}
+        try:
+            chain.take_inputs(given, others=True)
+        except InputError as error:
+            raise InputError(f"{where}: {error}") from None
+        try:
+            values = json.dumps(to_jsonable_python(given), ensure_ascii=False)
+        except ValueError as error:
+            raise InputError(f"{where}: a value cannot be kept: {error}") from None
+        id = str(row.get("id", number))
+        seen[id] = seen.get(id, 0) + 1
+        yield Case(values, (), id if seen[id] == 1 else f"{id} ({seen[id]})")
+    if not seen:
+        raise InputError("no data: there is no row")
+
+
+async def run(spec: ChainSpec, cases: Iterable[Case], bench: Workbench) -> AsyncGenerator[ChainRun]:
+    """What became of each row, as they finish."""
+    chain, read = open_chain_named(spec.chain, bench.objects), list(cases)
+    if len(read) > 1:
+        bench = replace(bench, listener=_ends_only(bench.listener))
+
+    async def work(placed: tuple[int, Case]) -> ChainRun:
+        position, case = placed
+        values = json.loads(case.input)
+        inputs = {name: values[name] for name in chain.inputs}
+        spent = TraceRecorder(chain.name, "chain")
+        try:
+            if bench.seconds_left == 0:
+                raise BudgetError(TIME_IS_UP)
+            outputs, trace = await ask_chain(bench, chain, values, case.id, spent=spent)
+        except FatalModelError:
+            raise
+        except (ModelError, BudgetError) as error:
+            failure = failure_of(error)
+            return ChainRun(position, case.id, inputs, spent.trace, failure=failure)
+        made = to_jsonable_python(outputs, serialize_unknown=True)
+        return ChainRun(position, case.id, inputs, trace, made)
+
+    source = stream(enumerate(read), work, bench.concurrency, ordered=bench.ordered)
+    async with aclosing(source) as found:
+        async for made in found:
+            yield made
+
+
+def _ends_only(listener: Listener) -> Listener:
+    """Of many rows at once, only the ends are worth a line."""
+
+    def hear(event: Event) -> None:
+        inner = (
+            isinstance(event, StepFinished) and event.step == CHAIN_STEP and "/" in event.value[0]
+        )
+        if not inner:
+            listener(event)
+
+    return hear
+
+
+def find_row(made: ChainRun) -> Row:
+    if made.failure is not None:
+        return Row(
+            made.id, made.position, made.id, status=made.failure.kind, reason=made.failure.reason
+        )
+    return Row(made.id, made.position, made.id)
+
+
+def summarise(spec: ChainSpec, records: Iterable[ChainRun]) -> ChainRuns:
+    return ChainRuns(spec.chain, tuple(records))
+
+
+def report(_spec: ChainSpec, found: ChainRuns) -> Report:
+    rows, used = len(found.runs), found.usage
+    failed = f", {found.failed} without" if found.failed else ""
+    said = f"{wording.count(rows - found.failed, 'row')} with outputs{failed}."
+    facts = {"Used": wording.spent(used)} if used.calls else {}
+    name = found.runs[0].trace.name if found.runs else found.chain
+    return Report(f"Chain {name}", said, _blocks(found), facts)
+
+
+def _blocks(found: ChainRuns) -> Iterator[Block]:
+    if len(found.runs) == 1:
+        yield from _show(found.runs[0])
+        return
+    yield _steps(found)
+    for made in found.runs:
+        yield Section(f"Row {made.id}", list(_show(made)), folded=True)
+
+
+def _show(made: ChainRun) -> Iterator[Block]:
+    if made.failure is not None:
+        yield Texts("Without outputs", [(made.failure.kind, made.failure.reason)])
+    else:
+        yield Texts("Outputs", [(name, value_text(one)) for name, one in made.outputs.items()])
+    yield Tree("Steps", [branch_of(made.trace)])
+
+
+def branch_of(trace: StepTrace) -> Branch:
+    """A step's trace as a tree."""
+    calls = wording.count(trace.usage.calls, "call") if trace.usage.calls else ""
+    notes = [trace.kind, trace.note, wording.duration(trace.seconds), calls]
+    notes += [f"failed: {wording.shorten(trace.error, 120)}"] if trace.error else []
+    said, tone = ", ".join(one for one in notes if one), "bad" if trace.error else ""
+    return Branch(trace.name, said, tone, [branch_of(one) for one in trace.steps])
+
+
+def _steps(found: ChainRuns) -> Table:
+    """All rows together, step by step; items of a map as one."""
+    sums = dict[str, list[StepTrace]]()
+
+    def gather(trace: StepTrace, path: str) -> None:
+        place = f"{path}/{trace.name}" if path else trace.name
+        if trace.kind == "item":
+            place = path
+        else:
+            sums.setdefault(place, []).append(trace)
+        for one in trace.steps:
+            gather(one, place)
+
+    for made in found.runs:
+        gather(made.trace, "")
+    columns = (
+        Column("step"),
+        Column("kind"),
+        Column("times", "count"),
+        Column("failed", "count"),
+        Column("calls", "count"),
+        Column("tokens", "count"),
+        Column("mean time", "duration"),
+    )
+    rows = [
+        (
+            path,
+            traces[0].kind,
+            len(traces),
+            sum(bool(one.error) for one in traces),
+            sum(one.usage.calls for one in traces),
+            sum(one.usage.tokens for one in traces),
+            sum(one.seconds for one in traces) / len(traces),
+        )
+        for path, traces in sums.items()
+    ]
+    return Table("Steps", columns, rows)
+
+
+def data(_spec: ChainSpec, found: ChainRuns) -> Mapping[str, Any]:
+    return {
+        "chain": found.chain,
+        "failed": found.failed,
+        "usage": to_jsonable_python(found.usage),
+        "runs": [to_jsonable_python(one) for one in found.runs],
+    }
+
+
+def flatten(made: ChainRun) -> Iterator[Mapping[str, Any]]:
+    """A row for each run of the chain."""
+    used = made.trace.usage
+    yield {
+        "id": made.id,
+        **{f"input.{name}": value_text(one) for name, one in made.inputs.items()},
+        **{f"output.{name}": value_text(one) for name, one in made.outputs.items()},
+        "failure": made.failure and made.failure.reason,
+        "calls": used.calls,
+        "prompt_tokens": used.prompt_tokens,
+        "completion_tokens": used.completion_tokens,
+        "cost": used.cost,
+        "seconds": made.trace.seconds,
+    }
+
+
+def note(event: Event) -> str | None:
+    """A step that has ended, in one line."""
+    if not isinstance(event, StepFinished) or event.step != CHAIN_STEP:
+        return None
+    path: str
+    trace: StepTrace
+    path, trace = event.value
+    calls = f", {wording.count(trace.usage.calls, 'call')}" if trace.usage.calls else ""
+    failed = f", failed: {wording.shorten(trace.error, 100)}" if trace.error else ""
+    return f"{event.case}: {path} ({trace.kind}) {wording.duration(trace.seconds)}{calls}{failed}"
+
+
+encode, decode = json_codec(ChainRun)
+
+STUDY = Study(
+    spec=ChainSpec,
+    cases=read_cases,
+    asks=ask,
+    run=run,
+    row=find_row,
+    encode=encode,
+    decode=decode,
+    summarise=summarise,
+    report=report,
+    data=data,
+    flat=flatten,
+    note=note,
+    aggregates=False,
+)

@@ -1,0 +1,125 @@
+"""DSPy's own package on both sides of the border: modules as steps, chains as modules."""
+
+import asyncio
+import re
+import warnings
+
+import pytest
+
+with warnings.catch_warnings():
+    warnings.simplefilter("ignore")
+    dspy = pytest.importorskip("dspy")
+
+from textevolve import Chain, Limits, as_dspy_lm, as_dspy_module, ask, call, open_chain, run_chain
+from textevolve.errors import InputError
+from textevolve.llm.testing import ScriptedServer
+
+
+def script(body, _number):
+    """DSPy's chat adapter asks for fields between marks; others get capitals."""
+    said = body["messages"][-1]["content"]
+    if "[[ ## question ## ]]" in said:
+        question = re.search(r"## question ## \]\]\n(.*)", said)[1]
+        return f"[[ ## answer ## ]]\n{question.upper()}\n\n[[ ## completed ## ]]"
+    return said.upper()
+
+
+@pytest.fixture
+def server():
+    with ScriptedServer(script) as started:
+        yield started
+
+
+@pytest.fixture
+def opened(home, model):
+    return {"model": model, "store": home / "store.db"}
+
+
+async def test_a_chain_is_a_module(opened, server):
+    chain = Chain("two", ask("draft", "Draft {topic}"), ask("answer", "Better: {draft}"))
+    module = as_dspy_module(chain, **opened)
+    assert module(topic="tea").answer == "BETTER: DRAFT TEA"
+    assert (await module.acall(topic="tea")).answer == "BETTER: DRAFT TEA"
+    assert server.calls == 2
+
+    class Outer(dspy.Module):
+        def __init__(self):
+            super().__init__()
+            self.inner = module
+
+        def forward(self, topic):
+            return dspy.Prediction(length=len(self.inner(topic=topic).answer))
+
+    assert Outer()(topic="tea").length == 17
+    assert Outer().deepcopy()(topic="tea").length == 17
+
+
+async def test_a_module_is_a_step(opened):
+    module = dspy.Predict("question -> answer")
+    chain = Chain("asked", call("found", module), ask("end", "{found.answer}!"))
+    assert tuple(chain.inputs) == ("question",)
+    with dspy.context(lm=as_dspy_lm(**opened)):
+        assert await open_chain(chain, **opened).acall(question="is it?") == {"end": "IS IT?!"}
+
+
+def test_the_calls_of_a_module_are_ours(home, model, server):
+    class Twice(dspy.Module):
+        def __init__(self):
+            super().__init__()
+            self.one = dspy.Predict("question -> answer")
+
+        def forward(self, question):
+            return self.one(question=self.one(question=question).answer + "?")
+
+    module = Twice()
+    module.set_lm(as_dspy_lm())
+    chain = Chain("twice", call("found", module))
+    kept = {"model": model, "store": home / "store.db"}
+    found = run_chain(chain, {"question": "so"}, **kept)
+    assert found.outputs == {"found": {"answer": "SO?"}}
+    assert found.usage.calls == 2
+    run_chain(chain, {"question": "so"}, **kept)
+    assert server.calls == 2
+    stopped = run_chain(chain, {"question": "no"}, limits=Limits(calls=0), **kept)
+    assert stopped.runs[0].failure.kind == "skipped"  # what DSPy has wrapped comes out as ours
+    assert server.calls == 2
+
+
+async def test_errors_and_cancellation_cross_unchanged(opened):
+    raised = RuntimeError("mine")
+    began, ended = asyncio.Event(), []
+
+    class Fails(dspy.Module):
+        def forward(self, x):
+            raise raised
+
+    class Waits(dspy.Module):
+        async def aforward(self, x):
+            began.set()
+            try:
+                await asyncio.Event().wait()
+            finally:
+                ended.append(x)
+
+    inner = as_dspy_module(Chain("c", call("a", Fails(), inputs=["x"])), **opened)
+    with pytest.raises(RuntimeError) as caught:
+        await inner.acall(x=1)
+    assert caught.value is raised
+    with pytest.raises(RuntimeError) as caught:
+        inner(x=1)
+    assert caught.value is raised
+    waiting = as_dspy_module(Chain("c", call("a", Waits(), inputs=["x"])), **opened)
+    task = asyncio.ensure_future(waiting.acall(x=1))
+    await began.wait()
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    assert ended == [1]
+
+
+def test_what_is_no_text_is_refused(opened):
+    lm = as_dspy_lm(**opened)
+    assert lm("say so") == ["SAY SO"]
+    with pytest.raises(Exception, match="takes no 'stop'") as caught:
+        lm("x", stop=["y"])
+    assert isinstance(caught.value.__cause__, InputError)  # DSPy wraps what engines raise

@@ -1,0 +1,251 @@
+"""LangChain's own package on both sides of the border: Runnables as steps, chains as Runnables."""
+
+import asyncio
+import threading
+
+import pytest
+
+pytest.importorskip("langchain_core")
+
+from langchain_core.callbacks import BaseCallbackHandler
+from langchain_core.messages import HumanMessage
+from langchain_core.output_parsers import StrOutputParser
+from langchain_core.prompts import ChatPromptTemplate
+from langchain_core.runnables import RunnableLambda, RunnableParallel
+
+from textevolve import (
+    Chain,
+    Limits,
+    as_chat_model,
+    as_runnable,
+    ask,
+    call,
+    open_chain,
+    run_chain,
+)
+from textevolve.errors import BudgetError, InputError, RejectedError
+
+
+@pytest.fixture
+def opened(home, model):
+    """How chains and models are opened here."""
+    return {"model": model, "store": home / "store.db"}
+
+
+def upper(body, _number):
+    return body["messages"][-1]["content"].upper()
+
+
+@pytest.fixture
+def server():
+    from textevolve.llm.testing import ScriptedServer
+
+    with ScriptedServer(upper) as started:
+        yield started
+
+
+class Heard(BaseCallbackHandler):
+    def __init__(self):
+        self.names, self.tokens, self.errors = [], [], []
+
+    def on_chain_start(self, serialized, inputs, **kwargs):
+        self.names.append(kwargs.get("name"))
+
+    def on_chain_error(self, error, **kwargs):
+        self.errors.append(error)
+
+    def on_llm_new_token(self, token, **kwargs):
+        self.tokens.append(token)
+
+
+TWO = Chain("two", ask("draft", "Draft {topic}"), ask("answer", "Better: {draft}"))
+
+
+async def test_a_chain_is_a_runnable(opened, server):
+    runnable = as_runnable(TWO, **opened)
+    wanted = {"answer": "BETTER: DRAFT TEA"}
+    assert runnable.invoke({"topic": "tea"}) == wanted  # within a running loop
+    assert await runnable.ainvoke({"topic": "tea"}) == wanted
+    assert await runnable.abatch([{"topic": "tea"}] * 2) == [wanted] * 2
+    assert runnable.batch([{"topic": "tea"}]) == [wanted]
+    assert server.calls == 2  # the journal has the rest
+    assert list(runnable.input_schema.model_fields) == ["topic"]
+    assert list(runnable.output_schema.model_fields) == ["answer"]
+    line = RunnableLambda(lambda x: {"topic": x}) | runnable | (lambda found: found["answer"])
+    assert await line.ainvoke("tea") == wanted["answer"]
+
+
+async def test_streams_cross_unchanged(opened):
+    runnable = as_runnable(TWO, **opened)
+    pieces = [piece async for piece in runnable.astream({"topic": "stream"})]
+    assert "".join(piece["answer"] for piece in pieces) == "BETTER: DRAFT STREAM"
+    assert len(pieces) > 1
+    line = runnable | RunnableLambda(lambda found: found["answer"])
+    assert [one async for one in line.astream({"topic": "stream"})][-1] == "BETTER: DRAFT STREAM"
+    plain = list(runnable.stream({"topic": "plain"}))
+    assert "".join(piece["answer"] for piece in plain) == "BETTER: DRAFT PLAIN"
+
+
+async def test_the_pieces_of_a_runnable_are_those_of_the_chain(opened):
+    async def letters(source):
+        async for one in source:
+            for letter in one["word"]:
+                yield letter
+
+    from langchain_core.runnables import RunnableGenerator
+
+    chain = Chain("c", call("out", RunnableGenerator(letters), inputs=["word"]))
+    pieces = [p async for p in as_runnable(chain, **opened).astream({"word": "abc"})]
+    assert pieces == [{"out": "a"}, {"out": "b"}, {"out": "c"}]
+    assert open_chain(chain, **opened)(word="abc") == {"out": "abc"}
+
+
+async def test_runnables_are_steps(opened, server):
+    prompt = ChatPromptTemplate.from_messages([("system", "Be kind."), ("human", "Say {word}")])
+    lcel = prompt | as_chat_model(**opened) | StrOutputParser()
+    both = RunnableParallel(a=lcel, b=RunnableLambda(lambda given: len(given["word"])))
+    chain = Chain(
+        "mixed",
+        call("both", both),
+        call("length", RunnableLambda(lambda text: len(text)), inputs="both.a"),
+        ask("answer", "{both.a} {length}"),
+    )
+    assert tuple(chain.inputs) == ("word",)
+    assert await open_chain(chain, **opened).acall(word="tea") == {"answer": "SAY TEA 7"}
+    assert server.requests[0]["messages"][0]["content"] == "Be kind."
+
+
+def test_calls_of_their_chat_models_are_ours(opened, home, model, server):
+    lcel = ChatPromptTemplate.from_template("Say {word}") | as_chat_model() | StrOutputParser()
+    chain = Chain("c", call("said", lcel), ask("answer", "{said}"))
+    kept = {"model": model, "store": home / "store.db"}
+    found = run_chain(chain, {"word": "tea"}, **kept)
+    (said, answer) = found.runs[0].trace.steps
+    assert (said.usage.calls, answer.usage.calls, found.usage.calls) == (1, 1, 2)
+    run_chain(chain, {"word": "tea"}, **kept)
+    assert server.calls == 2
+    stopped = run_chain(chain, {"word": "milk"}, limits=Limits(calls=1), **kept)
+    assert stopped.runs[0].failure.kind == "skipped"
+    with pytest.raises(BudgetError):
+        _ = stopped.outputs
+
+
+def test_plain_code_of_a_step_may_wait_for_the_chains_model(opened, home, model):
+    chat = as_chat_model()
+
+    def twice(word):
+        return chat.invoke(f"say {word}").content + chat.invoke([HumanMessage("again")]).content
+
+    found = run_chain(
+        Chain("c", call("out", twice)), {"word": "tea"}, model=model, store=home / "store.db"
+    )
+    assert found.outputs == {"out": "SAY TEAAGAIN"}
+    assert found.usage.calls == 2
+
+    async def waits(word):
+        return chat.invoke(word).content
+
+    stuck = Chain("c", call("out", waits))
+    with pytest.raises(InputError, match="must not wait for a model"):
+        open_chain(stuck, **opened)(word="tea")
+
+
+async def test_a_chat_model_of_ours_streams_and_refuses_what_it_cannot(opened):
+    chat = as_chat_model(temperature=0.2, **opened)
+    pieces = [piece.content async for piece in chat.astream("tell me a thing")]
+    assert "".join(pieces) == "TELL ME A THING"
+    assert (await chat.ainvoke("x")).usage_metadata["output_tokens"] > 0
+    with pytest.raises(InputError, match="takes no 'stop'"):
+        await chat.ainvoke("x", stop=["y"])
+    with pytest.raises(InputError, match="messages of text alone"):
+        await chat.ainvoke([HumanMessage([{"type": "image_url", "image_url": {"url": "u"}}])])
+
+
+async def test_callbacks_hear_what_is_below(opened):
+    heard = Heard()
+    chain = Chain("outer", call("a", RunnableLambda(lambda x: 1, name="inner"), inputs=["x"]))
+    await as_runnable(chain, **opened).ainvoke({"x": 1}, config={"callbacks": [heard]})
+    assert heard.names == ["outer", "inner"]
+
+
+async def test_an_error_is_the_same_object_on_the_other_side(opened):
+    class OwnError(Exception):
+        pass
+
+    raised = OwnError("mine")
+
+    def fail(x):
+        raise raised
+
+    for step in (call("a", fail), call("a", RunnableLambda(fail), inputs="x")):
+        heard, runnable = Heard(), as_runnable(Chain("c", step), **opened)
+        with pytest.raises(OwnError) as caught:
+            await runnable.ainvoke({"x": 1}, config={"callbacks": [heard]})
+        assert caught.value is raised
+        assert heard.errors[-1] is raised
+        with pytest.raises(OwnError) as caught:
+            runnable.invoke({"x": 1})
+        assert caught.value is raised
+    with pytest.raises(InputError, match="the input 'topic' is missing"):
+        await as_runnable(TWO, **opened).ainvoke({})
+
+
+async def test_a_model_that_refuses_is_refused_on_the_other_side(home):
+    from textevolve.llm.testing import Fault, ScriptedServer
+
+    with ScriptedServer(lambda *_: Fault.TOO_LONG_OPENAI) as server:
+        runnable = as_runnable(TWO, model=f"{server.url}#m", store=home / "s.db")
+        with pytest.raises(RejectedError):
+            await runnable.ainvoke({"topic": "x"})
+
+
+@pytest.mark.parametrize("streamed", [False, True])
+async def test_cancelling_cancels_the_inner_call(opened, streamed):
+    began, ended = asyncio.Event(), []
+
+    async def wait(x):
+        began.set()
+        try:
+            await asyncio.Event().wait()
+        finally:
+            ended.append(x)
+
+    runnable = as_runnable(Chain("c", call("a", RunnableLambda(wait), inputs="x")), **opened)
+
+    async def drain():
+        return [one async for one in runnable.astream({"x": 1})]
+
+    task = asyncio.ensure_future(drain() if streamed else runnable.ainvoke({"x": 1}))
+    await began.wait()
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    assert ended == [1]
+
+
+async def test_a_step_runs_on_the_loop_and_in_the_thread_of_who_calls(opened):
+    here = asyncio.get_running_loop(), threading.current_thread()
+
+    async def where(x):
+        return (asyncio.get_running_loop(), threading.current_thread()) == here
+
+    assert await open_chain(Chain("c", call("a", where)), **opened).acall(x=1) == {"a": True}
+
+
+def test_a_chain_is_called_as_a_function(home, model, monkeypatch):
+    monkeypatch.setenv("TEXTEVOLVE_MODEL", model)
+    chain = Chain("c", ask("answer", "Say {word}"))
+    assert chain(word="tea") == {"answer": "SAY TEA"}
+
+    async def within():
+        return chain(word="milk"), await chain.acall(word="milk")
+
+    assert asyncio.run(within()) == ({"answer": "SAY MILK"},) * 2
+    with open_chain(chain, model=model, store=home / "other.db") as opened:
+        assert opened(word="tea") == {"answer": "SAY TEA"}
+    with pytest.raises(InputError, match="closed"):
+        opened(word="tea")
+    outer = Chain("outer", call("said", lambda word: chain(word=word)["answer"]))
+    found = run_chain(outer, {"word": "water"}, model=model, store=home / "third.db")
+    assert found.outputs == {"said": "SAY WATER"}
+    assert found.usage.calls == 1

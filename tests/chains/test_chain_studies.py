@@ -1,0 +1,234 @@
+"""Chains in the place of models: run, compared, calibrated, optimised, estimated, resumed."""
+
+import json
+import re
+
+import pytest
+
+from textevolve import Chain, Limits, ask, calibrate, call, compare, optimize, run_chain
+from textevolve.errors import InputError, MismatchError
+from textevolve.llm.testing import Answer, ScriptedServer
+from textevolve.settings import Settings
+from textevolve.store.repository import open_store
+from textevolve.studies import driver
+from textevolve.studies.kinds import find_study
+
+HELPS, IDLE = "Add carefully.", "Be friendly."
+YAML = """\
+name: adder
+inputs: [n]
+steps:
+  - {ask: facts, prompt: "Tell of {n}"}
+  - {ask: sum, prompt: "What is {n} twice, given {facts}?"}
+"""
+
+
+def part(text, name):
+    return re.search(rf"\[\[\w+ {name}\]\]\n(.*?)\n\[\[/", text, re.DOTALL)[1]
+
+
+def script(body, _number):
+    """Sums are right only where the prompt says what helps."""
+    said = body["messages"][-1]["content"]
+    if "Write at most" in said:
+        return json.dumps({"instructions": [IDLE, HELPS]})
+    if "You rewrite a prompt" in said:
+        lines = [line.split(". ", 1)[1] for line in part(said, "instructions").splitlines()]
+        return json.dumps({"template": "\n".join([part(said, "template"), *lines])})
+    if said.startswith("What is"):
+        n = int(re.search(r"What is (\d+)", said)[1])
+        return str(2 * n) if HELPS in said else f"about {n}"
+    if said.startswith("Tell"):
+        return f"facts of {said.split()[-1]}"
+    if body.get("max_tokens") == 1:
+        return Answer(yes=0.4)
+    return None
+
+
+@pytest.fixture
+def server():
+    with ScriptedServer(script) as started:
+        yield started
+
+
+@pytest.fixture
+def folder(home):
+    (home / "adder.yaml").write_text(YAML)
+    (home / "p.txt").write_text("What is {n} twice?")
+    rows = [{"n": n, "twice": 2 * n} for n in range(20)]
+    (home / "rows.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    (home / "code.py").write_text(
+        "from textevolve import Chain, ask, call\n"
+        "def double(n):\n    return str(2 * int(n))\n"
+        "chain = Chain('coded', ask('facts', 'Tell of {n}'), call('sum', double))\n"
+    )
+    return home
+
+
+def test_a_chain_is_shown_without_asking(cli, folder, server):
+    shown = cli("chains", "show", "adder.yaml")
+    assert shown.code == 0
+    for wanted in ("facts  ask, from n", "sum  ask, from n, facts", "Inputs   n", "What is {n}"):
+        assert wanted in shown.out
+    told = json.loads(cli("chains", "show", "code.py:chain", "--json").out)
+    assert told["steps"][1]["calls"].startswith("code:double ")
+    assert server.calls == 0
+    assert cli("chains", "show", "none.yaml").code == 2
+
+
+def test_a_run_has_its_trace_and_is_shown_again(cli, folder, model, server):
+    one = cli("chains", "run", "adder.yaml", "-i", "n=3", "-m", model, "--name", "one")
+    assert (one.code, server.calls) == (0, 2)
+    assert "about 3" in one.out
+    assert "1: adder/facts (ask)" in one.err
+    many = cli("chains", "run", "adder.yaml", "-d", "rows.jsonl", "-m", model, "--name", "many")
+    assert "20 rows with outputs." in many.out
+    assert server.calls == 40  # of row 3 both are known
+    (row,) = json.loads(cli("runs", "show", "one", "--json").out)["runs"]
+    assert row["outputs"] == {"sum": "about 3"}
+    assert row["trace"]["usage"]["calls"] == 2
+    shown = cli("runs", "show", "one").out
+    assert "facts  ask" in shown
+    cli("runs", "show", "many")
+    assert server.calls == 40
+
+
+def test_what_is_missing_is_said_before_anything_is_asked(cli, folder, model, server):
+    for arguments, told in (
+        (("chains", "run", "adder.yaml", "-m", model), "the input 'n' is missing; inputs: n"),
+        (("chains", "run", "adder.yaml", "-d", "rows.jsonl", "-i", "n=1"), "not both"),
+        (("chains", "run", "openai/gpt", "-i", "n=1"), "names no chain"),
+        (("evaluate", "x", "a", "b", "-m", "adder.yaml"), "needs a model that judges"),
+        (("calibrate", "-d", "rows.jsonl", "--metric", "exact"), "the template is blank"),
+        (
+            ("calibrate", "-m", "adder.yaml", "-d", "rows.jsonl", "--label", "twice", "--metric",
+             "exact"),
+            "name the step that is meant; steps that ask a model: facts, sum",
+        ),
+        (
+            ("calibrate", "-m", "adder.yaml", "--step", "sum", "-d", "rows.jsonl", "--label",
+             "twice", "--metric", "exact", "--dry-run"),
+            "limit it with --max-calls",
+        ),
+        (("compare", "-m", "adder.yaml", "-d", "rows.jsonl", "-p", "p.txt"), "name a model"),
+    ):  # fmt: skip
+        found = cli(*arguments)
+        assert (found.code, told in found.err) == (2, True), found.err
+    assert server.calls == 0
+
+
+def test_compare_takes_chains_as_variants(cli, folder, model, server):
+    found = cli(
+        *("compare", "-d", "rows.jsonl", "-m", "adder.yaml", "-m", "code.py:chain"),
+        *("--judge-model", model, "--label", "twice", "--metric", "exact", "-o", "out.json"),
+    )
+    assert found.code == 0, found.err
+    told = json.loads((folder / "out.json").read_text())
+    means = {one["variant"]: one["mean"]["value"] for one in told["variants"]}
+    assert means == {"adder.yaml": 0.0, "code.py:chain": 1.0}
+    spent = {one["variant"]: one["usage"]["calls"] for one in told["variants"]}
+    assert spent == {"adder.yaml": 40, "code.py:chain": 20}
+    rows = [{"n": n, "twice": 2 * n} for n in range(4)]
+    coded = Chain("mine", ask("facts", "Tell of {n}"), call("sum", lambda n: str(2 * int(n))))
+    made = compare(rows, models=[coded, "adder.yaml"], model=model, label="twice", metric="exact")
+    assert [one.variant for one in made.variants] == ["mine", "adder.yaml"]
+    assert made.variants[0].mean.value == 1.0
+    assert server.calls == 40
+
+
+def test_what_a_chain_raises_is_a_failure_of_its_cell(folder, model):
+    def fail(n):
+        if n == "1":
+            raise ZeroDivisionError("by nothing")
+        return n
+
+    found = compare(
+        [{"n": 0, "x": 0}, {"n": 1, "x": 1}],
+        models=[Chain("fails", call("out", fail))],
+        label="x",
+        metric="exact",
+    )
+    (variant,) = found.variants
+    assert (variant.scored, variant.mean.value) == (1, 1.0)
+    assert "raised ZeroDivisionError: by nothing" in found.failures[0].failure.reason
+
+
+def test_calibrate_improves_the_template_of_a_step(folder, model, server):
+    rows = [{"n": n, "twice": 2 * n} for n in range(40)]
+    small = {"beam": 2, "depth": 1, "successors": 2, "minibatch": 2, "model": "adder.yaml"}
+    settings = Settings(store=folder / "store.db", model=model)
+    found = calibrate(
+        data=rows, step="sum", label="twice", metric="exact", settings=settings, **small
+    )
+    assert found.accepted
+    assert found.template.startswith("What is {n} twice, given {facts}?")
+    assert HELPS in found.template
+    assert found.names == ("n", "facts")
+    calls = server.calls
+    again = calibrate(
+        data=rows, step="sum", label="twice", metric="exact", settings=settings, **small
+    )
+    assert again.template == found.template
+    assert server.calls == calls
+
+
+def test_optimize_takes_a_chain_with_one_input(folder, model):
+    chain = Chain("writer", ask("draft", "{task}"), ask("text", "Better: {draft}"), model=model)
+    found = optimize("Write a line.", model=chain, judge="probe", max_iterations=2)
+    assert len(found.attempts) >= 1
+    assert found.attempts[0].usage.calls >= 2
+    two = Chain("two", ask("text", "{a} {b}"), model=model)
+    with pytest.raises(InputError, match="must have one input, which is the whole prompt"):
+        optimize("Write a line.", model=two, judge="probe")
+
+
+def test_a_changed_chain_makes_another_run(cli, folder, model, server):
+    def run(*more):
+        return cli("chains", "run", "adder.yaml", "-i", "n=3", "-m", model, *more)
+
+    run("--name", "first")
+    assert run("--resume", "first").code == 0
+    (folder / "adder.yaml").write_text(YAML.replace("Tell of", "Tell more of"))
+    changed = run("--resume", "first")
+    assert changed.code == 2
+    assert "cannot be resumed" in changed.err
+    with open_store(folder / "store.db") as store:
+        first = store.get_run("first")
+    with pytest.raises(MismatchError, match=r"chains\.adder"):
+        driver.refuse_changed(first, find_study("chain"), driver.read_stored(first), {})
+    run("--name", "second")
+    with open_store(folder / "store.db") as store:
+        assert store.get_run("first").fingerprint != store.get_run("second").fingerprint
+    assert server.calls == 3  # the second step has the same answer to be asked with
+
+
+def test_limits_stop_a_chain_and_resuming_goes_on(folder, model, server):
+    chain = Chain("two", ask("facts", "Tell of {n}"), ask("sum", "What is {n} {facts}"))
+    rows = [{"n": n} for n in range(4)]
+    kept = {"model": model, "store": folder / "store.db"}
+    found = run_chain(chain, data=rows, limits=Limits(calls=3), **kept)
+    assert found.failed >= 2
+    assert {one.failure.kind for one in found.runs if one.failure} == {"skipped"}
+    assert server.calls == 3
+    assert run_chain(chain, data=rows, **kept).failed == 0
+    assert server.calls == 8
+
+
+def test_an_estimate_counts_what_each_branch_may_take(cli, folder, model, server):
+    (folder / "fork.yaml").write_text(
+        "inputs: [n]\nsteps:\n"
+        "  - {ask: v, prompt: 'Is {n}?', fields: {ok: boolean}}\n"
+        "  - branch: v.ok\n    when: {true: {ask: a, prompt: 'A {n}'}}\n"
+        "    otherwise: [{ask: b, prompt: 'B {n}'}, {ask: a, prompt: 'C {b}'}]\n"
+    )
+    told = cli("chains", "run", "fork.yaml", "-d", "rows.jsonl", "-m", model, "--dry-run", "--json")
+    told = json.loads(told.out)
+    assert told["least"]["calls"] >= 20
+    assert told["most"]["calls"] == 100  # the verdict twice, and all of both cases
+    assert server.calls == 0
+    (folder / "code2.py").write_text("def number(text):\n    return int(text)\n")
+    (folder / "odd.yaml").write_text(
+        "inputs: [n]\nsteps: [{ask: a, prompt: 'What {n}', parse: code2.py:number}]\n"
+    )
+    refused = cli("chains", "run", "odd.yaml", "-i", "n=1", "-m", model, "--dry-run")
+    assert (refused.code, "cannot be known beforehand" in refused.err) == (2, True)
