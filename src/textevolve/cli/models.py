@@ -10,17 +10,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from textevolve.cli import options
 from textevolve.errors import FatalModelError
 
 if TYPE_CHECKING:
     from textevolve.llm.transfer import Progress, ReportProgress
     from textevolve.llm.weights import WeightsRow
 
-app = typer.Typer(**options.PLAIN)
 
-
-@app.command("list")
 def list_models(
     as_json: Annotated[bool, typer.Option("--json", help="As one JSON list.")] = False,
 ) -> None:
@@ -41,7 +37,6 @@ def list_models(
     typer.echo(f"\nkept in {settings.weights_folder}; used as local/NAME")
 
 
-@app.command()
 def pull(
     names: Annotated[
         list[str] | None, typer.Argument(help="Names; the default model if none is given.")
@@ -59,7 +54,6 @@ def pull(
         typer.echo(f"{name}: ready in {path}")
 
 
-@app.command()
 def check(
     names: Annotated[
         list[str] | None, typer.Argument(help="Names; all that are here if none is given.")
