@@ -5,17 +5,17 @@ from __future__ import annotations
 import json
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
 from textevolve.cli import say
 from textevolve.cli.models import draw_transfer
 from textevolve.errors import InputError
-
-if TYPE_CHECKING:
-    from textevolve.llm.quantize import Quantized
-    from textevolve.settings import Settings
+from textevolve.llm.providers import LOCAL
+from textevolve.llm.quantize import Quantized, quantize_file, quantized_name, refuse_target
+from textevolve.llm.weights import fetch
+from textevolve.settings import Settings, read_settings
 
 
 def quantize(
@@ -51,9 +51,6 @@ def quantize(
 
     What that costs in quality and gains in speed: textevolve models compare-quants.
     """
-    from textevolve.llm.quantize import quantize_file, quantized_name
-    from textevolve.settings import read_settings
-
     settings, _ = read_settings()
     source = _find_source(file, settings)
     types = list(dict.fromkeys(name for given in to for name in given.split(",") if name.strip()))
@@ -61,6 +58,8 @@ def quantize(
         raise InputError("--to: name at least one type, such as q8_0")
     folder = source.parent if output is None else Path(output).expanduser()
     targets = {name: folder / quantized_name(source, name) for name in types}
+    for into in targets.values():  # before the first takes its time
+        refuse_target(source, into, force=force)
     made: list[Quantized] = []
     for name, into in targets.items():
         with draw_transfer() as report:
@@ -76,9 +75,6 @@ def quantize(
 
 
 def _find_source(file: str, settings: Settings) -> Path:
-    from textevolve.llm.providers import LOCAL
-    from textevolve.llm.weights import fetch
-
     name = file.removeprefix(f"{LOCAL}/")
     if Path(name).expanduser().is_dir():
         raise InputError(

@@ -80,7 +80,7 @@ _KEPT_PARTS = (
 )
 _KEPT_NAMES = ("position_embd.weight", "token_types.weight")
 
-Part = Literal["output", "embedding", "value", "key", "attention", "down", "other"]
+TensorRole = Literal["output", "embedding", "value", "key", "attention", "down", "other"]
 
 
 def find_file_type(name: str) -> FileType:
@@ -148,13 +148,13 @@ class _Model:
         return self.layers == 80 and self.shared > 1 and self.architecture in ("llama", "qwen2")
 
 
-def _part_of(name: str) -> Part:
-    exact: dict[str, Part] = {
+def _role_of(name: str) -> TensorRole:
+    exact: dict[str, TensorRole] = {
         "output.weight": "output",
         "token_embd.weight": "embedding",
         "per_layer_token_embd.weight": "embedding",
     }
-    within: dict[str, Part] = {
+    within: dict[str, TensorRole] = {
         "attn_qkv.weight": "value",
         "attn_kv_b.weight": "value",
         "attn_v.weight": "value",
@@ -164,13 +164,16 @@ def _part_of(name: str) -> Part:
     }
     if name in exact:
         return exact[name]
-    return next((part for key, part in within.items() if key in name), "other")
+    for part, role in within.items():
+        if part in name:
+            return role
+    return "other"
 
 
 def _rank(tensors: Sequence[TensorInfo]) -> dict[str, tuple[int, int]]:
     """Of tensors that come once a block: the how manieth it is, and of how many."""
     values = sorted(
-        (t.name for t in tensors if _part_of(t.name) in ("value", "qkv")), key=_block_of
+        (t.name for t in tensors if _role_of(t.name) in ("value", "qkv")), key=_block_of
     )
     return {name: (number, len(values)) for number, name in enumerate(values)}
 
@@ -186,17 +189,17 @@ def _more_bits(rank: int, count: int) -> bool:
 
 def _choose(tensor: TensorInfo, wanted: FileType, model: _Model, rank: tuple[int, int]) -> str:
     """The name of the block's type, before it is known whether the row can have it."""
-    part, main = _part_of(tensor.name), wanted.main.name
-    if part == "output" or (part == "embedding" and model.tied):
+    role, main = _role_of(tensor.name), wanted.main.name
+    if role == "output" or (role == "embedding" and model.tied):
         plain = model.architecture == "falcon" or tensor.shape[0] % wanted.main.values
         return "q8_0" if plain or main == "q8_0" else "q6_k"
-    if part == "value":
+    if role == "value":
         return _choose_value(wanted.name, main, model, rank)
-    if part == "key" and model.experts == 8:
+    if role == "key" and model.experts == 8:
         return "q8_0"
-    if part == "down":
+    if role == "down":
         return _choose_down(wanted.name, main, model, _block_of(tensor.name))
-    if part == "attention":
+    if role == "attention":
         return _choose_attention(wanted.name, main, model)
     return main
 

@@ -118,7 +118,7 @@ def quantize_file(
     """
     begun, wanted, kernels = time.monotonic(), find_file_type(target), open_kernels()
     layout = read_layout(source)
-    _refuse_target(source, into, force=force)
+    refuse_target(source, into, force=force)
     plan, notes = _plan(source, layout, wanted, kernels)
     notes += _refuse_requantizing(source, plan, wanted, allowed=allow_requantize)
     _require_space(into, sum(pad(one.size, layout.alignment) for one in plan))
@@ -146,7 +146,8 @@ def quantize_file(
     )
 
 
-def _refuse_target(source: Path, into: Path, *, force: bool) -> None:
+def refuse_target(source: Path, into: Path, *, force: bool) -> None:
+    """Raises InputError where `into` cannot be written: it is there already, or is the source."""
     if into.exists() and into.samefile(source):
         raise InputError(f"{into}: is the source itself; name another folder with --output")
     if into.exists() and not force:

@@ -17,6 +17,7 @@ GROUP = "textevolve.studies"
 KINDS: Mapping[str, str] = {
     "evaluate": "textevolve.studies.evaluate",
     "compare": "textevolve.studies.compare",
+    "compare-quants": "textevolve.studies.compare_quants",
     "calibrate": "textevolve.studies.calibrate",
     "agreement": "textevolve.studies.agreement",
     "ablation": "textevolve.studies.ablation",
