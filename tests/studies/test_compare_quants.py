@@ -5,6 +5,7 @@ import math
 
 import pytest
 
+import textevolve
 from textevolve.errors import InputError
 from textevolve.evaluation import Failure
 from textevolve.llm.testing import Answer, ScriptedServer
@@ -228,3 +229,17 @@ def test_a_file_that_is_not_there_is_said(cli, home):
     done = cli("models", "compare-quants", "none.gguf", "other.gguf")
     assert done.code == 2
     assert "none.gguf" in done.err
+
+
+def test_from_python(world):
+    _, server = world
+    found = textevolve.compare_quants(
+        f"{server.url}#original",
+        [f"{server.url}#quant"],
+        text="text.txt",
+        words=10,
+        chunks=3,
+        repeats=0,
+    )
+    assert (found.parts, found.rows, found.repeats) == (3, 0, 0)
+    assert found.models[1].times.value > 0
