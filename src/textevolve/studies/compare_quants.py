@@ -46,6 +46,7 @@ from textevolve.llm.choice_logprobs import log_odds
 from textevolve.llm.hardware import describe_machine, load_share
 from textevolve.llm.model import Message, Model, Request, text_hash
 from textevolve.llm.providers import known_providers, resolve
+from textevolve.reach import is_confined
 from textevolve.rows import read_text
 from textevolve.settings import Settings
 from textevolve.spec import Several, option
@@ -155,7 +156,8 @@ def _full_name(name: str, settings: Settings) -> str:
     if "://" in name or name.partition("/")[0] in known_providers(settings):
         return name
     path = Path(name).expanduser()
-    if path.suffix == ".gguf" and path.is_file():
+    # A server's client learns nothing of the server's files; it names models.
+    if path.suffix == ".gguf" and not is_confined() and path.is_file():
         return f"{PROVIDER}/{path.absolute()}"
     return f"{PROVIDER}/{name}"
 
