@@ -66,7 +66,7 @@ def test_what_is_quantised_needs_leave_and_is_told(cli, weights):
 @pytest.mark.parametrize(
     ("file", "to", "said"),
     [
-        ("{f}", "q9", "no such type; there are: f32"),
+        ("{f}", "q9", "type q9: no such type; there are: f32"),
         ("{f}", ",", "--to: name at least one type"),
         ("{d}", "q8_0", "is a folder"),
         ("{d}/model.safetensors", "q8_0", "is a folder"),

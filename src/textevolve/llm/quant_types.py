@@ -90,7 +90,7 @@ def find_file_type(name: str) -> FileType:
     """
     found = FILE_TYPES.get(name.strip().lower())
     if found is None:
-        raise InputError(f"--to {name}: no such type{suggest(name.strip().lower(), [*FILE_TYPES])}")
+        raise InputError(f"type {name}: no such type{suggest(name.strip().lower(), [*FILE_TYPES])}")
     return found
 
 

@@ -98,9 +98,9 @@ def quantized_name(source: Path, target: str) -> str:
 
 
 def quantize_file(
-    source: Path,
+    source: Path | str,
     target: str,
-    into: Path,
+    into: Path | str,
     *,
     allow_requantize: bool = False,
     force: bool = False,
@@ -117,6 +117,7 @@ def quantize_file(
         FatalModelError: the disk is full, or cannot be written.
     """
     begun, wanted, kernels = time.monotonic(), find_file_type(target), open_kernels()
+    source, into = Path(source), Path(into)
     layout = read_layout(source)
     refuse_target(source, into, force=force)
     plan, notes = _plan(source, layout, wanted, kernels)
