@@ -47,7 +47,7 @@ def test_only_parts_that_both_have_are_compared():
     found = summarise_quants(["o", "q"], records)
     assert found.models[1].times.value == pytest.approx(math.exp(0.1))
     assert found.models[1].same_token.value == 0.5
-    assert (found.parts, found.failed, found.reasons) == (1, 1, ("o, b: no answer",))
+    assert (found.parts, found.failed, found.reasons) == (1, 1, ("no answer",))
 
 
 def test_judgements_are_compared_by_log_odds_and_by_verdict():
@@ -243,3 +243,12 @@ def test_from_python(world):
     )
     assert (found.parts, found.rows, found.repeats) == (3, 0, 0)
     assert found.models[1].times.value > 0
+
+
+def test_rows_are_labelled_by_what_tells_the_models_apart():
+    files = ["local//a/qwen2.5-coder-0.5b-f16.gguf", "local//a/qwen2.5-coder-0.5b-q8_0.gguf"]
+    (table,) = report_quants(summarise_quants(files, []), "probe").blocks
+    assert [row[0] for row in table.rows] == ["f16", "q8_0"]
+    named = ["local/qwen2.5-coder-0.5b", "local//a/qwen2.5-coder-0.5b-q8_0.gguf"]
+    (table,) = report_quants(summarise_quants(named, []), "probe").blocks
+    assert [row[0] for row in table.rows] == ["0.5b", "0.5b-q8_0"]

@@ -7,6 +7,7 @@ repeat. Not here: how it was asked (`compare_quants`) and how it is shown (`quan
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
@@ -89,7 +90,7 @@ class QuantSummary:
 class QuantComparison:
     """All models, the original first. `parts`, `tokens`, `rows` and `repeats`: how many were
     measured of the original; `load`: the mean over the measurements of speed; `failed`: how many
-    measurements are missing, `reasons` the first of why."""
+    measurements are missing, `reasons` why, the most common first."""
 
     models: tuple[QuantSummary, ...]
     parts: int
@@ -111,11 +112,11 @@ def summarise_quants(
 ) -> QuantComparison:
     """`models`: the original first."""
     found: dict[tuple[str, str], _Found] = {}
-    failures: list[str] = []
+    failures = Counter[str]()
     loads: list[float] = []
     for one in records:
         if one.failure is not None:
-            failures.append(f"{one.model}, {one.case}: {one.failure.reason}")
+            failures[one.failure.reason] += 1
             continue
         found.setdefault((one.model, one.measure), {})[one.case] = one
         loads += [] if one.load is None else [one.load]
@@ -132,8 +133,8 @@ def summarise_quants(
         repeats=len(found.get((first, "writing"), {})),
         machine=next((file.machine for file in files), ""),
         load=float(np.mean(loads)) if loads else None,
-        failed=len(failures),
-        reasons=tuple(failures[:5]),
+        failed=failures.total(),
+        reasons=tuple(reason for reason, _ in failures.most_common(5)),
     )
 
 

@@ -123,7 +123,8 @@ def _labels(names: Sequence[str]) -> list[Cell]:
     """The names without what all begin with."""
     same = [len(set(letters)) == 1 for letters in zip(*names, strict=False)]
     first = same.index(False) if False in same else len(same)
-    shared = re.sub(r"[^-._]*$", "", names[0][:first])
+    # To the last mark between words; the point of 0.5b is none.
+    shared = re.sub(r"([^-._]|(?<=\d)\.(?=\d|$))*$", "", names[0][:first])
     return [name.removeprefix(shared) for name in names]
 
 
