@@ -65,6 +65,7 @@ if TYPE_CHECKING:
     from textevolve.api.namespaces import aopen_namespace, open_namespace
     from textevolve.api.nodes import judge, keep_history
     from textevolve.api.optimization import aoptimize, optimize
+    from textevolve.api.quantization import acompare_quants, compare_quants
     from textevolve.api.summarization import asummarize, summarize
     from textevolve.debate.profile import Agent, Component, Profile, load_profile
     from textevolve.debate.protocol import Debate
@@ -97,6 +98,7 @@ if TYPE_CHECKING:
         Usage,
     )
     from textevolve.llm.chains.steps import ask, branch, call, each, together
+    from textevolve.llm.quantize import Quantized, quantize_file
     from textevolve.loops.attempt import Attempt
     from textevolve.loops.optimization import Optimization
     from textevolve.loops.rules import Hybrid, Rules, load_rules
@@ -105,6 +107,7 @@ if TYPE_CHECKING:
     from textevolve.memory.memory_spec import MemorySpec
     from textevolve.settings import Settings
     from textevolve.studies.compare_figures import Comparison
+    from textevolve.studies.quant_figures import QuantComparison
     from textevolve.wiring import Limits
 
 __version__ = "0.1.0"
@@ -163,6 +166,7 @@ _HOMES = {
     ),
     "api.nodes": ("judge", "keep_history"),
     "api.optimization": ("aoptimize", "optimize"),
+    "api.quantization": ("acompare_quants", "compare_quants"),
     "api.summarization": ("asummarize", "summarize"),
     "debate.profile": ("Agent", "Component", "Profile", "load_profile"),
     "debate.protocol": ("Debate",),
@@ -188,6 +192,7 @@ _HOMES = {
     ),
     "evaluation": ("Case", "Evaluation", "EvaluationResult", "Evaluator", "Failure", "Usage"),
     "llm.chains.steps": ("ask", "branch", "call", "each", "together"),
+    "llm.quantize": ("Quantized", "quantize_file"),
     "loops.attempt": ("Attempt",),
     "loops.optimization": ("Optimization",),
     "loops.rules": ("Hybrid", "Rules", "load_rules"),
@@ -196,6 +201,7 @@ _HOMES = {
     "memory.memory_spec": ("MemorySpec",),
     "settings": ("Settings",),
     "studies.compare_figures": ("Comparison",),
+    "studies.quant_figures": ("QuantComparison",),
     "wiring": ("Limits",),
 }
 _MODULES = {name: module for module, names in _HOMES.items() for name in names}
@@ -233,6 +239,8 @@ __all__ = [
     "OpenChain",
     "Optimization",
     "Profile",
+    "QuantComparison",
+    "Quantized",
     "Recall",
     "RejectedError",
     "Rules",
@@ -247,6 +255,7 @@ __all__ = [
     "Usage",
     "acalibrate",
     "acompare",
+    "acompare_quants",
     "acreate_memories",
     "aevaluate",
     "aevaluate_batch",
@@ -277,6 +286,7 @@ __all__ = [
     "calibrate",
     "call",
     "compare",
+    "compare_quants",
     "create_memories",
     "each",
     "evaluate",
@@ -301,6 +311,7 @@ __all__ = [
     "open_chat",
     "open_namespace",
     "optimize",
+    "quantize_file",
     "read_corpus",
     "read_template",
     "run_chain",

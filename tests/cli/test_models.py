@@ -6,7 +6,8 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from textevolve.cli.models import app, draw_transfer
+from textevolve.cli.app import app
+from textevolve.cli.models import draw_transfer
 from textevolve.errors import FatalModelError, SettingsError
 from textevolve.llm.transfer import Progress
 
@@ -22,33 +23,33 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def test_list_shows_the_catalogue_and_own_files(folder: Path):
     (folder / "mine.gguf").write_bytes(b"GGUF")
-    said = RUN.invoke(app, ["list"]).stdout
+    said = RUN.invoke(app, ["models", "list"]).stdout
     assert "qwen2.5-coder-1.5b   1.12 GB  Apache-2.0  not there" in said
     assert "mine" in said
     assert str(folder) in said
 
 
 def test_list_as_json(folder: Path):
-    rows = json.loads(RUN.invoke(app, ["list", "--json"]).stdout)
+    rows = json.loads(RUN.invoke(app, ["models", "list", "--json"]).stdout)
     assert {row["state"] for row in rows} == {"not there"}
     assert all(Path(row["path"]).parent == folder for row in rows)
 
 
 def test_check_fails_on_a_damaged_file(folder: Path):
     (folder / "SmolLM2-135M-Instruct.Q4_1.gguf").write_bytes(b"GGUF")
-    done = RUN.invoke(app, ["check"])
+    done = RUN.invoke(app, ["models", "check"])
     assert "smollm2-135m: damaged" in done.stdout
     assert isinstance(done.exception, FatalModelError)
     assert "models pull smollm2-135m" in str(done.exception)
 
 
 def test_check_of_an_empty_folder(folder: Path):
-    done = RUN.invoke(app, ["check"])
+    done = RUN.invoke(app, ["models", "check"])
     assert (done.exit_code, done.stdout) == (0, f"no weights in {folder}\n")
 
 
 def test_pull_of_an_unknown_name():
-    done = RUN.invoke(app, ["pull", "local/none"])
+    done = RUN.invoke(app, ["models", "pull", "local/none"])
     assert isinstance(done.exception, SettingsError)
 
 

@@ -167,7 +167,17 @@ COMMANDS: Mapping[str, Lazy] = {
     "jobs": Lazy("jobs", "Keep studies, and run them by a clock."),
     "serve": Lazy("serve:serve", "Serve models, judges, agents, studies and pages over HTTP."),
     "keys": Lazy("keys", "Make, list and revoke keys of a server's clients."),
-    "models": Lazy("models", "List, fetch and check local models."),
+    "models": Lazy(
+        "",
+        "List, fetch, check and quantise local models.",
+        below={
+            "list": Lazy("models:list_models", "Show the local models that are known."),
+            "pull": Lazy("models:pull", "Fetch weights and check their hash."),
+            "check": Lazy("models:check", "Hash weights anew and compare with the catalogue."),
+            "quantize": Lazy("quantize:quantize", "Make files of weights with fewer bits."),
+            "compare-quants": Lazy("study:compare-quants", "Measure what quantisation costs."),
+        },
+    ),
     "doctor": Lazy("doctor:doctor", "Check settings, keys, store and endpoints."),
     "config": Lazy("config:config", "Show the settings and where they come from."),
 }

@@ -6,30 +6,23 @@ import json
 from collections.abc import Generator
 from contextlib import contextmanager
 from dataclasses import asdict
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
-from textevolve.cli import options
 from textevolve.errors import FatalModelError
-
-if TYPE_CHECKING:
-    from textevolve.llm.transfer import Progress, ReportProgress
-    from textevolve.llm.weights import WeightsRow
-
-app = typer.Typer(**options.PLAIN)
+from textevolve.llm import weights
+from textevolve.llm.providers import LOCAL, PROVIDERS
+from textevolve.llm.transfer import Progress, ReportProgress
+from textevolve.settings import read_settings
 
 
-@app.command("list")
 def list_models(
     as_json: Annotated[bool, typer.Option("--json", help="As one JSON list.")] = False,
 ) -> None:
     """Show the local models that are known: size, licence, whether they are here and checked."""
-    from textevolve.llm.weights import list_weights
-    from textevolve.settings import read_settings
-
     settings, _ = read_settings()
-    rows = list_weights(settings)
+    rows = weights.list_weights(settings)
     if as_json:
         typer.echo(json.dumps([_as_json(row) for row in rows], indent=2))
         return
@@ -41,42 +34,31 @@ def list_models(
     typer.echo(f"\nkept in {settings.weights_folder}; used as local/NAME")
 
 
-@app.command()
 def pull(
     names: Annotated[
         list[str] | None, typer.Argument(help="Names; the default model if none is given.")
     ] = None,
 ) -> None:
     """Fetch weights and check their hash; a download that broke off goes on."""
-    from textevolve.llm.providers import LOCAL, PROVIDERS
-    from textevolve.llm.weights import fetch
-    from textevolve.settings import read_settings
-
     settings, _ = read_settings()
     for name in names or [PROVIDERS[LOCAL].default_model or ""]:
         with draw_transfer() as report:
-            path = fetch(name.removeprefix(f"{LOCAL}/"), settings, report)
+            path = weights.fetch(name.removeprefix(f"{LOCAL}/"), settings, report)
         typer.echo(f"{name}: ready in {path}")
 
 
-@app.command()
 def check(
     names: Annotated[
         list[str] | None, typer.Argument(help="Names; all that are here if none is given.")
     ] = None,
 ) -> None:
     """Hash weights anew and compare with the catalogue."""
-    from textevolve.llm.providers import LOCAL
-    from textevolve.llm.weights import check as check_weights
-    from textevolve.llm.weights import list_weights
-    from textevolve.settings import read_settings
-
     settings, _ = read_settings()
-    here = [row.name for row in list_weights(settings) if row.path.is_file()]
+    here = [row.name for row in weights.list_weights(settings) if row.path.is_file()]
     damaged: list[str] = []
     for name in names or here:
         with draw_transfer() as report:
-            row = check_weights(name.removeprefix(f"{LOCAL}/"), settings, report)
+            row = weights.check(name.removeprefix(f"{LOCAL}/"), settings, report)
         typer.echo(f"{row.name}: {row.state}, SHA-256 {row.sha256}")
         if row.state == "damaged":
             damaged.append(row.name)
@@ -89,7 +71,7 @@ def check(
         )
 
 
-def _as_json(row: WeightsRow) -> dict[str, Any]:
+def _as_json(row: weights.WeightsRow) -> dict[str, Any]:
     return asdict(row) | {"path": str(row.path)}
 
 

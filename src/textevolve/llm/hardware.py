@@ -4,6 +4,7 @@ how much else it has to do."""
 from __future__ import annotations
 
 import os
+import platform
 import time
 from pathlib import Path
 
@@ -96,3 +97,17 @@ def load_per_core() -> float | None:
         return os.getloadavg()[0] / (os.cpu_count() or 1)
     except (AttributeError, OSError):
         return None
+
+
+def describe_machine() -> str:
+    """The processor and its cores, in words."""
+    lines = _read(Path("/proc/cpuinfo")).splitlines()
+    named = (line.partition(":")[2].strip() for line in lines if line.startswith("model name"))
+    processor = next(named, "") or platform.processor() or platform.machine()
+    return f"{processor}, {physical_cores()} cores, {platform.system()}"
+
+
+def load_share() -> float | None:
+    """How many pieces of work wanted each core over the last minute; None where the system does not
+    say."""
+    return os.getloadavg()[0] / physical_cores() if hasattr(os, "getloadavg") else None

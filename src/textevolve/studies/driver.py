@@ -440,7 +440,7 @@ async def _work(
         ordered=launch.ordered,
     )
     kept = store.journal(run.id)
-    journal = Salted(kept, study.salt(spec) + stored.fresh)
+    journal = Salted(kept, study.salt(spec, stored.described) + stored.fresh)
     models = replay_models(journal, kept.errors) if offline else None
     opened = open_workbench(
         *(setting, settings, journal, launch.limits, launch.listener),

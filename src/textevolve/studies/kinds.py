@@ -17,6 +17,7 @@ GROUP = "textevolve.studies"
 KINDS: Mapping[str, str] = {
     "evaluate": "textevolve.studies.evaluate",
     "compare": "textevolve.studies.compare",
+    "compare-quants": "textevolve.studies.compare_quants",
     "calibrate": "textevolve.studies.calibrate",
     "chain": "textevolve.studies.run_chain",
     "agreement": "textevolve.studies.agreement",

@@ -380,6 +380,6 @@ STUDY = Study(
     flat=flatten,
     aggregates=False,
     describe=describe,
-    salt=lambda spec: spec.fresh,
+    salt=lambda spec, _: spec.fresh,
     compare=compare,
 )

@@ -112,7 +112,7 @@ def no_note(_event: Event) -> str | None:
     return None
 
 
-def no_salt(_spec: Any) -> str:
+def no_salt(_spec: Any, _described: Mapping[str, Any]) -> str:
     """For studies that share answers with whoever asks the same."""
     return ""
 
@@ -177,12 +177,12 @@ class Study(Generic[S, R, T]):
     as a line of JSON for others, in .jsonl files and on standard output; else its rows, or its
     encoding, stand there. `turns`: the rows of its single turns. `rescore`: a record anew under
     other parameters, without asking. `describe`: what else makes a run what it is. `salt`: a text
-    with which the same is asked anew. `compare`: what its own figures say of two results.
-    `variants`: the names that rows may have as their `variant`, from the specification and the
-    model. `aggregates`: whether mean, pass rate and lowest scores of all records are told beside
-    the report; not where it tells them itself, or where they would mean nothing. `rows`: some of
-    its records as rows of a matrix with these variants, of which the records of a case stand in one
-    row.
+    with which the same is asked anew, from the specification and what was described. `compare`:
+    what its own figures say of two results. `variants`: the names that rows may have as their
+    `variant`, from the specification and the model. `aggregates`: whether mean, pass rate and
+    lowest scores of all records are told beside the report; not where it tells them itself, or
+    where they would mean nothing. `rows`: some of its records as rows of a matrix with these
+    variants, of which the records of a case stand in one row.
     """
 
     spec: type[S]
@@ -208,7 +208,7 @@ class Study(Generic[S, R, T]):
     earlier: Callable[[S], str | None] = no_run
     again: Callable[[R], Case | None] | None = None
     describe: DescribeWorld[S] | None = None
-    salt: Callable[[S], str] = no_salt
+    salt: Callable[[S, Mapping[str, Any]], str] = no_salt
     compare: Callable[[S, T, T, tuple[str, str]], Beside] | None = None
     variants: Callable[[S, str], Sequence[str]] = no_variants
     aggregates: bool = True

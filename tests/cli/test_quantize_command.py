@@ -1,0 +1,82 @@
+"""`textevolve models quantize`: what is made, said and refused."""
+
+import json
+from pathlib import Path
+
+import gguf
+import numpy as np
+import pytest
+
+
+@pytest.fixture
+def weights(home: Path) -> Path:
+    """A file of f16 in a folder of its own."""
+    folder = home / "mine"
+    folder.mkdir()
+    writer = gguf.GGUFWriter(folder / "tiny-f16.gguf", "llama")
+    rows = np.linspace(-1, 1, 1024, dtype=np.float16).reshape(4, 256)
+    writer.add_tensor("blk.0.attn_q.weight", rows)
+    writer.add_tensor("blk.0.attn_norm.weight", np.ones(256, np.float32))
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
+    return folder / "tiny-f16.gguf"
+
+
+def test_several_types_at_once(cli, weights):
+    done = cli("models", "quantize", str(weights), "--to", "q8_0,q4_0", "--to", "q5_1")
+    assert done.code == 0
+    assert "1 q8_0, 1 f32" in done.out
+    assert done.out.count("SHA-256 ") == 3
+    assert f"used as local/{weights.with_name('tiny-q4_0.gguf')}" in done.out
+    assert sorted(path.name for path in weights.parent.iterdir()) == [
+        *("tiny-f16.gguf", "tiny-q4_0.gguf", "tiny-q5_1.gguf", "tiny-q8_0.gguf")
+    ]
+
+
+def test_as_json_into_another_folder(cli, weights, home):
+    (home / "out").mkdir()
+    given = ("--to", "q8_0", "-o", str(home / "out"), "--json")
+    (row,) = json.loads(cli("models", "quantize", str(weights), *given).out)
+    assert row["path"] == str(home / "out" / "tiny-q8_0.gguf")
+    assert row["bytes"] == Path(row["path"]).stat().st_size
+    assert row["tensors"] == {"q8_0": 1, "f32": 1}
+
+
+def test_nothing_is_made_where_one_of_the_files_is_there(cli, weights):
+    weights.with_name("tiny-q4_0.gguf").write_text("precious")
+    done = cli("models", "quantize", str(weights), "--to", "q8_0,q4_0")
+    assert (done.code, done.out) == (2, "")
+    assert "is there already; --force" in done.err
+    assert not weights.with_name("tiny-q8_0.gguf").exists()
+
+
+def test_what_is_quantised_needs_leave_and_is_told(cli, weights):
+    cli("models", "quantize", str(weights), "--to", "q8_0")
+    made = str(weights.with_name("tiny-q8_0.gguf"))
+    refused = cli("models", "quantize", made, "--to", "q4_0")
+    assert refused.code == 2
+    assert "--allow-requantize" in refused.err
+    done = cli("models", "quantize", made, "--to", "q4_0", "--allow-requantize")
+    assert done.code == 0
+    assert "what that lost stays lost" in done.err
+
+
+@pytest.mark.parametrize(
+    ("file", "to", "said"),
+    [
+        ("{f}", "q9", "type q9: no such type; there are: f32"),
+        ("{f}", ",", "--to: name at least one type"),
+        ("{d}", "q8_0", "is a folder"),
+        ("{d}/model.safetensors", "q8_0", "is a folder"),
+        ("{d}/none.gguf", "q8_0", "there is no such file of weights"),
+        ("nonesuch", "q8_0", "no such weights"),
+    ],
+)
+def test_what_cannot_be_used_is_said_in_one_line(cli, weights, file, to, said):
+    named = file.format(f=weights, d=weights.parent)
+    done = cli("models", "quantize", named, "--to", to)
+    assert (done.code, done.out) == (2, "")
+    assert said in done.err
+    assert len(done.err.strip().splitlines()) == 1

@@ -1,0 +1,389 @@
+"""Quantised files: llama.cpp's blocks, its rules for types, and nothing lost on the way."""
+
+import hashlib
+import struct
+from dataclasses import replace
+
+import gguf
+import numpy as np
+import pytest
+from gguf import GGMLQuantizationType, LlamaFileType, quants
+
+from textevolve.errors import FatalModelError, InputError, SettingsError
+from textevolve.llm import quant_kernels, quantize
+from textevolve.llm.gguf_layout import Layout, TensorInfo, read_layout, whole_number
+from textevolve.llm.quant_kernels import PLAIN, Kernels, open_kernels
+from textevolve.llm.quant_types import BLOCK_TYPES, FILE_TYPES, choose_types, is_kept
+from textevolve.llm.quantize import quantize_file, quantized_name
+
+NATIVE = open_kernels().native
+QUANTISED = [name for name in PLAIN if not BLOCK_TYPES[name].is_float]
+NAMES = (
+    "token_embd.weight",
+    "output_norm.weight",
+    "blk.0.attn_norm.weight",
+    "blk.0.attn_q.weight",
+    "blk.0.attn_q.bias",
+    "blk.0.attn_v.weight",
+    "blk.0.ffn_down.weight",
+)
+
+
+def numbers(name, width=256, rows=6):
+    draw = np.random.default_rng(len(name))
+    shape = (width,) if "norm" in name or "bias" in name else (rows, width)
+    return draw.normal(0, 0.1, shape).astype(np.float32)
+
+
+@pytest.fixture
+def make(tmp_path):
+    """Writes a small file of a model with two layers' worth of names."""
+
+    def write(name="model-f32.gguf", kind="F32", width=256, **keys):
+        writer = gguf.GGUFWriter(tmp_path / name, "llama")
+        writer.add_block_count(2)
+        writer.add_string("general.name", "Größe")
+        writer.add_array("tokenizer.ggml.tokens", ["a", "日本", "", "x" * 9000])
+        writer.add_file_type(0)
+        for key, value in keys.items():
+            writer.add_uint32(key.replace("__", "."), value)
+        for tensor in NAMES:
+            data = numbers(tensor, width)
+            if data.ndim == 2 and kind != "F32":
+                chosen = GGMLQuantizationType[kind]
+                writer.add_tensor(tensor, quants.quantize(data, chosen), raw_dtype=chosen)
+            else:
+                writer.add_tensor(tensor, data)
+        writer.write_header_to_file()
+        writer.write_kv_data_to_file()
+        writer.write_tensors_to_file()
+        writer.close()
+        return tmp_path / name
+
+    return write
+
+
+def read(path):
+    """The tensors of a file as the gguf package reads them: type and values."""
+    found = gguf.GGUFReader(path)
+    return {
+        t.name: (t.tensor_type.name, quants.dequantize(t.data, t.tensor_type))
+        for t in found.tensors
+    }
+
+
+# The file
+
+
+@pytest.mark.parametrize("to", QUANTISED)
+def test_blocks_are_those_of_the_reference(make, to):
+    source = make()
+    made = quantize_file(source, to, source.with_name(f"{to}.gguf"))
+    kind, q = GGMLQuantizationType[to.upper()], "blk.0.attn_q.weight"
+    tensors = {tensor.name: tensor for tensor in gguf.GGUFReader(made.path).tensors}
+    assert tensors[q].tensor_type == kind
+    expected = quants.quantize(numbers(q), kind)
+    assert bytes(tensors[q].data.tobytes()) == expected.tobytes()
+
+
+@pytest.mark.parametrize("to", ["f16", "bf16", "f32", *QUANTISED])
+def test_norms_and_biases_stay_and_values_stay_near(make, to):
+    source = make()
+    found = read(quantize_file(source, to, source.with_name(f"{to}.gguf")).path)
+    for name, (kind, values) in found.items():
+        wanted = numbers(name)
+        if wanted.ndim == 1:
+            assert kind == "F32"
+            np.testing.assert_array_equal(values, wanted)
+        else:
+            assert np.abs(values - wanted).max() < 0.05, name
+    assert found["blk.0.attn_v.weight"][0] == to.upper()
+
+
+def test_metadata_is_copied_but_for_the_type(make):
+    source = make()
+    made = quantize_file(source, "q4_0", source.with_name("q4_0.gguf"))
+    old, new = gguf.GGUFReader(source), gguf.GGUFReader(made.path)
+    for name, field in old.fields.items():
+        if name not in ("general.file_type", "GGUF.kv_count"):
+            assert new.fields[name].contents() == field.contents(), name
+    assert new.fields["general.file_type"].contents() == LlamaFileType.MOSTLY_Q4_0
+    assert new.fields["general.quantization_version"].contents() == gguf.GGML_QUANT_VERSION
+    assert [t.name for t in new.tensors] == [t.name for t in old.tensors]
+
+
+def test_what_is_told_is_true(make):
+    source = make()
+    made = quantize_file(source, "q8_0", source.with_name("q8_0.gguf"))
+    whole = made.path.read_bytes()
+    assert (made.bytes, made.sha256) == (len(whole), hashlib.sha256(whole).hexdigest())
+    assert made.source_bytes == source.stat().st_size
+    assert made.tensors == {"q8_0": 4, "f32": 3}
+    assert made.notes == ()
+
+
+def test_large_tensors_are_made_in_parts_and_come_out_the_same(make, monkeypatch):
+    source, seen = make(), []
+    whole = quantize_file(source, "q5_1", source.with_name("a.gguf"))
+    monkeypatch.setattr(quantize, "VALUES_AT_ONCE", 256)
+    parts = quantize_file(source, "q5_1", source.with_name("b.gguf"), report=seen.append)
+    assert parts.sha256 == whole.sha256
+    assert seen[-1].done == seen[-1].total
+    assert len(seen) > 20
+
+
+def test_what_has_its_type_already_is_copied(make):
+    source = make("model-q8_0.gguf", "Q8_0", general__quantization_version=2)
+    made = quantize_file(source, "q8_0", source.with_name("again.gguf"))
+    assert read(made.path).keys() == read(source).keys()
+    for name, (kind, values) in read(source).items():
+        np.testing.assert_array_equal(read(made.path)[name][1], values)
+        assert read(made.path)[name][0] == kind
+    assert made.notes == ()
+
+
+def test_a_quantised_file_is_only_requantised_when_that_is_wanted(make):
+    source = make("model-q5_0.gguf", "Q5_0")
+    into = source.with_name("out.gguf")
+    with pytest.raises(InputError, match=r"quantised already.*--allow-requantize"):
+        quantize_file(source, "q4_0", into)
+    made = quantize_file(source, "q4_0", into, allow_requantize=True)
+    assert "has lost more" in made.notes[0]
+    plain = quantize_file(source, "f16", source.with_name("f16.gguf"))
+    assert plain.notes == ()
+    for name, (_, values) in read(source).items():
+        wanted = values if values.ndim == 1 else values.astype(np.float16)
+        np.testing.assert_array_equal(read(plain.path)[name][1], wanted)
+
+
+# Refusals
+
+
+def test_nothing_is_overwritten_without_force(make):
+    source = make()
+    into = source.with_name("q8_0.gguf")
+    into.write_text("precious")
+    with pytest.raises(InputError, match="there already; --force"):
+        quantize_file(source, "q8_0", into)
+    assert into.read_text() == "precious"
+    quantize_file(source, "q8_0", into, force=True)
+    assert read(into)
+    with pytest.raises(InputError, match="the source itself"):
+        quantize_file(source, "q8_0", source, force=True)
+
+
+@pytest.mark.parametrize("end", [10, 40, -3])
+def test_a_file_that_is_cut_is_refused(make, end):
+    source = make()
+    source.write_bytes(source.read_bytes()[:end])
+    with pytest.raises(SettingsError, match="fetch it again"):
+        quantize_file(source, "q8_0", source.with_name("out.gguf"))
+    assert not source.with_name("out.gguf").exists()
+
+
+def test_numbers_that_are_none_are_refused_and_nothing_stays(make, tmp_path):
+    source = make()
+    whole = bytearray(source.read_bytes())
+    whole[-4:] = struct.pack("<f", float("nan"))
+    source.write_bytes(whole)
+    with pytest.raises(SettingsError, match=r"blk\.0\.ffn_down\.weight holds what is no number"):
+        quantize_file(source, "q8_0", source.with_name("out.gguf"))
+    assert [path.name for path in tmp_path.iterdir()] == [source.name]
+
+
+def test_what_is_interrupted_leaves_nothing(make, tmp_path):
+    source = make()
+
+    def interrupt(progress):
+        if progress.done:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        quantize_file(source, "q8_0", source.with_name("out.gguf"), report=interrupt)
+    assert [path.name for path in tmp_path.iterdir()] == [source.name]
+
+
+def test_a_full_disk_is_said_before_anything_is_written(make, monkeypatch):
+    source = make()
+    usage = quantize.shutil.disk_usage(source.parent)._replace(free=1)
+    monkeypatch.setattr(quantize.shutil, "disk_usage", lambda _: usage)
+    with pytest.raises(FatalModelError, match=r"0\.00 GB are free"):
+        quantize_file(source, "q8_0", source.with_name("out.gguf"))
+
+
+def test_one_part_of_several_is_refused(make):
+    source = make(split__count=2)
+    with pytest.raises(InputError, match="one part of several"):
+        quantize_file(source, "q8_0", source.with_name("out.gguf"))
+
+
+def test_an_unknown_type_says_which_there_are(make):
+    source = make()
+    with pytest.raises(InputError, match="did you mean 'q4_k_m'"):
+        quantize_file(source, "q4_k_mm", source.with_name("out.gguf"))
+
+
+def test_k_quants_without_llama_cpp_are_refused_in_one_line(make, monkeypatch):
+    source = make()
+    monkeypatch.setattr(quantize, "open_kernels", lambda: Kernels(gguf, None))
+    with pytest.raises(InputError, match=r"q4_k_m: K-quants are written by.*there are: f32, f16"):
+        quantize_file(source, "q4_k_m", source.with_name("out.gguf"))
+
+
+def test_without_llama_cpp_the_output_is_of_q8_0(make, monkeypatch):
+    source = make()
+    monkeypatch.setattr(quantize, "open_kernels", lambda: Kernels(gguf, None))
+    made = quantize_file(source, "q4_0", source.with_name("out.gguf"))
+    assert made.tensors == {"q4_0": 3, "f32": 3, "q8_0": 1}
+    assert "q8_0, not q6_k" in made.notes[0]
+
+
+def test_a_missing_package_is_named(monkeypatch):
+    def missing(name):
+        raise ModuleNotFoundError(name)
+
+    open_kernels.cache_clear()
+    monkeypatch.setattr(quant_kernels, "import_module", missing)
+    with pytest.raises(SettingsError, match=r"textevolve\[quantize\]"):
+        open_kernels()
+
+
+# llama.cpp's own code
+
+
+@pytest.mark.skipif(NATIVE is None, reason="this xllamacpp does not let its functions be called")
+@pytest.mark.parametrize("to", QUANTISED)
+def test_both_kernels_write_the_same_bytes(to):
+    rows = np.random.default_rng(7).standard_t(2, (64, 512)).astype(np.float32)
+    rows[3] = 0
+    plain = Kernels(gguf, None)
+    np.testing.assert_array_equal(
+        NATIVE(rows, BLOCK_TYPES[to]), plain.quantize(rows, BLOCK_TYPES[to])
+    )
+
+
+@pytest.mark.skipif(NATIVE is None, reason="this xllamacpp does not let its functions be called")
+@pytest.mark.parametrize("to", ["q6_k", "q5_k_m", "q4_k_m", "q4_k_s", "q3_k_m", "q2_k"])
+def test_k_quants_come_near_the_numbers(make, to):
+    source = make()
+    made = quantize_file(source, to, source.with_name(f"{to}.gguf"))
+    kind, values = read(made.path)["blk.0.attn_q.weight"]
+    assert kind == FILE_TYPES[to].main.name.upper()
+    error = np.abs(values - numbers("blk.0.attn_q.weight")).mean()
+    assert error < {"q6_k": 0.003, "q5": 0.006, "q4": 0.01, "q3": 0.02}.get(to[:2], 0.04)
+
+
+def test_a_kernel_that_differs_is_not_used(monkeypatch):
+    def other(rows, kind):
+        return np.zeros((len(rows), kind.row_bytes(rows.shape[1])), np.uint8)
+
+    open_kernels.cache_clear()
+    monkeypatch.setattr(quant_kernels, "_find_native", lambda: other)
+    assert open_kernels().native is None
+    open_kernels.cache_clear()
+
+
+# Which type each tensor has
+
+
+def layout_of(names, width=1536, layers=28, **keys):
+    shapes = ((width,) if "norm" in name else (width, 64) for name in names)
+    tensors = tuple(TensorInfo(*pair, 0, 0) for pair in zip(names, shapes, strict=True))
+    text = b"qwen2"
+    fields = {"general.architecture": struct.pack("<IQ", 8, len(text)) + text}
+    told = {"block_count": layers, "attention.head_count": 12, "attention.head_count_kv": 2, **keys}
+    fields |= {f"qwen2.{key}": whole_number(value) for key, value in told.items()}
+    return Layout(fields, tensors, 0)
+
+
+def names_of(layout, to):
+    found = choose_types(layout, FILE_TYPES[to])
+    return {name: kind and kind.name for name, kind in found.items()}
+
+
+def test_the_output_has_more_bits_and_so_have_embeddings_that_are_the_output():
+    untied = names_of(layout_of(["token_embd.weight", "output.weight"]), "q4_0")
+    assert untied == {"token_embd.weight": "q4_0", "output.weight": "q6_k"}
+    assert names_of(layout_of(["token_embd.weight"]), "q4_0") == {"token_embd.weight": "q6_k"}
+    assert names_of(layout_of(["token_embd.weight"]), "q8_0") == {"token_embd.weight": "q8_0"}
+    assert names_of(layout_of(["output.weight"], width=576), "q4_0") == {"output.weight": "q8_0"}
+
+
+def test_rows_that_256_does_not_divide_fall_back():
+    layout = layout_of(["blk.0.ffn_up.weight"], width=896)
+    found = {to: names_of(layout, to)["blk.0.ffn_up.weight"] for to in FILE_TYPES}
+    assert found["q4_k_m"] == "q5_0"
+    assert found["q5_k_m"] == "q5_1"
+    assert found["q6_k"] == "q8_0"
+    assert found["q3_k_m"] == found["q2_k"] == "q4_0"
+    odd = layout_of(["blk.0.ffn_up.weight"], width=40)
+    assert names_of(odd, "q4_k_m") == {"blk.0.ffn_up.weight": "f16"}
+
+
+def test_q4_k_m_gives_half_of_the_layers_more_bits_as_a_published_file_has_them():
+    """Qwen2.5-Coder-1.5B-Instruct in Q4_K_M, as Qwen published it: 14 of 28 layers."""
+    names = [
+        f"blk.{n}.{part}.weight" for n in range(28) for part in ("attn_v", "ffn_down", "attn_q")
+    ]
+    found = names_of(layout_of([*names, "output.weight"]), "q4_k_m")
+    for part, more in (("attn_v", 14), ("ffn_down", 14), ("attn_q", 0)):
+        kinds = [found[f"blk.{n}.{part}.weight"] for n in range(28)]
+        assert (kinds.count("q6_k"), kinds.count("q4_k")) == (more, 28 - more)
+    assert [n for n in range(28) if found[f"blk.{n}.attn_v.weight"] == "q6_k"][:5] == [
+        0,
+        1,
+        2,
+        5,
+        8,
+    ]
+
+
+@pytest.mark.parametrize(
+    "name", ["blk.0.attn_norm.weight", "blk.0.attn_q.bias", "blk.0.ffn_gate_inp.weight"]
+)
+def test_small_tensors_are_kept(name):
+    assert is_kept(TensorInfo(name, (256, 4), 0, 0))
+    assert not is_kept(TensorInfo("blk.0.attn_q.weight", (256, 4), 0, 0))
+    assert is_kept(TensorInfo("blk.0.attn_q.weight", (256, 1), 0, 0))
+
+
+def test_models_of_eight_experts_keep_keys_and_values_whole():
+    layout = layout_of(["blk.0.attn_k.weight", "blk.0.attn_v.weight"], expert_count=8)
+    assert set(names_of(layout, "q4_k_m").values()) == {"q8_0"}
+
+
+# Names and layout
+
+
+@pytest.mark.parametrize(
+    ("source", "to", "name"),
+    [
+        ("model-f16.gguf", "q8_0", "model-q8_0.gguf"),
+        ("SmolLM2-135M-Instruct.Q4_1.gguf", "q4_0", "SmolLM2-135M-Instruct.Q4_0.gguf"),
+        ("qwen2.5-coder-0.5b-instruct-q4_k_m.gguf", "f16", "qwen2.5-coder-0.5b-instruct-f16.gguf"),
+        ("model.gguf", "Q5_0", "model-q5_0.gguf"),
+        ("m.IQ4_XS.gguf", "q5_k_m", "m.Q5_K_M.gguf"),
+    ],
+)
+def test_the_new_name_says_the_new_type(tmp_path, source, to, name):
+    assert quantized_name(tmp_path / source, to) == name
+
+
+def test_the_layout_is_that_of_the_gguf_package(make):
+    source = make()
+    layout, reader = read_layout(source), gguf.GGUFReader(source)
+    assert layout.text("general.name") == "Größe"
+    assert layout.number("llama.block_count") == 2
+    assert (layout.text("none"), layout.number("general.name")) == ("", None)
+    for ours, theirs in zip(layout.tensors, reader.tensors, strict=True):
+        assert (ours.name, list(ours.shape)) == (theirs.name, theirs.shape.tolist())
+        assert layout.begin + ours.offset == theirs.data_offset
+
+
+def test_types_of_no_known_kind_are_refused(make, monkeypatch):
+    source = make()
+    layout = read_layout(source)
+    strange = tuple(replace(one, type=999) for one in layout.tensors)
+    monkeypatch.setattr(quantize, "read_layout", lambda _: replace(layout, tensors=strange))
+    with pytest.raises(SettingsError, match="a type that is not known here"):
+        quantize_file(source, "q8_0", source.with_name("out.gguf"))

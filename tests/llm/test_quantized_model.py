@@ -1,0 +1,68 @@
+"""A real model, quantised: llama.cpp loads what was made, and it says almost the same."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from pydantic import SecretStr
+
+from textevolve.errors import FatalModelError
+from textevolve.events import silence
+from textevolve.llm.client import OpenAIClient
+from textevolve.llm.local import serve
+from textevolve.llm.model import Message, Request
+from textevolve.llm.quant_kernels import open_kernels
+from textevolve.llm.quantize import quantize_file, quantized_name
+from textevolve.llm.weights import fetch
+from textevolve.settings import Local, read_settings
+
+ASKED = Request(
+    messages=(Message("user", ("What is the capital of France?",)),), max_tokens=8, temperature=0.0
+)
+FORCED = replace(ASKED, forced="The capital of France is Paris.", top_logprobs=1)
+
+
+@pytest.fixture(scope="module")
+def smollm() -> Path:
+    settings, _ = read_settings()
+    try:
+        return fetch("smollm2-135m", settings)
+    except FatalModelError as error:
+        pytest.skip(f"the smallest weights cannot be had here: {error}")
+
+
+async def ask(path: Path) -> tuple[str, list[float]]:
+    """What it answers, and the log-probabilities of the tokens of an answer that is given."""
+    with serve(path, Local(slots=1, context=512, threads=1)) as server:
+        given = {"name": path.stem, "key": SecretStr(server.api_key), "watched": silence}
+        async with OpenAIClient(server.base_url, "model", **given) as client:
+            answer, forced = await client(ASKED), await client(FORCED)
+    assert forced.text == FORCED.forced
+    return answer.text, [token.logprob for token in forced.logprobs]
+
+
+def test_the_same_type_gives_the_same_file(smollm: Path, tmp_path: Path):
+    """Nothing but the tensors' types is changed, so without a change of them not a byte is."""
+    made = quantize_file(smollm, "q4_1", tmp_path / "same.gguf")
+    assert made.path.read_bytes() == smollm.read_bytes()
+
+
+@pytest.mark.slow
+def test_a_quantised_model_loads_and_answers_almost_the_same(smollm: Path, tmp_path: Path):
+    _, before = asyncio.run(ask(smollm))
+    distances: dict[str, float] = {}
+    types = ["f16", "q8_0", "q4_0", *(["q4_k_m"] if open_kernels().native else [])]
+    for to in types:
+        into = tmp_path / quantized_name(smollm, to)
+        quantize_file(smollm, to, into, allow_requantize=True)
+        said, after = asyncio.run(ask(into))
+        assert said.strip()
+        pairs = zip(before, after, strict=True)
+        distances[to] = sum(abs(a - b) for a, b in pairs) / len(before)
+        into.unlink()
+    assert distances["f16"] < 0.1
+    assert distances["q8_0"] < 0.1
+    assert distances["q8_0"] < distances["q4_0"] < 2

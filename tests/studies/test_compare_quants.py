@@ -1,0 +1,254 @@
+"""`textevolve models compare-quants`: what a quantised model loses, up to the table."""
+
+import json
+import math
+
+import pytest
+
+import textevolve
+from textevolve.errors import InputError
+from textevolve.evaluation import Failure
+from textevolve.llm.testing import Answer, ScriptedServer
+from textevolve.studies.compare_quants import CompareQuantsSpec, models_of
+from textevolve.studies.quant_figures import Measurement, summarise_quants
+from textevolve.studies.quant_report import report_quants
+from textevolve.texts.parts import cut_parts
+
+WORDS = " ".join(f"word{n}" for n in range(200))
+
+
+def measured(model, measure, case, **more):
+    return Measurement(0, model, measure, case, **more)
+
+
+# The figures
+
+
+def test_perplexity_is_that_of_all_tokens_and_compared_part_by_part():
+    records = [
+        *(measured("o", "perplexity", f"p{n}", tokens=10, surprise=10.0 + n) for n in range(4)),
+        *(measured("q", "perplexity", f"p{n}", tokens=10, surprise=12.0 + n) for n in range(4)),
+    ]
+    original, quant = summarise_quants(["o", "q"], records).models
+    assert original.perplexity.value == pytest.approx(math.exp(46 / 40))
+    assert quant.perplexity.value == pytest.approx(math.exp(54 / 40))
+    assert quant.times.value == pytest.approx(math.exp(8 / 40))
+    assert math.isnan(original.times.value)
+    assert quant.times.interval.reason == "no variation between the groups"
+
+
+def test_only_parts_that_both_have_are_compared():
+    records = [
+        measured("o", "perplexity", "a", tokens=10, surprise=10.0, choices=("x", "y")),
+        measured("q", "perplexity", "a", tokens=10, surprise=11.0, choices=("x", "z")),
+        measured("q", "perplexity", "b", tokens=10, surprise=99.0, choices=("x", "y")),
+        measured("o", "perplexity", "b", failure=Failure("failed", "no answer")),
+    ]
+    found = summarise_quants(["o", "q"], records)
+    assert found.models[1].times.value == pytest.approx(math.exp(0.1))
+    assert found.models[1].same_token.value == 0.5
+    assert (found.parts, found.failed, found.reasons) == (1, 1, ("no answer",))
+
+
+def test_judgements_are_compared_by_log_odds_and_by_verdict():
+    odds = {"o": [(2.0, 1.0), (-1.0, 3.0), (0.5, 0.0)], "q": [(1.0, 1.5), (-1.0, 2.0), (1.0, 0.5)]}
+    records = [
+        measured(model, "judgement", f"row {n}", odds=pair, human=(1.0, 0.0))
+        for model, pairs in odds.items()
+        for n, pair in enumerate(pairs)
+    ]
+    original, quant = summarise_quants(["o", "q"], records).models
+    assert quant.moved.value == pytest.approx((0.75 + 0.5 + 0.5) / 3)
+    assert quant.same_verdict.value == pytest.approx(2 / 3)
+    assert (original.right.value, quant.right.value) == pytest.approx((2 / 3, 1 / 3))
+    assert quant.right_more.difference == pytest.approx(-1 / 3)
+    assert original.right_more is None
+
+
+def test_a_single_candidate_has_a_verdict_by_even_odds_and_cannot_be_right():
+    records = [
+        measured(model, "judgement", "row", odds=(odds,), human=(1.0,))
+        for model, odds in (("o", 0.1), ("q", -0.1))
+    ]
+    _, quant = summarise_quants(["o", "q"], records).models
+    assert quant.same_verdict.value == 0.0
+    assert math.isnan(quant.right.value)
+
+
+def test_correlation_of_log_odds_is_one_for_a_stretched_scale():
+    records = [
+        measured(model, "judgement", f"row {n}", odds=(scale * n, scale * (n - 3)))
+        for model, scale in (("o", 1.0), ("q", 2.0))
+        for n in range(5)
+    ]
+    _, quant = summarise_quants(["o", "q"], records).models
+    assert quant.correlation.value == pytest.approx(1.0)
+
+
+def test_speeds_are_geometric_means_and_ratios_repeat_by_repeat():
+    records = [
+        measured(model, "writing", f"speed {n}", tokens=10, seconds=seconds * slow, load=1.5)
+        for model, seconds in (("o", 2.0), ("q", 1.0))
+        for n, slow in enumerate((1.0, 4.0))
+    ]
+    found = summarise_quants(["o", "q"], records)
+    original, quant = found.models
+    assert original.writing.value == pytest.approx(2.5)
+    assert quant.writing_times.value == pytest.approx(2.0)
+    assert math.isnan(quant.reading_times.value)
+    assert found.load == 1.5
+    report = report_quants(found, "probe")
+    assert "writes 2.00 times as fast" in report.sentence
+    assert any("busy" in getattr(block, "text", "") for block in report.blocks)
+
+
+def test_a_report_of_nothing_says_so():
+    report = report_quants(summarise_quants(["o", "q"], []), "probe")
+    assert report.sentence.startswith("Nothing was measured")
+
+
+# The text
+
+
+def test_parts_of_a_text_are_as_it_has_them_and_evenly_spread():
+    text = "  one two\n\nthree  four five six seven eight nine ten "
+    assert list(cut_parts(text, 2, 9)) == [
+        ("one two\n\nthree  four", "five six"),
+        ("three  four five six", "seven eight"),
+        ("five six seven eight", "nine ten"),
+    ]
+    spread = list(cut_parts(WORDS, 10, 3))
+    assert [part.split()[0] for _, part in spread] == ["word20", "word80", "word140"]
+
+
+def test_a_text_that_is_too_short_is_refused():
+    with pytest.raises(InputError, match="has 3 words, too few"):
+        list(cut_parts("one two three", 2, 9))
+
+
+# The specification
+
+
+def test_models_are_named_once_and_judges_without_a_model():
+    with pytest.raises(InputError, match="named twice"):
+        CompareQuantsSpec(original="a", quants=("b", "a"))
+    with pytest.raises(InputError, match="leave out its @MODEL"):
+        CompareQuantsSpec(original="a", quants=("b",), judge="probe@openai/x")
+    assert models_of(CompareQuantsSpec(original="a", quants="b")) == ("a", "b")
+
+
+# The whole
+
+
+@pytest.fixture
+def world(home):
+    (home / "text.txt").write_text(WORDS)
+    rows = [
+        {"id": str(n), "input": f"Add {n}.", "candidates": [f"{n}", f"{n}!"], "scores": [1, 0]}
+        for n in range(5)
+    ]
+    (home / "rows.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    with ScriptedServer(tokenizes=True) as server:
+        yield home, server
+
+
+def command(server, *more):
+    models = (f"{server.url}#original", f"{server.url}#quant")
+    given = ("--text", "text.txt", "--data", "rows.jsonl", "--words", "10", "--chunks", "4")
+    return ("models", "compare-quants", *models, *given, "--repeats", "2", *more)
+
+
+def test_all_is_measured_shown_and_written(cli, world):
+    home, server = world
+    done = cli(*command(server, "-o", "out.json", "-o", "out.csv"))
+    assert done.code == 0, done.err
+    found = json.loads((home / "out.json").read_text())
+    original, quant = found["result"]["models"] if "result" in found else found["models"]
+    assert original["perplexity"]["value"] > 1
+    assert quant["times"]["value"] > 0
+    assert quant["same_verdict"]["value"] is not None
+    assert quant["writing"]["value"] > 0
+    assert quant["bytes"] is None  # an endpoint's file is not known
+    assert "perplexity" in done.out
+    rows = (home / "out.csv").read_text().splitlines()
+    assert len(rows) == 1 + 2 * (1 + 2 * 2 + 4 + 5)
+
+
+def test_the_same_again_asks_nothing(cli, world):
+    _, server = world
+    first = cli(*command(server))
+    asked = len(server.requests)
+    again = cli(*command(server))
+    assert len(server.requests) == asked
+    assert again.out.splitlines()[0] == first.out.splitlines()[0]
+
+
+def test_a_run_that_a_limit_stops_goes_on(cli, world):
+    _, server = world
+    stopped = cli(*command(server, "--max-calls", "20"))
+    assert stopped.code == 3
+    asked = len(server.requests)
+    done = cli("runs", "resume", "last")
+    assert done.code == 0, done.err
+    whole = len(server.requests)
+    assert whole > asked
+    cli(*command(server))
+    assert len(server.requests) == whole
+
+
+def test_what_it_may_take_is_estimated_without_asking(cli, world):
+    _, server = world
+    done = cli(*command(server, "--dry-run"))
+    assert done.code == 0, done.err
+    assert "calls" in done.out
+    assert not server.requests
+
+
+def test_speeds_alone_and_nothing_at_all(cli, world):
+    _, server = world
+    models = (f"{server.url}#original", f"{server.url}#quant")
+    done = cli("models", "compare-quants", *models, "--repeats", "1")
+    assert done.code == 0, done.err
+    assert "perplexity" not in done.out
+    none = cli("models", "compare-quants", *models, "--repeats", "0")
+    assert none.code == 2
+    assert "nothing is to be measured" in none.err
+
+
+def test_an_endpoint_that_forces_nothing_is_told_apart(cli, home):
+    (home / "text.txt").write_text(WORDS)
+    with ScriptedServer(lambda body, number: Answer(text="something else")) as server:
+        models = (f"{server.url}#original", f"{server.url}#quant")
+        given = ("--text", "text.txt", "--words", "10", "--repeats", "0")
+        done = cli("models", "compare-quants", *models, *given)
+    assert done.code == 3
+    assert "not the text that was to be written" in done.out
+
+
+def test_a_file_that_is_not_there_is_said(cli, home):
+    done = cli("models", "compare-quants", "none.gguf", "other.gguf")
+    assert done.code == 2
+    assert "none.gguf" in done.err
+
+
+def test_from_python(world):
+    _, server = world
+    found = textevolve.compare_quants(
+        f"{server.url}#original",
+        [f"{server.url}#quant"],
+        text="text.txt",
+        words=10,
+        chunks=3,
+        repeats=0,
+    )
+    assert (found.parts, found.rows, found.repeats) == (3, 0, 0)
+    assert found.models[1].times.value > 0
+
+
+def test_rows_are_labelled_by_what_tells_the_models_apart():
+    files = ["local//a/qwen2.5-coder-0.5b-f16.gguf", "local//a/qwen2.5-coder-0.5b-q8_0.gguf"]
+    (table,) = report_quants(summarise_quants(files, []), "probe").blocks
+    assert [row[0] for row in table.rows] == ["f16", "q8_0"]
+    named = ["local/qwen2.5-coder-0.5b", "local//a/qwen2.5-coder-0.5b-q8_0.gguf"]
+    (table,) = report_quants(summarise_quants(named, []), "probe").blocks
+    assert [row[0] for row in table.rows] == ["0.5b", "0.5b-q8_0"]
