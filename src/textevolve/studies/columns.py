@@ -13,6 +13,9 @@ from textevolve.report.wording import count, shorten
 from textevolve.texts.chats import Chat
 from textevolve.texts.columns import ANSWER, INPUTS, Roles, find_roles, fold_name
 
+IMAGES, CANDIDATE_IMAGES = "images", "candidate_images"
+"""Columns that always hold images: those of the input, and those of the candidates."""
+
 NAMED = 12
 """Of how many columns the name is said."""
 
@@ -30,12 +33,14 @@ class Columns:
     unread: dict[str, None] = field(default_factory=dict[str, None])
     references: dict[str, None] = field(default_factory=dict[str, None])
     unseen: int = 0
+    animated: list[str] = field(default_factory=list[str])
     endless: list[str] = field(default_factory=list[str])
     _ids: set[int] = field(default_factory=set[int])
     _doubles: dict[str, None] = field(default_factory=dict[str, None])
     _answer: str = ""
     _seen: dict[str, None] = field(default_factory=dict[str, None])
     _has_outputs: bool = False
+    _images: set[str] = field(default_factory=set[str])
 
     def take_header(self, names: Sequence[str]) -> None:
         self.header = tuple(names)
@@ -76,6 +81,19 @@ class Columns:
         self.unseen += sum(turn.unseen for turn in chat)
         self._has_outputs = True
 
+    def note_images(self, name: str, role: str) -> None:
+        """A column gave images; those of candidates are outputs."""
+        self._images.add(name)
+        self._has_outputs = self._has_outputs or role == CANDIDATE_IMAGES
+
+    def refuse_no_images(self, wanted: Iterable[str]) -> None:
+        """Raises InputError where a column that is to hold images was in no row."""
+        seen = [*self.header, *self.taken, *self._seen]
+        for name in wanted:
+            if name not in self._images and name not in seen:
+                there = ", ".join(dict.fromkeys(seen)) or "no columns"
+                raise InputError(f"images: no row has the column '{name}'; saw {there}")
+
     def note_id(self, id: str) -> None:
         known = hash(id)
         if known in self._ids:
@@ -113,6 +131,9 @@ class Columns:
         if self.references and not reference:
             names = ", ".join(self.references)
             said.append(f"only judges with a reference, such as --judge reference, read: {names}")
+        if self.animated:
+            first, number = self.animated[0], count(len(self.animated), "image")
+            said.append(f"{number} animated, of which most models see one frame ({first})")
         if self._doubles:
             said.append(f"ids that more than one case has: {_list(self._doubles)}")
         if self.unseen:

@@ -20,6 +20,7 @@ from textevolve.errors import TextEvolveError
 from textevolve.estimates.debate import UsageRange
 from textevolve.estimates.expected import Expected, Used, expect_again, expect_of_draws, keep_within
 from textevolve.evaluation import Case, Usage
+from textevolve.llm.case_images import image_tokens
 from textevolve.llm.catalogue import embedder_of
 from textevolve.llm.decisions import FIND_WIRE, Wire, dump_answers, dump_wire, load_questions
 from textevolve.llm.journal import JournalEntry
@@ -221,7 +222,7 @@ class _Actor:
         made = self._answer(request, most)
         characters = sum(len(message.text) for message in request.messages)
         characters += len(request.schema or "") + len(request.questions or "")
-        prompt = round(characters / self._manner.ratio)
+        prompt = round(characters / self._manner.ratio) + image_tokens(request)
         answered = most if self._longest else min(most, len(made.text) // 4 + 1)
         if request.questions is not None and not self._longest:
             answered = 0  # a decision model writes nothing
