@@ -39,13 +39,15 @@ def ignore_animated(_where: str) -> None:
 class ImageReading:
     """Which columns hold images, and how they are read. `columns`: of the input;
     `candidate_columns`: of the candidates. `folder`: where relative paths begin. `most_bytes`: of
-    one image; `most_images`: of one case, its input and each candidate counted apart."""
+    one image; `most_images`: of one case, its input and each candidate counted apart. `files`:
+    False where a name would be that of a file of somebody else's, as in what clients send."""
 
     columns: tuple[str, ...] = ()
     candidate_columns: tuple[str, ...] = ()
     folder: str = ""
     most_bytes: int = int(IMAGE_LIMIT * MIB)
     most_images: int = IMAGES_PER_CASE
+    files: bool = True
 
 
 def read_image(given: str | bytes | os.PathLike[str]) -> str:
@@ -116,7 +118,7 @@ def _content(given: object, where: str, reading: ImageReading) -> tuple[bytes, s
                 f"{where}: an object that stands for an image has a url, bytes or path"
             )
         return _content(inner, where, reading)
-    if isinstance(given, bytes | bytearray | memoryview):
+    if isinstance(given, bytes | bytearray):
         return bytes(given), where
     if isinstance(given, os.PathLike):
         return _read_file(str(cast(Path, given)), where, reading)
@@ -142,6 +144,8 @@ def _content(given: object, where: str, reading: ImageReading) -> tuple[bytes, s
 
 
 def _read_file(path: str, where: str, reading: ImageReading) -> tuple[bytes, str]:
+    if not reading.files:
+        raise InputError(f"{where}: {path:.80}: no file is read here; give the image's data URL")
     name = os.path.join(reading.folder, path)
     said = f"{where}: {path}"
     if "\0" in path:

@@ -31,7 +31,7 @@ class RowReading:
 
     map: Mapping[str, str] = field(default_factory=dict[str, str])
     each_reply: bool = False
-    images: ImageReading = ImageReading()
+    images: ImageReading = field(default_factory=ImageReading)
 
 
 @dataclass

@@ -58,10 +58,11 @@ class Output:
 
     `score`, `passed` and `reason` are those of whoever decides, `grades` those of each metric and
     judge by its name. `failure`: why there is no output, or no score. `input`: what judges see as
-    such, with its `images`. `cut`: the output ended at the token limit. `wins`: which share of a row's comparisons it
-    won against other variants, where outputs were compared two at a time. `usage` and `seconds`: of
-    the output alone; `judging`: of judging it, for outputs judged side by side with the first of
-    them, with which the `debates` about all of them stand too, each by its judge as JSON."""
+    such, with its `images`. `cut`: the output ended at the token limit. `wins`: which share of a
+    row's comparisons it won against other variants, where outputs were compared two at a time.
+    `usage` and `seconds`: of the output alone; `judging`: of judging it, for outputs judged side by
+    side with the first of them, with which the `debates` about all of them stand too, each by its
+    judge as JSON."""
 
     position: int
     row: str

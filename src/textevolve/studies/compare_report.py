@@ -20,6 +20,7 @@ from textevolve.report.blocks import (
     Column,
     Entry,
     Estimate,
+    Images,
     IntervalChart,
     Matrix,
     MatrixRow,
@@ -34,7 +35,7 @@ from textevolve.studies.cells import estimate
 from textevolve.studies.compare_cells import Output, shown
 from textevolve.studies.compare_figures import Comparison
 from textevolve.studies.compare_spec import CompareSpec
-from textevolve.studies.judged_report import facts_of, say_verdict, show_case
+from textevolve.studies.judged_report import facts_of, say_images, say_verdict, show_case
 from textevolve.studies.study import Row
 
 DEBATES_SHOWN = 200
@@ -199,7 +200,13 @@ def matrix_rows(
         entries = [_entry(given[n]) if n in given and _is_there(given[n]) else None for n in names]
         debates = list(_debates(given))[:left]
         left = None if left is None else left - len(debates)
-        yield MatrixRow(name, first.input, entries, first.reference or "", details=debates)
+        facts, told = say_images(first.images), [*_show_images(first), *debates]
+        yield MatrixRow(name, first.input, entries, first.reference or "", facts, told)
+
+
+def _show_images(output: Output) -> list[Block]:
+    named = [(f"Image {n}", url) for n, url in enumerate(output.images, 1)]
+    return [Images("Images", named)] if named else []
 
 
 def _debates(given: Mapping[str, Output]) -> Iterator[Section]:

@@ -79,6 +79,11 @@ def folder_of(file: str) -> str:
     return "" if file == STANDARD_INPUT or file.startswith(PREFIX) else os.path.dirname(file)
 
 
+def in_folder_of(reading: RowReading, file: str) -> RowReading:
+    """The same for the rows of a file, whose relative paths begin in its folder."""
+    return replace(reading, images=replace(reading.images, folder=folder_of(file)))
+
+
 def read_cases(
     path: str, columns: Columns | None = None, reading: RowReading | None = None
 ) -> Iterator[Case]:
@@ -87,22 +92,22 @@ def read_cases(
     Raises:
         InputError: the file cannot be read, or a line is not a case; names file and line.
     """
-    columns, reading = columns or Columns(), reading or RowReading()
-    of_images = (*reading.images.columns, *reading.images.candidate_columns)
+    columns, own = columns or Columns(), reading or RowReading()
+    of_images = (*own.images.columns, *own.images.candidate_columns)
 
     def opened(file: str) -> None:
-        nonlocal reading
-        reading = replace(reading, images=replace(reading.images, folder=folder_of(file)))
+        nonlocal own
+        own = in_folder_of(own, file)
 
     def is_text(column: str) -> bool:
         if column in of_images:
             return True
         return column not in PARAMETERS and is_text_column(column)
 
-    rows = read_rows(path, "case", is_text, reading.map, columns.take_header, opened)
+    rows = read_rows(path, "case", is_text, own.map, columns.take_header, opened)
     number = 0
     for number, (where, row) in enumerate(rows, 1):
-        yield from cases_of_row(row, where, columns, reading, str(number))
+        yield from cases_of_row(row, where, columns, own, str(number))
     if not number:
         raise InputError("no cases: the input is empty")
     columns.refuse_no_images(of_images)
