@@ -88,6 +88,7 @@ if TYPE_CHECKING:
     from textevolve.loops.search_tree import CalibrationResult
     from textevolve.memory.cue import Cue, Memory, Recall
     from textevolve.memory.memory_spec import MemorySpec
+    from textevolve.rows.images import read_image
     from textevolve.settings import Settings
     from textevolve.studies.compare_figures import Comparison
     from textevolve.wiring import Limits
@@ -164,6 +165,7 @@ _HOMES = {
     "loops.search_tree": ("CalibrationResult",),
     "memory.cue": ("Cue", "Memory", "Recall"),
     "memory.memory_spec": ("MemorySpec",),
+    "rows.images": ("read_image",),
     "settings": ("Settings",),
     "studies.compare_figures": ("Comparison",),
     "wiring": ("Limits",),
@@ -259,6 +261,7 @@ __all__ = [
     "open_namespace",
     "optimize",
     "read_corpus",
+    "read_image",
     "summarize",
 ]
 

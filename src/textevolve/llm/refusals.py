@@ -206,7 +206,7 @@ def decides_only(name: str, said: str) -> CapabilityError:
 
 
 def no_images(name: str, said: str) -> CapabilityError:
-    hint = "name a model that does, or leave out the option --images and the case's images"
+    hint = "name a model that does, or judge without the images"
     return CapabilityError(f"{name}: this model takes no images ({said}); {hint}")
 
 

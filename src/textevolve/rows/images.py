@@ -14,7 +14,7 @@ import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, TypeAlias, cast
 
 from textevolve.errors import InputError
 from textevolve.images import image_url, is_animated
@@ -24,6 +24,9 @@ MIB = 2**20
 IMAGE_LIMIT = 20.0
 """MiB of one image: what endpoints take at most."""
 IMAGES_PER_CASE = 20
+
+ImageLike: TypeAlias = "str | bytes | os.PathLike[str]"
+"""A path, the bytes of a file, or a data URL."""
 
 _ADDRESS = re.compile(r"(https?|ftp|file|s3|gs)://", re.IGNORECASE)
 _DATA = re.compile(r"data:[^,]{0,100};base64,", re.IGNORECASE)
@@ -50,7 +53,7 @@ class ImageReading:
     files: bool = True
 
 
-def read_image(given: str | bytes | os.PathLike[str]) -> str:
+def read_image(given: ImageLike) -> str:
     """The data URL of an image: of a file by its path, of its bytes, or of a data URL, checked.
 
     Raises:
@@ -73,7 +76,7 @@ def read_images(
     Raises:
         InputError: one of them cannot be read or is no image; or there are too many.
     """
-    given = list(_list(value, where))
+    given = list(list_images(value, where))
     if len(given) > reading.most_images:
         raise InputError(
             f"{where}: holds {len(given)} images, and a case may have {reading.most_images}; raise"
@@ -89,7 +92,12 @@ def read_images(
     return tuple(found)
 
 
-def _list(value: object, where: str) -> Iterator[object]:
+def list_images(value: object, where: str) -> Iterator[object]:
+    """What a cell holds, one after the other; blank ones are left out.
+
+    Raises:
+        InputError: it begins as a list in JSON and is none.
+    """
     if isinstance(value, str) and value.lstrip().startswith("["):
         try:
             value = json.loads(value)

@@ -13,7 +13,7 @@ from typing import Any, cast
 from textevolve.debate.profile import Profile, load_profile
 from textevolve.errors import InputError
 from textevolve.evaluation import IMAGE_ALONE, Case
-from textevolve.rows.images import ImageReading, read_images
+from textevolve.rows.images import ImageReading, list_images, read_images
 from textevolve.studies.columns import CANDIDATE_IMAGES, IMAGES, Columns, refuse_no_input
 from textevolve.texts.chats import ASSISTANT, Chat, read_chat, replies_of, write_chat
 from textevolve.texts.columns import Roles, fold_name, join_passages
@@ -70,7 +70,11 @@ def cases_of_row(
     Raises:
         InputError: there is no input, or something is no text; names `where`.
     """
-    given = _Row(row, where, columns.roles_in(row, where), columns)
+    of_images = (
+        *(reading.images.columns or (IMAGES,)),
+        *(reading.images.candidate_columns or (CANDIDATE_IMAGES,)),
+    )
+    given = _Row(row, where, columns.roles_in(row, where, of_images), columns)
     id = next((str(v) for name in given.roles.ids if (v := given.get(name)) is not None), number)
     images, shown = _take_images(given, reading.images)
     name, chat = ("", None) if shown else _find_chat(given, reading)
@@ -202,11 +206,9 @@ def _take_images(
         return tuple(images), tuple(filter(None, shown) if not given.roles.has_outputs else shown)
     (name,) = of_each
     value = given.get(name)
-    if isinstance(value, list | tuple):
-        cells = cast("list[Any] | tuple[Any, ...]", value)
-        nested = any(isinstance(one, list | tuple) for one in cells)
-        if nested:
-            return tuple(images), tuple(take(name, CANDIDATE_IMAGES, one) for one in cells)
+    cells = list(list_images(value, f"{given.where}: '{name}'"))
+    if any(isinstance(one, list | tuple) for one in cells):
+        return tuple(images), tuple(take(name, CANDIDATE_IMAGES, one) for one in cells)
     return tuple(images), tuple((url,) for url in take(name, CANDIDATE_IMAGES, value))
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import shlex
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -45,14 +45,15 @@ class Columns:
     def take_header(self, names: Sequence[str]) -> None:
         self.header = tuple(names)
 
-    def roles_in(self, row: Mapping[str, Any], where: str) -> Roles:
-        """What the columns of a row hold.
+    def roles_in(self, row: Mapping[str, Any], where: str, aside: Collection[str] = ()) -> Roles:
+        """What the columns of a row hold; `aside`: those that hold no text.
 
         Raises:
             InputError: `answer` would be the output of some rows and the reference of others.
         """
-        roles = find_roles((*row, *(name for name in self.header if name not in row)))
-        answer = next((name for name in row if fold_name(name) == ANSWER), None)
+        names = (*row, *(name for name in self.header if name not in row))
+        roles = find_roles(tuple(name for name in names if name not in aside))
+        answer = next((n for n in row if fold_name(n) == ANSWER and n not in aside), None)
         if answer is not None:
             role = "output" if answer in roles.outputs else "reference"
             if self._answer not in ("", role):
@@ -86,13 +87,13 @@ class Columns:
         self._images.add(name)
         self._has_outputs = self._has_outputs or role == CANDIDATE_IMAGES
 
-    def refuse_no_images(self, wanted: Iterable[str]) -> None:
+    def refuse_no_images(self, flag: str, wanted: Iterable[str]) -> None:
         """Raises InputError where a column that is to hold images was in no row."""
         seen = [*self.header, *self.taken, *self._seen]
         for name in wanted:
             if name not in self._images and name not in seen:
                 there = ", ".join(dict.fromkeys(seen)) or "no columns"
-                raise InputError(f"images: no row has the column '{name}'; saw {there}")
+                raise InputError(f"{flag}: no row has the column '{name}'; saw {there}")
 
     def note_id(self, id: str) -> None:
         known = hash(id)

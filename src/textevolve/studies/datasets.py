@@ -110,7 +110,8 @@ def read_cases(
         yield from cases_of_row(row, where, columns, own, str(number))
     if not number:
         raise InputError("no cases: the input is empty")
-    columns.refuse_no_images(of_images)
+    columns.refuse_no_images("--images", own.images.columns)
+    columns.refuse_no_images("--candidate-images", own.images.candidate_columns)
     columns.refuse_no_output(path)
 
 
