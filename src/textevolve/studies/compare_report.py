@@ -13,6 +13,7 @@ from typing import Any
 
 from textevolve.debate.result import DebateResult
 from textevolve.evaluation import Usage
+from textevolve.images import image_reference
 from textevolve.report import wording
 from textevolve.report.blocks import (
     Block,
@@ -267,6 +268,7 @@ def flatten(output: Output) -> Iterator[Mapping[str, Any]]:
     scores = {shown(name): grade.score for name, grade in output.grades.items()}
     reasons = {shown(name): grade.reason or None for name, grade in output.grades.items()}
     several = {"reasons": reasons} if len(reasons) > 1 else {}
+    several |= {"images": list(map(image_reference, output.images))} if output.images else {}
     yield {
         **own,
         "status": row.status,
@@ -278,7 +280,7 @@ def flatten(output: Output) -> Iterator[Mapping[str, Any]]:
     }
 
 
-_NESTED = ("failure", "grades", "wins", "debates", "reason", "usage", "judging")
+_NESTED = ("failure", "grades", "wins", "debates", "reason", "usage", "judging", "images")
 
 
 def data(_spec: CompareSpec, found: Comparison) -> Mapping[str, Any]:
