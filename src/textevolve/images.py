@@ -36,7 +36,7 @@ _REFERENCE = re.compile(
     r"data:image/(png|jpeg|gif|webp);bytes=(\d{1,12});size=(\d{1,6})x(\d{1,6});key=([0-9a-f]{64}),"
 )
 _HEADER = 2**18
-"""Characters of Base64 in which the size of an image is looked for."""
+"""Characters of Base64 in which the size of a JPEG is looked for, whose camera may tell much."""
 _JPEG_FRAMES = frozenset(range(0xC0, 0xD0)) - {0xC4, 0xC8, 0xCC}
 
 
@@ -117,7 +117,7 @@ def check_image(name: str, url: object) -> None:
         raise InputError(f"{name} says that it is {found[1]} and is {kind or 'no image'}; {SAID}")
 
 
-def _decode(url: str, most: int = _HEADER) -> bytes:
+def _decode(url: str, most: int) -> bytes:
     """The first bytes of a data URL's content, from so many characters of it."""
     text = url[url.index(",") + 1 :][: most // 4 * 4]
     try:
@@ -135,7 +135,8 @@ def image_facts(url: str) -> ImageFacts:
     kind = found[1] if found else "image"
     start = found.end() if found else 0
     size = max(0, (len(url) - start) * 3 // 4 - url[-2:].count("="))
-    width, height = _measure(kind, _decode(url)) if found else (0, 0)
+    header = _decode(url, _HEADER if kind == "jpeg" else 64) if found else b""
+    width, height = _measure(kind, header) if found else (0, 0)
     return ImageFacts(kind, size, width, height, hashlib.sha256(url.encode()).hexdigest())
 
 
