@@ -142,6 +142,7 @@ def test_each_candidate_needs_an_entry():
         (7, "x: an image is a path, bytes or a data URL, not int"),
         ({"caption": "no"}, "x: an object that stands for an image has a url, bytes or path"),
         ("large.png", "x: large.png: has 0.0 MiB, and an image may have"),
+        ("iVBORw0KGgo" * 100, "x: iVBORw0KGgoiVBORw0KGgoiV...: is no path; before Base64 stands"),
         ([ONE] * 4, "x: holds 4 images, and a case may have 3"),
     ],
 )
@@ -188,6 +189,7 @@ def test_paths_begin_where_the_rows_are(tmp_path, monkeypatch):
     found = list(read_cases("data/rows.csv", columns, reading))
     assert [case.images for case in found] == [(ONE,), (), (ONE,)]
     assert columns.line().startswith("columns: picture -> images")
+    assert columns.warnings(reference=False) == ["1 case without an image among those with one"]
     (data / "rows.csv").write_text("question,picture,output\nq,a.png,x\nr,b.png,y\n")
     with pytest.raises(InputError, match=r"rows\.csv:3: 'picture': b\.png: there is no such file"):
         list(read_cases("data/rows.csv", Columns(), reading))

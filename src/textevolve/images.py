@@ -72,7 +72,7 @@ def _say_bytes(size: int) -> str:
     return f"{size / 1000:.0f} kB" if size < 999_500 else f"{size / 1e6:.1f} MB"
 
 
-def kind_of(content: bytes) -> str | None:
+def image_kind(content: bytes) -> str | None:
     """Which kind of image a file's content is, by its first bytes; None where it is none."""
     return next((kind for kind, begins in _SIGNATURES.items() if begins.match(content)), None)
 
@@ -83,7 +83,7 @@ def image_url(content: bytes, name: str = "the image") -> str:
     Raises:
         InputError: it is no image of the kinds that are sent.
     """
-    kind = kind_of(content)
+    kind = image_kind(content)
     if kind is None:
         raise InputError(f"{name}: {_say_other(content)}; {SAID}")
     return f"data:image/{kind};base64,{base64.b64encode(content).decode()}"
@@ -113,7 +113,7 @@ def check_image(name: str, url: object) -> None:
         )
     if not _BASE64.fullmatch(url, found.end()) or (len(url) - found.end()) % 4:
         raise InputError(f"{name} is not valid Base64")
-    if (kind := kind_of(_decode(url, 64))) != found[1]:
+    if (kind := image_kind(_decode(url, 64))) != found[1]:
         raise InputError(f"{name} says that it is {found[1]} and is {kind or 'no image'}; {SAID}")
 
 
@@ -164,7 +164,7 @@ def is_shown(url: str) -> bool:
 
 def is_animated(content: bytes) -> bool:
     """Whether an image has more frames than one."""
-    kind = kind_of(content)
+    kind = image_kind(content)
     if kind == "gif":
         return content.count(b"\x21\xf9\x04") > 1
     if kind == "webp":

@@ -232,6 +232,8 @@ def test_python_takes_paths_bytes_and_urls(home, rows, model, server):
     ]
     found = list(evaluate_batch(cases, judge="probe", model=model, images=["pic"], ordered=True))
     assert [len(one.case.images) for one in found] == [1, 0, 1]
+    with pytest.raises(InputError, match=r"has 0\.0 MiB, and an image may have 9.54e-07"):
+        evaluate("q", ["a"], judge="probe", model=model, images=[red], image_limit=1e-6)
     with pytest.raises(InputError, match="images must be a list of images, not one of them"):
         evaluate("q", ["a"], model=model, images=red)
     with pytest.raises(InputError, match="is no data URL of an image"):

@@ -25,7 +25,7 @@ from textevolve.evaluation import IMAGE_ALONE, Case, Evaluator, check_case
 from textevolve.memory.cue import Recall, nothing
 from textevolve.rows.images import ImageLike, ImageReading, read_images
 from textevolve.studies.columns import Columns
-from textevolve.studies.datasets import CaseLike, take_cases
+from textevolve.studies.datasets import CaseLike, image_reading, take_cases
 from textevolve.studies.debate_parameters import name_none
 from textevolve.studies.evaluate import EvaluateSpec, reading_of, tell_columns
 from textevolve.studies.evaluation_report import Evaluations
@@ -58,9 +58,10 @@ async def aevaluate(
         SettingsError: no model can be had as asked.
         FatalModelError: the model's endpoint refuses every call.
     """
-    case = _with_images(Case(input, _take_candidates(candidates), "1"), images, candidate_images)
-    check_case(case)
     spec, objects, keywords = _specify(judge, profile, recall, fields)
+    case = Case(input, _take_candidates(candidates), "1")
+    case = _with_images(case, images, candidate_images, image_reading(spec))
+    check_case(case)
     found: Evaluations = await arun(spec, cases=[case], objects=objects, **keywords)
     (result,) = found.chosen
     return result
@@ -70,8 +71,8 @@ def _with_images(
     case: Case,
     images: Iterable[ImageLike],
     candidate_images: Iterable[ImageLike | Sequence[ImageLike]],
+    reading: ImageReading,
 ) -> Case:
-    reading = ImageReading()
     of_each = tuple(
         read_images(one, f"image of candidate {n}", reading)
         for n, one in enumerate(_several("candidate_images", candidate_images), 1)

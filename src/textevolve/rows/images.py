@@ -24,6 +24,7 @@ MIB = 2**20
 IMAGE_LIMIT = 20.0
 """MiB of one image: what endpoints take at most."""
 IMAGES_PER_CASE = 20
+LONGEST_PATH = 1000
 
 ImageLike: TypeAlias = "str | bytes | os.PathLike[str]"
 """A path, the bytes of a file, or a data URL."""
@@ -152,6 +153,10 @@ def _content(given: object, where: str, reading: ImageReading) -> tuple[bytes, s
 
 
 def _read_file(path: str, where: str, reading: ImageReading) -> tuple[bytes, str]:
+    if len(path) > LONGEST_PATH:
+        raise InputError(
+            f"{where}: {path[:24]}...: is no path; before Base64 stands data:image/png;base64,"
+        )
     if not reading.files:
         raise InputError(f"{where}: {path:.80}: no file is read here; give the image's data URL")
     name = os.path.join(reading.folder, path)
@@ -178,6 +183,6 @@ def _refuse_size(size: int, name: str, reading: ImageReading) -> None:
     if size > reading.most_bytes:
         most = reading.most_bytes / MIB
         raise InputError(
-            f"{name}: has {size / MIB:.1f} MiB, and an image may have {most:g}; make it smaller, or"
+            f"{name}: has {size / MIB:.1f} MiB, and an image may have {most:.3g}; make it smaller, or"
             " raise --image-limit"
         )

@@ -200,6 +200,7 @@ def _take_images(
         raise InputError(
             f"{given.where}: holds {len(images)} images, and a case may have {reading.most_images}"
         )
+    columns.imageless += bool(reading.columns) and not images
     of_each = named(reading.candidate_columns, CANDIDATE_IMAGES)
     if len(of_each) != 1:
         shown = [take(name, CANDIDATE_IMAGES, given.get(name)) for name in of_each]

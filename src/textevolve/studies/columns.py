@@ -34,6 +34,7 @@ class Columns:
     references: dict[str, None] = field(default_factory=dict[str, None])
     unseen: int = 0
     animated: list[str] = field(default_factory=list[str])
+    imageless: int = 0
     endless: list[str] = field(default_factory=list[str])
     _ids: set[int] = field(default_factory=set[int])
     _doubles: dict[str, None] = field(default_factory=dict[str, None])
@@ -132,6 +133,8 @@ class Columns:
         if self.references and not reference:
             names = ", ".join(self.references)
             said.append(f"only judges with a reference, such as --judge reference, read: {names}")
+        if self.imageless and self._images:
+            said.append(f"{count(self.imageless, 'case')} without an image among those with one")
         if self.animated:
             first, number = self.animated[0], count(len(self.animated), "image")
             said.append(f"{number} animated, of which most models see one frame ({first})")

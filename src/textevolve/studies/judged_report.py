@@ -62,7 +62,7 @@ def show_case(judged: Judged) -> Iterator[Block]:
 
 def facts_of(judged: Judged) -> dict[str, str]:
     """What the verdict on one case rests on."""
-    images = "; ".join(f"{name}: {say_image(url)}" for name, url in name_images(judged.case))
+    images = "; ".join(f"{name}: {say_image(url)}" for name, url in images_by_name(judged.case))
     if isinstance(judged, JudgedCase):
         said = {"Decided by": say_decided(count_decided(judged)), "Used": _say_used(judged)}
         said["Images"] = images
@@ -148,12 +148,12 @@ def _texts(judged: Judged) -> Section:
         if isinstance(judged, DebateResult) and judged.labels:
             known = f", known to the agents as Response {judged.labels[j]}"
         texts.append((f"{wording.letter(j)}{known}", text))
-    images = name_images(judged.case)
+    images = images_by_name(judged.case)
     shown = [Images("", images)] if images else []
     return Section("Input and candidates", [Texts("", texts), *shown], folded=True)
 
 
-def name_images(case: Case) -> list[tuple[str, str]]:
+def images_by_name(case: Case) -> list[tuple[str, str]]:
     """All images of a case, each by what it belongs to."""
 
     def named(whose: str, urls: Sequence[str]) -> list[tuple[str, str]]:

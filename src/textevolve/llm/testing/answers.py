@@ -97,7 +97,7 @@ def drawn_embedding(text: str, dimension: int) -> list[float]:
     return [part / length for part in vector]
 
 
-def text_of(content: object) -> str:
+def content_text(content: object) -> str:
     """The text of a message's content, which may come in parts with images among them."""
     if not isinstance(content, list):
         return str(content)
@@ -114,7 +114,7 @@ def _image_tokens(content: object) -> int:
 def _words(body: Mapping[str, Any]) -> tuple[str, ...]:
     """The words between which the last message lets choose."""
     messages: Sequence[Mapping[str, Any]] = body.get("messages") or ()
-    end = text_of(messages[-1].get("content"))[-120:] if messages else ""
+    end = content_text(messages[-1].get("content"))[-120:] if messages else ""
     if found := _LABELS.search(end):
         return (*found[1].split(", "), found[2])
     found = _CHOICE.search(end)
@@ -155,7 +155,7 @@ def _schema(body: Mapping[str, Any]) -> Mapping[str, Any] | None:
 
 def _usage(body: Mapping[str, Any], text: str) -> dict[str, Any]:
     contents = [message.get("content") for message in body.get("messages", ())]
-    characters = sum(len(text_of(content)) for content in contents)
+    characters = sum(len(content_text(content)) for content in contents)
     prompt = characters // 4 + 4 + sum(map(_image_tokens, contents))
     answered = max(1, len(text) // 4)
     return {

@@ -6,10 +6,10 @@ import base64
 import hashlib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
-from textevolve.images import kind_of
-from textevolve.llm.testing.answers import Answer, text_of
+from textevolve.images import image_kind
+from textevolve.llm.testing.answers import Answer, content_text
 from textevolve.llm.testing.faults import Fault, misbehave
 
 
@@ -29,10 +29,11 @@ def seen_images(body: Mapping[str, Any]) -> Iterator[SeenImage]:
     """The images in a request's messages, in their order."""
     for message in body.get("messages") or ():
         content: Any = message.get("content")
-        for part in content if isinstance(content, list) else ():
+        parts = cast("list[dict[str, Any]]", content) if isinstance(content, list) else []
+        for part in parts:
             if part.get("type") == "image_url":
                 data = base64.b64decode(part["image_url"]["url"].partition(",")[2])
-                yield SeenImage(kind_of(data) or "", len(data), hashlib.sha256(data).hexdigest())
+                yield SeenImage(image_kind(data) or "", len(data), hashlib.sha256(data).hexdigest())
 
 
 def echo_images(body: Mapping[str, Any], _number: int) -> str | None:
@@ -41,7 +42,7 @@ def echo_images(body: Mapping[str, Any], _number: int) -> str | None:
     found = [str(one) for one in seen_images(body)]
     if not found:
         return None
-    return "\n".join([*found, text_of(body["messages"][-1].get("content"))])
+    return "\n".join([*found, content_text(body["messages"][-1].get("content"))])
 
 
 def refuse_images(body: Mapping[str, Any], _number: int) -> Answer | None:
