@@ -31,8 +31,8 @@ class Case:
     parameters: Mapping[str, Any] = field(default_factory=dict[str, Any])
     reference: str | None = None
     context: str | None = None
-    images: tuple[str, ...] = ()
-    candidate_images: tuple[tuple[str, ...], ...] = ()
+    images: tuple[str, ...] = field(default=(), repr=False)
+    candidate_images: tuple[tuple[str, ...], ...] = field(default=(), repr=False)
 
 
 IMAGE_ALONE = "(image)"

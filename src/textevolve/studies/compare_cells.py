@@ -73,7 +73,7 @@ class Output:
     input: str = ""
     reference: str | None = None
     context: str | None = None
-    images: tuple[str, ...] = ()
+    images: tuple[str, ...] = field(default=(), repr=False)
     text: str = ""
     score: float | None = None
     passed: bool | None = None
