@@ -183,6 +183,6 @@ def _refuse_size(size: int, name: str, reading: ImageReading) -> None:
     if size > reading.most_bytes:
         most = reading.most_bytes / MIB
         raise InputError(
-            f"{name}: has {size / MIB:.1f} MiB, and an image may have {most:.3g}; make it smaller, or"
-            " raise --image-limit"
+            f"{name}: has {size / MIB:.1f} MiB, and an image may have {most:.3g}; make it smaller,"
+            " or raise --image-limit"
         )
