@@ -1,5 +1,4 @@
-"""Images in reports: shown where a page may, named elsewhere, and no more than there is room for.
-"""
+"""Images in reports: shown where a page may, named elsewhere, as many as there is room for."""
 
 import io
 

@@ -253,3 +253,15 @@ def test_what_is_labelled_has_its_pictures(rows, tmp_path):
     (case,) = read_row_items(str(path), {})
     assert case.images == (image_url(RED),)
     assert case.candidate_images == ((image_url(RED),), (image_url(BLUE),))
+
+
+def test_no_judge_is_measured_on_texts_whose_pictures_it_does_not_see(cli, rows, server, model):
+    path = rows.parent / "pairs.jsonl"
+    told = {"input": "q", "images": "img/red.png", "candidates": ["a", "b"]}
+    path.write_text(json.dumps(told) + "\n")
+    made = cli("labelling", "create", "mine", path)
+    assert made.code == 0, made.err
+    done = cli("bench", "agreement", "labelling:mine", "--judge", "probe", "--model", model)
+    assert done.code == 2
+    assert "labelling:mine: has images, and judges are measured on texts alone" in done.err
+    assert server.calls == 0

@@ -144,7 +144,8 @@ def _reading() -> RowReading:
 async def _show_item(desk: Desk, position: int) -> dict[str, Any]:
     showing = await desk.show(position)
     said, label = desk.shown_answer(position) or None, desk.labels.get(position)
-    seen = {name: value for name, value in asdict(showing).items() if name != "swapped"}
+    told = asdict(showing).items()
+    seen = {n: v for n, v in told if n != "swapped" and (v or not n.endswith("images"))}
     return {"position": position, **seen, "answer": said, "note": label.note if label else ""}
 
 
