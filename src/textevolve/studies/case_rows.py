@@ -14,9 +14,15 @@ from textevolve.debate.profile import Profile, load_profile
 from textevolve.errors import InputError
 from textevolve.evaluation import IMAGE_ALONE, Case
 from textevolve.rows.images import ImageReading, list_images, read_images
-from textevolve.studies.columns import CANDIDATE_IMAGES, IMAGES, Columns, refuse_no_input
+from textevolve.studies.columns import Columns, refuse_no_input
 from textevolve.texts.chats import ASSISTANT, Chat, read_chat, replies_of, write_chat
-from textevolve.texts.columns import Roles, fold_name, join_passages
+from textevolve.texts.columns import (
+    CANDIDATE_IMAGES,
+    IMAGES,
+    Roles,
+    fold_name,
+    join_passages,
+)
 
 PARAMETERS = (*(name for name in Profile.model_fields if name not in ("name", "description")),)
 _GAP = "\n\n"

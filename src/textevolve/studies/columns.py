@@ -11,10 +11,14 @@ from typing import Any
 from textevolve.errors import InputError
 from textevolve.report.wording import count, shorten
 from textevolve.texts.chats import Chat
-from textevolve.texts.columns import ANSWER, INPUTS, Roles, find_roles, fold_name
-
-IMAGES, CANDIDATE_IMAGES = "images", "candidate_images"
-"""Columns that always hold images: those of the input, and those of the candidates."""
+from textevolve.texts.columns import (
+    ANSWER,
+    CANDIDATE_IMAGES,
+    INPUTS,
+    Roles,
+    find_roles,
+    fold_name,
+)
 
 NAMED = 12
 """Of how many columns the name is said."""
