@@ -285,6 +285,7 @@ def test_no_registry_and_no_place_of_one_machine():
         "README.md",
         "docs/python.md",
         "docs/decisions.md",
+        "docs/images.md",
         "docs/testing.md",
         "docs/node-eval.md",
         "docs/langgraph.md",

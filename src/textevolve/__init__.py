@@ -105,6 +105,7 @@ if TYPE_CHECKING:
     from textevolve.loops.search_tree import CalibrationResult
     from textevolve.memory.cue import Cue, Memory, Recall
     from textevolve.memory.memory_spec import MemorySpec
+    from textevolve.rows.images import read_image
     from textevolve.settings import Settings
     from textevolve.studies.compare_figures import Comparison
     from textevolve.studies.quant_figures import QuantComparison
@@ -199,6 +200,7 @@ _HOMES = {
     "loops.search_tree": ("CalibrationResult",),
     "memory.cue": ("Cue", "Memory", "Recall"),
     "memory.memory_spec": ("MemorySpec",),
+    "rows.images": ("read_image",),
     "settings": ("Settings",),
     "studies.compare_figures": ("Comparison",),
     "studies.quant_figures": ("QuantComparison",),
@@ -313,6 +315,7 @@ __all__ = [
     "optimize",
     "quantize_file",
     "read_corpus",
+    "read_image",
     "read_template",
     "run_chain",
     "summarize",

@@ -6,11 +6,12 @@ where another stood. How a score is found lives in the rooms; nothing here calls
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal, Protocol
 
 from textevolve.errors import BudgetError, InputError
+from textevolve.images import check_image, image_reference, key_in_reference
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,6 +21,8 @@ class Case:
     `parameters` are this case's own settings (`rounds`, `weights`, ...), which win over the run's.
     `reference`: a gold answer, which a judge with a reference sees in place of one of its own.
     `context`: the texts that an answer must keep to, for judges of faithfulness; others ignore it.
+    `images`: those of the input, as data URLs; `candidate_images`: those of each candidate, one
+    tuple for each, or empty where none has any (`textevolve.read_image` makes data URLs of files).
     """
 
     input: str
@@ -28,6 +31,54 @@ class Case:
     parameters: Mapping[str, Any] = field(default_factory=dict[str, Any])
     reference: str | None = None
     context: str | None = None
+    images: tuple[str, ...] = field(default=(), repr=False)
+    candidate_images: tuple[tuple[str, ...], ...] = field(default=(), repr=False)
+
+
+IMAGE_ALONE = "(image)"
+"""The text of a candidate that is an image and nothing else."""
+
+
+def refer_to_images(case: Case) -> Case:
+    """The case as records have it: each image by a short name, since the store has it already."""
+    if not case.images and not case.candidate_images:
+        return case
+    return replace(
+        case,
+        images=tuple(map(image_reference, case.images)),
+        candidate_images=tuple(tuple(map(image_reference, own)) for own in case.candidate_images),
+    )
+
+
+def with_images(case: Case, find: Callable[[str], str | None]) -> Case:
+    """The case with its images where it has names of them. `find`: a data URL by its key.
+
+    Raises:
+        InputError: one is not to be found.
+    """
+
+    def read(url: str) -> str:
+        key = key_in_reference(url)
+        found = url if key is None else find(key)
+        if found is None:
+            raise InputError(f"case {case.id}: an image of it is not in this store any more")
+        return found
+
+    return replace(
+        case,
+        images=tuple(map(read, case.images)),
+        candidate_images=tuple(tuple(map(read, own)) for own in case.candidate_images),
+    )
+
+
+def choose_candidates(case: Case, numbers: Sequence[int]) -> Case:
+    """The case with these of its candidates, in this order, and their images."""
+    own = case.candidate_images
+    return replace(
+        case,
+        candidates=tuple(case.candidates[n] for n in numbers),
+        candidate_images=tuple(own[n] for n in numbers) if own else (),
+    )
 
 
 def check_case(case: Case) -> None:
@@ -43,6 +94,29 @@ def check_case(case: Case) -> None:
     ]
     for name, text in named:
         check_text(name, text)
+    if case.images or case.candidate_images:
+        check_images(case)
+
+
+def check_images(case: Case) -> None:
+    """Raises InputError where an image is no data URL of one, or belongs to no candidate."""
+    for number, url in enumerate(case.images, 1):
+        check_image(f"image {number} of the input", url)
+    if case.candidate_images and len(case.candidate_images) != len(case.candidates):
+        own, texts = len(case.candidate_images), len(case.candidates)
+        raise InputError(f"candidate_images: has {own} entries for {texts} candidates")
+    for place, own in enumerate(case.candidate_images, 1):
+        for number, url in enumerate(own, 1):
+            check_image(f"image {number} of candidate {place}", url)
+
+
+def refuse_candidate_images(case: Case, judge: str) -> None:
+    """Raises InputError where candidates have images, which this judge of texts does not see."""
+    if any(case.candidate_images):
+        raise InputError(
+            f"{judge} reads texts alone, and the candidates have images: take a judge that asks a"
+            " model which sees them, such as probe or pairwise"
+        )
 
 
 def check_text(name: str, text: str) -> None:

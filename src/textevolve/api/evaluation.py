@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Iterable, Iterator, Mapping
+import os
+from collections.abc import AsyncGenerator, Iterable, Iterator, Mapping, Sequence
 from contextlib import aclosing
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, cast
 
@@ -19,10 +21,11 @@ from textevolve.api.running import (
 )
 from textevolve.debate.profile import Profile
 from textevolve.errors import InputError
-from textevolve.evaluation import Case, Evaluator, check_case
+from textevolve.evaluation import IMAGE_ALONE, Case, Evaluator, check_case
 from textevolve.memory.cue import Recall, nothing
+from textevolve.rows.images import ImageLike, ImageReading, read_images
 from textevolve.studies.columns import Columns
-from textevolve.studies.datasets import CaseLike, take_cases
+from textevolve.studies.datasets import CaseLike, image_reading, take_cases
 from textevolve.studies.debate_parameters import name_none
 from textevolve.studies.evaluate import EvaluateSpec, reading_of, tell_columns
 from textevolve.studies.evaluation_report import Evaluations
@@ -37,9 +40,14 @@ async def aevaluate(
     judge: str | Evaluator | None = None,
     profile: str | Path | Profile | None = None,
     recall: Recall = nothing,
+    images: Iterable[ImageLike] = (),
+    candidate_images: Iterable[ImageLike | Sequence[ImageLike]] = (),
     **fields: Any,
 ) -> Judged:
     """A `DebateResult` over the candidates; with another `judge` a `JudgedCase`.
+
+    `images`: those of the input, each a path, bytes or a data URL; `candidate_images`: one for each
+    candidate, or several, and where there are no texts they are the candidates.
 
     The other names are those of `EvaluateSpec`, all of a debate's parameters among them, and of
     `RunKeywords`. The same call again is answered from the store; at the same time in this process,
@@ -50,12 +58,37 @@ async def aevaluate(
         SettingsError: no model can be had as asked.
         FatalModelError: the model's endpoint refuses every call.
     """
-    case = Case(input, _take_candidates(candidates), "1")
-    check_case(case)
     spec, objects, keywords = _specify(judge, profile, recall, fields)
+    case = Case(input, _take_candidates(candidates), "1")
+    case = _with_images(case, images, candidate_images, image_reading(spec))
+    check_case(case)
     found: Evaluations = await arun(spec, cases=[case], objects=objects, **keywords)
     (result,) = found.chosen
     return result
+
+
+def _with_images(
+    case: Case,
+    images: Iterable[ImageLike],
+    candidate_images: Iterable[ImageLike | Sequence[ImageLike]],
+    reading: ImageReading,
+) -> Case:
+    of_each = tuple(
+        read_images(one, f"image of candidate {n}", reading)
+        for n, one in enumerate(_several("candidate_images", candidate_images), 1)
+    )
+    return replace(
+        case,
+        candidates=case.candidates or (IMAGE_ALONE,) * len(of_each),
+        images=read_images(_several("images", images), "images", reading),
+        candidate_images=of_each,
+    )
+
+
+def _several(name: str, given: Iterable[Any]) -> list[Any]:
+    if isinstance(given, str | bytes | os.PathLike):
+        raise InputError(f"{name} must be a list of images, not one of them")
+    return list(given)
 
 
 def _take_candidates(given: object) -> tuple[str, ...]:

@@ -38,9 +38,10 @@ from textevolve.events import (
     StepStarted,
 )
 from textevolve.report import wording
+from textevolve.report.images import say_image
 from textevolve.report.terminal import draw_block, draw_facts
 from textevolve.studies.debate_words import round_text, turn_labels
-from textevolve.studies.judged_report import turn_table
+from textevolve.studies.judged_report import images_by_name, turn_table
 
 Clock = Callable[[], float]
 INPUT_SHOWN, CANDIDATE_SHOWN = 600, 200
@@ -144,6 +145,8 @@ class LiveDebate:
         for j, text in enumerate(self.case.candidates):
             shown = safe(wording.shorten(text, CANDIDATE_SHOWN))
             facts.append((wording.letter(j), shown))
+        for name, url in images_by_name(self.case):
+            facts.append(("Image", safe(f"{name}: {say_image(url)}")))
         profile = self.profile
         agents = Text(", ").join(
             safe(agent.name, agent_style(i)) for i, agent in enumerate(profile.agents)

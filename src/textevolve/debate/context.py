@@ -9,8 +9,14 @@ from functools import cache, lru_cache
 from textevolve.debate.profile import STORED_READOUTS, Agent, Profile
 from textevolve.evaluation import Case
 from textevolve.events import Listener
-from textevolve.llm.fence import fence
-from textevolve.llm.model import Model
+from textevolve.llm.case_images import (
+    fence_with,
+    image_rules,
+    name_images,
+    quote_with,
+    user_message,
+)
+from textevolve.llm.model import Message, Model
 from textevolve.llm.template import Template, load_template
 from textevolve.memory.cue import Recall
 
@@ -74,12 +80,26 @@ class DebateContext:
         own = self.profile.decider or speaker.model
         return self.model_of(speaker.model_copy(update={"model": own}))
 
+    @property
+    def listed(self) -> tuple[int, ...]:
+        """The candidates by their labels: in this order their images stand before every turn,
+        whatever the order in which it sees the texts."""
+        return tuple(sorted(range(len(self.labels)), key=self.labels.__getitem__))
+
+    @property
+    def system(self) -> Message:
+        return Message("system", (self.rules, *image_rules(self.case)))
+
+    def user(self, *parts: str) -> Message:
+        """The message that shows the input and all candidates, with their images."""
+        return user_message(self.case, parts, self.listed)
+
     def opening(self, order: tuple[int, ...]) -> str:
         """The input and the candidates, as a turn with this order sees them."""
         if order not in self.shown:
             self.shown[order] = prompt("case").render(
                 nonce=self.nonce,
-                input=fence("input", self.input, self.nonce),
+                input=fence_with("input", self.input, self.nonce, name_images(self.case)),
                 responses=[self.fenced(j) for j in order],
             )
         return self.shown[order]
@@ -92,7 +112,14 @@ class DebateContext:
 
     def fenced(self, candidate: int) -> str:
         """One candidate between its marks."""
-        return fence(f"response {self.labels[candidate]}", self.candidates[candidate], self.nonce)
+        listed, label = self.listed, self.labels[candidate]
+        images = name_images(self.case, candidate, listed[: listed.index(candidate)])
+        return fence_with(f"response {label}", self.candidates[candidate], self.nonce, images)
+
+    def quoted(self, candidate: int | None = None) -> str:
+        """The input, or one candidate beside it alone, with a sign before each line."""
+        text = self.input if candidate is None else self.candidates[candidate]
+        return quote_with(text, name_images(self.case, candidate))
 
 
 def read_rules(profile: Profile, readout: str) -> str:

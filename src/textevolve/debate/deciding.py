@@ -16,6 +16,7 @@ from textevolve.debate.probing import ScoreMatrix
 from textevolve.debate.profile import Agent, Component
 from textevolve.debate.readout import HIGHEST
 from textevolve.debate.result import DecidedBy
+from textevolve.llm.case_images import image_rules, images_of
 from textevolve.llm.decisions import Answer, Question, decide, predicate, score
 from textevolve.llm.model import Model
 
@@ -50,10 +51,15 @@ async def decide_scores(
         memories=memories, agent=speaker.name, persona=speaker.persona, today=context.today
     )
     rules = prompt("decide_rules").render(rules=profile.rules)
-    state = (rules, context.opening(order), *heard, ending)
+    state = (rules + "".join(image_rules(context.case)), context.opening(order), *heard, ending)
     cells = [(j, component) for j in order for component in profile.components]
     asked = {(j, c.name): ask_cell(f"Response {context.labels[j]}", c) for j, c in cells}
-    decision = await decide(model, state, list(asked.values()), seed=profile.seed, sample=sample)
+    decision = await decide(
+        *(model, state, list(asked.values())),
+        seed=profile.seed,
+        sample=sample,
+        images=images_of(context.case, context.listed),
+    )
     answers = {cell: decision.answer(question.name) for cell, question in asked.items()}
     rows = [[(j, c) for c in profile.components] for j in range(len(context.labels))]
     scores = tuple(tuple(read_score(c, answers[j, c.name]) for j, c in row) for row in rows)

@@ -14,8 +14,8 @@ from textevolve.debate.profile import Agent
 from textevolve.debate.readout import probe_score
 from textevolve.engine.local import gather_bounded
 from textevolve.events import StepStarted
+from textevolve.llm.case_images import image_rules, user_message
 from textevolve.llm.choice_logprobs import TOP_LOGPROBS, read_log_odds
-from textevolve.llm.fence import quote
 from textevolve.llm.model import Message, Model, Request
 
 ScoreMatrix = tuple[tuple[float, ...], ...]
@@ -59,10 +59,12 @@ async def probe_alone(
     """The log-odds of yes from one candidate alone, quoted. All agents share input and candidate as
     their prefix; `remembered`, which shows the agent's memories, persona and question come last."""
     between = (remembered,) if remembered else ()
-    system = Message("system", (prompt("alone_rules").render(rules=context.profile.rules),))
-    input = quote(context.input)
+    rules = prompt("alone_rules").render(rules=context.profile.rules)
+    system = Message("system", (rules, *image_rules(context.case)))
+    input = context.quoted()
     shown = [
-        prompt("alone").render(input=input, response=quote(text)) for text in context.candidates
+        prompt("alone").render(input=input, response=context.quoted(j))
+        for j in range(len(context.candidates))
     ]
 
     def messages(candidate: int, component: int) -> tuple[Message, ...]:
@@ -71,7 +73,8 @@ async def probe_alone(
             persona=speaker.persona,
             question=context.profile.components[component].probe,
         )
-        return (system, Message("user", (shown[candidate], *between, question)))
+        parts = (shown[candidate], *between, question)
+        return (system, user_message(context.case, parts, (candidate,)))
 
     return await _ask_all(context, model, speaker, round, sample, messages)
 

@@ -120,8 +120,8 @@ class _Ask:
         )
         return Request(
             messages=(
-                Message("system", (context.rules,)),
-                Message("user", (context.opening(order), *self.history, ending)),
+                context.system,
+                context.user(context.opening(order), *self.history, ending),
             ),
             temperature=profile.sampling_temperature,
             max_tokens=profile.max_answer_tokens,
@@ -276,7 +276,7 @@ async def sum_up(
     order = place_candidates(0, context.labels, "fixed")
     text = (context.opening(order), *history, prompt("summary").render())
     request = Request(
-        messages=(Message("system", (context.rules,)), Message("user", text)),
+        messages=(context.system, context.user(*text)),
         temperature=context.profile.sampling_temperature,
         max_tokens=context.profile.max_answer_tokens,
         seed=context.profile.seed,

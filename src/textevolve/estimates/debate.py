@@ -20,6 +20,7 @@ from textevolve.debate.profile import Agent, Profile, override
 from textevolve.debate.protocol import choose_readout
 from textevolve.estimates.expected import Expected
 from textevolve.evaluation import Case, Usage
+from textevolve.llm.case_images import images_as_text
 from textevolve.llm.decisions import Question
 from textevolve.llm.emulation import show
 from textevolve.llm.token_count import CHARACTERS_A_TOKEN
@@ -60,7 +61,7 @@ def estimate_debates(
         InputError: a case's own parameters are wrong.
     """
     number, least, most = 0, Usage(), Usage()
-    for case in cases:
+    for case in map(images_as_text, cases):
         own = override(profile, case.parameters, f"case {case.id}: ")
         number += 1
         least += _case(case, own, model, price_of, longest=False)

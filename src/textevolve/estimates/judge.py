@@ -14,7 +14,7 @@ from typing import TypeAlias
 
 from textevolve.errors import InputError
 from textevolve.estimates.debate import SHORT_ANSWER, PriceOf, UsageRange, estimate_debates
-from textevolve.evaluation import Case, Usage, check_case
+from textevolve.evaluation import Case, Usage, check_case, choose_candidates
 from textevolve.judge_kinds import DECIDE, EMBEDDING, FITTED, LIKELIHOOD, NAMES
 from textevolve.judge_specs import (
     EvaluatorSpec,
@@ -37,6 +37,7 @@ from textevolve.judges.statements import (
     StatementCheck,
     split_passages,
 )
+from textevolve.llm.case_images import images_as_text
 from textevolve.llm.decisions import Question
 from textevolve.llm.emulation import show
 from textevolve.llm.fence import quote
@@ -109,7 +110,8 @@ def _estimate_fitted(
 ) -> UsageRange:
     """All signals together; those that the order may sway are asked twice."""
     least, most = Usage(), Usage()
-    turned = [replace(c, candidates=c.candidates[::-1]) for c in cases if len(c.candidates) > 1]
+    several = [case for case in cases if len(case.candidates) > 1]
+    turned = [choose_candidates(case, range(len(case.candidates))[::-1]) for case in several]
     for part in spec.parts:
         _, judge = split_rules(part)
         if judge is not None:
@@ -125,7 +127,7 @@ def _usable(cases: Iterable[Case]) -> Iterator[Case]:
             check_case(case)
         except InputError:
             continue
-        yield case
+        yield images_as_text(case)
 
 
 def _typed_questions(spec: EvaluatorSpec) -> tuple[Question, ...]:

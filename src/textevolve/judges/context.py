@@ -5,7 +5,7 @@ How a judge asks, and how it makes scores of the answers, stands in its own file
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache, cached_property
 from importlib import resources
@@ -15,6 +15,14 @@ import yaml
 
 from textevolve.errors import AnswerError, InputError
 from textevolve.evaluation import Case, EvaluationResult, Failure, Usage, check_case
+from textevolve.llm.case_images import (
+    fence_with,
+    image_rules,
+    images_of,
+    name_images,
+    quote_with,
+    user_message,
+)
 from textevolve.llm.choice_logprobs import TOP_LOGPROBS, read_log_odds
 from textevolve.llm.decisions import Answer, Question, decide, predicate
 from textevolve.llm.emulation import wire_of
@@ -188,34 +196,51 @@ class JudgeContext:
 
     def system(self, *, quoted: bool = False) -> Message:
         """The rules, for material between marks or for quoted material."""
-        return Message("system", (prompt("rules").render(rules=self.options.rules, quoted=quoted),))
+        rules = prompt("rules").render(rules=self.options.rules, quoted=quoted)
+        return Message("system", (rules, *image_rules(self.case)))
+
+    def user(self, *parts: str, candidates: Iterable[int] = ()) -> Message:
+        """A message that shows the input and these candidates, with their images."""
+        return user_message(self.case, parts, candidates)
 
     @cached_property
     def instruction(self) -> str:
-        return self.fenced("instruction", self.case.input)
+        text, _ = sanitize(self.case.input, self.nonce)
+        return fence_with("instruction", text, self.nonce, name_images(self.case))
 
     @cached_property
-    def responses(self) -> tuple[str, ...]:
-        return tuple(self.fenced("response", text) for text in self.case.candidates)
+    def quoted_instruction(self) -> str:
+        text, _ = sanitize(self.case.input, self.nonce)
+        return quote_with(text, name_images(self.case))
+
+    def response(self, candidate: int, before: tuple[int, ...] = ()) -> str:
+        """One candidate between marks, in a message that shows the candidates `before` it."""
+        text, _ = sanitize(self.case.candidates[candidate], self.nonce)
+        images = name_images(self.case, candidate, before)
+        return fence_with("response", text, self.nonce, images)
+
+    def quoted_response(self, candidate: int, before: tuple[int, ...] = ()) -> str:
+        text, _ = sanitize(self.case.candidates[candidate], self.nonce)
+        return quote_with(text, name_images(self.case, candidate, before))
 
     @cached_property
     def lone_instruction(self) -> str:
         """The input under a code of its own, for what is asked without a candidate: whatever the
         candidates are, the same is asked, and answered once."""
         text, _ = sanitize(self.case.input, self.lone_nonce)
-        return fence("instruction", text, self.lone_nonce)
+        return fence_with("instruction", text, self.lone_nonce, name_images(self.case))
 
     @cached_property
     def lone_nonce(self) -> str:
         """A code that depends on the input and the seed, and not on the candidates."""
         return draw_nonce((self.case.input,), self.options.seed)
 
-    def show(self, candidate: str, reference: str) -> str:
+    def show(self, candidate: int, reference: str) -> str:
         """One candidate beside the instruction, both quoted; `reference` may be empty."""
         return prompt("one").render(
-            instruction=self.quoted(self.case.input),
+            instruction=self.quoted_instruction,
             reference=self.quoted(reference) if reference else "",
-            response=self.quoted(candidate),
+            response=self.quoted_response(candidate),
         )
 
     async def reference(self) -> str:
@@ -231,7 +256,7 @@ class JudgeContext:
         asked = prompt("answer").render(instruction=self.lone_instruction)
         response = await self.model(
             Request(
-                messages=(Message("user", (asked,)),),
+                messages=(self.user(asked),),
                 temperature=0.0,
                 max_tokens=self.options.max_answer_tokens,
                 seed=self.options.seed,
@@ -274,13 +299,18 @@ class JudgeContext:
     def state(self, *parts: str) -> tuple[str, ...]:
         """What a decision is about, with quoted material. The explicit rules are not in it, since a
         state is nothing to be followed. It says little else: some models read few tokens."""
-        return (f"{prompt('state').render()}\n", *parts)
+        rules = "".join(image_rules(self.case))
+        return (f"{prompt('state').render()}\n{rules}", *parts)
 
     async def decide(
-        self, state: tuple[str, ...], questions: Mapping[str, Question]
+        self,
+        state: tuple[str, ...],
+        questions: Mapping[str, Question],
+        candidates: Iterable[int] | None = (),
     ) -> tuple[Mapping[str, Answer], AnswerOdds]:
         """The answers to all questions about one state, by what they are called in results, and
-        their log-odds.
+        their log-odds. `candidates`: those that the state shows beside the input, for their images;
+        None where it does not show the input either.
 
         Raises:
             AnswerError: one has none; says which. ModelError: no answer came at all.
@@ -290,7 +320,10 @@ class JudgeContext:
             for name, one in questions.items()
         }
         seed = self.options.seed
-        decision = await decide(self.decider, state, tuple(asked.values()), seed=seed)
+        images = () if candidates is None else images_of(self.case, candidates)
+        decision = await decide(
+            self.decider, state, tuple(asked.values()), seed=seed, images=images
+        )
         answers: dict[str, Answer] = {}
         for name, question in asked.items():
             found = decision.answers[question.name]
@@ -301,14 +334,19 @@ class JudgeContext:
         odds = tuple(answer.log_odds for answer in answers.values())
         return answers, AnswerOdds(odds, decision.emulated, decision.cut)
 
-    async def decide_all(self, state: tuple[str, ...], questions: Sequence[str]) -> AnswerOdds:
+    async def decide_all(
+        self,
+        state: tuple[str, ...],
+        questions: Sequence[str],
+        candidates: Iterable[int] | None = (),
+    ) -> AnswerOdds:
         """The log-odds of yes for each of several questions about one state.
 
         Raises:
             AnswerError, ModelError: as `decide`.
         """
         asked = {text: predicate(f"q{n}", text) for n, text in enumerate(questions, 1)}
-        return (await self.decide(state, asked))[1]
+        return (await self.decide(state, asked, candidates))[1]
 
     def judgement(self, outcomes: list[EvaluationResult | Failure], **details: Any) -> Judgement:
         scored = sum(not isinstance(outcome, Failure) for outcome in outcomes)

@@ -13,7 +13,13 @@ from dataclasses import dataclass, field, replace
 
 from textevolve.engine.local import gather_bounded
 from textevolve.errors import BudgetError, FatalModelError, InputError, ModelError
-from textevolve.evaluation import Case, EvaluationResult, Failure, failure_of
+from textevolve.evaluation import (
+    Case,
+    EvaluationResult,
+    Failure,
+    failure_of,
+    refuse_candidate_images,
+)
 from textevolve.judges.context import (
     AnswerOdds,
     JudgeContext,
@@ -67,10 +73,10 @@ class Decide:
         except (ModelError, BudgetError) as error:
             return context.judgement([failure_of(error)] * len(case.candidates))
 
-        async def judge(candidate: str) -> EvaluationResult | Failure:
+        async def judge(candidate: int) -> EvaluationResult | Failure:
             state = show_state(context, context.show(candidate, reference))
             try:
-                answers, read = await context.decide(state, asked)
+                answers, read = await context.decide(state, asked, (candidate,))
             except FatalModelError:
                 raise
             except (ModelError, BudgetError) as error:
@@ -78,7 +84,7 @@ class Decide:
             return _result(asked, answers, read, context.options.threshold)
 
         outcomes = await gather_bounded(
-            [lambda text=text: judge(text) for text in case.candidates],
+            [lambda j=j: judge(j) for j in range(len(case.candidates))],
             context.options.concurrency,
         )
         return context.judgement(outcomes)
@@ -105,6 +111,7 @@ class DecideChoice:
         context = JudgeContext(case, self.model, self.options)
         if len(case.candidates) < 2:
             raise InputError("a choice needs at least two candidates")
+        refuse_candidate_images(case, "the judge 'decide' with choices")
         question = ask_options(case.candidates, self.options.rubric)
         try:
             answers, read = await context.decide((case.input,), {question.name: question})
@@ -189,11 +196,12 @@ async def choose_between(
         AnswerError, ModelError: as `JudgeContext.decide`.
     """
     shown = prompt("pair").render(
-        instruction=context.quoted(context.case.input),
+        instruction=context.quoted_instruction,
         reference=context.quoted(reference) if reference else "",
-        first=context.quoted(context.case.candidates[first]),
-        second=context.quoted(context.case.candidates[second]),
+        first=context.quoted_response(first),
+        second=context.quoted_response(second, (first,)),
     )
     question = ask_pair(context.options.rubric)
-    _, read = await context.decide(context.state(shown), {question.instructions: question})
+    asked = {question.instructions: question}
+    _, read = await context.decide(context.state(shown), asked, (first, second))
     return replace(read, log_odds=(-read.log_odds[0],))

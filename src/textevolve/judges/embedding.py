@@ -8,7 +8,13 @@ from dataclasses import dataclass, field
 
 from textevolve.engine.local import gather_bounded
 from textevolve.errors import AnswerError, BudgetError, FatalModelError, InputError, ModelError
-from textevolve.evaluation import Case, EvaluationResult, Failure, failure_of
+from textevolve.evaluation import (
+    Case,
+    EvaluationResult,
+    Failure,
+    failure_of,
+    refuse_candidate_images,
+)
 from textevolve.judges.context import JudgeContext, Judgement, Options
 from textevolve.llm.catalogue import PROVIDER, embedder_of
 from textevolve.llm.embeddings import embed
@@ -45,6 +51,7 @@ class EmbeddingSimilarity:
             FatalModelError: no call can succeed.
         """
         context = JudgeContext(case, self.model, self.options)
+        refuse_candidate_images(case, "a judge by embeddings")
         if case.reference is None:
             raise InputError("this judge needs a field 'reference', and the case has none")
         try:

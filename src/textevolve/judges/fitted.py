@@ -20,6 +20,7 @@ from textevolve.evaluation import (
     Failure,
     Usage,
     check_case,
+    choose_candidates,
     failure_of,
 )
 from textevolve.judges.context import Judgement, Options
@@ -89,7 +90,7 @@ class FittedJudge:
         first = await self._ask_once(name, case)
         if not both:
             return first
-        turned = replace(case, candidates=case.candidates[::-1])
+        turned = choose_candidates(case, range(len(case.candidates))[::-1])
         second = await self._ask_once(name, turned)
         pairs = zip(first.values, second.values[::-1], strict=True)
         values = tuple(

@@ -17,7 +17,7 @@ from __future__ import annotations
 import json
 import math
 import re
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from itertools import islice
 from typing import Literal
 
@@ -25,8 +25,9 @@ from textevolve.engine.local import gather_bounded
 from textevolve.errors import AnswerError, BudgetError, CapabilityError, FatalModelError, ModelError
 from textevolve.evaluation import Case, EvaluationResult, Failure, failure_of
 from textevolve.judges.context import JudgeContext, Judgement, Options, prompt
+from textevolve.llm.case_images import fence_with, image_rules, images_of, name_images
 from textevolve.llm.choice_logprobs import probability
-from textevolve.llm.fence import fence
+from textevolve.llm.fence import fence, sanitize
 from textevolve.llm.model import Message, Model, Request, Response
 
 LONGEST = 600
@@ -106,16 +107,24 @@ async def read_likelihood(context: JudgeContext) -> list[Surprise | Failure]:
     except FatalModelError:
         raise
     except (ModelError, BudgetError) as error:
-        return [failure_of(error)] * len(context.responses)
+        return [failure_of(error)] * len(context.case.candidates)
     if alone < LEAST_SURPRISE:
         raise CapabilityError(
             "the endpoint gives log-probabilities that leave out what the answer's schema or"
             " grammar rules out; instruction-likelihood needs those before it: use --judge probe"
         )
 
+    # The input is what has to be told, so its images are not shown either.
+    unasked = replace(context.case, images=())
+
+    def shown(candidate: int) -> str:
+        text, images = context.case.candidates[candidate], name_images(unasked, candidate)
+        return fence_with("response", sanitize(text, context.nonce)[0], context.nonce, images)
+
     async def read(candidate: int) -> Surprise | Failure:
         try:
-            left, read = await _surprise(context, target, context.responses[candidate])
+            images = images_of(unasked, (candidate,))
+            left, read = await _surprise(context, target, shown(candidate), images)
             if read != way:
                 raise AnswerError(f"read by {read}, and the empty response by {way}: no comparison")
             return Surprise(left, alone, way)
@@ -124,7 +133,7 @@ async def read_likelihood(context: JudgeContext) -> list[Surprise | Failure]:
         except (ModelError, BudgetError) as error:
             return failure_of(error)
 
-    tasks = [lambda j=j: read(j) for j in range(len(context.responses))]
+    tasks = [lambda j=j: read(j) for j in range(len(context.case.candidates))]
     return await gather_bounded(tasks, context.options.concurrency)
 
 
@@ -149,10 +158,14 @@ def schema_for(target: str) -> str:
     )
 
 
-def request_read(response: str, target: str, seed: int) -> Request:
-    """Asks for the instruction of a response, as a fence shows it, and forces `target`."""
+def request_read(
+    response: str, target: str, seed: int, images: tuple[str, ...] = (), rules: tuple[str, ...] = ()
+) -> Request:
+    """Asks for the instruction of a response, as a fence shows it, and forces `target`. `images`:
+    those of the response; `rules`: how to take them."""
+    asked = prompt("backward").render(response=response)
     return Request(
-        messages=(Message("user", (prompt("backward").render(response=response),)),),
+        messages=(Message("user", (*rules, asked), images),),
         schema=schema_for(target),
         forced=target,
         temperature=0.0,
@@ -162,8 +175,12 @@ def request_read(response: str, target: str, seed: int) -> Request:
     )
 
 
-async def _surprise(context: JudgeContext, target: str, response: str) -> tuple[float, Read]:
-    answer = await context.model(request_read(response, target, context.options.seed))
+async def _surprise(
+    context: JudgeContext, target: str, response: str, images: tuple[str, ...] = ()
+) -> tuple[float, Read]:
+    rules = image_rules(context.case) if images else ()
+    request = request_read(response, target, context.options.seed, images, rules)
+    answer = await context.model(request)
     return read_surprise(answer, target)
 
 

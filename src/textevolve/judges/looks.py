@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from textevolve.errors import InputError
-from textevolve.evaluation import Case, EvaluationResult, check_case
+from textevolve.evaluation import Case, EvaluationResult, check_case, refuse_candidate_images
 from textevolve.judges.context import Judgement, Options
 from textevolve.llm.choice_logprobs import probability
 from textevolve.spec import suggest
@@ -98,6 +98,7 @@ class LookJudge:
             InputError: the case or its parameters cannot be used.
         """
         check_case(case)
+        refuse_candidate_images(case, f"{LOOK}:{self.name}")
         threshold, look = Options().overridden(case.parameters).threshold, find_look(self.name)
         outcomes: list[EvaluationResult] = []
         for text in case.candidates:

@@ -6,7 +6,13 @@ import time
 from dataclasses import dataclass
 from functools import cached_property
 
-from textevolve.evaluation import Case, EvaluationResult, Failure, check_case
+from textevolve.evaluation import (
+    Case,
+    EvaluationResult,
+    Failure,
+    check_case,
+    refuse_candidate_images,
+)
 from textevolve.judges.context import Judgement, Options
 from textevolve.metrics.label_metrics import LabelMetric, grade_output, needs_label, open_metric
 
@@ -34,6 +40,7 @@ class MetricJudge:
             InputError: the case or its parameters cannot be used.
         """
         check_case(case)
+        refuse_candidate_images(case, f"the metric {self.metric}")
         threshold, started = Options().overridden(case.parameters).threshold, time.monotonic()
         outcomes: list[EvaluationResult | Failure] = []
         for text in case.candidates:

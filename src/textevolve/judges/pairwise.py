@@ -19,7 +19,7 @@ from textevolve.evaluation import Case, EvaluationResult, Failure, failure_of
 from textevolve.judges.context import AnswerOdds, JudgeContext, Judgement, Options, prompt, say_cut
 from textevolve.judges.ranking import all_pairs, bradley_terry, mean_wins, sort_candidates
 from textevolve.llm.choice_logprobs import probability
-from textevolve.llm.model import Message, Model
+from textevolve.llm.model import Model
 
 Comparisons = Literal["all", "sorted"]
 
@@ -32,11 +32,11 @@ async def ask_letters(context: JudgeContext, reference: str, first: int, second:
     shown = prompt("two").render(
         instruction=context.instruction,
         reference=context.fenced("answer", reference) if reference else "",
-        first=context.responses[first],
-        second=context.responses[second],
+        first=context.response(first),
+        second=context.response(second, (first,)),
         question=ask_better(context.options.rubric),
     )
-    messages = (context.system(), Message("user", (shown,)))
+    messages = (context.system(), context.user(shown, candidates=(first, second)))
     return AnswerOdds((await context.choose(messages, "A", "B"),))
 
 
@@ -107,7 +107,10 @@ class _Comparisons:
                 self.failures[a, b] = failure_of(error)
 
         await gather_bounded(
-            [lambda pair=pair: attempt(*pair) for pair in all_pairs(len(self.context.responses))],
+            [
+                lambda pair=pair: attempt(*pair)
+                for pair in all_pairs(len(self.context.case.candidates))
+            ],
             self.context.options.concurrency,
         )
 
@@ -125,7 +128,7 @@ class _Comparisons:
 
     def judgement(self) -> Judgement:
         context = self.context
-        count = len(context.responses)
+        count = len(context.case.candidates)
         wins = np.zeros((count, count))
         for (a, b), odds in self.asked.items():
             wins[a, b] = probability(sum(odds) / 2)

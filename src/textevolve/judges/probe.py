@@ -28,7 +28,7 @@ from textevolve.judges.context import (
 from textevolve.judges.criteria import read_criteria, read_levels
 from textevolve.judges.instruction_likelihood import Surprise, read_likelihood
 from textevolve.llm.choice_logprobs import probability
-from textevolve.llm.model import Message, Model, Request
+from textevolve.llm.model import Model, Request
 from textevolve.llm.structured import ask_structured
 
 QUESTIONS = (
@@ -117,7 +117,7 @@ class _Criteria(BaseModel):
 async def _write_criteria(context: JudgeContext) -> tuple[str, ...]:
     asked = prompt("criteria").render(instruction=context.lone_instruction, most=MOST_CRITERIA)
     request = Request(
-        messages=(context.system(), Message("user", (asked,))),
+        messages=(context.system(), context.user(asked)),
         temperature=0.0,
         max_tokens=context.options.max_answer_tokens,
         seed=context.options.seed,
@@ -155,19 +155,20 @@ async def _probe_all(
 ) -> list[AnswerOdds | Failure]:
     """The log-odds of each question on each candidate."""
 
-    async def judge(candidate: str) -> AnswerOdds | Failure:
+    async def judge(candidate: int) -> AnswerOdds | Failure:
         shown = context.show(candidate, reference)
         try:
             if await context.decides():
-                return await context.decide_all(show_state(context, shown), questions)
-            return await _probe(context, questions, shown)
+                state = show_state(context, shown)
+                return await context.decide_all(state, questions, (candidate,))
+            return await _probe(context, questions, candidate, shown)
         except FatalModelError:
             raise
         except (ModelError, BudgetError) as error:
             return failure_of(error)
 
     return await gather_bounded(
-        [lambda text=text: judge(text) for text in context.case.candidates],
+        [lambda j=j: judge(j) for j in range(len(context.case.candidates))],
         context.options.concurrency,
     )
 
@@ -178,12 +179,15 @@ def show_state(context: JudgeContext, shown: str) -> tuple[str, ...]:
     return context.state(*examples, shown)
 
 
-async def _probe(context: JudgeContext, questions: Sequence[str], shown: str) -> AnswerOdds:
+async def _probe(
+    context: JudgeContext, questions: Sequence[str], candidate: int, shown: str
+) -> AnswerOdds:
     """The questions follow each other, so that they share the prefix of what is shown."""
     odds: list[float] = []
     for text in questions:
         shots = example_turns(text) if context.options.examples else ()
-        asked = Message("user", (shown, prompt("question").render(question=text)))
+        question = prompt("question").render(question=text)
+        asked = context.user(shown, question, candidates=(candidate,))
         odds.append(await context.choose((context.system(quoted=True), *shots, asked), "yes", "no"))
     return AnswerOdds(tuple(odds))
 

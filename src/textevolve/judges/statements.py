@@ -21,7 +21,13 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from textevolve.engine.local import gather_bounded
 from textevolve.errors import AnswerError, BudgetError, FatalModelError, InputError, ModelError
-from textevolve.evaluation import Case, EvaluationResult, Failure, failure_of
+from textevolve.evaluation import (
+    Case,
+    EvaluationResult,
+    Failure,
+    failure_of,
+    refuse_candidate_images,
+)
 from textevolve.judges.context import (
     AnswerOdds,
     JudgeContext,
@@ -30,6 +36,7 @@ from textevolve.judges.context import (
     prompt,
     say_cut,
 )
+from textevolve.llm.case_images import image_rules
 from textevolve.llm.choice_logprobs import probability
 from textevolve.llm.model import Message, Model, Request
 from textevolve.llm.structured import ask_structured
@@ -125,6 +132,7 @@ class StatementJudge:
             FatalModelError: no call can succeed; CapabilityError: without log-probabilities.
         """
         context = JudgeContext(case, self.model, self.options, self.decider)
+        refuse_candidate_images(case, "a judge that takes texts apart")
         for name in self.check.needs:
             if getattr(case, name) is None:
                 raise InputError(f"this judge needs a field '{name}', and the case has none")
@@ -188,8 +196,9 @@ class _Statements(BaseModel):
     statements: list[Annotated[str, Field(max_length=600)]] = Field(max_length=MOST_STATEMENTS)
 
 
-def _rules() -> Message:
-    return Message("system", (prompt("statement_rules").render(),))
+def _rules(context: JudgeContext, *, images: bool = True) -> Message:
+    own = image_rules(context.case) if images else ()
+    return Message("system", (prompt("statement_rules").render(), *own))
 
 
 async def _list_statements(context: JudgeContext, text: str) -> tuple[str, ...]:
@@ -199,12 +208,12 @@ async def _list_statements(context: JudgeContext, text: str) -> tuple[str, ...]:
         AnswerError: the text makes none. ModelError: no usable list came.
     """
     asked = prompt("statements").render(
-        instruction=context.quoted(context.case.input),
+        instruction=context.quoted_instruction,
         text=context.quoted(text),
         most=MOST_STATEMENTS,
     )
     request = Request(
-        messages=(_rules(), Message("user", (asked,))),
+        messages=(_rules(context), context.user(asked)),
         temperature=0.0,
         max_tokens=ANSWER_TOKENS,
         seed=context.options.seed,
@@ -223,22 +232,25 @@ async def _probe_parts(
     """The log-odds of yes for each part. What is shown beside them stands first, so that all calls
     share it."""
     texts = {
-        "Context": context.case.context or "",
-        "Instruction": context.case.input,
-        "Answer": answer,
+        "Context": context.quoted(context.case.context or ""),
+        "Instruction": context.quoted_instruction,
+        "Answer": context.quoted(answer),
     }
-    beside = [(name, context.quoted(texts[name])) for name in check.shown]
+    beside = [(name, texts[name]) for name in check.shown]
+    sees = "Instruction" in check.shown
+    rules = _rules(context, images=sees)
     shown = prompt("material").render(material=beside)
     own = [prompt("material").render(material=[(check.part, context.quoted(p))]) for p in parts]
     if await context.decides():
-        state = (f"{_rules().text}\n", shown)
-        return await context.decide_all(state, [text + check.question for text in own])
+        state = (f"{rules.text}\n", shown)
+        asked = [text + check.question for text in own]
+        return await context.decide_all(state, asked, () if sees else None)
     question = prompt("question").render(question=check.question)
 
     async def probe(part: str) -> float:
-        return await context.choose(
-            (_rules(), Message("user", (shown, part, question))), "yes", "no"
-        )
+        parts = (shown, part, question)
+        asked = context.user(*parts) if sees else Message("user", parts)
+        return await context.choose((rules, asked), "yes", "no")
 
     odds = await gather_bounded(
         [lambda part=part: probe(part) for part in own], context.options.concurrency

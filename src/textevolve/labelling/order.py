@@ -26,6 +26,8 @@ class ShownItem:
     context: str | None
     reference: str | None
     swapped: bool
+    images: tuple[str, ...] = ()
+    text_images: tuple[tuple[str, ...], ...] = ()
 
 
 def plan_showings(items: Sequence[LabelItem], share: float, seed: int) -> list[LabelItem]:
@@ -54,4 +56,6 @@ def show_to(task: str, spec: TaskSpec, item: LabelItem, labeller: str) -> ShownI
     """The item as this person sees it."""
     swapped = spec.kind == "pairs" and is_swapped(task, item, labeller)
     texts = item.texts[::-1] if swapped else item.texts
-    return ShownItem(item.input, texts, item.context, item.reference, swapped)
+    shown = item.text_images[::-1] if swapped else item.text_images
+    seen = (item.input, texts, item.context, item.reference, swapped)
+    return ShownItem(*seen, item.images, shown)

@@ -48,6 +48,7 @@ class LabelItem:
     `place`: its number among the items, from 0 on; `again`: it is shown a second time, which tells
     how far a person agrees with themselves. `candidates`: the texts' numbers in their case, from 1
     on. Of texts of a run: `variants` wrote them, and its judge said `scores` and `passed` of them.
+    `images`: those of the input, as data URLs; `text_images`: those of each text, or empty.
     """
 
     place: int
@@ -63,6 +64,8 @@ class LabelItem:
     variants: tuple[str, ...] = ()
     scores: tuple[float | None, ...] = ()
     passed: tuple[bool | None, ...] = ()
+    images: tuple[str, ...] = ()
+    text_images: tuple[tuple[str, ...], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

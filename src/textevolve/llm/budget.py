@@ -14,7 +14,9 @@ from dataclasses import dataclass
 
 from textevolve.errors import BudgetError, ModelError, SettingsError
 from textevolve.evaluation import Usage
+from textevolve.llm.case_images import image_tokens
 from textevolve.llm.model import Model, Request, Response
+from textevolve.llm.token_count import CHARACTERS_A_TOKEN
 from textevolve.llm.wire import cost_of
 from textevolve.settings import Price
 
@@ -205,6 +207,7 @@ class Budgeted:
     async def __call__(self, request: Request, /) -> Response:
         characters = sum(len(part) for message in request.messages for part in message.parts)
         characters += len(request.questions or "")
+        characters += CHARACTERS_A_TOKEN * image_tokens(request)
         async with self._allowance.claimed(characters, request.max_tokens) as spent:
             response = await self.model(request)
             spent.usage = response.usage

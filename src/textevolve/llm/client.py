@@ -218,6 +218,7 @@ class OpenAIClient:
                     refusal,
                     wait=retry_after(headers),
                     secrets=self._http.secrets,
+                    images=any(message.images for message in request.messages),
                 )
             if field == "logprobs":
                 raise without_logprobs(self._name, self._http.scrub(refusal.message))

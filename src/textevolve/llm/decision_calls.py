@@ -36,7 +36,14 @@ from textevolve.llm.decisions import (
     load_questions,
 )
 from textevolve.llm.model import Request, Response
-from textevolve.llm.refusals import error_object, failure, read_refusal, retry_after, status_of
+from textevolve.llm.refusals import (
+    error_object,
+    failure,
+    no_images,
+    read_refusal,
+    retry_after,
+    status_of,
+)
 from textevolve.llm.wire import encode, usage_of
 from textevolve.settings import Decisions, Price
 
@@ -79,6 +86,8 @@ class DecisionCalls:
                 f"{self.name}: the endpoint speaks neither System One nor Decisions; name a"
                 " decision model, or a model that gives log-probabilities"
             )
+        if request.messages[-1].images:
+            raise no_images(self.name, "decisions are made of texts")
         questions = load_questions(request.questions or FIND_WIRE)
         return await self._ask(self.known, request.messages[-1].text, questions)
 

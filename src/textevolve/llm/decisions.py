@@ -139,18 +139,20 @@ async def decide(
     *,
     seed: int | None = None,
     sample: int = 0,
+    images: tuple[str, ...] = (),
 ) -> Decision:
     """Asks all questions about one state in one request.
 
     `state` may come in parts, which are joined: those at its beginning that other requests share
     are kept once, by the journal and by servers' caches. The model comes from a workbench, which
-    emulates decisions where an endpoint only chats.
+    emulates decisions where an endpoint only chats. `images`: data URLs that belong to the state;
+    a model that decides by itself takes none.
 
     Raises:
         InputError: there is no question, or two have the same name.
         ModelError: no answer came at all.
     """
-    request = decision_request(state, questions, seed=seed, sample=sample)
+    request = decision_request(state, questions, seed=seed, sample=sample, images=images)
     return read_decision(await model(request), questions)
 
 
@@ -160,6 +162,7 @@ def decision_request(
     *,
     seed: int | None = None,
     sample: int = 0,
+    images: tuple[str, ...] = (),
 ) -> Request:
     if not questions:
         raise InputError("there is no question to decide")
@@ -167,7 +170,7 @@ def decision_request(
         raise InputError("two questions about one state have the same name")
     parts = (state,) if isinstance(state, str) else state
     return Request(
-        messages=(Message("user", parts),),
+        messages=(Message("user", parts, images),),
         questions=dump_questions(questions),
         max_tokens=1,
         seed=seed,

@@ -146,7 +146,7 @@ def _cut_state(request: Request, most: int | None) -> tuple[Request, int]:
     text, half = state.text, most // 2
     cut = len(text) - 2 * half
     told = f"{text[:half]}\n[... {cut} characters left out ...]\n{text[len(text) - half :]}"
-    return replace(request, messages=(Message(state.role, (told,)),)), cut
+    return replace(request, messages=(Message(state.role, (told,), state.images),)), cut
 
 
 def _mark_cut(text: str, cut: int) -> str:
@@ -249,7 +249,7 @@ def _chat(request: Request, showing: Showing) -> Request:
     return Request(
         messages=(
             Message("system", (_prompt("decide_rules").render(),)),
-            Message("user", (*state.parts, gap + showing.text)),
+            Message("user", (*state.parts, gap + showing.text), state.images),
         ),
         temperature=0.0,
         max_tokens=1,

@@ -42,6 +42,15 @@ _NO_CHAT = re.compile(
     r"|use (post )?/v1/(systemone|decisions)",
     re.IGNORECASE,
 )
+_NO_IMAGES = re.compile(
+    r"mmproj|not a (multi-?modal|vision)|unknown variant .?image_url|support vision"
+    r"|image_url.{0,20} (is )?(only|not) (supported|allowed)"
+    r"|\bimages?( inputs?| contents?)?( is| are)? (not (supported|enabled|allowed)|unsupported)"
+    r"|(not|n't) support (any )?(images?( inputs?)?\b|multi-?modal)(?! (format|type))"
+    r"|support image input|at most 0 image|required for image input"
+    r"|content.{0,20} must be a string",
+    re.IGNORECASE,
+)
 _UNSUPPORTED = re.compile(
     r"support|unknown|unrecogni[sz]ed|unexpected|not permitted|not allowed|extra|unavailable",
     re.IGNORECASE,
@@ -49,6 +58,10 @@ _UNSUPPORTED = re.compile(
 _SCHEMA = re.compile(
     r"response_format|json.?schema|structured.?output|guided|grammar", re.IGNORECASE
 )
+
+
+_SAYS_NO_IMAGES = (400, 404, 415, 422, 500, 501)
+"""llama.cpp's server without a projector says it with a 500, which would be tried again."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,9 +167,12 @@ def failure(
     *,
     wait: float | None = None,
     secrets: Collection[str] = (),
+    images: bool = False,
 ) -> ModelError:
-    """The error that stands for a refusal; `name` is the model's."""
+    """The error that stands for a refusal; `name` is the model's. `images`: some were sent."""
     said = one_line(refusal.message, secrets) or "no reason given"
+    if images and status in _SAYS_NO_IMAGES and _NO_IMAGES.search(refusal.message[:_READ]):
+        return no_images(name, said)
     if is_too_long(status, refusal):
         return TooLongError(_too_long(name, refusal, said))
     if status == 402 or "insufficient_quota" in refusal.code:
@@ -187,6 +203,11 @@ def _too_long(name: str, refusal: Refusal, said: str) -> str:
 def decides_only(name: str, said: str) -> CapabilityError:
     hint = "name it where something is decided, and a chat model where texts are written"
     return CapabilityError(f"{name}: this model decides, it does not chat ({said}); {hint}")
+
+
+def no_images(name: str, said: str) -> CapabilityError:
+    hint = "name a model that does, or judge without the images"
+    return CapabilityError(f"{name}: this model takes no images ({said}); {hint}")
 
 
 def refuse_unfit(endpoint: Endpoint, request: Request) -> None:

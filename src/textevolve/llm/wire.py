@@ -24,7 +24,7 @@ from pydantic import (
 from pydantic_core import PydanticSerializationError, to_json
 
 from textevolve.evaluation import Usage
-from textevolve.llm.model import Request, Response, TokenLogprobs
+from textevolve.llm.model import Message, Request, Response, TokenLogprobs
 from textevolve.settings import Price
 
 Shape = TypeVar("Shape", bound=BaseModel)
@@ -34,7 +34,7 @@ def chat_body(model: str, request: Request, max_tokens_field: str) -> dict[str, 
     """The request as the protocol has it; only what is set is sent."""
     body: dict[str, Any] = {
         "model": model,
-        "messages": [{"role": m.role, "content": m.text} for m in request.messages],
+        "messages": [{"role": m.role, "content": _content(m)} for m in request.messages],
     }
     if request.schema is not None:
         named = {"name": "answer", "schema": _read_schema(request.schema), "strict": True}
@@ -49,6 +49,14 @@ def chat_body(model: str, request: Request, max_tokens_field: str) -> dict[str, 
         body["logprobs"] = True
         body["top_logprobs"] = request.top_logprobs
     return body
+
+
+def _content(message: Message) -> str | list[dict[str, Any]]:
+    """A text alone as it is; images as parts that stand before it."""
+    if not message.images:
+        return message.text
+    shown = [{"type": "image_url", "image_url": {"url": url}} for url in message.images]
+    return [*shown, {"type": "text", "text": message.text}]
 
 
 @lru_cache(maxsize=256)

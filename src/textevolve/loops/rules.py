@@ -23,6 +23,8 @@ from textevolve.evaluation import (
     Failure,
     Usage,
     check_case,
+    choose_candidates,
+    refuse_candidate_images,
 )
 from textevolve.loops.rule_kinds import Call, JsonSchema, Pattern, Rule, RuleFinding, RuleSubject
 from textevolve.loops.scoring import instructions_of
@@ -92,6 +94,7 @@ class Rules:
             InputError: the case cannot be judged.
         """
         check_case(case)
+        refuse_candidate_images(case, "a judge by rules")
         if any(isinstance(r, Pattern | JsonSchema) and r.blocks for r in self.file.rules):
             results = await asyncio.to_thread(self._judge_all, case)
         else:
@@ -162,7 +165,7 @@ class Hybrid:
         asked = [n for n, one in enumerate(ruled.result) if _passes_gates(one)]
         if not asked:
             return RulesJudgement(tuple(outcomes))
-        left = replace(case, candidates=tuple(case.candidates[n] for n in asked))
+        left = choose_candidates(case, asked)
         judged = await self.judge(left)
         for place, n in enumerate(asked):
             outcomes[n] = self._join(ruled.result[n], judged, place)

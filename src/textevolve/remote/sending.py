@@ -17,6 +17,7 @@ from textevolve.evaluation import Case
 from textevolve.judge_texts import describe_judge
 from textevolve.llm.chains.chain_file import ENDINGS, load_chain
 from textevolve.reach import is_file, note_files
+from textevolve.remote.wire import MOST_FILES
 from textevolve.rows import STANDARD_INPUT, read_text
 from textevolve.rows.hub import PREFIX
 from textevolve.settings import Settings
@@ -49,7 +50,13 @@ def write_study(
         spec = study.complete(spec, settings)
         _read_here(study, spec, reads_cases=cases is None)
     named = [one for one in files_read(spec) if is_file(one)]
-    files |= {name: _content(name) for name in {**noted, **dict.fromkeys(named)}}
+    names = {**noted, **dict.fromkeys(named)}
+    if len(names) > MOST_FILES:
+        raise InputError(
+            f"the study reads {len(names):,} files, and a server takes {MOST_FILES:,}: put images"
+            " into the rows as data URLs, send fewer rows, or run it here"
+        )
+    files |= {name: _content(name) for name in names}
     part = {**run, "files": files} | ({} if given is None else {"cases": given})
     data = spec.model_dump(mode="json", exclude_defaults=True)
     return {"kind": study.kind, **data, "run": part}
@@ -97,4 +104,5 @@ def _content(name: str) -> str | dict[str, str]:
 def _case_data(case: Case) -> dict[str, Any]:
     found = {"input": case.input, "candidates": list(case.candidates), "id": case.id}
     optional = {"parameters": dict(case.parameters), "reference": case.reference}
+    optional |= {"images": case.images, "candidate_images": case.candidate_images}
     return {**found, **{n: v for n, v in {**optional, "context": case.context}.items() if v}}

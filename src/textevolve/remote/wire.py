@@ -18,7 +18,7 @@ StudyStatus: TypeAlias = Literal[
 ENDED: tuple[StudyStatus, ...] = ("finished", "interrupted", "cancelled", "failed")
 """After these nothing more comes, unless the run is resumed."""
 
-MOST_FILES = 100
+MOST_FILES = 1000
 MOST_NAME = 200
 
 
@@ -45,6 +45,8 @@ class CasePart(Frozen):
     parameters: Mapping[str, Any] = {}
     reference: str | None = None
     context: str | None = None
+    images: tuple[str, ...] = ()
+    candidate_images: tuple[tuple[str, ...], ...] = ()
 
 
 class RunPart(Frozen):

@@ -157,6 +157,14 @@ class Texts:
 
 
 @dataclass(frozen=True, slots=True)
+class Images:
+    """Images, each with its name: data URLs, or the short names that records have for them."""
+
+    title: str
+    images: Sequence[tuple[str, str]]
+
+
+@dataclass(frozen=True, slots=True)
 class Note:
     """A sentence or a paragraph."""
 
@@ -220,7 +228,9 @@ class Matrix:
 
 
 Chart: TypeAlias = IntervalChart | BarChart | LineChart | HeatMap
-Block: TypeAlias = Table | Matrix | Chart | Tree | Diff | Transcript | Texts | Note | Section
+Block: TypeAlias = (
+    Table | Matrix | Chart | Tree | Diff | Transcript | Texts | Images | Note | Section
+)
 
 
 @dataclass(frozen=True, slots=True)

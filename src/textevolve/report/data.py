@@ -21,7 +21,8 @@ from numbers import Integral, Real
 from typing import IO, Any, cast
 
 from textevolve.errors import InputError, SettingsError
-from textevolve.report.blocks import Block, Entry, Matrix, MatrixRow, Report, Section
+from textevolve.report.blocks import Block, Entry, Images, Matrix, MatrixRow, Report, Section
+from textevolve.report.images import shorten_images
 
 FlatRow = Mapping[str, Any]
 Scalar = str | int | float | bool | None
@@ -44,6 +45,7 @@ def report_data(report: Report) -> dict[str, Any]:
 
 def _block_data(block: Any) -> dict[str, Any]:
     found: dict[str, Any] = {"kind": _snake(type(block).__name__)}
+    block = shorten_images(block) if isinstance(block, Images) else block
     for field in fields(block):
         value = getattr(block, field.name)
         if isinstance(block, Section) and field.name == "blocks":

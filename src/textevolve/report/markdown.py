@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from tempfile import SpooledTemporaryFile
 from typing import IO
 
-from textevolve.report import blocks, cells, charts, matrices, wording
+from textevolve.report import blocks, cells, charts, images, matrices, wording
 from textevolve.report.blocks import Block, Column, Report, Section
 from textevolve.report.differences import find_changed_lines
 from textevolve.report.trees import walk
@@ -135,6 +135,9 @@ def _draw(block: Block) -> Iterator[str]:
             for name, text in block.texts:
                 yield from [f"**{escape(name)}**\n"] if name.strip() else []
                 yield _fence(text)
+        case blocks.Images():
+            for name, url in block.images:
+                yield f"\\[{escape(f'{name}: {images.say_image(url)}')}\\]\n"
         case blocks.Note():
             yield f"{_escape_lines(block.text)}\n"
         case Section() | blocks.Matrix():

@@ -39,12 +39,17 @@ def no_header(_columns: Sequence[str]) -> None:
     """For those who do not ask for the names of columns."""
 
 
+def no_file(_path: str) -> None:
+    """For those who do not ask which file rows come from."""
+
+
 def read_rows(
     path: str,
     noun: str,
     is_text: Callable[[str], bool],
     renamed: Mapping[str, str] | None = None,
     header: Header = no_header,
+    opened: Callable[[str], None] = no_file,
 ) -> Iterator[Placed]:
     """The rows of a file in order; of all files of a folder or a pattern, by name; of a data set
     of the Hugging Face hub (`hf:NAME`); `-` is JSON lines from standard input.
@@ -52,7 +57,7 @@ def read_rows(
     `noun` is what messages call a row. CSV has no types: a cell is read as JSON where it can be,
     and as it stands in the columns of which `is_text` says so; empty cells are left out.
     `renamed`: new names of columns with their old ones. `header` is told the names of a table's
-    columns before its rows, those of empty columns among them.
+    columns before its rows, those of empty columns among them; `opened` each file before its rows.
 
     Raises:
         InputError: the file cannot be read, or a line is not a row; names file and line. Or no
@@ -67,6 +72,7 @@ def read_rows(
         return is_text(renaming.new_name(column))
 
     for file, name in find_files(path, noun):
+        opened(file)
         for where, row in _read_file(file, name, noun, is_text_here, tell):
             yield where, renaming(row)
     renaming.refuse_unused()

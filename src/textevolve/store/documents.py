@@ -10,7 +10,8 @@ import json
 import zlib
 from collections.abc import Generator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from itertools import islice
 from typing import Any
 
 from pydantic_core import PydanticSerializationError, to_json
@@ -37,6 +38,11 @@ DAMAGES = (
 """What goes wrong where bytes are read that are not those that were kept."""
 
 CHECK = "`textevolve runs check` says what is whole, and saves it with --salvage FILE"
+
+IMAGES = b"\x01"
+"""What the body of a case begins with that has images: then how many there are, in five digits, and
+their hashes, 32 bytes each. Texts of images are kept once, as those of messages are."""
+_DIGITS = 5
 
 EXTRA = ("schema", "questions", "forced", "tools")
 """Fields of a request that are texts, in the order in which they follow those of its messages."""
@@ -257,11 +263,46 @@ def dump_case(case: Case) -> bytes:
         document["reference"] = case.reference
     if case.context is not None:
         document["context"] = case.context
-    return pack_json(document, f"case {case.id!r}")
+    if not (urls := image_texts(case)):
+        return pack_json(document, f"case {case.id!r}")
+    document["images"] = len(case.images)
+    document["candidate_images"] = [len(own) for own in case.candidate_images]
+    keys = b"".join(map(hash_bytes, urls))
+    header = IMAGES + str(len(urls)).zfill(_DIGITS).encode() + keys
+    return header + pack_json(document, f"case {case.id!r}")
 
 
-def load_case(id: bytes, body: bytes) -> Case:
-    stored = unpack_json(body)
+def image_texts(case: Case) -> tuple[str, ...]:
+    """All images of a case, in the order in which its body names them."""
+    return (*case.images, *(url for own in case.candidate_images for url in own))
+
+
+def image_keys(body: bytes) -> tuple[bytes, ...]:
+    """The hashes of the images that the body of a case names."""
+    if body[:1] != IMAGES:
+        return ()
+    first = 1 + _DIGITS
+    keys = body[first : first + 32 * int(body[1:first])]
+    return tuple(keys[n : n + 32] for n in range(0, len(keys), 32))
+
+
+def load_case(id: bytes, body: bytes, images: Mapping[bytes, str] | None = None) -> Case:
+    """The case as it was kept. `images`: its images by their hashes; None: it comes without."""
+    if not (keys := image_keys(body)):
+        return _load_case(id, unpack_json(body))
+    stored = unpack_json(body[1 + _DIGITS + 32 * len(keys) :])
+    case = _load_case(id, stored)
+    counts = [stored["images"], *stored["candidate_images"]]
+    if sum(counts) != len(keys):
+        raise ValueError("other images than are named")
+    if images is None:
+        return case
+    urls = iter([images[key] for key in keys])
+    own, *of_each = [tuple(islice(urls, number)) for number in counts]
+    return replace(case, images=own, candidate_images=tuple(of_each))
+
+
+def _load_case(id: bytes, stored: Mapping[str, Any]) -> Case:
     return Case(
         stored["input"],
         tuple(stored["candidates"]),

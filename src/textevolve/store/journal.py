@@ -22,6 +22,7 @@ from textevolve.store.documents import (
     CHECK,
     bytes_to_text,
     dump_response,
+    image_keys,
     load_response,
     require,
     restore_request,
@@ -198,7 +199,7 @@ def find_calls(reader: Connection, run_id: str, text: str, most: int) -> list[St
     if len(parts) > most:
         return None
     holding = set[bytes]()
-    hashes = list(set[bytes]().union(*parts.values()))
+    hashes = list(set[bytes]().union(*parts.values()) - _images(reader, run_id))
     for start in range(0, len(hashes), MOST_VARIABLES):
         some = tuple(hashes[start : start + MOST_VARIABLES])
         marks = ", ".join("?" * len(some))
@@ -215,6 +216,13 @@ def find_calls(reader: Connection, run_id: str, text: str, most: int) -> list[St
             with whole(f"run {run_id}: call {row.id}"):
                 calls.append(_row_to_call(row, run_id))
     return calls
+
+
+def _images(reader: Connection, run_id: str) -> set[bytes]:
+    """The hashes of the images of a run, in which no text is looked for."""
+    query = "SELECT body FROM cases WHERE run_id = ? AND substr(body, 1, 1) = x'01'"
+    rows = reader.exec_driver_sql(query, (run_id,))
+    return {key for (body,) in rows for key in image_keys(body)}
 
 
 def _row_to_call(row: Row[Any], run_id: str) -> StoredCall:

@@ -152,6 +152,8 @@ def _read_item(text: str) -> LabelItem:
     listed = ("texts", "candidates", "variants", "scores", "passed")
     found: dict[str, Any] = json.loads(text)
     found |= {name: tuple(found[name]) for name in listed}
+    found["images"] = tuple(found.get("images", ()))
+    found["text_images"] = tuple(tuple(own) for own in found.get("text_images", ()))
     return LabelItem(**found)
 
 

@@ -17,13 +17,22 @@ AND NOT EXISTS (SELECT 1 FROM reuses WHERE call_id = calls.id AND run_id <> :run
 AND (run_id = :run OR NOT EXISTS (SELECT 1 FROM runs WHERE runs.id = calls.run_id))
 """
 
-_REMOVE_TEXTS = """
+_IMAGES = "CAST(substr(body, 2, 5) AS INTEGER)"
+"""How many images a case with images has: see `documents.IMAGES`."""
+
+_REMOVE_TEXTS = f"""
 WITH RECURSIVE place(i) AS (
     SELECT 0 UNION ALL SELECT i + 1 FROM place
-    WHERE i + 1 < (SELECT max(length(parts)) / 32 FROM calls)
+    WHERE i + 1 < max(
+        (SELECT coalesce(max(length(parts)), 0) / 32 FROM calls),
+        (SELECT coalesce(max({_IMAGES}), 0) FROM cases WHERE substr(body, 1, 1) = x'01')
+    )
 )
 DELETE FROM texts WHERE hash NOT IN (
     SELECT substr(parts, 1 + 32 * i, 32) FROM calls JOIN place ON 32 * i < length(parts)
+    UNION ALL
+    SELECT substr(body, 7 + 32 * i, 32) FROM cases JOIN place ON i < {_IMAGES}
+    WHERE substr(body, 1, 1) = x'01'
 )
 """
 
@@ -39,6 +48,9 @@ def delete_run(connection: Connection, run_id: str) -> Freed:
     if lease.is_held(*row):
         raise StoreError(f"run {run_id}: is in work by process {row[1]} on {row[0]}; stop it first")
     before = _size(connection)
+    images = connection.exec_driver_sql(
+        "SELECT 1 FROM cases WHERE run_id = ? AND substr(body, 1, 1) = x'01' LIMIT 1", (run_id,)
+    ).one_or_none()
     cases = _change(connection, "DELETE FROM cases WHERE run_id = :run", run_id)
     _change(connection, "DELETE FROM records WHERE run_id = :run", run_id)
     _change(connection, "DELETE FROM served_runs WHERE run_id = :run", run_id)
@@ -46,7 +58,7 @@ def delete_run(connection: Connection, run_id: str) -> Freed:
     calls = _change(connection, _REMOVE_CALLS, run_id)
     _change(connection, "DELETE FROM reuses WHERE run_id = :run", run_id)
     texts = 0
-    if calls:
+    if calls or images:
         connection.exec_driver_sql(_REMOVE_TEXTS)
         texts = connection.exec_driver_sql("SELECT changes()").scalar_one()
         connection.exec_driver_sql("UPDATE counters SET value = value + 1 WHERE name = 'sweeps'")

@@ -245,6 +245,11 @@ class Store:
                 start = index + 1
                 yield case
 
+    def find_image(self, key: str) -> str | None:
+        """The data URL of an image by its key, which references in records have; None where the
+        store has it no more, or never had it."""
+        return self._read(lambda c: runs.find_image(c, bytes.fromhex(key)))
+
     def count_cases(self, run_id: str) -> int:
         """How many cases are in so far."""
         return self._read(lambda c: runs.count_cases(c, run_id), run_id)

@@ -12,27 +12,35 @@ from dataclasses import dataclass
 from typing import Any, Literal, get_args
 
 from sqlalchemy import Select, delete, func, insert, select, update
+from sqlalchemy.dialects.sqlite import insert as insert_text
 from sqlalchemy.engine import Connection, Row
 
 from textevolve.errors import StoreError
 from textevolve.evaluation import Case, Usage
 from textevolve.store import lease
 from textevolve.store.documents import (
+    bytes_to_text,
     dump_case,
     dump_json,
+    hash_bytes,
+    image_keys,
+    image_texts,
     load_case,
     load_json,
+    pack,
     plain_text,
     require,
+    unpack,
     whole,
 )
 from textevolve.store.documents import text_to_bytes as to_bytes
-from textevolve.store.tables import cases, runs
+from textevolve.store.tables import cases, runs, texts
 
 RunStatus = Literal["running", "finished", "interrupted", "failed"]
 
 PAGE = 100
-"""How many cases are read at once."""
+PAGE_BYTES = 32_000_000
+"""How many cases are read at once, or bytes of their images."""
 
 CHUNK = 1000
 CHUNK_BYTES = 4_000_000
@@ -255,13 +263,13 @@ def start_cases(connection: Connection, run_id: str) -> None:
 
 
 def chunk_cases(run_id: str, source: Iterable[Case]) -> Iterator[list[dict[str, Any]]]:
-    """The rows of the cases, in lists of bounded size; `source` is read as they are taken."""
+    """The rows of the cases with their `images`, in lists of bounded size; `source` is read as they
+    are taken."""
     chunk: list[dict[str, Any]] = []
     size = 0
     for index, case in enumerate(source):
-        body = dump_case(case)
-        chunk.append({"run_id": run_id, "index": index, "id": to_bytes(case.id), "body": body})
-        size += len(body)
+        chunk.append(_case_row(run_id, index, case))
+        size += len(chunk[-1]["body"]) + sum(map(len, chunk[-1]["images"]))
         if len(chunk) == CHUNK or size >= CHUNK_BYTES:
             yield chunk
             chunk, size = [], 0
@@ -269,8 +277,19 @@ def chunk_cases(run_id: str, source: Iterable[Case]) -> Iterator[list[dict[str, 
         yield chunk
 
 
+def _case_row(run_id: str, index: int, case: Case) -> dict[str, Any]:
+    row = {"run_id": run_id, "index": index, "id": to_bytes(case.id), "body": dump_case(case)}
+    return {**row, "images": image_texts(case)}
+
+
 def insert_cases(connection: Connection, rows: Sequence[dict[str, Any]]) -> None:
-    connection.execute(insert(cases), rows)
+    for url in dict.fromkeys(url for row in rows for url in row["images"]):
+        body = to_bytes(url)
+        values = {"hash": hash_bytes(url), "size": len(body), "body": pack(body)}
+        connection.execute(insert_text(texts).values(values).on_conflict_do_nothing())
+    connection.execute(
+        insert(cases), [{n: v for n, v in row.items() if n != "images"} for row in rows]
+    )
 
 
 def end_cases(connection: Connection, run_id: str, count: int) -> None:
@@ -282,9 +301,7 @@ def end_cases(connection: Connection, run_id: str, count: int) -> None:
 def append_case(connection: Connection, run_id: str, case: Case) -> None:
     """Take in one more case of a run whose cases come while it is worked on."""
     place = get_run(connection, run_id).n_cases or 0
-    body = dump_case(case)
-    row = {"run_id": run_id, "index": place, "id": to_bytes(case.id), "body": body}
-    insert_cases(connection, [row])
+    insert_cases(connection, [_case_row(run_id, place, case)])
     end_cases(connection, run_id, place + 1)
 
 
@@ -296,13 +313,25 @@ def read_cases(connection: Connection, run_id: str, start: int) -> list[tuple[in
         .order_by(cases.c.index)
         .limit(PAGE)
     )
-    return [_read_case(run_id, *row) for row in connection.execute(query)]
+    found: list[tuple[int, Case]] = []
+    size = 0
+    for index, id, body in connection.execute(query):
+        with whole(f"run {run_id}: case {index!r}"):
+            require(index, int)
+            images = {key: find_image(connection, key) for key in image_keys(body)}
+            there = {key: url for key, url in images.items() if url is not None}
+            found.append((index, load_case(id, body, there)))
+        size += sum(map(len, there.values()))
+        if size >= PAGE_BYTES:
+            break
+    return found
 
 
-def _read_case(run_id: str, index: int, id: bytes, body: bytes) -> tuple[int, Case]:
-    with whole(f"run {run_id}: case {index!r}"):
-        require(index, int)
-        return index, load_case(id, body)
+def find_image(connection: Connection, key: bytes) -> str | None:
+    """The data URL that is kept under a hash; None where there is none."""
+    query = select(texts.c.size, texts.c.body).where(texts.c.hash == key)
+    row = connection.execute(query).one_or_none()
+    return None if row is None else bytes_to_text(unpack(row.body, row.size))
 
 
 def count_cases(connection: Connection, run_id: str) -> int:

@@ -22,6 +22,7 @@ from textevolve.store import tables
 from textevolve.store.documents import (
     DAMAGES,
     bytes_to_text,
+    image_keys,
     load_case,
     load_json,
     load_response,
@@ -157,6 +158,7 @@ class _Found:
         default_factory=dict[str, tuple[int, str, int | None]]
     )
     cases: defaultdict[str, set[int]] = field(default_factory=lambda: defaultdict(set))
+    images: defaultdict[str, set[bytes]] = field(default_factory=lambda: defaultdict(set))
     calls: dict[int, tuple[str, bytes]] = field(default_factory=dict[int, tuple[str, bytes]])
     texts: set[bytes] = field(default_factory=set[bytes])
     pairs: Counter[tuple[str, int]] = field(default_factory=Counter[tuple[str, int]])
@@ -202,6 +204,9 @@ class _Found:
         for run, parts in self.calls.values():
             hashes = {parts[n : n + 32] for n in range(0, len(parts), 32)}
             if missing := len(hashes - self.texts):
+                lost[run]["texts"] += missing
+        for run, keys in self.images.items():
+            if missing := len(keys - self.texts):
                 lost[run]["texts"] += missing
         self.lost = {
             run: {kind: kinds[kind] for kind in KINDS if kinds[kind]}
@@ -301,6 +306,7 @@ def _read_case(row: PageRow, found: _Found) -> tuple[PageValue, ...]:
         case [str(run), int(index), bytes(id), bytes(body)]:
             load_case(id, body)
             found.cases[run].add(index)
+            found.images[run] |= set(image_keys(body))
             return run, index, id, body
         case _:
             raise ValueError("no case")

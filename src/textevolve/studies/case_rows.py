@@ -12,10 +12,17 @@ from typing import Any, cast
 
 from textevolve.debate.profile import Profile, load_profile
 from textevolve.errors import InputError
-from textevolve.evaluation import Case
+from textevolve.evaluation import IMAGE_ALONE, Case
+from textevolve.rows.images import ImageReading, list_images, read_images
 from textevolve.studies.columns import Columns, refuse_no_input
 from textevolve.texts.chats import ASSISTANT, Chat, read_chat, replies_of, write_chat
-from textevolve.texts.columns import Roles, fold_name, join_passages
+from textevolve.texts.columns import (
+    CANDIDATE_IMAGES,
+    IMAGES,
+    Roles,
+    fold_name,
+    join_passages,
+)
 
 PARAMETERS = (*(name for name in Profile.model_fields if name not in ("name", "description")),)
 _GAP = "\n\n"
@@ -25,10 +32,12 @@ _GAP = "\n\n"
 @dataclass(frozen=True, slots=True)
 class RowReading:
     """How cases are made of rows. `map`: new names of columns, with their old ones. `each_reply`:
-    each reply of the assistant in a chat is a case of its own."""
+    each reply of the assistant in a chat is a case of its own. `images`: which columns hold some,
+    beside those that are called `images` and `candidate_images`."""
 
     map: Mapping[str, str] = field(default_factory=dict[str, str])
     each_reply: bool = False
+    images: ImageReading = field(default_factory=ImageReading)
 
 
 @dataclass
@@ -67,14 +76,22 @@ def cases_of_row(
     Raises:
         InputError: there is no input, or something is no text; names `where`.
     """
-    given = _Row(row, where, columns.roles_in(row, where), columns)
+    of_images = (
+        *(reading.images.columns or (IMAGES,)),
+        *(reading.images.candidate_columns or (CANDIDATE_IMAGES,)),
+    )
+    given = _Row(row, where, columns.roles_in(row, where, of_images), columns)
     id = next((str(v) for name in given.roles.ids if (v := given.get(name)) is not None), number)
-    name, chat = _find_chat(given, reading)
+    images, shown = _take_images(given, reading.images)
+    name, chat = ("", None) if shown else _find_chat(given, reading)
     if chat is None:
-        pairs = [(_take_input(given), _take_outputs(given))]
+        pairs = [(_take_input(given), _take_outputs(given) or (IMAGE_ALONE,) * len(shown))]
     else:
         given.read[name] = "input and output"
         pairs = _take_chat(given, chat, reading)
+    if shown and len(shown) != len(pairs[0][1]):
+        outputs = len(pairs[0][1])
+        raise InputError(f"{where}: has images for {len(shown)} candidates, and {outputs} outputs")
     reference, context = _take_reference(given), _take_context(given)
     given.read |= dict.fromkeys(given.roles.ids, "id")
     given.read |= {name: "parameter" for name in (*PARAMETERS, "profile") if name in row}
@@ -83,7 +100,11 @@ def cases_of_row(
     parameters = _parameters(row, where, unread)
     several = chat is not None and reading.each_reply
     made = [
-        Case(input, texts, f"{id}.{n}" if several else id, parameters, reference, context)
+        Case(
+            *(input, texts, f"{id}.{n}" if several else id, parameters, reference, context),
+            images=images,
+            candidate_images=shown,
+        )
         for n, (input, texts) in enumerate(pairs, 1)
     ]
     for case in made if number else ():
@@ -160,6 +181,42 @@ def _take_list(given: _Row, name: str, value: object) -> tuple[str, ...]:
         raise InputError(f"{given.where}: '{name}' must be a list of texts")
     items = cast("Iterable[Any]", value)
     return tuple(given.text(name, [one] if chat is not None else one) for one in items)
+
+
+def _take_images(
+    given: _Row, reading: ImageReading
+) -> tuple[tuple[str, ...], tuple[tuple[str, ...], ...]]:
+    """The images of the input, and those of each candidate. One column may list an image for each
+    candidate; of several columns each has those of one."""
+    columns = given.columns
+
+    def take(name: str, role: str, value: Any) -> tuple[str, ...]:
+        given.read[name] = role
+        columns.note_images(name, role)
+        where = f"{given.where}: '{name}'"
+        return read_images(value, where, reading, columns.animated.append)
+
+    def named(own: tuple[str, ...], always: str) -> list[str]:
+        return [name for name in own or (always,) if name in given.row]
+
+    images: list[str] = []
+    for name in named(reading.columns, IMAGES):
+        images += take(name, IMAGES, given.get(name))
+    if len(images) > reading.most_images:
+        raise InputError(
+            f"{given.where}: holds {len(images)} images, and a case may have {reading.most_images}"
+        )
+    columns.imageless += bool(reading.columns) and not images
+    of_each = named(reading.candidate_columns, CANDIDATE_IMAGES)
+    if len(of_each) != 1:
+        shown = [take(name, CANDIDATE_IMAGES, given.get(name)) for name in of_each]
+        return tuple(images), tuple(filter(None, shown) if not given.roles.has_outputs else shown)
+    (name,) = of_each
+    value = given.get(name)
+    cells = list(list_images(value, f"{given.where}: '{name}'"))
+    if any(isinstance(one, list | tuple) for one in cells):
+        return tuple(images), tuple(take(name, CANDIDATE_IMAGES, one) for one in cells)
+    return tuple(images), tuple((url,) for url in take(name, CANDIDATE_IMAGES, value))
 
 
 def _take_reference(given: _Row) -> str | None:

@@ -4,14 +4,21 @@ from __future__ import annotations
 
 import logging
 import shlex
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from textevolve.errors import InputError
 from textevolve.report.wording import count, shorten
 from textevolve.texts.chats import Chat
-from textevolve.texts.columns import ANSWER, INPUTS, Roles, find_roles, fold_name
+from textevolve.texts.columns import (
+    ANSWER,
+    CANDIDATE_IMAGES,
+    INPUTS,
+    Roles,
+    find_roles,
+    fold_name,
+)
 
 NAMED = 12
 """Of how many columns the name is said."""
@@ -30,24 +37,28 @@ class Columns:
     unread: dict[str, None] = field(default_factory=dict[str, None])
     references: dict[str, None] = field(default_factory=dict[str, None])
     unseen: int = 0
+    animated: list[str] = field(default_factory=list[str])
+    imageless: int = 0
     endless: list[str] = field(default_factory=list[str])
     _ids: set[int] = field(default_factory=set[int])
     _doubles: dict[str, None] = field(default_factory=dict[str, None])
     _answer: str = ""
     _seen: dict[str, None] = field(default_factory=dict[str, None])
     _has_outputs: bool = False
+    _images: set[str] = field(default_factory=set[str])
 
     def take_header(self, names: Sequence[str]) -> None:
         self.header = tuple(names)
 
-    def roles_in(self, row: Mapping[str, Any], where: str) -> Roles:
-        """What the columns of a row hold.
+    def roles_in(self, row: Mapping[str, Any], where: str, aside: Collection[str] = ()) -> Roles:
+        """What the columns of a row hold; `aside`: those that hold no text.
 
         Raises:
             InputError: `answer` would be the output of some rows and the reference of others.
         """
-        roles = find_roles((*row, *(name for name in self.header if name not in row)))
-        answer = next((name for name in row if fold_name(name) == ANSWER), None)
+        names = (*row, *(name for name in self.header if name not in row))
+        roles = find_roles(tuple(name for name in names if name not in aside))
+        answer = next((n for n in row if fold_name(n) == ANSWER and n not in aside), None)
         if answer is not None:
             role = "output" if answer in roles.outputs else "reference"
             if self._answer not in ("", role):
@@ -75,6 +86,19 @@ class Columns:
     def note_chat(self, chat: Chat) -> None:
         self.unseen += sum(turn.unseen for turn in chat)
         self._has_outputs = True
+
+    def note_images(self, name: str, role: str) -> None:
+        """A column gave images; those of candidates are outputs."""
+        self._images.add(name)
+        self._has_outputs = self._has_outputs or role == CANDIDATE_IMAGES
+
+    def refuse_no_images(self, flag: str, wanted: Iterable[str]) -> None:
+        """Raises InputError where a column that is to hold images was in no row."""
+        seen = [*self.header, *self.taken, *self._seen]
+        for name in wanted:
+            if name not in self._images and name not in seen:
+                there = ", ".join(dict.fromkeys(seen)) or "no columns"
+                raise InputError(f"{flag}: no row has the column '{name}'; saw {there}")
 
     def note_id(self, id: str) -> None:
         known = hash(id)
@@ -113,6 +137,11 @@ class Columns:
         if self.references and not reference:
             names = ", ".join(self.references)
             said.append(f"only judges with a reference, such as --judge reference, read: {names}")
+        if self.imageless and self._images:
+            said.append(f"{count(self.imageless, 'case')} without an image among those with one")
+        if self.animated:
+            first, number = self.animated[0], count(len(self.animated), "image")
+            said.append(f"{number} animated, of which most models see one frame ({first})")
         if self._doubles:
             said.append(f"ids that more than one case has: {_list(self._doubles)}")
         if self.unseen:

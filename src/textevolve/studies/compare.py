@@ -18,10 +18,12 @@ from textevolve.engine.local import stream
 from textevolve.errors import InputError
 from textevolve.evaluation import Case, Failure, Usage
 from textevolve.events import RecordsExpected
+from textevolve.images import image_reference
 from textevolve.judge_specs import parse_evaluator, split_rules
 from textevolve.llm.chains.chain import Chain
 from textevolve.llm.model import Request
 from textevolve.rows import Placed, Renaming, read_rows
+from textevolve.rows.images import ImageReading, read_images
 from textevolve.studies.chained import chains_among, open_chain_named
 from textevolve.studies.columns import Columns
 from textevolve.studies.compare_cells import Output, Planned, Scorers, fill_cells
@@ -37,6 +39,7 @@ from textevolve.studies.compare_spec import (
     variants_of,
     with_models,
 )
+from textevolve.studies.datasets import folder_of, image_reading
 from textevolve.studies.study import Asks, Study, json_codec
 from textevolve.user_code import OWN
 from textevolve.wiring import Workbench
@@ -59,13 +62,35 @@ def name_variants(spec: CompareSpec, _model: str) -> list[str]:
 def read_cases(spec: CompareSpec) -> Iterator[Case]:
     if not spec.data:
         raise InputError("--data is missing: rows with values for the placeholders")
-    yield from row_cases(spec, read_rows(spec.data, "row", lambda _: True, spec.map))
+    reading = image_reading(spec)
+
+    def opened(file: str) -> None:
+        nonlocal reading
+        reading = replace(reading, folder=folder_of(file))
+
+    rows = read_rows(spec.data, "row", lambda _: True, spec.map, opened=opened)
+    yield from row_cases(spec, (_with_images(spec, *placed, reading) for placed in rows))
+
+
+def _with_images(
+    spec: CompareSpec, where: str, row: Mapping[str, Any], reading: ImageReading
+) -> Placed:
+    """The row with data URLs in its columns of images."""
+    read = {
+        name: read_images(row[name], f"{where}: '{name}'", reading)
+        for name in spec.images
+        if name in row
+    }
+    return where, {**row, **read}
 
 
 def take_rows(spec: CompareSpec, rows: Iterable[Mapping[str, Any]]) -> Iterator[Case]:
     """A case for each row from Python, its columns renamed as those of a file are."""
     renaming = Renaming(spec.map)
-    renamed = [(f"row {n}", renaming(row)) for n, row in enumerate(rows, 1)]
+    reading = image_reading(spec)
+    renamed = [
+        _with_images(spec, f"row {n}", renaming(row), reading) for n, row in enumerate(rows, 1)
+    ]
     renaming.refuse_unused()
     return row_cases(spec, renamed)
 
@@ -90,7 +115,9 @@ def row_cases(spec: CompareSpec, rows: Iterable[Placed]) -> Iterator[Case]:
         label = None if spec.label is None else row.get(spec.label)
         if spec.label is not None and label is None:
             raise InputError(f"{where}: the label '{spec.label}' is missing")
-        values = json.dumps({name: _text(row.get(name)) for name in own}, ensure_ascii=False)
+        images = tuple(url for name in spec.images for url in row.get(name, ()))
+        shown = {**row, **_name_images(spec, row)}
+        values = json.dumps({name: _text(shown.get(name)) for name in own}, ensure_ascii=False)
         given = tuple(_text(row.get(column)) for column in spec.outputs)
         id = str(row.get("id", number))
         taken.note_unread(row, taken.taken)
@@ -99,8 +126,17 @@ def row_cases(spec: CompareSpec, rows: Iterable[Placed]) -> Iterator[Case]:
         id = id if seen[id] == 1 else f"{id} ({seen[id]})"  # so that none takes another's place
         reference = None if label is None else _text(label)
         context = None if spec.context is None else _text(row.get(spec.context)) or None
-        yield Case(values, given, id, reference=reference, context=context)
+        yield Case(values, given, id, reference=reference, context=context, images=images)
     taken.tell(reference=True)
+
+
+def _name_images(spec: CompareSpec, row: Mapping[str, Any]) -> dict[str, str]:
+    """What stands in the place of a column of images, where a prompt names it."""
+    named, number = dict[str, str](), 0
+    for name in spec.images:
+        first, number = number + 1, number + len(row.get(name, ()))
+        named[name] = " ".join(f"(image {n})" for n in range(first, number + 1))
+    return named
 
 
 def _take_columns(spec: CompareSpec, columns: Sequence[str]) -> Columns:
@@ -110,6 +146,7 @@ def _take_columns(spec: CompareSpec, columns: Sequence[str]) -> Columns:
     roles += [(n, "prompt") for prompt in spec.prompts for n in prompt.placeholders(columns)]
     roles += [(shown, "input"), (spec.context or "", "context"), (spec.label or "", "label")]
     roles += [(column, "output") for column in spec.outputs]
+    roles += [(column, "images") for column in spec.images]
     for name, role in roles:
         if name in columns:
             found.take(name, role)
@@ -147,7 +184,7 @@ def _check_columns(spec: CompareSpec, columns: Sequence[str]) -> list[str]:
         InputError: a column is named that there is not, or a prompt shows none.
     """
     named = {"--label": (spec.label,), "--input": (spec.input,), "--context": (spec.context,)}
-    named |= {"--outputs": spec.outputs}
+    named |= {"--outputs": spec.outputs, "--images": spec.images}
     for flag, wanted in named.items():
         for column in wanted:
             if column is not None and column not in columns:
@@ -158,7 +195,7 @@ def _check_columns(spec: CompareSpec, columns: Sequence[str]) -> list[str]:
         if not name.startswith(OWN):
             open_chain_named(name, {}).take_inputs(dict.fromkeys(own, ""), others=True)
     for prompt in spec.prompts:
-        if not prompt.placeholders(own):
+        if not prompt.placeholders(own) and not spec.images:
             raise InputError(
                 f"prompt {prompt.name}: has no placeholder that the rows have a value for; columns:"
                 f" {', '.join(own)}"
@@ -187,7 +224,8 @@ def take_again(output: Output) -> Case:
     failed = output.failure.reason if output.failure and not output.text else None
     parameters = {**kept, "usage": asdict(output.usage), "failed": failed}
     return Case(
-        output.input, (output.text,), output.row, parameters, output.reference, output.context
+        *(output.input, (output.text,), output.row, parameters, output.reference, output.context),
+        images=output.images,
     )
 
 
@@ -202,6 +240,7 @@ def _restore(case: Case, position: int) -> Output:
         input=case.input,
         reference=case.reference,
         context=case.context,
+        images=case.images,
         text=case.candidates[0],
         failure=failure,
         usage=Usage(**told["usage"]),
@@ -231,7 +270,13 @@ def plan_rows(
     for case in cases:
         values: Mapping[str, str] = json.loads(case.input)
         asked = _show_input(spec, baseline, values)
-        blank = Output(0, case.id, "", input=asked, reference=case.reference, context=case.context)
+        blank = Output(
+            *(0, case.id, ""),
+            input=asked,
+            reference=case.reference,
+            context=case.context,
+            images=case.images,
+        )
 
         def placed(sample: int, blank: Output = blank) -> Output:
             return replace(blank, position=next(number), sample=sample)
@@ -255,7 +300,7 @@ def _plan(
         failure = None if text.strip() else why
         return Planned(replace(empty, variant=variant.name, text=text, failure=failure))
     request = Request(
-        messages=variant.prompt.fill(values, spec.system),
+        messages=variant.prompt.fill(values, spec.system, case.images),
         temperature=spec.temperature,
         max_tokens=spec.max_output_tokens,
         seed=spec.seed,
@@ -334,7 +379,12 @@ def _groups(row: Sequence[Planned], *, together: bool) -> Iterator[list[Planned]
         yield list(same)
 
 
-encode, decode = json_codec(Output)
+_encode, decode = json_codec(Output)
+
+
+def encode(output: Output) -> bytes:
+    return _encode(replace(output, images=tuple(map(image_reference, output.images))))
+
 
 STUDY = Study(
     spec=CompareSpec,

@@ -28,6 +28,7 @@ from textevolve.evaluation import (
     Failure,
     Usage,
     failure_of,
+    refer_to_images,
 )
 from textevolve.judges.context import Judgement
 from textevolve.llm.chains.chain import Chain
@@ -60,10 +61,11 @@ class Output:
 
     `score`, `passed` and `reason` are those of whoever decides, `grades` those of each metric and
     judge by its name. `failure`: why there is no output, or no score. `input`: what judges see as
-    such. `cut`: the output ended at the token limit. `wins`: which share of a row's comparisons it
-    won against other variants, where outputs were compared two at a time. `usage` and `seconds`: of
-    the output alone; `judging`: of judging it, for outputs judged side by side with the first of
-    them, with which the `debates` about all of them stand too, each by its judge as JSON."""
+    such, with its `images`. `cut`: the output ended at the token limit. `wins`: which share of a
+    row's comparisons it won against other variants, where outputs were compared two at a time.
+    `usage` and `seconds`: of the output alone; `judging`: of judging it, for outputs judged side by
+    side with the first of them, with which the `debates` about all of them stand too, each by its
+    judge as JSON."""
 
     position: int
     row: str
@@ -74,6 +76,7 @@ class Output:
     input: str = ""
     reference: str | None = None
     context: str | None = None
+    images: tuple[str, ...] = field(default=(), repr=False)
     text: str = ""
     score: float | None = None
     passed: bool | None = None
@@ -188,7 +191,12 @@ async def _judge(
     judge: Evaluator, output: Output, texts: tuple[str, ...]
 ) -> tuple[Sequence[EvaluationResult | Failure], Usage, Evaluation | None]:
     """A result for each text, what it took, and all that the judge gave, if anything."""
-    case = Case(output.input, texts, output.row, reference=output.reference, context=output.context)
+    case = Case(
+        *(output.input, texts, output.row),
+        reference=output.reference,
+        context=output.context,
+        images=output.images,
+    )
     try:
         found = await judge(case)
     except FatalModelError:
@@ -225,11 +233,15 @@ async def _judge_together(name: str, judge: Evaluator, made: Sequence[Output]) -
         for output, result in zip(present, results, strict=True)
     }
     paid = graded[present[0].variant]
-    said = {name: found.to_json()} if isinstance(found, DebateResult) else {}
+    said = {name: _debated(found)} if isinstance(found, DebateResult) else {}
     graded[present[0].variant] = replace(
         paid, judging=paid.judging + used, debates={**paid.debates, **said}
     )
     return [graded.get(output.variant, output) for output in made]
+
+
+def _debated(found: DebateResult) -> str:
+    return replace(found, case=refer_to_images(found.case)).to_json()
 
 
 def _comparisons(found: Evaluation | None) -> Iterator[tuple[int, int, float]]:

@@ -72,12 +72,19 @@ class NamedPrompt(Frozen):
     def placeholders(self, columns: Collection[str]) -> tuple[str, ...]:
         return find_placeholders("\n".join(text for _, text in self.templates), columns)
 
-    def fill(self, values: Mapping[str, str], system: str = "") -> tuple[Message, ...]:
-        """The messages to send; `system` stands first where the prompt has no such message."""
+    def fill(
+        self, values: Mapping[str, str], system: str = "", images: tuple[str, ...] = ()
+    ) -> tuple[Message, ...]:
+        """The messages to send; `system` stands first where the prompt has no such message.
+        `images` go with the last message of the user, which asks."""
         own = self.templates
         if system and all(role != "system" for role, _ in own):
             own = (("system", system), *own)
-        return tuple(Message(cast(Any, role), (fill(text, values),)) for role, text in own)
+        last = max(n for n, (role, _) in enumerate(own) if role == "user")
+        return tuple(
+            Message(cast(Any, role), (fill(text, values),), images if n == last else ())
+            for n, (role, text) in enumerate(own)
+        )
 
     def show(self, values: Mapping[str, str]) -> str:
         """As one text, for judges and people."""

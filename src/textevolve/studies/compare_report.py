@@ -13,6 +13,7 @@ from typing import Any
 
 from textevolve.debate.result import DebateResult
 from textevolve.evaluation import Usage
+from textevolve.images import image_reference
 from textevolve.report import wording
 from textevolve.report.blocks import (
     Block,
@@ -20,6 +21,7 @@ from textevolve.report.blocks import (
     Column,
     Entry,
     Estimate,
+    Images,
     IntervalChart,
     Matrix,
     MatrixRow,
@@ -34,7 +36,7 @@ from textevolve.studies.cells import estimate
 from textevolve.studies.compare_cells import Output, shown
 from textevolve.studies.compare_figures import Comparison
 from textevolve.studies.compare_spec import CompareSpec
-from textevolve.studies.judged_report import facts_of, say_verdict, show_case
+from textevolve.studies.judged_report import facts_of, say_images, say_verdict, show_case
 from textevolve.studies.study import Row
 
 DEBATES_SHOWN = 200
@@ -199,7 +201,13 @@ def matrix_rows(
         entries = [_entry(given[n]) if n in given and _is_there(given[n]) else None for n in names]
         debates = list(_debates(given))[:left]
         left = None if left is None else left - len(debates)
-        yield MatrixRow(name, first.input, entries, first.reference or "", details=debates)
+        facts, told = say_images(first.images), [*_show_images(first), *debates]
+        yield MatrixRow(name, first.input, entries, first.reference or "", facts, told)
+
+
+def _show_images(output: Output) -> list[Block]:
+    named = [(f"Image {n}", url) for n, url in enumerate(output.images, 1)]
+    return [Images("Images", named)] if named else []
 
 
 def _debates(given: Mapping[str, Output]) -> Iterator[Section]:
@@ -260,6 +268,7 @@ def flatten(output: Output) -> Iterator[Mapping[str, Any]]:
     scores = {shown(name): grade.score for name, grade in output.grades.items()}
     reasons = {shown(name): grade.reason or None for name, grade in output.grades.items()}
     several = {"reasons": reasons} if len(reasons) > 1 else {}
+    several |= {"images": list(map(image_reference, output.images))} if output.images else {}
     yield {
         **own,
         "status": row.status,
@@ -271,7 +280,7 @@ def flatten(output: Output) -> Iterator[Mapping[str, Any]]:
     }
 
 
-_NESTED = ("failure", "grades", "wins", "debates", "reason", "usage", "judging")
+_NESTED = ("failure", "grades", "wins", "debates", "reason", "usage", "judging", "images")
 
 
 def data(_spec: CompareSpec, found: Comparison) -> Mapping[str, Any]:

@@ -20,13 +20,13 @@ from textevolve.metrics.label_metrics import needs_label, open_metric
 from textevolve.spec import Several, option
 from textevolve.studies.chained import chains_among
 from textevolve.studies.compare_prompts import NamedPrompt, take_prompts
-from textevolve.studies.datasets import MappedSpec
+from textevolve.studies.datasets import ImagesSpec
 from textevolve.user_code import OWN
 
 DEFAULT_JUDGE = "single"
 
 
-class CompareSpec(MappedSpec):
+class CompareSpec(ImagesSpec):
     """Run prompts and models over your rows, score every output, and say which is better.
 
     Every prompt with every model is a variant, and so is each column of outputs that there are

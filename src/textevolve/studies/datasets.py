@@ -8,14 +8,17 @@ once (`Columns`).
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from typing import Any, TypeAlias
 
 from textevolve.errors import InputError
 from textevolve.evaluation import Case
-from textevolve.rows import Renaming, read_rows
-from textevolve.spec import option
+from textevolve.rows import STANDARD_INPUT, Renaming, read_rows
+from textevolve.rows.hub import PREFIX
+from textevolve.rows.images import IMAGE_LIMIT, IMAGES_PER_CASE, MIB, ImageReading, read_images
+from textevolve.spec import Several, option
 from textevolve.studies.case_rows import PARAMETERS, RowReading, cases_of_row
 from textevolve.studies.columns import Columns
 from textevolve.studies.study import StudySpec
@@ -36,6 +39,51 @@ class MappedSpec(StudySpec):
     )
 
 
+class ImagesSpec(MappedSpec):
+    """What specifications have whose rows may have images."""
+
+    images: Several = option(
+        (),
+        "The column with images of the input: a path, relative to the data file, a data URL, or a"
+        " list of them. Repeatable. With an input on the command line: the images themselves.",
+        group="Data",
+        identity=False,
+        metavar="COLUMN",
+    )
+    image_limit: float = option(
+        IMAGE_LIMIT,
+        "MiB that an image may have.",
+        group="Data",
+        identity=False,
+        gt=0,
+        le=1024,
+    )
+    images_per_case: int = option(
+        IMAGES_PER_CASE,
+        "Images that an input, or a candidate, may have.",
+        group="Data",
+        identity=False,
+        ge=1,
+        le=1000,
+    )
+
+
+def image_reading(spec: ImagesSpec, candidates: tuple[str, ...] = ()) -> ImageReading:
+    """How a specification has images read; `candidates`: the columns of those of candidates."""
+    most = int(spec.image_limit * MIB)
+    return ImageReading(spec.images, candidates, most_bytes=most, most_images=spec.images_per_case)
+
+
+def folder_of(file: str) -> str:
+    """Where the relative paths in a file's rows begin."""
+    return "" if file == STANDARD_INPUT or file.startswith(PREFIX) else os.path.dirname(file)
+
+
+def in_folder_of(reading: RowReading, file: str) -> RowReading:
+    """The same for the rows of a file, whose relative paths begin in its folder."""
+    return replace(reading, images=replace(reading.images, folder=folder_of(file)))
+
+
 def read_cases(
     path: str, columns: Columns | None = None, reading: RowReading | None = None
 ) -> Iterator[Case]:
@@ -44,18 +92,27 @@ def read_cases(
     Raises:
         InputError: the file cannot be read, or a line is not a case; names file and line.
     """
-    columns, reading = columns or Columns(), reading or RowReading()
-    rows = read_rows(path, "case", _is_text, reading.map, columns.take_header)
+    columns, own = columns or Columns(), reading or RowReading()
+    of_images = (*own.images.columns, *own.images.candidate_columns)
+
+    def opened(file: str) -> None:
+        nonlocal own
+        own = in_folder_of(own, file)
+
+    def is_text(column: str) -> bool:
+        if column in of_images:
+            return True
+        return column not in PARAMETERS and is_text_column(column)
+
+    rows = read_rows(path, "case", is_text, own.map, columns.take_header, opened)
     number = 0
     for number, (where, row) in enumerate(rows, 1):
-        yield from cases_of_row(row, where, columns, reading, str(number))
+        yield from cases_of_row(row, where, columns, own, str(number))
     if not number:
         raise InputError("no cases: the input is empty")
+    columns.refuse_no_images("--images", own.images.columns)
+    columns.refuse_no_images("--candidate-images", own.images.candidate_columns)
     columns.refuse_no_output(path)
-
-
-def _is_text(column: str) -> bool:
-    return column not in PARAMETERS and is_text_column(column)
 
 
 def take_case(given: CaseLike, where: str = "case", columns: Columns | None = None) -> Case:
@@ -83,12 +140,27 @@ def take_cases(
     renaming.refuse_unused()
 
 
+def _with_read_images(case: Case, where: str, reading: ImageReading) -> Case:
+    """The case with data URLs in the place of paths and bytes."""
+    if not case.images and not case.candidate_images:
+        return case
+    return replace(
+        case,
+        images=read_images(case.images, f"{where}: images", reading),
+        candidate_images=tuple(
+            read_images(own, f"{where}: images of candidate {n}", reading)
+            for n, own in enumerate(case.candidate_images, 1)
+        ),
+    )
+
+
 def _take(
     given: CaseLike, where: str, columns: Columns, reading: RowReading, number: str
 ) -> list[Case]:
     if isinstance(given, Case):
         columns.references |= {} if given.reference is None else {"reference": None}
         made = given if given.id else replace(given, id=number)
+        made = _with_read_images(made, where, reading.images)
         columns.note_id(made.id)
         return [made]
     if isinstance(given, Mapping):

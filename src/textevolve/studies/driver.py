@@ -23,7 +23,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 from textevolve.debate.context import memory_prompts
 from textevolve.engine import sync
 from textevolve.errors import InputError, MismatchError, StoreError
-from textevolve.evaluation import Case
+from textevolve.evaluation import Case, refer_to_images, with_images
 from textevolve.events import Listener, silence
 from textevolve.judge_specs import judge_models
 from textevolve.judge_texts import collections_of, describe_judge
@@ -225,7 +225,7 @@ def _read_again(
         sync.run(restore_records(store, run, settings))
         for record in read_records(store, run)():
             if (case := study.again(record)) is not None:
-                yield case
+                yield with_images(case, store.find_image)
 
 
 def models_asked(asks: Asks, stored: StoredSpec) -> tuple[str, ...]:
@@ -261,6 +261,9 @@ def register_run(
         for case in cases:
             row = [case.id, case.input, case.candidates, dict(case.parameters), case.reference]
             row += [] if case.context is None else [case.context]
+            if case.images or case.candidate_images:
+                shown = refer_to_images(case)
+                row += [{"images": shown.images, "of_candidates": shown.candidate_images}]
             digest.update(b"\n" + _canonical(row))
             yield case
 

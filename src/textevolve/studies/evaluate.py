@@ -23,7 +23,16 @@ from textevolve.debate.result import DebateResult
 from textevolve.engine.local import stream
 from textevolve.errors import BudgetError, FatalModelError, InputError, ModelError
 from textevolve.estimates.debate import PriceOf, UsageRange, estimate_debates
-from textevolve.evaluation import Case, EvaluationResult, Evaluator, Failure, check_case, failure_of
+from textevolve.evaluation import (
+    IMAGE_ALONE,
+    Case,
+    EvaluationResult,
+    Evaluator,
+    Failure,
+    check_case,
+    failure_of,
+    refer_to_images,
+)
 from textevolve.evaluators import say_limit
 from textevolve.judge_specs import (
     parse_evaluator,
@@ -42,12 +51,13 @@ from textevolve.reach import is_file
 from textevolve.report.blocks import Report
 from textevolve.report.html import html_fragment
 from textevolve.rows import SUFFIXES, names_rows, read_argument
+from textevolve.rows.images import read_images
 from textevolve.settings import Settings
 from textevolve.showing import show_as
 from textevolve.spec import Several, option
 from textevolve.studies.case_rows import RowReading
 from textevolve.studies.columns import Columns
-from textevolve.studies.datasets import MappedSpec, read_cases
+from textevolve.studies.datasets import ImagesSpec, image_reading, read_cases
 from textevolve.studies.debate_parameters import DebateParameters, given_parameters
 from textevolve.studies.debate_words import reason
 from textevolve.studies.evaluation_report import Evaluations, report_evaluations
@@ -87,7 +97,7 @@ WholeProfile: TypeAlias = Annotated[
 ]
 
 
-class EvaluateSpec(DebateParameters, MappedSpec):
+class EvaluateSpec(DebateParameters, ImagesSpec):
     """Judge candidate texts by a debate of agents, or by any other judge.
 
     Exit codes: 0 all scored; 1 a model or the store failed; 2 bad input; 3 some cases have no
@@ -106,6 +116,14 @@ class EvaluateSpec(DebateParameters, MappedSpec):
         identity=False,
         reads=True,
         metavar="INPUT CANDIDATE... | CASES",
+    )
+    candidate_images: Several = option(
+        (),
+        "The column with images that are the candidates, or belong to them: one column with a list"
+        " has one for each candidate, of several columns each has those of one. Repeatable.",
+        group="Data",
+        identity=False,
+        metavar="COLUMN",
     )
     each_reply: bool = option(
         False,
@@ -211,7 +229,7 @@ def read_given(spec: EvaluateSpec) -> Iterator[Case]:
     """The case that the arguments are, or the cases of the file that they name."""
     texts = spec.cases
     if len(texts) != 1 or not (texts[0] == "-" or names_rows(texts[0])):
-        yield _read_case(texts)
+        yield _read_case(spec)
         return
     columns = Columns()
     yield from read_cases(texts[0], columns, reading_of(spec))
@@ -219,7 +237,7 @@ def read_given(spec: EvaluateSpec) -> Iterator[Case]:
 
 
 def reading_of(spec: EvaluateSpec) -> RowReading:
-    return RowReading(spec.map, spec.each_reply)
+    return RowReading(spec.map, spec.each_reply, image_reading(spec, spec.candidate_images))
 
 
 def tell_columns(spec: EvaluateSpec, columns: Columns) -> None:
@@ -230,7 +248,11 @@ def tell_columns(spec: EvaluateSpec, columns: Columns) -> None:
     columns.tell(reference=reference or own)
 
 
-def _read_case(texts: tuple[str, ...]) -> Case:
+def _read_case(spec: EvaluateSpec) -> Case:
+    texts, reading = spec.cases, image_reading(spec)
+    own = tuple(read_images(one, "--candidate-images", reading) for one in spec.candidate_images)
+    if own and len(texts) == 1:
+        texts = (texts[0], *(IMAGE_ALONE for _ in own))
     if len(texts) < 2:
         given = texts[0] if texts else ""
         raise InputError(
@@ -245,7 +267,8 @@ def _read_case(texts: tuple[str, ...]) -> Case:
     if texts.count("-") > 1:
         raise InputError("only one of the texts can come from standard input")
     input, *candidates = (read_argument(text) for text in texts)
-    case = Case(input, tuple(candidates), "1")
+    images = tuple(url for one in spec.images for url in read_images(one, "--images", reading))
+    case = Case(input, tuple(candidates), "1", images=images, candidate_images=own)
     check_case(case)
     return case
 
@@ -341,7 +364,7 @@ _OTHER = b'{"judged":'
 
 
 def encode(judged: Judged) -> bytes:
-    judged = replace(judged, case=_storable(judged.case))
+    judged = replace(judged, case=refer_to_images(_storable(judged.case)))
     if isinstance(judged, DebateResult):
         return write_result(judged, metrics=False).encode()
     return _OTHER + to_json(judged, inf_nan_mode="constants", fallback=str) + b"}"

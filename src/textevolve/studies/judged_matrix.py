@@ -13,7 +13,7 @@ from textevolve.evaluation import EvaluationResult, Failure
 from textevolve.report import wording
 from textevolve.report.blocks import Entry, MatrixRow, Section
 from textevolve.studies.debate_words import reason
-from textevolve.studies.judged_report import TOP, facts_of, say_verdict, show_case
+from textevolve.studies.judged_report import TOP, facts_of, say_images, say_verdict, show_case
 from textevolve.studies.judged_rows import Judged
 
 COMPACT = 2000
@@ -52,9 +52,10 @@ def make_row(judged: Judged, most: int | None, details: tuple[Section, ...] = ()
     for j, text in enumerate(texts):
         outcome = judged.result[j] if j < len(judged.result) else None
         scores, facts = figures[j] if j < len(figures) else NOTHING
+        facts = {**facts, **say_images(case.candidate_images[j] if case.candidate_images else ())}
         entries.append(_entry(judged, cut(text), outcome, scores, facts))
     reference = "" if case.reference is None else cut(case.reference)
-    facts = _facts_in_line(judged)
+    facts = {**_facts_in_line(judged), **say_images(case.images)}
     return MatrixRow(name_case(judged), cut(case.input), entries, reference, facts, details)
 
 

@@ -15,7 +15,7 @@ from textevolve.debate import tensor as arithmetic
 from textevolve.debate.profile import Profile
 from textevolve.debate.record import result_metrics
 from textevolve.debate.result import DebateResult, Feedback, Turn
-from textevolve.evaluation import EvaluationResult, Failure
+from textevolve.evaluation import Case, EvaluationResult, Failure
 from textevolve.judges.cascade import DECIDED_BY
 from textevolve.judges.judged import JudgedCase
 from textevolve.report import wording
@@ -26,6 +26,7 @@ from textevolve.report.blocks import (
     Column,
     Estimate,
     HeatMap,
+    Images,
     IntervalChart,
     Note,
     Section,
@@ -34,6 +35,7 @@ from textevolve.report.blocks import (
     Transcript,
     Utterance,
 )
+from textevolve.report.images import say_image
 from textevolve.studies import debate_words
 from textevolve.studies.judged_rows import Judged
 
@@ -60,8 +62,10 @@ def show_case(judged: Judged) -> Iterator[Block]:
 
 def facts_of(judged: Judged) -> dict[str, str]:
     """What the verdict on one case rests on."""
+    images = "; ".join(f"{name}: {say_image(url)}" for name, url in images_by_name(judged.case))
     if isinstance(judged, JudgedCase):
         said = {"Decided by": say_decided(count_decided(judged)), "Used": _say_used(judged)}
+        said["Images"] = images
         return {name: text for name, text in said.items() if text}
     planned = int(np.prod(judged.tensor.shape[:2]))
     present = sum(turn.scores is not None for turn in judged.turns)
@@ -74,6 +78,7 @@ def facts_of(judged: Judged) -> dict[str, str]:
         "Used": f"{_say_used(judged)}, {wording.duration(judged.seconds)}",
         "Disarmed": _say_marks(judged),
         "Left out": debate_words.left_out(judged),
+        "Images": images,
     }
     for failure, turns in debate_words.failures(judged).items():
         facts[failure.kind.capitalize()] = _say_failed(judged, failure, turns)
@@ -143,7 +148,26 @@ def _texts(judged: Judged) -> Section:
         if isinstance(judged, DebateResult) and judged.labels:
             known = f", known to the agents as Response {judged.labels[j]}"
         texts.append((f"{wording.letter(j)}{known}", text))
-    return Section("Input and candidates", [Texts("", texts)], folded=True)
+    images = images_by_name(judged.case)
+    shown = [Images("", images)] if images else []
+    return Section("Input and candidates", [Texts("", texts), *shown], folded=True)
+
+
+def images_by_name(case: Case) -> list[tuple[str, str]]:
+    """All images of a case, each by what it belongs to."""
+
+    def named(whose: str, urls: Sequence[str]) -> list[tuple[str, str]]:
+        return [(f"{whose}, image {n}", url) for n, url in enumerate(urls, 1)]
+
+    found = named("Input", case.images)
+    for j, own in enumerate(case.candidate_images):
+        found += named(wording.letter(j), own)
+    return found
+
+
+def say_images(urls: Sequence[str]) -> dict[str, str]:
+    """The images of a text as a fact in one line; none where it has none."""
+    return {"images": "; ".join(map(say_image, urls))} if urls else {}
 
 
 def _scores(result: DebateResult) -> Iterator[Block]:

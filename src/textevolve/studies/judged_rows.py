@@ -17,7 +17,8 @@ import numpy as np
 from textevolve.debate import tensor as arithmetic
 from textevolve.debate.record import finite, result_metrics
 from textevolve.debate.result import DebateResult, Turn
-from textevolve.evaluation import EvaluationResult, Failure
+from textevolve.evaluation import Case, EvaluationResult, Failure
+from textevolve.images import image_reference
 from textevolve.judges.cascade import DECIDED_BY
 from textevolve.judges.judged import JudgedCase
 from textevolve.studies.debate_words import reason
@@ -77,6 +78,7 @@ def _of_debate(result: DebateResult) -> Iterator[ResultRow]:
             **first,
             "candidate": j + 1,
             "text": plain_text(text),
+            **shown_images(result.case, j),
             "score": metrics["scores"][j],
             "s_norm": metrics["s_norm"][j],
             "probability": metrics["probabilities"][j],
@@ -141,10 +143,13 @@ def _record(judged: JudgedCase) -> ResultRow:
         "index": judged.index,
         "id": plain_text(judged.case.id),
         "input": plain_text(judged.case.input),
+        **shown_images(judged.case),
         "best": judged.best,
         "candidates": [
-            {"text": plain_text(text), **_outcome(outcome)}
-            for text, outcome in zip(judged.case.candidates, judged.result, strict=False)
+            {"text": plain_text(text), **_own_images(judged.case, j), **_outcome(outcome)}
+            for j, (text, outcome) in enumerate(
+                zip(judged.case.candidates, judged.result, strict=False)
+            )
         ],
         "status": judged.failure.kind if judged.failure else "scored",
         "reason": judged.failure.reason if judged.failure else None,
@@ -163,6 +168,7 @@ def _of_judged(judged: JudgedCase) -> Iterator[ResultRow]:
             **first,
             "candidate": j + 1,
             "text": plain_text(text),
+            **shown_images(judged.case, j),
             "score": found["score"],
             "log_odds": found.get("log_odds"),
             "passed": found.get("passed"),
@@ -176,6 +182,20 @@ def _of_judged(judged: JudgedCase) -> Iterator[ResultRow]:
             "case_cost": judged.usage.cost,
             "feedback": found.get("feedback"),
         }
+
+
+def shown_images(case: Case, candidate: int | None = None) -> ResultRow:
+    """The images of a case by their short names, with those of a candidate; nothing where there are
+    none."""
+    found: ResultRow = {"images": list(map(image_reference, case.images))} if case.images else {}
+    if candidate is not None and (own := _own_images(case, candidate)):
+        found["candidate_images"] = own["images"]
+    return found
+
+
+def _own_images(case: Case, candidate: int) -> ResultRow:
+    own = case.candidate_images[candidate] if case.candidate_images else ()
+    return {"images": list(map(image_reference, own))} if own else {}
 
 
 def _outcome(outcome: EvaluationResult | Failure) -> ResultRow:

@@ -75,6 +75,8 @@ def _write(given: str, settings: Settings, folder: Path, ranked: bool) -> str:
         items, labels = resources.read_task(task.id)
     finally:
         resources.close()
+    if ranked and any(item.images or any(item.text_images) for item in items):
+        raise InputError(f"{given}: has images, and judges are measured on texts alone so far")
     try:
         make = rows_to_rank if ranked else item_rows
         rows = list(make(task.spec, items, labels))

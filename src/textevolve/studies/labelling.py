@@ -6,7 +6,8 @@ What is shown, and what labels come to, is in `textevolve.labelling`; `labelling
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from itertools import combinations
 from random import Random
 from typing import Annotated, Any
@@ -15,7 +16,7 @@ from pydantic import Field
 
 from textevolve.debate.result import DebateResult
 from textevolve.errors import InputError
-from textevolve.evaluation import Case, EvaluationResult
+from textevolve.evaluation import Case, EvaluationResult, choose_candidates, with_images
 from textevolve.judges.criteria import read_criteria, read_levels
 from textevolve.judges.judged import JudgedCase
 from textevolve.judges.shipped_rubrics import expand_rubric
@@ -28,6 +29,7 @@ from textevolve.store.repository import Store
 from textevolve.studies.case_rows import RowReading, cases_of_row
 from textevolve.studies.columns import Columns
 from textevolve.studies.compare_cells import Output
+from textevolve.studies.datasets import in_folder_of
 from textevolve.studies.driver import read_records
 from textevolve.texts.columns import find_roles, is_text_column
 
@@ -84,8 +86,14 @@ def read_row_items(path: str, renamed: Mapping[str, str]) -> list[Case]:
     def is_text(name: str) -> bool:
         return name in _LETTERS or is_text_column(name)
 
-    rows = read_rows(path, "row", is_text, renamed, columns.take_header)
-    found = row_cases(rows, columns)
+    reading = RowReading()
+
+    def opened(file: str) -> None:
+        nonlocal reading
+        reading = in_folder_of(reading, file)
+
+    rows = read_rows(path, "row", is_text, renamed, columns.take_header, opened)
+    found = row_cases(rows, columns, lambda: reading)
     if not found:
         raise InputError(f"{path}: no rows: the input is empty")
     columns.refuse_no_output(path)
@@ -93,17 +101,18 @@ def read_row_items(path: str, renamed: Mapping[str, str]) -> list[Case]:
     return found
 
 
-def row_cases(rows: Iterable[Placed], columns: Columns) -> list[Case]:
-    """The cases of rows; their group and subset are kept with them."""
+def row_cases(
+    rows: Iterable[Placed], columns: Columns, reading: Callable[[], RowReading]
+) -> list[Case]:
+    """The cases of rows; their group and subset are kept with them. `reading`: of the next row."""
     found: list[Case] = []
     for number, (where, row) in enumerate(rows, 1):
         if "candidates" not in row and not find_roles(tuple(row)).has_outputs:
             row = {_LETTERS.get(name, name): value for name, value in row.items()}
         about = {name: str(row[name]) for name in ("group", "subset") if row.get(name) is not None}
         plain = {name: value for name, value in row.items() if name not in about}
-        for case in cases_of_row(plain, where, columns, RowReading(), str(number)):
-            texts, id = tuple(case.candidates), case.id or str(number)
-            found.append(Case(case.input, texts, id, about, case.reference, case.context))
+        for case in cases_of_row(plain, where, columns, reading(), str(number)):
+            found.append(replace(case, id=case.id or str(number), parameters=about))
     return found
 
 
@@ -147,6 +156,8 @@ def _make_item(case: Case, chosen: Sequence[int]) -> LabelItem:
         group=told.get("group", ""),
         subset=told.get("subset", ""),
         candidates=tuple(n + 1 for n in chosen),
+        images=case.images,
+        text_images=choose_candidates(case, chosen).candidate_images,
         variants=pick("variants"),
         scores=pick("scores"),
         passed=pick("passed"),
@@ -172,6 +183,7 @@ def run_cases(spec: LabellingSpec, store: Store, run: str) -> list[Case]:
             case _:
                 pass
     found += [_compared_case(outputs) for outputs in rows.values()]
+    found = [with_images(case, store.find_image) for case in found]
     if not found:
         whose = f" of the variant {' or '.join(wanted)}" if wanted else ""
         raise InputError(f"run {record.id}: has no texts{whose} that people could label")
@@ -186,7 +198,7 @@ def _judged_case(judged: DebateResult | JudgedCase) -> Case:
         "passed": [one and one.passed for one in scored],
     }
     about = told if len(scored) == len(case.candidates) else {}
-    return Case(case.input, tuple(case.candidates), case.id, about, case.reference, case.context)
+    return replace(case, candidates=tuple(case.candidates), parameters=about)
 
 
 def _compared_case(outputs: Sequence[Output]) -> Case:
@@ -197,7 +209,10 @@ def _compared_case(outputs: Sequence[Output]) -> Case:
         "passed": [one.passed for one in outputs],
     }
     texts = tuple(one.text for one in outputs)
-    return Case(first.input, texts, first.row, about, first.reference, first.context)
+    return Case(
+        *(first.input, texts, first.row, about, first.reference, first.context),
+        images=first.images,
+    )
 
 
 def make_task(

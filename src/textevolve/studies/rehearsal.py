@@ -20,6 +20,8 @@ from textevolve.errors import TextEvolveError
 from textevolve.estimates.debate import UsageRange
 from textevolve.estimates.expected import Expected, Used, expect_again, expect_of_draws, keep_within
 from textevolve.evaluation import Case, Usage
+from textevolve.images import image_facts
+from textevolve.llm.case_images import image_tokens, images_of
 from textevolve.llm.catalogue import embedder_of
 from textevolve.llm.decisions import FIND_WIRE, Wire, dump_answers, dump_wire, load_questions
 from textevolve.llm.journal import JournalEntry
@@ -35,6 +37,7 @@ from textevolve.llm.wire import (
     read_completion,
 )
 from textevolve.llm.wrappers import Journaled
+from textevolve.report.wording import count
 from textevolve.settings import Settings
 from textevolve.studies.driver import StoredSpec, models_asked, read_spec
 from textevolve.studies.study import AnyStudy
@@ -111,6 +114,7 @@ async def forecast(
     if study.estimate is not None:
         bound = study.estimate(spec, cases, stored.model, lambda name: price_of(name, settings))
         if bound is not None:
+            bound = replace(bound, parts={**bound.parts, **_say_images(cases)})
             return _told(bound, await _expect(study, stored, cases, settings, earlier))
     step = max(1, -(-len(cases) // MOST_CASES))
     chosen = cases[::step]
@@ -118,7 +122,18 @@ async def forecast(
     least = await _rehearse(study, stored, chosen, settings, SHORTEST)
     most = await _rehearse(study, stored, chosen, settings, LONGEST)
     expected = await _expect(study, stored, cases, settings, earlier)
-    return _told(UsageRange(len(cases), _scale(least, share), _scale(most, share)), expected)
+    bound = UsageRange(len(cases), _scale(least, share), _scale(most, share), _say_images(cases))
+    return _told(bound, expected)
+
+
+def _say_images(cases: Sequence[Case]) -> dict[str, str]:
+    """How the images of cases are counted; nothing where there are none."""
+    urls = [url for case in cases for url in images_of(case, range(len(case.candidates)))]
+    if not urls:
+        return {}
+    tokens = sum(image_facts(url).tokens for url in urls)
+    said = f"{count(len(urls), 'image')}, counted as {tokens:,} tokens each time that all are shown"
+    return {"images": f"{said}: OpenAI's rule for high detail; other models count otherwise"}
 
 
 def _told(bound: UsageRange, expected: Expected | None) -> UsageRange:
@@ -221,7 +236,7 @@ class _Actor:
         made = self._answer(request, most)
         characters = sum(len(message.text) for message in request.messages)
         characters += len(request.schema or "") + len(request.questions or "")
-        prompt = round(characters / self._manner.ratio)
+        prompt = round(characters / self._manner.ratio) + image_tokens(request)
         answered = most if self._longest else min(most, len(made.text) // 4 + 1)
         if request.questions is not None and not self._longest:
             answered = 0  # a decision model writes nothing

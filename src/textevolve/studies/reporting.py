@@ -20,6 +20,7 @@ from textevolve.report import wording
 from textevolve.report.blocks import Report
 from textevolve.report.data import WRITERS, choose_writer, plain, write_rows
 from textevolve.report.html import write_html
+from textevolve.report.images import put_images
 from textevolve.report.markdown import write_markdown
 from textevolve.studies.aggregates import Aggregates, aggregates_data, draw_aggregates
 from textevolve.studies.driver import Records, StoredSpec, read_spec, read_stored
@@ -59,7 +60,8 @@ def make_report(
         "From the journal": wording.count(totals.reused.calls, "answer"),
         "Run": run.id if is_confined() else f"{run.id} in {store.place}",
     }
-    blocks = chain(draw_gates(gated.outcomes), draw_aggregates(sums), made.blocks)
+    told = put_images(made.blocks, store.find_image)
+    blocks = chain(draw_gates(gated.outcomes), draw_aggregates(sums), told)
     return replace(
         made, blocks=blocks, facts={**made.facts, **{n: v for n, v in facts.items() if v}}
     )

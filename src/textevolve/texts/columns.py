@@ -26,11 +26,13 @@ REFERENCES = (
     *("expected_output", ANSWER),
 )
 """Of several the first that holds something counts."""
+IMAGES, CANDIDATE_IMAGES = "images", "candidate_images"
+"""Columns with images, where no other is named: those of the input, and of the candidates."""
 CONTEXTS = ("context", "contexts", "retrieved_contexts", "retrieval_context")
 
 _MEASURES = (
     *("tokens", "cost", "time", "seconds", "latency", "length", "count", "date", "logprobs"),
-    *("id", "name", "label", "model", "type", "format", "schema", "score", "scores"),
+    *("id", "name", "label", "model", "type", "format", "schema", "score", "scores", "images"),
 )
 """Endings of columns that are about an output and hold none, as in output_tokens."""
 _BLANK = re.compile(r"\n\s*\n")

@@ -11,6 +11,7 @@ its own. Not here: any mock of our client; tests talk to this server through it.
 
 from textevolve.llm.testing.answers import Answer
 from textevolve.llm.testing.faults import Fault, faults, misbehave
+from textevolve.llm.testing.images import SeenImage, echo_images, refuse_images, seen_images
 from textevolve.llm.testing.process import serve_in_process
 from textevolve.llm.testing.schema import instance
 from textevolve.llm.testing.server import Script, ScriptedServer
@@ -20,8 +21,12 @@ __all__ = [
     "Fault",
     "Script",
     "ScriptedServer",
+    "SeenImage",
+    "echo_images",
     "faults",
     "instance",
     "misbehave",
+    "refuse_images",
+    "seen_images",
     "serve_in_process",
 ]

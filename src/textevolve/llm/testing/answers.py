@@ -12,8 +12,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from hashlib import blake2b
 from random import Random
-from typing import Any, Literal
+from typing import Any, Literal, cast
 
+from textevolve.images import image_facts
 from textevolve.llm.testing.schema import instance, prose
 from textevolve.llm.testing.tokens import forced_text, split_tokens
 
@@ -96,10 +97,24 @@ def drawn_embedding(text: str, dimension: int) -> list[float]:
     return [part / length for part in vector]
 
 
+def content_text(content: object) -> str:
+    """The text of a message's content, which may come in parts with images among them."""
+    if not isinstance(content, list):
+        return str(content)
+    parts = cast("list[dict[str, Any]]", content)
+    return "".join(str(part.get("text", "")) for part in parts)
+
+
+def _image_tokens(content: object) -> int:
+    parts = cast("list[dict[str, Any]]", content) if isinstance(content, list) else []
+    urls = [part["image_url"]["url"] for part in parts if part.get("type") == "image_url"]
+    return sum(image_facts(url).tokens for url in urls)
+
+
 def _words(body: Mapping[str, Any]) -> tuple[str, ...]:
     """The words between which the last message lets choose."""
     messages: Sequence[Mapping[str, Any]] = body.get("messages") or ()
-    end = str(messages[-1].get("content"))[-120:] if messages else ""
+    end = content_text(messages[-1].get("content"))[-120:] if messages else ""
     if found := _LABELS.search(end):
         return (*found[1].split(", "), found[2])
     found = _CHOICE.search(end)
@@ -139,8 +154,10 @@ def _schema(body: Mapping[str, Any]) -> Mapping[str, Any] | None:
 
 
 def _usage(body: Mapping[str, Any], text: str) -> dict[str, Any]:
-    characters = sum(len(str(message.get("content"))) for message in body.get("messages", ()))
-    prompt, answered = characters // 4 + 4, max(1, len(text) // 4)
+    contents = [message.get("content") for message in body.get("messages", ())]
+    characters = sum(len(content_text(content)) for content in contents)
+    prompt = characters // 4 + 4 + sum(map(_image_tokens, contents))
+    answered = max(1, len(text) // 4)
     return {
         "prompt_tokens": prompt,
         "completion_tokens": answered,

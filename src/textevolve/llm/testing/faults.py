@@ -44,6 +44,8 @@ class Fault(StrEnum):
     TOO_LONG_LLAMACPP = "400 exceed_context_size_error"
     NO_SCHEMA = "400 response_format unsupported"
     NO_LOGPROBS = "400 logprobs unsupported"
+    NO_IMAGES_OPENAI = "400 image_url unsupported"
+    NO_IMAGES_LLAMACPP = "500 image input unsupported"
     NO_STREAM = "400 stream unsupported"
     STREAM_IGNORED = "a plain body where a stream was asked for"
     STREAM_STALL = "a stream that stops in the middle"
@@ -205,6 +207,18 @@ _WHOLE: Mapping[Fault, Answer] = {
     Fault.STREAM_CRLF: Answer(packets=streams.with_crlf),
     Fault.STREAM_ONE_PACKET: Answer(packets=streams.in_one_packet),
     Fault.STREAM_BYTES: Answer(packets=streams.byte_by_byte),
+    Fault.NO_IMAGES_OPENAI: _refusal(
+        400,
+        "Invalid content type. image_url is only supported by certain models.",
+        "invalid_request_error",
+        param="messages.[0].content.[0].type",
+    ),
+    Fault.NO_IMAGES_LLAMACPP: _refusal(
+        500,
+        "image input is not supported - hint: if this is unexpected, you may need to provide the"
+        " mmproj",
+        "server_error",
+    ),
     Fault.NO_DECISIONS: _refusal(501, "This model is not a decision model", "not_supported_error"),
     Fault.NO_LOGPROBS: _refusal(
         400,

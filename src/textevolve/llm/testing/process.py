@@ -13,6 +13,7 @@ from typing import get_args
 
 from textevolve.llm.decisions import Wire
 from textevolve.llm.testing.faults import CONTENT, TRANSIENT, faults
+from textevolve.llm.testing.images import refuse_images
 from textevolve.llm.testing.server import DIMENSION, ScriptedServer
 
 
@@ -51,6 +52,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         choices=get_args(Wire),
         help="decide on these; none: only chat",
     )
+    parser.add_argument("--no-images", action="store_true", help="refuse requests with images")
     parser.add_argument(
         "--tokenizes", action="store_true", help="force texts by token, as llama.cpp's server does"
     )
@@ -60,6 +62,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     given = parser.parse_args(arguments)
     kinds = {"transient": TRANSIENT, "content": CONTENT, "all": TRANSIENT + CONTENT}[given.kinds]
     script = faults(given.faults, kinds, given.seed) if given.faults else None
+    script = refuse_images if given.no_images else script
     server = ScriptedServer(
         script,
         latency=given.latency,

@@ -20,6 +20,7 @@ from textevolve.labelling.agreement import agree
 from textevolve.labelling.label_rows import item_rows, label_rows
 from textevolve.labelling.tasks import GivenLabel, StoredTask, check_labeller
 from textevolve.report.data import plain, write_rows
+from textevolve.rows.images import ImageReading
 from textevolve.server.access import Caller, check_namespace, needs
 from textevolve.server.errors import ApiError, as_api_error, respond
 from textevolve.server.labelling.answers import (
@@ -31,6 +32,7 @@ from textevolve.server.labelling.answers import (
 from textevolve.server.state import ServerState, server_of
 from textevolve.server.studies.reading import find_seen
 from textevolve.spec import Frozen
+from textevolve.studies.case_rows import RowReading
 from textevolve.studies.columns import Columns
 from textevolve.studies.labelling import LabellingSpec, make_task, row_cases, run_cases
 
@@ -91,7 +93,7 @@ async def create_labelling_task(given: NewTask, request: Request, caller: _Label
             cases, source = run_cases(given, state.store, given.run), f"run {given.run}"
         else:
             placed = [(f"row {n}", row) for n, row in enumerate(given.rows or (), 1)]
-            cases, source = row_cases(placed, Columns()), f"{len(placed)} rows over HTTP"
+            cases, source = row_cases(placed, Columns(), _reading), f"{len(placed)} rows over HTTP"
         spec, items = make_task(given, cases, source)
         if space == state.settings.namespace:
             state.resources.ensure_namespace(space)
@@ -134,10 +136,16 @@ async def list_labelling_items(
     return respond({"data": shown, "total": desk.task.positions, "labelled": len(desk.labels)})
 
 
+def _reading() -> RowReading:
+    """Of rows that a client sends: what it calls a file would be one of the server's."""
+    return RowReading(images=ImageReading(files=False))
+
+
 async def _show_item(desk: Desk, position: int) -> dict[str, Any]:
     showing = await desk.show(position)
     said, label = desk.shown_answer(position) or None, desk.labels.get(position)
-    seen = {name: value for name, value in asdict(showing).items() if name != "swapped"}
+    told = asdict(showing).items()
+    seen = {n: v for n, v in told if n != "swapped" and (v or not n.endswith("images"))}
     return {"position": position, **seen, "answer": said, "note": label.note if label else ""}
 
 

@@ -13,6 +13,7 @@ from typing import Any, Literal, TypeAlias, cast, get_args
 from textevolve.errors import InputError, MismatchError, StoreError
 from textevolve.llm.model import Request as ModelRequest
 from textevolve.report.blocks import Block, MatrixRow, Section
+from textevolve.report.images import put_images
 from textevolve.server.access import Caller
 from textevolve.server.errors import ApiError
 from textevolve.server.state import ServerState
@@ -301,10 +302,11 @@ def read_case(store: Store, opened: OpenedRun, number: int) -> CaseView:
     rows = [one.row for group in groups for one in _show(opened, group)]
     heads = name_entries(rows, opened.variants)
     told = show_alone(opened.study, opened.spec, run.id, kept)
+    details = [told] if told else [_details(row, heads) for row in rows]
     return CaseView(
         number,
         rows,
-        [told] if told else [_details(row, heads) for row in rows],
+        [list(put_images(blocks, store.find_image)) for blocks in details],
         heads,
         kept,
         None if before is None else before + 1,

@@ -9,9 +9,9 @@ from dataclasses import dataclass
 from typing import Any, cast
 
 from textevolve.errors import InputError
-from textevolve.evaluation import Case
+from textevolve.evaluation import Case, check_images
 from textevolve.reach import confine
-from textevolve.remote.wire import ResumePart, RunPart
+from textevolve.remote.wire import CasePart, ResumePart, RunPart
 from textevolve.server.access import THIS_MACHINE, Caller, check_namespace
 from textevolve.server.errors import ApiError
 from textevolve.server.options import is_here
@@ -168,8 +168,19 @@ async def estimate(server: ServerState, asked: AskedStudy) -> dict[str, Any]:
 def _read_cases(server: ServerState, asked: AskedStudy) -> Iterable[Case]:
     """Those that were sent, or those that the specification names."""
     if asked.part.cases is not None:
-        return (Case(**dict(one)) for one in asked.part.cases)
+        return map(_read_case, asked.part.cases)
     return driver.read_cases(asked.study, asked.spec, server.store.path, asked.settings)
+
+
+def _read_case(sent: CasePart) -> Case:
+    """
+    Raises:
+        InputError: what it has for images are none.
+    """
+    case = Case(**dict(sent))
+    if case.images or case.candidate_images:
+        check_images(case)
+    return case
 
 
 async def resume(server: ServerState, caller: Caller, served: ServedRun, part: ResumePart) -> None:

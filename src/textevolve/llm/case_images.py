@@ -1,0 +1,96 @@
+"""How the images of a case stand in a prompt: the one place where they become those of a message.
+
+The images of a message come before its text: first those of the input, then those of the candidates
+that it shows. They are numbered from 1 in that order, and what a text's images are called stands
+beside its fence or quotation, where no candidate can write. Without images every prompt is as ever.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import replace
+from functools import cache
+
+from textevolve.evaluation import Case
+from textevolve.images import image_facts
+from textevolve.llm.fence import fence, quote
+from textevolve.llm.model import Message, Request
+from textevolve.llm.template import Template, load_template
+from textevolve.llm.token_count import CHARACTERS_A_TOKEN
+
+
+def image_tokens(request: Request) -> int:
+    """About how many tokens the images of a request take: see `ImageFacts.tokens`."""
+    urls = [url for message in request.messages for url in message.images]
+    return sum(image_facts(url).tokens for url in urls)
+
+
+def images_as_text(case: Case) -> Case:
+    """The case with a text of as many tokens in the place of each image, to count by."""
+
+    def stretch(text: str, urls: Iterable[str], apart: str = "") -> str:
+        tokens = sum(image_facts(url).tokens for url in urls)
+        return text + apart + "x" * (tokens * CHARACTERS_A_TOKEN) if tokens else text
+
+    if not case.images and not case.candidate_images:
+        return case
+    own = case.candidate_images or ((),) * len(case.candidates)
+    texts = zip(case.candidates, own, strict=True)
+    return replace(
+        case,
+        input=stretch(case.input, case.images),
+        # Two images of one size are two candidates.
+        candidates=tuple(stretch(text, urls, str(n)) for n, (text, urls) in enumerate(texts)),
+        images=(),
+        candidate_images=(),
+    )
+
+
+@cache
+def _rules() -> Template:
+    return load_template("textevolve.llm", "images", ())
+
+
+def image_rules(case: Case) -> tuple[str, ...]:
+    """The part of a system message that says how to take images; none where there are none."""
+    return (_rules().render(),) if case.images or any(case.candidate_images) else ()
+
+
+def images_of(case: Case, candidates: Iterable[int] = ()) -> tuple[str, ...]:
+    """The images of a message that shows the input and these candidates, in this order."""
+    own = case.candidate_images
+    if not own:
+        return case.images
+    return (*case.images, *(url for j in candidates for url in own[j]))
+
+
+def user_message(case: Case, parts: tuple[str, ...], candidates: Iterable[int] = ()) -> Message:
+    """What shows the input and these candidates."""
+    return Message("user", parts, images_of(case, candidates))
+
+
+def name_images(case: Case, candidate: int | None = None, before: Iterable[int] = ()) -> str:
+    """What the images of the input, or of a candidate, are called in a message that shows the
+    candidates `before` it: `image 1`, `images 2 to 3`; empty where it has none."""
+    if candidate is None:
+        return _say(1, len(case.images))
+    if not case.candidate_images:
+        return ""
+    first = 1 + len(images_of(case, before))
+    return _say(first, len(case.candidate_images[candidate]))
+
+
+def _say(first: int, number: int) -> str:
+    if number < 2:
+        return f"image {first}" if number else ""
+    return f"images {first} to {first + number - 1}"
+
+
+def fence_with(name: str, text: str, nonce: str, images: str) -> str:
+    """A fence whose mark names the images that belong to its text."""
+    return fence(f"{name}, {images}" if images else name, text, nonce)
+
+
+def quote_with(text: str, images: str) -> str:
+    """A quotation below a line that names the images that belong to it."""
+    return f"({images})\n{quote(text)}" if images else quote(text)

@@ -1,0 +1,179 @@
+"""Images at a server: sent along, confined, shown on pages whose policy allows them, labelled."""
+
+import base64
+import json
+import re
+import time
+import urllib.parse
+import urllib.request
+
+import pytest
+
+from made_images import SVG, png
+from textevolve.agents.resources import NamespaceSpec
+from textevolve.images import image_reference, image_url
+from textevolve.labelling.tasks import LabelItem, TaskSpec
+from textevolve.llm.testing import seen_images
+from textevolve.store.resources import ResourceStore
+
+RED, BLUE = png(64, 48), png(48, 64, (0, 0, 255))
+ROWS = "question,picture,output\nWhat colour is it here?,img/red.png,Red.\n"
+
+
+def sent(content):
+    return {"base64": base64.b64encode(content).decode()}
+
+
+def study(files, **fields):
+    given = {"kind": "evaluate", "cases": ["rows.csv"], "images": ["picture"], "judge": "probe"}
+    return {**given, **fields, "run": {"files": {"rows.csv": ROWS, **files}}}
+
+
+def finish(ask, url, begun):
+    until = time.monotonic() + 120
+    while True:
+        found = ask(f"{url}/v1/studies/{begun['id']}")[1]
+        if found["status"] not in ("queued", "running"):
+            assert found["status"] == "finished", found
+            return found
+        assert time.monotonic() < until
+        time.sleep(0.05)
+
+
+def fetch(url):
+    with urllib.request.urlopen(url, timeout=60) as response:
+        return response.headers, response.read().decode()
+
+
+def test_pictures_are_sent_along_with_the_rows(serve, ask, server):
+    url = serve()
+    status, begun = ask(f"{url}/v1/studies", study({"img/red.png": sent(RED)}))
+    assert status == 201, begun
+    run = finish(ask, url, begun)
+    assert run["records"] == {"scored": 1}
+    assert [one.size for one in seen_images(server.requests[-1])] == [len(RED)]
+    headers, page = fetch(f"{url}/runs/{run['id']}/cases/1")
+    assert "img-src 'self' data:" in headers["content-security-policy"]
+    shown = re.findall(r'<img src="(data:[^"]+)" alt="([^"]+)"', page)
+    assert shown == [(image_url(RED), f"Input, image 1: png, 64 x 48, {len(RED)} bytes")]
+    assert "[image 1: png, 64 x 48" in page  # of the calls
+    assert image_url(RED) in fetch(f"{url}/runs/{run['id']}/report")[1]
+    assert image_url(RED) in fetch(f"{url}/v1/studies/{run['id']}/report?format=html")[1]
+    records = ask(f"{url}/v1/studies/{run['id']}/records")[1]["data"]
+    assert records[0]["record"]["judged"]["case"]["images"] == [image_reference(image_url(RED))]
+
+
+@pytest.mark.parametrize(
+    ("files", "said"),
+    [
+        ({}, "rows.csv:2: 'picture': 'img/red.png': is no file that was sent with the study"),
+        ({"img/red.png": sent(SVG)}, "is an SVG drawing"),
+        ({"img/red.png": sent(b"x")}, "is no image that can be sent"),
+    ],
+)
+def test_what_was_not_sent_is_said_before_anything_is_asked(serve, ask, server, files, said):
+    status, error = ask(f"{serve()}/v1/studies", study(files))
+    assert status == 400
+    assert said in error["error"]["message"]
+    assert server.calls == 0
+
+
+def test_no_picture_of_the_server_is_read(serve, ask, server, home):
+    (home / "own.png").write_bytes(RED)
+    url = serve()
+    for path in (str(home / "own.png"), "own.png", "../own.png"):
+        rows = f"question,picture,output\nq,{path},a\n"
+        asked = study({"rows.csv": rows})
+        status, error = ask(f"{url}/v1/studies", asked)
+        assert status == 400, error
+        assert "is no file that was sent with the study" in error["error"]["message"]
+        one = study({}, cases=["What is it?", "A box."], images=[path])
+        status, error = ask(f"{url}/v1/studies", one)
+        assert status == 400, error
+    assert server.calls == 0
+
+
+def test_cases_of_a_program_bring_theirs_as_data_urls(serve, ask, server):
+    url = serve()
+    case = {"input": "q", "candidates": ["a", "(image)"], "images": [image_url(RED)]}
+    case["candidate_images"] = [[], [image_url(BLUE)]]
+    asked = {"kind": "evaluate", "judge": "pairwise", "run": {"cases": [case]}}
+    status, begun = ask(f"{url}/v1/studies", asked)
+    assert status == 201, begun
+    finish(ask, url, begun)
+    assert [one.size for one in seen_images(server.requests[-1])] == [len(RED), len(BLUE)]
+    calls = server.calls
+    for wrong in ("own.png", "https://a.b/c.png", "data:image/svg+xml;base64,PHN2Zz4="):
+        asked["run"] = {"cases": [{**case, "images": [wrong]}]}
+        status, error = ask(f"{url}/v1/studies", asked)
+        assert status == 400, error
+        assert "image 1 of the input is no data URL" in error["error"]["message"]
+    assert server.calls == calls
+
+
+def test_an_estimate_counts_them(serve, ask):
+    url = serve()
+    asked = study({"img/red.png": sent(RED)})
+    status, found = ask(f"{url}/v1/studies?dry_run=true", asked)
+    assert status == 200, found
+    assert found["least"]["prompt_tokens"] > 3 * 255
+
+
+@pytest.fixture
+def kept(home):
+    opened = ResourceStore(str(home / "store.db"))
+    opened.create_namespace(NamespaceSpec(name="default"))
+    yield opened
+    opened.close()
+
+
+def test_labelling_shows_pictures_each_beside_its_text(serve, kept):
+    item = LabelItem(
+        *(0, "1", "Which fits?", ("(image)", "(image)")),
+        candidates=(1, 2),
+        images=(image_url(RED),),
+        text_images=((image_url(RED),), (image_url(BLUE),)),
+    )
+    hostile = LabelItem(
+        *(1, "2", "q", ("a", "b")),
+        images=("javascript:alert(1)", 'data:image/png;base64,"onerror=alert(1)'),
+    )
+    task = kept.create_task("default", "mine", TaskSpec(kind="pairs"), [item, hostile])
+    url = serve()
+    shown = ask_json(f"{url}/v1/labelling/{task.id}/items?labeller=Ann")
+    first = shown["data"][0]
+    assert first["images"] == [image_url(RED)]
+    pairs = list(zip(first["texts"], first["text_images"], strict=True))
+    assert sorted(pairs) == sorted([("(image)", [image_url(RED)]), ("(image)", [image_url(BLUE)])])
+    opened = urllib.request.build_opener(urllib.request.HTTPCookieProcessor()).open
+
+    def get(path, **form):
+        body = urllib.parse.urlencode(form).encode() if form else None
+        request = urllib.request.Request(url + path, body, {"Accept": "text/html", "Origin": url})
+        with opened(request, timeout=60) as response:
+            return response.read().decode()
+
+    token = re.search(r'name="csrf" (?:value|content)="([^"]*)"', get(f"/labelling/{task.id}"))
+    text = get("/labelling/name", csrf=token[1], name="Ann", then=f"/labelling/{task.id}")
+    images = re.findall(r'<img class="image" src="([^"]+)" alt="([^"]+)"', text)
+    beside = [url for own in first["text_images"] for url in own]
+    assert [source for source, _ in images] == [image_url(RED), *beside]
+    assert images[0][1].startswith("Image 1: png, 64 x 48")
+    assert images[1][1].startswith("A, image 1: png")
+    assert "<img" not in get(f"/labelling/{task.id}?item=1")
+
+
+def ask_json(url):
+    return json.loads(fetch(url)[1])
+
+
+def test_rows_to_label_name_no_file_of_the_server(serve, ask, home):
+    (home / "own.png").write_bytes(RED)
+    rows = [{"input": "q", "candidates": ["a", "b"], "images": [str(home / "own.png")]}]
+    url = serve()
+    status, error = ask(f"{url}/v1/labelling", {"name": "mine", "rows": rows})
+    assert status == 400, error
+    assert "no file is read here; give the image's data URL" in error["error"]["message"]
+    rows[0]["images"] = [image_url(RED)]
+    status, made = ask(f"{url}/v1/labelling", {"name": "mine", "rows": rows})
+    assert status in (200, 201), made

@@ -1,0 +1,139 @@
+"""Images in the store: each kept once, found again, and removed with the last run that has it."""
+
+import os
+from dataclasses import replace
+
+import pytest
+
+from made_images import png
+from textevolve.errors import StoreError
+from textevolve.evaluation import Case, Usage
+from textevolve.images import image_facts, image_url
+from textevolve.llm.journal import JournalEntry
+from textevolve.llm.model import Message, Request, Response, request_key
+from textevolve.store import open_store
+from textevolve.store.documents import IMAGES, dump_case, image_keys, load_case
+from textevolve.store.salvage import check_store
+
+URLS = [image_url(png(colour=(n, 0, 0))) for n in range(4)]
+CASE = Case(
+    "q", ("a", "b"), "1", {"seed": 1}, "ref", "about", (URLS[0], URLS[1]), ((URLS[2],), (URLS[0],))
+)
+
+
+def sql(store, query):
+    return [tuple(row) for row in store.look(lambda c: c.exec_driver_sql(query).all())]
+
+
+def count_texts(store):
+    return sql(store, "SELECT count(*) FROM texts")[0][0]
+
+
+def entry_of(case):
+    request = Request(messages=(Message("user", (case.input,), case.images),))
+    response = Response("yes", "stop", Usage(1, 10, 0, 1, 0.0))
+    return JournalEntry(
+        key=request_key("m", request),
+        model="m",
+        request=request,
+        response=response,
+        error=None,
+        started=1.0,
+        seconds=1.0,
+        attempts=1,
+    )
+
+
+def test_a_body_names_its_images_and_a_case_without_is_as_ever():
+    body = dump_case(CASE)
+    assert body.startswith(IMAGES + b"00004")
+    assert URLS[0].encode() not in body
+    keys = image_keys(body)
+    assert [key.hex() for key in keys] == [image_facts(URLS[n]).key for n in (0, 1, 2, 0)]
+    found = dict(zip(keys, (URLS[n] for n in (0, 1, 2, 0)), strict=True))
+    assert load_case(b"1", body, found) == CASE
+    assert load_case(b"1", body) == replace(CASE, images=(), candidate_images=())
+    plain = replace(CASE, images=(), candidate_images=())
+    assert dump_case(plain)[:1] == b"{"
+    assert image_keys(dump_case(plain)) == ()
+    assert load_case(b"1", dump_case(plain)) == plain
+
+
+def test_cases_come_back_whole_and_images_are_kept_once(store, new_run):
+    run = new_run()
+    cases = [replace(CASE, id=str(n)) for n in range(30)]
+    store.add_cases(run.id, cases)
+    assert list(store.iterate_cases(run.id)) == cases
+    assert count_texts(store) == 3
+    for url in URLS[:3]:
+        assert store.find_image(image_facts(url).key) == url
+    assert store.find_image(image_facts(URLS[3]).key) is None
+
+
+def test_pages_of_cases_are_bounded_by_their_images(store, new_run, monkeypatch):
+    monkeypatch.setattr("textevolve.store.runs.PAGE_BYTES", 1)
+    run = new_run()
+    store.add_cases(run.id, [replace(CASE, id=str(n)) for n in range(5)])
+    assert [case.id for case in store.iterate_cases(run.id)] == list("01234")
+
+
+async def test_the_journal_shares_them_and_the_last_run_takes_them_along(store, new_run):
+    one, other = new_run(), new_run()
+    store.add_cases(one.id, [CASE])
+    store.add_cases(other.id, [replace(CASE, images=(URLS[3],), candidate_images=())])
+    await store.journal(one.id).append(entry_of(CASE))
+    (call,) = store.calls(one.id)
+    assert store.read_request(call).messages[0].images == CASE.images
+    assert count_texts(store) == 5  # four images and the text of the message
+    store.delete_run(one.id)
+    assert count_texts(store) == 1
+    (case,) = store.iterate_cases(other.id)
+    assert case.images == (URLS[3],)
+    # A writer that knew them must not think that they are still there.
+    again = new_run()
+    store.add_cases(again.id, [CASE])
+    await store.journal(again.id).append(entry_of(CASE))
+    (call,) = store.calls(again.id)
+    assert store.read_request(call).messages[0].images == CASE.images
+    store.delete_run(again.id)
+    store.delete_run(other.id)
+    assert count_texts(store) == 0
+
+
+def test_a_run_without_calls_takes_its_images_along(store, new_run):
+    run = new_run()
+    store.add_cases(run.id, [CASE])
+    store.delete_run(run.id)
+    assert count_texts(store) == 0
+
+
+def test_a_missing_image_is_said_and_not_left_out(store, new_run, path):
+    run = new_run()
+    store.add_cases(run.id, [CASE])
+    key = bytes.fromhex(image_facts(URLS[1]).key)
+    store._writer.run(lambda c: c.exec_driver_sql("DELETE FROM texts WHERE hash = ?", (key,)))
+    with pytest.raises(StoreError, match="case 0 is damaged in the store"):
+        list(store.iterate_cases(run.id))
+
+
+def test_salvage_keeps_images_and_tells_of_those_that_are_lost(tmp_path):
+    path, saved = tmp_path / "a.db", tmp_path / "saved.db"
+    with open_store(path) as store:
+        run = store.create_run({}, "one")
+        store.add_cases(run.id, [CASE])
+        store.finish_run(run.id, "finished")
+    assert not check_store(path).lost
+    check_store(path, saved)
+    with open_store(saved) as store:
+        assert list(store.iterate_cases(run.id)) == [CASE]
+    with open_store(path) as store:
+        key = bytes.fromhex(image_facts(URLS[1]).key)
+        store._writer.run(lambda c: c.exec_driver_sql("DELETE FROM texts WHERE hash = ?", (key,)))
+    assert check_store(path).lost == {run.id: {"texts": 1}}
+    assert os.path.getsize(saved)
+
+
+def test_a_text_is_not_looked_for_in_images(store, new_run):
+    run = new_run()
+    store.add_cases(run.id, [CASE])
+    assert store.find_calls(run.id, "png", 100) == []

@@ -1,0 +1,256 @@
+"""Images as data URLs, and what rows and programs give for one: read, checked, named, counted."""
+
+import base64
+import json
+from pathlib import Path
+
+import pytest
+
+import textevolve
+from made_images import SVG, gif, jpeg, png, webp
+from textevolve.errors import InputError
+from textevolve.evaluation import Case, check_case, refer_to_images, with_images
+from textevolve.images import (
+    check_image,
+    image_facts,
+    image_reference,
+    image_url,
+    is_animated,
+    is_shown,
+    key_in_reference,
+)
+from textevolve.llm.model import text_hash
+from textevolve.rows.images import ImageReading, read_image, read_images
+from textevolve.studies.case_rows import RowReading
+from textevolve.studies.columns import Columns
+from textevolve.studies.datasets import read_cases, take_cases
+
+ONE, OTHER = image_url(png()), image_url(png(colour=(0, 0, 255)))
+
+
+@pytest.mark.parametrize(
+    ("content", "kind"),
+    [
+        (png(40, 30), "png"),
+        (jpeg(40, 30), "jpeg"),
+        (gif(40, 30), "gif"),
+        *((webp(40, 30, kind), "webp") for kind in (b"VP8 ", b"VP8L", b"VP8X")),
+    ],
+)
+def test_an_image_is_known_by_its_bytes(content, kind, tmp_path):
+    misnamed = tmp_path / "photo.bmp"
+    misnamed.write_bytes(content)
+    url = read_image(misnamed)
+    assert url.startswith(f"data:image/{kind};base64,")
+    assert base64.b64decode(url.partition(",")[2]) == content
+    assert read_image(content) == read_image(url) == url
+    facts = image_facts(url)
+    assert (facts.kind, facts.width, facts.height) == (kind, 40, 30)
+    assert facts.size == len(content)
+    assert facts.key == text_hash(url)
+    assert str(facts) == f"{kind}, 40 x 30, {len(content)} bytes"
+    check_image("it", url)
+
+
+@pytest.mark.parametrize("cut", [1, 9, 16, 20])
+def test_a_damaged_header_leaves_the_size_open(cut):
+    for content in (png(), jpeg(), gif(), webp(), webp(kind=b"VP8 ")):
+        url = image_url(content[: max(cut, 12 if content[:4] == b"RIFF" else 8)])
+        assert image_facts(url).tokens > 0
+
+
+@pytest.mark.parametrize(
+    ("width", "height", "tokens"),
+    # The figures of OpenAI's guide to vision: 1024 x 1024 and 2048 x 4096 at high detail.
+    [(1024, 1024, 765), (2048, 4096, 1105), (512, 512, 255), (0, 0, 765), (1, 20_000, 765)],
+)
+def test_tokens_are_counted_by_tiles(width, height, tokens):
+    facts = textevolve.images.ImageFacts("png", 1, width, height, "")
+    if (width, height) == (1, 20_000):
+        assert facts.tokens == 85 + 170 * 4
+    else:
+        assert facts.tokens == tokens
+
+
+def test_what_moves_is_known():
+    still = (png(), gif(), jpeg(), webp())
+    assert not any(map(is_animated, still))
+    moving = (gif(frames=2), webp(animated=True), png(extra=b"\0\0\0\x08acTL" + b"\0" * 12))
+    assert all(map(is_animated, moving))
+
+
+def test_a_reference_tells_of_an_image_without_it():
+    short = image_reference(ONE)
+    assert len(short) < 150
+    assert image_facts(short) == image_facts(ONE)
+    assert key_in_reference(short) == image_facts(ONE).key
+    assert image_reference(short) == short
+    assert not is_shown(short)
+    assert is_shown(ONE)
+    case = Case("q", ("a", "b"), "7", images=(ONE,), candidate_images=((OTHER,), ()))
+    referred = refer_to_images(case)
+    assert ONE not in str(referred)
+    found = {image_facts(url).key: url for url in (ONE, OTHER)}
+    assert with_images(referred, found.get) == case
+    with pytest.raises(InputError, match="case 7: an image of it is not in this store"):
+        with_images(referred, {}.get)
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "https://example.org/a.png",
+        "data:image/svg+xml;base64,PHN2Zz4=",
+        "data:text/html;base64,PHNjcmlwdD4=",
+        'data:image/png;base64,"onerror=alert(1)',
+        "javascript:alert(1)",
+        image_reference(ONE),
+        ONE.replace("png", "gif"),
+        ONE + "=",
+        ONE + "\n",
+        7,
+    ],
+)
+def test_nothing_else_passes_for_an_image(url):
+    with pytest.raises(InputError):
+        check_image("it", url)
+    with pytest.raises(InputError):
+        check_case(Case("q", ("a",), images=(url,)))
+
+
+def test_each_candidate_needs_an_entry():
+    check_case(Case("q", ("a", "b"), candidate_images=((ONE,), ())))
+    with pytest.raises(InputError, match="has 1 entries for 2 candidates"):
+        check_case(Case("q", ("a", "b"), candidate_images=((ONE,),)))
+
+
+@pytest.mark.parametrize(
+    ("value", "said"),
+    [
+        ("none.png", "x: none.png: there is no such file in"),
+        (".", "x: .: is a folder"),
+        ("bad.txt", "x: bad.txt: is no image that can be sent"),
+        ("empty", "x: empty: is empty"),
+        ("a.svg", "x: a.svg: is an SVG drawing"),
+        ("https://a.b/c.png", "x: https://a.b/c.png: no address is fetched"),
+        ("FILE:///etc/passwd", "no address is fetched"),
+        ("data:image/png,raw", "x: a data URL of an image begins as"),
+        ("data:image/png;base64,###", "x: the data URL is not valid Base64"),
+        ("data:image/png;base64,", "x: is empty"),
+        ("[1", "x: begins as a list, and is not valid JSON"),
+        ("a\0b", "cannot be the name"),
+        (7, "x: an image is a path, bytes or a data URL, not int"),
+        ({"caption": "no"}, "x: an object that stands for an image has a url, bytes or path"),
+        ("large.png", "x: large.png: has 0.0 MiB, and an image may have"),
+        ("iVBORw0KGgo" * 100, "x: iVBORw0KGgoiVBORw0KGgoiV...: is no path; before Base64 stands"),
+        ([ONE] * 4, "x: holds 4 images, and a case may have 3"),
+    ],
+)
+def test_what_is_no_image_is_named_with_its_place(value, said, tmp_path):
+    for name, content in {"bad.txt": b"text", "empty": b"", "a.svg": SVG}.items():
+        (tmp_path / name).write_bytes(content)
+    (tmp_path / "large.png").write_bytes(png() + b"\0" * 2000)
+    reading = ImageReading(folder=str(tmp_path), most_bytes=1000, most_images=3)
+    with pytest.raises(InputError) as caught:
+        read_images(value, "x", reading)
+    assert said in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_lists_objects_and_blanks_are_read(tmp_path):
+    (tmp_path / "a.png").write_bytes(png())
+    reading = ImageReading(folder=str(tmp_path))
+
+    def read(value):
+        return read_images(value, "x", reading)
+
+    assert read(None) == read("") == read([]) == read(float("nan")) == ()
+    assert read("a.png") == read(tmp_path / "a.png") == read(str(tmp_path / "a.png")) == (ONE,)
+    assert read('["a.png", null]') == read(["a.png", ""]) == (ONE,)
+    assert read({"bytes": png(), "path": "lost.png"}) == (ONE,)  # as data sets of the hub have it
+    assert read({"bytes": None, "path": "a.png"}) == (ONE,)
+    assert read({"type": "image_url", "image_url": {"url": ONE}}) == (ONE,)
+
+
+def write_rows(folder, rows, name="rows.jsonl"):
+    path = folder / name
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return path
+
+
+def test_paths_begin_where_the_rows_are(tmp_path, monkeypatch):
+    data = tmp_path / "data"
+    data.mkdir()
+    (data / "a.png").write_bytes(png())
+    monkeypatch.chdir(tmp_path)
+    (data / "rows.csv").write_text('question,picture,output\nq,a.png,x\nr,,y\ns,"[""a.png""]",z\n')
+    columns = Columns()
+    reading = RowReading(images=ImageReading(columns=("picture",)))
+    found = list(read_cases("data/rows.csv", columns, reading))
+    assert [case.images for case in found] == [(ONE,), (), (ONE,)]
+    assert columns.line().startswith("columns: picture -> images")
+    assert columns.warnings(reference=False) == ["1 case without an image among those with one"]
+    (data / "rows.csv").write_text("question,picture,output\nq,a.png,x\nr,b.png,y\n")
+    with pytest.raises(InputError, match=r"rows\.csv:3: 'picture': b\.png: there is no such file"):
+        list(read_cases("data/rows.csv", Columns(), reading))
+    with pytest.raises(InputError, match="--images: no row has the column 'foto'"):
+        list(read_cases("data/rows.csv", None, RowReading(images=ImageReading(columns=("foto",)))))
+
+
+def test_parquet_holds_the_bytes_themselves(tmp_path):
+    arrow, parquet = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
+    rows = [{"input": "q", "output": "a", "image": {"bytes": png(), "path": "gone.png"}}]
+    parquet.write_table(arrow.Table.from_pylist(rows), tmp_path / "rows.parquet")
+    reading = RowReading(images=ImageReading(columns=("image",)))
+    (case,) = read_cases(str(tmp_path / "rows.parquet"), None, reading)
+    assert case.images == (ONE,)
+
+
+def test_images_may_be_the_candidates(tmp_path):
+    (tmp_path / "a.png").write_bytes(png())
+    (tmp_path / "b.png").write_bytes(png(colour=(0, 0, 255)))
+    rows = [
+        {"input": "a square", "candidate_images": ["a.png", "b.png"]},
+        {"input": "a square", "candidate_images": [["a.png", "b.png"], "b.png"]},
+        {"input": "a square", "candidates": ["x", "y"], "candidate_images": ["a.png", "b.png"]},
+    ]
+    path = write_rows(tmp_path, rows)
+    one, two, three = read_cases(str(path))
+    assert one.candidates == two.candidates == ("(image)", "(image)")
+    assert one.candidate_images == three.candidate_images == ((ONE,), (OTHER,))
+    assert two.candidate_images == ((ONE, OTHER), (OTHER,))
+    assert three.candidates == ("x", "y")
+    columns = RowReading(images=ImageReading(candidate_columns=("first", "second")))
+    path = write_rows(tmp_path, [{"prompt": "p", "first": "a.png", "second": ["b.png"]}])
+    (case,) = read_cases(str(path), None, columns)
+    assert case.candidate_images == ((ONE,), (OTHER,))
+    path = write_rows(tmp_path, [{"input": "p", "output": "x", "candidate_images": ["a.png"] * 2}])
+    with pytest.raises(InputError, match="has images for 2 candidates, and 1 outputs"):
+        list(read_cases(str(path)))
+
+
+def test_python_gives_paths_bytes_and_urls(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    Path("a.png").write_bytes(png())
+    given = [
+        Case("q", ("x",), images=("a.png", png(), ONE)),
+        {"input": "q", "output": "x", "images": [Path("a.png"), png()]},
+        Case("q", ("x",), candidate_images=(("a.png",),)),
+    ]
+    one, two, three = take_cases(given)
+    assert one.images == (ONE, ONE, ONE)
+    assert two.images == (ONE, ONE)
+    assert three.candidate_images == ((ONE,),)
+    with pytest.raises(InputError, match=r"case 1: images: b\.png: there is no such file"):
+        list(take_cases([Case("q", ("x",), images=("b.png",))]))
+
+
+def test_what_moves_is_told_once(tmp_path, caplog):
+    (tmp_path / "a.gif").write_bytes(gif(frames=3))
+    path = write_rows(tmp_path, [{"input": "q", "output": "x", "images": "a.gif"}] * 2)
+    columns = Columns()
+    list(read_cases(str(path), columns))
+    columns.tell(reference=False)
+    said = [record.message for record in caplog.records if "animated" in record.message]
+    assert len(said) == 1
+    assert said[0].startswith("2 images animated, of which most models see one frame")
