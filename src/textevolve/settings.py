@@ -64,9 +64,17 @@ Decisions: TypeAlias = Literal["systemone", "decisions", "sglang", "none", "ask"
 """How a provider decides: by one of the wires of `textevolve.llm.decisions`, not at all (its models
 only chat), or unknown until it is asked."""
 
+WireName: TypeAlias = Literal["chat", "responses", "completions"]
+"""How a provider's models are asked for text; see `textevolve.llm.wires`."""
+
 
 class Provider(_Frozen):
     """An OpenAI-compatible address. `key_env` names the environment variable that holds its key.
+
+    `wire`: chats, OpenAI's responses, or texts that are continued; those are rendered by
+    `chat_format`, the name of a format or a file with a Jinja template. `reasoning_effort`: how
+    much a model thinks before it answers, in the provider's own words, such as "low". The journal
+    knows a model by its name: where one is asked in two ways, give each a provider of its own.
 
     `reports_cost`: its answers say what they cost, so a limit of cost needs no price. `deciders`:
     beginnings of the names of those models that decide by `decisions`, where the others only chat;
@@ -84,6 +92,9 @@ class Provider(_Frozen):
     deciders: tuple[str, ...] = ()
     chats: bool = True
     context: int | None = Field(default=None, ge=64)
+    wire: WireName = "chat"
+    chat_format: str | None = Field(default=None, min_length=1)
+    reasoning_effort: str | None = Field(default=None, min_length=1)
 
 
 class Local(_Frozen):

@@ -40,7 +40,7 @@ from textevolve.judges.statements import (
 from textevolve.llm.decisions import Question
 from textevolve.llm.emulation import show
 from textevolve.llm.fence import quote
-from textevolve.llm.wire import cost_of
+from textevolve.llm.reported_usage import cost_of
 from textevolve.settings import Price
 
 FENCE = 50

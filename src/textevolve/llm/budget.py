@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from textevolve.errors import BudgetError, ModelError, SettingsError
 from textevolve.evaluation import Usage
 from textevolve.llm.model import Model, Request, Response
-from textevolve.llm.wire import cost_of
+from textevolve.llm.reported_usage import cost_of
 from textevolve.settings import Price
 
 UNSEEN_ANSWER = 4096

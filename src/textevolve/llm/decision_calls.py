@@ -37,7 +37,8 @@ from textevolve.llm.decisions import (
 )
 from textevolve.llm.model import Request, Response
 from textevolve.llm.refusals import error_object, failure, read_refusal, retry_after, status_of
-from textevolve.llm.wire import encode, usage_of
+from textevolve.llm.reported_usage import usage_of
+from textevolve.llm.wire import encode
 from textevolve.settings import Decisions, Price
 
 Post: TypeAlias = Callable[[URL, bytes], Awaitable[tuple[int, Mapping[str, str], bytes]]]
