@@ -75,6 +75,7 @@ HEAVY = frozenset(
 """Packages that are heavy to load, optional, or not on every system."""
 HEAVY_OURS = frozenset(
     (
+        "textevolve.llm.prompt_formats",
         "textevolve.node_eval.langgraph",
         "textevolve.remote.runs",
         "textevolve.server.app",

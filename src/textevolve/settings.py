@@ -12,10 +12,10 @@ import os
 import tomllib
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Literal, TypeAlias
+from typing import Any, Literal, Self, TypeAlias
 
 from platformdirs import user_cache_path, user_config_path, user_data_path
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from textevolve.errors import SettingsError
 
@@ -95,6 +95,14 @@ class Provider(_Frozen):
     wire: WireName = "chat"
     chat_format: str | None = Field(default=None, min_length=1)
     reasoning_effort: str | None = Field(default=None, min_length=1)
+
+    @model_validator(mode="after")
+    def _check_wire(self) -> Self:
+        if (self.wire == "completions") != (self.chat_format is not None):
+            raise ValueError('wire = "completions" and chat_format go together; name both')
+        if self.wire == "completions" and self.reasoning_effort is not None:
+            raise ValueError("completions have no reasoning_effort; leave it out")
+        return self
 
 
 class Local(_Frozen):

@@ -19,6 +19,7 @@ from pydantic_core import CoreSchema
 from pydantic_core.core_schema import with_default_schema
 
 Read = TypeVar("Read")
+_UNREADABLE = (ValueError, LookupError, TypeError, AttributeError)
 
 
 def _known(value: object, read: ValidatorFunctionWrapHandler) -> Any:
@@ -56,9 +57,12 @@ def read_loosely(read: Callable[[bytes], Read], body: bytes) -> Read:
     """
     try:
         return read(body)
-    except ValueError:
+    except _UNREADABLE:
         # Bytes that are not UTF-8 and lone surrogates come from tokens that are parts of characters
         # and must not cost the whole answer.
         loose = json.loads(body.decode("utf-8", "replace"))
         whole = json.dumps(loose, ensure_ascii=False).encode("utf-8", "replace")
+    try:
         return read(whole)
+    except (LookupError, TypeError, AttributeError) as error:
+        raise ValueError(f"not of the form of an answer: {error}") from error

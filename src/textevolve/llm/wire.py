@@ -40,8 +40,7 @@ def chat_body(model: str, request: Request, max_tokens_field: str) -> dict[str, 
         "messages": [chat_message(message) for message in request.messages],
     }
     if request.schema is not None:
-        named = {"name": "answer", "schema": read_schema(request.schema), "strict": True}
-        body["response_format"] = {"type": "json_schema", "json_schema": named}
+        body["response_format"] = json_schema_format(request.schema)
     if request.temperature is not None:
         body["temperature"] = request.temperature
     if request.max_tokens is not None:
@@ -54,6 +53,11 @@ def chat_body(model: str, request: Request, max_tokens_field: str) -> dict[str, 
     if request.tools is not None:
         body |= chat_tools(request)
     return body
+
+
+def json_schema_format(schema: str) -> dict[str, Any]:
+    named = {"name": "answer", "schema": read_schema(schema), "strict": True}
+    return {"type": "json_schema", "json_schema": named}
 
 
 @lru_cache(maxsize=256)

@@ -12,6 +12,11 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from textevolve.llm.completions_wire import (
+    CompletionsWriter,
+    read_text_chunk,
+    read_text_completion,
+)
 from textevolve.llm.model import Request
 from textevolve.llm.providers import Endpoint
 from textevolve.llm.responses_wire import read_response, read_response_event, responses_body
@@ -61,8 +66,33 @@ RESPONSES = TextWire(
 )
 
 
+def completions(chat_format: str) -> TextWire:
+    """The wire of texts that are continued, with conversations in a format.
+
+    Raises:
+        SettingsError: there is no such format.
+    """
+    from textevolve.llm.prompt_formats import open_prompt_format
+
+    return TextWire(
+        path="/completions",
+        answer="a text completion",
+        write=CompletionsWriter(open_prompt_format(chat_format)),
+        read=read_text_completion,
+        read_event=read_text_chunk,
+        streamed=_STREAM_WITH_USAGE,
+        schema_fields=("response_format", "json_schema"),
+    )
+
+
 def wire_of(endpoint: Endpoint) -> TextWire:
-    """The wire that an endpoint is asked on."""
+    """The wire that an endpoint is asked on.
+
+    Raises:
+        SettingsError: there is no format of the name that its settings give.
+    """
+    if endpoint.wire == "completions":
+        return completions(endpoint.chat_format or "")
     return RESPONSES if endpoint.wire == "responses" else CHAT
 
 

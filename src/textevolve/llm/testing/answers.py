@@ -14,7 +14,7 @@ from hashlib import blake2b
 from random import Random
 from typing import Any, Literal
 
-from textevolve.llm.testing.calls import add_calls, add_thoughts, drawn_calls
+from textevolve.llm.testing.calls import add_calls, drawn_calls
 from textevolve.llm.testing.schema import instance, prose
 from textevolve.llm.testing.tokens import forced_text, split_tokens
 
@@ -74,8 +74,10 @@ def completion(body: Mapping[str, Any], seed: int, answer: Answer = OBLIGING) ->
         message["content"] = text = answer.text or ""
         finish_reason = answer.finish_reason or "tool_calls"
         add_calls(message, calls, rng)
-    if answer.reasoning:
-        add_thoughts(message, answer.reasoning, answer.reasoning_field)
+    if answer.reasoning and answer.reasoning_field == "text":
+        message["content"] = text = f"<think>\n{answer.reasoning}\n</think>\n\n{text}"
+    elif answer.reasoning:
+        message[answer.reasoning_field] = answer.reasoning
     if answer.refusal is not None:
         message |= {"content": None, "refusal": answer.refusal}
     choice: dict[str, Any] = {"index": 0, "message": message, "finish_reason": finish_reason}

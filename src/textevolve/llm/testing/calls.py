@@ -38,14 +38,6 @@ def add_calls(message: dict[str, Any], calls: Sequence[tuple[str, str]], rng: Ra
     ]
 
 
-def add_thoughts(message: dict[str, Any], thoughts: str, field: str) -> None:
-    """`field`: where they stand; "text" is between tags before the text."""
-    if field == "text":
-        message["content"] = f"<think>\n{thoughts}\n</think>\n\n{message['content'] or ''}"
-    else:
-        message[field] = thoughts
-
-
 def thought_deltas(message: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
     """What chunks of a stream say of thoughts, before the text."""
     for field in ("reasoning_content", "reasoning"):
