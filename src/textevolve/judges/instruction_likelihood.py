@@ -28,6 +28,7 @@ from textevolve.judges.context import JudgeContext, Judgement, Options, prompt
 from textevolve.llm.choice_logprobs import probability
 from textevolve.llm.fence import fence
 from textevolve.llm.model import Message, Model, Request, Response
+from textevolve.llm.reasoning import why_without_text
 
 LONGEST = 600
 """Characters that are read back; of more one half from each end."""
@@ -177,7 +178,7 @@ def read_surprise(response: Response, target: str) -> tuple[float, Read]:
     """
     if not response.logprobs:
         if not response.text:
-            raise AnswerError("the answer was empty")
+            raise AnswerError(why_without_text(response))
         raise CapabilityError(
             "the endpoint gives no log-probabilities, which the judge"
             " 'instruction-likelihood' needs; use a judge that states its scores,"

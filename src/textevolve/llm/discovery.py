@@ -21,6 +21,7 @@ from textevolve.llm.embeddings import probe_dimension
 from textevolve.llm.minilm import MiniLM
 from textevolve.llm.model import Message, Model, Request
 from textevolve.llm.providers import LOCAL, PROVIDERS, known_providers
+from textevolve.llm.reasoning import why_without_text
 from textevolve.settings import Provider, Settings, Timeouts
 
 if TYPE_CHECKING:
@@ -133,7 +134,7 @@ async def probe_endpoint(client: OpenAIClient | MiniLM) -> EndpointCapabilities:
     except ModelError as error:
         return EndpointCapabilities(Finding(False, str(error)), tuple(models))
     logprobs = await _probe_logprobs(client)
-    said = "it answers" if answered.text else f"an empty answer ({answered.finish_reason})"
+    said = "it answers" if answered.text else why_without_text(answered)
     return EndpointCapabilities(
         answers=Finding(True, said),
         models=tuple(models),
@@ -176,7 +177,7 @@ async def _probe_logprobs(client: OpenAIClient) -> Finding:
     except ModelError as error:
         return Finding(None, str(error))
     if not answered.logprobs:
-        return Finding(None, f"an empty answer ({answered.finish_reason})")
+        return Finding(None, why_without_text(answered))
     return Finding(True, f"{len(answered.logprobs[0].top)} alternatives a token")
 
 
@@ -231,7 +232,7 @@ async def _probe_seed(client: OpenAIClient) -> Finding:
     if "seed" in client.refused:
         return Finding(False, "the endpoint refuses a seed")
     if not first.text:
-        return Finding(None, f"an empty answer ({first.finish_reason})")
+        return Finding(None, why_without_text(first))
     same = first.text == second.text
     return Finding(same, "two answers with one seed " + ("are the same" if same else "differ"))
 

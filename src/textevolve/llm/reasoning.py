@@ -12,14 +12,14 @@ from collections.abc import Sequence
 from textevolve.llm.model import Response, TokenLogprobs
 from textevolve.llm.tool_calls import tool_names
 
-_THOUGHTS = re.compile(r"\s*<(think|thinking)>(.*?)</\1>\s*", re.DOTALL)
-_BEGUN = re.compile(r"\s*<(?:think|thinking)>(.*)", re.DOTALL)
+_THOUGHTS = re.compile(r"\s*<(think|thinking|thought)>(.*?)</\1>\s*", re.DOTALL)
+_BEGUN = re.compile(r"\s*<(?:think|thinking|thought)>(.*)", re.DOTALL)
 
 
 def split_reasoning(text: str, finish_reason: str) -> tuple[str, str]:
     """The thoughts that a text begins with, and the text after them. Thoughts that do not end are
     told from a text about the tag by the answer's being cut."""
-    if "<think" not in text[:64]:  # nearly always
+    if "<th" not in text[:64]:  # nearly always
         return "", text
     if whole := _THOUGHTS.match(text):
         return whole[2].strip(), text[whole.end() :]
@@ -39,11 +39,11 @@ def tokens_of_end(tokens: Sequence[TokenLogprobs], left_out: int) -> tuple[Token
     return ()
 
 
-def why_without_text(response: Response) -> str:
-    """Why there is no text to read in an answer, and what helps, as the end of a sentence."""
-    if response.finish_reason == "length" and (
-        response.reasoning or response.usage.reasoning_tokens
-    ):
+def why_without_text(response: Response, what: str = "the answer") -> str:
+    """Why an answer holds no text, and what helps, where that is known. `what`: the name of what
+    should have been there."""
+    thought = bool(response.reasoning or response.usage.reasoning_tokens)
+    if response.finish_reason == "length" and thought:
         spent = response.usage.completion_tokens
         return (
             f"the model was still thinking when its {spent} tokens were used up; allow it more"
@@ -51,6 +51,6 @@ def why_without_text(response: Response) -> str:
         )
     if response.tool_calls:
         called = tool_names(response.tool_calls)
-        return f"the model called {called} in place of an answer; take away its tools"
+        return f"the model called {called} in place of {what}"
     reason = response.finish_reason
-    return "the answer was empty" + ("" if reason == "stop" else f" ({reason})")
+    return f"{what} was empty" + ("" if reason == "stop" else f" ({reason})")

@@ -23,6 +23,7 @@ from textevolve.errors import (
 from textevolve.evaluation import Case, EvaluationResult, Evaluator, Failure, Usage, failure_of
 from textevolve.events import Listener, StepFinished, StepStarted, silence
 from textevolve.llm.model import Message, Model, Request
+from textevolve.llm.reasoning import why_without_text
 from textevolve.loops.attempt import TIME_IS_UP
 from textevolve.loops.examples import Example
 from textevolve.loops.placeholders import fill
@@ -208,7 +209,7 @@ class TrialRunner:
         response = await self.generator(request)
         self.usage += response.usage
         if not response.text.strip():
-            return Failure("failed", "the output was empty")
+            return Failure("failed", why_without_text(response, "the output"))
         self.outputs[key] = response.text
         return response.text
 
