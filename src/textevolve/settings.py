@@ -98,8 +98,8 @@ class Provider(_Frozen):
 
     @model_validator(mode="after")
     def _check_wire(self) -> Self:
-        if (self.wire == "completions") != (self.chat_format is not None):
-            raise ValueError('wire = "completions" and chat_format go together; name both')
+        if self.wire == "completions" and self.chat_format is None:
+            raise ValueError('wire = "completions" needs a chat_format, such as "chatml"')
         if self.wire == "completions" and self.reasoning_effort is not None:
             raise ValueError("completions have no reasoning_effort; leave it out")
         return self

@@ -13,6 +13,8 @@ from textevolve.llm.model import Response, TokenLogprobs
 from textevolve.llm.tool_calls import tool_names
 
 _THOUGHTS = re.compile(r"\s*<(think|thinking|thought)>(.*?)</\1>\s*", re.DOTALL)
+_TAGS = ("<think>", "<thinking>", "<thought>")
+_LONGEST = len("</thinking>")
 _BEGUN = re.compile(r"\s*<(?:think|thinking|thought)>(.*)", re.DOTALL)
 
 
@@ -26,6 +28,38 @@ def split_reasoning(text: str, finish_reason: str) -> tuple[str, str]:
     if finish_reason == "length" and (begun := _BEGUN.match(text)):
         return begun[1].strip(), ""
     return "", text
+
+
+class StreamedThoughts:
+    """Leaves out of the text of a stream, as it comes, the thoughts that it begins with. What never
+    closes is not told; `split_reasoning` says of the whole text what it was."""
+
+    def __init__(self) -> None:
+        self._parts: list[str] = []
+        self._tail = ""
+        self._within = self._after = self._passed = False
+
+    def pass_text(self, text: str) -> str:
+        """What may be told of the text so far, beside what was."""
+        if self._passed:
+            return text
+        self._parts.append(text)
+        self._tail = self._tail[-_LONGEST:] + text
+        if self._within and "</th" not in self._tail:  # nearly always, of long thoughts
+            return ""
+        start = "".join(self._parts).lstrip()
+        if not self._after:
+            if any(tag.startswith(start) for tag in _TAGS):
+                return ""
+            self._within = start.startswith(_TAGS)
+            whole = _THOUGHTS.match(start) if self._within else None
+            if self._within and whole is None:
+                return ""
+            self._after, self._within = whole is not None, False
+            start = start[whole.end() :] if whole else "".join(self._parts)
+        self._parts = [start]
+        self._passed = bool(start)
+        return start
 
 
 def tokens_of_end(tokens: Sequence[TokenLogprobs], left_out: int) -> tuple[TokenLogprobs, ...]:

@@ -15,6 +15,7 @@ from typing import TypeAlias
 
 from textevolve.errors import UnavailableError
 from textevolve.llm.model import Model, Request, Response
+from textevolve.llm.reasoning import StreamedThoughts
 from textevolve.llm.wire import Completion, CompletionChunk, join_chunks, read_chunk
 
 DONE = b"[DONE]"
@@ -106,6 +107,7 @@ class EventStream:
         self._pending: list[bytes] = []
         self._chunks: list[CompletionChunk] = []
         self._done = False
+        self._thoughts = StreamedThoughts()
         told.begin()
 
     def feed(self, part: bytes) -> None:
@@ -149,7 +151,7 @@ class EventStream:
         chunk = self._read_event(data)
         if chunk is not None:
             self._chunks.append(chunk)
-            self._told.add(chunk.text)
+            self._told.add(self._thoughts.pass_text(chunk.text))
         return chunk is not None
 
     def completion(self) -> Completion | None:
