@@ -223,4 +223,5 @@ def read_settings(overrides: Mapping[str, Any] | None = None) -> tuple[Settings,
         first = error.errors()[0]
         name = ".".join(str(part) for part in first["loc"])
         source = sources.get(str(first["loc"][0]), "settings") if first["loc"] else "settings"
-        raise SettingsError(f"{source}: {name}: {first['msg']}") from error
+        told = first["msg"].removeprefix("Value error, ")
+        raise SettingsError(f"{source}: {name}: {told}") from error
