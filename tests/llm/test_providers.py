@@ -25,8 +25,8 @@ def test_a_provider_and_a_model(monkeypatch: pytest.MonkeyPatch) -> None:
     assert endpoint.model == "meta-llama/llama-3.1-8b"
     assert endpoint.base_url == "https://openrouter.ai/api/v1"
     assert endpoint.key is not None
-    assert endpoint.key.get_secret_value() == "sk-or-1"
-    assert endpoint.key_source == "OPENROUTER_API_KEY"
+    assert endpoint.key.secret.get_secret_value() == "sk-or-1"
+    assert endpoint.key.source == "OPENROUTER_API_KEY"
 
 
 def test_a_default_model(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -53,7 +53,7 @@ def test_a_key_is_taken_where_a_local_server_has_one(monkeypatch: pytest.MonkeyP
     monkeypatch.setenv("VLLM_API_KEY", "token-abc")
     key = resolve("vllm/m", SETTINGS).key
     assert key is not None
-    assert key.get_secret_value() == "token-abc"
+    assert key.secret.get_secret_value() == "token-abc"
 
 
 @pytest.mark.parametrize(
@@ -84,7 +84,7 @@ def test_only_its_own_key_is_sent_to_an_address(monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setenv("TEXTEVOLVE_API_KEY", "sk-for-you")
     key = resolve("https://host.example/v1#gpt-5-mini", SETTINGS).key
     assert key is not None
-    assert key.get_secret_value() == "sk-for-you"
+    assert key.secret.get_secret_value() == "sk-for-you"
 
 
 def test_settings_extend_and_override_the_table() -> None:

@@ -36,6 +36,7 @@ def doctor(
         "keys": _find_keys(settings),
         "store": _check_store(settings),
         "optional packages": _find_packages(),
+        "patches": _find_patches(),
         "weights": _find_weights(settings),
         "embedder": _find_embedder(settings),
         "models": sync.run(_try_models(settings, models or [])),
@@ -100,6 +101,21 @@ def _find_packages() -> dict[str, str]:
         except metadata.PackageNotFoundError:
             found[package] = f'not installed: pip install "textevolve[{extra}]"'
     return found
+
+
+def _find_patches() -> dict[str, str]:
+    """Changes to other packages that are registered, and where each stands."""
+    from textevolve.patches import list_patches
+
+    try:
+        found = list_patches()
+    except TextEvolveError as error:
+        return {"error": str(error)}
+    return {
+        one.patch.name: f"{one.state}: {one.patch.package} {one.version or one.patch.versions}"
+        + f", {one.patch.target}: {one.note or one.patch.why}"
+        for one in found
+    }
 
 
 def _find_weights(settings: Settings) -> dict[str, str]:
@@ -170,7 +186,7 @@ _SIGNS = {True: "yes", False: "no", None: "unknown"}
 
 
 def _print(report: dict[str, Any]) -> None:
-    for title in ("settings", "keys", "optional packages", "weights"):
+    for title in ("settings", "keys", "optional packages", "patches", "weights"):
         typer.echo(f"{title}:")
         for name, value in report[title].items():
             typer.echo(f"  {name:24} {value}")

@@ -33,6 +33,7 @@ from textevolve.llm.forcing import (
     token_grammar,
     tokenize_body,
 )
+from textevolve.llm.keys import Key
 from textevolve.llm.model import Request, Response
 from textevolve.llm.prices import find_price
 from textevolve.llm.progress_timeout import ProgressWatch
@@ -109,7 +110,7 @@ class OpenAIClient:
         model: str,
         *,
         name: str | None = None,
-        key: SecretStr | None = None,
+        key: Key | SecretStr | None = None,
         timeouts: Timeouts | None = None,
         price: Price | None = None,
         max_tokens_field: str = "max_tokens",

@@ -6,6 +6,7 @@ is said over them is the business of `client` and `service`.
 
 from __future__ import annotations
 
+import asyncio
 import io
 from collections.abc import AsyncGenerator, Callable, Mapping
 from typing import Any
@@ -22,6 +23,7 @@ from textevolve.errors import (
     SettingsError,
     UnavailableError,
 )
+from textevolve.llm.keys import Key
 from textevolve.llm.providers import is_loopback
 from textevolve.llm.refusals import one_line
 from textevolve.settings import LARGEST_ANSWER, Timeouts
@@ -32,24 +34,31 @@ LARGE = MIB
 CONNECTIONS = 1024
 REAL_KEY = 8
 """Shorter keys are placeholders ("none", "EMPTY"), which an answer may well hold as words."""
+RENEWED_AFTER = 10.0
+"""Seconds in which a key that is refused is not looked for again where it was the same."""
 
 
 class Http:
     """The connections to one host; `service` uses them, too. A key is written into a header here
-    alone, and taken out of what comes back."""
+    alone, and taken out of what comes back. A key that is refused (401) is read anew where it was
+    found, and if it is another now, the request is sent once more with it."""
 
     def __init__(
         self,
         name: str,
         base_url: str,
-        key: SecretStr | None,
+        key: Key | SecretStr | None,
         timeouts: Timeouts,
         connections: int,
         largest_answer: int = LARGEST_ANSWER,
     ) -> None:
         self.name = name
-        self.secrets = _secrets(name, key)
-        self._key = key
+        self._key = Key(key, "given") if isinstance(key, SecretStr) else key
+        self.secrets: tuple[str, ...] = (
+            () if self._key is None else (_header_text(name, self._key),)
+        )
+        self._renewing = asyncio.Lock()
+        self._looked = float("-inf")
         self._timeouts = timeouts
         self._connections = connections
         self._largest = largest_answer * MIB
@@ -72,8 +81,23 @@ class Http:
         hears: Callable[[bytes], None] | None = None,
     ) -> tuple[int, Mapping[str, str], bytes]:
         """One HTTP exchange; `unbounded`: only connecting has a time limit. `hears`: is given the
-        parts of a 200's body as they come, with whatever keys stand in them.
+        parts of a 200's body as they come, with whatever keys stand in them."""
+        key = self._key
+        found = await self._exchange(method, url, body, extra, unbounded, hears)
+        if found[0] == 401 and await self._renew(key):
+            return await self._exchange(method, url, body, extra, unbounded, hears)
+        return found
 
+    async def _exchange(
+        self,
+        method: str,
+        url: URL,
+        body: bytes | None,
+        extra: Mapping[str, str] | None,
+        unbounded: bool,
+        hears: Callable[[bytes], None] | None,
+    ) -> tuple[int, Mapping[str, str], bytes]:
+        """
         Errors are raised after the `except`, so that none of ours refers to an error of the
         transport, which may hold the headers.
         """
@@ -107,6 +131,14 @@ class Http:
         Raises:
             UnavailableError, AccessError: nothing came.
         """
+        key = self._key
+        answer = await self._begin(url, body, unbounded)
+        if answer.status == 401 and await self._renew(key):
+            answer.close()
+            return await self._begin(url, body, unbounded)
+        return answer
+
+    async def _begin(self, url: URL, body: bytes, unbounded: bool) -> BegunAnswer:
         session, limits = self._session or self._open(), self._timeouts
         wait = None if unbounded else limits.read
         timeout = aiohttp.ClientTimeout(sock_connect=limits.connect, sock_read=wait)
@@ -162,7 +194,7 @@ class Http:
     def _open(self) -> aiohttp.ClientSession:
         headers = {"Content-Type": "application/json", "User-Agent": "textevolve"}
         if self._key is not None:
-            headers["Authorization"] = f"Bearer {self._key.get_secret_value().strip()}"
+            headers["Authorization"] = f"Bearer {_header_text(self.name, self._key)}"
         limits = self._timeouts
         self._session = aiohttp.ClientSession(
             connector=aiohttp.TCPConnector(limit=self._connections, keepalive_timeout=30),
@@ -173,6 +205,39 @@ class Http:
             ),
         )
         return self._session
+
+    async def _renew(self, refused: Key | None) -> bool:
+        """Whether there is another key now than the one that was refused.
+
+        Raises:
+            AccessError: it cannot be read any more where it was found.
+        """
+        if refused is None or refused.again is None:
+            return False
+        async with self._renewing:
+            if self._key is not refused:  # another call has found it
+                return True
+            now = asyncio.get_running_loop().time()
+            if now - self._looked < RENEWED_AFTER:
+                return False
+            self._looked = now
+            try:
+                found = await asyncio.to_thread(refused.again)
+                text = found and _header_text(self.name, found)
+            except SettingsError as error:
+                failed = AccessError(f"{self.name}: its key is refused, and no other: {error}")
+            else:
+                return self._take(found, text)
+        raise failed
+
+    def _take(self, key: Key | None, text: str | None) -> bool:
+        if key is None or text is None or text in self.secrets:
+            return False
+        self._key, self._looked = key, float("-inf")
+        self.secrets = (*self.secrets, text)
+        if self._session is not None:
+            self._session.headers["Authorization"] = f"Bearer {text}"
+        return True
 
     def unreachable(self, error: Exception) -> ModelError:
         where, said = f"{self.name}: {self._base.authority}", self.scrub(str(error))
@@ -247,16 +312,14 @@ class BegunAnswer:
         self._answer.close()
 
 
-def _secrets(name: str, key: SecretStr | None) -> tuple[str, ...]:
-    """The texts that no message may hold, checked to be fit for a header."""
-    if key is None:
-        return ()
-    text = key.get_secret_value().strip()
+def _header_text(name: str, key: Key) -> str:
+    """The key, checked to be fit for a header."""
+    text = key.secret.get_secret_value().strip()
     if not text or not text.isascii() or not text.isprintable() or " " in text:
         raise SettingsError(
             f"{name}: the key is empty or has characters that a key cannot have; copy it again"
         )
-    return (text,)
+    return text
 
 
 def _proxy(url: URL) -> str | None:

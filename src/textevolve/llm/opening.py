@@ -19,6 +19,7 @@ from pydantic import SecretStr
 from textevolve.events import Listener, silence
 from textevolve.llm.catalogue import Weights, embedder_of
 from textevolve.llm.client import OpenAIClient, connect
+from textevolve.llm.keys import Key
 from textevolve.llm.local import serve
 from textevolve.llm.minilm import IN_FLIGHT, MiniLM
 from textevolve.llm.providers import Endpoint, resolve
@@ -81,7 +82,7 @@ async def _start_server(
         serve, path, settings.local, name=endpoint.model, most=endpoint.context
     )
     stack.callback(server.stop)
-    key = SecretStr(server.api_key)
+    key = Key(SecretStr(server.api_key), "the server's own")
     return replace(endpoint, base_url=server.base_url, key=key), server.slots
 
 

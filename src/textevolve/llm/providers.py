@@ -14,8 +14,6 @@ from difflib import get_close_matches
 from typing import NamedTuple
 from urllib.parse import SplitResult, urlsplit
 
-from pydantic import SecretStr
-
 from textevolve.errors import SettingsError
 from textevolve.llm.catalogue import PROVIDER as LOCAL
 from textevolve.llm.catalogue import locate
@@ -121,8 +119,7 @@ class Endpoint:
     provider: str
     model: str
     base_url: str
-    key: SecretStr | None = None
-    key_source: str = ""
+    key: Key | None = None
     price: Price | None = None
     max_tokens_field: str = "max_tokens"
     reports_cost: bool = False
@@ -173,8 +170,7 @@ def resolve(spec: str, settings: Settings, *, asks: bool = True) -> Endpoint:
         provider=name,
         model=model,
         base_url=base_url,
-        key=key.secret if key else None,
-        key_source=key.source if key else "",
+        key=key,
         price=_price(full, model, settings, free=name == LOCAL),
         max_tokens_field=provider.max_tokens_field,
         reports_cost=provider.reports_cost,
@@ -263,8 +259,7 @@ def _address(spec: str, settings: Settings) -> Endpoint:
         provider=host,
         model=model,
         base_url=base_url,
-        key=key.secret if key else None,
-        key_source=key.source if key else "",
+        key=key,
         price=_price(full, model, settings, free=False),
     )
 

@@ -15,6 +15,7 @@ from yarl import URL
 
 from textevolve.errors import AccessError, ModelError, RejectedError, UnavailableError
 from textevolve.llm.connections import Http
+from textevolve.llm.keys import Key
 from textevolve.llm.refusals import Refusal, one_line, read_refusal, retry_after
 from textevolve.llm.wire import encode
 from textevolve.settings import LARGEST_ANSWER, Timeouts
@@ -32,7 +33,7 @@ class JsonService:
         base_url: str,
         *,
         name: str,
-        key: SecretStr | None = None,
+        key: Key | SecretStr | None = None,
         timeouts: Timeouts | None = None,
         largest_answer: int = LARGEST_ANSWER,
         connections: int = 128,

@@ -84,8 +84,7 @@ class Connection:
                 f"{address}: a key is sent over https alone; give the server's https address"
             )
         timeouts, largest = settings.timeouts, max(settings.largest_answer, 256)
-        secret = None if key is None else key.secret
-        self._http = Http(f"server {host}", address, secret, timeouts, 8, largest)
+        self._http = Http(f"server {host}", address, key, timeouts, 8, largest)
 
     async def __aenter__(self) -> Self:
         return self

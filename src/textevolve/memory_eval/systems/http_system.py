@@ -50,7 +50,7 @@ def open_http(address: str, settings: Settings) -> HttpSystem:
     service = JsonService(
         base,
         name=f"http:{base}",
-        key=key.secret if key else None,
+        key=key,
         timeouts=settings.timeouts,
         largest_answer=settings.largest_answer,
     )

@@ -102,7 +102,7 @@ def _openai(spec: str, settings: Settings, model: str | None = None) -> dict[str
     said = {
         "model": model or endpoint.model,
         "openai_base_url": endpoint.base_url,
-        "api_key": endpoint.key.get_secret_value().strip() if endpoint.key else "none",
+        "api_key": endpoint.key.secret.get_secret_value().strip() if endpoint.key else "none",
     }
     return {"provider": "openai", "config": said}
 
