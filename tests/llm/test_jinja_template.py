@@ -154,7 +154,7 @@ def test_published_templates_render_as_in_transformers(name: str) -> None:
 LANGUAGE = [
     "{{ tools | tojson }}|{{ tools | tojson(indent=2) }}|{{ 'ä<&>' | tojson }}",
     "{{ {'b': 1, 'a': [1.5, none, true]} | tojson(sort_keys=True, separators=(',', ':')) }}",
-    "{% for m in messages %}{% if loop.index > 2 %}{% break %}{% endif %}{{ m.content }}{% endfor %}",
+    "{% for m in messages %}{% if loop.last %}{% break %}{% endif %}{{ m.content }}{% endfor %}",
     "{% for m in messages %}{% if loop.first %}{% continue %}{% endif %}{{ m.role }}{% endfor %}",
     "{% generation %}{{ messages[0].content }}{% endgeneration %}!",
     "  {% if true %}\n  x\n  {% endif %}\n  y\n",
