@@ -153,6 +153,7 @@ def _describe(found: EndpointCapabilities) -> dict[str, Any]:
         "log-probabilities": found.logprobs,
         "seed": found.seed,
         "prefix cache": found.prefix_cache,
+        "chat template": found.chat_template,
         "decisions": found.decisions,
     }
     return {

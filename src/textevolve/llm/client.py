@@ -6,6 +6,7 @@ Its HTTP connections are those of `connections`.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace

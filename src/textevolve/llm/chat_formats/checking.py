@@ -7,17 +7,24 @@ from (`sources`).
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping
+import re
+from collections.abc import Iterator
 from dataclasses import dataclass
-from os.path import commonprefix
-from typing import Any, cast
+from typing import Any
 
 from textevolve.errors import InputError
 from textevolve.llm.chat_formats.detection import CONVERSATIONS, FormatMatch, match_formats
 from textevolve.llm.chat_formats.jinja_template import JinjaTemplate
+from textevolve.llm.chat_formats.served_template import (
+    QUESTION,
+    SYSTEM,
+    Ask,
+    TemplateFinding,
+    text_of,
+)
 from textevolve.llm.chat_formats.sources import ModelTemplate
 
-SYSTEM, QUESTION, ANSWER = "Answer in verse.", "What is a tide?", "The sea that rises."
+ANSWER = "The sea that rises."
 TOOL: dict[str, Any] = {
     "type": "function",
     "function": {
@@ -30,21 +37,10 @@ TOOL: dict[str, Any] = {
         },
     },
 }
+_OPEN_MARKER = re.compile(r"<[^<>]*$")
 _CALL = {"id": "call00001", "type": "function"}
 _ARGUMENTS = {"port": "Brest"}
 _RESULT = "At noon."
-
-Ask = Callable[[str, Mapping[str, Any] | None], Awaitable[Any]]
-"""Asks a server at a path, with a body or without; what it answers, read from JSON, or None."""
-
-
-@dataclass(frozen=True, slots=True)
-class TemplateFinding:
-    """`good` is None where it could not be found out, or is neither good nor bad."""
-
-    question: str
-    good: bool | None
-    note: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,13 +116,20 @@ def _check_generation(template: JinjaTemplate) -> TemplateFinding:
     if asked == plain:
         note = "the same with and without it: the template ends a question as it always does"
         return TemplateFinding("generation prompt", None, note)
-    shared = commonprefix([asked, plain])
+    shared = _OPEN_MARKER.sub("", "".join(_shared_beginning(asked, plain)))
     prompt, ending = asked[len(shared) :], plain[len(shared) :]
     if prompt and QUESTION in shared:
         note = f"ends with {prompt!r}" + (f", and with {ending!r} without it" if ending else "")
         return TemplateFinding("generation prompt", True, note)
     note = "asking for an answer does not add to the text, but changes it"
     return TemplateFinding("generation prompt", False, note)
+
+
+def _shared_beginning(one: str, other: str) -> Iterator[str]:
+    for mine, yours in zip(one, other, strict=False):
+        if mine != yours:
+            return
+        yield mine
 
 
 def _check_bos(model: ModelTemplate, text: str) -> TemplateFinding:
@@ -193,17 +196,17 @@ async def compare_with_server(model: ModelTemplate, ask: Ask) -> TemplateFinding
     server; one that is not llama.cpp's, or has another template, is a finding without a verdict."""
     question = "llama.cpp"
     properties = await ask("/props", None)
-    served = _text(properties, "chat_template")
+    served = text_of(properties, "chat_template")
     if served is None:
         return TemplateFinding(question, None, "the server does not show its template")
     if served.rstrip("\n") != model.templates.get("default", "").rstrip("\n"):
         return TemplateFinding(question, None, "the server has another template")
-    template = JinjaTemplate(served, _text(properties, "bos_token") or "", model.eos_token)
+    template = JinjaTemplate(served, text_of(properties, "bos_token") or "", model.eos_token)
     differing: list[str] = []
     for messages, asked in CONVERSATIONS:
         if not asked:
             continue  # the server always asks for an answer
-        theirs = _text(await ask("/apply-template", {"messages": messages}), "prompt")
+        theirs = text_of(await ask("/apply-template", {"messages": messages}), "prompt")
         try:
             ours = template.render(messages, add_generation_prompt=True)
         except InputError:
@@ -215,35 +218,3 @@ async def compare_with_server(model: ModelTemplate, ask: Ask) -> TemplateFinding
         note = f"renders {len(differing)} conversations otherwise: {', '.join(differing)}"
         return TemplateFinding(question, False, note)
     return TemplateFinding(question, True, "renders every conversation as Jinja does")
-
-
-async def check_server(ask: Ask) -> TemplateFinding:
-    """Whether a server's template keeps the system message and begins with one BOS. Only
-    llama.cpp's server tells; three short requests, none of them to the model."""
-    question = "chat template"
-    body = {"messages": _messages("system", "user")}
-    properties = await ask("/props", None)
-    if _text(properties, "chat_template") is None:
-        return TemplateFinding(question, None, "only llama.cpp's server shows what it makes of one")
-    prompt = _text(await ask("/apply-template", body), "prompt")
-    if prompt is None:
-        return TemplateFinding(question, False, "the server's template refuses a system message")
-    if SYSTEM not in prompt:
-        note = "the server's template drops the system message: the model never sees it"
-        return TemplateFinding(question, False, note)
-    bos = _text(properties, "bos_token")
-    told = await ask("/tokenize", {"content": prompt, "add_special": True, "with_pieces": True})
-    match told:
-        case {"tokens": [{"piece": first}, {"piece": second}, *_]} if (
-            bos and first == second == bos
-        ):
-            note = f"the prompt begins with {bos} twice: from the template and from the tokenizer"
-            return TemplateFinding(question, False, note)
-        case _:
-            return TemplateFinding(question, True, "the system message is kept, BOS comes once")
-
-
-def _text(found: Any, name: str) -> str | None:
-    """A text of a JSON object that a server sent."""
-    value = cast(dict[str, object], found).get(name) if isinstance(found, dict) else None
-    return value if isinstance(value, str) else None

@@ -68,9 +68,10 @@ def match_formats(render: Render, bos_token: str | None = None) -> tuple[FormatM
 
 
 def detect_prompt(text: str) -> tuple[str, ...]:
-    """The known formats in which a rendered prompt can be read, and from which it is written again
-    as it is; those that leave the fewest characters to the turns' texts first."""
-    found: list[tuple[int, str]] = []
+    """The known formats in which a rendered prompt can be read: those that write it again as it
+    is, or, where none does, the others. Those that leave the fewest characters to the texts of the
+    turns come first."""
+    found: list[tuple[bool, int, str]] = []
     for name, format in CHAT_FORMATS.items():
         try:
             parsed = parse_chat(format, text)
@@ -85,10 +86,13 @@ def detect_prompt(text: str) -> tuple[str, ...]:
             continue
         # A text without any marker could be the system prompt of a format that marks none.
         asks = any(message["role"] == "user" for message in parsed.messages)
-        if asks and _without(again, format.bos) == _without(text, format.bos):
+        if asks:
+            same = _without(again, format.bos) == _without(text, format.bos)
             said = sum(len(message.get("content") or "") for message in parsed.messages)
-            found.append((said, name))
-    return tuple(name for _, name in sorted(found, key=lambda match: match[0]))
+            found.append((same, said, name))
+    best = any(same for same, _, _ in found)
+    alike = sorted((said, name) for same, said, name in found if same is best)
+    return tuple(name for _, name in alike)
 
 
 def _renderer(format: ChatFormat) -> Render:
