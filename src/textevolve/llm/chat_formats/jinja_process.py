@@ -220,7 +220,9 @@ def _end(running: _Running) -> int:
 
 
 @atexit.register
-def _end_all() -> None:
-    if _running is not None and _running.parent == os.getpid():
-        _running.process.kill()
-        _end(_running)
+def end_rendering() -> None:
+    """Ends the process, if there is one; the next template starts it anew."""
+    with _lock:
+        if _running is not None and _running.parent == os.getpid():
+            _running.process.kill()
+            _end(_running)

@@ -18,6 +18,7 @@ from textevolve.llm.chat_formats.jinja_template import DEFAULT, JinjaTemplate
 from textevolve.llm.gguf_tokenizer import read_tokenizer
 
 JINJA, CONFIG, PROCESSOR = "chat_template.jinja", "tokenizer_config.json", "chat_template.json"
+_JINJA = (".jinja", ".jinja2", ".j2")
 _LARGEST = 128 << 20
 
 
@@ -38,6 +39,12 @@ class ModelTemplate:
         return JinjaTemplate(self.templates if one is None else one, self.bos_token, self.eos_token)
 
 
+def is_model_file(path: Path | str) -> bool:
+    """Whether a chat template is read from it, by its name alone."""
+    place = Path(path).expanduser()
+    return place.suffix in (".gguf", *_JINJA) or place.name in (CONFIG, PROCESSOR) or place.is_dir()
+
+
 def read_model_template(path: Path | str) -> ModelTemplate:
     """The chat template of a model: of its folder, of a GGUF file, or of one file of a folder.
 
@@ -54,7 +61,7 @@ def read_model_template(path: Path | str) -> ModelTemplate:
     if place.suffix == ".json":
         named = _named(_load(place).get("chat_template"), place)
         return _with_tokens(place.parent, str(place), named)
-    if place.suffix in (".jinja", ".jinja2", ".j2"):
+    if place.suffix in _JINJA:
         return _with_tokens(place.parent, str(place), {DEFAULT: _read(place)})
     raise InputError(
         f"{place}: no file that a chat template is read from: give a folder, a GGUF file,"
