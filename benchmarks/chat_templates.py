@@ -69,15 +69,13 @@ def open_contender(contender: str, name: str) -> Many:
     if contender == "transformers":
         from transformers import PreTrainedTokenizerBase
 
-        tokenizer = PreTrainedTokenizerBase(chat_template=source, **tokens)
-        apply: Any = partial(
-            tokenizer.apply_chat_template, tokenize=False, add_generation_prompt=True
-        )
+        tokenizer: Any = PreTrainedTokenizerBase(chat_template=source, **tokens)
+        apply = partial(tokenizer.apply_chat_template, tokenize=False, add_generation_prompt=True)
         return lambda many: [apply(one) for one in many]
     if contender == "format":
         format = chat_format(TEMPLATES[name])
         return lambda many: [render_chat(format, one) for one in many]
-    template = JinjaTemplate(source, **tokens)
+    template = JinjaTemplate(source, tokens["bos_token"], tokens["eos_token"])
     if contender == "Jinja, many at once":
         return lambda many: template.render_many(many, add_generation_prompt=True)
     return lambda many: [template.render(one, add_generation_prompt=True) for one in many]

@@ -12,20 +12,18 @@ import typer
 
 from textevolve.cli import FAILED, options, say
 from textevolve.cli.drawing import open_console, safe
-from textevolve.cli.results import print_json
 from textevolve.engine import sync
 from textevolve.errors import InputError
 from textevolve.llm.chat_formats.catalogue import CHAT_FORMATS, chat_format
 from textevolve.llm.chat_formats.chat_format import ChatFormat, render_chat
 from textevolve.llm.chat_formats.checking import check_template, compare_with_server
-from textevolve.llm.chat_formats.conversation_file import Conversation, read_conversation
+from textevolve.llm.chat_formats.conversation_file import ChatFile, read_conversation
 from textevolve.llm.chat_formats.detection import detect_prompt, match_formats
 from textevolve.llm.chat_formats.inference import Inference, infer_format
+from textevolve.llm.chat_formats.jinja_source import to_jinja
 from textevolve.llm.chat_formats.parsing import parse_chat
 from textevolve.llm.chat_formats.served_template import TemplateFinding
 from textevolve.llm.chat_formats.sources import ModelTemplate, is_model_file, read_model_template
-from textevolve.llm.client import OpenAIClient
-from textevolve.llm.opening import open_client
 from textevolve.report.terminal import draw_facts
 from textevolve.rows import read_text
 from textevolve.settings import Settings, read_settings
@@ -46,7 +44,7 @@ _SIGNS = {True: "yes", False: "NO", None: "-"}
 def list_formats(as_json: options.Json = False) -> None:
     """List the instruction formats that are known."""
     if as_json:
-        print_json([_data(format) for format in CHAT_FORMATS.values()])
+        _print_json([_data(format) for format in CHAT_FORMATS.values()])
         return
     width = max(map(len, CHAT_FORMATS))
     for name, format in CHAT_FORMATS.items():
@@ -57,12 +55,16 @@ def list_formats(as_json: options.Json = False) -> None:
 
 def show(
     name: Annotated[str, typer.Argument(metavar="NAME", help="A format of the list.")],
+    as_jinja: Annotated[bool, typer.Option("--jinja", help="As a Jinja chat template.")] = False,
     as_json: options.Json = False,
 ) -> None:
-    """Show a format: its markers and rules."""
+    """Show a format: its markers and rules, or a chat template that writes the same."""
     format = chat_format(name)
+    if as_jinja:
+        _write(to_jinja(format))
+        return
     if as_json:
-        print_json(_data(format))
+        _print_json(_data(format))
         return
     console = open_console()
     console.print(safe(f"{format.name}: {format.title}", "bold"))
@@ -98,7 +100,7 @@ def detect(
         found = list(detect_prompt(read_text(source)))
         rows, lines = [{"name": name} for name in found], found
     if as_json:
-        print_json(rows)
+        _print_json(rows)
     else:
         typer.echo("\n".join(lines) or "none of the known formats")
     raise typer.Exit(0 if found else FAILED)
@@ -190,7 +192,9 @@ def check(
     model: Annotated[
         str | None,
         typer.Option(
-            "--model", "-m", help="A llama.cpp server with this model, to compare with.",
+            "--model",
+            "-m",
+            help="A llama.cpp server with this model, to compare with.",
             metavar="MODEL",
         ),
     ] = None,
@@ -210,7 +214,7 @@ def check(
         settings, _ = read_settings()
         findings.append(sync.run(_compare(read, model, settings)))
     if as_json:
-        print_json(notes | {"findings": [asdict(finding) for finding in findings]})
+        _print_json(notes | {"findings": [asdict(finding) for finding in findings]})
     else:
         typer.echo(checked.origin)
         console = open_console()
@@ -221,6 +225,10 @@ def check(
     raise typer.Exit(FAILED if wrong else 0)
 
 
+def _print_json(data: Any) -> None:
+    typer.echo(json.dumps(data))
+
+
 def _data(format: ChatFormat) -> dict[str, Any]:
     return format.model_dump(mode="json", exclude_defaults=True) | {"markers": format.markers}
 
@@ -229,7 +237,7 @@ def _spell(value: Any) -> str:
     return json.dumps(value, ensure_ascii=False)
 
 
-def _read(text: str, name: str, came_from: str | None) -> tuple[Conversation, bool]:
+def _read(text: str, name: str, came_from: str | None) -> tuple[ChatFile, bool]:
     """The conversation of a file, and whether it asks for an answer."""
     if came_from is None and text.lstrip().startswith(("[{", "{", "[\n", "[ ")):
         return read_conversation(text, name), True
@@ -238,7 +246,7 @@ def _read(text: str, name: str, came_from: str | None) -> tuple[Conversation, bo
         raise InputError(f"{name}: in none of the known formats; name one with --from")
     parsed = parse_chat(chat_format(known[0]), text)
     tools = [dict(tool) for tool in parsed.tools] or None
-    return Conversation([dict(m) for m in parsed.messages], tools), parsed.add_generation_prompt
+    return ChatFile([dict(m) for m in parsed.messages], tools), parsed.add_generation_prompt
 
 
 def _infer(model: ModelTemplate) -> Inference:
@@ -252,8 +260,8 @@ def _describe(model: ModelTemplate) -> TemplateFinding:
         found = _infer(model)
     except InputError as error:
         return TemplateFinding("inferred", None, str(error))
-    total = found.conversations
-    note = f"a description renders {total - len(found.differences)} of {total} as the template does"
+    same, all = found.accepted - len(found.differences), found.accepted
+    note = f"a description renders {same} of {all} conversations as the template does"
     return TemplateFinding("inferred", True if found.proved else None, note)
 
 
@@ -266,10 +274,15 @@ def _tell_differences(found: Inference) -> None:
 
 
 async def _compare(read: ModelTemplate, spec: str, settings: Settings) -> TemplateFinding:
+    from textevolve.llm.opening import (
+        OpenAIClient,
+        open_client,
+    )  # the HTTP client: a second, and for this alone
+
     async with AsyncExitStack() as stack:
         client, _, _ = await open_client(spec, settings, stack)
         if not isinstance(client, OpenAIClient):
-            raise InputError(f"{spec}: no server that chats")
+            raise InputError(f"{spec}: this model does not chat")
         return await compare_with_server(read, client.ask_natively)
 
 

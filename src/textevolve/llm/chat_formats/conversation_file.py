@@ -8,14 +8,14 @@ from typing import Any, NamedTuple, cast
 from textevolve.errors import InputError
 
 
-class Conversation(NamedTuple):
+class ChatFile(NamedTuple):
     """`tools`: the function definitions that came with the messages, or None."""
 
     messages: list[dict[str, Any]]
     tools: list[dict[str, Any]] | None
 
 
-def read_conversation(text: str, name: str) -> Conversation:
+def read_conversation(text: str, name: str) -> ChatFile:
     """A list of messages, or an object with `messages` and perhaps `tools`, as requests have them.
 
     Raises:
@@ -30,7 +30,7 @@ def read_conversation(text: str, name: str) -> Conversation:
         body = cast(dict[str, Any], found)
         found, tools = body.get("messages"), body.get("tools")
     messages = _objects(found, f"{name}: the messages")
-    return Conversation(messages, None if tools is None else _objects(tools, f"{name}: the tools"))
+    return ChatFile(messages, None if tools is None else _objects(tools, f"{name}: the tools"))
 
 
 def _objects(found: Any, what: str) -> list[dict[str, Any]]:

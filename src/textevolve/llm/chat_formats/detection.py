@@ -6,17 +6,15 @@ Found out by comparing texts, never by names. A format that is not known is the 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from textevolve.errors import InputError
 from textevolve.llm.chat_formats.catalogue import CHAT_FORMATS
 from textevolve.llm.chat_formats.chat_format import ChatFormat, render_chat
+from textevolve.llm.chat_formats.inference import Render
 from textevolve.llm.chat_formats.parsing import parse_chat
-
-Render = Callable[..., str]
-"""Renders messages, with `tools` and `add_generation_prompt`; InputError where it refuses."""
 
 
 def _say(*texts: str, system: str | None = None) -> list[dict[str, Any]]:
