@@ -134,7 +134,7 @@ def convert(
         if to is not None or came_from is not None:
             raise InputError("a model's file becomes a description: leave out --to and --from")
         found = _infer(read_model_template(source))
-        typer.echo(json.dumps(_data(found.format), indent=2, ensure_ascii=False))
+        _write(json.dumps(_data(found.format), indent=2, ensure_ascii=False) + "\n")
         _tell_differences(found)
         raise typer.Exit(0 if found.proved else FAILED)
     text = read_text(source)
@@ -142,7 +142,7 @@ def convert(
     if to is None:
         body = {"messages": conversation.messages, "tools": conversation.tools}
         kept = {name: value for name, value in body.items() if value is not None}
-        typer.echo(json.dumps(kept, indent=2, ensure_ascii=False))
+        _write(json.dumps(kept, indent=2, ensure_ascii=False) + "\n")
         return
     _write(
         render_chat(
@@ -287,5 +287,11 @@ async def _compare(read: ModelTemplate, spec: str, settings: Settings) -> Templa
 
 
 def _write(text: str) -> None:
-    """Nothing is added, and half a character pair, which JSON can hold, is written all the same."""
-    typer.echo(text.encode("utf-8", "surrogatepass"), nl=False)
+    """The text and nothing else; raises InputError for what only JSON can hold."""
+    try:
+        typer.echo(text.encode(), nl=False)
+    except UnicodeEncodeError as error:
+        half = text[error.start].encode("ascii", "backslashreplace").decode()
+        raise InputError(
+            f"half of a character, {half}, is in it, which no text can hold"
+        ) from error
