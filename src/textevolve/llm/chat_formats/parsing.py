@@ -19,12 +19,13 @@ from textevolve.llm.chat_formats.chat_format import (
     SystemTurn,
     closing_of,
     render_chat,
+    undo_set_apart,
     without_empty_thought,
 )
 from textevolve.llm.chat_formats.conversation import (
-    Call,
     OnMarker,
     Said,
+    SaidCall,
     find_marker,
     unbreak,
     write_message,
@@ -114,15 +115,18 @@ def convert(
     *,
     on_marker: OnMarker = "neutralise",
 ) -> str:
-    """A rendered prompt of one format, in another one.
+    """A rendered prompt of one format, in another one. A system message that is the default text of
+    the first format is not carried over.
 
     Raises:
         InputError: the text is not in the first format, or the second cannot express it.
     """
     parsed = parse_chat(source, text)
+    messages = parsed.messages
+    own = {"role": "system", "content": source.system.default if source.system else None}
     return render_chat(
         target,
-        parsed.messages,
+        messages[1:] if messages[0] == own else messages,
         tools=parsed.tools or None,
         add_generation_prompt=parsed.add_generation_prompt,
         on_marker=on_marker,
@@ -288,6 +292,9 @@ def _read_user(reading: _Reading, first: bool) -> Iterator[Said]:
     if tools is not None and tools.placement == "first-user" and first:
         if reading.text.startswith(tools.before, reading.at):
             _read_declared(reading)
+            text = undo_set_apart(reading.until(format.user.after))
+            yield Said("user", reading.whole(text))
+            return
     elif (
         system is not None
         and system.inside
@@ -319,14 +326,14 @@ def _read_assistant(reading: _Reading, calls: bool) -> Said:
     return Said("assistant", without_empty_thought(format, reading.whole(written)))
 
 
-def _read_calls(reading: _Reading, tools: ToolFormat, written: str) -> tuple[Call, ...]:
+def _read_calls(reading: _Reading, tools: ToolFormat, written: str) -> tuple[SaidCall, ...]:
     """The calls, if the text is nothing else."""
     inner = written.removeprefix(tools.calls_before)
     if tools.calls_after:
         if not inner.endswith(tools.calls_after):
             return ()
         inner = inner[: -len(tools.calls_after)]
-    found: list[Call] = []
+    found: list[SaidCall] = []
     at = 0
     while at < len(inner):
         read = _read_call(tools, inner, at)
@@ -334,7 +341,7 @@ def _read_calls(reading: _Reading, tools: ToolFormat, written: str) -> tuple[Cal
             return ()
         values, at = read
         arguments = reading.whole(values.get("arguments", "{}"))
-        found.append(Call(values.get("name", ""), arguments, values.get("id", "")))
+        found.append(SaidCall(values.get("name", ""), arguments, values.get("id", "")))
         if at < len(inner) and not inner.startswith(tools.calls_separator, at):
             return ()
         at += len(tools.calls_separator) if at < len(inner) else 0
