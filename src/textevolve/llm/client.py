@@ -6,6 +6,7 @@ Its HTTP connections are those of `connections`.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
@@ -296,6 +297,15 @@ class OpenAIClient:
             number = len(found.data)
             raise AnswerError(f"{self._name}: {number} vectors came for {len(texts)} texts")
         return found
+
+    async def ask_natively(self, path: str, body: Mapping[str, Any] | None = None) -> Any:
+        """What llama.cpp's server says beside the protocol, read from JSON; None of another one."""
+        url = URL(self.base_url.removesuffix("/v1") + path)
+        sent = None if body is None else encode(body)
+        status, _, raw = await self._http.exchange("GET" if sent is None else "POST", url, sent)
+        with suppress(ValueError, RecursionError):
+            return json.loads(raw) if status == 200 else None
+        return None
 
     async def models(self) -> list[str]:
         """The names of the models that the endpoint serves."""

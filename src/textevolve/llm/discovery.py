@@ -15,6 +15,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from textevolve.errors import CapabilityError, FatalModelError, ModelError, RejectedError
+from textevolve.llm.chat_formats.served_template import check_server
 from textevolve.llm.decision_wires import NAMES, TRIAL, TRIAL_STATE
 from textevolve.llm.decisions import decision_request, find_wire_request, load_wire
 from textevolve.llm.embeddings import probe_dimension
@@ -110,6 +111,7 @@ class EndpointCapabilities:
     seed: Finding = NOT_ASKED
     decisions: Finding = NOT_ASKED
     prefix_cache: Finding = NOT_ASKED
+    chat_template: Finding = NOT_ASKED
     refused: tuple[str, ...] = ()
 
 
@@ -143,6 +145,7 @@ async def probe_endpoint(client: OpenAIClient | MiniLM) -> EndpointCapabilities:
         decisions=await _probe_decisions(client, logprobs),
         seed=await _probe_seed(client),
         prefix_cache=await _probe_prefix_cache(client),
+        chat_template=await _probe_chat_template(client),
         refused=tuple(sorted(client.refused)),
     )
 
@@ -208,6 +211,7 @@ async def _probe_decider(client: OpenAIClient, models: tuple[str, ...]) -> Endpo
         seed=no,
         decisions=found,
         prefix_cache=no,
+        chat_template=no,
     )
 
 
@@ -219,7 +223,7 @@ async def _probe_embedder(model: Model, models: tuple[str, ...]) -> EndpointCapa
         answers = Finding(True, said)
     except ModelError as error:
         answers = Finding(False, str(error))
-    return EndpointCapabilities(answers, models, no, no, no, no, no)
+    return EndpointCapabilities(answers, models, no, no, no, no, no, no)
 
 
 async def _probe_seed(client: OpenAIClient) -> Finding:
@@ -235,6 +239,15 @@ async def _probe_seed(client: OpenAIClient) -> Finding:
         return Finding(None, why_without_text(first))
     same = first.text == second.text
     return Finding(same, "two answers with one seed " + ("are the same" if same else "differ"))
+
+
+async def _probe_chat_template(client: OpenAIClient) -> Finding:
+    """Whether the server's chat template keeps the system message and writes BOS once."""
+    try:
+        found = await check_server(client.ask_natively)
+    except ModelError as error:
+        return Finding(None, str(error))
+    return Finding(found.good, found.note)
 
 
 async def _probe_prefix_cache(client: OpenAIClient) -> Finding:

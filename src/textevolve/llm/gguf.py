@@ -1,16 +1,17 @@
 """The header of a GGUF file: what kind of model it is and how much memory a token of context takes.
 
-Here: reading and judging the header. Not here: hashes (`weights`) and running the model (`local`).
+Here: reading and judging the header. Not here: where its tensors lie (`gguf_layout`), hashes
+(`weights`) and running the model (`local`).
 """
 
 from __future__ import annotations
 
 import os
 import struct
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import BinaryIO
+from typing import BinaryIO, TypeVar
 
 from textevolve.errors import SettingsError
 
@@ -32,6 +33,7 @@ _SCALARS = {
 _LONGEST_KEPT = 4096
 _MOST_ENTRIES = 65536
 
+T = TypeVar("T")
 GgufValue = int | float | bool | str | tuple[int | float | bool, ...] | None
 
 
@@ -50,22 +52,27 @@ class Header:
         return bool(self.decision_type)
 
 
-class _Damaged(Exception):
+class Damaged(Exception):
     """The bytes do not follow the format; becomes a SettingsError that names the file."""
 
 
-class _Reader:
+class HeaderReader:
     """Reads values in order and never asks for more bytes than the file has."""
 
     def __init__(self, stream: BinaryIO) -> None:
         self._stream = stream
-        self._left = os.fstat(stream.fileno()).st_size
+        self._size = self._left = os.fstat(stream.fileno()).st_size
+
+    @property
+    def position(self) -> int:
+        """Bytes from the beginning of the file."""
+        return self._size - self._left
 
     def take(self, count: int) -> bytes:
         self._claim(count)
         data = self._stream.read(count)
         if len(data) != count:
-            raise _Damaged("it ends in the middle of its header")
+            raise Damaged("it ends in the middle of its header")
         return data
 
     def skip(self, count: int) -> None:
@@ -74,7 +81,7 @@ class _Reader:
 
     def _claim(self, count: int) -> None:
         if count > self._left:
-            raise _Damaged("it ends in the middle of its header")
+            raise Damaged("it ends in the middle of its header")
         self._left -= count
 
     def number(self, layout: str) -> int:
@@ -93,7 +100,7 @@ class _Reader:
         if kind == _ARRAY:
             return self._array()
         if kind not in _SCALARS:
-            raise _Damaged(f"its header has a value of unknown kind {kind}")
+            raise Damaged(f"its header has a value of unknown kind {kind}")
         return self.number(_SCALARS[kind])
 
     def _array(self) -> GgufValue:
@@ -106,7 +113,7 @@ class _Reader:
                 return None
             return struct.unpack(f"<{count}{layout[1]}", self.take(count * size))
         if kind != _STRING:
-            raise _Damaged(f"its header has an array of unknown kind {kind}")
+            raise Damaged(f"its header has an array of unknown kind {kind}")
         for _ in range(count):
             self.skip(self.number("<Q"))
         return None
@@ -118,28 +125,37 @@ def read_header(path: Path) -> Header:
     Raises:
         SettingsError: no such file, not a GGUF, or a header that is cut or damaged.
     """
+    return _judge(read_from(path, _read_entries))
+
+
+def read_from(path: Path, read: Callable[[HeaderReader], T]) -> T:
+    """What `read` finds in the file; what is wrong with that is a SettingsError."""
     try:
         with path.open("rb") as stream:
-            entries = _read_entries(_Reader(stream))
+            return read(HeaderReader(stream))
     except FileNotFoundError as error:
         raise SettingsError(f"{path}: there is no such file of weights") from error
     except OSError as error:
         raise SettingsError(f"{path}: cannot be read ({error.strerror})") from error
-    except _Damaged as error:
+    except Damaged as error:
         raise SettingsError(f"{path}: not usable as weights: {error}; fetch it again") from error
-    return _judge(entries)
 
 
-def _read_entries(reader: _Reader) -> dict[str, GgufValue]:
+def read_counts(reader: HeaderReader) -> tuple[int, int]:
+    """How many tensors and how many entries there are, from the beginning of the file."""
     if reader.take(4) != MAGIC:
-        raise _Damaged("it is not a GGUF file")
+        raise Damaged("it is not a GGUF file")
     version = reader.number("<I")
     if version not in (2, 3):
-        raise _Damaged(f"GGUF version {version} is not one that can be read (2 or 3)")
-    reader.skip(8)  # the number of tensors
-    count = reader.number("<Q")
-    if count > _MOST_ENTRIES:
-        raise _Damaged(f"its header claims {count} entries")
+        raise Damaged(f"GGUF version {version} is not one that can be read (2 or 3)")
+    tensors, entries = reader.number("<Q"), reader.number("<Q")
+    if max(tensors, entries) > _MOST_ENTRIES:
+        raise Damaged(f"its header claims {tensors} tensors and {entries} entries")
+    return tensors, entries
+
+
+def _read_entries(reader: HeaderReader) -> dict[str, GgufValue]:
+    _, count = read_counts(reader)
     entries: dict[str, GgufValue] = {}
     for _ in range(count):
         key = reader.string()

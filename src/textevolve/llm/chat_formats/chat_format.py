@@ -1,4 +1,4 @@
-"""What an instruction format is, in one frozen description, and how conversations are written in it.
+"""What an instruction format is, in one frozen description, and how conversations are written.
 
 Roles with their markers, where the system message goes, the rules of order, trimming, the prompt
 for the next answer, tools. Which formats there are: `catalogue`. Back from text: `parsing`. Found
@@ -14,9 +14,15 @@ from typing import Any, Literal
 
 from pydantic import Field
 
-from textevolve.llm.chat_formats.conversation import OnMarker, Said, broken_messages, read_messages
+from textevolve.llm.chat_formats.conversation import (
+    OnMarker,
+    Said,
+    broken_messages,
+    read_said,
+)
 from textevolve.llm.chat_formats.order import check_order
 from textevolve.llm.chat_formats.tools import ToolFormat, write_calls, write_results, write_tools
+from textevolve.llm.fence import JOINER
 from textevolve.spec import Frozen
 
 _TOKEN = re.compile(
@@ -26,7 +32,7 @@ _TOKEN = re.compile(
 Trim = Literal["none", "both", "left", "right"]
 
 
-class Turn(Frozen):
+class ChatTurn(Frozen):
     """A role's markers around its text, and which white space of the text goes."""
 
     before: str
@@ -34,7 +40,7 @@ class Turn(Frozen):
     trim: Trim = "none"
 
 
-class SystemTurn(Turn):
+class SystemTurn(ChatTurn):
     """The system message. `placement`: a turn of its own, a prefix without marker, or inside the
     first or the last turn of the user. `preamble`: stands between `before` and the text of a first
     system message. `default`: its text where the conversation has none; None: nothing is written.
@@ -57,12 +63,14 @@ class SystemTurn(Turn):
 class Thoughts(Frozen):
     """How thoughts in the text of an assistant are treated: those of earlier answers are dropped
     together with the white space after them that `strip` names; with `wrap` the last answer, if it
-    follows the last question, is written with its thoughts, even where it has none."""
+    follows the last question, is written with its thoughts, even where it has none. With
+    `plain_only` answers that call tools, or answer to them, keep theirs."""
 
     opening: str = "<think>"
     closing: str = "</think>"
     strip: str = ""
     wrap: bool = False
+    plain_only: bool = False
 
 
 class ChatFormat(Frozen):
@@ -73,8 +81,8 @@ class ChatFormat(Frozen):
 
     name: str
     title: str
-    user: Turn
-    assistant: Turn
+    user: ChatTurn
+    assistant: ChatTurn
     system: SystemTurn | None = None
     bos: str = ""
     writes_bos: bool = False
@@ -89,7 +97,7 @@ class ChatFormat(Frozen):
     tools: ToolFormat | None = None
     more_markers: tuple[str, ...] = ()
     differences: tuple[str, ...] = Field(
-        (), description="What published templates of the family do otherwise, in sentences."
+        default=(), description="What published templates of the family do otherwise, in sentences."
     )
 
     @cached_property
@@ -119,6 +127,11 @@ def _markers_in(text: str, words: bool = False) -> list[str]:
     return found if found or not words else [text.strip()] if text.strip() else []
 
 
+def changed(format: ChatFormat, **fields: Any) -> ChatFormat:
+    """The format with other values of some fields."""
+    return ChatFormat(**{name: getattr(format, name) for name in ChatFormat.model_fields} | fields)
+
+
 def trimmed(text: str, how: Trim) -> str:
     if how == "both":
         return text.strip()
@@ -142,11 +155,33 @@ def render_chat(
     Raises:
         InputError: the format cannot express the conversation; says what to do.
     """
-    said = settle(format, messages, tools, on_marker)
+    said = settle_chat(format, messages, tools, on_marker)
+    if tools and on_marker == "neutralise":
+        said = _set_apart(format, said)
     declared = write_tools(format.tools, tools or (), format.markers, on_marker) if tools else ""
     turns = _write(format, said, declared)
     text = (format.bos if format.writes_bos else "") + format.separator.join(turns)
     return text + closing_of(format, said[-1].role, add_generation_prompt)
+
+
+_LIKE_A_TOOL = re.compile(rf"{JOINER}*{{")
+
+
+def _set_apart(format: ChatFormat, said: Sequence[Said]) -> list[Said]:
+    """The messages, with a joiner before a question that could pass for one more declaration,
+    where nothing but its place tells it from the declarations before it."""
+    if format.tools is None or format.tools.placement != "first-user":
+        return list(said)
+    n = next(n for n, one in enumerate(said) if one.role == "user")
+    text = trimmed(said[n].text, format.user.trim)
+    if not _LIKE_A_TOOL.match(text):
+        return list(said)
+    return [*said[:n], Said("user", JOINER + text), *said[n + 1 :]]
+
+
+def undo_set_apart(text: str) -> str:
+    """A question behind declarations as it was."""
+    return text[1:] if text.startswith(JOINER) and _LIKE_A_TOOL.match(text) else text
 
 
 def closing_of(format: ChatFormat, last: str, add_generation_prompt: bool) -> str:
@@ -160,7 +195,7 @@ def closing_of(format: ChatFormat, last: str, add_generation_prompt: bool) -> st
     return format.generation
 
 
-def settle(
+def settle_chat(
     format: ChatFormat,
     messages: Sequence[Mapping[str, Any]],
     tools: Sequence[Mapping[str, Any]] | None = None,
@@ -172,24 +207,23 @@ def settle(
     Raises:
         InputError: the format cannot express the conversation; says what to do.
     """
-    said = read_messages(messages)
+    said = read_said(messages)
     check_order(format, said, bool(tools))
     said = list(broken_messages(said, format.markers, on_marker))
     system = format.system
     if system is not None and system.default is not None and said[0].role != "system":
         said = [Said("system", system.default), *said]
     last_question = max((n for n, one in enumerate(said) if one.role == "user"), default=len(said))
-    return [
-        _settled(format, one, last=n == len(said) - 1, answering=n > last_question)
-        for n, one in enumerate(said)
-    ]
+    return [_settled(format, said, n, answering=n > last_question) for n in range(len(said))]
 
 
-def _settled(format: ChatFormat, one: Said, last: bool, answering: bool) -> Said:
-    text, thought = one.text, one.thought
+def _settled(format: ChatFormat, said: Sequence[Said], n: int, answering: bool) -> Said:
+    one = said[n]
+    text, thought, thoughts = one.text, one.thought, format.thoughts
     if one.role == "assistant":
-        if format.thoughts is not None:
-            text, thought = _think(format.thoughts, text, thought, last, answering)
+        plain = not one.calls and (n == 0 or said[n - 1].role != "tool")
+        if thoughts is not None and (plain or not thoughts.plain_only):
+            text, thought = _think(thoughts, text, thought, n == len(said) - 1, answering)
         text = trimmed(text, format.assistant.trim)
     elif one.role == "system" and format.system is not None:
         text = trimmed(text, format.system.trim)
@@ -298,27 +332,44 @@ def seen_messages(
 ) -> list[Said]:
     """The messages as they can be read back from the format: a system message inside a user's turn
     that no marker sets apart is the beginning of that turn's text."""
-    said = settle(format, messages, None, on_marker)
+    said = settle_chat(format, messages, None, on_marker)
     system = format.system
-    if system is None or not system.inside or said[0].role != "system":
-        return [_trimmed_user(format, one) for one in said]
-    opening, rest = said[0], said[1:]
+    opening = said[0] if system is not None and said[0].role == "system" else None
+    if system is None or opening is None:
+        return [_as_seen(format, one) for one in said]
+    if not system.inside:
+        unwritten = not opening.text and not (system.written_empty and _shows(format, system))
+        return [_as_seen(format, one) for one in said[1 if unwritten else 0 :]]
+    rest = said[1:]
     users = [n for n, one in enumerate(rest) if one.role == "user"]
     aimed = users[-1] if system.placement == "last-user" else users[0]
-    inside = f"{system.before}{opening.text}{system.after}"
-    whole = _user_turn(format, rest[aimed].text, inside, "")
+    whole = _user_turn(format, rest[aimed].text, system.before + opening.text + system.after, "")
     text = whole[len(format.user.before) : len(whole) - len(format.user.after)]
+    joined = [Said("user", text)]
     if _markers_in(system.before + system.after):
-        kept = text.removeprefix(system.before + opening.text).removeprefix(system.after)
-        joined = [Said("system", opening.text), Said("user", kept)]
-    else:
-        joined = [Said("user", text)]
-    after = [_trimmed_user(format, one) for one in rest[aimed + 1 :]]
-    before = [_trimmed_user(format, one) for one in rest[:aimed]]
-    return joined + after if aimed == 0 else before + joined + after
+        kept = text.removeprefix(system.before + opening.text).removeprefix(system.after.rstrip())
+        white = system.after.removeprefix(system.after.rstrip())
+        joined = [Said("system", opening.text), Said("user", kept.removeprefix(white))]
+    after = [_as_seen(format, one) for one in rest[aimed + 1 :]]
+    return [*(_as_seen(format, one) for one in rest[:aimed]), *joined, *after]
 
 
-def _trimmed_user(format: ChatFormat, one: Said) -> Said:
-    if one.role != "user":
-        return one
-    return Said("user", trimmed(one.text, format.user.trim))
+def _shows(format: ChatFormat, system: SystemTurn) -> bool:
+    """Whether an empty system message leaves any trace."""
+    return bool(system.before or system.after or format.separator)
+
+
+def _as_seen(format: ChatFormat, one: Said) -> Said:
+    if one.role == "user":
+        return Said("user", trimmed(one.text, format.user.trim))
+    if one.role == "assistant" and not one.calls:
+        return Said("assistant", without_empty_thought(format, one.text))
+    return one
+
+
+def without_empty_thought(format: ChatFormat, text: str) -> str:
+    """An answer without the empty thought that the format writes where there was none."""
+    thoughts = format.thoughts
+    if thoughts is None or not thoughts.wrap:
+        return text
+    return text.removeprefix(f"{thoughts.opening}\n\n{thoughts.closing}\n\n")

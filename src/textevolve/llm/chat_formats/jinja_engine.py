@@ -167,6 +167,8 @@ def serve() -> None:
     signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGPROF})
     _warm_up()
     _confine(limits["memory"])
+    sink.write(DONE)
+    sink.flush()
     while now := _take(source):
         parts = (_take(source), _take(source), _take(source))
         signal.setitimer(signal.ITIMER_PROF, limits["seconds"])  # at its end the kernel kills

@@ -26,6 +26,7 @@ from textevolve.errors import InputError, SettingsError
 DONE, REFUSED, FAILED, TOO_LONG = b"d", b"r", b"f", b"l"
 LENGTH = 8
 MIB = 1 << 20
+START_SECONDS = 120.0
 _ENGINE = Path(__file__).with_name("jinja_engine.py")
 _BOOT = "import runpy, sys; sys.path[:] = {path!r}; runpy.run_path({file!r}, run_name='__main__')"
 
@@ -103,8 +104,8 @@ def _get_running(limits: TemplateLimits) -> _Running:
     global _running
     now = _running
     if now is not None and now.parent != os.getpid():
-        now.process.returncode = 0  # a child of the process that this one was forked from
-        now = _running = None
+        _forget(now)
+        now = None
     if now is not None and (now.limits != limits or now.process.poll() is not None):
         _end(now)
         now = None
@@ -135,18 +136,20 @@ def _start(limits: TemplateLimits) -> _Running:
         raise SettingsError(f"the process for chat templates does not start ({error})") from error
     told = {"memory": limits.memory, "seconds": limits.seconds, "longest": limits.text}
     running = _Running(process, limits, os.getpid())
-    _send(running, (json.dumps(told).encode(),))
-    return running
+    if _send(running, (json.dumps(told).encode(),)) and _receive(running, 1, START_SECONDS):
+        return running
+    code = _end(running)
+    raise SettingsError(f"the process for chat templates does not start (exit code {code})")
 
 
 def _exchange(running: _Running, parts: tuple[bytes, ...]) -> tuple[bytes, bytes]:
     """Raises InputError where no answer comes, because the process was killed or does not end."""
     limits = running.limits
     if _send(running, parts):
-        head = _receive(running, LENGTH + 1)
+        head = _receive(running, LENGTH + 1, limits.patience)
         size = int.from_bytes(head[:LENGTH])
         if len(head) == LENGTH + 1 and size <= 4 * limits.text:
-            said = _receive(running, size)
+            said = _receive(running, size, limits.patience)
             if len(said) == size:
                 return head[LENGTH:], said
     code = _end(running)
@@ -170,21 +173,35 @@ def _send(running: _Running, parts: tuple[bytes, ...]) -> bool:
     return True
 
 
-def _receive(running: _Running, size: int) -> bytes:
-    """As many bytes, or fewer where the process ends before; none after the patience is over."""
+def _receive(running: _Running, size: int, patience: float) -> bytes:
+    """As many bytes, or fewer where the process ends before, or sends none for so many seconds."""
     pipe: Any = running.process.stdout
     number = pipe.fileno()
     poll = select.poll()
     poll.register(number, select.POLLIN)
     data = b""
     while len(data) < size:
-        if not poll.poll(running.limits.patience * 1000):
-            return b""
-        more = os.read(number, min(size - len(data), MIB))
+        ready = poll.poll(patience * 1000)
+        more = os.read(number, min(size - len(data), MIB)) if ready else b""
         if not more:
             break
         data += more
     return data
+
+
+def _forget(running: _Running) -> None:
+    """Lets go of a process that belongs to the one that this one was forked from."""
+    global _running
+    _running = None
+    running.process.returncode = 0
+    _close_pipes(running.process)
+
+
+def _close_pipes(process: subprocess.Popen[bytes]) -> None:
+    pipes: Any = (process.stdin, process.stdout)
+    for pipe in pipes:
+        with suppress(OSError):  # what was not sent any more
+            pipe.close()
 
 
 def _end(running: _Running) -> int:
@@ -193,20 +210,19 @@ def _end(running: _Running) -> int:
     if _running is running:
         _running = None
     process = running.process
-    pipes: Any = (process.stdin, process.stdout)
     try:
         code = process.wait(timeout=0.5)
     except subprocess.TimeoutExpired:
         process.kill()
         code = process.wait()
-    for pipe in pipes:
-        with suppress(OSError):  # what was not sent any more
-            pipe.close()
+    _close_pipes(process)
     return code
 
 
 @atexit.register
-def _end_all() -> None:
-    if _running is not None and _running.parent == os.getpid():
-        _running.process.kill()
-        _end(_running)
+def end_rendering() -> None:
+    """Ends the process, if there is one; the next template starts it anew."""
+    with _lock:
+        if _running is not None and _running.parent == os.getpid():
+            _running.process.kill()
+            _end(_running)

@@ -21,7 +21,7 @@ DEFAULT, TOOL_USE = "default", "tool_use"
 LIMITS = TemplateLimits()
 BATCH, MOST = 1 << 18, 100
 """Characters, and conversations, that are sent to be rendered at once."""
-Conversation = Sequence[Mapping[str, Any]]
+ChatMessages = Sequence[Mapping[str, Any]]
 _REASONING = ("reasoning_content", "thinking", "reasoning")
 """Names that a message's reasoning is passed under; the first is what templates read."""
 
@@ -40,7 +40,7 @@ class JinjaTemplate:
 
     def render(
         self,
-        messages: Conversation,
+        messages: ChatMessages,
         *,
         tools: Sequence[Mapping[str, Any]] | None = None,
         documents: Sequence[Mapping[str, Any]] | None = None,
@@ -68,7 +68,7 @@ class JinjaTemplate:
 
     def render_many(
         self,
-        conversations: Iterable[Conversation],
+        conversations: Iterable[ChatMessages],
         *,
         chat_template: str | None = None,
         **values: Any,
@@ -99,7 +99,7 @@ class JinjaTemplate:
         return named[name]
 
 
-def _encode_conversation(messages: Conversation) -> str:
+def _encode_conversation(messages: ChatMessages) -> str:
     if not messages:
         raise InputError("a conversation without a message cannot be rendered")
     return _encode([_prepare(message) for message in messages])
