@@ -72,7 +72,7 @@ class Provider(_Frozen):
     """An OpenAI-compatible address. `key_env` names the environment variable that holds its key.
 
     `wire`: chats, OpenAI's responses, or texts that are continued; those are rendered by
-    `chat_format`, the name of a format or a file with a Jinja template. `reasoning_effort`: how
+    `chat_format`, the name of a format or a model's file. `reasoning_effort`: how
     much a model thinks before it answers, in the provider's own words, such as "low". The journal
     knows a model by its name: where one is asked in two ways, give each a provider of its own.
 

@@ -81,6 +81,8 @@ class CompletionsWriter:
         return body
 
     def _render(self, model: str, request: Request) -> str:
+        if any(message.images for message in request.messages):
+            raise RejectedError(f"{model}: completions have no images; ask it by the wire `chat`")
         messages = [chat_message(message) for message in request.messages]
         found = self.format.count_markers(messages)
         if found and not self.broken:
