@@ -59,7 +59,7 @@ from textevolve.llm.wire import (
     as_vector,
     encode,
 )
-from textevolve.llm.wires import CHAT, TextWire, effort_fields, wire_of
+from textevolve.llm.wires import CHAT, TextWire, effort_fields, text_wire
 from textevolve.settings import LARGEST_ANSWER, Decisions, Price, Timeouts
 
 Shape = TypeVar("Shape", bound=BaseModel)
@@ -85,7 +85,7 @@ def connect(
         decisions=endpoint.decisions,
         chats=endpoint.chats,
         decision_price=find_price(endpoint, decides=True),
-        wire=wire_of(endpoint),
+        wire=text_wire(endpoint),
         extra=effort_fields(endpoint),
     )
 

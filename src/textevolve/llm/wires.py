@@ -85,7 +85,7 @@ def completions(chat_format: str) -> TextWire:
     )
 
 
-def wire_of(endpoint: Endpoint) -> TextWire:
+def text_wire(endpoint: Endpoint) -> TextWire:
     """The wire that an endpoint is asked on.
 
     Raises:
