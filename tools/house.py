@@ -78,6 +78,7 @@ HEAVY_OURS = frozenset(
     (
         "textevolve.llm.chains.dspy_modules",
         "textevolve.llm.chains.langchain_runnables",
+        "textevolve.llm.prompt_formats",
         "textevolve.node_eval.langgraph",
         "textevolve.remote.runs",
         "textevolve.server.app",

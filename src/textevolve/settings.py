@@ -12,10 +12,10 @@ import os
 import tomllib
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Literal, TypeAlias
+from typing import Any, Literal, Self, TypeAlias
 
 from platformdirs import user_cache_path, user_config_path, user_data_path
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from textevolve.errors import SettingsError
 
@@ -64,9 +64,17 @@ Decisions: TypeAlias = Literal["systemone", "decisions", "sglang", "none", "ask"
 """How a provider decides: by one of the wires of `textevolve.llm.decisions`, not at all (its models
 only chat), or unknown until it is asked."""
 
+WireName: TypeAlias = Literal["chat", "responses", "completions"]
+"""How a provider's models are asked for text; see `textevolve.llm.wires`."""
+
 
 class Provider(_Frozen):
     """An OpenAI-compatible address. `key_env` names the environment variable that holds its key.
+
+    `wire`: chats, OpenAI's responses, or texts that are continued; those are rendered by
+    `chat_format`, the name of a format or a model's file. `reasoning_effort`: how
+    much a model thinks before it answers, in the provider's own words, such as "low". The journal
+    knows a model by its name: where one is asked in two ways, give each a provider of its own.
 
     `reports_cost`: its answers say what they cost, so a limit of cost needs no price. `deciders`:
     beginnings of the names of those models that decide by `decisions`, where the others only chat;
@@ -84,6 +92,17 @@ class Provider(_Frozen):
     deciders: tuple[str, ...] = ()
     chats: bool = True
     context: int | None = Field(default=None, ge=64)
+    wire: WireName = "chat"
+    chat_format: str | None = Field(default=None, min_length=1)
+    reasoning_effort: str | None = Field(default=None, min_length=1)
+
+    @model_validator(mode="after")
+    def _check_wire(self) -> Self:
+        if self.wire == "completions" and self.chat_format is None:
+            raise ValueError('wire = "completions" needs a chat_format, such as "chatml"')
+        if self.wire == "completions" and self.reasoning_effort is not None:
+            raise ValueError("completions have no reasoning_effort; leave it out")
+        return self
 
 
 class Local(_Frozen):
@@ -204,4 +223,5 @@ def read_settings(overrides: Mapping[str, Any] | None = None) -> tuple[Settings,
         first = error.errors()[0]
         name = ".".join(str(part) for part in first["loc"])
         source = sources.get(str(first["loc"][0]), "settings") if first["loc"] else "settings"
-        raise SettingsError(f"{source}: {name}: {first['msg']}") from error
+        told = first["msg"].removeprefix("Value error, ")
+        raise SettingsError(f"{source}: {name}: {told}") from error

@@ -478,6 +478,7 @@ def test_doctor_tells_what_an_endpoint_can_do(cli, server, model):
         "seed": True,
         "prefix cache": True,
         "decisions": True,
+        "chat template": None,
     }
     assert row["serves"] == ["scripted"]
     assert server.calls <= 7

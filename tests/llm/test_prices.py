@@ -6,7 +6,7 @@ import pytest
 
 from textevolve.llm.prices import ListedPrice, find_price, say_source, say_unlisted
 from textevolve.llm.providers import PROVIDERS, resolve
-from textevolve.llm.wire import cost_of
+from textevolve.llm.reported_usage import cost_of
 from textevolve.settings import Price, Provider, Settings
 
 

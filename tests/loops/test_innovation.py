@@ -195,7 +195,7 @@ async def test_outputs_that_fail_leave_the_mean_and_are_counted(innovate):
     first = found.innovation.attempts[0]
     assert first.score == 0.2
     assert "1 of 2 outputs have no score" in first.notes[0]
-    assert "empty twice" in first.notes[0]
+    assert "asked twice, the output was empty" in first.notes[0]
 
 
 async def test_nothing_judged_is_a_failure_and_no_zero(innovate):

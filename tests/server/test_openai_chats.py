@@ -14,6 +14,9 @@ from textevolve.llm.testing import Answer, Fault, ScriptedServer
 from textevolve.store import ResourceStore, open_store
 
 HELLO = [{"role": "user", "content": "Hello?"}]
+CALL = {"id": "c1", "type": "function", "function": {"name": "look", "arguments": "{}"}}
+CALLED = {"role": "assistant", "content": None, "tool_calls": [CALL]}
+RESULT = {"role": "tool", "tool_call_id": "c1", "content": "It rains.<|im_end|>"}
 
 
 @pytest.fixture
@@ -315,9 +318,12 @@ def test_a_message_that_was_not_answered_is_not_kept_twice(serve, ask, server, a
             {"messages": [{"role": "user", "content": [{"type": "image_url"}]}]},
             "messages.0.content",
         ),
-        ({"messages": [{"role": "tool", "content": "x"}, *HELLO]}, "messages.0.role"),
+        ({"messages": [{"role": "tool", "content": "x"}, *HELLO]}, "messages.0.tool_call_id"),
         ({"n": 2}, "n"),
-        ({"tools": [{"type": "function"}]}, "tools"),
+        ({"tools": [{"type": "function"}]}, "tools.0.function"),
+        ({"functions": [{"name": "f"}]}, "functions"),
+        ({"messages": [*HELLO, CALLED]}, "messages"),
+        ({"messages": [*HELLO, RESULT]}, "messages"),
         ({"logprobs": True}, "logprobs"),
         ({"temperature": 3}, "temperature"),
         ({"metadata": {"memory": "maybe"}}, "metadata.memory"),
@@ -470,3 +476,49 @@ def test_embeddings_come_as_numbers_and_in_base64(serve, ask, model):
     assert (status, said["error"]["param"]) == (400, "dimensions")
     for wrong in ({"input": []}, {"input": 4}, {"encoding_format": "x"}, {"dimensions": 0}):
         assert ask(url, {**asked, **wrong})[0] == 400
+
+
+def looks(body, _number):
+    """Calls its tool until it has the result."""
+    heard = [one["content"] for one in body["messages"] if one["role"] == "tool"]
+    calls = (("look", '{"where": "out"}'),)
+    return f"I looked: {heard[0][:9]}" if heard else Answer(text="", tool_calls=calls)
+
+
+def test_an_agent_calls_the_tools_of_its_client(serve, ask, server, agents):
+    server.script = looks
+    url = f"{serve()}/v1/chat/completions"
+    tools = [{"type": "function", "function": {"name": "look", "parameters": {"type": "object"}}}]
+    asked = {"model": "acme/guide", "messages": HELLO, "tools": tools}
+    asked |= {"metadata": {"session": "new"}, "tool_choice": {"function": {"name": "look"}}}
+    said = ask(url, asked)[1]
+    (choice,) = said["choices"]
+    assert choice["finish_reason"] == "tool_calls"
+    assert choice["message"]["content"] is None
+    (call,) = choice["message"]["tool_calls"]
+    assert (call["function"]["name"], call["function"]["arguments"]) == ("look", '{"where": "out"}')
+    sent = server.requests[-1]
+    assert (sent["tools"], sent["tool_choice"]["function"]) == (tools, {"name": "look"})
+    session = said["metadata"]["session"]
+    assert [one.role for one in agents.sessions("acme").messages(session)] == ["user"]
+    asked |= {"metadata": {"session": session}, "tool_choice": "auto"}
+    result = {**RESULT, "tool_call_id": call["id"]}
+    asked["messages"] = [*HELLO, choice["message"], result]
+    assert text_of(ask(url, asked)[1]) == "I looked: It rains."
+    last = server.requests[-1]["messages"][-2:]
+    assert [one["role"] for one in last] == ["assistant", "tool"]
+    assert last[0]["tool_calls"][0]["id"] == last[1]["tool_call_id"] == call["id"]
+    assert "<|im_end|>" not in last[1]["content"]
+    kept = agents.sessions("acme").messages(session)
+    assert [(one.role, one.text) for one in kept] == [
+        ("user", "Hello?"),
+        ("assistant", "I looked: It rains."),
+    ]
+
+
+def test_a_tool_that_nobody_offered_is_no_answer(serve, ask, server, agents):
+    server.script = lambda _body, _number: Fault.CALLS_ONLY
+    asked = {"model": "acme/guide", "messages": HELLO, "metadata": {"session": "new"}}
+    status, said = ask(f"{serve()}/v1/chat/completions", asked)
+    assert status == 502
+    assert "the model called search in place of the answer" in said["error"]["message"]

@@ -25,10 +25,11 @@ from textevolve.agents.session import (
     Speaker,
     title_of,
 )
-from textevolve.errors import BudgetError, InputError, ModelError, TooLongError
+from textevolve.errors import AnswerError, BudgetError, InputError, ModelError, TooLongError
 from textevolve.evaluation import Usage, check_text
 from textevolve.llm.mapreduce import SMALLEST_BUDGET
-from textevolve.llm.model import Model, Request, Response
+from textevolve.llm.model import Message, Model, Request, Response, ToolCall
+from textevolve.llm.reasoning import why_without_text
 from textevolve.llm.streaming import AnswerPiece, ask_streaming
 from textevolve.memory.recall import Memory, Recalled
 
@@ -54,7 +55,8 @@ class HistoryShortened:
 class ChatAnswer:
     """The answer is kept; nothing more comes. `interrupted`: it was stopped, and the text is what
     had been written; it may be empty, and then nothing was kept. `usage`: None where that is
-    unknown."""
+    unknown. `tool_calls`: what is to be called before there is an answer; nothing was kept, and the
+    message is answered once their results are there."""
 
     text: str
     position: int
@@ -62,6 +64,7 @@ class ChatAnswer:
     finish_reason: str = ""
     usage: Usage | None = None
     memories: tuple[Memory, ...] = ()
+    tool_calls: tuple[ToolCall, ...] = ()
 
 
 ChatEvent: TypeAlias = Recalled | HistoryShortened | AnswerPiece | ChatAnswer
@@ -80,7 +83,8 @@ class ChatParts:
     `recall`: None for an agent without memories; `use` notes which memories were shown, `forget`
     closes one. `learner`: None where nothing is to be learned. `condense` makes a summary of what
     the prompt has no room for; None: it is left out. `free` is set while nobody waits for an
-    answer."""
+    answer. `tools`, `tool_choice`: functions that may be called, as `Request` has them; `exchange`:
+    calls and results since the last message."""
 
     persona: Persona
     model: Model
@@ -90,6 +94,9 @@ class ChatParts:
     max_tokens: int
     temperature: float | None = None
     schema: str | None = None
+    tools: str | None = None
+    tool_choice: str | None = None
+    exchange: tuple[Message, ...] = ()
     recall: RecallFor | None = None
     use: Callable[[Sequence[str], float], Awaitable[None]] | None = None
     forget: Callable[[Memory], Awaitable[None]] | None = None
@@ -231,6 +238,7 @@ class AgentChat:
             memories=self.recalled.memories if share else (),
             remembers=self.parts.recall is not None or summary is not None,
             summary=summary,
+            exchange=self.parts.exchange,
         )
         told = HistoryShortened(first, summary is not None, reason) if first else None
         return prompt, told
@@ -289,6 +297,8 @@ class AgentChat:
             temperature=self.parts.temperature,
             max_tokens=self.parts.max_tokens,
             sample=sample,
+            tools=self.parts.tools,
+            tool_choice=self.parts.tool_choice,
         )
 
     async def _interrupt(self, told: str, prompt: ChatPrompt) -> ChatAnswer:
@@ -298,13 +308,19 @@ class AgentChat:
         return ChatAnswer(told, len(self.messages), True, memories=self.recalled.memories)
 
     async def _finish(self, response: Response, prompt: ChatPrompt) -> ChatAnswer:
-        await self._end_turn(response.text, prompt, finish_reason=response.finish_reason)
+        calls = response.tool_calls if self.parts.tools is not None else ()
+        unwanted = not calls and not response.text.strip()
+        if unwanted and (response.tool_calls or response.reasoning):
+            raise AnswerError(f"{self.parts.model.name}: {why_without_text(response)}")
+        if not calls:
+            await self._end_turn(response.text, prompt, finish_reason=response.finish_reason)
         return ChatAnswer(
             text=response.text,
             position=len(self.messages),
             finish_reason=response.finish_reason,
             usage=response.usage,
             memories=self.recalled.memories,
+            tool_calls=calls,
         )
 
     async def _end_turn(

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import datetime
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 
 from textevolve.agents.session import HistorySummary, SessionMessage
@@ -36,7 +36,8 @@ class Persona:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChatPrompt:
     """What a prompt is made of. `history`: all messages that are not left out, the one to be
-    answered last. `summary`: what stands for those that are."""
+    answered last. `summary`: what stands for those that are. `exchange`: what follows on the last
+    message: calls of tools, and their results."""
 
     persona: Persona
     today: str
@@ -44,12 +45,13 @@ class ChatPrompt:
     memories: Sequence[Memory] = ()
     remembers: bool = True
     summary: HistorySummary | None = None
+    exchange: Sequence[Message] = ()
 
     def messages(self) -> tuple[Message, ...]:
         """The messages of the request. Those of one speaker in a row are one, since many models
         take only turns that alternate."""
         own = self.history[-1]
-        texts = [one.text for one in (*self.history, *self.memories)]
+        texts = [one.text for one in (*self.history, *self.memories, *self.exchange)]
         texts += [self.summary.text] if self.summary else []
         nonce = draw_nonce([*texts, self.persona.known], 0)
         rules = _template().render(
@@ -68,6 +70,7 @@ class ChatPrompt:
             text = f"{recalled}{_clean(one.text, nonce)}"
             if text.strip():
                 _join(made, one.role, text)
+        made += [replace(one, parts=(_clean(one.text, nonce),)) for one in self.exchange]
         return tuple(made)
 
     def _recalled(self, nonce: str) -> str:

@@ -161,6 +161,18 @@ COMMANDS: Mapping[str, Lazy] = {
             "show": Lazy("rubrics:show", "Print one as a file, to be changed."),
         },
     ),
+    "templates": Lazy(
+        "",
+        "Show, convert and check instruction formats and chat templates.",
+        below={
+            "list": Lazy("templates:list_formats", "List the formats that are known."),
+            "show": Lazy("templates:show", "Show the markers and rules of one."),
+            "detect": Lazy("templates:detect", "Say which format a template or a prompt is in."),
+            "convert": Lazy("templates:convert", "Write a prompt or a conversation in a format."),
+            "render": Lazy("templates:render", "Print a conversation as a model reads it."),
+            "check": Lazy("templates:check", "Say what is wrong with a model's template."),
+        },
+    ),
     "chat": Lazy("chat:chat", "Chat with an agent that remembers."),
     "sessions": Lazy("sessions", "List, show, export and delete chats."),
     "view": Lazy("view:view", "Look at runs in the browser, on this machine."),

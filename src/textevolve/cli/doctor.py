@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from textevolve.errors import TextEvolveError
+from textevolve.settings import read_settings
 
 if TYPE_CHECKING:
     from textevolve.llm.discovery import EndpointCapabilities
@@ -28,7 +29,6 @@ def doctor(
     Asks each endpoint at most ten short questions, which are not kept.
     """
     from textevolve.engine import sync
-    from textevolve.settings import read_settings
 
     settings, sources = read_settings()
     report: dict[str, Any] = {
@@ -169,6 +169,7 @@ def _describe(found: EndpointCapabilities) -> dict[str, Any]:
         "log-probabilities": found.logprobs,
         "seed": found.seed,
         "prefix cache": found.prefix_cache,
+        "chat template": found.chat_template,
         "decisions": found.decisions,
     }
     return {

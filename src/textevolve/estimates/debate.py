@@ -23,8 +23,8 @@ from textevolve.evaluation import Case, Usage
 from textevolve.llm.case_images import images_as_text
 from textevolve.llm.decisions import Question
 from textevolve.llm.emulation import show
+from textevolve.llm.reported_usage import cost_of
 from textevolve.llm.token_count import CHARACTERS_A_TOKEN
-from textevolve.llm.wire import cost_of
 from textevolve.memory.cue_queries import MOST_CANDIDATES, QUERY_CHARACTERS
 from textevolve.settings import Price
 

@@ -41,7 +41,7 @@ from textevolve.llm.case_images import images_as_text
 from textevolve.llm.decisions import Question
 from textevolve.llm.emulation import show
 from textevolve.llm.fence import quote
-from textevolve.llm.wire import cost_of
+from textevolve.llm.reported_usage import cost_of
 from textevolve.settings import Price
 
 FENCE = 50

@@ -13,7 +13,7 @@ from textevolve.estimates.debate import SHORT_ANSWER, PriceOf, UsageRange
 from textevolve.estimates.judge import CHARACTERS_A_TOKEN, estimate_judge
 from textevolve.evaluation import Case, Usage
 from textevolve.judge_specs import split_rules
-from textevolve.llm.wire import cost_of
+from textevolve.llm.reported_usage import cost_of
 from textevolve.loops.generation import write_prompt
 from textevolve.loops.innovation import InnovationPlan
 from textevolve.loops.judged_outputs import REMARKS_SHOWN

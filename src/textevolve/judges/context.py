@@ -28,6 +28,7 @@ from textevolve.llm.decisions import Answer, Question, decide, predicate
 from textevolve.llm.emulation import wire_of
 from textevolve.llm.fence import draw_nonce, fence, quote, sanitize
 from textevolve.llm.model import Message, Model, Request, text_hash
+from textevolve.llm.reasoning import why_without_text
 from textevolve.llm.template import Template, load_template
 from textevolve.llm.usage_meter import UsageMeter
 
@@ -263,7 +264,7 @@ class JudgeContext:
             )
         )
         if not response.text.strip():
-            raise AnswerError("the judge's own answer was empty")
+            raise AnswerError(why_without_text(response, "the judge's own answer"))
         return response.text.strip()
 
     async def choose(self, messages: tuple[Message, ...], one: str, other: str) -> float:

@@ -29,6 +29,7 @@ from textevolve.llm.case_images import fence_with, image_rules, images_of, name_
 from textevolve.llm.choice_logprobs import probability
 from textevolve.llm.fence import fence, sanitize
 from textevolve.llm.model import Message, Model, Request, Response
+from textevolve.llm.reasoning import why_without_text
 
 LONGEST = 600
 """Characters that are read back; of more one half from each end."""
@@ -194,7 +195,7 @@ def read_surprise(response: Response, target: str) -> tuple[float, Read]:
     """
     if not response.logprobs:
         if not response.text:
-            raise AnswerError("the answer was empty")
+            raise AnswerError(why_without_text(response))
         raise CapabilityError(
             "the endpoint gives no log-probabilities, which the judge"
             " 'instruction-likelihood' needs; use a judge that states its scores,"

@@ -16,8 +16,8 @@ from textevolve.errors import BudgetError, ModelError, SettingsError
 from textevolve.evaluation import Usage
 from textevolve.llm.case_images import image_tokens
 from textevolve.llm.model import Model, Request, Response
+from textevolve.llm.reported_usage import cost_of
 from textevolve.llm.token_count import CHARACTERS_A_TOKEN
-from textevolve.llm.wire import cost_of
 from textevolve.settings import Price
 
 UNSEEN_ANSWER = 4096

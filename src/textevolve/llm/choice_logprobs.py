@@ -11,6 +11,7 @@ from collections.abc import Sequence
 
 from textevolve.errors import AnswerError, CapabilityError
 from textevolve.llm.model import Response, TokenLogprobs
+from textevolve.llm.reasoning import why_without_text
 
 TOP_LOGPROBS = 20
 
@@ -35,7 +36,8 @@ def first_token(response: Response) -> TokenLogprobs:
         AnswerError: the answer is empty.
     """
     if not response.text and not response.logprobs:
-        raise AnswerError("the answer to a question with given options was empty")
+        what = "the answer to a question with given options"
+        raise AnswerError(why_without_text(response, what))
     if not response.logprobs:
         raise CapabilityError(
             "the endpoint gives no log-probabilities, which reading a choice needs;"

@@ -6,6 +6,7 @@ Its HTTP connections are those of `connections`.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
@@ -48,7 +49,7 @@ from textevolve.llm.refusals import (
     status_of,
     without_logprobs,
 )
-from textevolve.llm.streaming import STREAMED, EventStream, telling
+from textevolve.llm.streaming import EventStream, telling
 from textevolve.llm.wire import (
     UNREADABLE,
     Completion,
@@ -56,10 +57,9 @@ from textevolve.llm.wire import (
     ModelList,
     as_response,
     as_vector,
-    chat_body,
     encode,
-    read_completion,
 )
+from textevolve.llm.wires import CHAT, TextWire, effort_fields, text_wire
 from textevolve.settings import LARGEST_ANSWER, Decisions, Price, Timeouts
 
 Shape = TypeVar("Shape", bound=BaseModel)
@@ -85,6 +85,8 @@ def connect(
         decisions=endpoint.decisions,
         chats=endpoint.chats,
         decision_price=find_price(endpoint, decides=True),
+        wire=text_wire(endpoint),
+        extra=effort_fields(endpoint),
     )
 
 
@@ -96,7 +98,8 @@ class OpenAIClient:
     loopback without a key, where it is 0. With `watched` the server is llama.cpp's inside this
     process: a call may take as long as it gets on, and the listener hears if that is long.
     `decisions`: the wire for requests with questions, if it is known. `chats`: False for a model
-    that only decides. `decision_price`: of decisions, where it is not that of chats.
+    that only decides. `decision_price`: of decisions, where it is not that of chats. `wire`: the
+    one on which text is asked for.
 
     Each call raises `UnavailableError` (worth another try), `AccessError`, `CapabilityError`,
     `TooLongError`, `RejectedError`, or `AnswerError` where more than `largest_answer` MiB come.
@@ -118,6 +121,7 @@ class OpenAIClient:
         decisions: Decisions = "ask",
         chats: bool = True,
         decision_price: Price | None = None,
+        wire: TextWire = CHAT,
     ) -> None:
         self.base_url = normalise_url(base_url)
         self.model = model
@@ -132,7 +136,8 @@ class OpenAIClient:
         self._price = price
         self._max_tokens_field = max_tokens_field
         self._extra = dict(extra or {})
-        self._chat_url = URL(self.base_url + "/chat/completions")
+        self._wire = wire
+        self._text_url = URL(self.base_url + wire.path)
         self.chats = chats
         self._decide = DecisionCalls(
             self._name,
@@ -201,7 +206,7 @@ class OpenAIClient:
             started = perf_counter()
             events = self._listen(body)
             hears = events and events.feed
-            status, headers, raw = await self._post(self._chat_url, encode(body), hears)
+            status, headers, raw = await self._post(self._text_url, encode(body), hears)
             if status == 200:
                 completion = (events and events.completion()) or self._read_completion(raw)
                 if not completion.error:
@@ -210,7 +215,7 @@ class OpenAIClient:
                 status = status_of(refusal, 502)
             else:
                 refusal = read_refusal(raw)
-            field = refused_field(status, refusal, body.keys())
+            field = refused_field(status, refusal, body.keys(), self._wire.schema_fields)
             if field is None:
                 raise failure(
                     self._name,
@@ -223,7 +228,8 @@ class OpenAIClient:
             if field == "logprobs":
                 raise without_logprobs(self._name, self._http.scrub(refusal.message))
             self._refused.add(field)
-            if field == "response_format" and request.schema is not None:
+            if field in self._wire.schema_fields and request.schema is not None:
+                self._refused.update(self._wire.schema_fields)
                 self._refused_schemas.add(request.schema)
 
     async def _force(self, request: Request, tokens: list[Token]) -> Response | None:
@@ -246,7 +252,9 @@ class OpenAIClient:
     def _listen(self, body: Mapping[str, Any]) -> EventStream | None:
         """What reads the answer while it comes, where it is asked for as a stream."""
         told = telling() if "stream" in body else None
-        return None if told is None else EventStream(self._name, told, self._http.without_key)
+        if told is None:
+            return None
+        return EventStream(self._name, told, self._http.without_key, self._wire.read_event)
 
     async def _post(
         self, url: URL, body: bytes, hears: Callable[[bytes], None] | None = None
@@ -291,6 +299,15 @@ class OpenAIClient:
             raise AnswerError(f"{self._name}: {number} vectors came for {len(texts)} texts")
         return found
 
+    async def ask_natively(self, path: str, body: Mapping[str, Any] | None = None) -> Any:
+        """What llama.cpp's server says beside the protocol, read from JSON; None of another one."""
+        url = URL(self.base_url.removesuffix("/v1") + path)
+        sent = None if body is None else encode(body)
+        status, _, raw = await self._http.exchange("GET" if sent is None else "POST", url, sent)
+        with suppress(ValueError, RecursionError):
+            return json.loads(raw) if status == 200 else None
+        return None
+
     async def models(self) -> list[str]:
         """The names of the models that the endpoint serves."""
         found = await self._ask("GET", "/models", None, ModelList)
@@ -299,22 +316,22 @@ class OpenAIClient:
     def _body(self, request: Request) -> dict[str, Any]:
         swap = self._max_tokens_field == "max_tokens" and "max_tokens" in self._refused
         field = "max_completion_tokens" if swap else self._max_tokens_field
-        body = chat_body(self.model, request, field) | self._extra
+        body = self._wire.write(self.model, request, field) | self._extra
         if telling() is not None and request.forced is None and "stream" not in self._refused:
-            body |= STREAMED
+            body |= self._wire.streamed
         for name in self._refused:
             # One schema may be too much for an endpoint that takes others.
-            if name != "response_format" or request.schema in self._refused_schemas:
+            if name not in self._wire.schema_fields or request.schema in self._refused_schemas:
                 body.pop(name, None)
         return body
 
     def _read_completion(self, raw: bytes) -> Completion:
         completion = None
         with suppress(ValueError, RecursionError):
-            completion = read_completion(raw)
+            completion = self._wire.read(raw)
         if completion is None or not (completion.error or completion.choices):
             raise UnavailableError(
-                f"{self._name}: a 200 without a chat completion: {self._http.say(raw)}"
+                f"{self._name}: a 200 without {self._wire.answer}: {self._http.say(raw)}"
             )
         return completion
 

@@ -44,7 +44,8 @@ from textevolve.llm.refusals import (
     retry_after,
     status_of,
 )
-from textevolve.llm.wire import encode, usage_of
+from textevolve.llm.reported_usage import usage_of
+from textevolve.llm.wire import encode
 from textevolve.settings import Decisions, Price
 
 Post: TypeAlias = Callable[[URL, bytes], Awaitable[tuple[int, Mapping[str, str], bytes]]]

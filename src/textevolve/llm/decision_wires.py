@@ -19,8 +19,9 @@ from typing import Annotated, Any, Literal, TypeAlias, TypeGuard, cast
 from pydantic import BaseModel
 
 from textevolve.llm.decisions import SUM_TOLERANCE, Question, Wire, dump_answers, predicate
+from textevolve.llm.lenient import READABLE
 from textevolve.llm.providers import Endpoint
-from textevolve.llm.wire import KNOWN, ReportedUsage
+from textevolve.llm.reported_usage import ReportedUsage
 
 PATHS: Mapping[Wire, str] = {
     "systemone": "/systemone",
@@ -60,7 +61,7 @@ class DecisionAnswer(BaseModel):
     """An answer as far as all wires have it. `error`: some endpoints send one with a 200."""
 
     answers: dict[str, Any] | list[Any] | None = None
-    usage: Annotated[ReportedUsage | None, KNOWN] = None
+    usage: Annotated[ReportedUsage | None, READABLE] = None
     error: Any = None
 
 

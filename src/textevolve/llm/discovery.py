@@ -15,12 +15,14 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from textevolve.errors import CapabilityError, FatalModelError, ModelError, RejectedError
+from textevolve.llm.chat_formats.served_template import check_server
 from textevolve.llm.decision_wires import NAMES, TRIAL, TRIAL_STATE
 from textevolve.llm.decisions import decision_request, find_wire_request, load_wire
 from textevolve.llm.embeddings import probe_dimension
 from textevolve.llm.minilm import MiniLM
 from textevolve.llm.model import Message, Model, Request
 from textevolve.llm.providers import LOCAL, PROVIDERS, known_providers
+from textevolve.llm.reasoning import why_without_text
 from textevolve.settings import Provider, Settings, Timeouts
 
 if TYPE_CHECKING:
@@ -109,6 +111,7 @@ class EndpointCapabilities:
     seed: Finding = NOT_ASKED
     decisions: Finding = NOT_ASKED
     prefix_cache: Finding = NOT_ASKED
+    chat_template: Finding = NOT_ASKED
     refused: tuple[str, ...] = ()
 
 
@@ -133,7 +136,7 @@ async def probe_endpoint(client: OpenAIClient | MiniLM) -> EndpointCapabilities:
     except ModelError as error:
         return EndpointCapabilities(Finding(False, str(error)), tuple(models))
     logprobs = await _probe_logprobs(client)
-    said = "it answers" if answered.text else f"an empty answer ({answered.finish_reason})"
+    said = "it answers" if answered.text else why_without_text(answered)
     return EndpointCapabilities(
         answers=Finding(True, said),
         models=tuple(models),
@@ -142,6 +145,7 @@ async def probe_endpoint(client: OpenAIClient | MiniLM) -> EndpointCapabilities:
         decisions=await _probe_decisions(client, logprobs),
         seed=await _probe_seed(client),
         prefix_cache=await _probe_prefix_cache(client),
+        chat_template=await _probe_chat_template(client),
         refused=tuple(sorted(client.refused)),
     )
 
@@ -176,7 +180,7 @@ async def _probe_logprobs(client: OpenAIClient) -> Finding:
     except ModelError as error:
         return Finding(None, str(error))
     if not answered.logprobs:
-        return Finding(None, f"an empty answer ({answered.finish_reason})")
+        return Finding(None, why_without_text(answered))
     return Finding(True, f"{len(answered.logprobs[0].top)} alternatives a token")
 
 
@@ -207,6 +211,7 @@ async def _probe_decider(client: OpenAIClient, models: tuple[str, ...]) -> Endpo
         seed=no,
         decisions=found,
         prefix_cache=no,
+        chat_template=no,
     )
 
 
@@ -218,7 +223,7 @@ async def _probe_embedder(model: Model, models: tuple[str, ...]) -> EndpointCapa
         answers = Finding(True, said)
     except ModelError as error:
         answers = Finding(False, str(error))
-    return EndpointCapabilities(answers, models, no, no, no, no, no)
+    return EndpointCapabilities(answers, models, no, no, no, no, no, no)
 
 
 async def _probe_seed(client: OpenAIClient) -> Finding:
@@ -231,9 +236,18 @@ async def _probe_seed(client: OpenAIClient) -> Finding:
     if "seed" in client.refused:
         return Finding(False, "the endpoint refuses a seed")
     if not first.text:
-        return Finding(None, f"an empty answer ({first.finish_reason})")
+        return Finding(None, why_without_text(first))
     same = first.text == second.text
     return Finding(same, "two answers with one seed " + ("are the same" if same else "differ"))
+
+
+async def _probe_chat_template(client: OpenAIClient) -> Finding:
+    """Whether the server's chat template keeps the system message and writes BOS once."""
+    try:
+        found = await check_server(client.ask_natively)
+    except ModelError as error:
+        return Finding(None, str(error))
+    return Finding(found.good, found.note)
 
 
 async def _probe_prefix_cache(client: OpenAIClient) -> Finding:

@@ -30,6 +30,7 @@ from textevolve.errors import (
 from textevolve.evaluation import Usage
 from textevolve.llm.fence import draw_nonce, fence, sanitize
 from textevolve.llm.model import Message, Model, Request
+from textevolve.llm.reasoning import why_without_text
 from textevolve.llm.template import Template, load_template
 from textevolve.llm.token_count import CHARACTERS_A_TOKEN, count_tokens
 from textevolve.llm.usage_meter import UsageMeter
@@ -324,8 +325,9 @@ async def _read(task: _Task, request: Request) -> _Answer:
     response = await task.model(request)
     text = re.sub(rf"\[\[/?{task.nonce}[^\]\n]*\]\]", "", response.text).strip()
     if response.finish_reason == REFUSAL or not text:
-        said = "refused" if response.finish_reason == REFUSAL else "empty"
-        raise AnswerError(f"{task.model.name}: the answer was {said}")
+        refused = response.finish_reason == REFUSAL
+        why = "the answer was refused" if refused else why_without_text(response)
+        raise AnswerError(f"{task.model.name}: {why}")
     return _Answer(text, response.finish_reason == "length")
 
 

@@ -20,7 +20,7 @@ from textevolve.llm.catalogue import locate
 from textevolve.llm.gguf import read_header
 from textevolve.llm.keys import Key, find_key, keys_file
 from textevolve.reach import check_model
-from textevolve.settings import Decisions, Price, Provider, Settings
+from textevolve.settings import Decisions, Price, Provider, Settings, WireName
 
 ADDRESS_KEY = "TEXTEVOLVE_API_KEY"
 """The only variable whose key is sent to an address that is given in place of a provider."""
@@ -110,8 +110,9 @@ class Endpoint:
     """A model and how it is reached. `spec` names it in full, in the journal and everywhere.
 
     `base_url` is empty for `local`: its server is started inside the process by `llm.local`.
-    `decisions`, `chats` and `context` are of this model, as `Provider` has them. `embeds`: whether
-    it gives embeddings, and does nothing else; None where it has to be asked.
+    `decisions`, `chats` and `context` are of this model, as `Provider` has them, and so are `wire`,
+    `chat_format` and `reasoning_effort`. `embeds`: whether it gives embeddings, and does nothing
+    else; None where it has to be asked.
     """
 
     spec: str
@@ -126,6 +127,9 @@ class Endpoint:
     chats: bool = True
     context: int | None = None
     embeds: bool | None = None
+    wire: WireName = "chat"
+    chat_format: str | None = None
+    reasoning_effort: str | None = None
 
     @property
     def is_local(self) -> bool:
@@ -174,6 +178,9 @@ def resolve(spec: str, settings: Settings, *, asks: bool = True) -> Endpoint:
         chats=decider.chats,
         context=decider.context,
         embeds=decider.embeds,
+        wire=provider.wire,
+        chat_format=provider.chat_format,
+        reasoning_effort=provider.reasoning_effort,
     )
 
 
@@ -275,7 +282,7 @@ def normalise_url(address: str) -> str:
             f"a key in {ADDRESS_KEY} instead"
         )
     path = parts.path.rstrip("/")
-    for endpoint in ("/chat/completions", "/systemone", "/decisions"):
+    for endpoint in ("/chat/completions", "/completions", "/responses", "/systemone", "/decisions"):
         path = path.removesuffix(endpoint)
     path = path.rstrip("/") or "/v1"
     return f"{parts.scheme.lower()}://{parts.netloc.lower()}{path}"

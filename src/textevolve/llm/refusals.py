@@ -56,7 +56,7 @@ _UNSUPPORTED = re.compile(
     re.IGNORECASE,
 )
 _SCHEMA = re.compile(
-    r"response_format|json.?schema|structured.?output|guided|grammar", re.IGNORECASE
+    r"response_format|text\.format|json.?schema|structured.?output|guided|grammar", re.IGNORECASE
 )
 
 
@@ -140,20 +140,27 @@ def is_too_long(status: int, refusal: Refusal) -> bool:
     return status in (400, 422, 500) and (known or bool(_TOO_LONG.search(refusal.message[:_READ])))
 
 
-def refused_field(status: int, refusal: Refusal, sent: Collection[str]) -> str | None:
-    """The field of the request that the endpoint does not know, where that is the reason."""
+def refused_field(
+    status: int,
+    refusal: Refusal,
+    sent: Collection[str],
+    schema_fields: tuple[str, ...] = ("response_format",),
+) -> str | None:
+    """The field of the request that the endpoint does not know, where that is the reason.
+    `schema_fields`: those that hold a JSON schema."""
     if status not in (400, 422, 501) or is_too_long(status, refusal):
         return None
     said = refusal.message[:_READ]
-    if "logprobs" in sent and ("logprobs" in refusal.param or "logprobs" in said):
+    asks_logprobs = "logprobs" in sent or "top_logprobs" in sent
+    if asks_logprobs and ("logprobs" in refusal.param or "logprobs" in said):
         return "logprobs"
-    if "response_format" in sent and (
-        refusal.param.startswith("response_format") or _SCHEMA.search(said)
+    if schema_fields[0] in sent and (
+        refusal.param.startswith(schema_fields) or _SCHEMA.search(said)
     ):
-        return "response_format"
+        return schema_fields[0]
     if not _UNSUPPORTED.search(said + refusal.code):
         return None
-    for field in ("max_tokens", "temperature", "seed", "stream_options", "stream"):
+    for field in ("max_tokens", "temperature", "seed", "n_probs", "stream_options", "stream"):
         named = re.search(rf"\b{field}(ing)?\b", said, re.IGNORECASE)
         if field in sent and (refusal.param == field or named):
             return field

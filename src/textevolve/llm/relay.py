@@ -21,8 +21,9 @@ from textevolve.llm.connections import BegunAnswer, Http
 from textevolve.llm.prices import find_price
 from textevolve.llm.providers import Endpoint, is_loopback
 from textevolve.llm.refusals import Refusal, one_line, read_refusal, retry_after
+from textevolve.llm.reported_usage import ReportedUsage, usage_of
 from textevolve.llm.token_count import count_tokens
-from textevolve.llm.wire import ReportedUsage, encode, usage_of
+from textevolve.llm.wire import encode
 from textevolve.settings import Price, Timeouts
 
 CONNECTIONS = 4096

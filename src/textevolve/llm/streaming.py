@@ -8,17 +8,16 @@ listener is told to begin anew.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from contextvars import ContextVar
 from dataclasses import dataclass
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 from textevolve.errors import UnavailableError
 from textevolve.llm.model import Model, Request, Response
+from textevolve.llm.reasoning import StreamedThoughts
 from textevolve.llm.wire import Completion, CompletionChunk, join_chunks, read_chunk
 
-STREAMED: Mapping[str, Any] = {"stream": True, "stream_options": {"include_usage": True}}
-"""What the body of a request has where its answer is to be streamed."""
 DONE = b"[DONE]"
 
 
@@ -91,15 +90,24 @@ class EventStream:
     """The server-sent events of one answer, read as their bytes come, in whatever parts they do.
 
     `name`: the model's, for errors. `without_key` takes keys out of what an endpoint says.
+    `read_event`: the chunk in an event's data, as the wire has it.
     """
 
-    def __init__(self, name: str, told: Telling, without_key: Callable[[bytes], bytes]) -> None:
+    def __init__(
+        self,
+        name: str,
+        told: Telling,
+        without_key: Callable[[bytes], bytes],
+        read_event: Callable[[bytes], CompletionChunk | None] = read_chunk,
+    ) -> None:
         self._name, self._told, self._without_key = name, told, without_key
+        self._read_event = read_event
         self._begun, self._plain = False, False
         self._rest = b""
         self._pending: list[bytes] = []
         self._chunks: list[CompletionChunk] = []
         self._done = False
+        self._thoughts = StreamedThoughts()
         told.begin()
 
     def feed(self, part: bytes) -> None:
@@ -140,10 +148,10 @@ class EventStream:
         self._pending.clear()
 
     def _add(self, data: bytes) -> bool:
-        chunk = read_chunk(data)
+        chunk = self._read_event(data)
         if chunk is not None:
             self._chunks.append(chunk)
-            self._told.add(chunk.text)
+            self._told.add(self._thoughts.pass_text(chunk.text))
         return chunk is not None
 
     def completion(self) -> Completion | None:

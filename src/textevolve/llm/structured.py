@@ -26,6 +26,7 @@ from pydantic import BaseModel, ValidationError
 
 from textevolve.errors import AnswerError
 from textevolve.llm.model import Message, Model, Request, Response
+from textevolve.llm.reasoning import why_without_text
 from textevolve.llm.template import Template, load_template
 
 T = TypeVar("T", bound=BaseModel)
@@ -130,11 +131,10 @@ def read_answer(response: Response, answer: type[T]) -> tuple[T, ParseMode]:
         AnswerError: there is none, or it breaks a rule; the message names the first one broken.
     """
     text = response.text.strip()
-    if response.finish_reason == "length":
+    if response.finish_reason == "length" and (text or not response.reasoning):
         raise AnswerError("the answer was cut at the token limit")
     if not text:
-        reason = response.finish_reason
-        raise AnswerError("the answer was empty" + ("" if reason == "stop" else f" ({reason})"))
+        raise AnswerError(why_without_text(response))
     data, parse_mode = _parse(text)
     try:
         return answer.model_validate(data), parse_mode

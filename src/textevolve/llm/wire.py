@@ -15,7 +15,6 @@ from pydantic import (
     AliasChoices,
     BaseModel,
     BeforeValidator,
-    ConfigDict,
     Field,
     ValidationError,
     ValidatorFunctionWrapHandler,
@@ -23,22 +22,25 @@ from pydantic import (
 )
 from pydantic_core import PydanticSerializationError, to_json
 
-from textevolve.evaluation import Usage
-from textevolve.llm.model import Message, Request, Response, TokenLogprobs
+from textevolve.llm.chat_messages import chat_message, chat_tools
+from textevolve.llm.lenient import KNOWN, READABLE, KnownText, read_loosely
+from textevolve.llm.model import Request, Response, TokenLogprobs
+from textevolve.llm.reasoning import split_reasoning, tokens_of_end
+from textevolve.llm.reported_usage import ReportedTimings, ReportedUsage, usage_of
+from textevolve.llm.tool_calls import SentToolCall, as_tool_calls, join_tool_calls
 from textevolve.settings import Price
 
-Shape = TypeVar("Shape", bound=BaseModel)
+Shape = TypeVar("Shape")
 
 
 def chat_body(model: str, request: Request, max_tokens_field: str) -> dict[str, Any]:
     """The request as the protocol has it; only what is set is sent."""
     body: dict[str, Any] = {
         "model": model,
-        "messages": [{"role": m.role, "content": _content(m)} for m in request.messages],
+        "messages": [chat_message(message) for message in request.messages],
     }
     if request.schema is not None:
-        named = {"name": "answer", "schema": _read_schema(request.schema), "strict": True}
-        body["response_format"] = {"type": "json_schema", "json_schema": named}
+        body["response_format"] = json_schema_format(request.schema)
     if request.temperature is not None:
         body["temperature"] = request.temperature
     if request.max_tokens is not None:
@@ -48,19 +50,18 @@ def chat_body(model: str, request: Request, max_tokens_field: str) -> dict[str, 
     if request.top_logprobs:
         body["logprobs"] = True
         body["top_logprobs"] = request.top_logprobs
+    if request.tools is not None:
+        body |= chat_tools(request)
     return body
 
 
-def _content(message: Message) -> str | list[dict[str, Any]]:
-    """A text alone as it is; images as parts that stand before it."""
-    if not message.images:
-        return message.text
-    shown = [{"type": "image_url", "image_url": {"url": url}} for url in message.images]
-    return [*shown, {"type": "text", "text": message.text}]
+def json_schema_format(schema: str) -> dict[str, Any]:
+    named = {"name": "answer", "schema": read_schema(schema), "strict": True}
+    return {"type": "json_schema", "json_schema": named}
 
 
 @lru_cache(maxsize=256)
-def _read_schema(schema: str) -> Any:
+def read_schema(schema: str) -> Any:
     return json.loads(schema)
 
 
@@ -70,17 +71,6 @@ def encode(body: Mapping[str, Any]) -> bytes:
         return to_json(body)
     except PydanticSerializationError:
         return json.dumps(body).encode("ascii")
-
-
-def _known(value: object, read: ValidatorFunctionWrapHandler) -> Any:
-    """None where a field that an answer can do without cannot be read: a good text stays."""
-    try:
-        return None if isinstance(value, bool) else read(value)
-    except ValidationError:
-        return None
-
-
-KNOWN = WrapValidator(_known)
 
 
 def _readable(value: object, read: ValidatorFunctionWrapHandler) -> Any:
@@ -96,20 +86,27 @@ def _first(value: object) -> object:
     return cast("list[object]", value)[:1] if isinstance(value, list) else value or []
 
 
-_Text = Annotated[str | None, KNOWN]
-_Count = Annotated[Annotated[int, Field(ge=0, lt=2**53)] | None, KNOWN]
 _Bytes = Annotated[list[Annotated[int, Field(ge=0, le=255)]] | None, KNOWN]
-_Cost = Annotated[Annotated[float, Field(ge=0, allow_inf_nan=False)] | None, KNOWN]
 _Logprob = Annotated[Annotated[float, Field(allow_inf_nan=False)] | None, KNOWN]
 
 
+class _Thought(BaseModel):
+    text: KnownText = None
+
+
 class _Part(BaseModel):
-    text: _Text = None
+    text: KnownText = None
+    thinking: Annotated[list[_Thought] | None, READABLE] = None
 
 
 class _Message(BaseModel):
+    """The thoughts stand in `reasoning_content`, `reasoning`, or in parts of the content."""
+
     content: str | list[_Part] | None = None
-    refusal: _Text = None
+    refusal: KnownText = None
+    reasoning_content: KnownText = None
+    reasoning: KnownText = None
+    tool_calls: Annotated[list[SentToolCall] | None, READABLE] = None
 
 
 class _Alternative(BaseModel):
@@ -131,34 +128,17 @@ UNREADABLE = _Logprobs()
 
 class _Choice(BaseModel):
     message: _Message
-    finish_reason: _Text = None
+    finish_reason: KnownText = None
     logprobs: Annotated[_Logprobs | None, WrapValidator(_readable)] = None
 
 
-class _CacheFigures(BaseModel):
-    cached_tokens: _Count = None
+class Completion(BaseModel):
+    """A chat completion as far as it is read here. `error`: some endpoints send one with a 200."""
 
-
-def _named(old: str, new: str) -> Any:
-    return Field(default=None, validation_alias=AliasChoices(old, new))
-
-
-class ReportedUsage(BaseModel):
-    """What an endpoint says that a call took, by the names of chats or those of newer wires."""
-
-    model_config = ConfigDict(populate_by_name=True)
-
-    prompt_tokens: _Count = _named("prompt_tokens", "input_tokens")
-    completion_tokens: _Count = _named("completion_tokens", "output_tokens")
-    prompt_tokens_details: Annotated[_CacheFigures | None, KNOWN] = _named(
-        "prompt_tokens_details", "input_tokens_details"
-    )
-    prompt_cache_hit_tokens: _Count = None
-    cost: _Cost = None
-
-
-class _Timings(BaseModel):
-    cache_n: _Count = None
+    choices: Annotated[list[_Choice], BeforeValidator(_first)] = []
+    usage: Annotated[ReportedUsage | None, READABLE] = None
+    timings: Annotated[ReportedTimings | None, READABLE] = None
+    error: Any = None
 
 
 class _ChunkChoice(BaseModel):
@@ -167,7 +147,7 @@ class _ChunkChoice(BaseModel):
     delta: Annotated[_Message | None, Field(validation_alias=AliasChoices("delta", "message"))] = (
         None
     )
-    finish_reason: _Text = None
+    finish_reason: KnownText = None
     logprobs: Annotated[_Logprobs | None, WrapValidator(_readable)] = None
 
 
@@ -178,25 +158,18 @@ def _own_choices(value: object) -> object:
 
 
 class CompletionChunk(BaseModel):
-    """A part of a streamed completion. The last ones may have the usage and no choice."""
+    """A part of a streamed completion. The last ones may have the usage and no choice. `whole`: the
+    answer that the stream was of, where an event has it, as on the wire of responses."""
 
     choices: Annotated[list[_ChunkChoice], BeforeValidator(_own_choices)] = []
-    usage: Annotated[ReportedUsage | None, KNOWN] = None
-    timings: Annotated[_Timings | None, KNOWN] = None
+    usage: Annotated[ReportedUsage | None, READABLE] = None
+    timings: Annotated[ReportedTimings | None, READABLE] = None
     error: Any = None
+    whole: Completion | None = None
 
     @property
     def text(self) -> str:
         return "".join(_text_of(one.delta) for one in self.choices if one.delta)
-
-
-class Completion(BaseModel):
-    """A chat completion as far as it is read here. `error`: some endpoints send one with a 200."""
-
-    choices: Annotated[list[_Choice], BeforeValidator(_first)] = []
-    usage: Annotated[ReportedUsage | None, KNOWN] = None
-    timings: Annotated[_Timings | None, KNOWN] = None
-    error: Any = None
 
 
 class _Vector(BaseModel):
@@ -206,7 +179,7 @@ class _Vector(BaseModel):
 
 class Embeddings(BaseModel):
     data: list[_Vector]
-    usage: Annotated[ReportedUsage | None, KNOWN] = None
+    usage: Annotated[ReportedUsage | None, READABLE] = None
 
 
 class _ModelName(BaseModel):
@@ -222,26 +195,15 @@ class ModelList(BaseModel):
 
 def read_completion(body: bytes) -> Completion:
     """Raises ValueError where the body is not JSON or not a chat completion."""
-    return _read_loosely(Completion, body)
+    return read_loosely(Completion.model_validate_json, body)
 
 
 def read_chunk(data: bytes) -> CompletionChunk | None:
     """The chunk in one event of a stream; None where the data is none."""
     try:
-        return _read_loosely(CompletionChunk, data)
+        return read_loosely(CompletionChunk.model_validate_json, data)
     except (ValueError, RecursionError):
         return None
-
-
-def _read_loosely(shape: type[Shape], body: bytes) -> Shape:
-    try:
-        return shape.model_validate_json(body)
-    except ValidationError:
-        # Bytes that are not UTF-8 and lone surrogates come from tokens that are parts of characters
-        # and must not cost the whole answer.
-        loose = json.loads(body.decode("utf-8", "replace"))
-        whole = json.dumps(loose, ensure_ascii=False).encode("utf-8", "replace")
-        return shape.model_validate_json(whole)
 
 
 def join_chunks(chunks: Sequence[CompletionChunk], clean: Callable[[str], str]) -> Completion:
@@ -249,13 +211,20 @@ def join_chunks(chunks: Sequence[CompletionChunk], clean: Callable[[str], str]) 
     for chunk in chunks:
         if chunk.error:
             return Completion(error=chunk.error)
+        if chunk.whole:
+            return chunk.whole
     choices = [choice for chunk in chunks for choice in chunk.choices]
     usage = [chunk.usage for chunk in chunks if chunk.usage]
     timings = [chunk.timings for chunk in chunks if chunk.timings]
-    refused = "".join(one.delta.refusal or "" for one in choices if one.delta)
+    deltas = [one.delta for one in choices if one.delta]
     text = clean("".join(chunk.text for chunk in chunks))
+    refused = clean("".join(one.refusal or "" for one in deltas))
+    thoughts = clean("".join(map(_thoughts_of, deltas)))
+    calls = join_tool_calls(call for one in deltas for call in one.tool_calls or ())
+    message = _Message(content=text, refusal=refused or None, reasoning=thoughts or None)
+    message.tool_calls = calls or None
     choice = _Choice(
-        message=_Message(content=text, refusal=clean(refused) or None),
+        message=message,
         finish_reason=next((one.finish_reason for one in choices if one.finish_reason), None),
         logprobs=_join_logprobs([one.logprobs for one in choices if one.logprobs]),
     )
@@ -279,23 +248,36 @@ def _text_of(message: _Message) -> str:
     return content or ""
 
 
+def _thoughts_of(message: _Message) -> str:
+    if thoughts := message.reasoning_content or message.reasoning:
+        return thoughts
+    parts = message.content if isinstance(message.content, list) else ()
+    return "".join(one.text or "" for part in parts for one in part.thinking or ())
+
+
 def as_response(completion: Completion, seconds: float, price: Price | None) -> Response:
     """What the rooms see of a completion that has a choice.
 
     An answer that the model declined to give is an empty text with the finish reason "refusal".
     """
     choice = completion.choices[0]
-    content = _text_of(choice.message)
-    finish_reason = choice.finish_reason or "stop"
-    if choice.message.refusal and not content:
+    message, finish_reason = choice.message, choice.finish_reason or "stop"
+    content, thoughts = _text_of(message), _thoughts_of(message)
+    if message.refusal and not content:
         finish_reason = "refusal"
     tokens = choice.logprobs.content if choice.logprobs and choice.logprobs.content else ()
+    logprobs = tuple(_token(token) for token in tokens)
+    in_text, text = split_reasoning(content, finish_reason)
+    if in_text:
+        logprobs = tokens_of_end(logprobs, len(content) - len(text))
     return Response(
-        text=content,
+        text=text,
         finish_reason=finish_reason,
         usage=usage_of(completion.usage, price, completion.timings),
-        logprobs=tuple(_token(token) for token in tokens),
+        logprobs=logprobs,
         seconds=seconds,
+        reasoning=thoughts or in_text,
+        tool_calls=as_tool_calls(message.tool_calls) if message.tool_calls else (),
     )
 
 
@@ -316,31 +298,3 @@ def _token(token: _Token) -> TokenLogprobs:
     pairs = ((other.token, other.logprob) for other in token.top_logprobs or ())
     top = tuple((text, logprob) for text, logprob in pairs if logprob is not None)
     return TokenLogprobs(token.token, token.logprob if token.logprob is not None else -9999.0, top)
-
-
-def usage_of(
-    reported: ReportedUsage | None, price: Price | None, timings: _Timings | None = None
-) -> Usage:
-    """A cost is known only where the endpoint says it, or all that it is made of."""
-    said = reported or ReportedUsage()
-    details = said.prompt_tokens_details
-    cached = details.cached_tokens if details else None
-    if cached is None:
-        cached = timings.cache_n if timings else said.prompt_cache_hit_tokens
-    prompt, answered = said.prompt_tokens, said.completion_tokens
-    if cached is None or cached > (prompt or 0):  # it is a part of the prompt
-        cached = 0
-    cost = said.cost
-    if cost is None and price is not None:
-        free = not (price.input or price.output or price.cached_input)
-        if free or (prompt is not None and answered is not None):
-            cost = cost_of(price, prompt or 0, cached, answered or 0)
-    return Usage(1, prompt or 0, cached, answered or 0, cost)
-
-
-def cost_of(price: Price, prompt: int, cached: int, answered: int) -> float:
-    """US dollars for one call; `cached` tokens are a part of `prompt`."""
-    price = price.of_call(prompt)
-    for_cached = price.input if price.cached_input is None else price.cached_input
-    whole = (prompt - cached) * price.input + cached * for_cached + answered * price.output
-    return whole / 1e6

@@ -16,6 +16,7 @@ from textevolve.errors import AnswerError
 from textevolve.evaluation import Usage
 from textevolve.llm.fence import draw_nonce, fence, sanitize
 from textevolve.llm.model import Message, Model, Request, request_key
+from textevolve.llm.reasoning import why_without_text
 from textevolve.llm.template import Template, load_template
 from textevolve.llm.usage_meter import UsageMeter
 
@@ -75,6 +76,8 @@ class ModelGenerator:
             seed=self._seed,
         )
         response = await self._model(self._next_sample(request))
+        if not response.text and (response.reasoning or response.tool_calls):
+            raise AnswerError(why_without_text(response))
         if response.finish_reason == "length":
             raise AnswerError(f"the answer was cut at {self._max_tokens} tokens; allow more")
         return unfence(response.text, nonce)

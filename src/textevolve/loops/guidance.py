@@ -26,6 +26,7 @@ from textevolve.evaluation import Case, EvaluationResult, Evaluator, Failure, Us
 from textevolve.events import Listener, StepFinished, StepStarted, silence
 from textevolve.llm.fence import draw_nonce, fence, sanitize
 from textevolve.llm.model import Message, Model, Request
+from textevolve.llm.reasoning import why_without_text
 from textevolve.llm.template import Template, load_template
 from textevolve.llm.usage_meter import UsageMeter
 from textevolve.loops.attempt import TIME_IS_UP
@@ -248,14 +249,14 @@ async def _answer(work: _Work, prompt: str) -> Answer:
         seed=work.plan.seed,
     )
     try:
-        text = (await work.model(request)).text.strip()
+        response = await work.model(request)
     except FatalModelError:
         raise
     except ModelError as error:
         return Answer(None, Failure("failed", str(error)))
-    if not text:
-        return Answer(None, Failure("failed", f"{work.model.name}: the answer was empty"))
-    return Answer(text)
+    if text := response.text.strip():
+        return Answer(text)
+    return Answer(None, Failure("failed", f"{work.model.name}: {why_without_text(response)}"))
 
 
 async def _judge(work: _Work, evaluator: Evaluator) -> str:

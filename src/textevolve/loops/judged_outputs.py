@@ -29,6 +29,7 @@ from textevolve.evaluation import (
     failure_of,
 )
 from textevolve.llm.model import Message, Model, Request
+from textevolve.llm.reasoning import why_without_text
 from textevolve.llm.usage_meter import UsageMeter
 from textevolve.loops.scoring import instructions_of, outcome_of
 
@@ -125,11 +126,13 @@ async def _generate(source: Source, model: Model, text: str, seed: int) -> str:
         max_tokens=source.max_answer_tokens,
         seed=seed,
     )
+    why = ""
     for asked in (request, replace(request, temperature=ANOTHER_TEMPERATURE)):
         response = await model(asked)
         if output := response.text.strip():
             return output
-    raise AnswerError(f"{model.name}: the output was empty twice")
+        why = why_without_text(response, "the output")
+    raise AnswerError(f"{model.name}: asked twice, {why}")
 
 
 def mean_score(samples: Sequence[Sample], threshold: float | None) -> EvaluationResult | Failure:

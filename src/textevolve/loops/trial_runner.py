@@ -35,6 +35,7 @@ from textevolve.evaluation import (
 )
 from textevolve.events import Listener, StepFinished, StepStarted, silence
 from textevolve.llm.model import Message, Model, Request, Response
+from textevolve.llm.reasoning import why_without_text
 from textevolve.loops.attempt import TIME_IS_UP
 from textevolve.loops.examples import Example
 from textevolve.loops.placeholders import fill
@@ -250,7 +251,7 @@ class TrialRunner:
         except (AnswerError, RejectedError) as error:
             return OutputFailure("failed", str(error))
         if not response.text.strip():
-            return OutputFailure("failed", f"the output was empty ({response.finish_reason})")
+            return OutputFailure("failed", why_without_text(response, "the output"))
         self.outputs[key] = response.text
         return response.text
 

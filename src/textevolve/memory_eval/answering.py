@@ -11,6 +11,7 @@ from dataclasses import replace
 from textevolve.errors import AnswerError
 from textevolve.llm.fence import draw_nonce
 from textevolve.llm.model import Message, Model, Request, Response
+from textevolve.llm.reasoning import why_without_text
 from textevolve.memory_eval.judging import clean, fence_text, prompt
 
 MAX_TOKENS = 400
@@ -40,8 +41,8 @@ async def answer_question(
             messages=(Message("user", (text,)),), temperature=0.0, max_tokens=max_tokens, seed=seed
         )
     )
+    if not response.text.strip():
+        raise AnswerError(why_without_text(response, "the answer to a question"))
     if response.finish_reason == "length":
         raise AnswerError(f"the answer to a question was cut at the limit of {max_tokens} tokens")
-    if not response.text.strip():
-        raise AnswerError("the answer to a question came empty")
     return replace(response, text=response.text.strip())

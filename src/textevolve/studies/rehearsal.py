@@ -27,12 +27,12 @@ from textevolve.llm.decisions import FIND_WIRE, Wire, dump_answers, dump_wire, l
 from textevolve.llm.journal import JournalEntry
 from textevolve.llm.model import Model, Request, Response, request_key
 from textevolve.llm.prices import price_of
+from textevolve.llm.reported_usage import cost_of
 from textevolve.llm.testing.answers import Answer, completion, drawn_embedding
 from textevolve.llm.testing.schema import TEXT, instance
 from textevolve.llm.wire import (
     as_response,
     chat_body,
-    cost_of,
     dump_vector,
     read_completion,
 )

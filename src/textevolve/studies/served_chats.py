@@ -22,6 +22,7 @@ from textevolve.agents.chat import AgentChat, ChatEvent
 from textevolve.agents.learning import Learn, Learner, StandAside
 from textevolve.agents.resources import split_name
 from textevolve.agents.session import FinishedTurn, SessionKeeper, SessionMessage
+from textevolve.llm.model import Message
 from textevolve.memory.creation import Start, keep_points
 from textevolve.memory.creation_settings import CreationSettings
 from textevolve.memory.dialogue import DialogueTurn
@@ -51,7 +52,8 @@ class ChatRequest:
     """One message to an agent. `options.session`: the one that is gone on with; `keep`: a new one
     is begun where none is named; else `history` is what was said before. `told`: what the client
     tells the agent beside its persona. `recall`: settings of its recall that differ, by name.
-    `schema`: of the answer, as JSON. `seed`: the same request gets the same answer again."""
+    `schema`: of the answer, as JSON. `tools`, `tool_choice`, `exchange`: as `ChatParts` has them.
+    `seed`: the same request gets the same answer again."""
 
     options: ChatOptions
     text: str
@@ -61,6 +63,9 @@ class ChatRequest:
     memory: MemoryUse = "on"
     recall: Mapping[str, Any]
     schema: str | None = None
+    tools: str | None = None
+    tool_choice: str | None = None
+    exchange: tuple[Message, ...] = ()
     seed: int | None = None
 
 
@@ -91,7 +96,8 @@ class ServedChats:
         else:
             keeper = _UnkeptKeeper(self._unkept if learner else {}, asked)
         parts = chat_parts(self._bench, plan, keeper, learner, asyncio.Event())
-        parts = replace(parts, today=today(), schema=asked.schema)
+        tools = {"tools": asked.tools, "tool_choice": asked.tool_choice}
+        parts = replace(parts, today=today(), schema=asked.schema, exchange=asked.exchange, **tools)
         if asked.memory == "off":
             parts = replace(parts, recall=None)
         return AgentChat(parts, plan.session, plan.messages or asked.history)

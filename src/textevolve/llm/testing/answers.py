@@ -15,6 +15,7 @@ from random import Random
 from typing import Any, Literal, cast
 
 from textevolve.images import image_facts
+from textevolve.llm.testing.calls import add_calls, drawn_calls
 from textevolve.llm.testing.schema import instance, prose
 from textevolve.llm.testing.tokens import forced_text, split_tokens
 
@@ -36,7 +37,9 @@ class Answer:
     `endless` sends spaces after it for as long as they are taken, `stall` sends the first half and
     then nothing more. Where the answer is streamed, `packets` makes what is sent, packet by packet,
     of the events, and `pace` are the seconds between two packets; the halves are those of the
-    packets. `streams`: False is a server that ignores that a stream was asked for.
+    packets. `streams`: False is a server that ignores that a stream was asked for. `tool_calls`:
+    functions that are called, each with its arguments as text. `reasoning`: what was thought before
+    the answer, told in `reasoning_field`; "text" is between tags before the text.
     """
 
     text: str | None = None
@@ -53,6 +56,9 @@ class Answer:
     packets: Callable[[list[bytes]], list[bytes]] | None = None
     pace: float = 0.0
     streams: bool = True
+    tool_calls: tuple[tuple[str, str], ...] = ()
+    reasoning: str | None = None
+    reasoning_field: Literal["reasoning_content", "reasoning", "text"] = "reasoning_content"
 
 
 OBLIGING = Answer()
@@ -64,6 +70,15 @@ def completion(body: Mapping[str, Any], seed: int, answer: Answer = OBLIGING) ->
     words = _words(body)
     text, finish_reason, yes = _text(body, rng, answer, words)
     message: dict[str, Any] = {"role": "assistant", "content": text}
+    calls = answer.tool_calls or (drawn_calls(body, rng) if answer.text is None else ())
+    if calls:
+        message["content"] = text = answer.text or ""
+        finish_reason = answer.finish_reason or "tool_calls"
+        add_calls(message, calls, rng)
+    if answer.reasoning and answer.reasoning_field == "text":
+        message["content"] = text = f"<think>\n{answer.reasoning}\n</think>\n\n{text}"
+    elif answer.reasoning:
+        message[answer.reasoning_field] = answer.reasoning
     if answer.refusal is not None:
         message |= {"content": None, "refusal": answer.refusal}
     choice: dict[str, Any] = {"index": 0, "message": message, "finish_reason": finish_reason}
@@ -83,7 +98,7 @@ def completion(body: Mapping[str, Any], seed: int, answer: Answer = OBLIGING) ->
         "created": 0,
         "model": body.get("model", ""),
         "choices": [choice],
-        "usage": answer.usage if answer.usage is not None else _usage(body, text),
+        "usage": answer.usage if answer.usage is not None else _usage(body, text, answer),
     }
     return json.dumps(made).encode()
 
@@ -153,16 +168,20 @@ def _schema(body: Mapping[str, Any]) -> Mapping[str, Any] | None:
     return named.get("schema")
 
 
-def _usage(body: Mapping[str, Any], text: str) -> dict[str, Any]:
+def _usage(body: Mapping[str, Any], text: str, answer: Answer) -> dict[str, Any]:
     contents = [message.get("content") for message in body.get("messages", ())]
     characters = sum(len(content_text(content)) for content in contents)
     prompt = characters // 4 + 4 + sum(map(_image_tokens, contents))
     answered = max(1, len(text) // 4)
+    thought = len(answer.reasoning or "") // 4
+    answered += thought
+    details = {"completion_tokens_details": {"reasoning_tokens": thought}} if thought else {}
     return {
         "prompt_tokens": prompt,
         "completion_tokens": answered,
         "total_tokens": prompt + answered,
         "prompt_tokens_details": {"cached_tokens": prompt // 32 * 16},
+        **details,
     }
 
 

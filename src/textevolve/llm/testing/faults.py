@@ -12,6 +12,7 @@ from typing import Any, cast
 
 from textevolve.llm.testing import streams
 from textevolve.llm.testing.answers import Answer
+from textevolve.llm.testing.calls import mix_calls
 
 
 class Fault(StrEnum):
@@ -57,6 +58,11 @@ class Fault(StrEnum):
     STREAM_CRLF = "a stream whose lines end with CRLF"
     STREAM_ONE_PACKET = "a stream in one packet"
     STREAM_BYTES = "a stream byte by byte"
+    CALLS_ONLY = "calls of tools in place of a text"
+    CALLS_BROKEN = "a call whose arguments are no JSON"
+    CALLS_MIXED = "parts of two calls in turn, the last call's first"
+    THOUGHT_ONLY = "thoughts that use up all tokens"
+    THOUGHT_OPEN = "thoughts in the text that are cut by the token limit"
     NO_DECISIONS = "501 not a decision model"
     REFUSED_QUESTION = "the last question refused"
     MISSING_ANSWER = "the last question left out"
@@ -156,6 +162,8 @@ _ALTER: Mapping[Fault, Callable[[str], str]] = {
     Fault.EMPTY: lambda _text: "",
     Fault.WRONG_COUNT: lambda text: _parsed(text, _shorten),
 }
+_TWO_CALLS = (("search", '{"query": "why tides come"}'), ("add", '{"one": 1, "other": 2}'))
+_THOUGHTS = "The moon pulls at the sea. But the sun does, too. Wait, once more. " * 4
 _WHOLE: Mapping[Fault, Answer] = {
     Fault.RATE_LIMIT: _refusal(429, "Rate limit reached", "rate_limit_error", "rate_limit"),
     Fault.SERVER_ERROR: _refusal(500, "The server had an error", "server_error"),
@@ -219,6 +227,11 @@ _WHOLE: Mapping[Fault, Answer] = {
         " mmproj",
         "server_error",
     ),
+    Fault.CALLS_ONLY: Answer(text="", tool_calls=(("search", '{"query": "tides"}'),)),
+    Fault.CALLS_BROKEN: Answer(text="", tool_calls=(("search", '{"query": "ti'),)),
+    Fault.CALLS_MIXED: Answer(text="", tool_calls=_TWO_CALLS, packets=mix_calls),
+    Fault.THOUGHT_ONLY: Answer(text="", reasoning=_THOUGHTS, finish_reason="length"),
+    Fault.THOUGHT_OPEN: Answer(text=f"<think>\n{_THOUGHTS}", finish_reason="length"),
     Fault.NO_DECISIONS: _refusal(501, "This model is not a decision model", "not_supported_error"),
     Fault.NO_LOGPROBS: _refusal(
         400,

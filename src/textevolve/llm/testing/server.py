@@ -1,8 +1,9 @@
 """The scripted server: HTTP/1.1 on loopback, written for speed, in the loop or in a thread.
 
 It reads requests whose body has a Content-Length, keeps connections alive, and answers
-`/v1/chat/completions`, streamed where that is asked for, `/v1/embeddings`, `/v1/models`, its own
-`/stats`, and `/v1/systemone` and `/v1/decisions` where it is to speak them.
+`/v1/chat/completions`, `/v1/responses` and `/v1/completions`, streamed where that is asked for,
+`/v1/embeddings`, `/v1/models`, its own `/stats`, and `/v1/systemone` and `/v1/decisions` where it
+is to speak them.
 """
 
 from __future__ import annotations
@@ -26,12 +27,14 @@ from textevolve.llm.testing.answers import OBLIGING, Answer, completion, drawn_e
 from textevolve.llm.testing.decisions import decision, dialect_of
 from textevolve.llm.testing.faults import Fault, misbehave
 from textevolve.llm.testing.streams import Streamed, as_stream
+from textevolve.llm.testing.text_wires import SERVED_WIRES
 from textevolve.llm.testing.tokens import answer_tokenize
 
 Script = Callable[[Mapping[str, Any], int], Answer | Fault | str | None]
 """From the request's body and its number (from 1) to what is answered; None: obliging."""
 
-POSTED = ("/chat/completions", "/embeddings", "/systemone", "/decisions")
+ASKED = ("/chat/completions", "/responses", "/completions", "/systemone", "/decisions")
+POSTED = (*ASKED, "/embeddings")
 DIMENSION = 32
 FILLING = b" " * 65_536
 _REASONS = {status.value: status.phrase for status in HTTPStatus}
@@ -164,6 +167,8 @@ class ScriptedServer:
                 return _embeddings(asked, self.dimension)
             if path == "/chat/completions":
                 return self._answer(asked, headers, body, completion)
+            if wire := SERVED_WIRES.get(path):
+                return self._answer(asked, headers, body, wire.make)
             if path == "/tokenize":
                 return Answer(body=answer_tokenize(asked))
             if dialect := dialect_of(path, asked, self.wires):
@@ -263,7 +268,7 @@ class _Connection(asyncio.Protocol):
         del self._buffer[:whole]
         self._busy = True
         method, path, _version = first.split(" ", 2)
-        if path.endswith(("/chat/completions", "/systemone", "/decisions")):
+        if path.endswith(ASKED):
             self._enter()
         answer = self._server.answer(method, path, headers, body)
         wait = self._server.latency + answer.delay

@@ -9,6 +9,8 @@ from dataclasses import dataclass, fields
 from typing import Any
 
 from textevolve.llm.testing.answers import Answer
+from textevolve.llm.testing.calls import call_deltas, thought_deltas
+from textevolve.llm.testing.text_wires import response_events, text_events
 
 _WORD = re.compile(r"\s*\S+|\s+")
 ERROR = b'data: {"error":{"message":"Upstream failed","code":502}}\n\n'
@@ -31,8 +33,10 @@ def as_stream(answer: Answer, asked: Mapping[str, Any]) -> Answer:
     """The same answer as a stream, where its body is a completion."""
     if answer.status != 200 or answer.body is None:
         return answer
+    whole = json.loads(answer.body)
+    kinds = {"response": response_events, "text_completion": text_events}
     given = {one.name: getattr(answer, one.name) for one in fields(answer)}
-    return Streamed(**given, events=tuple(_events(json.loads(answer.body), asked)))
+    return Streamed(**given, events=tuple(kinds.get(whole["object"], _events)(whole, asked)))
 
 
 def _events(whole: dict[str, Any], asked: Mapping[str, Any]) -> Iterable[bytes]:
@@ -46,6 +50,8 @@ def _events(whole: dict[str, Any], asked: Mapping[str, Any]) -> Iterable[bytes]:
         return _event(made | {"choices": [piece]})
 
     yield chunk({"role": "assistant", "content": ""})
+    for delta in thought_deltas(message):
+        yield chunk(delta)
     if message.get("refusal"):
         yield chunk({"refusal": message["refusal"]})
     if logprobs:
@@ -54,6 +60,8 @@ def _events(whole: dict[str, Any], asked: Mapping[str, Any]) -> Iterable[bytes]:
     else:
         for word in _WORD.findall(message.get("content") or ""):
             yield chunk({"content": word})
+    for delta in call_deltas(message):
+        yield chunk(delta)
     yield chunk({}, finish_reason=choice["finish_reason"])
     wanted: Mapping[str, Any] = asked.get("stream_options") or {}
     if wanted.get("include_usage"):

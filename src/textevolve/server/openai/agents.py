@@ -4,19 +4,28 @@ remembered."""
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Mapping
+import json
+from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import aclosing
 
 from textevolve.agents.chat import AgentChat, ChatAnswer
 from textevolve.agents.session import SessionMessage
 from textevolve.errors import InputError
+from textevolve.llm.model import Message
 from textevolve.llm.streaming import AnswerPiece
+from textevolve.llm.tool_calls import as_tool_calls
 from textevolve.memory.recall_settings import RecallSettings
 from textevolve.server.access import Caller
 from textevolve.server.decisions.spending import spending
 from textevolve.server.errors import INVALID, ApiError
 from textevolve.server.openai.completions import AnswerEnd, AnswerPieces, NoteTokens
-from textevolve.server.openai.requests import OwnRequest, text_of, write_schema
+from textevolve.server.openai.requests import (
+    ClientMessage,
+    NamedChoice,
+    OwnRequest,
+    text_of,
+    write_schema,
+)
 from textevolve.server.state import ServerState
 from textevolve.studies.chats import ChatOptions
 from textevolve.studies.served_chats import ChatRequest, MemoryUse
@@ -65,12 +74,15 @@ def read_chat_request(name: str, asked: OwnRequest) -> ChatRequest:
     Raises:
         ApiError: it says nothing, or its metadata cannot be used.
     """
-    texts = [text_of(asked.messages, place) for place in range(len(asked.messages))]
+    texts = [text_of(asked.messages, place, tools=True) for place in range(len(asked.messages))]
     said = list(zip(asked.messages, texts, strict=True))
     told = [text for one, text in said if one.role in ("system", "developer")]
-    turns = [(one.role, text) for one, text in said if one.role in ("user", "assistant")]
-    if not turns or turns[-1][0] != "user" or not turns[-1][1].strip():
-        raise ApiError(400, INVALID, "the last message must be the user's", param="messages")
+    asking = max((n for n, one in enumerate(asked.messages) if one.role == "user"), default=-1)
+    exchange = _read_exchange(said[asking + 1 :])
+    turns = [(one.role, text) for one, text in said[: asking + 1] if _speaks(one, text)]
+    if not turns or turns[-1][0] != "user" or not turns[-1][1].strip() or exchange is None:
+        wanted = "the last message must be the user's, or the result of a tool"
+        raise ApiError(400, INVALID, wanted, param="messages")
     given = asked.metadata or {}
     session = given.get(SESSION) or None
     options = ChatOptions(
@@ -99,8 +111,40 @@ def read_chat_request(name: str, asked: OwnRequest) -> ChatRequest:
         memory=_read_use(given),
         recall=_read_recall(given),
         schema=write_schema(asked),
+        tools=_write_tools(asked) if asked.tools else None,
+        tool_choice=_read_choice(asked) if asked.tools else None,
+        exchange=exchange,
         seed=asked.seed,
     )
+
+
+def _speaks(message: ClientMessage, text: str) -> bool:
+    """Whether it is a part of what was said; earlier calls of tools, and their results, are not."""
+    return message.role == "user" or (message.role == "assistant" and bool(text.strip()))
+
+
+def _read_exchange(said: Sequence[tuple[ClientMessage, str]]) -> tuple[Message, ...] | None:
+    """Calls of tools and their results, the last of which is to be gone on with; None where the
+    messages are no such thing."""
+    rest = [(one, text) for one, text in said if one.role not in ("system", "developer")]
+    made: list[Message] = []
+    for one, text in rest:
+        if one.role == "assistant" and one.tool_calls:
+            made.append(Message("assistant", (text,), tool_calls=as_tool_calls(one.tool_calls)))
+        elif one.role == "tool" and made and one.tool_call_id:
+            made.append(Message("tool", (text,), tool_call_id=one.tool_call_id))
+        else:
+            return None
+    return tuple(made) if not made or made[-1].role == "tool" else None
+
+
+def _write_tools(asked: OwnRequest) -> str:
+    return json.dumps([one.model_dump(exclude_unset=True) for one in asked.tools or ()])
+
+
+def _read_choice(asked: OwnRequest) -> str | None:
+    choice = asked.tool_choice
+    return choice.function.name if isinstance(choice, NamedChoice) else choice
 
 
 def _read_use(given: Mapping[str, str]) -> MemoryUse:
@@ -145,4 +189,5 @@ async def _answer(
                 elif isinstance(event, ChatAnswer):
                     kept = not chat.session.startswith("unkept")
                     session = {SESSION: chat.session} if kept else {}
-                    yield AnswerEnd(event.finish_reason or "stop", event.usage, session)
+                    reason, calls = event.finish_reason or "stop", event.tool_calls
+                    yield AnswerEnd(reason, event.usage, session, calls)

@@ -14,7 +14,7 @@ from textevolve.server.openai.agents import answer_as_agent, is_agent
 from textevolve.server.openai.completions import NoteTokens, OwnAnswer
 from textevolve.server.openai.judges import answer_as_judge
 from textevolve.server.openai.relaying import RelayedAnswer
-from textevolve.server.openai.requests import read_own_request
+from textevolve.server.openai.requests import JUDGES_CANNOT, read_own_request
 from textevolve.server.state import ServerState
 
 
@@ -30,7 +30,7 @@ async def find_answer(
     if (spec := await server.serving.find_model(name)) is not None:
         return RelayedAnswer(server.relays, spec, body, await _charge(server, caller))
     if (judge := _find_judge(server, name)) is not None:
-        asked, note = read_own_request(body), await _charge(server, caller)
+        asked, note = read_own_request(body, JUDGES_CANNOT), await _charge(server, caller)
         return OwnAnswer(name, answer_as_judge(server.serving, judge, asked, note))
     if await is_agent(server, caller, name):
         asked = read_own_request(body)

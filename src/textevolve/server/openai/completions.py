@@ -10,6 +10,8 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol, TypeAlias
 
 from textevolve.evaluation import Usage
+from textevolve.llm.model import ToolCall
+from textevolve.llm.tool_calls import as_sent
 
 JsonObject: TypeAlias = dict[str, Any]
 
@@ -21,6 +23,7 @@ class AnswerEnd:
     finish_reason: str = "stop"
     usage: Usage | None = None
     metadata: Mapping[str, str] = field(default_factory=dict[str, str])
+    tool_calls: tuple[ToolCall, ...] = ()
 
 
 NoteTokens: TypeAlias = Callable[[int], None]
@@ -66,6 +69,8 @@ class OwnAnswer:
             "refusal": None,
             "annotations": [],
         }
+        if end.tool_calls:
+            message |= {"content": text or None, "tool_calls": as_sent(end.tool_calls)}
         return {
             "object": "chat.completion",
             **self._head,
@@ -84,6 +89,9 @@ class OwnAnswer:
                     continue
                 delta, opening = {**opening, "content": piece}, {}
                 yield {**head, "choices": [_choice("delta", delta, None)]}
+        for index, call in enumerate(as_sent(end.tool_calls)):
+            delta, opening = {**opening, "tool_calls": [{"index": index, **call}]}, {}
+            yield {**head, "choices": [_choice("delta", delta, None)]}
         told = {"metadata": dict(end.metadata)} if end.metadata else {}
         yield {**head, "choices": [_choice("delta", opening, end.finish_reason)], **told}
         if end.usage is not None:
@@ -100,4 +108,5 @@ def _write_usage(usage: Usage) -> JsonObject:
         "completion_tokens": usage.completion_tokens,
         "total_tokens": usage.tokens,
         "prompt_tokens_details": {"cached_tokens": usage.cached_tokens},
+        "completion_tokens_details": {"reasoning_tokens": usage.reasoning_tokens},
     }

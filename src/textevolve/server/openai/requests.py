@@ -13,13 +13,15 @@ from fastapi import Request
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from pydantic_core import from_json
 
+from textevolve.llm.tool_calls import SentToolCall
 from textevolve.server.errors import INVALID, ApiError
 
 Shape = TypeVar("Shape", bound=BaseModel)
 
-CANNOT = ("tools", "functions", "logprobs", "top_logprobs", "audio", "stop", "web_search_options")
+CANNOT = ("functions", "logprobs", "top_logprobs", "audio", "stop", "web_search_options")
 """What would have to change an answer, and is refused; other fields that are not read here are
 passed over."""
+JUDGES_CANNOT = (*CANNOT, "tools")
 
 
 class ContentPart(BaseModel):
@@ -30,6 +32,8 @@ class ContentPart(BaseModel):
 class ClientMessage(BaseModel):
     role: Literal["system", "developer", "user", "assistant", "tool", "function"]
     content: str | list[ContentPart] | None = None
+    tool_calls: list[SentToolCall] | None = None
+    tool_call_id: str | None = None
 
 
 class StreamOptions(BaseModel):
@@ -54,6 +58,25 @@ class ResponseFormat(BaseModel):
         return (self.json_schema and self.json_schema.schema_) or {"type": "object"}
 
 
+class NamedFunction(BaseModel):
+    model_config = ConfigDict(extra="allow")
+
+    name: str
+
+
+class ClientTool(BaseModel):
+    """A function; what else is said of it stays as it came."""
+
+    model_config = ConfigDict(extra="allow")
+
+    type: Literal["function"]
+    function: NamedFunction
+
+
+class NamedChoice(BaseModel):
+    function: NamedFunction
+
+
 class OwnRequest(BaseModel):
     """A request to an agent or a judge."""
 
@@ -68,6 +91,8 @@ class OwnRequest(BaseModel):
     max_completion_tokens: Annotated[int, Field(ge=1)] | None = None
     seed: int | None = None
     response_format: ResponseFormat | None = None
+    tools: list[ClientTool] | None = None
+    tool_choice: str | NamedChoice | None = None
 
 
 async def read_json_body(request: Request) -> dict[str, Any]:
@@ -103,12 +128,12 @@ def read_shape(shape: type[Shape], body: Mapping[str, Any]) -> Shape:
         raise ApiError(400, INVALID, f"{where}: {first['msg']}", param=where) from None
 
 
-def read_own_request(body: Mapping[str, Any]) -> OwnRequest:
+def read_own_request(body: Mapping[str, Any], cannot: Sequence[str] = CANNOT) -> OwnRequest:
     """
     Raises:
         ApiError: it cannot be used, or asks for what neither agents nor judges can do.
     """
-    for field in CANNOT:
+    for field in cannot:
         if body.get(field) not in (None, False, [], 0):
             said = (
                 f"'{body['model']}' is an agent or a judge, which take no '{field}'; leave it out"
@@ -120,15 +145,18 @@ def read_own_request(body: Mapping[str, Any]) -> OwnRequest:
     return asked
 
 
-def text_of(messages: Sequence[ClientMessage], place: int) -> str:
-    """What a message says.
+def text_of(messages: Sequence[ClientMessage], place: int, tools: bool = False) -> str:
+    """What a message says; with `tools` it may be the result of one.
 
     Raises:
         ApiError: it is no text, or that of a tool.
     """
     message, where = messages[place], f"messages.{place}"
-    if message.role in ("tool", "function"):
-        raise ApiError(400, INVALID, "agents and judges have no tools", param=f"{where}.role")
+    if message.role == "function" or (message.role == "tool" and not tools):
+        raise ApiError(400, INVALID, "messages of this role are not read", param=f"{where}.role")
+    if message.role == "tool" and not message.tool_call_id:
+        said = "the result of a tool names the call that it is of"
+        raise ApiError(400, INVALID, said, param=f"{where}.tool_call_id")
     if not isinstance(message.content, list):
         return message.content or ""
     for part in message.content:

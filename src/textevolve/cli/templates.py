@@ -1,0 +1,297 @@
+"""`textevolve templates list|show|detect|convert|render|check`: instruction formats, and the chat
+templates of models. What they print is exactly what a model reads, so nothing is added to it."""
+
+from __future__ import annotations
+
+import json
+from contextlib import AsyncExitStack
+from dataclasses import asdict
+from typing import Annotated, Any
+
+import typer
+
+from textevolve.cli import FAILED, options, say
+from textevolve.cli.drawing import open_console, safe
+from textevolve.engine import sync
+from textevolve.errors import InputError
+from textevolve.llm.chat_formats.catalogue import CHAT_FORMATS, chat_format
+from textevolve.llm.chat_formats.chat_format import ChatFormat, render_chat
+from textevolve.llm.chat_formats.checking import check_template, compare_with_server
+from textevolve.llm.chat_formats.conversation_file import ChatFile, read_conversation
+from textevolve.llm.chat_formats.detection import detect_prompt, match_formats
+from textevolve.llm.chat_formats.inference import Inference, infer_format
+from textevolve.llm.chat_formats.jinja_source import to_jinja
+from textevolve.llm.chat_formats.parsing import parse_chat
+from textevolve.llm.chat_formats.served_template import TemplateFinding
+from textevolve.llm.chat_formats.sources import ModelTemplate, is_model_file, read_model_template
+from textevolve.report.terminal import draw_facts
+from textevolve.rows import read_text
+from textevolve.settings import Settings, read_settings
+
+ModelFile = Annotated[
+    str,
+    typer.Argument(
+        metavar="MODEL-FILE",
+        help="A model's folder, its GGUF file, tokenizer_config.json, or a Jinja file.",
+    ),
+]
+FormatName = Annotated[
+    str | None, typer.Option("--format", "-f", metavar="NAME", help="A format of the list.")
+]
+_SIGNS = {True: "yes", False: "NO", None: "-"}
+
+
+def list_formats(as_json: options.Json = False) -> None:
+    """List the instruction formats that are known."""
+    if as_json:
+        _print_json([_data(format) for format in CHAT_FORMATS.values()])
+        return
+    width = max(map(len, CHAT_FORMATS))
+    for name, format in CHAT_FORMATS.items():
+        parts = {"system": format.system, "tools": format.tools, "thoughts": format.thoughts}
+        has = ", ".join(part for part, there in parts.items() if there is not None)
+        typer.echo(f"{name:{width}}  {format.title}\n{'':{width}}  {has or 'no system message'}")
+
+
+def show(
+    name: Annotated[str, typer.Argument(metavar="NAME", help="A format of the list.")],
+    as_jinja: Annotated[bool, typer.Option("--jinja", help="As a Jinja chat template.")] = False,
+    as_json: options.Json = False,
+) -> None:
+    """Show a format: its markers and rules, or a chat template that writes the same."""
+    format = chat_format(name)
+    if as_jinja:
+        _write(to_jinja(format))
+        return
+    if as_json:
+        _print_json(_data(format))
+        return
+    console = open_console()
+    console.print(safe(f"{format.name}: {format.title}", "bold"))
+    kept = format.model_dump(mode="json", exclude_defaults=True, exclude={"name", "title"})
+    facts = [(field, safe(_spell(value))) for field, value in kept.items()]
+    console.print(draw_facts([*facts, ("markers", safe(_spell(format.markers)))]))
+
+
+def detect(
+    source: Annotated[
+        str,
+        typer.Argument(
+            metavar="FILE", help="A model's file or folder, or a rendered prompt; - for stdin."
+        ),
+    ],
+    as_json: options.Json = False,
+) -> None:
+    """Say which known format a template writes, or a rendered prompt is in, the likeliest first.
+
+    Exit codes: 0 one was found; 1 none.
+    """
+    if is_model_file(source):
+        model = read_model_template(source)
+        matches = match_formats(model.open().render, model.bos_token)
+        found = [match.name for match in matches if match.exact or len(matches) == 1]
+        rows = [asdict(match) for match in matches]
+        lines = [
+            f"{match.name}: {match.same} of {match.of} conversations are the same"
+            + (" but for BOS" if match.but_bos else "")
+            for match in matches
+        ]
+    else:
+        found = list(detect_prompt(read_text(source)))
+        rows, lines = [{"name": name} for name in found], found
+    if as_json:
+        _print_json(rows)
+    else:
+        typer.echo("\n".join(lines) or "none of the known formats")
+    raise typer.Exit(0 if found else FAILED)
+
+
+def convert(
+    source: Annotated[
+        str,
+        typer.Argument(
+            metavar="FILE",
+            help="A conversation in JSON, a rendered prompt, or a model's file; - for stdin.",
+        ),
+    ],
+    to: Annotated[
+        str | None, typer.Option("--to", metavar="NAME", help="The format to write it in.")
+    ] = None,
+    came_from: Annotated[
+        str | None,
+        typer.Option("--from", metavar="NAME", help="The format of the prompt; else detected."),
+    ] = None,
+) -> None:
+    """Convert a prompt or a conversation to a format, or a template to a description.
+
+    Without --to a prompt becomes a conversation in JSON. A model's file becomes the description of
+    its format, also in JSON: found out by rendering probes, then proved by rendering other
+    conversations.
+
+    Exit codes: 0 done; 1 the description is not proved, and standard error shows where it differs.
+    """
+    if is_model_file(source):
+        if to is not None or came_from is not None:
+            raise InputError("a model's file becomes a description: leave out --to and --from")
+        found = _infer(read_model_template(source))
+        _write(json.dumps(_data(found.format), indent=2, ensure_ascii=False) + "\n")
+        _tell_differences(found)
+        raise typer.Exit(0 if found.proved else FAILED)
+    text = read_text(source)
+    conversation, asks = _read(text, source, came_from)
+    if to is None:
+        body = {"messages": conversation.messages, "tools": conversation.tools}
+        kept = {name: value for name, value in body.items() if value is not None}
+        _write(json.dumps(kept, indent=2, ensure_ascii=False) + "\n")
+        return
+    _write(
+        render_chat(
+            chat_format(to),
+            conversation.messages,
+            tools=conversation.tools,
+            add_generation_prompt=asks,
+        )
+    )
+
+
+def render(
+    source: Annotated[
+        str,
+        typer.Argument(
+            metavar="CONVERSATION",
+            help="Messages in JSON, or the body of a chat request; - for stdin.",
+        ),
+    ],
+    format: FormatName = None,
+    template: Annotated[
+        str | None, typer.Option("--template", "-t", help="A model's file, in place of a format.")
+    ] = None,
+    generation_prompt: Annotated[
+        bool, typer.Option(help="End with what asks the model for its answer.")
+    ] = True,
+) -> None:
+    """Print a conversation as the model reads it, byte for byte and without a line end added.
+
+    With --format, a marker of the format inside a message is broken up, so that no text can
+    pretend to be another speaker; a template writes what it is given.
+    """
+    if (format is None) == (template is None):
+        raise InputError("give either --format NAME or --template FILE")
+    messages, tools = read_conversation(read_text(source), source)
+    if template is not None:
+        model = read_model_template(template).open()
+        text = model.render(messages, tools=tools, add_generation_prompt=generation_prompt)
+    else:
+        chosen = chat_format(format or "")
+        text = render_chat(chosen, messages, tools=tools, add_generation_prompt=generation_prompt)
+    _write(text)
+
+
+def check(
+    model_file: ModelFile,
+    model: Annotated[
+        str | None,
+        typer.Option(
+            "--model",
+            "-m",
+            help="A llama.cpp server with this model, to compare with.",
+            metavar="MODEL",
+        ),
+    ] = None,
+    as_json: options.Json = False,
+) -> None:
+    """Say what is wrong with a model's chat template: the format, the system message, BOS, tools.
+
+    Exit codes: 0 nothing is wrong; 1 something is.
+    """
+    read = read_model_template(model_file)
+    checked = check_template(read)
+    findings = list(checked.findings)
+    notes: dict[str, Any] = {"origin": checked.origin, "format": checked.format}
+    if checked.format is None:
+        findings.insert(1, _describe(read))
+    if model is not None:
+        settings, _ = read_settings()
+        findings.append(sync.run(_compare(read, model, settings)))
+    if as_json:
+        _print_json(notes | {"findings": [asdict(finding) for finding in findings]})
+    else:
+        typer.echo(checked.origin)
+        console = open_console()
+        for finding in findings:
+            line = f"  {finding.question:18} {_SIGNS[finding.good]:4} {finding.note}"
+            console.print(safe(line), soft_wrap=True)
+    wrong = any(finding.good is False for finding in findings)
+    raise typer.Exit(FAILED if wrong else 0)
+
+
+def _print_json(data: Any) -> None:
+    typer.echo(json.dumps(data))
+
+
+def _data(format: ChatFormat) -> dict[str, Any]:
+    return format.model_dump(mode="json", exclude_defaults=True) | {"markers": format.markers}
+
+
+def _spell(value: Any) -> str:
+    return json.dumps(value, ensure_ascii=False)
+
+
+def _read(text: str, name: str, came_from: str | None) -> tuple[ChatFile, bool]:
+    """The conversation of a file, and whether it asks for an answer."""
+    if came_from is None and text.lstrip().startswith(("[{", "{", "[\n", "[ ")):
+        return read_conversation(text, name), True
+    known = [came_from] if came_from else detect_prompt(text)
+    if not known:
+        raise InputError(f"{name}: in none of the known formats; name one with --from")
+    parsed = parse_chat(chat_format(known[0]), text)
+    tools = [dict(tool) for tool in parsed.tools] or None
+    return ChatFile([dict(m) for m in parsed.messages], tools), parsed.add_generation_prompt
+
+
+def _infer(model: ModelTemplate) -> Inference:
+    render = model.open().render
+    return infer_format(render, bos=model.bos_token or "", eos=model.eos_token or "")
+
+
+def _describe(model: ModelTemplate) -> TemplateFinding:
+    """What is found out of a format that is not known."""
+    try:
+        found = _infer(model)
+    except InputError as error:
+        return TemplateFinding("inferred", None, str(error))
+    same, all = found.accepted - len(found.differences), found.accepted
+    note = f"a description renders {same} of {all} conversations as the template does"
+    return TemplateFinding("inferred", True if found.proved else None, note)
+
+
+def _tell_differences(found: Inference) -> None:
+    for note in found.notes:
+        say(note)
+    for one in found.differences[:3]:
+        roles = "+".join(str(message.get("role")) for message in one.messages)
+        say(f"{roles}: the template writes {one.expected!r}, the description {one.got!r}")
+
+
+async def _compare(read: ModelTemplate, spec: str, settings: Settings) -> TemplateFinding:
+    from textevolve.llm.opening import (
+        OpenAIClient,
+        open_client,
+    )  # the HTTP client: a second, and for this alone
+
+    async with AsyncExitStack() as stack:
+        client, _, _ = await open_client(spec, settings, stack)
+        if not isinstance(client, OpenAIClient):
+            raise InputError(f"{spec}: this model does not chat")
+        return await compare_with_server(read, client.ask_natively)
+
+
+def _write(text: str) -> None:
+    """The text and nothing else; raises InputError for what only JSON can hold."""
+    try:
+        typer.echo(text.encode(), nl=False)
+    except UnicodeEncodeError as error:
+        half = text[error.start].encode("ascii", "backslashreplace").decode()
+        raise InputError(
+            f"half of a character, {half}, is in it, which no text can hold"
+        ) from error

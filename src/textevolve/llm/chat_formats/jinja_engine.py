@@ -1,0 +1,253 @@
+"""Jinja as chat templates use it, and the process that renders them under limits.
+
+The environment is the one of transformers' `apply_chat_template`: the same sandbox, tags, globals
+and filters, so that the text is the same byte for byte. The process (`serve`) is started by
+`jinja_process` and renders what comes on its standard input. It runs this file alone, so nothing
+else of this package is imported here.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import pprint
+import resource
+import signal
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from functools import lru_cache
+from types import TracebackType
+from typing import Any, BinaryIO
+
+import jinja2
+import jinja2.ext
+import jinja2.nodes
+import jinja2.parser
+import jinja2.runtime
+from jinja2.sandbox import ImmutableSandboxedEnvironment
+from jinja2.utils import Namespace, generate_lorem_ipsum
+
+DONE, REFUSED, FAILED, TOO_LONG, NO_MEMORY = b"d", b"r", b"f", b"l", b"m"
+"""The first byte of an answer; the rest is the text, or what was wrong."""
+LENGTH = 8
+"""Bytes of the number before each part of a message."""
+LONGEST_REASON = 500
+_FILE = "<template>"
+
+
+class TooLong(Exception):
+    """The text is longer than is allowed."""
+
+
+class _GenerationTag(jinja2.ext.Extension):
+    """`{% generation %} ... {% endgeneration %}` marks what a model wrote, and is left out."""
+
+    tags = {"generation"}  # noqa: RUF012  a plain set, as jinja declares it
+
+    def parse(self, parser: jinja2.parser.Parser) -> jinja2.nodes.Node:
+        line = next(parser.stream).lineno
+        body = parser.parse_statements(("name:endgeneration",), drop_needle=True)
+        call = jinja2.nodes.CallBlock(self.call_method("_inside"), [], [], body)
+        return call.set_lineno(line)
+
+    def _inside(self, caller: jinja2.runtime.Macro) -> str:
+        return caller()
+
+
+class _DictGlobal:
+    """`dict(...)` and `dict.fromkeys(...)`, and no way to the type itself."""
+
+    def __call__(self, *given: Any, **named: Any) -> dict[Any, Any]:
+        return dict(*given, **named)
+
+    def fromkeys(self, *given: Any) -> dict[Any, Any]:
+        return dict.fromkeys(*given)
+
+
+class _Namespace(Namespace):
+    """`namespace(...)` without names that begin with an underscore."""
+
+    def __init__(*args: Any, **named: Any) -> None:  # `self` may be among the names
+        values = dict(*args[1:], **named)
+        for name in values:
+            _refuse_private(name)
+        Namespace.__init__(args[0], values)
+
+    def __setitem__(self, name: str, value: Any) -> None:
+        _refuse_private(name)
+        super().__setitem__(name, value)
+
+
+def _refuse_private(name: Any) -> None:
+    if isinstance(name, str) and name.startswith("_"):
+        raise jinja2.exceptions.SecurityError(f"a namespace cannot have the attribute {name!r}")
+
+
+class _Refusal(jinja2.TemplateError):
+    """What a template raises on purpose, by `raise_exception`."""
+
+
+def _raise_exception(message: Any) -> None:
+    raise _Refusal(str(message))
+
+
+def _to_json(
+    value: Any,
+    ensure_ascii: bool = False,
+    indent: int | None = None,
+    separators: tuple[str, str] | None = None,
+    sort_keys: bool = False,
+) -> str:
+    return json.dumps(
+        value, ensure_ascii=ensure_ascii, indent=indent, separators=separators, sort_keys=sort_keys
+    )
+
+
+@lru_cache(maxsize=1)
+def _environment() -> ImmutableSandboxedEnvironment:
+    made = ImmutableSandboxedEnvironment(
+        trim_blocks=True,
+        lstrip_blocks=True,
+        extensions=[_GenerationTag, jinja2.ext.loopcontrols],
+    )
+    made.filters["tojson"] = _to_json
+    names: dict[str, Any] = made.globals
+    names |= {
+        "raise_exception": _raise_exception,
+        "dict": _DictGlobal(),
+        "namespace": _Namespace,
+    }
+    return made
+
+
+@lru_cache(maxsize=64)
+def _compile(source: str) -> jinja2.Template:
+    return _environment().from_string(source)
+
+
+def render_source(
+    source: str,
+    values: Mapping[str, Any],
+    conversations: Sequence[Any],
+    now: datetime,
+    longest: int,
+) -> list[str]:
+    """The text of each conversation; `longest` in characters, for all together.
+
+    Raises:
+        TooLong: there would be more of them.
+        Exception: of any kind, where the template does not compile, fails or refuses.
+    """
+    template = _compile(source)
+    left = longest
+    texts: list[str] = []
+    for messages in conversations:
+        context = template.new_context(
+            {"strftime_now": now.strftime, **values, "messages": messages}
+        )
+        parts: list[str] = []
+        for part in template.root_render_func(context):
+            left -= len(part)
+            if left < 0:
+                raise TooLong
+            parts.append(part)
+        texts.append("".join(parts))
+    return texts
+
+
+def serve() -> None:
+    """Renders until the standard input ends. The limits come first; then each time the moment, the
+    source, the values and the conversations, all but the source as JSON. One part goes back."""
+    source, sink = sys.stdin.buffer, sys.stdout.buffer
+    limits = json.loads(_take(source))
+    signal.signal(signal.SIGPROF, signal.SIG_DFL)  # it may be ignored where this was started
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGPROF})
+    _warm_up()
+    _confine(limits["memory"])
+    sink.write(DONE)
+    sink.flush()
+    while now := _take(source):
+        parts = (_take(source), _take(source), _take(source))
+        signal.setitimer(signal.ITIMER_PROF, limits["seconds"])  # at its end the kernel kills
+        kind, said = _answer(now.decode(), parts, limits["longest"])
+        signal.setitimer(signal.ITIMER_PROF, 0)
+        data = said.encode("utf-8", "surrogatepass")
+        sink.write(len(data).to_bytes(LENGTH) + kind + data)
+        sink.flush()
+
+
+def _take(source: BinaryIO) -> bytes:
+    """The next part; empty at the end."""
+    return source.read(int.from_bytes(source.read(LENGTH)))
+
+
+def _answer(now: str, parts: tuple[bytes, bytes, bytes], longest: int) -> tuple[bytes, str]:
+    try:
+        source = parts[0].decode("utf-8", "surrogatepass")
+        values, conversations = json.loads(parts[1]), json.loads(parts[2])
+        moment = datetime.fromisoformat(now)
+        texts = render_source(source, values, conversations, moment, longest)
+        return DONE, "\n".join((json.dumps([len(text) for text in texts]), "".join(texts)))
+    except TooLong:
+        return TOO_LONG, ""
+    except MemoryError:
+        return NO_MEMORY, ""
+    except _Refusal as error:
+        return REFUSED, _shorten(str(error))
+    except Exception as error:  # noqa: BLE001  code of strangers runs here, and may raise anything
+        return FAILED, _describe(error)
+
+
+def _describe(error: Exception) -> str:
+    line = error.lineno if isinstance(error, jinja2.TemplateSyntaxError) else _line(error)
+    try:
+        said = str(error)
+    except Exception:  # noqa: BLE001  a number of too many digits has no text
+        said = ""
+    where = f"line {line}: " if line else ""
+    return _shorten(f"{where}{type(error).__name__}: {said}")
+
+
+def _line(error: Exception) -> int | None:
+    """The line of the template at which it went wrong."""
+    step: TracebackType | None = error.__traceback__
+    found = None
+    while step is not None:
+        template = step.tb_frame.f_globals.get("__jinja_template__")
+        if step.tb_frame.f_code.co_filename == _FILE and isinstance(template, jinja2.Template):
+            found = template.get_corresponding_lineno(step.tb_lineno)
+        step = step.tb_next
+    return found
+
+
+def _shorten(text: str) -> str:
+    plain = " ".join(text[: 4 * LONGEST_REASON].split())
+    return plain if len(plain) <= LONGEST_REASON else plain[: LONGEST_REASON - 3] + "..."
+
+
+def _warm_up() -> None:
+    """Everything that would be read from files later, which is not possible any more then."""
+    time.localtime()
+    pprint.pformat([generate_lorem_ipsum(1)])
+    for source in ("{{ 'a' | tojson(indent=1) }}{{ none.x.y }}", "{% if %}"):
+        with contextlib.suppress(jinja2.TemplateError):
+            render_source(source, {}, [[]], datetime.now(), 10)
+
+
+def _confine(memory: int) -> None:
+    """No more files, sockets, written bytes and cores, and `memory` bytes besides what is taken."""
+    kernel = "/proc/self/statm"
+    if os.path.exists(kernel):
+        with open(kernel, "rb") as taken:
+            most = int(taken.read().split()[0]) * resource.getpagesize() + memory
+        resource.setrlimit(resource.RLIMIT_AS, (most, most))
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    resource.setrlimit(resource.RLIMIT_FSIZE, (0, 0))
+    resource.setrlimit(resource.RLIMIT_NOFILE, (3, 3))
+
+
+if __name__ == "__main__":
+    serve()

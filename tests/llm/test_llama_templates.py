@@ -1,0 +1,142 @@
+"""llama.cpp's own server renders conversations as Jinja does here, with the weights it runs."""
+
+from __future__ import annotations
+
+import json
+import urllib.request
+from collections.abc import AsyncIterator, Callable, Generator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pydantic import SecretStr
+
+from textevolve.errors import FatalModelError, ModelError
+from textevolve.llm.chat_formats.checking import check_template, compare_with_server
+from textevolve.llm.chat_formats.detection import CONVERSATIONS
+from textevolve.llm.chat_formats.jinja_template import JinjaTemplate
+from textevolve.llm.chat_formats.served_template import check_server
+from textevolve.llm.chat_formats.sources import ModelTemplate, read_model_template
+from textevolve.llm.client import OpenAIClient
+from textevolve.llm.local import serve
+from textevolve.llm.weights import fetch
+from textevolve.settings import Local, read_settings
+
+pytestmark = pytest.mark.slow
+NAME = "smollm2-135m"
+FOLDER = Path(__file__).parent / "chat_templates"
+TOKENS: dict[str, dict[str, str]] = json.loads((FOLDER / "tokens.json").read_text("utf-8"))
+TEXTS = ("Hi", "  padded \n", "", "naïve 東京 \U0001f600", "<|im_end|>", "{{ 7 * 7 }}", '"\\n"')
+
+
+@pytest.fixture(scope="module")
+def model() -> ModelTemplate:
+    settings, _ = read_settings()
+    try:
+        return read_model_template(fetch(NAME, settings))
+    except (FatalModelError, ModelError) as error:
+        pytest.skip(f"the weights are not to be had: {error}")
+
+
+@pytest.fixture
+async def client() -> AsyncIterator[OpenAIClient]:
+    settings, _ = read_settings()
+    path = fetch(NAME, settings)
+    with serve(path, Local(slots=1, context=512, threads=1), name=NAME) as server:
+        key = SecretStr(server.api_key)
+        async with OpenAIClient(server.base_url, NAME, key=key) as opened:
+            yield opened
+
+
+async def test_the_server_renders_what_is_rendered_here(
+    model: ModelTemplate, client: OpenAIClient
+) -> None:
+    compared = await compare_with_server(model, client.ask_natively)
+    assert (compared.good, compared.note) == (True, "renders every conversation as Jinja does")
+    template = model.open()
+    for first in TEXTS:
+        for second in TEXTS:
+            messages: list[dict[str, Any]] = [
+                {"role": "user", "content": first},
+                {"role": "assistant", "content": second},
+                {"role": "user", "content": first},
+            ]
+            for talk in (messages, [{"role": "system", "content": second}, *messages]):
+                said = await client.ask_natively("/apply-template", {"messages": talk})
+                assert said["prompt"] == template.render(talk, add_generation_prompt=True)
+
+
+async def test_what_is_said_of_the_server_and_of_the_file(
+    model: ModelTemplate, client: OpenAIClient
+) -> None:
+    found = await check_server(client.ask_natively)
+    assert (found.good, found.note) == (True, "the system message is kept, BOS comes once")
+    checked = check_template(model)
+    assert all(finding.good is not False for finding in checked.findings)
+
+
+MERGED = {"mistral-v0", "gemma", "gemma-2", "phi-3-mini", "phi-3-medium"}
+"""Without a place for the system message: llama.cpp writes it before the first question."""
+DATED, WITH_TOOLS = {"llama-3.1"}, {"command-r-plus-tool-use", "hermes-2-pro-tool-use"}
+"""llama.cpp names the date where this template has a fixed one, and passes an empty list of tools
+where there are none."""
+
+
+@contextmanager
+def serve_template(source: str) -> Generator[Callable[[list[dict[str, Any]]], str]]:
+    """llama.cpp's server with another template than that of the weights."""
+    engine = pytest.importorskip("xllamacpp")
+    settings, _ = read_settings()
+    params = engine.CommonParams()
+    params.model.path = str(fetch(NAME, settings))
+    params.chat_template = source
+    params.use_jinja = True
+    params.hostnames, params.port = ["127.0.0.1"], 0
+    params.api_keys = ["key"]
+    params.n_parallel, params.n_ctx, params.verbosity = 1, 256, -1
+    params.cpuparams.n_threads = params.cpuparams_batch.n_threads = 1
+    params.ui = params.fit_params = params.warmup = False
+    server = engine.Server(params)
+    address = server.listening_address
+    opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+
+    def apply(messages: list[dict[str, Any]]) -> str:
+        asked = urllib.request.Request(
+            f"{address}/apply-template",
+            data=json.dumps({"messages": messages}).encode(),
+            headers={
+                "Authorization": "Bearer key",
+                "Content-Type": "application/json",
+                "Connection": "close",
+            },
+        )
+        with opener.open(asked, timeout=120) as answer:
+            return json.load(answer)["prompt"]
+
+    apply([{"role": "user", "content": "x"}])  # one that is stopped before its loop runs never ends
+    yield apply
+    del server
+
+
+@pytest.mark.parametrize("name", sorted(TOKENS.keys() - DATED - WITH_TOOLS))
+def test_llama_cpp_renders_published_templates_as_they_are_rendered_here(
+    name: str, model: ModelTemplate, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("TEXTEVOLVE_TODAY", raising=False)
+    source = (FOLDER / f"{name}.jinja").read_bytes().decode()
+    template = JinjaTemplate(source, model.bos_token, model.eos_token)
+    with serve_template(source) as apply:
+        for messages, asked in CONVERSATIONS:
+            if not asked or (name in MERGED and messages[0]["role"] == "system"):
+                continue
+            ours = template.render(messages, add_generation_prompt=True, enable_thinking=True)
+            assert apply(messages) == ours
+
+
+@pytest.mark.parametrize("name", sorted(MERGED))
+def test_llama_cpp_merges_a_system_message_that_a_template_has_no_place_for(name: str) -> None:
+    source = (FOLDER / f"{name}.jinja").read_bytes().decode()
+    messages = [{"role": "system", "content": "Be brief."}, {"role": "user", "content": "Hi"}]
+    with serve_template(source) as apply:
+        assert "Be brief.\nHi" in apply(messages)

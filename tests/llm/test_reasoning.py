@@ -1,0 +1,123 @@
+"""Thoughts before an answer are kept apart from it; why a text is missing is said."""
+
+from itertools import pairwise
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from textevolve.evaluation import Usage
+from textevolve.llm.model import Message, Request, Response, TokenLogprobs, ToolCall
+from textevolve.llm.reasoning import (
+    StreamedThoughts,
+    split_reasoning,
+    tokens_of_end,
+    why_without_text,
+)
+from textevolve.llm.reported_usage import ReportedUsage, usage_of
+from textevolve.llm.streaming import AnswerPiece, ask_streaming
+from textevolve.llm.structured import ask_structured
+from textevolve.llm.testing import Answer
+from textevolve.settings import Price
+from textevolve.spec import Frozen
+
+
+class Judged(Frozen):
+    score: int
+
+
+def ask(**more) -> Request:
+    return Request(messages=(Message("user", ("How good is it?",)),), **more)
+
+
+@pytest.mark.parametrize(
+    ("text", "finish_reason", "parts"),
+    [
+        ("<think>a</think>b", "stop", ("a", "b")),
+        ("\n<thinking>\na <b>\n</thinking>\n\n b ", "stop", ("a <b>", "b ")),
+        ("<thought>a</thought>", "stop", ("a", "")),
+        ("<think></think>b", "stop", ("", "b")),
+        ("<think>a", "length", ("a", "")),
+        ("<think>a", "stop", ("", "<think>a")),
+        ("The tag <think>a</think>b", "stop", ("", "The tag <think>a</think>b")),
+        ("<thinker>a</thinker>", "stop", ("", "<thinker>a</thinker>")),
+        ("plain", "length", ("", "plain")),
+    ],
+)
+def test_only_what_an_answer_begins_with_is_reasoning(text, finish_reason, parts) -> None:
+    assert split_reasoning(text, finish_reason) == parts
+
+
+@given(
+    thoughts=st.sampled_from(["", "a", "x < y", "</thin", "<think>"]),
+    tag=st.sampled_from(["think", "thinking", "thought", ""]),
+    gap=st.sampled_from(["", "\n", " \n\n "]),
+    text=st.text(alphabet="ab <>/\n", max_size=8),
+    cuts=st.lists(st.integers(0, 60), max_size=12),
+)
+def test_what_is_told_of_a_stream_is_the_beginning_of_its_text(
+    thoughts, tag, gap, text, cuts
+) -> None:
+    whole = f"{gap}<{tag}>{thoughts}</{tag}>{gap}{text}" if tag else f"{gap}{text}"
+    places = sorted({0, len(whole), *(cut for cut in cuts if cut < len(whole))})
+    stream = StreamedThoughts()
+    told = "".join(stream.pass_text(whole[a:b]) for a, b in pairwise(places))
+    assert split_reasoning(whole, "stop")[1].startswith(told)
+
+
+async def test_a_schema_answer_after_thoughts_is_read_as_it_is(server, client) -> None:
+    server.script = lambda _body, _number: Answer(
+        text='{"score": 4}', reasoning='Perhaps {"score": 1}?', reasoning_field="text"
+    )
+    judged = await ask_structured(client, ask(), Judged)
+    assert (judged.value.score, judged.parse_mode) == (4, "strict")
+
+
+async def test_a_listener_hears_no_thoughts(server, client) -> None:
+    server.script = lambda _body, _number: Answer(
+        text="The moon does it.", reasoning="Hm, the sun?", reasoning_field="text"
+    )
+    pieces: list[AnswerPiece] = []
+    response = await ask_streaming(client, ask(), pieces.append)
+    assert not any(piece.anew for piece in pieces)
+    assert "".join(piece.text for piece in pieces) == response.text == "The moon does it."
+    assert response.reasoning == "Hm, the sun?"
+
+
+def test_log_probabilities_are_those_of_the_answer() -> None:
+    tokens = [TokenLogprobs(text, -1.0) for text in ("<think>", "a", "</think>", "\n\n", "b", "c")]
+    assert [token.token for token in tokens_of_end(tokens, 18)] == ["b", "c"]
+    assert [token.token for token in tokens_of_end(tokens, 17)] == ["\n\n", "b", "c"]
+    assert tokens_of_end(tokens, 99) == ()
+
+
+@pytest.mark.parametrize(
+    ("total", "answered", "cost"), [(17, 7, 17.0), (15, 5, 15.0), (None, 5, 15.0)]
+)
+def test_reasoning_that_is_counted_beside_the_answer_is_a_part_of_it(total, answered, cost) -> None:
+    said = ReportedUsage.model_validate(
+        {
+            "prompt_tokens": 10,
+            "completion_tokens": 5,
+            "completion_tokens_details": {"reasoning_tokens": 2},
+            "total_tokens": total,
+        }
+    )
+    usage = usage_of(said, Price(input=1e6, output=1e6))
+    assert (usage.completion_tokens, usage.reasoning_tokens, usage.cost) == (answered, 2, cost)
+
+
+@pytest.mark.parametrize(
+    ("more", "reason"),
+    [
+        ({"reasoning": "Hm.", "finish_reason": "length"}, "still thinking when its 9 tokens"),
+        ({"tool_calls": (ToolCall("1", "f", ""),)}, "the model called f in place of the answer"),
+        ({"finish_reason": "refusal"}, "the answer was empty (refusal)"),
+        ({}, "the answer was empty"),
+    ],
+)
+def test_why_there_is_no_text(more, reason) -> None:
+    usage = Usage(1, 5, 0, 9)
+    assert reason in why_without_text(
+        Response(**{"text": "", "finish_reason": "stop", "usage": usage, **more})
+    )

@@ -1,0 +1,290 @@
+"""The wires on which text is asked for: what each sends and reads, whole and streamed."""
+
+import json
+from dataclasses import replace
+
+import pytest
+
+from textevolve.errors import CapabilityError, UnavailableError
+from textevolve.llm.client import OpenAIClient
+from textevolve.llm.model import Message, Request, Response, ToolCall
+from textevolve.llm.responses_wire import read_response, read_response_event
+from textevolve.llm.streaming import AnswerPiece, ask_streaming
+from textevolve.llm.testing import Answer, Fault, ScriptedServer
+from textevolve.llm.testing.faults import misbehave
+from textevolve.llm.wires import CHAT, RESPONSES
+
+SCHEMA = json.dumps(
+    {"type": "object", "properties": {"score": {"type": "integer"}}, "required": ["score"]}
+)
+TOOLS = json.dumps(
+    [
+        {
+            "type": "function",
+            "function": {
+                "name": "search",
+                "description": "Looks a word up.",
+                "parameters": {
+                    "type": "object",
+                    "properties": {"query": {"type": "string"}},
+                    "required": ["query"],
+                },
+            },
+        }
+    ]
+)
+CONVERSATION = (
+    Message("system", ("You look things up.",)),
+    Message("user", ("Why do tides come?",)),
+    Message("assistant", (), tool_calls=(ToolCall("call_1", "search", '{"query": "tides"}'),)),
+    Message("tool", ("The moon pulls.",), tool_call_id="call_1"),
+)
+WIRES = {"chat": CHAT, "responses": RESPONSES}
+
+
+@pytest.fixture(params=WIRES)
+async def client(server: ScriptedServer, request: pytest.FixtureRequest):
+    async with OpenAIClient(server.url, "scripted", wire=WIRES[request.param]) as opened:
+        yield opened
+
+
+@pytest.fixture
+async def responses(server: ScriptedServer):
+    async with OpenAIClient(server.url, "scripted", wire=RESPONSES) as opened:
+        yield opened
+
+
+def ask(text: str = "Why do tides come?", **more) -> Request:
+    return Request(messages=(Message("system", ("Be brief.",)), Message("user", (text,))), **more)
+
+
+def without_time(response: Response) -> Response:
+    return replace(response, seconds=0.0)
+
+
+async def streamed(client: OpenAIClient, request: Request) -> tuple[Response, str]:
+    pieces: list[AnswerPiece] = []
+    response = await ask_streaming(client, request, pieces.append)
+    return response, "".join(piece.text for piece in pieces)
+
+
+async def test_a_chat_sends_its_tools_calls_and_results(server, client) -> None:
+    await client(Request(messages=CONVERSATION, tools=TOOLS, tool_choice="search"))
+    body = server.requests[-1]
+    if "input" in body:
+        return
+    assert body["tools"] == json.loads(TOOLS)
+    assert body["tool_choice"] == {"type": "function", "function": {"name": "search"}}
+    called = {"name": "search", "arguments": '{"query": "tides"}'}
+    assert body["messages"][2:] == [
+        {
+            "role": "assistant",
+            "content": None,
+            "tool_calls": [{"id": "call_1", "type": "function", "function": called}],
+        },
+        {"role": "tool", "content": "The moon pulls.", "tool_call_id": "call_1"},
+    ]
+
+
+async def test_what_the_wire_of_responses_sends(server, responses) -> None:
+    request = Request(
+        messages=CONVERSATION,
+        schema=SCHEMA,
+        temperature=0.5,
+        max_tokens=100,
+        seed=7,
+        top_logprobs=3,
+        tools=TOOLS,
+        tool_choice="auto",
+    )
+    await responses(request)
+    called = {"call_id": "call_1", "name": "search", "arguments": '{"query": "tides"}'}
+    assert server.requests[-1] == {
+        "model": "scripted",
+        "instructions": "You look things up.",
+        "input": [
+            {"role": "user", "content": "Why do tides come?"},
+            {"type": "function_call", **called},
+            {"type": "function_call_output", "call_id": "call_1", "output": "The moon pulls."},
+        ],
+        "store": False,
+        "text": {
+            "format": {
+                "type": "json_schema",
+                "name": "answer",
+                "schema": json.loads(SCHEMA),
+                "strict": True,
+            }
+        },
+        "temperature": 0.5,
+        "max_output_tokens": 100,
+        "top_logprobs": 3,
+        "include": ["message.output_text.logprobs"],
+        "tools": [{"type": "function", **json.loads(TOOLS)[0]["function"]}],
+        "tool_choice": "auto",
+    }
+
+
+async def test_pictures_are_sent_before_the_text(server, client) -> None:
+    picture = "data:image/png;base64,AAAA"
+    await client(Request(messages=(Message("user", ("What is it?",), images=(picture,)),)))
+    body = server.requests[-1]
+    said = body["messages"] if "messages" in body else body["input"]
+    first, second = said[0]["content"]
+    assert first["image_url"] in (picture, {"url": picture})
+    assert second["text"] == "What is it?"
+
+
+async def test_an_answer_is_the_same_whole_and_streamed(server, client) -> None:
+    server.script = lambda _body, _number: Answer(
+        text="The moon\ndoes it. ", reasoning="Hm, the sea."
+    )
+    request = ask(f"{'A long question. ' * 20}Why?", top_logprobs=2)
+    whole = await client(request)
+    again, heard = await streamed(client, request)
+    assert server.requests[-1]["stream"] is True
+    assert without_time(again) == without_time(whole)
+    assert (heard, whole.text, whole.reasoning) == (
+        whole.text,
+        "The moon\ndoes it. ",
+        "Hm, the sea.",
+    )
+    assert "".join(token.token for token in whole.logprobs) == whole.text
+    assert len(whole.logprobs[0].top) == 2
+    assert whole.finish_reason == "stop"
+    assert 0 < whole.usage.reasoning_tokens < whole.usage.completion_tokens
+    assert whole.usage.cached_tokens > 0
+
+
+async def test_calls_of_tools_are_read_whole_and_streamed(server, client) -> None:
+    server.script = lambda _body, _number: Fault.CALLS_MIXED
+    whole = await client(ask(tools=TOOLS))
+    again, heard = await streamed(client, ask(tools=TOOLS))
+    assert (whole.text, whole.finish_reason, heard) == ("", "tool_calls", "")
+    assert [(call.name, json.loads(call.arguments)) for call in whole.tool_calls] == [
+        ("search", {"query": "why tides come"}),
+        ("add", {"one": 1, "other": 2}),
+    ]
+    assert len({call.id for call in whole.tool_calls}) == 2
+    assert [replace(call, id="") for call in again.tool_calls] == [
+        replace(call, id="") for call in whole.tool_calls
+    ]
+
+
+async def test_broken_arguments_stay_the_text_that_was_written(server, client) -> None:
+    server.script = lambda _body, _number: Fault.CALLS_BROKEN
+    for response in (await client(ask()), (await streamed(client, ask()))[0]):
+        assert [call.arguments for call in response.tool_calls] == ['{"query": "ti']
+
+
+async def test_a_call_that_is_demanded_is_made(client) -> None:
+    response = await client(ask(tools=TOOLS, tool_choice="required"))
+    (call,) = response.tool_calls
+    assert call.name == "search"
+    assert set(json.loads(call.arguments)) == {"query"}
+
+
+async def test_thoughts_that_use_up_the_tokens_are_no_answer(server, client) -> None:
+    server.script = lambda _body, _number: Fault.THOUGHT_ONLY
+    for response in (await client(ask()), (await streamed(client, ask()))[0]):
+        assert (response.text, response.finish_reason) == ("", "length")
+        assert response.reasoning.startswith("The moon pulls")
+
+
+@pytest.mark.parametrize(
+    "fault", [Fault.STREAM_STALL, Fault.STREAM_SHORT, Fault.STREAM_ERROR, Fault.CUT_BODY]
+)
+async def test_a_stream_that_breaks_off_is_no_answer(server, fault) -> None:
+    from textevolve.settings import Timeouts
+
+    server.script = lambda _body, _number: fault
+    quick = Timeouts(read=0.2)
+    for wire in WIRES.values():
+        async with OpenAIClient(server.url, "scripted", wire=wire, timeouts=quick) as client:
+            with pytest.raises(UnavailableError):
+                await streamed(client, ask())
+
+
+async def test_a_refusal_is_an_empty_text_that_says_so(server, client) -> None:
+    server.script = lambda _body, _number: Answer(text="", refusal="I cannot help with that.")
+    for response in (await client(ask()), (await streamed(client, ask()))[0]):
+        assert (response.text, response.finish_reason) == ("", "refusal")
+
+
+async def test_an_answer_that_was_cut_says_so(server, client) -> None:
+    server.script = lambda _body, _number: Answer(text="The moon", finish_reason="length")
+    for response in (await client(ask()), (await streamed(client, ask()))[0]):
+        assert (response.text, response.finish_reason) == ("The moon", "length")
+
+
+async def test_a_schema_that_is_refused_is_left_out_from_then_on(server, client) -> None:
+    def script(body, _number):
+        asks = "response_format" in body or "text" in body
+        return Fault.NO_SCHEMA if asks else '{"score": 3}'
+
+    server.script = script
+    assert (await client(ask(schema=SCHEMA))).text == '{"score": 3}'
+    assert client.schema is False
+    calls = server.calls
+    await client(ask(schema=SCHEMA))
+    assert server.calls == calls + 1
+
+
+async def test_logprobs_that_are_refused_are_a_want_of_the_endpoint(server, client) -> None:
+    server.script = lambda _body, _number: Fault.NO_LOGPROBS
+    with pytest.raises(CapabilityError, match="no log-probabilities"):
+        await client(ask(top_logprobs=5))
+
+
+async def test_one_token_is_asked_for_where_a_wire_has_a_least(server, responses) -> None:
+    response = await responses(ask("Is it so? Answer Yes or No", max_tokens=1, top_logprobs=5))
+    assert server.requests[-1]["max_output_tokens"] == 16
+    assert response.logprobs[0].token.strip().lower() in ("yes", "no")
+
+
+async def test_what_is_no_response_is_worth_another_try(server, responses) -> None:
+    said = [b'{"status": "completed"}', b"[]", b'{"object": "response", "output": [7]}']
+    for body in said:
+        server.script = lambda _body, _number, body=body: Answer(body=body)
+        with pytest.raises(UnavailableError, match="a 200 without a response"):
+            await responses(ask())
+
+
+async def test_a_response_that_failed_is_an_error(server, responses) -> None:
+    body = b'{"status": "failed", "error": {"code": "server_error", "message": "It broke"}}'
+    server.script = lambda _body, _number: Answer(body=body)
+    with pytest.raises(UnavailableError, match="It broke"):
+        await responses(ask())
+
+
+def test_items_of_responses_that_are_not_known_are_passed_over() -> None:
+    said = {
+        "status": "incomplete",
+        "incomplete_details": {"reason": "content_filter"},
+        "output": [
+            {"type": "web_search_call", "id": "ws_1"},
+            {"type": "reasoning", "content": [{"type": "reasoning_text", "text": "Hm."}]},
+            {"type": "message", "content": [{"type": "output_text", "text": "One. "}]},
+            {"type": "message", "content": [{"type": "output_text", "text": "Two."}]},
+        ],
+    }
+    (choice,) = read_response(json.dumps(said).encode()).choices
+    assert choice.message.content == "One. Two."
+    assert choice.message.reasoning == "Hm."
+    assert choice.finish_reason == "content_filter"
+
+
+def test_events_of_responses_that_are_not_known_add_nothing() -> None:
+    chunk = read_response_event(b'{"type": "response.mcp_call.in_progress"}')
+    assert chunk is not None
+    assert (chunk.text, chunk.error, chunk.whole) == ("", None, None)
+    assert read_response_event(b'{"type": "response.output_text.delta"') is None
+    error = read_response_event(b'{"type": "error", "code": "x", "message": "It broke"}')
+    assert error is not None
+    assert error.error["message"] == "It broke"
+
+
+def test_all_faults_of_calls_are_answers() -> None:
+    for fault in Fault:
+        if fault.name.startswith(("CALLS_", "THOUGHT_")):
+            assert misbehave(fault).status == 200
