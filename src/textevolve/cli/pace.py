@@ -31,9 +31,10 @@ class Spent:
     @property
     def cost(self) -> str:
         """`$0.12`, or `at least $0.12` where a part has no known price."""
+        saved = wording.saved_by_caching(self.usage)
         if self.usage.cost is None and self.known_cost:
-            return f"at least {wording.money(self.known_cost)}"
-        return wording.money(self.usage.cost)
+            return f"at least {wording.money(self.known_cost)}{saved}"
+        return f"{wording.money(self.usage.cost)}{saved}"
 
 
 BUSY = 1.5
