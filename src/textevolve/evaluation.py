@@ -91,9 +91,9 @@ class EvaluationResult:
 @dataclass(frozen=True, slots=True)
 class Usage:
     """What was spent. `cost` is in US dollars, None as soon as one part of it is unknown.
-    `cached_tokens` are a part of the prompt's, `reasoning_tokens` a part of the completion's. `saved`: how
-    much more it would have cost without prompt caching, with what writing into the cache costs taken off;
-    None as soon as one part of it is unknown."""
+    `cached_tokens` are a part of the prompt's, `reasoning_tokens` a part of the completion's.
+    `saved`: how much more it would have cost without prompt caching, with what writing into the
+    cache costs taken off; None as soon as one part of it is unknown."""
 
     calls: int = 0
     prompt_tokens: int = 0

@@ -67,8 +67,9 @@ only chat), or unknown until it is asked."""
 
 
 PromptCache: TypeAlias = Literal["none", "breakpoints", "key"]
-"""How an endpoint is told which beginnings of prompts come again: not at all, by marks at their ends
-(`cache_control`), or by a key that requests with the same beginning share (`prompt_cache_key`)."""
+"""How an endpoint is told which beginnings of prompts come again: not at all, by marks at their
+ends (`cache_control`), or by a key that requests with the same beginning share
+(`prompt_cache_key`)."""
 
 
 class Provider(_Frozen):
@@ -111,8 +112,8 @@ class PoolMember(_Frozen):
 
 
 class PoolSettings(_Frozen):
-    """Several endpoints of one model. `serves`: the model behind all of them, in your words, which is
-    asked for where their models have different names."""
+    """Several endpoints of one model. `serves`: the model behind all of them, in your words, which
+    is asked for where their models have different names."""
 
     members: tuple[PoolMember, ...] = Field(min_length=1)
     serves: str | None = Field(default=None, min_length=1)

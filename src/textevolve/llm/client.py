@@ -35,8 +35,10 @@ from textevolve.llm.forcing import (
 )
 from textevolve.llm.keys import Key
 from textevolve.llm.model import Request, Response
+from textevolve.llm.pacing import tell_headers
 from textevolve.llm.prices import find_price
 from textevolve.llm.progress_timeout import ProgressWatch
+from textevolve.llm.prompt_cache import MARK_FIELD, add_hints
 from textevolve.llm.providers import Endpoint, is_loopback, normalise_url
 from textevolve.llm.refusals import (
     decides_only,
@@ -60,7 +62,7 @@ from textevolve.llm.wire import (
     encode,
     read_completion,
 )
-from textevolve.settings import LARGEST_ANSWER, Decisions, Price, Timeouts
+from textevolve.settings import LARGEST_ANSWER, Decisions, Price, PromptCache, Timeouts
 
 Shape = TypeVar("Shape", bound=BaseModel)
 
@@ -85,6 +87,7 @@ def connect(
         decisions=endpoint.decisions,
         chats=endpoint.chats,
         decision_price=find_price(endpoint, decides=True),
+        prompt_cache=endpoint.prompt_cache,
     )
 
 
@@ -97,6 +100,7 @@ class OpenAIClient:
     process: a call may take as long as it gets on, and the listener hears if that is long.
     `decisions`: the wire for requests with questions, if it is known. `chats`: False for a model
     that only decides. `decision_price`: of decisions, where it is not that of chats.
+    `prompt_cache`: how it is told which beginnings of prompts come again.
 
     Each call raises `UnavailableError` (worth another try), `AccessError`, `CapabilityError`,
     `TooLongError`, `RejectedError`, or `AnswerError` where more than `largest_answer` MiB come.
@@ -118,6 +122,7 @@ class OpenAIClient:
         decisions: Decisions = "ask",
         chats: bool = True,
         decision_price: Price | None = None,
+        prompt_cache: PromptCache = "none",
     ) -> None:
         self.base_url = normalise_url(base_url)
         self.model = model
@@ -143,6 +148,7 @@ class OpenAIClient:
             decisions,
             decision_price or self._price,
         )
+        self._prompt_cache: PromptCache = prompt_cache
         self._refused: set[str] = set()
         self._refused_schemas: set[str] = set()
         self._followed: bool | None = None
@@ -210,7 +216,8 @@ class OpenAIClient:
                 status = status_of(refusal, 502)
             else:
                 refusal = read_refusal(raw)
-            field = refused_field(status, refusal, body.keys())
+            marked = self._prompt_cache == "breakpoints"
+            field = refused_field(status, refusal, {*body, MARK_FIELD} if marked else body.keys())
             if field is None:
                 raise failure(
                     self._name,
@@ -251,7 +258,9 @@ class OpenAIClient:
         self, url: URL, body: bytes, hears: Callable[[bytes], None] | None = None
     ) -> tuple[int, Mapping[str, str], bytes]:
         if self._watch is None:
-            return await self._http.exchange("POST", url, body, hears=hears)
+            answered = await self._http.exchange("POST", url, body, hears=hears)
+            tell_headers(answered[1])
+            return answered
         sent = self._http.exchange("POST", url, body, unbounded=True, hears=hears)
         return await self._watch.follow(sent)
 
@@ -301,6 +310,8 @@ class OpenAIClient:
         body = chat_body(self.model, request, field) | self._extra
         if telling() is not None and request.forced is None and "stream" not in self._refused:
             body |= STREAMED
+        if self._prompt_cache != "none":
+            add_hints(body, request, self._prompt_cache, self._refused)
         for name in self._refused:
             # One schema may be too much for an endpoint that takes others.
             if name != "response_format" or request.schema in self._refused_schemas:

@@ -67,7 +67,8 @@ def find_price(endpoint: Endpoint, decides: bool = False) -> Price | None:
 
 
 def _dearest(prices: Sequence[Price | None]) -> Price | None:
-    """What a call of a pool costs at most; what it did cost is known by the member that answered."""
+    """What a call of a pool costs at most; what it did cost is known by the member that
+    answered."""
     known = [price for price in prices if price is not None]
     if len(known) < len(prices) or all(price == known[0] for price in known):
         return known[0] if len(known) == len(prices) else None

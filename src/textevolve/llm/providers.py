@@ -32,8 +32,9 @@ FORMS = "PROVIDER/MODEL such as openai/gpt-5-mini, or http://host:8000/v1#MODEL"
 
 # The addresses are those of the providers' own pages on OpenAI compatibility (read in 2026), the
 # ports those that the servers listen on when nothing else is said. Where nothing is said of
-# decisions, it depends on the model or the server's version, and the endpoint is asked. Those without
-# `prompt_cache` find recurring beginnings of prompts by themselves, or cache none (docs/prompt-caching.md).
+# decisions, it depends on the model or the server's version, and the endpoint is asked. Those
+# without `prompt_cache` find recurring beginnings of prompts by themselves, or cache none
+# (docs/prompt-caching.md).
 PROVIDERS: Mapping[str, Provider] = {
     "openai": Provider(
         base_url="https://api.openai.com/v1",
@@ -123,8 +124,9 @@ class Endpoint:
 
     `base_url` is empty for `local`: its server is started inside the process by `llm.local`.
     `decisions`, `chats` and `context` are of this model, as `Provider` has them. `embeds`: whether
-    it gives embeddings, and does nothing else; None where it has to be asked. `prompt_cache` is of this
-    model; the limits a minute are its provider's. `members`: those of a pool, which has no address.
+    it gives embeddings, and does nothing else; None where it has to be asked. `prompt_cache` is of
+    this model; the limits a minute are its provider's. `members`: those of a pool, which has no
+    address.
     """
 
     spec: str
@@ -225,7 +227,9 @@ def _pool(name: str, settings: Settings, asks: bool) -> Endpoint:
             " answers would be mixed; if all are one model, say which by `serves` under"
             f" [pools.{name}]"
         )
-    wires, embeds = {one.decisions for one in members}, {one.embeds for one in members}
+    first = members[0]
+    same_wire = all(one.decisions == first.decisions for one in members)
+    same_embeds = all(one.embeds == first.embeds for one in members)
     contexts = [one.context for one in members if one.context is not None]
     return Endpoint(
         spec=spec,
@@ -234,10 +238,10 @@ def _pool(name: str, settings: Settings, asks: bool) -> Endpoint:
         base_url="",
         price=settings.prices.get(spec),
         reports_cost=all(one.reports_cost for one in members),
-        decisions=wires.pop() if len(wires) == 1 else "ask",
+        decisions=first.decisions if same_wire else "ask",
         chats=all(one.chats for one in members),
         context=min(contexts, default=None),
-        embeds=embeds.pop() if len(embeds) == 1 else None,
+        embeds=first.embeds if same_embeds else None,
         members=tuple(members),
     )
 

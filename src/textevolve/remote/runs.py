@@ -12,7 +12,7 @@ from typing import Any
 
 from textevolve.engine.local import gather_bounded
 from textevolve.errors import FatalModelError, InputError, NotFoundError, StoreError
-from textevolve.evaluation import Case, Usage
+from textevolve.evaluation import Case
 from textevolve.events import CallFinished, Listener
 from textevolve.remote.connection import Connection, find_server, part
 from textevolve.remote.mirror import MirrorStore, kept_of, told_usage

@@ -106,7 +106,8 @@ def spent(usage: Usage) -> str:
 
 
 def saved_by_caching(usage: Usage) -> str:
-    """What prompt caching saved, as it follows a cost; nothing where nothing was cached or all is free."""
+    """What prompt caching saved, as it follows a cost; nothing where nothing was cached or all is
+    free."""
     if usage.saved is None:
         return " (saved by prompt caching: unknown)" if usage.cached_tokens else ""
     if usage.saved == 0:

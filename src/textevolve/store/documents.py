@@ -195,7 +195,8 @@ def restore_request(document: bytes, texts: Sequence[str]) -> Request:
 
 
 def dump_response(response: Response) -> bytes:
-    """The response without its tokens, its cost and what was saved, which have columns of their own."""
+    """The response without its tokens, its cost and what was saved, which have columns of their
+    own."""
     document: dict[str, Any] = {
         "text": response.text,
         "finish_reason": response.finish_reason,

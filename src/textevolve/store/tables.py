@@ -60,8 +60,8 @@ calls = Table(
     Column("saved", Float),
     sqlite_autoincrement=True,
 )
-"""Every finished call, append-only. `parts`: the texts' hashes, 32 bytes each, in order. `saved`: US
-dollars that prompt caching spared; calls from before it was kept have none."""
+"""Every finished call, append-only. `parts`: the texts' hashes, 32 bytes each, in order. `saved`:
+US dollars that prompt caching spared; calls from before it was kept have none."""
 
 _ANSWERED = text("error IS NULL")
 Index("calls_answered", calls.c.key, sqlite_where=_ANSWERED, postgresql_where=_ANSWERED)
