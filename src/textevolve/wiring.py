@@ -27,7 +27,7 @@ from textevolve.llm.emulation import let_decide
 from textevolve.llm.journal import Journal
 from textevolve.llm.mapreduce import compress
 from textevolve.llm.model import Model, Request, Response
-from textevolve.llm.pacing import Bucket
+from textevolve.llm.pacing import RateBucket
 from textevolve.llm.prices import price_of, say_unlisted
 from textevolve.llm.providers import FORMS, resolve
 from textevolve.llm.refusals import refuse_unfit
@@ -270,7 +270,7 @@ async def open_models(
     """Gives a function from a model's spec to the model; all of them share one budget."""
     budget = limits if isinstance(limits, Budget) else make_budget(limits)
     models: dict[str, Model] = {}
-    limits_of: dict[str, tuple[Bucket, ...]] = {}
+    limits_of: dict[str, tuple[RateBucket, ...]] = {}
     async with AsyncExitStack() as stack:
 
         def model_of(spec: str) -> Model:
@@ -336,7 +336,7 @@ class _Opening:
         settings: Settings,
         stack: AsyncExitStack,
         listener: Listener,
-        limits: dict[str, tuple[Bucket, ...]],
+        limits: dict[str, tuple[RateBucket, ...]],
     ) -> None:
         self.name = name
         self._settings = settings

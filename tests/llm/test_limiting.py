@@ -77,7 +77,7 @@ async def test_a_limit_of_the_settings_is_kept_from_the_first_call_on(
     pacer = Pacer("mine", make_buckets(300, None))
     model = Limited(client, 64, pacer=pacer, listener=heard.append)
     calls = [asyncio.create_task(model(ask(n))) for n in range(40)]
-    while server.calls < 30:
+    while server.calls < 30:  # noqa: ASYNC110
         await asyncio.sleep(0.001)
     assert len([call for call in calls if not call.done()]) >= 1
     await asyncio.gather(*calls)
@@ -95,7 +95,7 @@ async def test_a_wait_past_all_patience_is_an_error_and_no_stall(
     server.script = lambda _body, _n: Answer(headers=headers)
     model = Retrying(Limited(client, 4, pacer=Pacer("groq")), PATIENT, deadline=60)
     await model(ask(1))
-    with pytest.raises(UnavailableError, match="groq's limit of requests lets .* in 18720 s only"):
+    with pytest.raises(UnavailableError, match=r"groq's limit of requests lets .* in 18720 s only"):
         await model(ask(2))
     assert server.calls == 1
 

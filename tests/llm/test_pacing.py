@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from textevolve.evaluation import Usage
-from textevolve.llm.pacing import Bucket, Need, Pacer, make_buckets
+from textevolve.llm.pacing import Need, Pacer, RateBucket, make_buckets
 from textevolve.llm.rate_limits import RateWindow, read_reset, read_windows
 
 NOW = datetime(2026, 3, 1, 12, tzinfo=UTC).timestamp()
@@ -102,7 +102,7 @@ def test_whatever_headers_say_they_are_read(headers: dict[str, str]) -> None:
         assert window.remaining >= 0
 
 
-def run_through(bucket: Bucket, amounts: list[float], pauses: list[float]) -> list[float]:
+def run_through(bucket: RateBucket, amounts: list[float], pauses: list[float]) -> list[float]:
     """When each call is made by somebody who comes back exactly when told."""
     now, made = 1000.0, list[float]()
     for amount, pause in zip(amounts, pauses, strict=True):
@@ -116,7 +116,7 @@ def run_through(bucket: Bucket, amounts: list[float], pauses: list[float]) -> li
 
 @given(limit=st.integers(1, 500), pauses=st.lists(st.floats(0, 90), min_size=1, max_size=200))
 def test_no_minute_has_more_requests_than_its_limit(limit: int, pauses: list[float]) -> None:
-    bucket = Bucket(limit, "requests")
+    bucket = RateBucket(limit, "requests")
     made = run_through(bucket, [1.0] * len(pauses), pauses)
     for first, moment in enumerate(made):
         assert sum(moment <= other < moment + 59.999 for other in made[first:]) <= limit
@@ -130,7 +130,7 @@ def test_no_minute_has_more_tokens_than_its_limit_and_one_call(
     limit: float, calls: list[tuple[float, float]]
 ) -> None:
     amounts, pauses = [a for a, _ in calls], [p for _, p in calls]
-    made = run_through(Bucket(limit, "tokens"), amounts, pauses)
+    made = run_through(RateBucket(limit, "tokens"), amounts, pauses)
     for first, moment in enumerate(made):
         inside = [a for a, m in zip(amounts, made, strict=True) if moment <= m < moment + 60]
         assert sum(inside) <= (limit + max(inside)) * (1 + 1e-6), first
@@ -138,7 +138,9 @@ def test_no_minute_has_more_tokens_than_its_limit_and_one_call(
 
 @given(limit=st.integers(1, 300))
 def test_most_of_the_limit_can_be_used(limit: int) -> None:
-    made = run_through(Bucket(limit, "requests"), [1.0] * (3 * limit + 1), [0.0] * (3 * limit + 1))
+    made = run_through(
+        RateBucket(limit, "requests"), [1.0] * (3 * limit + 1), [0.0] * (3 * limit + 1)
+    )
     assert 3 * limit / (made[-1] - made[0]) >= 0.9 * limit / 60
 
 

@@ -1,21 +1,24 @@
-"""`textevolve models list|pull|check`: local weights, and how their download is drawn."""
+"""`textevolve models list|pull|check|pools`: local weights, how their download is drawn, pools."""
 
 from __future__ import annotations
 
+import asyncio
 import json
 from collections.abc import Generator
 from contextlib import contextmanager
 from dataclasses import asdict
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
 from textevolve.cli import options
 from textevolve.errors import FatalModelError
-
-if TYPE_CHECKING:
-    from textevolve.llm.transfer import Progress, ReportProgress
-    from textevolve.llm.weights import WeightsRow
+from textevolve.llm.discovery import check_members
+from textevolve.llm.providers import LOCAL, POOL, PROVIDERS, resolve
+from textevolve.llm.transfer import Progress, ReportProgress
+from textevolve.llm.weights import WeightsRow, fetch, list_weights
+from textevolve.llm.weights import check as check_weights
+from textevolve.settings import read_settings
 
 app = typer.Typer(**options.PLAIN)
 
@@ -25,9 +28,6 @@ def list_models(
     as_json: Annotated[bool, typer.Option("--json", help="As one JSON list.")] = False,
 ) -> None:
     """Show the local models that are known: size, licence, whether they are here and checked."""
-    from textevolve.llm.weights import list_weights
-    from textevolve.settings import read_settings
-
     settings, _ = read_settings()
     rows = list_weights(settings)
     if as_json:
@@ -48,10 +48,6 @@ def pull(
     ] = None,
 ) -> None:
     """Fetch weights and check their hash; a download that broke off goes on."""
-    from textevolve.llm.providers import LOCAL, PROVIDERS
-    from textevolve.llm.weights import fetch
-    from textevolve.settings import read_settings
-
     settings, _ = read_settings()
     for name in names or [PROVIDERS[LOCAL].default_model or ""]:
         with draw_transfer() as report:
@@ -66,11 +62,6 @@ def check(
     ] = None,
 ) -> None:
     """Hash weights anew and compare with the catalogue."""
-    from textevolve.llm.providers import LOCAL
-    from textevolve.llm.weights import check as check_weights
-    from textevolve.llm.weights import list_weights
-    from textevolve.settings import read_settings
-
     settings, _ = read_settings()
     here = [row.name for row in list_weights(settings) if row.path.is_file()]
     damaged: list[str] = []
@@ -87,6 +78,28 @@ def check(
             f"damaged: {', '.join(damaged)}; `textevolve models pull {' '.join(damaged)}` fetches"
             " what is needed again"
         )
+
+
+@app.command()
+def pools(
+    as_json: Annotated[bool, typer.Option("--json", help="As one JSON list.")] = False,
+) -> None:
+    """Show the pools of the settings with their members, and which of those answer now."""
+    settings, _ = read_settings()
+    found: list[dict[str, Any]] = []
+    for name, pool in settings.pools.items():
+        checked = asyncio.run(check_members(resolve(f"{POOL}/{name}", settings)))
+        for said, health in zip(pool.members, checked, strict=True):
+            found.append({"pool": f"{POOL}/{name}", "weight": said.weight, **asdict(health)})
+    if as_json:
+        typer.echo(json.dumps(found, indent=2))
+    for row in [] if as_json else found:
+        sign = {True: "healthy", False: "down", None: "unknown"}[row["answers"]]
+        typer.echo(
+            f"{row['pool']}  {row['model']}  weight {row['weight']:g}  {sign}: {row['note']}"
+        )
+    if not found and not as_json:
+        typer.echo("no pools in the settings; docs/pools.md says how to make one")
 
 
 def _as_json(row: WeightsRow) -> dict[str, Any]:

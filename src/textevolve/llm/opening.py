@@ -24,7 +24,7 @@ from textevolve.llm.keys import Key
 from textevolve.llm.limiting import Limited
 from textevolve.llm.local import serve
 from textevolve.llm.minilm import IN_FLIGHT, MiniLM
-from textevolve.llm.pacing import Bucket, Pacer, make_buckets
+from textevolve.llm.pacing import Pacer, RateBucket, make_buckets
 from textevolve.llm.pool import Member, Pool
 from textevolve.llm.providers import Endpoint, resolve
 from textevolve.llm.refusals import embeds_only
@@ -55,7 +55,7 @@ async def open_model(
     settings: Settings,
     stack: AsyncExitStack,
     listener: Listener = silence,
-    limits: dict[str, tuple[Bucket, ...]] | None = None,
+    limits: dict[str, tuple[RateBucket, ...]] | None = None,
 ) -> Limited | Pool:
     """The model that a spec names within its limits; of a pool all members, each within its own.
     `limits`: those a minute of providers, by their names, which all their models share."""
@@ -77,7 +77,7 @@ async def _open_limited(
     settings: Settings,
     stack: AsyncExitStack,
     listener: Listener,
-    shared: dict[str, tuple[Bucket, ...]],
+    shared: dict[str, tuple[RateBucket, ...]],
 ) -> Limited:
     client, start, most = await _open_endpoint(endpoint, settings, stack, listener)
     if said.concurrency is not None:

@@ -43,7 +43,7 @@ class Need:
         return self.answer if "output" in kind else self.prompt + self.answer
 
 
-class Bucket:
+class RateBucket:
     """A limit a minute of our own: `BURST` of it at once, the rest as time goes by.
 
     Of requests never more than `limit` are let through in any 60 seconds; of tokens at most one
@@ -79,10 +79,10 @@ class Bucket:
         return f"your limit of {self.limit:g} {self.unit} a minute"
 
 
-def make_buckets(requests: float | None, tokens: float | None) -> tuple[Bucket, ...]:
+def make_buckets(requests: float | None, tokens: float | None) -> tuple[RateBucket, ...]:
     """The limits a minute that there are."""
     given: tuple[tuple[float | None, Unit], ...] = ((requests, "requests"), (tokens, "tokens"))
-    return tuple(Bucket(limit, unit) for limit, unit in given if limit is not None)
+    return tuple(RateBucket(limit, unit) for limit, unit in given if limit is not None)
 
 
 class ToldLimit:
@@ -162,7 +162,7 @@ class Pacer:
     others."""
 
     whose: str
-    buckets: tuple[Bucket, ...] = ()
+    buckets: tuple[RateBucket, ...] = ()
     told: dict[str, ToldLimit] = field(default_factory=dict[str, ToldLimit])
     _held_until: float = -math.inf
     _number: int = 0

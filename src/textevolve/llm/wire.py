@@ -323,7 +323,8 @@ def usage_of(
         cached = timings.cache_n if timings else said.prompt_cache_hit_tokens
     written = (details and details.cache_write_tokens) or said.cache_creation_input_tokens or 0
     prompt, answered = said.prompt_tokens, said.completion_tokens
-    if cached is None or cached + written > (prompt or 0):  # they are parts of the prompt
+    cached = cached or 0
+    if cached + written > (prompt or 0):  # they are parts of the prompt
         cached, written = 0, 0
     cost, saved = said.cost, 0.0 if not (cached or written) else None
     if price is not None:

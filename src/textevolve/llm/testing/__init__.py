@@ -11,7 +11,7 @@ its own. Not here: any mock of our client; tests talk to this server through it.
 
 from textevolve.llm.testing.answers import Answer
 from textevolve.llm.testing.faults import Fault, faults, misbehave
-from textevolve.llm.testing.paid_endpoints import PromptCache, WindowLimit
+from textevolve.llm.testing.paid_endpoints import PrefixCache, WindowLimit
 from textevolve.llm.testing.process import serve_in_process
 from textevolve.llm.testing.schema import instance
 from textevolve.llm.testing.server import Script, ScriptedServer
@@ -19,7 +19,7 @@ from textevolve.llm.testing.server import Script, ScriptedServer
 __all__ = [
     "Answer",
     "Fault",
-    "PromptCache",
+    "PrefixCache",
     "Script",
     "ScriptedServer",
     "WindowLimit",

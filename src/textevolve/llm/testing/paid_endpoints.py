@@ -74,7 +74,7 @@ class WindowLimit:
         }
 
 
-class PromptCache:
+class PrefixCache:
     """A script with a prompt cache that says in the usage what it read and wrote.
 
     `marks`: only what a `cache_control` stands behind is kept, and found again if it was kept no
