@@ -8,9 +8,13 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Callable, Mapping, Sequence
+from hashlib import blake2b
 from typing import Any, Literal
 
 from textevolve.llm.testing.answers import Answer
+
+BLOCK = 512
+"""Characters that a prompt cache finds again without marks: 128 tokens."""
 
 
 class WindowLimit:
@@ -78,46 +82,42 @@ class PrefixCache:
     """A script with a prompt cache that says in the usage what it read and wrote.
 
     `marks`: only what a `cache_control` stands behind is kept, and found again if it was kept no
-    more than 20 parts earlier, as Anthropic's. Else each of `hosts` keeps all that it was sent, and
-    a request goes to the host of its `prompt_cache_key`, or else to the next in turn. A prompt of
-    fewer than `least` tokens is not kept; a token are four characters. `reads`, `writes` and
-    `prompts` are sums of tokens.
+    more than 20 parts earlier, as Anthropic's. Else each of `hosts` keeps all whole blocks of 128
+    tokens that it was sent, and a request goes to the host of its `prompt_cache_key`, or else to
+    the next in turn. A prompt of fewer than `least` tokens is not kept; a token are four
+    characters. `reads`, `writes` and `prompts` are sums of tokens.
     """
 
     def __init__(self, *, marks: bool = False, hosts: int = 1, least: int = 0) -> None:
         self.marks, self.least = marks, least
         self.reads = self.writes = self.prompts = 0
-        self._hosts: list[set[str]] = [set() for _ in range(hosts)]
+        self._hosts: list[set[tuple[bytes, int]]] = [set() for _ in range(hosts)]
         self._homes: dict[str, int] = {}
 
     def __call__(self, body: Mapping[str, Any], number: int) -> Answer:
         parts = _parts(body.get("messages") or ())
-        whole = sum(len(text) for text, _ in parts) // 4
-        kept = self._hosts[self._home(body.get("prompt_cache_key"), number)]
+        if not self.marks:
+            parts = _blocks("".join(text for text, _ in parts))
         begins = _beginnings([text for text, _ in parts])
-        ends = [n for n, (_, marked) in enumerate(parts) if marked or not self.marks]
-        found = max((n for n in self._reachable(ends) if begins[n] in kept), default=None)
-        read = 0 if found is None else len(begins[found]) // 4
-        kept |= {begins[n] for n in ends if len(begins[n]) // 4 >= self.least}
-        last = len(begins[ends[-1]]) // 4 if ends else 0
-        written = last - read if last >= self.least and last > read else 0
-        self.prompts, self.reads, self.writes = (
-            self.prompts + whole,
-            self.reads + read,
-            self.writes + written,
-        )
+        ends = [n for n, (_, marked) in enumerate(parts) if marked]
+        kept = self._hosts[self._home(body.get("prompt_cache_key"), number)]
+        back = 20 if self.marks else 1
+        reachable = {n for end in ends for n in range(max(0, end - back + 1), end + 1)}
+        read = max((begins[n][1] for n in reachable if begins[n] in kept), default=0)
+        new = [begins[n] for n in ends if begins[n][1] >= self.least]
+        kept.update(new)
+        written = max(0, max((tokens for _, tokens in new), default=0) - read)
+        prompt = begins[-1][1] if begins else 0
+        self.prompts, self.reads = self.prompts + prompt, self.reads + read
+        self.writes += written
         details = {"cached_tokens": read} | ({"cache_write_tokens": written} if self.marks else {})
-        usage = {"prompt_tokens": whole, "completion_tokens": 50, "total_tokens": whole + 50}
+        usage = {"prompt_tokens": prompt, "completion_tokens": 50, "total_tokens": prompt + 50}
         return Answer(usage=usage | {"prompt_tokens_details": details})
 
     def _home(self, key: str | None, number: int) -> int:
         if key is None:
             return number % len(self._hosts)
         return self._homes.setdefault(key, len(self._homes) % len(self._hosts))
-
-    def _reachable(self, ends: Sequence[int]) -> set[int]:
-        back = 20 if self.marks else 1
-        return {n for end in ends for n in range(max(0, end - back + 1), end + 1)}
 
 
 def _parts(messages: Sequence[Mapping[str, Any]]) -> list[tuple[str, bool]]:
@@ -132,9 +132,17 @@ def _parts(messages: Sequence[Mapping[str, Any]]) -> list[tuple[str, bool]]:
     return found
 
 
-def _beginnings(texts: Sequence[str]) -> list[str]:
-    begun, found = "", list[str]()
+def _blocks(text: str) -> list[tuple[str, bool]]:
+    """All of it in blocks, of which the whole ones can be kept."""
+    cut = [text[start : start + BLOCK] for start in range(0, len(text), BLOCK)]
+    return [(block, len(block) == BLOCK) for block in cut]
+
+
+def _beginnings(texts: Sequence[str]) -> list[tuple[bytes, int]]:
+    """For each place between texts what stands before it, as a hash, and its tokens."""
+    digest, characters, found = blake2b(digest_size=16), 0, list[tuple[bytes, int]]()
     for text in texts:
-        begun += text
-        found.append(begun)
+        digest.update(text.encode("utf-8", "surrogatepass"))
+        characters += len(text)
+        found.append((digest.digest(), characters // 4))
     return found
