@@ -9,14 +9,13 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import deque
-from collections.abc import Mapping
 from dataclasses import dataclass
 
 from textevolve.errors import UnavailableError
 from textevolve.evaluation import Usage
 from textevolve.events import CallHeld, Listener, silence
 from textevolve.llm.model import Model, Request, Response
-from textevolve.llm.pacing import Need, Pacer, Ticket, hearing
+from textevolve.llm.pacing import NOTHING, Need, Pacer, Ticket, hearing_ticket
 from textevolve.llm.rate_limits import read_windows
 from textevolve.llm.wrappers import stopped_deadline
 
@@ -79,17 +78,19 @@ class Limited:
         return (0.0, "") if self.pacer.idle else self.pacer.wait(now, self.pacer.need(0, None))
 
     async def __call__(self, request: Request, /) -> Response:
-        characters = 0 if self.pacer.idle else _characters(request)
-        ticket = await self._enter(self.pacer.need(characters, request.max_tokens))
-        began, loop = self._decreases, asyncio.get_running_loop()
-
-        def hear(headers: Mapping[str, str]) -> None:
-            ticket.windows = read_windows(headers, time.time())
-
+        pacer, characters, loop = self.pacer, 0, asyncio.get_running_loop()
+        idle = pacer.idle
+        if idle and not self._waiting and self.in_flight < int(self.limit):
+            self.in_flight += 1
+            ticket = pacer.take(0.0, NOTHING)
+        else:
+            characters = 0 if idle else _characters(request)
+            ticket = await self._enter(pacer.need(characters, request.max_tokens))
+        began = self._decreases
         used: Usage | None = None
+        outer = hearing_ticket.set(ticket)
         try:
-            with hearing(hear):
-                response = await self.model(request)
+            response = await self.model(request)
             used = response.usage
             self._increase()
         except UnavailableError as error:
@@ -100,21 +101,20 @@ class Limited:
                     self.pacer.hold(loop.time() + error.retry_after)
             raise
         finally:
-            if ticket.windows:
-                self.pacer.note(loop.time(), ticket, ticket.windows)
-            self.pacer.settle(loop.time(), ticket, used, characters)
+            hearing_ticket.reset(outer)
+            now = loop.time()
+            windows = read_windows(ticket.headers, time.time) if ticket.headers else ()
+            if windows:
+                pacer.note(now, ticket, windows)
+            pacer.settle(now, ticket, used, characters)
             self.in_flight -= 1
-            self._admit()
+            if self._waiting:
+                self._admit()
         return response
 
     async def _enter(self, need: Need) -> Ticket:
         """Waits for a place; the deadline around this call stands still meanwhile."""
         loop = asyncio.get_running_loop()
-        if not self._waiting and self.in_flight < int(self.limit):
-            now = loop.time()
-            if self.pacer.idle or not self.pacer.wait(now, need)[0]:
-                self.in_flight += 1
-                return self.pacer.take(now, need)
         place: asyncio.Future[Ticket] = loop.create_future()
         self._waiting.append(_Waiter(place, need))
         self._admit()

@@ -9,8 +9,7 @@ nothing, until the moment at which it says that all is there again.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Generator, Iterable, Mapping
-from contextlib import contextmanager
+from collections.abc import Iterable, Mapping
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 from itertools import takewhile
@@ -41,6 +40,9 @@ class Need:
         if "input" in kind:
             return self.prompt
         return self.answer if "output" in kind else self.prompt + self.answer
+
+
+NOTHING = Need()
 
 
 class RateBucket:
@@ -153,7 +155,7 @@ class Ticket:
     number: int
     need: Need
     refused: bool = False
-    windows: tuple[RateWindow, ...] = ()
+    headers: Mapping[str, str] | None = None
 
 
 @dataclass
@@ -220,7 +222,7 @@ class Pacer:
     def settle(self, now: float, ticket: Ticket, used: Usage | None, characters: int = 0) -> None:
         """The call has ended; `used`: what it took, where it was answered."""
         del self._flying[ticket.number]
-        if used is None or not used.tokens:
+        if used is None or not used.tokens or self.idle:
             return
         guessed = ticket.need.prompt + ticket.need.answer
         for one in self.buckets:
@@ -235,21 +237,12 @@ class Pacer:
         self._held_until = max(self._held_until, until)
 
 
-_hears: ContextVar[Callable[[Mapping[str, str]], None] | None] = ContextVar("hears", default=None)
-
-
-@contextmanager
-def hearing(hears: Callable[[Mapping[str, str]], None]) -> Generator[None]:
-    """Within the block `hears` is told the headers of the answers to a call."""
-    token = _hears.set(hears)
-    try:
-        yield
-    finally:
-        _hears.reset(token)
+hearing_ticket: ContextVar[Ticket | None] = ContextVar("hearing_ticket", default=None)
+"""The call that is under way here, which is told the headers of its answer."""
 
 
 def tell_headers(headers: Mapping[str, str]) -> None:
     """Tells whoever limits this call what the headers of its answer were."""
-    hears = _hears.get()
-    if hears is not None:
-        hears(headers)
+    ticket = hearing_ticket.get()
+    if ticket is not None:
+        ticket.headers = headers

@@ -8,7 +8,7 @@ the IETF). Not here: what is done about them, which is `pacing`'s.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from email.utils import parsedate_to_datetime
@@ -47,16 +47,17 @@ class RateWindow:
     reset: float | None
 
 
-def read_windows(headers: Mapping[str, str], now: float) -> tuple[RateWindow, ...]:
-    """The limits that headers tell of; `now`: Unix time. What cannot be read counts as not told."""
-    found: dict[str, dict[str, str]] = {}
-    for name, value in headers.items():
-        name = name.lower()
-        if "ratelimit" not in name and "rate-limit" not in name:
-            continue
-        if matched := _NAME.fullmatch(name):
+def read_windows(headers: Mapping[str, str], clock: Callable[[], float]) -> tuple[RateWindow, ...]:
+    """The limits that headers tell of; `clock` gives Unix time. What cannot be read counts as not
+    told."""
+    named = [name for name in headers if "limit" in name.lower()]
+    if not named:
+        return ()
+    now, found = clock(), dict[str, dict[str, str]]()
+    for name in named:
+        if matched := _NAME.fullmatch(name.lower()):
             kind = matched[2] or matched[3] or "requests"
-            found.setdefault(kind, {})[matched[1] or matched[4]] = value.strip()
+            found.setdefault(kind, {})[matched[1] or matched[4]] = headers[name].strip()
     windows: list[RateWindow] = []
     for kind, parts in found.items():
         remaining = _number(parts.get("remaining"))
