@@ -88,6 +88,10 @@ def test_resets_in_all_their_forms(text: str, seconds: float | None) -> None:
             },
             [RateWindow("requests", "requests", 100, 3, 9.0)],
         ),
+        (
+            {"x-tokenlimit-limit": "900", "x-tokenlimit-remaining": "8", "x-tokenlimit-reset": "1"},
+            [RateWindow("tokens", "tokens", 900, 8, 1.0)],
+        ),
         ({"x-ratelimit-limit-requests": "5", "x-ratelimit-remaining-requests": "?"}, []),
         ({"x-ratelimit-policy": "5", "retry-after": "3", "x-other-remaining": "1"}, []),
     ],

@@ -14,6 +14,7 @@ from textevolve.llm.client import OpenAIClient
 from textevolve.llm.limiting import Limited
 from textevolve.llm.model import Message, Request
 from textevolve.llm.opening import open_client, open_model
+from textevolve.llm.pacing import RateBucket
 from textevolve.llm.pool import Member, Pool
 from textevolve.llm.prices import price_of
 from textevolve.llm.providers import resolve
@@ -343,7 +344,7 @@ async def test_models_of_one_provider_share_its_limits(servers: Servers) -> None
     own = {"mine": {"base_url": servers[0].url, "keyless": True, "tokens_per_minute": 1000}}
     settings = Settings.model_validate({"providers": own})
     async with AsyncExitStack() as stack:
-        shared = {}
+        shared: dict[str, tuple[RateBucket, ...]] = {}
         one = await open_model("mine/a", settings, stack, limits=shared)
         other = await open_model("mine/b", settings, stack, limits=shared)
         assert isinstance(one, Limited)

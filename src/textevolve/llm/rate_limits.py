@@ -1,8 +1,9 @@
 """What an endpoint tells of its rate limits with each answer: from headers to `RateWindow`s.
 
-Read are `x-ratelimit-{limit,remaining,reset}-KIND` (OpenAI, Groq, Together, Cerebras, Mistral),
-`anthropic-ratelimit-KIND-{limit,remaining,reset}`, and both without a kind (OpenRouter, drafts of
-the IETF). Not here: what is done about them, which is `pacing`'s.
+Read are `x-ratelimit-{limit,remaining,reset}-KIND` (OpenAI, Groq, Cerebras, Mistral),
+`anthropic-ratelimit-KIND-{limit,remaining,reset}`, and these without a kind (OpenRouter, Together
+with `x-tokenlimit-...`, drafts of the IETF). Not here: what is done about them, which is
+`pacing`'s.
 """
 
 from __future__ import annotations
@@ -18,7 +19,8 @@ Unit = Literal["requests", "tokens"]
 
 _PART = "limit|remaining|reset"
 _NAME = re.compile(
-    rf"(?:x-)?rate-?limit-({_PART})(?:-([a-z-]+))?|anthropic-ratelimit-([a-z-]+)-({_PART})"
+    rf"(?:x-)?(?:rate-?|(?P<token>token))limit-({_PART})(?:-([a-z-]+))?"
+    rf"|anthropic-ratelimit-([a-z-]+)-({_PART})"
 )
 _SPAN = re.compile(r"(\d+(?:\.\d+)?)(ms|us|µs|ns|s|m|h|d)")
 _SPANS = {
@@ -56,8 +58,9 @@ def read_windows(headers: Mapping[str, str], clock: Callable[[], float]) -> tupl
     now, found = clock(), dict[str, dict[str, str]]()
     for name in named:
         if matched := _NAME.fullmatch(name.lower()):
-            kind = matched[2] or matched[3] or "requests"
-            found.setdefault(kind, {})[matched[1] or matched[4]] = headers[name].strip()
+            plain = "tokens" if matched["token"] else "requests"
+            kind = matched[3] or matched[4] or plain
+            found.setdefault(kind, {})[matched[2] or matched[5]] = headers[name].strip()
     windows: list[RateWindow] = []
     for kind, parts in found.items():
         remaining = _number(parts.get("remaining"))
