@@ -165,7 +165,9 @@ class EvaluationResult:
 @dataclass(frozen=True, slots=True)
 class Usage:
     """What was spent. `cost` is in US dollars, None as soon as one part of it is unknown.
-    `cached_tokens` are a part of the prompt's, `reasoning_tokens` a part of the completion's."""
+    `cached_tokens` are a part of the prompt's, `reasoning_tokens` a part of the completion's.
+    `saved`: how much more it would have cost without prompt caching, with what writing into the
+    cache costs taken off; None as soon as one part of it is unknown."""
 
     calls: int = 0
     prompt_tokens: int = 0
@@ -173,6 +175,7 @@ class Usage:
     completion_tokens: int = 0
     cost: float | None = 0.0
     reasoning_tokens: int = 0
+    saved: float | None = 0.0
 
     @property
     def tokens(self) -> int:
@@ -180,6 +183,7 @@ class Usage:
 
     def __add__(self, other: Usage) -> Usage:
         known = self.cost is not None and other.cost is not None
+        priced = self.saved is not None and other.saved is not None
         return Usage(
             self.calls + other.calls,
             self.prompt_tokens + other.prompt_tokens,
@@ -187,6 +191,21 @@ class Usage:
             self.completion_tokens + other.completion_tokens,
             (self.cost or 0.0) + (other.cost or 0.0) if known else None,
             self.reasoning_tokens + other.reasoning_tokens,
+            (self.saved or 0.0) + (other.saved or 0.0) if priced else None,
+        )
+
+    def __sub__(self, before: Usage) -> Usage:
+        """What was spent since, of two sums of which one has grown out of the other."""
+        known = self.cost is not None and before.cost is not None
+        priced = self.saved is not None and before.saved is not None
+        return Usage(
+            self.calls - before.calls,
+            self.prompt_tokens - before.prompt_tokens,
+            self.cached_tokens - before.cached_tokens,
+            self.completion_tokens - before.completion_tokens,
+            (self.cost or 0.0) - (before.cost or 0.0) if known else None,
+            self.reasoning_tokens - before.reasoning_tokens,
+            (self.saved or 0.0) - (before.saved or 0.0) if priced else None,
         )
 
 

@@ -54,6 +54,16 @@ class CallSlow:
 
 
 @dataclass(frozen=True, slots=True)
+class CallHeld:
+    """Calls wait, for `wait` seconds from now on, until `reason` lets them go on: a rate limit such
+    as "openai's limit of tokens a minute"."""
+
+    model: str
+    wait: float
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
 class StepStarted:
     """A piece of a case begins: `step` names it ("turn", "summary"), `details` say which."""
 
@@ -78,7 +88,9 @@ class RecordsExpected:
     number: int
 
 
-Event = CallFinished | CallRetried | CallSlow | StepStarted | StepFinished | RecordsExpected
+Event = (
+    CallFinished | CallRetried | CallSlow | CallHeld | StepStarted | StepFinished | RecordsExpected
+)
 Listener = Callable[[Event], None]
 
 

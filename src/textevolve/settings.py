@@ -12,7 +12,7 @@ import os
 import tomllib
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Literal, Self, TypeAlias
+from typing import Annotated, Any, Literal, Self, TypeAlias
 
 from platformdirs import user_cache_path, user_config_path, user_data_path
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
@@ -54,6 +54,7 @@ class Price(_Frozen):
     input: float = Field(ge=0)
     output: float = Field(ge=0)
     cached_input: float | None = Field(default=None, ge=0)
+    cache_write: float | None = Field(default=None, ge=0)
 
     def of_call(self, prompt: int) -> Price:
         """What a call costs whose prompt has so many tokens."""
@@ -68,6 +69,12 @@ WireName: TypeAlias = Literal["chat", "responses", "completions"]
 """How a provider's models are asked for text; see `textevolve.llm.wires`."""
 
 
+PromptCache: TypeAlias = Literal["none", "breakpoints", "key"]
+"""How an endpoint is told which beginnings of prompts come again: not at all, by marks at their
+ends (`cache_control`), or by a key that requests with the same beginning share
+(`prompt_cache_key`)."""
+
+
 class Provider(_Frozen):
     """An OpenAI-compatible address. `key_env` names the environment variable that holds its key.
 
@@ -79,7 +86,9 @@ class Provider(_Frozen):
     `reports_cost`: its answers say what they cost, so a limit of cost needs no price. `deciders`:
     beginnings of the names of those models that decide by `decisions`, where the others only chat;
     none are all. `chats`: False where no model does. `context`: tokens that a state and a question
-    may have together; a state that is longer is cut, and the result says so.
+    may have together; a state that is longer is cut, and the result says so. `cache_hinted`:
+    beginnings of the names of those models that `prompt_cache` is for; none are all.
+    `requests_per_minute`, `tokens_per_minute`: what all models of the provider may take together.
     """
 
     base_url: str
@@ -95,6 +104,10 @@ class Provider(_Frozen):
     wire: WireName = "chat"
     chat_format: str | None = Field(default=None, min_length=1)
     reasoning_effort: str | None = Field(default=None, min_length=1)
+    prompt_cache: PromptCache = "none"
+    cache_hinted: tuple[str, ...] = ()
+    requests_per_minute: float | None = Field(default=None, gt=0)
+    tokens_per_minute: float | None = Field(default=None, gt=0)
 
     @model_validator(mode="after")
     def _check_wire(self) -> Self:
@@ -103,6 +116,26 @@ class Provider(_Frozen):
         if self.wire == "completions" and self.reasoning_effort is not None:
             raise ValueError("completions have no reasoning_effort; leave it out")
         return self
+
+
+class PoolMember(_Frozen):
+    """One endpoint of a pool. `model`: its spec. `weight`: its share of the calls beside the other
+    members'. `concurrency`: calls in flight, at most. The limits a minute are its own, and take the
+    place of its provider's."""
+
+    model: str = Field(min_length=1)
+    weight: float = Field(default=1.0, gt=0, le=1e6)
+    concurrency: int | None = Field(default=None, ge=1, le=4096)
+    requests_per_minute: float | None = Field(default=None, gt=0)
+    tokens_per_minute: float | None = Field(default=None, gt=0)
+
+
+class PoolSettings(_Frozen):
+    """Several endpoints of one model. `serves`: the model behind all of them, in your words, which
+    is asked for where their models have different names."""
+
+    members: tuple[PoolMember, ...] = Field(min_length=1)
+    serves: str | None = Field(default=None, min_length=1)
 
 
 class Local(_Frozen):
@@ -139,6 +172,7 @@ class Settings(_Frozen):
     local: Local = Local()
     providers: dict[str, Provider] = {}
     prices: dict[str, Price] = {}
+    pools: dict[Annotated[str, Field(pattern=NAME_PATTERN)], PoolSettings] = {}
 
     @property
     def memory_location(self) -> str:

@@ -28,10 +28,11 @@ from textevolve.llm.emulation import let_decide
 from textevolve.llm.journal import Journal
 from textevolve.llm.mapreduce import compress
 from textevolve.llm.model import Model, Request, Response
+from textevolve.llm.pacing import RateBucket
 from textevolve.llm.prices import price_of, say_unlisted
 from textevolve.llm.providers import FORMS, resolve
 from textevolve.llm.refusals import refuse_unfit
-from textevolve.llm.wrappers import Journaled, Limited, Retrying
+from textevolve.llm.wrappers import Journaled, Retrying
 from textevolve.memory.cue import Recall, nothing
 from textevolve.memory.index import Embed
 from textevolve.memory_snapshots import embed_with, open_recall
@@ -281,11 +282,12 @@ async def open_models(
     """Gives a function from a model's spec to the model; all of them share one budget."""
     budget = limits if isinstance(limits, Budget) else make_budget(limits)
     models: dict[str, Model] = {}
+    limits_of: dict[str, tuple[RateBucket, ...]] = {}
     async with AsyncExitStack() as stack:
 
         def model_of(spec: str) -> Model:
             if spec not in models:
-                model: Model = _Opening(spec, settings, stack, listener)
+                model: Model = _Opening(spec, settings, stack, listener, limits_of)
                 if budget.limits:
                     price = price_of(spec, settings)
                     limited = math.isfinite(budget.cost)
@@ -341,12 +343,18 @@ class _Opening:
     """A model that is opened, once, with its first call."""
 
     def __init__(
-        self, name: str, settings: Settings, stack: AsyncExitStack, listener: Listener
+        self,
+        name: str,
+        settings: Settings,
+        stack: AsyncExitStack,
+        listener: Listener,
+        limits: dict[str, tuple[RateBucket, ...]],
     ) -> None:
         self.name = name
         self._settings = settings
         self._stack = stack
         self._listener = listener
+        self._limits = limits
         self._lock = asyncio.Lock()
         self._model: Model | None = None
 
@@ -358,15 +366,12 @@ class _Opening:
         return await self._model(request)
 
     async def _open(self, request: Request) -> Model:
-        from textevolve.llm.opening import open_client
+        from textevolve.llm.opening import open_model
 
-        refuse_unfit(resolve(self.name, self._settings), request)  # before weights are fetched
-        client, start, most = await open_client(
-            self.name, self._settings, self._stack, self._listener
-        )
-        limited = Limited(client, start, most=most)
-        settings = self._settings
-        return Retrying(limited, settings.retries, settings.timeouts.deadline, self._listener)
+        settings, listener = self._settings, self._listener
+        refuse_unfit(resolve(self.name, settings), request)  # before weights are fetched
+        model = await open_model(self.name, settings, self._stack, listener, self._limits)
+        return Retrying(model, settings.retries, settings.timeouts.deadline, listener)
 
 
 async def choose_model(

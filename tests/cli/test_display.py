@@ -17,7 +17,14 @@ from textevolve.debate.candidate_order import draw_labels, place_candidates
 from textevolve.debate.profile import Agent, Profile, load_profile, override
 from textevolve.debate.result import DebateResult, Points, Turn
 from textevolve.evaluation import Case, Failure, Usage
-from textevolve.events import CallFinished, CallRetried, CallSlow, StepFinished, StepStarted
+from textevolve.events import (
+    CallFinished,
+    CallHeld,
+    CallRetried,
+    CallSlow,
+    StepFinished,
+    StepStarted,
+)
 from textevolve.report import wording
 from textevolve.report.terminal import print_report
 from textevolve.store.runs import RunRecord, RunTotals
@@ -256,6 +263,25 @@ def test_what_keeps_a_local_model_is_a_line_now_and_then_without_a_terminal() ->
             live(CallSlow("local/m", 12.0, 2, 12.0, 4.0))
             now[0] += 5
     assert drawn(console).count("the machine is busy: 2 answers so far, 12 s each") == 3
+
+
+def test_a_wait_for_a_rate_limit_is_said_until_it_is_over() -> None:
+    now, console = [0.0], a_console(200)
+    with BatchProgress(3, console=console, clock=lambda: now[0]) as progress:
+        progress(CallHeld("openai/m", 12.0, "openai's limit of tokens a minute"))
+        assert "waiting 12 s for openai's limit of tokens a minute" in progress.line()
+        now[0] = 8.0
+        assert "waiting 4.0 s for openai's limit of tokens a minute" in progress.line()
+        now[0] = 12.5
+        assert "waiting" not in progress.line()
+
+
+def test_what_caching_saved_stands_in_the_last_line() -> None:
+    console = a_console(200)
+    with BatchProgress(1, console=console) as progress:
+        usage = Usage(1, 1000, 900, 10, 0.5, saved=0.25)
+        progress(CallFinished("m", usage, 1.0, replayed=False))
+    assert "$0.50 ($0.25 saved by prompt caching)" in drawn(console)
 
 
 def test_a_batch_says_what_keeps_its_local_model() -> None:

@@ -12,11 +12,12 @@ from pydantic import SecretStr
 from textevolve.errors import AccessError, ModelError, TooLongError, UnavailableError
 from textevolve.evaluation import Usage
 from textevolve.llm.client import OpenAIClient
+from textevolve.llm.limiting import Limited
 from textevolve.llm.model import Message, Request, Response, request_key
 from textevolve.llm.streaming import AnswerPiece, EventStream, Telling, ask_streaming
 from textevolve.llm.testing import Answer, Fault
 from textevolve.llm.testing.faults import STREAMING, misbehave
-from textevolve.llm.wrappers import Journaled, Limited, Retrying
+from textevolve.llm.wrappers import Journaled, Retrying
 from textevolve.settings import Retries, Timeouts
 
 TEXT = "Über den Bergen,\nsagt das Kind \N{GRINNING FACE}, ist es schön."

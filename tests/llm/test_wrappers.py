@@ -11,10 +11,11 @@ from textevolve.evaluation import Usage
 from textevolve.events import CallFinished, CallRetried, Event
 from textevolve.llm.client import OpenAIClient
 from textevolve.llm.journal import JournalEntry
+from textevolve.llm.limiting import Limited
 from textevolve.llm.model import Message, Request, Response, request_key
 from textevolve.llm.testing import Answer, Fault, ScriptedServer, misbehave
 from textevolve.llm.usage_meter import DistinctCalls, note_calls
-from textevolve.llm.wrappers import Journaled, Limited, Retrying, backoff
+from textevolve.llm.wrappers import Journaled, Retrying, backoff
 from textevolve.settings import Retries
 
 QUICK = Retries(attempts=4, first=0.001, longest=0.002)

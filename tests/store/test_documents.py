@@ -50,7 +50,9 @@ pairs = st.lists(st.tuples(text, number), max_size=3).map(tuple)
 logprobs = st.lists(st.builds(TokenLogprobs, text, number, pairs), max_size=3).map(tuple)
 tokens = st.integers(0, 2**40)
 costs = st.none() | st.floats(0, 1e6)
-usages = st.builds(Usage, st.integers(0, 9), tokens, tokens, tokens, costs, tokens)
+usages = st.builds(
+    Usage, st.integers(0, 9), tokens, tokens, tokens, costs, tokens, st.floats(-1e6, 1e6)
+)
 responses = st.builds(
     Response,
     text=text,
@@ -62,6 +64,7 @@ responses = st.builds(
     replayed=st.just(True),
     reasoning=text,
     tool_calls=tool_calls,
+    member=text,
 )
 
 
@@ -80,7 +83,7 @@ def test_response_survives(response: Response) -> None:
     u = response.usage
     kept = documents.dump_response(response)
     back = documents.load_response(
-        kept, u.prompt_tokens, u.cached_tokens, u.completion_tokens, u.cost
+        kept, u.prompt_tokens, u.cached_tokens, u.completion_tokens, u.cost, u.saved
     )
     assert back == response
 
@@ -106,7 +109,7 @@ def test_long_response_is_packed_and_comes_back() -> None:
     response = Response("word " * 20_000, "stop", Usage(1, 2, 0, 3, None), replayed=True)
     kept = documents.dump_response(response)
     assert len(kept) < 10_000
-    assert documents.load_response(kept, 2, 0, 3, None) == response
+    assert documents.load_response(kept, 2, 0, 3, None, 0.0) == response
 
 
 def test_what_is_no_json_is_refused_by_name() -> None:

@@ -168,6 +168,24 @@ async def test_totals_tell_spent_from_reused(
     assert store.run_totals("nobody").spent == Usage()
 
 
+async def test_totals_tell_what_caching_saved(
+    store: Store, new_run: NewRun, make_entry: MakeEntry
+) -> None:
+    known, unknown = new_run(), new_run()
+    for number, saved in enumerate((0.5, -0.1, 0.0)):
+        entry = make_entry(number, cost=0.25, cached_tokens=4, saved=saved)
+        await store.journal(known.id).append(entry)
+    await store.journal(known.id).append(make_entry(7, error="timeout"))
+    assert store.run_totals(known.id).spent.saved == pytest.approx(0.4)
+    found = await store.journal(unknown.id).find(make_entry(0).key)
+    assert found is not None
+    assert found.usage.saved == 0.5
+    entry = make_entry(9, cost=0.25, cached_tokens=4, saved=None)
+    await store.journal(unknown.id).append(entry)
+    totals = store.run_totals(unknown.id)
+    assert (totals.spent.saved, totals.reused.saved) == (None, 0.5)
+
+
 async def test_removal_spares_what_others_use(
     store: Store, new_run: NewRun, make_entry: MakeEntry
 ) -> None:

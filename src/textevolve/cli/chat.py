@@ -24,7 +24,7 @@ from textevolve.cli.spec_options import parameters_of, read_given
 from textevolve.cli.study import shape_command, telling_warnings
 from textevolve.engine import sync
 from textevolve.errors import ConflictError, InputError, TextEvolveError
-from textevolve.events import CallRetried, Event
+from textevolve.events import CallHeld, CallRetried, Event
 from textevolve.llm.streaming import AnswerPiece
 from textevolve.memory.recall import Memory
 from textevolve.report.wording import count, shorten, visible
@@ -91,6 +91,8 @@ def _chat(**given: Any) -> None:
 def _tell(event: Event) -> None:
     if isinstance(event, CallRetried):
         say(f"trying again in {event.wait:.1f} s: {event.reason}")
+    elif isinstance(event, CallHeld):
+        say(f"waiting {event.wait:.0f} s for {event.reason}")
 
 
 class Talk:

@@ -30,6 +30,7 @@ from textevolve.debate.result import Turn
 from textevolve.evaluation import Case
 from textevolve.events import (
     CallFinished,
+    CallHeld,
     CallRetried,
     CallSlow,
     Event,
@@ -116,7 +117,7 @@ class LiveDebate:
             case CallRetried():
                 self.spent.retries += 1
                 self.console.print(retry_line(event))
-            case CallSlow():
+            case CallSlow() | CallHeld():
                 now = self.clock()
                 if self._slow.note(event, now) and self._live is None:
                     self.console.print(self._slow_text(now))
@@ -315,7 +316,7 @@ class BatchProgress:
         elif isinstance(event, CallRetried):
             self.spent.retries += 1
             self._notes.append((now, wording.shorten(event.reason, 160)))
-        elif isinstance(event, CallSlow):
+        elif isinstance(event, CallSlow | CallHeld):
             self._slow.note(event, now)
             self._print_line(now)
         elif isinstance(event, RecordsExpected):

@@ -5,16 +5,22 @@ from __future__ import annotations
 import json
 import os
 from contextlib import AsyncExitStack
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
+from textevolve.engine import sync
 from textevolve.errors import TextEvolveError
-from textevolve.settings import read_settings
-
-if TYPE_CHECKING:
-    from textevolve.llm.discovery import EndpointCapabilities
-    from textevolve.settings import Settings
+from textevolve.llm.catalogue import embedder_of
+from textevolve.llm.discovery import EndpointCapabilities, probe_endpoint
+from textevolve.llm.keys import find_key
+from textevolve.llm.opening import open_client
+from textevolve.llm.providers import POOL, known_providers, resolve
+from textevolve.llm.weights import list_weights, weights_state
+from textevolve.patches import list_patches
+from textevolve.settings import Settings, read_settings
+from textevolve.store.repository import open_store
+from textevolve.wiring import choose_model
 
 
 def doctor(
@@ -28,8 +34,6 @@ def doctor(
 
     Asks each endpoint at most ten short questions, which are not kept.
     """
-    from textevolve.engine import sync
-
     settings, sources = read_settings()
     report: dict[str, Any] = {
         "settings": {name: str(getattr(settings, name)) for name in sources},
@@ -39,6 +43,7 @@ def doctor(
         "patches": _find_patches(),
         "weights": _find_weights(settings),
         "embedder": _find_embedder(settings),
+        "pools": _find_pools(settings),
         "models": sync.run(_try_models(settings, models or [])),
     }
     if as_json:
@@ -51,9 +56,6 @@ def doctor(
 
 def _find_keys(settings: Settings) -> dict[str, str]:
     """For each provider with a key, where that was found; never the key."""
-    from textevolve.llm.keys import find_key
-    from textevolve.llm.providers import known_providers
-
     found: dict[str, str] = {}
     for name, provider in known_providers(settings).items():
         if provider.key_env:
@@ -68,7 +70,6 @@ def _find_keys(settings: Settings) -> dict[str, str]:
 
 
 def _check_store(settings: Settings) -> str:
-    from textevolve.store.repository import open_store
 
     try:
         with open_store(settings.store) as store:
@@ -105,8 +106,6 @@ def _find_packages() -> dict[str, str]:
 
 def _find_patches() -> dict[str, str]:
     """Changes to other packages that are registered, and where each stands."""
-    from textevolve.patches import list_patches
-
     try:
         found = list_patches()
     except TextEvolveError as error:
@@ -119,17 +118,11 @@ def _find_patches() -> dict[str, str]:
 
 
 def _find_weights(settings: Settings) -> dict[str, str]:
-    from textevolve.llm.weights import list_weights
-
     return {row.name: row.state for row in list_weights(settings)}
 
 
 def _find_embedder(settings: Settings) -> str:
     """What embeds memories, and whether it is here; an endpoint is not asked."""
-    from textevolve.llm.catalogue import embedder_of
-    from textevolve.llm.providers import resolve
-    from textevolve.llm.weights import weights_state
-
     spec = settings.embedder
     weights = embedder_of(spec)
     if weights is not None:
@@ -144,9 +137,6 @@ def _find_embedder(settings: Settings) -> str:
 
 
 async def _try_models(settings: Settings, models: list[str]) -> list[dict[str, Any]]:
-    from textevolve.llm.discovery import probe_endpoint
-    from textevolve.llm.opening import open_client
-    from textevolve.wiring import choose_model
 
     tried: list[dict[str, Any]] = []
     for model in models or [None]:
@@ -154,6 +144,13 @@ async def _try_models(settings: Settings, models: list[str]) -> list[dict[str, A
         try:
             spec, why = await choose_model(settings, model)
             row |= {"model": spec, "why": why}
+            members = resolve(spec, settings).members
+            if members:
+                names = [one.spec for one in members]
+                tried += [
+                    one | {"why": f"member of {spec}"} for one in await _try_models(settings, names)
+                ]
+                continue
             async with AsyncExitStack() as stack:
                 client, _, _ = await open_client(spec, settings, stack)
                 row |= _describe(await probe_endpoint(client))
@@ -161,6 +158,19 @@ async def _try_models(settings: Settings, models: list[str]) -> list[dict[str, A
             row["note"] = str(error)
         tried.append(row)
     return tried
+
+
+def _find_pools(settings: Settings) -> dict[str, str]:
+    """For each pool its members with their weights, or why it cannot be used; none is asked."""
+    found: dict[str, str] = {}
+    for name, pool in settings.pools.items():
+        try:
+            resolve(f"{POOL}/{name}", settings)
+        except TextEvolveError as error:
+            found[name] = f"error: {error}"
+        else:
+            found[name] = ", ".join(f"{one.model} (weight {one.weight:g})" for one in pool.members)
+    return found
 
 
 def _describe(found: EndpointCapabilities) -> dict[str, Any]:
@@ -187,7 +197,7 @@ _SIGNS = {True: "yes", False: "no", None: "unknown"}
 
 
 def _print(report: dict[str, Any]) -> None:
-    for title in ("settings", "keys", "optional packages", "patches", "weights"):
+    for title in ("settings", "keys", "optional packages", "patches", "weights", "pools"):
         typer.echo(f"{title}:")
         for name, value in report[title].items():
             typer.echo(f"  {name:24} {value}")

@@ -17,6 +17,7 @@ from textevolve.cli.drawing import open_console, safe
 from textevolve.cli.pace import Slowness, Spent
 from textevolve.events import (
     CallFinished,
+    CallHeld,
     CallRetried,
     CallSlow,
     Event,
@@ -64,7 +65,7 @@ class LoopStatus:
                 self.spent.add(event)
             case CallRetried():
                 self.console.print(retry_line(event))
-            case CallSlow():
+            case CallSlow() | CallHeld():
                 now = time.monotonic()
                 if self._slow.note(event, now) and self._status is None and not self._quiet:
                     self.console.print(safe(self._slow.text(now), "dim"))

@@ -6,7 +6,7 @@ import math
 from dataclasses import dataclass, field
 
 from textevolve.evaluation import Usage
-from textevolve.events import CallFinished, CallSlow
+from textevolve.events import CallFinished, CallHeld, CallSlow
 from textevolve.report import wording
 
 
@@ -31,9 +31,10 @@ class Spent:
     @property
     def cost(self) -> str:
         """`$0.12`, or `at least $0.12` where a part has no known price."""
+        saved = wording.saved_by_caching(self.usage)
         if self.usage.cost is None and self.known_cost:
-            return f"at least {wording.money(self.known_cost)}"
-        return wording.money(self.usage.cost)
+            return f"at least {wording.money(self.known_cost)}{saved}"
+        return f"{wording.money(self.usage.cost)}{saved}"
 
 
 BUSY = 1.5
@@ -56,13 +57,14 @@ def slow_text(event: CallSlow, done: int = 0, total: int = 0) -> str:
 
 
 class Slowness:
-    """What there is to say about slow calls: for a while after each was announced."""
+    """What there is to say about slow calls, for a while after each was announced, and about calls
+    that wait for a rate limit, until they go on."""
 
     def __init__(self) -> None:
-        self._event: CallSlow | None = None
+        self._event: CallSlow | CallHeld | None = None
         self._heard = self._printed = -math.inf
 
-    def note(self, event: CallSlow, now: float) -> bool:
+    def note(self, event: CallSlow | CallHeld, now: float) -> bool:
         """Whether a line is due where nothing is drawn anew."""
         self._event, self._heard = event, now
         due = now - self._printed >= SLOW_LINE_EVERY
@@ -70,9 +72,13 @@ class Slowness:
         return due
 
     def text(self, now: float, done: int = 0, total: int = 0) -> str:
-        if self._event is None or now - self._heard > SLOW_SHOWN:
+        event, passed = self._event, now - self._heard
+        if isinstance(event, CallHeld):
+            left = wording.duration(max(0.0, event.wait - passed))
+            return f"waiting {left} for {event.reason}" if passed <= event.wait else ""
+        if event is None or passed > SLOW_SHOWN:
             return ""
-        return slow_text(self._event, done, total)
+        return slow_text(event, done, total)
 
 
 class Pace:

@@ -36,6 +36,8 @@ def run_data(run: RunRecord, totals: RunTotals) -> dict[str, object]:
         "reused_calls": totals.reused.calls,
         "tokens": totals.spent.tokens,
         "cost": totals.spent.cost,
+        "cached_tokens": totals.spent.cached_tokens,
+        "saved_by_caching": totals.spent.saved,
     }
 
 

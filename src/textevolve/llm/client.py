@@ -36,8 +36,10 @@ from textevolve.llm.forcing import (
 )
 from textevolve.llm.keys import Key
 from textevolve.llm.model import Request, Response
+from textevolve.llm.pacing import tell_headers
 from textevolve.llm.prices import find_price
 from textevolve.llm.progress_timeout import ProgressWatch
+from textevolve.llm.prompt_cache import MARK_FIELD, add_hints
 from textevolve.llm.providers import Endpoint, is_loopback, normalise_url
 from textevolve.llm.refusals import (
     decides_only,
@@ -60,7 +62,7 @@ from textevolve.llm.wire import (
     encode,
 )
 from textevolve.llm.wires import CHAT, TextWire, effort_fields, text_wire
-from textevolve.settings import LARGEST_ANSWER, Decisions, Price, Timeouts
+from textevolve.settings import LARGEST_ANSWER, Decisions, Price, PromptCache, Timeouts
 
 Shape = TypeVar("Shape", bound=BaseModel)
 
@@ -87,6 +89,7 @@ def connect(
         decision_price=find_price(endpoint, decides=True),
         wire=text_wire(endpoint),
         extra=effort_fields(endpoint),
+        prompt_cache=endpoint.prompt_cache,
     )
 
 
@@ -99,7 +102,8 @@ class OpenAIClient:
     process: a call may take as long as it gets on, and the listener hears if that is long.
     `decisions`: the wire for requests with questions, if it is known. `chats`: False for a model
     that only decides. `decision_price`: of decisions, where it is not that of chats. `wire`: the
-    one on which text is asked for.
+    one on which text is asked for. `prompt_cache`: how it is told which beginnings of prompts come
+    again.
 
     Each call raises `UnavailableError` (worth another try), `AccessError`, `CapabilityError`,
     `TooLongError`, `RejectedError`, or `AnswerError` where more than `largest_answer` MiB come.
@@ -122,6 +126,7 @@ class OpenAIClient:
         chats: bool = True,
         decision_price: Price | None = None,
         wire: TextWire = CHAT,
+        prompt_cache: PromptCache = "none",
     ) -> None:
         self.base_url = normalise_url(base_url)
         self.model = model
@@ -148,6 +153,7 @@ class OpenAIClient:
             decisions,
             decision_price or self._price,
         )
+        self._prompt_cache: PromptCache = prompt_cache
         self._refused: set[str] = set()
         self._refused_schemas: set[str] = set()
         self._followed: bool | None = None
@@ -215,7 +221,8 @@ class OpenAIClient:
                 status = status_of(refusal, 502)
             else:
                 refusal = read_refusal(raw)
-            field = refused_field(status, refusal, body.keys(), self._wire.schema_fields)
+            sent = {*body, MARK_FIELD} if self._prompt_cache == "breakpoints" else body.keys()
+            field = refused_field(status, refusal, sent, self._wire.schema_fields)
             if field is None:
                 raise failure(
                     self._name,
@@ -260,7 +267,9 @@ class OpenAIClient:
         self, url: URL, body: bytes, hears: Callable[[bytes], None] | None = None
     ) -> tuple[int, Mapping[str, str], bytes]:
         if self._watch is None:
-            return await self._http.exchange("POST", url, body, hears=hears)
+            answered = await self._http.exchange("POST", url, body, hears=hears)
+            tell_headers(answered[1])
+            return answered
         sent = self._http.exchange("POST", url, body, unbounded=True, hears=hears)
         return await self._watch.follow(sent)
 
@@ -319,6 +328,8 @@ class OpenAIClient:
         body = self._wire.write(self.model, request, field) | self._extra
         if telling() is not None and request.forced is None and "stream" not in self._refused:
             body |= self._wire.streamed
+        if self._prompt_cache != "none":
+            add_hints(body, request, self._prompt_cache, self._refused)
         for name in self._refused:
             # One schema may be too much for an endpoint that takes others.
             if name not in self._wire.schema_fields or request.schema in self._refused_schemas:

@@ -89,7 +89,8 @@ class Response:
     """`finish_reason` is "stop", "length" or what else the endpoint said. `seconds` is wall time of
     the attempt that succeeded; `attempts` counts those before it too. `replayed`: read from the
     journal, nothing was spent now; `usage` still says what it had cost. `reasoning`: what the model
-    thought before the answer, as far as the endpoint tells it; it is no part of `text`."""
+    thought before the answer, as far as the endpoint tells it; it is no part of `text`. `member`:
+    which endpoint of a pool answered, by its spec."""
 
     text: str
     finish_reason: str
@@ -100,6 +101,7 @@ class Response:
     replayed: bool = False
     reasoning: str = ""
     tool_calls: tuple[ToolCall, ...] = ()
+    member: str = ""
 
 
 class Model(Protocol):

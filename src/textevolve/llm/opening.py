@@ -16,17 +16,21 @@ from pathlib import Path
 
 from pydantic import SecretStr
 
+from textevolve.errors import CapabilityError
 from textevolve.events import Listener, silence
 from textevolve.llm.catalogue import Weights, embedder_of
 from textevolve.llm.client import OpenAIClient, connect
 from textevolve.llm.keys import Key
+from textevolve.llm.limiting import Limited
 from textevolve.llm.local import serve
 from textevolve.llm.minilm import IN_FLIGHT, MiniLM
+from textevolve.llm.pacing import Pacer, RateBucket, make_buckets
+from textevolve.llm.pool import Member, Pool
 from textevolve.llm.providers import Endpoint, resolve
 from textevolve.llm.refusals import embeds_only
 from textevolve.llm.relay import Relay
 from textevolve.llm.transfer import Progress
-from textevolve.settings import Settings
+from textevolve.settings import PoolMember, Settings
 
 START, MOST = 32, 512
 """Calls of an endpoint that may be in flight at first, and at most."""
@@ -39,8 +43,62 @@ async def open_client(
 
     A local model's weights are fetched where they are missing, and its server is started; one that
     embeds is loaded.
+
+    Raises:
+        CapabilityError: it is a pool, which has no endpoint of its own; see `open_model`.
     """
-    endpoint = resolve(spec, settings)
+    return await _open_endpoint(resolve(spec, settings), settings, stack, listener)
+
+
+async def open_model(
+    spec: str,
+    settings: Settings,
+    stack: AsyncExitStack,
+    listener: Listener = silence,
+    limits: dict[str, tuple[RateBucket, ...]] | None = None,
+) -> Limited | Pool:
+    """The model that a spec names within its limits; of a pool all members, each within its own.
+    `limits`: those a minute of providers, by their names, which all their models share."""
+    endpoint, shared = resolve(spec, settings), {} if limits is None else limits
+    if not endpoint.members:
+        return await _open_limited(
+            endpoint, PoolMember(model=spec), settings, stack, listener, shared
+        )
+    members: list[Member] = []
+    for one, said in zip(endpoint.members, settings.pools[endpoint.model].members, strict=True):
+        model = await _open_limited(one, said, settings, stack, listener, shared)
+        members.append(Member(model, said.weight))
+    return Pool(endpoint.spec, members, listener)
+
+
+async def _open_limited(
+    endpoint: Endpoint,
+    said: PoolMember,
+    settings: Settings,
+    stack: AsyncExitStack,
+    listener: Listener,
+    shared: dict[str, tuple[RateBucket, ...]],
+) -> Limited:
+    client, start, most = await _open_endpoint(endpoint, settings, stack, listener)
+    if said.concurrency is not None:
+        start, most = min(start, said.concurrency), said.concurrency
+    buckets = make_buckets(said.requests_per_minute, said.tokens_per_minute)
+    if not buckets:
+        whole = make_buckets(endpoint.requests_per_minute, endpoint.tokens_per_minute)
+        buckets = shared.setdefault(endpoint.provider, whole)
+    pacer = Pacer(endpoint.provider, buckets)
+    patience = settings.timeouts.deadline
+    return Limited(
+        client, start, most=max(start, most), pacer=pacer, listener=listener, patience=patience
+    )
+
+
+async def _open_endpoint(
+    endpoint: Endpoint, settings: Settings, stack: AsyncExitStack, listener: Listener
+) -> tuple[OpenAIClient | MiniLM, int, int]:
+    if endpoint.members:
+        names = ", ".join(one.spec for one in endpoint.members)
+        raise CapabilityError(f"{endpoint.spec} is a pool; name one of its members: {names}")
     embedder = embedder_of(endpoint.spec)
     if embedder is not None:
         return await _open_embedder(endpoint, embedder, settings, stack)
@@ -57,12 +115,13 @@ async def open_client(
 
 async def open_relay(spec: str, settings: Settings, stack: AsyncExitStack) -> Relay:
     """What passes requests on to the endpoint that a spec names; of a local model the server that
-    chats have, too.
+    chats have, too; of a pool its first member.
 
     Raises:
         CapabilityError: the model is no endpoint, but embeds inside this process.
     """
     endpoint = resolve(spec, settings)
+    endpoint = endpoint.members[0] if endpoint.members else endpoint
     if embedder_of(endpoint.spec) is not None:
         raise embeds_only(endpoint.spec)
     local = endpoint.is_local

@@ -7,7 +7,7 @@ itself up to date are never started, so a price is as old as the package that is
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime
 from functools import cache
@@ -58,15 +58,35 @@ def find_price(endpoint: Endpoint, decides: bool = False) -> Price | None:
     not chat."""
     if endpoint.price is not None:
         return endpoint.price
+    if endpoint.members:
+        return _dearest([find_price(one, decides) for one in endpoint.members])
     if endpoint.key is None and endpoint.base_url and is_loopback(endpoint.base_url):
         return Price(input=0, output=0)
     lists = DECISION_LISTS if decides or not endpoint.chats else LISTS
     return _listed(_list_of(endpoint.base_url, lists), endpoint.model, lists is DECISION_LISTS)
 
 
+def _dearest(prices: Sequence[Price | None]) -> Price | None:
+    """What a call of a pool costs at most; what it did cost is known by the member that
+    answered."""
+    known = [price for price in prices if price is not None]
+    if len(known) < len(prices) or all(price == known[0] for price in known):
+        return known[0] if len(known) == len(prices) else None
+    cached = [p.input if p.cached_input is None else p.cached_input for p in known]
+    return Price(
+        input=max(p.input for p in known),
+        output=max(p.output for p in known),
+        cached_input=max(cached),
+        cache_write=max(p.cache_write or p.input for p in known),
+    )
+
+
 def say_source(endpoint: Endpoint) -> str | None:
     """Where the costs of an endpoint's calls come from, and of what date; None where there are
     none."""
+    if endpoint.members:
+        sources = [say_source(one) for one in endpoint.members]
+        return "; ".join(dict.fromkeys(source for source in sources if source)) or None
     price = find_price(endpoint)
     if price is None or isinstance(price, ListedPrice):
         if endpoint.reports_cost:
@@ -127,6 +147,7 @@ def _read(found: ModelPrice, decides: bool) -> Price | None:
         "input": found.input_mtok,
         "output": 0 if decides else found.output_mtok,
         "cached_input": found.cache_read_mtok,
+        "cache_write": found.cache_write_mtok,
     }
     if parts["input"] is None or parts["output"] is None:
         return None

@@ -19,17 +19,22 @@ from textevolve.llm.catalogue import PROVIDER as LOCAL
 from textevolve.llm.catalogue import locate
 from textevolve.llm.gguf import read_header
 from textevolve.llm.keys import Key, find_key, keys_file
-from textevolve.reach import check_model
-from textevolve.settings import Decisions, Price, Provider, Settings, WireName
+from textevolve.reach import check_model, confine
+from textevolve.settings import Decisions, Price, PromptCache, Provider, Settings, WireName
 
 ADDRESS_KEY = "TEXTEVOLVE_API_KEY"
 """The only variable whose key is sent to an address that is given in place of a provider."""
+
+POOL = "pool"
+"""In place of a provider's name: several endpoints of one model, see `settings.PoolSettings`."""
 
 FORMS = "PROVIDER/MODEL such as openai/gpt-5-mini, or http://host:8000/v1#MODEL"
 
 # The addresses are those of the providers' own pages on OpenAI compatibility (read in 2026), the
 # ports those that the servers listen on when nothing else is said. Where nothing is said of
-# decisions, it depends on the model or the server's version, and the endpoint is asked.
+# decisions, it depends on the model or the server's version, and the endpoint is asked. Those
+# without `prompt_cache` find recurring beginnings of prompts by themselves, or cache none
+# (docs/prompt-caching.md).
 PROVIDERS: Mapping[str, Provider] = {
     "openai": Provider(
         base_url="https://api.openai.com/v1",
@@ -38,6 +43,7 @@ PROVIDERS: Mapping[str, Provider] = {
         max_tokens_field="max_completion_tokens",
         decisions="decisions",
         deciders=("gpt-6-luna",),
+        prompt_cache="key",
     ),
     "anthropic": Provider(
         base_url="https://api.anthropic.com/v1", key_env="ANTHROPIC_API_KEY", decisions="none"
@@ -53,6 +59,7 @@ PROVIDERS: Mapping[str, Provider] = {
         key_env="MISTRAL_API_KEY",
         default_model="mistral-small-latest",
         decisions="none",
+        prompt_cache="key",
     ),
     "deepseek": Provider(
         base_url="https://api.deepseek.com/v1",
@@ -64,13 +71,19 @@ PROVIDERS: Mapping[str, Provider] = {
         base_url="https://api.groq.com/openai/v1", key_env="GROQ_API_KEY", decisions="none"
     ),
     "openrouter": Provider(
-        base_url="https://openrouter.ai/api/v1", key_env="OPENROUTER_API_KEY", reports_cost=True
+        base_url="https://openrouter.ai/api/v1",
+        key_env="OPENROUTER_API_KEY",
+        reports_cost=True,
+        prompt_cache="breakpoints",
+        cache_hinted=("anthropic/", "google/gemini", "qwen/"),
     ),
     "together": Provider(
         base_url="https://api.together.ai/v1", key_env="TOGETHER_API_KEY", decisions="none"
     ),
     "fireworks": Provider(
-        base_url="https://api.fireworks.ai/inference/v1", key_env="FIREWORKS_API_KEY"
+        base_url="https://api.fireworks.ai/inference/v1",
+        key_env="FIREWORKS_API_KEY",
+        prompt_cache="key",
     ),
     "xai": Provider(base_url="https://api.x.ai/v1", key_env="XAI_API_KEY", decisions="none"),
     "cerebras": Provider(
@@ -111,8 +124,9 @@ class Endpoint:
 
     `base_url` is empty for `local`: its server is started inside the process by `llm.local`.
     `decisions`, `chats` and `context` are of this model, as `Provider` has them, and so are `wire`,
-    `chat_format` and `reasoning_effort`. `embeds`: whether it gives embeddings, and does nothing
-    else; None where it has to be asked.
+    `chat_format`, `reasoning_effort` and `prompt_cache`. `embeds`: whether it gives embeddings, and
+    does nothing else; None where it has to be asked. The limits a minute are its provider's.
+    `members`: those of a pool, which has no address.
     """
 
     spec: str
@@ -130,6 +144,10 @@ class Endpoint:
     wire: WireName = "chat"
     chat_format: str | None = None
     reasoning_effort: str | None = None
+    prompt_cache: PromptCache = "none"
+    requests_per_minute: float | None = None
+    tokens_per_minute: float | None = None
+    members: tuple[Endpoint, ...] = ()
 
     @property
     def is_local(self) -> bool:
@@ -153,6 +171,8 @@ def resolve(spec: str, settings: Settings, *, asks: bool = True) -> Endpoint:
     if "://" in spec:
         return _address(spec, settings)
     name, _, model = spec.partition("/")
+    if name == POOL:
+        return _pool(model, settings, asks)
     known = known_providers(settings)
     provider = known.get(name)
     if provider is None:
@@ -181,7 +201,64 @@ def resolve(spec: str, settings: Settings, *, asks: bool = True) -> Endpoint:
         wire=provider.wire,
         chat_format=provider.chat_format,
         reasoning_effort=provider.reasoning_effort,
+        prompt_cache=_prompt_cache(provider, model),
+        requests_per_minute=provider.requests_per_minute,
+        tokens_per_minute=provider.tokens_per_minute,
     )
+
+
+def _prompt_cache(provider: Provider, model: str) -> PromptCache:
+    hinted = not provider.cache_hinted or model.startswith(provider.cache_hinted)
+    return provider.prompt_cache if hinted else "none"
+
+
+def _pool(name: str, settings: Settings, asks: bool) -> Endpoint:
+    """What is known of all members. Its price is found from theirs by `prices`."""
+    spec, pool = f"{POOL}/{name}", settings.pools.get(name)
+    if pool is None:
+        known = ", ".join(f"{POOL}/{one}" for one in settings.pools) or "none"
+        raise SettingsError(f"{spec}: there is no such pool in the settings; known are: {known}")
+    check_model(spec)
+    with confine(None):  # whoever may ask the pool need not know its members
+        members = [_member(spec, one.model, settings, asks) for one in pool.members]
+    names = [one.spec for one in members]
+    if twice := [one for one in names if names.count(one) > 1]:
+        raise SettingsError(
+            f"{spec}: the member {twice[0]} stands twice; give it more weight instead"
+        )
+    models = sorted({one.model.rpartition("/")[2].casefold() for one in members})
+    if len(models) > 1 and pool.serves is None:
+        raise SettingsError(
+            f"{spec}: its members have models of different names ({', '.join(models)}), and their"
+            " answers would be mixed; if all are one model, say which by `serves` under"
+            f" [pools.{name}]"
+        )
+    first = members[0]
+    same_wire = all(one.decisions == first.decisions for one in members)
+    same_embeds = all(one.embeds == first.embeds for one in members)
+    contexts = [one.context for one in members if one.context is not None]
+    return Endpoint(
+        spec=spec,
+        provider=POOL,
+        model=name,
+        base_url="",
+        price=settings.prices.get(spec),
+        reports_cost=all(one.reports_cost for one in members),
+        decisions=first.decisions if same_wire else "ask",
+        chats=all(one.chats for one in members),
+        context=min(contexts, default=None),
+        embeds=first.embeds if same_embeds else None,
+        members=tuple(members),
+    )
+
+
+def _member(pool: str, spec: str, settings: Settings, asks: bool) -> Endpoint:
+    if spec.strip().startswith(f"{POOL}/"):
+        raise SettingsError(f"{pool}: its member {spec} is a pool; name that one's members")
+    try:
+        return resolve(spec, settings, asks=asks)
+    except SettingsError as error:
+        raise SettingsError(f"{pool}: {error}") from error
 
 
 class _Decider(NamedTuple):

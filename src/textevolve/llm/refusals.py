@@ -26,6 +26,8 @@ from textevolve.llm.model import Request
 from textevolve.llm.providers import Endpoint
 
 SHOWN = 300
+HINTS = ("prompt_cache_key", "cache_control")
+"""What an endpoint is told of its prompt cache, which answers do not depend on."""
 _STATUS = re.compile("[1-5][0-9]{2}")
 _READ = 1000
 _TOO_LONG = re.compile(
@@ -160,7 +162,8 @@ def refused_field(
         return schema_fields[0]
     if not _UNSUPPORTED.search(said + refusal.code):
         return None
-    for field in ("max_tokens", "temperature", "seed", "n_probs", "stream_options", "stream"):
+    known = ("max_tokens", "temperature", "seed", "n_probs", "stream_options", "stream")
+    for field in (*known, *HINTS):
         named = re.search(rf"\b{field}(ing)?\b", said, re.IGNORECASE)
         if field in sent and (refusal.param == field or named):
             return field

@@ -18,6 +18,7 @@ _Cost = Annotated[Annotated[float, Field(ge=0, allow_inf_nan=False)] | None, KNO
 
 class _CacheFigures(BaseModel):
     cached_tokens: KnownCount = None
+    cache_write_tokens: KnownCount = None
 
 
 class _ReasoningFigures(BaseModel):
@@ -41,7 +42,10 @@ class ReportedUsage(BaseModel):
     completion_tokens_details: Annotated[_ReasoningFigures | None, READABLE] = _named(
         "completion_tokens_details", "output_tokens_details"
     )
-    prompt_cache_hit_tokens: KnownCount = None
+    prompt_cache_hit_tokens: KnownCount = _named(
+        "prompt_cache_hit_tokens", "cache_read_input_tokens"
+    )
+    cache_creation_input_tokens: KnownCount = None
     total_tokens: Any = None
     cost: _Cost = None
 
@@ -59,17 +63,20 @@ def usage_of(
     cached = details.cached_tokens if details else None
     if cached is None:
         cached = timings.cache_n if timings else said.prompt_cache_hit_tokens
+    written = (details and details.cache_write_tokens) or said.cache_creation_input_tokens or 0
     prompt, answered, thought = said.prompt_tokens, said.completion_tokens, _thinking(said)
     if thought and said.total_tokens == (prompt or 0) + (answered or 0) + thought:
         answered = (answered or 0) + thought  # some count thoughts beside the answer, none twice
-    if cached is None or cached > (prompt or 0):  # it is a part of the prompt
-        cached = 0
-    cost = said.cost
-    if cost is None and price is not None:
+    cached = cached or 0
+    if cached + written > (prompt or 0):  # they are parts of the prompt
+        cached, written = 0, 0
+    cost, saved = said.cost, 0.0 if not (cached or written) else None
+    if price is not None:
         free = not (price.input or price.output or price.cached_input)
-        if free or (prompt is not None and answered is not None):
-            cost = cost_of(price, prompt or 0, cached, answered or 0)
-    return Usage(1, prompt or 0, cached, answered or 0, cost, thought)
+        if cost is None and (free or (prompt is not None and answered is not None)):
+            cost = cost_of(price, prompt or 0, cached, answered or 0, written)
+        saved = saved_of(price, prompt or 0, cached, written)
+    return Usage(1, prompt or 0, cached, answered or 0, cost, thought, saved)
 
 
 def _thinking(said: ReportedUsage) -> int:
@@ -77,9 +84,22 @@ def _thinking(said: ReportedUsage) -> int:
     return (details.reasoning_tokens or 0) if details else 0
 
 
-def cost_of(price: Price, prompt: int, cached: int, answered: int) -> float:
-    """US dollars for one call; `cached` tokens are a part of `prompt`."""
+def cost_of(price: Price, prompt: int, cached: int, answered: int, written: int = 0) -> float:
+    """US dollars for one call; `cached` tokens, and those `written` into a cache, are parts of
+    `prompt`."""
     price = price.of_call(prompt)
     for_cached = price.input if price.cached_input is None else price.cached_input
-    whole = (prompt - cached) * price.input + cached * for_cached + answered * price.output
-    return whole / 1e6
+    for_written = price.input if price.cache_write is None else price.cache_write
+    whole = (prompt - cached - written) * price.input + written * for_written
+    return (whole + cached * for_cached + answered * price.output) / 1e6
+
+
+def saved_of(price: Price, prompt: int, cached: int, written: int) -> float | None:
+    """US dollars that a call would have cost more without caching; below 0 where writing cost more
+    than reading saved. None where what a cached token costs is not known."""
+    price = price.of_call(prompt)
+    if cached and price.cached_input is None and price.input:
+        return None
+    spared = cached * (price.input - (price.cached_input or 0.0))
+    surcharge = 0.0 if price.cache_write is None else written * (price.cache_write - price.input)
+    return (spared - surcharge) / 1e6

@@ -1,4 +1,5 @@
-"""Models around a model: tried again, limited, journaled. `budget` holds the one that counts money.
+"""Models around a model: tried again, journaled. `budget` holds the one that counts money,
+`limiting` the one that waits for its turn.
 
 The usual order, outermost first: `Journaled(Budgeted(Retrying(Limited(client))))`. What is replayed
 costs nothing, a budget counts each call once, and a call that waits to be tried again holds no
@@ -8,7 +9,8 @@ place among those in flight.
 from __future__ import annotations
 
 import asyncio
-from collections import deque
+from collections.abc import Generator
+from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field, replace
 from random import Random
@@ -31,6 +33,25 @@ def put_off_deadline(seconds: float) -> None:
     due = limit.when() if limit is not None and not limit.expired() else None
     if limit is not None and due is not None:
         limit.reschedule(due + seconds)
+
+
+@contextmanager
+def stopped_deadline() -> Generator[None]:
+    """Within the block the deadline around this call stands still."""
+    limit, loop = _deadline.get(), asyncio.get_running_loop()
+    due, began = limit.when() if limit is not None else None, loop.time()
+    if limit is None or due is None:
+        yield
+        return
+    limit.reschedule(None)
+    try:
+        yield
+    except asyncio.CancelledError:
+        raise  # a limit that ran out meanwhile would make another error of it
+    except BaseException:
+        limit.reschedule(due + loop.time() - began)
+        raise
+    limit.reschedule(due + loop.time() - began)
 
 
 def backoff(retries: Retries, attempt: int, asked: float | None, rng: Random) -> float:
@@ -62,7 +83,7 @@ class Retrying:
         return self.model.name
 
     async def __call__(self, request: Request, /) -> Response:
-        attempt, last = 0, "no attempt ended"
+        attempt, made, last = 0, 0, "no attempt ended"
         limit = asyncio.timeout(self.deadline)
         outer = _deadline.set(limit)
         try:
@@ -74,28 +95,36 @@ class Retrying:
                     except UnavailableError as error:
                         failed = error
                     except ModelError as error:
-                        error.attempts = attempt
+                        error.attempts += made
                         raise
                     else:
-                        return response if attempt == 1 else replace(response, attempts=attempt)
-                    last = str(failed)
-                    await self._wait(failed, attempt, limit)
+                        return (
+                            response
+                            if not made
+                            else replace(response, attempts=made + response.attempts)
+                        )
+                    made, last = made + failed.attempts, str(failed)
+                    await self._wait(failed, attempt, made, limit)
         except TimeoutError:
             if not limit.expired():
                 raise
         finally:
             _deadline.reset(outer)
-        raise self._given_up(attempt, last, f"the deadline of {self.deadline:g} s has passed")
+        why = f"the deadline of {self.deadline:g} s has passed"
+        raise self._given_up(max(attempt, made), last, why)
 
-    async def _wait(self, failed: UnavailableError, attempt: int, limit: asyncio.Timeout) -> None:
-        """Waits before the next attempt, or raises where there can be none."""
+    async def _wait(
+        self, failed: UnavailableError, attempt: int, made: int, limit: asyncio.Timeout
+    ) -> None:
+        """Waits before the next attempt, or raises where there can be none. `made`: attempts with
+        those that a pool made at several endpoints."""
         if attempt >= self.retries.attempts:
-            raise self._given_up(attempt, str(failed), None, failed)
+            raise self._given_up(made, str(failed), None, failed)
         wait = backoff(self.retries, attempt, failed.retry_after, self.rng)
         left = (limit.when() or 0.0) - asyncio.get_running_loop().time()
         if wait >= left:
             why = f"the next is due in {wait:.1f} s, past the deadline of {self.deadline:g} s"
-            raise self._given_up(attempt, str(failed), why, failed)
+            raise self._given_up(made, str(failed), why, failed)
         self.listener(CallRetried(self.name, str(failed), attempt, wait))
         await asyncio.sleep(wait)
 
@@ -111,82 +140,6 @@ class Retrying:
         )
         error.attempts = attempt
         return error
-
-
-class Limited:
-    """At most `limit` calls in flight, in the order they came; the limit follows the 429s.
-
-    Additive increase: one more for each round of `limit` answers, while the limit is in full use,
-    up to `most` (`start`, unless said). Multiplicative decrease: a 429 halves it, once for all
-    calls that had begun before. Never below 1.
-    """
-
-    def __init__(self, model: Model, start: int, *, most: int | None = None) -> None:
-        if start < 1 or (most is not None and most < start):
-            raise ValueError("start must be at least 1, and most at least start")
-        self.model = model
-        self.limit = float(start)
-        self.most = start if most is None else most
-        self.in_flight = 0
-        self._waiting: deque[asyncio.Future[None]] = deque()
-        self._decreases = 0
-
-    @property
-    def name(self) -> str:
-        return self.model.name
-
-    async def __call__(self, request: Request, /) -> Response:
-        if self._waiting or self.in_flight >= int(self.limit):
-            await self._wait()
-        else:
-            self.in_flight += 1
-        began = self._decreases
-        try:
-            response = await self.model(request)
-            self._increase()
-        except UnavailableError as error:
-            if error.status == 429:
-                self._decrease(began)
-            raise
-        finally:
-            self._leave()
-        return response
-
-    async def _wait(self) -> None:
-        """Waits for a place; the deadline around this call stands still meanwhile."""
-        loop = asyncio.get_running_loop()
-        place: asyncio.Future[None] = loop.create_future()
-        self._waiting.append(place)
-        limit = _deadline.get()
-        due = limit.when() if limit is not None else None
-        began = loop.time()
-        if limit is not None and due is not None:
-            limit.reschedule(None)
-        try:
-            await place
-        except asyncio.CancelledError:
-            if not place.cancelled():  # the place was given in the same turn of the loop
-                self._leave()
-            raise
-        if limit is not None and due is not None:
-            limit.reschedule(due + loop.time() - began)
-
-    def _leave(self) -> None:
-        self.in_flight -= 1
-        while self._waiting and self.in_flight < int(self.limit):
-            place = self._waiting.popleft()
-            if not place.done():
-                self.in_flight += 1
-                place.set_result(None)
-
-    def _increase(self) -> None:
-        if self.in_flight >= int(self.limit):
-            self.limit = min(float(self.most), self.limit + 1.0 / self.limit)
-
-    def _decrease(self, began: int) -> None:
-        if began == self._decreases:
-            self._decreases += 1
-            self.limit = max(1.0, self.limit / 2)
 
 
 class Journaled:

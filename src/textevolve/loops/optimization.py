@@ -316,7 +316,7 @@ class _Loop:
     ) -> None:
         spent = _used(self.context.generator)
         if spent is not None and used is not None:
-            draft.usage += _difference(spent, used)
+            draft.usage += spent - used
         assert draft.evaluation is not None
         last = ground.output if ground else None
         known = draft.output is not None and last is not None
@@ -366,17 +366,6 @@ async def _attempted(work: Callable[[], Awaitable[T]]) -> T | Failure:
 def _used(generator: Generator) -> Usage | None:
     usage: object = getattr(generator, "usage", None)
     return usage if isinstance(usage, Usage) else None
-
-
-def _difference(now: Usage, before: Usage) -> Usage:
-    known = now.cost is not None and before.cost is not None
-    return Usage(
-        now.calls - before.calls,
-        now.prompt_tokens - before.prompt_tokens,
-        now.cached_tokens - before.cached_tokens,
-        now.completion_tokens - before.completion_tokens,
-        (now.cost or 0.0) - (before.cost or 0.0) if known else None,
-    )
 
 
 def _explain(status: StopReason, attempts: Sequence[Attempt], stopping: Stopping) -> str:

@@ -12,7 +12,7 @@ from typing import Any
 
 from textevolve.engine.local import gather_bounded
 from textevolve.errors import FatalModelError, InputError, NotFoundError, StoreError
-from textevolve.evaluation import Case, Usage
+from textevolve.evaluation import Case
 from textevolve.events import CallFinished, Listener
 from textevolve.remote.connection import Connection, find_server, part
 from textevolve.remote.mirror import MirrorStore, kept_of, told_usage
@@ -256,12 +256,4 @@ class _Heard:
             if now.calls <= before.calls:
                 continue
             self._before[replayed] = now
-            known = now.cost is not None and before.cost is not None
-            more = Usage(
-                now.calls - before.calls,
-                now.prompt_tokens - before.prompt_tokens,
-                now.cached_tokens - before.cached_tokens,
-                now.completion_tokens - before.completion_tokens,
-                (now.cost or 0.0) - (before.cost or 0.0) if known else None,
-            )
-            self._listener(CallFinished(self._model, more, 0.0, replayed))
+            self._listener(CallFinished(self._model, now - before, 0.0, replayed))

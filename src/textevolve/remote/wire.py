@@ -74,13 +74,14 @@ class ResumePart(Frozen):
 
 
 class WireUsage(Frozen):
-    """`cost`: US dollars; null where a part of it is not known."""
+    """`cost` and `saved`, by prompt caching: US dollars; null where a part of it is not known."""
 
     calls: int
     prompt_tokens: int
     cached_tokens: int
     completion_tokens: int
     cost: float | None
+    saved: float | None = None
 
 
 class RunSummary(Frozen):

@@ -101,4 +101,16 @@ def spent(usage: Usage) -> str:
     parts = f"{usage.prompt_tokens:,} prompt"
     if usage.prompt_tokens and usage.cached_tokens:
         parts += f", {percent(usage.cached_tokens / usage.prompt_tokens)} of them cached"
-    return f"{tokens} ({parts}; {usage.completion_tokens:,} completion), {money(usage.cost)}"
+    cost = f"{money(usage.cost)}{saved_by_caching(usage)}"
+    return f"{tokens} ({parts}; {usage.completion_tokens:,} completion), {cost}"
+
+
+def saved_by_caching(usage: Usage) -> str:
+    """What prompt caching saved, as it follows a cost; nothing where nothing was cached or all is
+    free."""
+    if usage.saved is None:
+        return " (saved by prompt caching: unknown)" if usage.cached_tokens else ""
+    if usage.saved == 0:
+        return ""
+    verb = "saved" if usage.saved > 0 else "lost"
+    return f" ({money(abs(usage.saved))} {verb} by prompt caching)"

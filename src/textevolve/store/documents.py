@@ -201,7 +201,8 @@ def restore_request(document: bytes, texts: Sequence[str]) -> Request:
 
 
 def dump_response(response: Response) -> bytes:
-    """The response without its tokens and cost, which have columns of their own."""
+    """The response without its tokens, its cost and what was saved, which have columns of their
+    own."""
     document: dict[str, Any] = {
         "text": response.text,
         "finish_reason": response.finish_reason,
@@ -215,15 +216,23 @@ def dump_response(response: Response) -> bytes:
         document["reasoning"] = response.reasoning
     if response.tool_calls:
         document["tool_calls"] = [[c.id, c.name, c.arguments] for c in response.tool_calls]
+    if response.member:
+        document["member"] = response.member
     if response.usage.reasoning_tokens:
         document["reasoning_tokens"] = response.usage.reasoning_tokens
     return pack(_dump(document))
 
 
 def load_response(
-    data: bytes, prompt_tokens: int, cached_tokens: int, completion_tokens: int, cost: float | None
+    data: bytes,
+    prompt_tokens: int,
+    cached_tokens: int,
+    completion_tokens: int,
+    cost: float | None,
+    saved: float | None,
 ) -> Response:
-    """The response as it was kept, marked as replayed."""
+    """The response as it was kept, marked as replayed. A call from before savings were kept saved
+    nothing where it had nothing cached."""
     stored = unpack_json(data)
     for name in ("text", "finish_reason"):
         require(stored[name], str)
@@ -232,6 +241,9 @@ def load_response(
     require(completion_tokens, int)
     require(stored["seconds"], int, float)
     require(cost, int, float, None)
+    require(saved, int, float, None)
+    if saved is None and cached_tokens == 0 and cost is not None:
+        saved = 0.0
     return Response(
         text=stored["text"],
         finish_reason=stored["finish_reason"],
@@ -242,6 +254,7 @@ def load_response(
             completion_tokens,
             cost,
             stored.get("reasoning_tokens", 0),
+            saved,
         ),
         logprobs=tuple(
             TokenLogprobs(token, logprob, tuple((other, value) for other, value in top))
@@ -252,6 +265,7 @@ def load_response(
         replayed=True,
         reasoning=stored.get("reasoning", ""),
         tool_calls=_restore_calls(stored),
+        member=stored.get("member", ""),
     )
 
 

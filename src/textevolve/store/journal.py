@@ -40,7 +40,7 @@ MOST_VARIABLES = 500
 """Values in one query."""
 
 _FIND = """
-SELECT key, id, prompt_tokens, cached_tokens, completion_tokens, cost, response,
+SELECT key, id, prompt_tokens, cached_tokens, completion_tokens, cost, saved, response,
     run_id = :run OR EXISTS (SELECT 1 FROM reuses WHERE run_id = :run AND call_id = calls.id)
 FROM calls WHERE key IN (SELECT value FROM json_each(:keys)) AND error IS NULL
 ORDER BY run_id = :run, id DESC
@@ -106,11 +106,11 @@ class StoreJournal:
         row = await found
         if row is None:
             return None
-        _, id, prompt_tokens, cached_tokens, completion_tokens, cost, response, ours = row
+        _, id, *used, response, ours = row
         if not ours:
             self._writer.submit_reuse(self._run_id, id)
         with whole(f"run {self._run_id}: the answer {id}"):
-            return load_response(response, prompt_tokens, cached_tokens, completion_tokens, cost)
+            return load_response(response, *used)
 
     def _find_wanted(self) -> None:
         """Look up together what was wanted in one turn of the loop: a query gives up the
@@ -171,6 +171,7 @@ def _entry_to_row(run_id: str, entry: JournalEntry) -> tuple[tuple[Any, ...], tu
         request.document,
         None if error is None else text_to_bytes(error),
         None if response is None else dump_response(response),
+        usage.saved,
     )
     return row, request.texts
 
@@ -231,8 +232,8 @@ def _row_to_call(row: Row[Any], run_id: str) -> StoredCall:
     for number in (row.started, row.seconds):
         require(number, int, float)
     require(row.attempts, int)
-    tokens = (row.prompt_tokens, row.cached_tokens, row.completion_tokens, row.cost)
-    response = None if row.response is None else load_response(row.response, *tokens)
+    used = (row.prompt_tokens, row.cached_tokens, row.completion_tokens, row.cost, row.saved)
+    response = None if row.response is None else load_response(row.response, *used)
     return StoredCall(
         id=row.id,
         key=row.key,

@@ -342,9 +342,12 @@ def count_cases(connection: Connection, run_id: str) -> int:
 _SUMS = """
 SELECT count(*) - count(error), coalesce(sum(prompt_tokens), 0), coalesce(sum(cached_tokens), 0),
     coalesce(sum(completion_tokens), 0),
-    CASE WHEN count(cost) = count(*) THEN coalesce(sum(cost), 0.0) END, count(error)
+    CASE WHEN count(cost) = count(*) THEN coalesce(sum(cost), 0.0) END,
+    sum(CASE WHEN saved IS NULL AND (cached_tokens > 0 OR cost IS NULL) THEN 1 ELSE 0 END),
+    coalesce(sum(saved), 0.0), count(error)
 FROM calls WHERE
 """
+"""Of a call from before savings were kept, nothing was saved where it had nothing cached."""
 
 
 def run_totals(connection: Connection, run_id: str) -> RunTotals:
@@ -353,7 +356,19 @@ def run_totals(connection: Connection, run_id: str) -> RunTotals:
     reused = connection.exec_driver_sql(
         f"{_SUMS} id IN (SELECT call_id FROM reuses WHERE run_id = ?)", (run_id,)
     ).one()
-    return RunTotals(Usage(*spent[:5]), Usage(*reused[:5]), failed=spent[5])
+    return RunTotals(_sum_usage(*spent[:7]), _sum_usage(*reused[:7]), failed=spent[7])
+
+
+def _sum_usage(
+    calls: int,
+    prompt: int,
+    cached: int,
+    answered: int,
+    cost: float | None,
+    unknown: int | None,
+    saved: float,
+) -> Usage:
+    return Usage(calls, prompt, cached, answered, cost, saved=None if unknown else saved)
 
 
 def busy_seconds(connection: Connection, run_id: str) -> float:

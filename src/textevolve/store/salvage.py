@@ -269,12 +269,13 @@ def _read_call(row: PageRow, found: _Found) -> tuple[PageValue, ...]:
     run, key, model = row.values[1:4]
     started, seconds, attempts = row.values[4:7]
     prompt, cached, completion, cost = row.values[7:11]
-    parts, request, error, response = row.values[11:]
+    parts, request, error, response = row.values[11:15]
+    saved = row.values[15] if len(row.values) > 15 else None  # of before it was kept
     for value, kinds in (
         *((text, str) for text in (run, key, model)),
         *((number, int | float) for number in (started, seconds)),
         *((number, int) for number in (attempts, prompt, cached, completion)),
-        (cost, int | float | None),
+        *((dollars, int | float | None) for dollars in (cost, saved)),
         *((data, bytes) for data in (parts, request)),
         *((data, bytes | None) for data in (error, response)),
     ):
@@ -287,9 +288,9 @@ def _read_call(row: PageRow, found: _Found) -> tuple[PageValue, ...]:
     if error is not None:
         bytes_to_text(given[2])
     else:
-        load_response(given[3], 0, 0, 0, None)
+        load_response(given[3], 0, 0, 0, None, None)
     found.calls[row.rowid] = given[4], given[1]
-    return row.rowid, *row.values[1:]
+    return row.rowid, *row.values[1:15], saved
 
 
 def _read_run(row: PageRow, found: _Found) -> tuple[PageValue, ...]:
@@ -315,6 +316,7 @@ def _read_case(row: PageRow, found: _Found) -> tuple[PageValue, ...]:
 _READERS: dict[int, tuple[str, Callable[[PageRow, _Found], tuple[PageValue, ...]]]] = {
     len(tables.texts.columns): ("texts", _read_text),
     len(tables.calls.columns): ("calls", _read_call),
+    len(tables.calls.columns) - 1: ("calls", _read_call),
     len(tables.runs.columns): ("runs", _read_run),
     len(tables.cases.columns): ("cases", _read_case),
 }

@@ -20,7 +20,7 @@ from sqlalchemy import (
     text,
 )
 
-REVISION = "0004"
+REVISION = "0005"
 """The newest revision in `store/migrations/versions`; these tables are what it leads to."""
 
 APPLICATION_ID = 0x54457631
@@ -57,9 +57,11 @@ calls = Table(
     Column("request", LargeBinary, nullable=False),
     Column("error", LargeBinary),
     Column("response", LargeBinary),
+    Column("saved", Float),
     sqlite_autoincrement=True,
 )
-"""Every finished call, append-only. `parts`: the texts' hashes, 32 bytes each, in order."""
+"""Every finished call, append-only. `parts`: the texts' hashes, 32 bytes each, in order. `saved`:
+US dollars that prompt caching spared; calls from before it was kept have none."""
 
 _ANSWERED = text("error IS NULL")
 Index("calls_answered", calls.c.key, sqlite_where=_ANSWERED, postgresql_where=_ANSWERED)

@@ -42,7 +42,7 @@ ROWS_PER_STATEMENT = 64
 
 CALL_COLUMNS = (
     "run_id, key, model, started, seconds, attempts, prompt_tokens, cached_tokens, "
-    "completion_tokens, cost, parts, request, error, response"
+    "completion_tokens, cost, parts, request, error, response, saved"
 )
 
 _SWEEPS = "SELECT value FROM counters WHERE name = 'sweeps'"

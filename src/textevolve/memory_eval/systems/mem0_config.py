@@ -99,6 +99,7 @@ def keys_in(value: Any) -> tuple[str, ...]:
 
 def _openai(spec: str, settings: Settings, model: str | None = None) -> dict[str, Any]:
     endpoint = resolve(spec, settings)
+    endpoint = endpoint.members[0] if endpoint.members else endpoint
     said = {
         "model": model or endpoint.model,
         "openai_base_url": endpoint.base_url,

@@ -225,6 +225,7 @@ def wire_usage(usage: Usage) -> WireUsage:
         cached_tokens=usage.cached_tokens,
         completion_tokens=usage.completion_tokens,
         cost=usage.cost,
+        saved=usage.saved,
     )
 
 

@@ -1,0 +1,97 @@
+"""Which beginning of a prompt comes again, and how an endpoint is told.
+
+Prompts grow at their end: the turns of a debate share system message, opening and history, and the
+parts of a message are where they may differ (`model.Message`). What is told is a hint: it changes
+no answer, and is no part of the journal's key.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from hashlib import blake2b
+from typing import Any, cast
+
+from textevolve.llm.model import Message, Request
+from textevolve.settings import PromptCache
+
+MOST_BREAKPOINTS = 4
+KEY_FIELD, MARK_FIELD = "prompt_cache_key", "cache_control"
+MARK: Mapping[str, Any] = {MARK_FIELD: {"type": "ephemeral"}}
+
+
+def prefix_key(request: Request) -> str | None:
+    """A name for the beginning that this request shares with others of its debate or chat, 32
+    characters long; None where nothing is known to come again.
+
+    The beginning are the system messages and the first part of what follows, if more follows that.
+    """
+    leading, first = _split(request)
+    if first is None or _is_last(request, leading, first):
+        return None
+    digest = blake2b(digest_size=16)
+    for text in (*(part for message in leading for part in message.parts), first.parts[0]):
+        digest.update(text.encode("utf-8", "surrogatepass") + b"\0")
+    return digest.hexdigest()
+
+
+def _split(request: Request) -> tuple[tuple[Message, ...], Message | None]:
+    """The system messages, and the first message after them that has a text."""
+    count = next(
+        (n for n, one in enumerate(request.messages) if one.role != "system"), len(request.messages)
+    )
+    rest = request.messages[count:]
+    return request.messages[:count], rest[0] if rest and rest[0].parts else None
+
+
+def _is_last(request: Request, leading: tuple[Message, ...], first: Message) -> bool:
+    return len(first.parts) == 1 and len(request.messages) == len(leading) + 1
+
+
+def breakpoints(request: Request) -> tuple[tuple[int, int], ...]:
+    """After which parts the prompt may be kept, as numbers of message and part: the system
+    messages, the opening, and all but the last part. At most 4, in their order."""
+    leading, first = _split(request)
+    found: set[tuple[int, int]] = set()
+    if leading and first is not None:
+        found.add((len(leading) - 1, len(leading[-1].parts) - 1))
+    if first is not None and not _is_last(request, leading, first):
+        found.add((len(leading), 0))
+        last = request.messages[-1]
+        if len(last.parts) > 1:
+            found.add((len(request.messages) - 1, len(last.parts) - 2))
+        else:
+            before = request.messages[-2]
+            found.add((len(request.messages) - 2, len(before.parts) - 1))
+    usable = (place for place in found if place[1] >= 0 and request.messages[place[0]].parts)
+    return tuple(sorted(usable))[-MOST_BREAKPOINTS:]
+
+
+def add_hints(
+    body: dict[str, Any], request: Request, how: PromptCache, refused: Collection[str]
+) -> None:
+    """Writes the hints into the body of a request, but none that the endpoint refused."""
+    if how == "key" and KEY_FIELD not in refused:
+        key = prefix_key(request)
+        if key is not None:
+            body[KEY_FIELD] = key
+    if how == "breakpoints" and MARK_FIELD not in refused and "messages" in body:
+        places = breakpoints(request)
+        for number in {message for message, _ in places}:
+            sent = body["messages"][number]
+            marked = {part for message, part in places if message == number}
+            sent["content"] = _mark(sent.get("content"), request.messages[number], marked)
+
+
+def _mark(content: Any, message: Message, marked: Collection[int]) -> list[dict[str, Any]]:
+    """The parts of a message one by one, with marks; pictures stay before the text."""
+    sent = cast("list[dict[str, Any]]", content) if isinstance(content, list) else []
+    pictures = [part for part in sent if part["type"] != "text"]
+    texts = list[dict[str, Any]]()
+    begun = ""
+    for number, part in enumerate(message.parts):
+        begun += part
+        if begun and (number in marked or number == len(message.parts) - 1):
+            mark: Mapping[str, Any] = MARK if number in marked else {}
+            texts.append({"type": "text", "text": begun, **mark})
+            begun = ""
+    return [*pictures, *texts]

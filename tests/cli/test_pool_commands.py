@@ -1,0 +1,59 @@
+"""Pools from the command line: a run, its members' health, what is wrong with one."""
+
+import json
+
+from textevolve.llm.testing import ScriptedServer
+from textevolve.store import open_store
+
+
+def settings_of(home, *members):
+    listed = ", ".join(f'{{model = "{url}#scripted", weight = {w}}}' for url, w in members)
+    (home / "textevolve.toml").write_text(f"[pools.duo]\nmembers = [{listed}]\n")
+
+
+def test_a_pool_judges_and_its_members_are_kept_with_the_calls(cli, home, server):
+    with ScriptedServer() as other:
+        settings_of(home, (server.url, 1), (other.url, 1))
+        asked = ("evaluate", "Why?", "So.", "--model", "pool/duo", "--json")
+        first = cli(*asked)
+        before = server.calls + other.calls
+        assert (first.code, before > 0) == (0, True)
+        again = cli(*asked)
+        assert again.code == 0
+        assert server.calls + other.calls == before  # whoever answered, the journal knows it
+    with open_store(home / "store.db") as store:
+        calls = list(store.calls(store.list_runs(2)[-1].id))
+    members = {f"{one.url}#scripted" for one in (server, other)}
+    assert {call.response.member for call in calls} <= members
+    assert {call.model for call in calls} == {"pool/duo"}
+
+
+def test_the_health_of_members(cli, home, server):
+    settings_of(home, (server.url, 2), ("http://127.0.0.1:9/v1", 1))
+    done = cli("models", "pools", "--json")
+    rows = json.loads(done.out)
+    assert done.code == 0
+    assert [(row["pool"], row["weight"], row["answers"]) for row in rows] == [
+        ("pool/duo", 2.0, True),
+        ("pool/duo", 1.0, False),
+    ]
+    assert "cannot connect" in rows[1]["note"]
+    assert "healthy: it answers" in cli("models", "pools").out
+    done = cli("doctor", "pool/duo", "--json")
+    report = json.loads(done.out)
+    assert [(row["why"], row["answers"]) for row in report["models"]] == [
+        ("member of pool/duo", True),
+        ("member of pool/duo", False),
+    ]
+    assert list(report["pools"]) == ["duo"]
+    assert done.code == 1  # one of them does not answer
+
+
+def test_without_pools(cli):
+    assert "no pools in the settings" in cli("models", "pools").out
+
+
+def test_a_pool_that_is_none_is_said_before_anything_is_asked(cli, home, server):
+    (home / "textevolve.toml").write_text("[pools.duo]\nmembers = []\n")
+    done = cli("evaluate", "Why?", "So.", "--model", "pool/duo")
+    assert (done.code != 0, "pools.duo.members" in done.err, server.calls) == (True, True, 0)

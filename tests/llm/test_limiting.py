@@ -1,0 +1,128 @@
+"""Calls that wait for rate limits, at a scripted server that has one."""
+
+import asyncio
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+
+from textevolve.errors import UnavailableError
+from textevolve.events import CallHeld, Event
+from textevolve.llm.client import OpenAIClient
+from textevolve.llm.limiting import Limited
+from textevolve.llm.model import Message, Request
+from textevolve.llm.pacing import Pacer, make_buckets
+from textevolve.llm.testing import Answer, Fault, ScriptedServer, WindowLimit, misbehave
+from textevolve.llm.wrappers import Retrying
+from textevolve.settings import Retries
+
+PATIENT = Retries(attempts=99, first=0.01, longest=0.05)
+
+
+def ask(text: object = "?") -> Request:
+    return Request(messages=(Message("user", (str(text),)),))
+
+
+@pytest.mark.parametrize("fills", ["at once", "steadily"])
+async def test_with_headers_hardly_a_call_is_refused(
+    server: ScriptedServer, client: OpenAIClient, fills: Any
+) -> None:
+    server.script = limit = WindowLimit(20, 0.4, fills=fills)
+    model = Retrying(Limited(client, 4), PATIENT)
+    answers = await asyncio.gather(*(model(ask(n)) for n in range(120)))
+    assert len(answers) == limit.answered == 120
+    assert limit.refused <= 8
+    assert server.calls == 120 + limit.refused
+
+
+async def test_without_headers_it_is_found_out_by_refusals(
+    server: ScriptedServer, client: OpenAIClient
+) -> None:
+    server.script = limit = WindowLimit(20, 0.4, tells=False)
+    model = Retrying(Limited(client, 4), PATIENT)
+    await asyncio.gather(*(model(ask(n)) for n in range(60)))
+    assert (limit.answered, limit.refused > 0) == (60, True)
+
+
+async def test_nobody_is_asked_before_the_time_that_a_refusal_named(
+    server: ScriptedServer, client: OpenAIClient
+) -> None:
+    """One call is refused; of the others none is, since they wait with it."""
+    server.script = limit = WindowLimit(5, 0.3, tells=False, asks_to_wait=True)
+    heard: list[Event] = []
+    model = Retrying(Limited(client, 1, listener=heard.append), PATIENT)
+    await asyncio.gather(*(model(ask(n)) for n in range(12)))
+    assert limit.answered == 12
+    assert limit.refused <= 4
+    assert not [event for event in heard if isinstance(event, CallHeld) and event.wait < 0.5]
+
+
+async def test_a_wait_is_told(server: ScriptedServer, client: OpenAIClient) -> None:
+    server.script = WindowLimit(2, 0.8)
+    heard: list[Event] = []
+    model = Limited(client, 1, pacer=Pacer("openai"), listener=heard.append)
+    for n in range(3):
+        await model(ask(n))
+    (held,) = [event for event in heard if isinstance(event, CallHeld)]
+    assert held.reason.startswith("openai's limit of requests")
+    assert 0.5 <= held.wait <= 1.0
+    assert held.model == client.name
+
+
+async def test_a_limit_of_the_settings_is_kept_from_the_first_call_on(
+    server: ScriptedServer, client: OpenAIClient
+) -> None:
+    """300 a minute: 30 at once, 4.5 a second after that."""
+    heard: list[Event] = []
+    pacer = Pacer("mine", make_buckets(300, None))
+    model = Limited(client, 64, pacer=pacer, listener=heard.append)
+    calls = [asyncio.create_task(model(ask(n))) for n in range(40)]
+    while server.calls < 30:  # noqa: ASYNC110
+        await asyncio.sleep(0.001)
+    assert len([call for call in calls if not call.done()]) >= 1
+    await asyncio.gather(*calls)
+    assert server.calls == 40
+
+
+async def test_a_wait_past_all_patience_is_an_error_and_no_stall(
+    server: ScriptedServer, client: OpenAIClient
+) -> None:
+    headers = {
+        "x-ratelimit-limit-requests": "1000",
+        "x-ratelimit-remaining-requests": "0",
+        "x-ratelimit-reset-requests": "5h12m0s",
+    }
+    server.script = lambda _body, _n: Answer(headers=headers)
+    model = Retrying(Limited(client, 4, pacer=Pacer("groq")), PATIENT, deadline=60)
+    await model(ask(1))
+    with pytest.raises(UnavailableError, match=r"groq's limit of requests lets .* in 18720 s only"):
+        await model(ask(2))
+    assert server.calls == 1
+
+
+async def test_cancelling_a_call_that_waits_for_a_limit(
+    server: ScriptedServer, client: OpenAIClient
+) -> None:
+    server.script = WindowLimit(1, 0.3)
+    model = Limited(client, 4)
+    await model(ask(0))
+    calls = [asyncio.create_task(model(ask(n))) for n in range(1, 4)]
+    await asyncio.sleep(0)
+    calls[0].cancel()
+    calls[1].cancel()
+    done = await asyncio.gather(*calls, return_exceptions=True)
+    assert [isinstance(one, asyncio.CancelledError) for one in done] == [True, True, False]
+    assert (server.calls, model.in_flight, model.load) == (2, 0, 0)
+
+
+async def test_the_limit_of_calls_in_flight_still_follows_refusals(
+    server: ScriptedServer, client: OpenAIClient
+) -> None:
+    def script(_body: Mapping[str, Any], number: int) -> Answer | None:
+        return misbehave(Fault.RATE_LIMIT_WAIT, retry_after=0.02) if number == 1 else None
+
+    server.script = script
+    limited = Limited(client, 8)
+    model = Retrying(limited, PATIENT)
+    await asyncio.gather(*(model(ask(n)) for n in range(8)))
+    assert limited.limit < 8

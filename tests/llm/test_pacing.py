@@ -1,0 +1,246 @@
+"""The arithmetic of rate limits, with a clock of its own."""
+
+import math
+from datetime import UTC, datetime
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from textevolve.evaluation import Usage
+from textevolve.llm.pacing import Need, Pacer, RateBucket, make_buckets
+from textevolve.llm.rate_limits import RateWindow, read_reset, read_windows
+
+NOW = datetime(2026, 3, 1, 12, tzinfo=UTC).timestamp()
+
+
+@pytest.mark.parametrize(
+    ("text", "seconds"),
+    [
+        ("6m0s", 360.0),
+        ("1s", 1.0),
+        ("7.66s", 7.66),
+        ("2m59.56s", 179.56),
+        ("120ms", 0.12),
+        ("1h2m3s", 3723.0),
+        ("1d", 86_400.0),
+        ("0", 0.0),
+        ("32", 32.0),
+        ("11382.02", 11382.02),
+        (str(int(NOW) + 30), 30.0),
+        (str((int(NOW) + 30) * 1000), 30.0),
+        ("2026-03-01T12:00:30Z", 30.0),
+        ("2026-03-01T11:00:30Z", 0.0),
+        ("Sun, 01 Mar 2026 12:00:30 GMT", 30.0),
+        ("", None),
+        ("soon", None),
+        ("5 minutes", None),
+        ("2026-03-01T12:00:30", None),
+        ("nan", None),
+        ("-3", None),
+    ],
+)
+def test_resets_in_all_their_forms(text: str, seconds: float | None) -> None:
+    assert read_reset(text, NOW) == (seconds if seconds is None else pytest.approx(seconds))
+
+
+@pytest.mark.parametrize(
+    ("headers", "windows"),
+    [
+        (
+            {
+                "x-ratelimit-limit-requests": "500",
+                "x-ratelimit-remaining-requests": "499",
+                "x-ratelimit-reset-requests": "120ms",
+                "X-RateLimit-Limit-Tokens": "30000",
+                "X-RateLimit-Remaining-Tokens": "29000",
+                "X-RateLimit-Reset-Tokens": "2s",
+            },
+            [
+                RateWindow("requests", "requests", 500, 499, 0.12),
+                RateWindow("tokens", "tokens", 30_000, 29_000, 2.0),
+            ],
+        ),
+        (
+            {
+                "anthropic-ratelimit-input-tokens-limit": "40000",
+                "anthropic-ratelimit-input-tokens-remaining": "39000",
+                "anthropic-ratelimit-input-tokens-reset": "2026-03-01T12:00:02Z",
+            },
+            [RateWindow("input-tokens", "tokens", 40_000, 39_000, 2.0)],
+        ),
+        (
+            {
+                "x-ratelimit-remaining-tokens-minute": "900",
+                "x-ratelimit-limit-tokens-minute": "1000",
+                "x-ratelimit-remaining-req-day": "7",
+            },
+            [
+                RateWindow("tokens-minute", "tokens", 1000, 900, None),
+                RateWindow("req-day", "requests", None, 7, None),
+            ],
+        ),
+        (
+            {
+                "ratelimit-limit": "100, 100;w=60",
+                "RateLimit-Remaining": "3",
+                "ratelimit-reset": "9",
+            },
+            [RateWindow("requests", "requests", 100, 3, 9.0)],
+        ),
+        (
+            {"x-tokenlimit-limit": "900", "x-tokenlimit-remaining": "8", "x-tokenlimit-reset": "1"},
+            [RateWindow("tokens", "tokens", 900, 8, 1.0)],
+        ),
+        ({"x-ratelimit-limit-requests": "5", "x-ratelimit-remaining-requests": "?"}, []),
+        ({"x-ratelimit-policy": "5", "retry-after": "3", "x-other-remaining": "1"}, []),
+    ],
+)
+def test_headers_of_many_endpoints(headers: dict[str, str], windows: list[RateWindow]) -> None:
+    assert list(read_windows(headers, lambda: NOW)) == windows
+
+
+@given(st.dictionaries(st.text(), st.text()))
+def test_whatever_headers_say_they_are_read(headers: dict[str, str]) -> None:
+    for window in read_windows(headers, lambda: NOW):
+        assert window.remaining >= 0
+
+
+def run_through(bucket: RateBucket, amounts: list[float], pauses: list[float]) -> list[float]:
+    """When each call is made by somebody who comes back exactly when told."""
+    now, made = 1000.0, list[float]()
+    for amount, pause in zip(amounts, pauses, strict=True):
+        now += pause
+        now += bucket.wait(now, amount)
+        assert bucket.wait(now, amount) < 1e-6  # who waits as told may go
+        bucket.take(now, amount)
+        made.append(now)
+    return made
+
+
+@given(limit=st.integers(1, 500), pauses=st.lists(st.floats(0, 90), min_size=1, max_size=200))
+def test_no_minute_has_more_requests_than_its_limit(limit: int, pauses: list[float]) -> None:
+    bucket = RateBucket(limit, "requests")
+    made = run_through(bucket, [1.0] * len(pauses), pauses)
+    for first, moment in enumerate(made):
+        assert sum(moment <= other < moment + 59.999 for other in made[first:]) <= limit
+
+
+@given(
+    limit=st.floats(10, 1e6),
+    calls=st.lists(st.tuples(st.floats(0, 2e5), st.floats(0, 60)), min_size=1, max_size=100),
+)
+def test_no_minute_has_more_tokens_than_its_limit_and_one_call(
+    limit: float, calls: list[tuple[float, float]]
+) -> None:
+    amounts, pauses = [a for a, _ in calls], [p for _, p in calls]
+    made = run_through(RateBucket(limit, "tokens"), amounts, pauses)
+    for first, moment in enumerate(made):
+        inside = [a for a, m in zip(amounts, made, strict=True) if moment <= m < moment + 60]
+        assert sum(inside) <= (limit + max(inside)) * (1 + 1e-6), first
+
+
+@given(limit=st.integers(1, 300))
+def test_most_of_the_limit_can_be_used(limit: int) -> None:
+    made = run_through(
+        RateBucket(limit, "requests"), [1.0] * (3 * limit + 1), [0.0] * (3 * limit + 1)
+    )
+    assert 3 * limit / (made[-1] - made[0]) >= 0.9 * limit / 60
+
+
+def test_what_a_call_did_not_use_comes_back() -> None:
+    pacer = Pacer("p", make_buckets(None, 6000))
+    need = pacer.need(0, None)
+    first = pacer.take(0.0, Need(600, 0))
+    assert pacer.wait(0.0, need)[0] > 0
+    pacer.settle(0.0, first, Usage(1, 100, 0, 0))
+    assert pacer.wait(0.0, need)[0] == 0
+
+
+def told(limit: float, left: float, reset: float) -> list[RateWindow]:
+    return [RateWindow("tokens", "tokens", limit, left, reset)]
+
+
+def test_a_limit_that_fills_steadily_is_followed() -> None:
+    pacer = Pacer("openai")
+    ticket = pacer.take(0.0, Need(100, 0))
+    pacer.note(0.0, ticket, told(6000, 0, 60.0))
+    wait, reason = pacer.wait(0.0, Need(100, 0))
+    assert (wait, reason) == (pytest.approx(1.0), "openai's limit of tokens a minute")
+    assert pacer.wait(0.9, Need(100, 0))[0] == pytest.approx(0.1)
+    assert pacer.wait(1.1, Need(100, 0))[0] == 0
+
+
+def test_a_window_gives_nothing_back_before_its_end() -> None:
+    pacer = Pacer("openai")
+    pacer.note(0.0, pacer.take(0.0, Need(100, 0)), told(6000, 50, 20.0))
+    wait, reason = pacer.wait(0.0, Need(100, 0))
+    assert (wait, reason) == (pytest.approx(20.05), "openai's limit of tokens")
+    assert pacer.wait(0.0, Need(50, 0))[0] == 0  # there is room for a small one
+    assert pacer.wait(19.0, Need(100, 0))[0] == pytest.approx(1.05)
+    assert pacer.wait(20.1, Need(100, 0))[0] == 0
+
+
+def test_a_refusal_corrects_what_was_thought_to_fill_steadily() -> None:
+    pacer = Pacer("p")
+    pacer.note(0.0, pacer.take(0.0, Need(100, 0)), told(6000, 0, 58.0))
+    assert pacer.wait(2.0, Need(100, 0))[0] == 0
+    ticket = pacer.take(2.0, Need(100, 0))
+    ticket.refused = True
+    pacer.note(2.0, ticket, told(6000, 0, 56.0))
+    assert pacer.wait(2.0, Need(100, 0))[0] == pytest.approx(56.05)
+
+
+def test_answers_that_overtake_each_other() -> None:
+    pacer = Pacer("p")
+    requests = [RateWindow("requests", "requests", 10, n, 7.0) for n in range(10)]
+    old, new, later = (pacer.take(0.0, Need()) for _ in range(3))
+    pacer.note(1.0, new, [requests[1]])  # `later` is not in this figure
+    assert pacer.wait(1.0, Need())[0] > 0
+    pacer.note(1.0, old, [requests[8]])
+    assert pacer.wait(1.0, Need())[0] > 0
+    pacer.settle(1.0, old, None)
+    pacer.settle(1.0, new, None)
+    pacer.note(1.0, later, [requests[4]])
+    assert [pacer.wait(1.0, Need())[0] for _ in range(2)] == [0, 0]
+
+
+def test_after_a_window_calls_go_on_even_where_no_answer_tells_of_the_next() -> None:
+    pacer = Pacer("p")
+    pacer.note(0.0, pacer.take(0.0, Need()), [RateWindow("requests", "requests", 2, 0, 10.0)])
+    now, made = 0.0, list[float]()
+    for _ in range(6):
+        now += pacer.wait(now, Need())[0]
+        pacer.take(now, Need())
+        made.append(now)
+    assert [math.floor(moment) for moment in made] == [10, 10, 20, 20, 30, 30]
+
+
+@given(
+    limit=st.integers(2, 50),
+    period=st.sampled_from([7.0, 20.0, 45.0]),
+    pauses=st.lists(st.floats(0, 9), min_size=1, max_size=150),
+)
+def test_a_window_that_tells_of_itself_is_never_overrun(
+    limit: int, period: float, pauses: list[float]
+) -> None:
+    """A server with fixed windows, asked one call after another: no call is refused."""
+    pacer, now, left, began = Pacer("p"), 0.0, limit, 0.0
+    for pause in pauses:
+        now += pause
+        now += pacer.wait(now, Need())[0]
+        if now >= began + period:
+            left, began = limit, now
+        ticket = pacer.take(now, Need())
+        assert left > 0
+        left -= 1
+        reset = began + period - now
+        pacer.note(now, ticket, [RateWindow("requests", "requests", limit, left, reset)])
+        pacer.settle(now, ticket, None)
+
+
+def test_a_time_that_was_named_is_kept() -> None:
+    pacer = Pacer("groq")
+    pacer.hold(12.0)
+    assert pacer.wait(2.0, Need()) == (10.0, "groq, which asked to wait")
+    assert pacer.wait(12.0, Need()) == (0.0, "")

@@ -1,0 +1,353 @@
+"""Pools of endpoints: two or three scripted servers that misbehave and die."""
+
+import asyncio
+from collections import Counter
+from collections.abc import AsyncIterator, Sequence
+from contextlib import AsyncExitStack
+
+import pytest
+
+from textevolve.errors import AccessError, RejectedError, SettingsError, UnavailableError
+from textevolve.events import CallRetried, Event
+from textevolve.llm import pool as pools
+from textevolve.llm.client import OpenAIClient
+from textevolve.llm.limiting import Limited
+from textevolve.llm.model import Message, Request
+from textevolve.llm.opening import open_client, open_model
+from textevolve.llm.pacing import RateBucket
+from textevolve.llm.pool import Member, Pool
+from textevolve.llm.prices import price_of
+from textevolve.llm.providers import resolve
+from textevolve.llm.testing import Answer, Fault, ScriptedServer, misbehave
+from textevolve.llm.wrappers import Retrying
+from textevolve.settings import PoolMember, PoolSettings, Price, Retries, Settings, Timeouts
+
+QUICK = Retries(attempts=6, first=0.001, longest=0.01)
+
+
+def ask(text: object = "?") -> Request:
+    return Request(messages=(Message("user", (str(text),)),))
+
+
+def turn(debate: int, number: int) -> Request:
+    """The turns of a debate begin alike."""
+    said = tuple(f"said {n} " for n in range(number))
+    user = Message("user", (f"case {debate} ", *said, "now you"))
+    return Request(messages=(Message("system", ("rules",)), user))
+
+
+class Servers(list[ScriptedServer]):
+    """Three servers, and pools of them."""
+
+    def __init__(self, stack: AsyncExitStack, servers: Sequence[ScriptedServer]) -> None:
+        super().__init__(servers)
+        self.stack = stack
+        self.heard: list[Event] = []
+
+    async def pool(self, *weights: float, limit: int = 32) -> Pool:
+        members: list[Member] = []
+        for server, weight in zip(self, weights, strict=False):
+            client = OpenAIClient(server.url, "m", timeouts=Timeouts(read=0.5, connect=0.5))
+            await self.stack.enter_async_context(client)
+            members.append(Member(Limited(client, limit), weight))
+        return Pool("pool/m", members, self.heard.append)
+
+    @property
+    def calls(self) -> list[int]:
+        return [server.calls for server in self]
+
+    @property
+    def asked(self) -> Counter[str]:
+        """How often each request came, over all servers."""
+        return Counter(str(body["messages"]) for server in self for body in server.requests)
+
+
+@pytest.fixture
+async def servers() -> AsyncIterator[Servers]:
+    async with AsyncExitStack() as stack:
+        started = [await stack.enter_async_context(ScriptedServer()) for _ in range(3)]
+        yield Servers(stack, started)
+
+
+async def asked(server: ScriptedServer, times: int) -> None:
+    while server.calls < times:  # noqa: ASYNC110
+        await asyncio.sleep(0.001)
+
+
+async def die(server: ScriptedServer) -> None:
+    await server.__aexit__(None, None, None)
+
+
+@pytest.mark.parametrize("weights", [(1, 1, 1), (3, 2, 1), (0.5, 4, 1)])
+async def test_shares_follow_the_weights_one_call_after_another(
+    servers: Servers, weights: tuple[float, ...]
+) -> None:
+    model = await servers.pool(*weights)
+    for n in range(60):
+        await model(ask(n))
+    for calls, weight in zip(servers.calls, weights, strict=True):
+        assert abs(calls - 60 * weight / sum(weights)) <= 2
+
+
+async def test_shares_follow_the_weights_with_many_in_flight(servers: Servers) -> None:
+    for server in servers:
+        server.latency = 0.01
+    model = Retrying(await servers.pool(3, 2, 1, limit=64), QUICK)
+    gate = asyncio.Semaphore(36)
+
+    async def one(n: int) -> None:
+        async with gate:
+            await model(ask(n))
+
+    await asyncio.gather(*(one(n) for n in range(600)))
+    assert sum(servers.calls) == 600
+    for calls, share in zip(servers.calls, (1 / 2, 1 / 3, 1 / 6), strict=True):
+        assert abs(calls - 600 * share) <= 60
+
+
+async def test_a_slow_member_gets_fewer_calls(servers: Servers) -> None:
+    servers[0].latency = 0.1
+    model = await servers.pool(1, 1, limit=64)
+    gate = asyncio.Semaphore(4)
+
+    async def one(n: int) -> None:
+        async with gate:
+            await model(ask(n))
+
+    await asyncio.gather(*(one(n) for n in range(60)))
+    assert servers[0].calls < servers[1].calls
+
+
+async def test_who_answered_is_told(servers: Servers) -> None:
+    model = await servers.pool(1, 1)
+    members = {(await model(ask(n))).member for n in range(4)}
+    assert members == {f"{server.url}#m" for server in servers[:2]}
+
+
+async def test_the_turns_of_a_debate_stay_with_one_member(servers: Servers) -> None:
+    model = await servers.pool(1, 1, 1)
+    homes: dict[int, set[str]] = {debate: set() for debate in range(12)}
+    for number in range(4):
+        answers = await asyncio.gather(*(model(turn(debate, number)) for debate in homes))
+        for debate, answer in enumerate(answers):
+            homes[debate].add(answer.member)
+    assert all(len(home) == 1 for home in homes.values())
+    assert Counter(next(iter(home)) for home in homes.values()).most_common()[-1][1] == 4
+
+
+async def test_a_debate_moves_when_its_member_dies_and_stays_where_it_went(
+    servers: Servers,
+) -> None:
+    model = await servers.pool(1, 1)
+    first = (await model(turn(1, 0))).member
+    home = next(server for server in servers if first.startswith(server.url))
+    await die(home)
+    moved = {(await model(turn(1, number))).member for number in range(1, 6)}
+    assert len(moved) == 1
+    assert first not in moved
+
+
+async def test_a_dead_member_costs_no_call_and_no_answer_is_asked_twice(servers: Servers) -> None:
+    for server in servers:
+        server.latency = 0.02
+    model = Retrying(await servers.pool(1, 1, 1), QUICK)
+    calls = [asyncio.create_task(model(ask(n))) for n in range(90)]
+    await asked(servers[2], 5)
+    await die(servers[2])
+    answers = await asyncio.gather(*calls)
+    assert len(answers) == 90
+    assert set(Servers(servers.stack, servers[:2]).asked.values()) == {1}
+    late = [answer for answer in answers if answer.attempts > 1]
+    assert len(late) == sum(isinstance(event, CallRetried) for event in servers.heard) > 0
+
+
+async def test_a_dead_member_is_left_out_until_it_is_tried_again(
+    servers: Servers, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(pools, "FIRST_PAUSE", 1000.0)
+    servers[0].script = lambda _body, _n: Fault.OVERLOADED
+    model = await servers.pool(1, 1)
+    for n in range(20):
+        await model(ask(n))
+    assert servers[0].calls == pools.FAILURES
+    assert "left out for 1000 s" in str(servers.heard[-1])
+    model.members[0]._until = 0.0  # pyright: ignore[reportPrivateUsage]  the pause is over
+    calls = [asyncio.create_task(model(ask(n))) for n in range(20, 40)]
+    await asyncio.gather(*calls)
+    assert servers[0].calls == pools.FAILURES + 1  # one call tried it, and went elsewhere
+    servers[0].script = None
+    model.members[0]._until = 0.0  # pyright: ignore[reportPrivateUsage]
+    for n in range(40, 60):
+        await model(ask(n))
+    assert not model.members[0].down
+    assert abs(servers[0].calls - pools.FAILURES - 1 - 10) <= 1  # and it does not catch up
+
+
+async def test_a_limited_member_is_passed_over_until_its_time(servers: Servers) -> None:
+    servers[0].script = lambda _body, n: (
+        misbehave(Fault.RATE_LIMIT_WAIT, retry_after=60) if n == 1 else None
+    )
+    model = await servers.pool(5, 1)
+    for n in range(10):
+        await model(ask(n))
+    assert servers.calls[:2] == [1, 10]
+    assert not model.members[0].down
+
+
+async def test_where_all_are_limited_the_call_waits_for_the_first(servers: Servers) -> None:
+    def limited(_body: object, number: int) -> Answer | None:
+        return misbehave(Fault.RATE_LIMIT_WAIT, retry_after=0.1) if number == 1 else None
+
+    servers[0].script = servers[1].script = limited
+    model = Retrying(await servers.pool(1, 1), QUICK)
+    answer = await model(ask())
+    assert (answer.attempts, servers.calls[:2]) in ((3, [2, 1]), (3, [1, 2]))
+
+
+@pytest.mark.parametrize("fault", [Fault.UNAUTHORISED, Fault.NOT_FOUND, Fault.NO_CREDIT])
+async def test_a_member_that_refuses_key_or_model_is_left_out_at_once(
+    servers: Servers, fault: Fault
+) -> None:
+    servers[0].script = lambda _body, _n: fault
+    model = await servers.pool(1, 1)
+    for n in range(8):
+        await model(ask(n))
+    assert servers.calls[:2] == [1, 8]
+
+
+async def test_all_down_is_one_error_that_names_each(servers: Servers) -> None:
+    servers[0].script = lambda _body, _n: Fault.UNAUTHORISED
+    servers[1].script = lambda _body, _n: Fault.OVERLOADED
+    await die(servers[2])
+    model = await servers.pool(1, 1, 1)
+    with pytest.raises(UnavailableError) as caught:
+        await model(ask())
+    for server, reason in zip(servers, ("401", "503", "cannot connect"), strict=True):
+        assert server.url in str(caught.value)
+        assert reason in str(caught.value)
+    assert caught.value.attempts == 3
+    with pytest.raises(UnavailableError, match="after 4 attempts"):
+        await Retrying(model, QUICK.model_copy(update={"attempts": 2}))(ask())
+
+
+async def test_where_no_member_can_answer_the_run_stops(servers: Servers) -> None:
+    servers[0].script = servers[1].script = lambda _body, _n: Fault.UNAUTHORISED
+    model = Retrying(await servers.pool(1, 1), QUICK)
+    for _ in range(2):  # the second time nobody is asked
+        with pytest.raises(AccessError, match="none of its 2 members answers"):
+            await model(ask())
+    assert servers.calls[:2] == [1, 1]
+
+
+async def test_a_request_that_is_wrong_is_not_tried_elsewhere(servers: Servers) -> None:
+    wrong = Answer(status=400, body=b'{"error": {"message": "temperature must be below 2"}}')
+    for server in servers:
+        server.script = lambda _body, _n: wrong
+    model = await servers.pool(1, 1, 1)
+    with pytest.raises(RejectedError, match="temperature"):
+        await model(ask())
+    assert sum(servers.calls) == 1
+
+
+async def test_cancelling_a_call_that_tries_a_member_again(servers: Servers) -> None:
+    model = await servers.pool(1)
+    member = model.members[0]
+    member.fail(AccessError("no"), 0.0, probed=False)
+    member._until = 0.0  # pyright: ignore[reportPrivateUsage]
+    servers[0].script = lambda _body, n: Fault.TIMEOUT if n == 1 else None
+    first = asyncio.create_task(model(ask(1)))
+    await asked(servers[0], 1)
+    second = asyncio.create_task(model(ask(2)))
+    await asyncio.sleep(0.01)
+    assert servers[0].calls == 1  # it waits for what comes of the other
+    first.cancel()
+    assert (await second).text
+    assert (member.down, member.probe, member.model.load) == (False, None, 0)
+
+
+# Settings
+
+
+def settings_of(*members: PoolMember, serves: str | None = None, **more: object) -> Settings:
+    pool = PoolSettings(members=members, serves=serves)
+    return Settings.model_validate({"pools": {"m": pool}} | more)
+
+
+def at(port: int, model: str = "big", **more: float) -> PoolMember:
+    return PoolMember.model_validate({"model": f"http://127.0.0.1:{port}#{model}"} | more)
+
+
+def test_a_pool_is_a_model_by_its_spec() -> None:
+    settings = settings_of(at(1), at(2, weight=2.0))
+    found = resolve("pool/m", settings)
+    assert (found.spec, [one.base_url for one in found.members]) == (
+        "pool/m",
+        ["http://127.0.0.1:1/v1", "http://127.0.0.1:2/v1"],
+    )
+    assert price_of("pool/m", settings) == Price(input=0, output=0)
+
+
+@pytest.mark.parametrize(
+    ("members", "said"),
+    [
+        ((at(1, "big"), at(2, "small")), r"different names \(big, small\).*`serves`"),
+        ((at(1), at(1)), "stands twice"),
+        ((at(1), PoolMember(model="pool/m")), "is a pool"),
+        ((PoolMember(model="openai/gpt-5-mini"),), "pool/m: openai/gpt-5-mini needs a key"),
+    ],
+)
+def test_what_a_pool_may_not_be(members: tuple[PoolMember, ...], said: str) -> None:
+    with pytest.raises(SettingsError, match=said):
+        resolve("pool/m", settings_of(*members))
+
+
+def test_models_of_other_names_are_one_where_it_is_said() -> None:
+    found = resolve("pool/m", settings_of(at(1, "big"), at(2, "groß"), serves="Big 7B"))
+    assert len(found.members) == 2
+    same = settings_of(at(1, "org/Big"), at(2, "big"))
+    assert len(resolve("pool/m", same).members) == 2
+
+
+def test_there_is_no_such_pool() -> None:
+    with pytest.raises(SettingsError, match="known are: pool/m"):
+        resolve("pool/other", settings_of(at(1)))
+
+
+def test_a_pools_price_is_that_of_the_dearest() -> None:
+    prices = {
+        "http://127.0.0.1:1/v1#big": {"input": 1, "output": 5},
+        "http://127.0.0.1:2/v1#big": {"input": 2, "output": 3, "cached_input": 0.5},
+    }
+    price = price_of("pool/m", settings_of(at(1), at(2), prices=prices))
+    assert price == Price(input=2, output=5, cached_input=1, cache_write=2)
+
+
+async def test_it_is_opened_with_the_limits_of_its_members(servers: Servers) -> None:
+    members = [
+        PoolMember(model=f"{servers[0].url}#m", concurrency=1, requests_per_minute=6000),
+        PoolMember(model=f"{servers[1].url}#m", weight=2),
+    ]
+    settings = settings_of(*members)
+    async with AsyncExitStack() as stack:
+        model = await open_model("pool/m", settings, stack)
+        assert isinstance(model, Pool)
+        assert [(one.model.most, one.weight) for one in model.members] == [(1, 1), (512, 2)]
+        assert [len(one.model.pacer.buckets) for one in model.members] == [1, 0]
+        await asyncio.gather(*(model(ask(n)) for n in range(20)))
+    assert servers[0].most_in_flight == 1
+    async with AsyncExitStack() as stack:
+        with pytest.raises(Exception, match="name one of its members"):
+            await open_client("pool/m", settings, stack)
+
+
+async def test_models_of_one_provider_share_its_limits(servers: Servers) -> None:
+    own = {"mine": {"base_url": servers[0].url, "keyless": True, "tokens_per_minute": 1000}}
+    settings = Settings.model_validate({"providers": own})
+    async with AsyncExitStack() as stack:
+        shared: dict[str, tuple[RateBucket, ...]] = {}
+        one = await open_model("mine/a", settings, stack, limits=shared)
+        other = await open_model("mine/b", settings, stack, limits=shared)
+        assert isinstance(one, Limited)
+        assert isinstance(other, Limited)
+        assert one.pacer.buckets == other.pacer.buckets
+        assert one.pacer.buckets

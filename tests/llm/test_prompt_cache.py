@@ -1,0 +1,238 @@
+"""Hints for prompt caches, and what these save."""
+
+from collections.abc import AsyncIterator, Callable
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from textevolve.llm.client import OpenAIClient
+from textevolve.llm.model import Message, Request, request_key
+from textevolve.llm.prompt_cache import MOST_BREAKPOINTS, breakpoints, prefix_key
+from textevolve.llm.providers import resolve
+from textevolve.llm.testing import Answer, PrefixCache, ScriptedServer
+from textevolve.llm.wire import ReportedUsage, usage_of
+from textevolve.report.wording import saved_by_caching
+from textevolve.settings import Price, Settings
+
+SYSTEM = Message("system", ("rules",))
+Connect = Callable[..., OpenAIClient]
+
+
+@pytest.fixture
+async def connect(server: ScriptedServer) -> AsyncIterator[Connect]:
+    opened: list[OpenAIClient] = []
+
+    def make(how: Any) -> OpenAIClient:
+        opened.append(OpenAIClient(server.url, "m", prompt_cache=how))
+        return opened[-1]
+
+    yield make
+    for client in opened:
+        await client.aclose()
+
+
+def turn(*history: str, case: str = "case", ending: str = "now you") -> Request:
+    return Request(messages=(SYSTEM, Message("user", (case, *history, ending))))
+
+
+def test_the_turns_of_a_debate_share_a_key_and_no_other_has_it() -> None:
+    keys = {prefix_key(turn(*"abc"[:n], ending=str(n))) for n in range(4)}
+    assert len(keys) == 1
+    assert {len(key or "") for key in keys} == {32}
+    assert prefix_key(turn(case="another")) not in keys
+
+
+def test_a_chat_keeps_its_key_from_the_second_turn_on() -> None:
+    said = [Message("user", ("hello",)), Message("assistant", ("hi",)), Message("user", ("so?",))]
+    assert prefix_key(Request(messages=(SYSTEM, said[0]))) is None
+    second = prefix_key(Request(messages=(SYSTEM, *said)))
+    third = prefix_key(Request(messages=(SYSTEM, *said, *said[1:])))
+    assert second == third is not None
+
+
+@pytest.mark.parametrize(
+    ("messages", "expected"),
+    [
+        ((SYSTEM, Message("user", ("case", "a", "b", "end"))), ((0, 0), (1, 0), (1, 2))),
+        ((SYSTEM, Message("user", ("case", "end"))), ((0, 0), (1, 0))),
+        ((SYSTEM, Message("user", ("all in one",))), ((0, 0),)),
+        ((Message("user", ("all in one",)),), ()),
+        ((SYSTEM,), ()),
+        (
+            (
+                SYSTEM,
+                *[Message("user", ("q",)), Message("assistant", ("a",))] * 2,
+                Message("user", ("q",)),
+            ),
+            ((0, 0), (1, 0), (4, 0)),
+        ),
+    ],
+)
+def test_marks_stand_behind_what_comes_again(
+    messages: tuple[Message, ...], expected: tuple[tuple[int, int], ...]
+) -> None:
+    assert breakpoints(Request(messages=messages)) == expected
+
+
+text = st.text(max_size=4)
+message = st.builds(
+    Message, st.sampled_from(["system", "user", "assistant"]), st.lists(text, max_size=4).map(tuple)
+)
+
+
+@given(st.lists(message, min_size=1, max_size=6).map(tuple))
+def test_marks_are_few_and_change_no_text(messages: tuple[Message, ...]) -> None:
+    request = Request(messages=messages)
+    places = breakpoints(request)
+    assert len(set(places)) == len(places) <= MOST_BREAKPOINTS
+    client = OpenAIClient("http://127.0.0.1:1", "m", prompt_cache="breakpoints")
+    body = client._body(request)  # pyright: ignore[reportPrivateUsage]
+    marks = 0
+    for sent, kept in zip(body["messages"], messages, strict=True):
+        content = sent["content"]
+        if isinstance(content, list):
+            assert all(part["text"] for part in content)
+            marks += sum("cache_control" in part for part in content)
+            content = "".join(part["text"] for part in content)
+        assert content == kept.text
+    assert marks <= len(places)
+
+
+async def test_hints_are_sent_and_change_no_key(server: ScriptedServer, connect: Connect) -> None:
+    request = turn("said")
+    for how in ("none", "key", "breakpoints"):
+        await connect(how)(request)
+    plain, keyed, marked = server.requests
+    assert keyed == plain | {"prompt_cache_key": prefix_key(request)}
+    mark = {"cache_control": {"type": "ephemeral"}}
+    assert marked["messages"] == [
+        {"role": "system", "content": [{"type": "text", "text": "rules"} | mark]},
+        {
+            "role": "user",
+            "content": [
+                {"type": "text", "text": "case"} | mark,
+                {"type": "text", "text": "said"} | mark,
+                {"type": "text", "text": "now you"},
+            ],
+        },
+    ]
+    assert request_key("m", request) == request_key("m", turn("said"))
+
+
+@pytest.mark.parametrize(
+    ("how", "message"),
+    [
+        ("key", "Unrecognized request argument supplied: prompt_cache_key"),
+        ("breakpoints", "messages.0.content.0.cache_control: Extra inputs are not permitted"),
+    ],
+)
+async def test_an_endpoint_that_refuses_a_hint_is_asked_without_it(
+    server: ScriptedServer, connect: Connect, how: str, message: str
+) -> None:
+    def script(body: Any, _number: int) -> Answer | None:
+        hinted = "prompt_cache_key" in body or "cache_control" in str(body["messages"])
+        refused = f'{{"error": {{"message": "{message}"}}}}'.encode()
+        return Answer(status=400, body=refused) if hinted else None
+
+    server.script = script
+    client = connect(how)
+    assert (await client(turn("a"))).text
+    assert (await client(turn("a", "b"))).text
+    assert server.calls == 3
+
+
+async def test_a_debates_turns_are_found_in_the_cache(
+    server: ScriptedServer, connect: Connect
+) -> None:
+    server.script = cache = PrefixCache(marks=True)
+    client = connect("breakpoints")
+    for n in range(6):
+        await client(turn(*["x" * 400] * n, case="y" * 4000))
+    assert cache.reads / cache.prompts > 0.6
+    server.script = cache = PrefixCache(marks=True)
+    for n in range(6):
+        await connect("none")(turn(*["x" * 400] * n, case="y" * 4000))
+    assert cache.reads == 0
+
+
+# Money
+
+
+def said(**usage: Any) -> ReportedUsage:
+    return ReportedUsage.model_validate({"prompt_tokens": 1000, "completion_tokens": 0} | usage)
+
+
+CLAUDE = Price(input=3, output=15, cached_input=0.3, cache_write=3.75)
+
+
+@pytest.mark.parametrize(
+    ("usage", "price", "cost", "saved"),
+    [
+        ({}, CLAUDE, 3e-3, 0.0),
+        ({"prompt_tokens_details": {"cached_tokens": 800}}, CLAUDE, 0.84e-3, 2.16e-3),
+        (
+            {"cache_read_input_tokens": 500, "cache_creation_input_tokens": 400},
+            CLAUDE,
+            (100 * 3 + 400 * 3.75 + 500 * 0.3) / 1e6,
+            (500 * 2.7 - 400 * 0.75) / 1e6,
+        ),
+        (
+            {"prompt_tokens_details": {"cached_tokens": 0, "cache_write_tokens": 1000}},
+            CLAUDE,
+            3.75e-3,
+            -0.75e-3,
+        ),
+        ({"prompt_cache_hit_tokens": 900}, Price(input=1, output=1), 1e-3, None),
+        ({"prompt_cache_hit_tokens": 900}, Price(input=0, output=0), 0.0, 0.0),
+        ({"prompt_cache_hit_tokens": 900}, None, None, None),
+        ({"prompt_cache_hit_tokens": 900, "cost": 0.1}, None, 0.1, None),
+        ({}, None, None, 0.0),
+        ({"cache_read_input_tokens": 5000}, CLAUDE, 3e-3, 0.0),
+    ],
+)
+def test_what_caching_saved_is_reckoned_from_prices(
+    usage: dict[str, Any], price: Price | None, cost: float | None, saved: float | None
+) -> None:
+    found = usage_of(said(**usage), price)
+    assert found.cost == (cost if cost is None else pytest.approx(cost))
+    assert found.saved == (saved if saved is None else pytest.approx(saved))
+    assert (found + found).saved == (saved if saved is None else pytest.approx(2 * saved))
+    assert (found - found).saved == (saved if saved is None else 0)
+
+
+@pytest.mark.parametrize(
+    ("usage", "price", "words"),
+    [
+        ({}, CLAUDE, ""),
+        ({"cache_read_input_tokens": 800}, CLAUDE, " ($0.0022 saved by prompt caching)"),
+        ({"cache_creation_input_tokens": 800}, CLAUDE, " ($0.00060 lost by prompt caching)"),
+        ({"cache_read_input_tokens": 800}, None, " (saved by prompt caching: unknown)"),
+    ],
+)
+def test_it_is_said_beside_the_cost(usage: dict[str, Any], price: Price, words: str) -> None:
+    assert saved_by_caching(usage_of(said(**usage), price)) == words
+
+
+def test_the_list_of_prices_knows_what_writing_costs() -> None:
+    from textevolve.llm.prices import price_of
+
+    price = price_of("anthropic/claude-sonnet-4-5", Settings())
+    assert price is not None
+    assert price.cache_write == pytest.approx(1.25 * price.input)
+
+
+@pytest.mark.parametrize(
+    ("spec", "how"),
+    [
+        ("openai/gpt-5-mini", "key"),
+        ("mistral/mistral-small-latest", "key"),
+        ("openrouter/anthropic/claude-sonnet-4.5", "breakpoints"),
+        ("openrouter/openai/gpt-5-mini", "none"),
+        ("anthropic/claude-sonnet-4-5", "none"),
+        ("deepseek/deepseek-chat", "none"),
+    ],
+)
+def test_each_provider_is_told_in_its_own_way(spec: str, how: str) -> None:
+    assert resolve(spec, Settings(), asks=False).prompt_cache == how
