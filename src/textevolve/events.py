@@ -64,6 +64,19 @@ class CallHeld:
 
 
 @dataclass(frozen=True, slots=True)
+class BatchPolled:
+    """A batch job was looked at: `done` of `total` requests are answered. `status` is as the
+    provider says it; empty once its answers are here. The next look is due after `wait` seconds."""
+
+    model: str
+    batch: str
+    status: str
+    done: int
+    total: int
+    wait: float
+
+
+@dataclass(frozen=True, slots=True)
 class StepStarted:
     """A piece of a case begins: `step` names it ("turn", "summary"), `details` say which."""
 
@@ -89,7 +102,14 @@ class RecordsExpected:
 
 
 Event = (
-    CallFinished | CallRetried | CallSlow | CallHeld | StepStarted | StepFinished | RecordsExpected
+    CallFinished
+    | CallRetried
+    | CallSlow
+    | CallHeld
+    | BatchPolled
+    | StepStarted
+    | StepFinished
+    | RecordsExpected
 )
 Listener = Callable[[Event], None]
 

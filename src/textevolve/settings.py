@@ -75,6 +75,10 @@ ends (`cache_control`), or by a key that requests with the same beginning share
 (`prompt_cache_key`)."""
 
 
+BatchWire: TypeAlias = Literal["openai", "together", "mistral", "none"]
+"""How a provider takes batch jobs: by OpenAI's protocol, by one of the others, or not at all."""
+
+
 class Provider(_Frozen):
     """An OpenAI-compatible address. `key_env` names the environment variable that holds its key.
 
@@ -89,6 +93,8 @@ class Provider(_Frozen):
     may have together; a state that is longer is cut, and the result says so. `cache_hinted`:
     beginnings of the names of those models that `prompt_cache` is for; none are all.
     `requests_per_minute`, `tokens_per_minute`: what all models of the provider may take together.
+    `batches`: how it takes batch jobs; `batch_discount`: what part of the price is taken off in
+    them, from 0 to 1; where that is not known, the cost is as the endpoint reports it, or unknown.
     """
 
     base_url: str
@@ -101,6 +107,8 @@ class Provider(_Frozen):
     deciders: tuple[str, ...] = ()
     chats: bool = True
     context: int | None = Field(default=None, ge=64)
+    batches: BatchWire = "openai"
+    batch_discount: float | None = Field(default=None, ge=0, le=1)
     wire: WireName = "chat"
     chat_format: str | None = Field(default=None, min_length=1)
     reasoning_effort: str | None = Field(default=None, min_length=1)
@@ -138,6 +146,27 @@ class PoolSettings(_Frozen):
     serves: str | None = Field(default=None, min_length=1)
 
 
+class Batches(_Frozen):
+    """How calls are gathered into batch jobs. `requests` and `megabytes`: the most that one job
+    holds; `in_flight`: pieces of work that wait at once. `quiet`: seconds without a new call after
+    which a wave is complete; `gather`: the most seconds that a wave is gathered. `window`: hours
+    within which the provider answers or gives up. `poll`: seconds between two looks at a job, at
+    first and at most. `attempts`: of a call, in jobs, before it counts as failed; `again`: whether
+    what failed and may be tried again goes into the next job, or is asked at once at the full
+    price. `delete_files`: at the provider, when the answers are kept here."""
+
+    requests: int = Field(default=50_000, ge=1)
+    megabytes: float = Field(default=90.0, gt=0)
+    in_flight: int = Field(default=10_000, ge=1, le=100_000)
+    quiet: float = Field(default=2.0, gt=0)
+    gather: float = Field(default=600.0, gt=0)
+    window: int = Field(default=24, ge=1, le=168)
+    poll: tuple[float, float] = (10.0, 120.0)
+    attempts: int = Field(default=3, ge=1)
+    again: Literal["batch", "call"] = "batch"
+    delete_files: bool = True
+
+
 class Local(_Frozen):
     """The model served inside the process. `context` is in tokens for each slot. `threads`: None is
     as many as there are idle cores when the server starts."""
@@ -154,8 +183,8 @@ NAME_PATTERN = r"^[a-z0-9][a-z0-9._-]{0,99}$"
 class Settings(_Frozen):
     """`memory_store`: the SQLite file or postgresql:// address that keeps namespaces, agents and
     memories, where it is not `store`. `namespace`: that of names without one. `embedder`: the model
-    that embeds the memories of new collections. `server`: the address of a server that runs
-    studies in place of this machine; none: this machine does."""
+    that embeds the memories of new collections. `batch`: studies ask in batch jobs. `server`: the
+    address of a server that runs studies in place of this machine; none: this machine does."""
 
     model: str | None = Field(default=None, min_length=1)
     profile: str = Field(default="general", min_length=1)
@@ -169,6 +198,8 @@ class Settings(_Frozen):
     largest_answer: int = Field(default=LARGEST_ANSWER, ge=1, le=1024)
     timeouts: Timeouts = Timeouts()
     retries: Retries = Retries()
+    batch: bool = False
+    batches: Batches = Batches()
     local: Local = Local()
     providers: dict[str, Provider] = {}
     prices: dict[str, Price] = {}
@@ -190,6 +221,7 @@ ENVIRONMENT = {
     "TEXTEVOLVE_SERVER": "server",
     "TEXTEVOLVE_WEIGHTS": "weights_folder",
     "TEXTEVOLVE_CONCURRENCY": "concurrency",
+    "TEXTEVOLVE_BATCH": "batch",
 }
 
 

@@ -20,7 +20,9 @@ from textevolve.errors import BudgetError, InputError, SettingsError
 from textevolve.evaluation import Evaluator, Usage
 from textevolve.evaluators import Judges, keep_whole
 from textevolve.events import Listener, silence
-from textevolve.llm.budget import Allowance, Budget, Budgeted, refuse_unpriced
+from textevolve.llm.batches.batched import BatchMeans, EndpointPrice, unbound
+from textevolve.llm.batches.ledger import BatchLedger, ConfirmingJournal
+from textevolve.llm.budget import Allowance, Budget, refuse_unpriced, within
 from textevolve.llm.catalogue import embedder_of, locate
 from textevolve.llm.chains.scope import ChainContext
 from textevolve.llm.discovery import discover_model
@@ -29,7 +31,7 @@ from textevolve.llm.journal import Journal
 from textevolve.llm.mapreduce import compress
 from textevolve.llm.model import Model, Request, Response
 from textevolve.llm.pacing import RateBucket
-from textevolve.llm.prices import price_of, say_unlisted
+from textevolve.llm.prices import find_price, price_of, say_unlisted
 from textevolve.llm.providers import FORMS, resolve
 from textevolve.llm.refusals import refuse_unfit
 from textevolve.llm.wrappers import Journaled, Retrying
@@ -108,9 +110,9 @@ def allow_calls(spec: str, settings: Settings, budget: Budget) -> Allowance:
     Raises:
         SettingsError: the cost is limited, and what the model costs is not known.
     """
-    price = price_of(spec, settings)
-    if math.isfinite(budget.cost) and price is None and not _reports(spec, settings):
-        raise _refuse_unpriced(spec, settings)
+    price, endpoint = price_of(spec, settings), resolve(spec, settings, asks=False)
+    if math.isfinite(budget.cost) and price is None and not endpoint.reports_cost:
+        raise refuse_unpriced(spec, say_unlisted(endpoint))
     return Allowance(spec, budget, price)
 
 
@@ -220,16 +222,20 @@ async def open_workbench(
     *,
     models: ModelOf | None = None,
     halt: Halt = never,
+    batches: BatchLedger | None = None,
 ) -> AsyncGenerator[Workbench]:
-    """The models and judges of a run; `models` take the place of those that the settings have."""
+    """The models and judges of a run; `models` take the place of those that the settings have.
+    `batches`: what is kept of its batch jobs, where there may be any."""
     # A model that embeds has no slots and holds nothing up, so the others decide.
     asked = [name for name in setting.models if embedder_of(name) is None]
     local = bool(asked) and all(name.startswith("local/") for name in asked)
-    calls_per_case = 1 if local else 64
+    concurrency, calls_per_case = _concurrency(settings, local, batches)
+    limit = setting.time_limit
+    deadline = None if limit is None else time.monotonic() + limit
     async with AsyncExitStack() as stack:
         model_of, budget = models, make_budget(limits)
         if model_of is None:
-            opened = open_models(settings, journal, budget, listener, halt)
+            opened = open_models(settings, journal, budget, listener, halt, batches, deadline)
             model_of = await stack.enter_async_context(opened)
         model_of = let_decide(model_of, settings)
         resources = store.ResourceStore(settings.memory_location)
@@ -247,7 +253,6 @@ async def open_workbench(
             below={"shortest": 0.0, "longest": math.inf}.get(setting.mode),
             recall=recall,
         )
-        limit = setting.time_limit
         yield Workbench(
             settings=settings,
             model_of=model_of,
@@ -258,17 +263,25 @@ async def open_workbench(
             budget=budget,
             recall=recall,
             listener=listener,
-            concurrency=settings.concurrency
-            or (settings.local.slots if local else CALLS_IN_FLIGHT),
+            concurrency=concurrency,
             calls_per_case=calls_per_case,
             today=setting.today,
-            deadline=None if limit is None else time.monotonic() + limit,
+            deadline=deadline,
             objects=setting.objects,
             run=setting.run,
             described=setting.described,
             mode=setting.mode,
             ordered=setting.ordered,
         )
+
+
+def _concurrency(settings: Settings, local: bool, batches: BatchLedger | None) -> tuple[int, int]:
+    """How many pieces of work are under way, and how many calls of one case. In batch jobs as many
+    as may wait: each wave is to hold all that can be asked."""
+    if settings.batch and batches is not None:
+        return settings.batches.in_flight, settings.batches.in_flight
+    usual = settings.local.slots if local else CALLS_IN_FLIGHT
+    return settings.concurrency or usual, 1 if local else 64
 
 
 @asynccontextmanager
@@ -278,32 +291,36 @@ async def open_models(
     limits: Limits | Budget | None = None,
     listener: Listener = silence,
     halt: Halt = never,
+    batches: BatchLedger | None = None,
+    deadline: float | None = None,
 ) -> AsyncGenerator[ModelOf]:
-    """Gives a function from a model's spec to the model; all of them share one budget."""
+    """Gives a function from a model's spec to the model; all of them share one budget. With
+    `batches` they ask in batch jobs where the settings say so, and wait for those that are open, up
+    to the `deadline` as `time.monotonic` counts."""
     budget = limits if isinstance(limits, Budget) else make_budget(limits)
     models: dict[str, Model] = {}
     limits_of: dict[str, tuple[RateBucket, ...]] = {}
     async with AsyncExitStack() as stack:
+        means = None
+        if batches is not None:
+            means = BatchMeans(settings, batches, journal, stack, listener, deadline)
+        kept = journal if means is None else ConfirmingJournal(journal, means.confirm)
+
+        def bound(model: Model, price_of: EndpointPrice) -> Model:
+            return within(model, resolve(model.name, settings, asks=False), budget, price_of)
 
         def model_of(spec: str) -> Model:
             if spec not in models:
-                model: Model = _Opening(spec, settings, stack, listener, limits_of)
-                if budget.limits:
-                    price = price_of(spec, settings)
-                    limited = math.isfinite(budget.cost)
-                    if limited and price is None and not _reports(spec, settings):
-                        model = _Unpriced(spec, settings)
-                    model = Budgeted(model, budget, price)
+                opening: Model = _Opening(spec, settings, stack, listener, limits_of)
+                model = bound(opening, find_price) if budget.limits else opening
+                if means is not None:
+                    gatherer = _Opening(spec, settings, stack, listener, limits_of, means)
+                    model = means.put_before(model, gatherer, bound if budget.limits else unbound)
                 model = model if halt is never else _Haltable(model, halt)
-                models[spec] = Journaled(model, journal, listener)
+                models[spec] = Journaled(model, kept, listener)
             return models[spec]
 
         yield model_of
-
-
-def _reports(spec: str, settings: Settings) -> bool:
-    """Whether a model's answers say what they cost."""
-    return resolve(spec, settings, asks=False).reports_cost
 
 
 @dataclass(frozen=True, slots=True)
@@ -323,24 +340,8 @@ class _Haltable:
         return await self.model(request)
 
 
-def _refuse_unpriced(spec: str, settings: Settings) -> SettingsError:
-    return refuse_unpriced(spec, say_unlisted(resolve(spec, settings, asks=False)))
-
-
-class _Unpriced:
-    """Stands where a model was of which a limit of cost could only be kept after a call too many.
-    What the journal has is still found."""
-
-    def __init__(self, name: str, settings: Settings) -> None:
-        self.name = name
-        self._settings = settings
-
-    async def __call__(self, request: Request, /) -> Response:
-        raise _refuse_unpriced(self.name, self._settings)
-
-
 class _Opening:
-    """A model that is opened, once, with its first call."""
+    """A model that is opened, once, with its first call. `batches`: it asks in batch jobs."""
 
     def __init__(
         self,
@@ -349,12 +350,14 @@ class _Opening:
         stack: AsyncExitStack,
         listener: Listener,
         limits: dict[str, tuple[RateBucket, ...]],
+        batches: BatchMeans | None = None,
     ) -> None:
         self.name = name
         self._settings = settings
         self._stack = stack
         self._listener = listener
         self._limits = limits
+        self._batches = batches
         self._lock = asyncio.Lock()
         self._model: Model | None = None
 
@@ -366,10 +369,12 @@ class _Opening:
         return await self._model(request)
 
     async def _open(self, request: Request) -> Model:
-        from textevolve.llm.opening import open_model
+        from textevolve.llm.opening import open_gatherer, open_model
 
         settings, listener = self._settings, self._listener
         refuse_unfit(resolve(self.name, settings), request)  # before weights are fetched
+        if self._batches is not None:
+            return await open_gatherer(self.name, self._batches)
         model = await open_model(self.name, settings, self._stack, listener, self._limits)
         return Retrying(model, settings.retries, settings.timeouts.deadline, listener)
 

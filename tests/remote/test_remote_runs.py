@@ -12,7 +12,7 @@ import pytest
 from textevolve import evaluate, evaluate_batch, optimize
 from textevolve.errors import InputError
 from textevolve.evaluation import Case
-from textevolve.llm.testing import Answer, ScriptedServer
+from textevolve.llm.testing import Answer, ScriptedBatches, ScriptedServer
 from textevolve.store.repository import open_store
 
 CASES = [{"id": f"c{n}", "input": f"Question {n}?", "output": f"Answer {n}."} for n in range(4)]
@@ -250,3 +250,12 @@ def test_a_server_that_comes_back_is_watched_on(served_at, home):
             watching.join(120)
         assert sorted(one.index for one in found) == list(range(5))
         assert 15 <= scripted.calls <= 18  # what was in flight is asked once more
+
+
+def test_batch_jobs_are_asked_for_there(there, server, cases, model):
+    server.batches = ScriptedBatches(0.0)
+    estimate = there("evaluate", cases, "-j", "probe", "-m", model, "--batch", "--dry-run")
+    assert "of batch jobs" in estimate.out
+    found = there("evaluate", cases, "-j", "probe", "-m", model, "--batch")
+    assert found.code == 0, found.err
+    assert len(server.batches.jobs) == 3

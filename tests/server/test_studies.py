@@ -8,7 +8,7 @@ import urllib.request
 
 import pytest
 
-from textevolve.llm.testing import Answer, ScriptedServer
+from textevolve.llm.testing import Answer, ScriptedBatches, ScriptedServer
 from textevolve.server.studies.uploads import keep_files, sweep_files
 from textevolve.studies.kinds import kinds
 
@@ -294,3 +294,15 @@ def test_files_that_no_run_needs_are_swept(home):
         os.utime(sent / name, (0, 0))
     sweep_files(sent, {names[0]})
     assert {path.name for path in sent.iterdir()} == {names[0], names[2]}
+
+
+def test_a_client_has_it_asked_in_batch_jobs(serve, ask, wait, server):
+    server.batches = ScriptedBatches(0.0)
+    url = serve()
+    status, found = ask(f"{url}/v1/studies?dry_run=true", study(run={"batch": True}))
+    assert status == 200
+    assert "in about 3 waves of batch jobs" in found["parts"]["batch jobs"]
+    _, begun = ask(f"{url}/v1/studies", study(run={"batch": True}))
+    done = wait(url, begun["id"])
+    assert done["records"] == {"scored": 7}
+    assert [job.total for job in server.batches.jobs.values()] == [CALLS // 3] * 3

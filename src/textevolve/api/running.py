@@ -38,15 +38,17 @@ T = TypeVar("T")
 class RunKeywords(TypedDict, total=False):
     """How a study is run, as opposed to what it is; the same for every verb.
 
-    `limits`: of money, tokens and calls. `time_limit`: in seconds. `listener`: hears what happens.
-    `name`: to find the run by. `store`: the file that keeps it. `ordered`: of what comes one by
-    one, in the order of the cases, else as it is found. `server`: the address of a server that runs
-    it; "none": this machine does, whatever the settings say.
+    `batch`: asked in batch jobs, each of which may take a day. `limits`: of money, tokens and
+    calls. `time_limit`: in seconds. `listener`: hears what happens. `name`: to find the run by.
+    `store`: the file that keeps it. `ordered`: of what comes one by one, in the order of the cases,
+    else as it is found. `server`: the address of a server that runs it; "none": this machine does,
+    whatever the settings say.
     """
 
     name: str
     store: str | Path | None
     concurrency: int | None
+    batch: bool
     limits: Limits | None
     time_limit: float | None
     listener: Listener
@@ -141,10 +143,11 @@ async def _perform(
     from textevolve.store.repository import open_store
 
     study = find_study(spec.kind)
-    store, concurrency = keywords.get("store"), keywords.get("concurrency")
+    store = keywords.get("store")
+    own = {name: keywords.get(name) for name in ("concurrency", "batch")}
     settings = (
         keywords.get("settings")
-        or read_settings({"model": spec.plain_model, "store": store, "concurrency": concurrency})[0]
+        or read_settings({"model": spec.plain_model, "store": store, **own})[0]
     )
     found = objects.found if objects else {}
     launch = Launch(

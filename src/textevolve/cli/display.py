@@ -29,6 +29,7 @@ from textevolve.debate.profile import Profile
 from textevolve.debate.result import Turn
 from textevolve.evaluation import Case
 from textevolve.events import (
+    BatchPolled,
     CallFinished,
     CallHeld,
     CallRetried,
@@ -117,7 +118,7 @@ class LiveDebate:
             case CallRetried():
                 self.spent.retries += 1
                 self.console.print(retry_line(event))
-            case CallSlow() | CallHeld():
+            case CallSlow() | CallHeld() | BatchPolled():
                 now = self.clock()
                 if self._slow.note(event, now) and self._live is None:
                     self.console.print(self._slow_text(now))
@@ -316,7 +317,7 @@ class BatchProgress:
         elif isinstance(event, CallRetried):
             self.spent.retries += 1
             self._notes.append((now, wording.shorten(event.reason, 160)))
-        elif isinstance(event, CallSlow | CallHeld):
+        elif isinstance(event, CallSlow | CallHeld | BatchPolled):
             self._slow.note(event, now)
             self._print_line(now)
         elif isinstance(event, RecordsExpected):

@@ -59,7 +59,7 @@ def read_estimate(kind: str, data: Mapping[str, Any]) -> tuple[UsageRange, Store
         expected = Expected(figures, told["runs"])
     prices = (data["costs"],) if "costs" in data else ()
     stored = StoredSpec(kind=kind, spec={}, model=data["model"], why="there", prices=prices)
-    return UsageRange(data["cases"], least, most, expected=expected), stored
+    return UsageRange(data["cases"], least, most, data.get("parts", {}), expected), stored
 
 
 def _line(name: str, said: str) -> None:

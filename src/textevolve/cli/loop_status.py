@@ -16,6 +16,7 @@ from textevolve.cli.display import retry_line
 from textevolve.cli.drawing import open_console, safe
 from textevolve.cli.pace import Slowness, Spent
 from textevolve.events import (
+    BatchPolled,
     CallFinished,
     CallHeld,
     CallRetried,
@@ -65,7 +66,7 @@ class LoopStatus:
                 self.spent.add(event)
             case CallRetried():
                 self.console.print(retry_line(event))
-            case CallSlow() | CallHeld():
+            case CallSlow() | CallHeld() | BatchPolled():
                 now = time.monotonic()
                 if self._slow.note(event, now) and self._status is None and not self._quiet:
                     self.console.print(safe(self._slow.text(now), "dim"))

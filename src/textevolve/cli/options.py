@@ -36,6 +36,15 @@ DryRun = Annotated[
     bool,
     typer.Option("--dry-run", help="Say what it may take, and ask nothing.", rich_help_panel=RUN),
 ]
+Batch = Annotated[
+    bool,
+    typer.Option(
+        "--batch",
+        help="Ask in batch jobs: cheaper where the provider says so, and each wave of calls may"
+        " take a day.",
+        rich_help_panel=RUN,
+    ),
+]
 Json = Annotated[
     bool,
     typer.Option("--json", help="Print JSON, a line for each record.", rich_help_panel=RUN),

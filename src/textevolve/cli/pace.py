@@ -6,7 +6,7 @@ import math
 from dataclasses import dataclass, field
 
 from textevolve.evaluation import Usage
-from textevolve.events import CallFinished, CallHeld, CallSlow
+from textevolve.events import BatchPolled, CallFinished, CallHeld, CallSlow
 from textevolve.report import wording
 
 
@@ -56,17 +56,43 @@ def slow_text(event: CallSlow, done: int = 0, total: int = 0) -> str:
     return what if event.each is None else f"{what}, {wording.duration(event.each)} each"
 
 
+class OpenJobs:
+    """What there is to say of batch jobs that are waited for."""
+
+    def __init__(self) -> None:
+        self._jobs: dict[str, tuple[BatchPolled, float]] = {}
+
+    def note(self, event: BatchPolled, now: float) -> None:
+        self._jobs.pop(event.batch, None)
+        if event.status:
+            self._jobs[event.batch] = event, now
+
+    def text(self, now: float) -> str:
+        if not self._jobs:
+            return ""
+        done = sum(event.done for event, _ in self._jobs.values())
+        total = sum(event.total for event, _ in self._jobs.values())
+        ago = wording.duration(now - max(at for _, at in self._jobs.values()))
+        first, *others = self._jobs
+        which = f"{len(self._jobs)} batch jobs" if others else f"batch job {first}"
+        return f"waiting for {which}: {done:,} of {total:,} done, polled {ago} ago"
+
+
 class Slowness:
-    """What there is to say about slow calls, for a while after each was announced, and about calls
-    that wait for a rate limit, until they go on."""
+    """What there is to say about slow calls, for a while after each was announced, about calls that
+    wait for a rate limit, until they go on, and about batch jobs, until they end."""
 
     def __init__(self) -> None:
         self._event: CallSlow | CallHeld | None = None
+        self._jobs = OpenJobs()
         self._heard = self._printed = -math.inf
 
-    def note(self, event: CallSlow | CallHeld, now: float) -> bool:
+    def note(self, event: CallSlow | CallHeld | BatchPolled, now: float) -> bool:
         """Whether a line is due where nothing is drawn anew."""
-        self._event, self._heard = event, now
+        if isinstance(event, BatchPolled):
+            self._jobs.note(event, now)
+        else:
+            self._event, self._heard = event, now
         due = now - self._printed >= SLOW_LINE_EVERY
         self._printed = now if due else self._printed
         return due
@@ -75,9 +101,10 @@ class Slowness:
         event, passed = self._event, now - self._heard
         if isinstance(event, CallHeld):
             left = wording.duration(max(0.0, event.wait - passed))
-            return f"waiting {left} for {event.reason}" if passed <= event.wait else ""
+            held = f"waiting {left} for {event.reason}" if passed <= event.wait else ""
+            return held or self._jobs.text(now)
         if event is None or passed > SLOW_SHOWN:
-            return ""
+            return self._jobs.text(now)
         return slow_text(event, done, total)
 
 

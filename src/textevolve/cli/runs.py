@@ -12,6 +12,7 @@ from typing import Annotated, Any
 import typer
 
 from textevolve.cli import PARTLY, options, say
+from textevolve.cli.batches import cancel_batch
 from textevolve.cli.drawing import open_console
 from textevolve.cli.remote import fetch_run, watch_run
 from textevolve.cli.results import check_outputs, print_json, write_line, write_outputs
@@ -106,7 +107,7 @@ def show(
             print_report(list_records(opened, record, wanted), open_console())
 
 
-RESUMED = ("output", "concurrency", *LIMIT_OPTIONS, "as_json", "turns", "server", "store")
+RESUMED = ("output", "concurrency", "batch", *LIMIT_OPTIONS, "as_json", "turns", "server", "store")
 """What a run that is gone on with takes of the options of all runs."""
 RESCORED = (
     *("weights", "temperature", "aggregation", "convergence", "convergence_mode"),
@@ -119,7 +120,7 @@ def resume(run: str = "last", **given: Any) -> None:
     """Go on with a run: only what is missing is asked."""
     wanted = RunOptions(**given)
     named = {"server": wanted.server, "store": wanted.store, "concurrency": wanted.concurrency}
-    settings, _ = read_settings(named)
+    settings, _ = read_settings({**named, "batch": wanted.batch or None})
     if (there := remote_server(settings)) is not None:
         launch = take_launch(wanted)
         told = sync.run(there.resume(run, launch.limits, launch.time_limit))
@@ -152,6 +153,7 @@ def replay(run: str = "last", **given: Any) -> None:
 _RUN = inspect.Parameter("run", inspect.Parameter.KEYWORD_ONLY, default="last", annotation=RunName)
 _PARAMETERS = [one for one in parameters_of(DebateParameters) if one.name in RESCORED]
 app.command("resume")(shape_command(resume, [_RUN], RESUMED))
+app.command("cancel-batch")(cancel_batch)
 app.command("replay")(shape_command(replay, [_RUN, *_PARAMETERS], ("output", "as_json", "store")))
 
 

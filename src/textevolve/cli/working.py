@@ -13,6 +13,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from textevolve.cli import GATED, INTERRUPTED, PARTLY, say
+from textevolve.cli.batches import say_open_jobs, say_waves
 from textevolve.cli.drawing import open_console
 from textevolve.cli.execution import calm_collector, fetch_models
 from textevolve.cli.progress import open_progress
@@ -59,6 +60,8 @@ def execute(
     quiet = wanted.as_json or "-" in (wanted.output or ())
     if not quiet:
         say(_announce(run, stored))
+    if settings.batch and store.has_journal and run.status != "finished":
+        say(say_waves(store, run, stored, settings))
     unscored, rows = Unscored(), dict[str, Row]()
     closed: BrokenPipeError | None = None
     try:
@@ -109,7 +112,7 @@ def is_elsewhere(run: RunRecord) -> bool:
 
 def _say_stopped(store: Store, run: RunRecord) -> str:
     if store.has_journal:
-        return f"stopped; every answer so far is kept. {go_on(run)}"
+        return f"stopped; every answer so far is kept. {go_on(run)}{say_open_jobs(store, run)}"
     return (
         f"no longer watched; the run goes on at {store.place}. Watch it again with: textevolve runs"
         f" resume {run.id} --server {store.place}; end it with: textevolve runs cancel {run.id}"

@@ -126,6 +126,7 @@ class JobSpec(Frozen):
         " memories are as they were is the same run, and nothing is asked twice.",
     )
     concurrency: int | None = option(None, "How many calls are in flight.", ge=1, le=4096)
+    batch: bool = option(False, "Ask in batch jobs, each of which may take a day.")
     max_cost: float | None = option(None, "Stop at this cost, in dollars.", group=LIMITS, ge=0)
     max_tokens: int | None = option(None, "Stop at this many tokens.", group=LIMITS, ge=0)
     max_calls: int | None = option(None, "Stop at this many calls.", group=LIMITS, ge=0)
@@ -173,7 +174,8 @@ class JobSpec(Frozen):
 
     def settings(self, settings: Settings, namespace: str) -> Settings:
         """The settings of its runs: bare names are those of its own namespace."""
-        own = {"concurrency": self.concurrency} if self.concurrency else {}
+        own: dict[str, Any] = {"concurrency": self.concurrency} if self.concurrency else {}
+        own |= {"batch": True} if self.batch else {}
         return settings.model_copy(update={"namespace": namespace, **own})
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import math
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 
@@ -16,9 +16,13 @@ from textevolve.errors import BudgetError, ModelError, SettingsError
 from textevolve.evaluation import Usage
 from textevolve.llm.case_images import image_tokens
 from textevolve.llm.model import Model, Request, Response
+from textevolve.llm.prices import find_price, say_unlisted
+from textevolve.llm.providers import Endpoint
 from textevolve.llm.reported_usage import cost_of
 from textevolve.llm.token_count import CHARACTERS_A_TOKEN
 from textevolve.settings import Price
+
+NO_DISCOUNT = "what its batch jobs take off is not known: set batch_discount of its provider"
 
 UNSEEN_ANSWER = 4096
 """Tokens an answer is taken to need at most while nothing bounds it and none was seen."""
@@ -212,3 +216,26 @@ class Budgeted:
             response = await self.model(request)
             spent.usage = response.usage
             return response
+
+
+def within(
+    model: Model, endpoint: Endpoint, budget: Budget, price_of: Callable[[Endpoint], Price | None]
+) -> Model:
+    """The model within a budget; it asks nothing where a limited cost is not known."""
+    price = price_of(endpoint)
+    if math.isfinite(budget.cost) and price is None and not endpoint.reports_cost:
+        why = say_unlisted(endpoint) if find_price(endpoint) is None else NO_DISCOUNT
+        model = _Unpriced(model.name, why)
+    return Budgeted(model, budget, price)
+
+
+@dataclass(frozen=True, slots=True)
+class _Unpriced:
+    """Stands where a model was of which a limit of cost could only be kept after a call too many.
+    What the journal has is still found."""
+
+    name: str
+    looked: str
+
+    async def __call__(self, request: Request, /) -> Response:
+        raise refuse_unpriced(self.name, self.looked)

@@ -7,7 +7,7 @@ Its HTTP connections are those of `connections`.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from time import perf_counter
@@ -42,6 +42,7 @@ from textevolve.llm.progress_timeout import ProgressWatch
 from textevolve.llm.prompt_cache import MARK_FIELD, add_hints
 from textevolve.llm.providers import Endpoint, is_loopback, normalise_url
 from textevolve.llm.refusals import (
+    Refusal,
     decides_only,
     error_object,
     failure,
@@ -72,6 +73,7 @@ def connect(
     timeouts: Timeouts,
     largest_answer: int = LARGEST_ANSWER,
     watched: Listener | None = None,
+    price_of: Callable[[Endpoint], Price | None] = find_price,
 ) -> OpenAIClient:
     """The client of a resolved endpoint; nothing is sent yet. `watched`: see `OpenAIClient`."""
     return OpenAIClient(
@@ -80,7 +82,7 @@ def connect(
         name=endpoint.spec,
         key=endpoint.key,
         timeouts=timeouts,
-        price=find_price(endpoint),
+        price=price_of(endpoint),
         max_tokens_field=endpoint.max_tokens_field,
         largest_answer=largest_answer,
         watched=watched,
@@ -164,6 +166,11 @@ class OpenAIClient:
         return self._name
 
     @property
+    def http(self) -> Http:
+        """Its connections, for what else there is to ask of the endpoint."""
+        return self._http
+
+    @property
     def refused(self) -> frozenset[str]:
         """Fields of the protocol that this endpoint refused, left out since."""
         return frozenset(self._refused)
@@ -221,23 +228,59 @@ class OpenAIClient:
                 status = status_of(refusal, 502)
             else:
                 refusal = read_refusal(raw)
-            sent = {*body, MARK_FIELD} if self._prompt_cache == "breakpoints" else body.keys()
-            field = refused_field(status, refusal, sent, self._wire.schema_fields)
-            if field is None:
-                raise failure(
-                    self._name,
-                    status,
-                    refusal,
-                    wait=retry_after(headers),
-                    secrets=self._http.secrets,
-                    images=any(message.images for message in request.messages),
-                )
-            if field == "logprobs":
-                raise without_logprobs(self._name, self._http.scrub(refusal.message))
-            self._refused.add(field)
-            if field in self._wire.schema_fields and request.schema is not None:
-                self._refused.update(self._wire.schema_fields)
-                self._refused_schemas.add(request.schema)
+            self._leave_out(status, refusal, body.keys(), request, retry_after(headers))
+
+    def _leave_out(
+        self,
+        status: int,
+        refusal: Refusal,
+        sent: Collection[str],
+        request: Request,
+        wait: float | None = None,
+    ) -> None:
+        """Leave out from now on what the endpoint refuses; where it is nothing that a request can
+        do without, the refusal is raised."""
+        sent = {*sent, MARK_FIELD} if self._prompt_cache == "breakpoints" else sent
+        field = refused_field(status, refusal, sent, self._wire.schema_fields)
+        if field is None:
+            raise failure(
+                self._name,
+                status,
+                refusal,
+                wait=wait,
+                secrets=self._http.secrets,
+                images=any(message.images for message in request.messages),
+            )
+        if field == "logprobs":
+            raise without_logprobs(self._name, self._http.scrub(refusal.message))
+        self._refused.add(field)
+        if field in self._wire.schema_fields and request.schema is not None:
+            self._refused.update(self._wire.schema_fields)
+            self._refused_schemas.add(request.schema)
+
+    def batch_line(self, request: Request) -> tuple[str, dict[str, Any]]:
+        """The path and the body with which a request is asked, for a line of a batch job."""
+        return self._wire.path, self._body(request)
+
+    def read_batched(
+        self, status: int, raw: bytes, request: Request, seconds: float
+    ) -> Response | None:
+        """The answer in a line of a batch job; None: it is worth asking again, without what the
+        endpoint refuses.
+
+        Raises:
+            ModelError: as a call does.
+        """
+        if status == 200:
+            completion = self._read_completion(raw)
+            if not completion.error:
+                return self._response(completion, request, seconds)
+            refusal = error_object(completion.error)
+            status = status_of(refusal, 502)
+        else:
+            refusal = read_refusal(raw)
+        self._leave_out(status, refusal, self._body(request).keys() | self._refused, request)
+        return None
 
     async def _force(self, request: Request, tokens: list[Token]) -> Response | None:
         """The answer in these tokens; None where the endpoint does not keep to a grammar of tokens,

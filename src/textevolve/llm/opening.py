@@ -18,6 +18,7 @@ from pydantic import SecretStr
 
 from textevolve.errors import CapabilityError
 from textevolve.events import Listener, silence
+from textevolve.llm.batches.opening import open_gatherer as open_gatherer
 from textevolve.llm.catalogue import Weights, embedder_of
 from textevolve.llm.client import OpenAIClient, connect
 from textevolve.llm.keys import Key

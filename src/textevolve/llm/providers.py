@@ -20,7 +20,15 @@ from textevolve.llm.catalogue import locate
 from textevolve.llm.gguf import read_header
 from textevolve.llm.keys import Key, find_key, keys_file
 from textevolve.reach import check_model, confine
-from textevolve.settings import Decisions, Price, PromptCache, Provider, Settings, WireName
+from textevolve.settings import (
+    BatchWire,
+    Decisions,
+    Price,
+    PromptCache,
+    Provider,
+    Settings,
+    WireName,
+)
 
 ADDRESS_KEY = "TEXTEVOLVE_API_KEY"
 """The only variable whose key is sent to an address that is given in place of a provider."""
@@ -35,6 +43,7 @@ FORMS = "PROVIDER/MODEL such as openai/gpt-5-mini, or http://host:8000/v1#MODEL"
 # decisions, it depends on the model or the server's version, and the endpoint is asked. Those
 # without `prompt_cache` find recurring beginnings of prompts by themselves, or cache none
 # (docs/prompt-caching.md).
+# Discounts of batch jobs are those that the providers' pages say of all models (read in 2026).
 PROVIDERS: Mapping[str, Provider] = {
     "openai": Provider(
         base_url="https://api.openai.com/v1",
@@ -44,15 +53,20 @@ PROVIDERS: Mapping[str, Provider] = {
         decisions="decisions",
         deciders=("gpt-6-luna",),
         prompt_cache="key",
+        batch_discount=0.5,
     ),
     "anthropic": Provider(
-        base_url="https://api.anthropic.com/v1", key_env="ANTHROPIC_API_KEY", decisions="none"
+        base_url="https://api.anthropic.com/v1",
+        key_env="ANTHROPIC_API_KEY",
+        decisions="none",
+        batches="none",
     ),
     "gemini": Provider(
         base_url="https://generativelanguage.googleapis.com/v1beta/openai",
         key_env="GEMINI_API_KEY",
         default_model="gemini-2.5-flash",
         decisions="none",
+        batches="none",
     ),
     "mistral": Provider(
         base_url="https://api.mistral.ai/v1",
@@ -60,12 +74,15 @@ PROVIDERS: Mapping[str, Provider] = {
         default_model="mistral-small-latest",
         decisions="none",
         prompt_cache="key",
+        batches="mistral",
+        batch_discount=0.5,
     ),
     "deepseek": Provider(
         base_url="https://api.deepseek.com/v1",
         key_env="DEEPSEEK_API_KEY",
         default_model="deepseek-chat",
         decisions="none",
+        batches="none",
     ),
     "groq": Provider(
         base_url="https://api.groq.com/openai/v1", key_env="GROQ_API_KEY", decisions="none"
@@ -76,18 +93,28 @@ PROVIDERS: Mapping[str, Provider] = {
         reports_cost=True,
         prompt_cache="breakpoints",
         cache_hinted=("anthropic/", "google/gemini", "qwen/"),
+        batches="none",
     ),
     "together": Provider(
-        base_url="https://api.together.ai/v1", key_env="TOGETHER_API_KEY", decisions="none"
+        base_url="https://api.together.ai/v1",
+        key_env="TOGETHER_API_KEY",
+        decisions="none",
+        batches="together",
     ),
     "fireworks": Provider(
         base_url="https://api.fireworks.ai/inference/v1",
         key_env="FIREWORKS_API_KEY",
         prompt_cache="key",
+        batches="none",
     ),
-    "xai": Provider(base_url="https://api.x.ai/v1", key_env="XAI_API_KEY", decisions="none"),
+    "xai": Provider(
+        base_url="https://api.x.ai/v1", key_env="XAI_API_KEY", decisions="none", batches="none"
+    ),
     "cerebras": Provider(
-        base_url="https://api.cerebras.ai/v1", key_env="CEREBRAS_API_KEY", decisions="none"
+        base_url="https://api.cerebras.ai/v1",
+        key_env="CEREBRAS_API_KEY",
+        decisions="none",
+        batch_discount=0.5,
     ),
     "typesafe": Provider(
         base_url="https://api.typesafe.ai/v1",
@@ -104,17 +131,19 @@ PROVIDERS: Mapping[str, Provider] = {
         deciders=("solar-decide",),
         context=524_288,
     ),
-    "digitalocean": Provider(base_url="https://inference.do-ai.run/v1", key_env="MODEL_ACCESS_KEY"),
-    "ollama": Provider(base_url="http://127.0.0.1:11434/v1", keyless=True),
+    "digitalocean": Provider(
+        base_url="https://inference.do-ai.run/v1", key_env="MODEL_ACCESS_KEY", batches="none"
+    ),
+    "ollama": Provider(base_url="http://127.0.0.1:11434/v1", keyless=True, batches="none"),
     "sglang": Provider(
         base_url="http://127.0.0.1:30000/v1", key_env="SGLANG_API_KEY", keyless=True
     ),
     "vllm": Provider(base_url="http://127.0.0.1:8000/v1", key_env="VLLM_API_KEY", keyless=True),
     "llamacpp": Provider(
-        base_url="http://127.0.0.1:8080/v1", key_env="LLAMA_API_KEY", keyless=True
+        base_url="http://127.0.0.1:8080/v1", key_env="LLAMA_API_KEY", keyless=True, batches="none"
     ),
-    "lmstudio": Provider(base_url="http://127.0.0.1:1234/v1", keyless=True),
-    LOCAL: Provider(base_url="", default_model="qwen2.5-coder-1.5b", keyless=True),
+    "lmstudio": Provider(base_url="http://127.0.0.1:1234/v1", keyless=True, batches="none"),
+    LOCAL: Provider(base_url="", default_model="qwen2.5-coder-1.5b", keyless=True, batches="none"),
 }
 
 
@@ -127,6 +156,9 @@ class Endpoint:
     `chat_format`, `reasoning_effort` and `prompt_cache`. `embeds`: whether it gives embeddings, and
     does nothing else; None where it has to be asked. The limits a minute are its provider's.
     `members`: those of a pool, which has no address.
+    `decisions`, `chats` and `context` are of this model, as `Provider` has them. `embeds`: whether
+    it gives embeddings, and does nothing else; None where it has to be asked. `batches` and
+    `batch_discount`: as `Provider` has them.
     """
 
     spec: str
@@ -148,6 +180,8 @@ class Endpoint:
     requests_per_minute: float | None = None
     tokens_per_minute: float | None = None
     members: tuple[Endpoint, ...] = ()
+    batches: BatchWire = "openai"
+    batch_discount: float | None = None
 
     @property
     def is_local(self) -> bool:
@@ -204,6 +238,8 @@ def resolve(spec: str, settings: Settings, *, asks: bool = True) -> Endpoint:
         prompt_cache=_prompt_cache(provider, model),
         requests_per_minute=provider.requests_per_minute,
         tokens_per_minute=provider.tokens_per_minute,
+        batches=provider.batches,
+        batch_discount=provider.batch_discount,
     )
 
 
@@ -249,6 +285,7 @@ def _pool(name: str, settings: Settings, asks: bool) -> Endpoint:
         context=min(contexts, default=None),
         embeds=first.embeds if same_embeds else None,
         members=tuple(members),
+        batches="none",
     )
 
 

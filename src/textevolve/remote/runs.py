@@ -83,6 +83,7 @@ class RemoteServer:
             "limits": _limits(launch.limits),
             "time_limit": launch.time_limit,
             "concurrency": self.settings.concurrency,
+            "batch": self.settings.batch or None,
         }
         return {name: value for name, value in told.items() if value not in (None, "", {})}
 

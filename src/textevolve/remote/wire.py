@@ -54,7 +54,7 @@ class RunPart(Frozen):
 
     `files`: by the names that the specification has for them, their contents. `cases`: in place of
     those that the specification names. `time_limit`: seconds of one sitting. `concurrency`: calls
-    in flight.
+    in flight. `batch`: asked in batch jobs.
     """
 
     name: str = Field(default="", max_length=MOST_NAME)
@@ -62,6 +62,7 @@ class RunPart(Frozen):
     limits: WireLimits = WireLimits()
     time_limit: float | None = Field(default=None, ge=0)
     concurrency: int | None = Field(default=None, ge=1, le=4096)
+    batch: bool = False
     files: Mapping[str, str | Base64File] = Field(default={}, max_length=MOST_FILES)
     cases: tuple[CasePart, ...] | None = None
 

@@ -47,6 +47,7 @@ def delete_run(connection: Connection, run_id: str) -> Freed:
         raise StoreError(f"run {run_id}: is not in this store; see `textevolve runs list`")
     if lease.is_held(*row):
         raise StoreError(f"run {run_id}: is in work by process {row[1]} on {row[0]}; stop it first")
+    _refuse_paid(connection, run_id)
     before = _size(connection)
     images = connection.exec_driver_sql(
         "SELECT 1 FROM cases WHERE run_id = ? AND substr(body, 1, 1) = x'01' LIMIT 1", (run_id,)
@@ -54,6 +55,7 @@ def delete_run(connection: Connection, run_id: str) -> Freed:
     cases = _change(connection, "DELETE FROM cases WHERE run_id = :run", run_id)
     _change(connection, "DELETE FROM records WHERE run_id = :run", run_id)
     _change(connection, "DELETE FROM served_runs WHERE run_id = :run", run_id)
+    _change(connection, "DELETE FROM batches WHERE run_id = :run", run_id)
     _change(connection, "DELETE FROM runs WHERE id = :run", run_id)
     calls = _change(connection, _REMOVE_CALLS, run_id)
     _change(connection, "DELETE FROM reuses WHERE run_id = :run", run_id)
@@ -63,6 +65,17 @@ def delete_run(connection: Connection, run_id: str) -> Freed:
         texts = connection.exec_driver_sql("SELECT changes()").scalar_one()
         connection.exec_driver_sql("UPDATE counters SET value = value + 1 WHERE name = 'sweeps'")
     return Freed(cases, calls, texts, before - _size(connection))
+
+
+def _refuse_paid(connection: Connection, run_id: str) -> None:
+    """A batch job that goes on at its provider is paid for, and nobody would know of it."""
+    query = "SELECT remote_id FROM batches WHERE run_id = ? AND state = 'submitted'"
+    job = connection.exec_driver_sql(query, (run_id,)).scalar()
+    if job is not None:
+        raise StoreError(
+            f"run {run_id}: batch job {job} is still open at its provider; end it first with:"
+            f" textevolve runs cancel-batch {run_id}"
+        )
 
 
 def _change(connection: Connection, statement: str, run_id: str) -> int:

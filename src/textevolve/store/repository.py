@@ -21,6 +21,7 @@ from textevolve.errors import StoreError
 from textevolve.evaluation import Case
 from textevolve.llm.model import Request
 from textevolve.store import journal, lease, records, removal, runs, served
+from textevolve.store.batches import StoreLedger
 from textevolve.store.documents import CHECK, DAMAGES
 from textevolve.store.journal import StoredCall, StoreJournal
 from textevolve.store.records import Found, Kept, Place, RecordOrder
@@ -99,6 +100,10 @@ class Store:
     def journal(self, run_id: str) -> StoreJournal:
         """The journal that keeps calls as those of this run."""
         return StoreJournal(run_id, self._writer, partial(self._read, run_id=run_id))
+
+    def batches(self, run_id: str) -> StoreLedger:
+        """The ledger of this run's batch jobs."""
+        return StoreLedger(run_id, self._writer, partial(self._read, run_id=run_id))
 
     def calls(self, run_id: str) -> Iterator[StoredCall]:
         """The calls that a run asked or found, failed ones too, oldest first."""

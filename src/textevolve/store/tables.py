@@ -153,6 +153,26 @@ Index(
 Index("records_of_case", records.c.run_id, records.c.case_id, records.c.position)
 Index("records_by_revision", records.c.run_id, records.c.revision)
 
+batches = Table(
+    "batches",
+    metadata,
+    Column("mark", Text, primary_key=True),
+    Column("run_id", Text, nullable=False),
+    Column("model", Text, nullable=False),
+    Column("created", Float, nullable=False),
+    Column("updated", Float, nullable=False),
+    Column("state", Text, nullable=False),
+    Column("file", Text, nullable=False),
+    Column("remote_id", Text, nullable=False),
+    Column("detail", Text, nullable=False),
+    Column("keys", LargeBinary, nullable=False),
+)
+"""Batch jobs that runs submitted, by a mark of our own. `file`, `remote_id`: as the endpoint names
+them, empty before it has. `keys`: of the calls in it as they are asked, 32 bytes each, in order;
+what an answer is kept under may be salted."""
+
+Index("batches_of_run", batches.c.run_id, batches.c.state)
+
 counters = Table(
     "counters",
     metadata,

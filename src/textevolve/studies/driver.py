@@ -27,6 +27,7 @@ from textevolve.evaluation import Case, refer_to_images, with_images
 from textevolve.events import Listener, silence
 from textevolve.judge_specs import judge_models
 from textevolve.judge_texts import collections_of, describe_judge
+from textevolve.llm.batches.batched import refuse_unbatched
 from textevolve.llm.prices import sources_of_prices
 from textevolve.llm.replay import Salted, replay_models
 from textevolve.memory_snapshots import pin_collections
@@ -172,6 +173,8 @@ async def specify(
             **({"chains": chains} if chains else {}),
         },
     )
+    if settings.batch:
+        refuse_unbatched(models_asked(asks, stored), settings)
     prices = sources_of_prices(models_asked(asks, stored), settings)
     return stored.model_copy(update={"prices": prices})
 
@@ -442,13 +445,17 @@ async def _work(
         mode="replay" if offline else "live",
         ordered=launch.ordered,
     )
-    kept = store.journal(run.id)
+    kept, ledger = store.journal(run.id), store.batches(run.id)
+    if settings.batch and not offline:
+        refuse_unbatched(setting.models, settings)
+    batched = not offline and (settings.batch or bool(ledger.all_open()))
     journal = Salted(kept, study.salt(spec, stored.described) + stored.fresh)
     models = replay_models(journal, kept.errors) if offline else None
     opened = open_workbench(
         *(setting, settings, journal, launch.limits, launch.listener),
         models=models,
         halt=launch.halt,
+        batches=ledger if batched else None,
     )
     async with (
         opened as bench,

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, replace
 from random import Random
@@ -119,8 +119,8 @@ async def forecast(
     step = max(1, -(-len(cases) // MOST_CASES))
     chosen = cases[::step]
     share = len(cases) / len(chosen) if chosen else 1.0
-    least = await _rehearse(study, stored, chosen, settings, SHORTEST)
-    most = await _rehearse(study, stored, chosen, settings, LONGEST)
+    least = await rehearse(study, stored, chosen, settings, SHORTEST)
+    most = await rehearse(study, stored, chosen, settings, LONGEST)
     expected = await _expect(study, stored, cases, settings, earlier)
     bound = UsageRange(len(cases), _scale(least, share), _scale(most, share), _say_images(cases))
     return _told(bound, expected)
@@ -157,20 +157,22 @@ async def _expect(
     draws: list[Usage] = []
     for draw in range(DRAWS):
         try:
-            used = await _rehearse(study, stored, chosen, settings, Manner(draw=draw))
+            used = await rehearse(study, stored, chosen, settings, Manner(draw=draw))
         except (TextEvolveError, ValueError):
             return None
         draws.append(_scale(used, share))
     return expect_of_draws(draws) if any(used.calls for used in draws) else None
 
 
-async def _rehearse(
+async def rehearse(
     study: AnyStudy,
     stored: StoredSpec,
     cases: Sequence[Case],
     settings: Settings,
     manner: Manner,
+    around: Callable[[Model], Model] = lambda model: model,
 ) -> Usage:
+    """What the study uses of a model that answers in this manner; `around`: put before it."""
     spec: Any = read_spec(study, stored)
     setting = Setting(
         model=stored.model,
@@ -185,7 +187,7 @@ async def _rehearse(
     def model_of(name: str) -> Model:
         if name not in models:
             actor = _Actor(name, settings, spent, manner)
-            models[name] = Journaled(actor, journal, lambda _: None)
+            models[name] = Journaled(around(actor), journal, lambda _: None)
         return models[name]
 
     async with (

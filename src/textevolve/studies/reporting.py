@@ -174,6 +174,8 @@ def estimate_data(found: UsageRange, stored: StoredSpec) -> dict[str, Any]:
         }
     if stored.prices:
         data["costs"] = "; ".join(stored.prices)
+    if found.parts:
+        data["parts"] = dict(found.parts)
     return data
 
 

@@ -10,6 +10,7 @@ its own. Not here: any mock of our client; tests talk to this server through it.
 """
 
 from textevolve.llm.testing.answers import Answer
+from textevolve.llm.testing.batches import BatchFault, ScriptedBatches
 from textevolve.llm.testing.faults import Fault, faults, misbehave
 from textevolve.llm.testing.images import SeenImage, echo_images, refuse_images, seen_images
 from textevolve.llm.testing.paid_endpoints import PrefixCache, WindowLimit
@@ -19,9 +20,11 @@ from textevolve.llm.testing.server import Script, ScriptedServer
 
 __all__ = [
     "Answer",
+    "BatchFault",
     "Fault",
     "PrefixCache",
     "Script",
+    "ScriptedBatches",
     "ScriptedServer",
     "SeenImage",
     "WindowLimit",

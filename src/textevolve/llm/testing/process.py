@@ -12,6 +12,7 @@ from contextlib import contextmanager
 from typing import get_args
 
 from textevolve.llm.decisions import Wire
+from textevolve.llm.testing.batches import ScriptedBatches
 from textevolve.llm.testing.faults import CONTENT, TRANSIENT, faults
 from textevolve.llm.testing.images import refuse_images
 from textevolve.llm.testing.server import DIMENSION, ScriptedServer
@@ -59,6 +60,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument(
         "--dimension", type=int, default=DIMENSION, help="numbers that an embedding has"
     )
+    parser.add_argument(
+        "--batches", type=float, metavar="SECONDS", help="take batch jobs, which last so long"
+    )
     given = parser.parse_args(arguments)
     kinds = {"transient": TRANSIENT, "content": CONTENT, "all": TRANSIENT + CONTENT}[given.kinds]
     script = faults(given.faults, kinds, given.seed) if given.faults else None
@@ -72,6 +76,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         wires=given.wires,
         tokenizes=given.tokenizes,
         dimension=given.dimension,
+        batches=None if given.batches is None else ScriptedBatches(given.batches),
     )
     try:
         asyncio.run(_serve(server))

@@ -24,6 +24,7 @@ from typing import Any, Self
 
 from textevolve.llm.decisions import Wire
 from textevolve.llm.testing.answers import OBLIGING, Answer, completion, drawn_embedding
+from textevolve.llm.testing.batches import ScriptedBatches
 from textevolve.llm.testing.decisions import decision, dialect_of
 from textevolve.llm.testing.faults import Fault, misbehave
 from textevolve.llm.testing.streams import Streamed, as_stream
@@ -49,7 +50,8 @@ class ScriptedServer:
     decides; none are as with most endpoints, which only chat. Decisions count as calls, and scripts
     see them. `tokenizes`: texts can be forced token by token, as by llama.cpp's server
     (`/tokenize` and grammars of tokens); else `/tokenize` is a 404, as with most endpoints.
-    `dimension`: how many numbers an embedding has.
+    `dimension`: how many numbers an embedding has. `batches`: the batch API, of which the lines
+    count as calls, and scripts see them; without it its paths are a 404.
     """
 
     def __init__(
@@ -65,6 +67,7 @@ class ScriptedServer:
         wires: Sequence[Wire] = (),
         tokenizes: bool = False,
         dimension: int = DIMENSION,
+        batches: ScriptedBatches | None = None,
     ) -> None:
         self.script = script
         self.latency = latency
@@ -74,6 +77,7 @@ class ScriptedServer:
         self.wires = wires
         self.tokenizes = tokenizes
         self.dimension = dimension
+        self.batches = batches
         self.requests: deque[dict[str, Any]] = deque(maxlen=keep)
         self.headers: deque[dict[str, str]] = deque(maxlen=keep)
         self.calls = 0
@@ -151,6 +155,14 @@ class ScriptedServer:
         """What to answer to one request; `body` of the answer is set, ready to be sent."""
         if self.key is not None and headers.get("authorization") != f"Bearer {self.key}":
             return misbehave(Fault.UNAUTHORISED)
+        if self.batches is not None:
+
+            def ask(asked: dict[str, Any], line: bytes) -> Answer:
+                return self._answer(asked, headers, line, completion)
+
+            told = self.batches.answer(method, path, headers, body, ask)
+            if told is not None:
+                return told
         path = path.split("?")[0].removeprefix("/v1")
         if method == "GET" and path == "/models":
             listed = [{"id": name, "object": "model"} for name in self.models]

@@ -167,6 +167,7 @@ class Runner:
         if concurrency is not None and most is not None:
             concurrency = min(concurrency, most)
         changed = {"namespace": served.namespace, "concurrency": concurrency or most}
+        changed["batch"] = self.settings.batch or bool(served.launch.get("batch"))
         return self.settings.model_copy(update=changed)
 
     def _launch(self, served: ServedRun) -> Launch:

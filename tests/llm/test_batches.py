@@ -1,0 +1,341 @@
+"""Calls in batch jobs: gathered, answered, tried again, taken up by another process."""
+
+import asyncio
+import contextlib
+import itertools
+
+import pytest
+from batch_world import BatchWorld, asked
+
+from textevolve.errors import (
+    AccessError,
+    BudgetError,
+    CapabilityError,
+    RejectedError,
+    SettingsError,
+    UnavailableError,
+)
+from textevolve.events import BatchPolled, CallRetried
+from textevolve.llm.model import Response
+from textevolve.llm.testing import Answer, BatchFault, Fault, ScriptedBatches, ScriptedServer
+from textevolve.settings import Price, Provider
+from textevolve.wiring import Limits
+
+NINE = [asked(n) for n in range(9)]
+
+
+@pytest.fixture
+def world(home):
+    """Makes a world with a server; `faults` by the number of the job."""
+    with contextlib.ExitStack() as stack:
+
+        def make(faults=None, script=None, seconds=0.03, wire="openai", most=None, **options):
+            wrong = (faults or {}).get
+            batches = ScriptedBatches(seconds, wrong, wire, most)
+            server = stack.enter_context(ScriptedServer(script, batches=batches))
+            return BatchWorld(server, **options)
+
+        yield make
+
+
+def answers(outcomes):
+    assert all(isinstance(one, Response) for one in outcomes), outcomes
+    return [one.text for one in outcomes]
+
+
+def test_all_calls_that_wait_become_one_job_with_the_answers_of_plain_calls(world):
+    one = world()
+    found = asyncio.run(one.ask(NINE))
+    assert [job.total for job in one.jobs] == [9]
+    plain = BatchWorld(one.server)
+    assert answers(found) == answers(asyncio.run(plain.ask(NINE, batch=False)))
+    assert len(one.jobs) == 1
+    assert [entry.key for entry in one.journal.entries].sort() == [
+        entry.key for entry in plain.journal.entries
+    ].sort()
+    assert one.ledger.states == ["prepared", "prepared", "submitted", "collected"]
+    assert one.server.batches.files == {}
+    polled = [event for event in one.heard if isinstance(event, BatchPolled)]
+    assert polled[-1].status == ""
+    assert polled[-1].done == 9
+
+
+@pytest.mark.parametrize("wire", ["openai", "together", "mistral"])
+def test_each_dialect_gives_answers_and_finds_a_job_again(world, wire):
+    one = world({1: BatchFault.CREATED_UNSAID}, wire=wire)
+    provider = Provider(base_url=one.server.url, keyless=True, batches=wire)
+    one.name = "own/m"
+    found = asyncio.run(one.ask(NINE, providers={"own": provider}))
+    answers(found)
+    assert len(one.jobs) == 1
+
+
+@pytest.mark.parametrize(
+    "fault",
+    [
+        BatchFault.EXPIRED,
+        BatchFault.ERROR_LINES,
+        BatchFault.LOST_LINES,
+        BatchFault.BROKEN_LINES,
+        BatchFault.RESULTS_GONE,
+    ],
+)
+def test_lines_without_an_answer_go_into_the_next_job(world, fault):
+    one = world({1: fault})
+    answers(asyncio.run(one.ask(NINE)))
+    assert len(one.jobs) == 2
+    assert one.jobs[1].total == {BatchFault.EXPIRED: 4, BatchFault.RESULTS_GONE: 9}.get(fault, 3)
+    assert not one.ledger.open
+    assert one.server.batches.files == {}
+
+
+@pytest.mark.parametrize(
+    "fault",
+    [
+        BatchFault.DUPLICATES,
+        BatchFault.POLLS_FAIL,
+        BatchFault.UPLOAD_FAILS,
+        BatchFault.CREATED_UNSAID,
+        BatchFault.RESULTS_CUT,
+    ],
+)
+def test_what_goes_wrong_on_the_way_asks_nothing_twice(world, fault):
+    one = world({1: fault})
+    answers(asyncio.run(one.ask(NINE)))
+    assert len(one.jobs) == 1
+    assert one.server.calls == 9
+
+
+def test_lines_that_fail_again_and_again_are_failures_with_a_reason(world):
+    one = world(dict.fromkeys(range(1, 9), BatchFault.ERROR_LINES))
+    found = asyncio.run(one.ask(NINE))
+    failed = [one for one in found if isinstance(one, UnavailableError)]
+    assert len(failed) == 1  # the first line of each job is the one that failed before
+    assert "no answer after 3 batch jobs" in str(failed[0])
+    assert "it went wrong" in str(failed[0])
+    assert [entry.error for entry in one.journal.entries if entry.error] == [str(failed[0])]
+    assert not one.ledger.open
+
+
+def test_by_a_setting_they_are_asked_at_once(world):
+    one = world({1: BatchFault.ERROR_LINES}, again="call")
+    answers(asyncio.run(one.ask(NINE)))
+    assert len(one.jobs) == 1
+    assert one.server.calls == 6 + 3
+
+
+def test_refused_lines_fail_and_are_not_asked_again(world):
+    one = world({1: BatchFault.REFUSED_LINES})
+    found = asyncio.run(one.ask(NINE))
+    assert sum(isinstance(one, RejectedError) for one in found) == 3
+    assert len(one.jobs) == 1
+
+
+def test_a_field_that_the_endpoint_refuses_is_left_out_of_the_next_job(world):
+    def script(body, _number):
+        return Fault.NO_SCHEMA if "response_format" in body else None
+
+    one = world(script=script)
+    found = asyncio.run(one.ask([asked(n, schema='{"type":"object"}') for n in range(3)]))
+    answers(found)
+    assert [job.total for job in one.jobs] == [3, 3]
+
+
+def test_a_job_that_is_refused_as_a_whole_ends_the_run(world):
+    one = world({1: BatchFault.INVALID})
+    found = asyncio.run(one.ask(NINE))
+    assert all(isinstance(error, CapabilityError) for error in found)
+    assert "no batches of this" in str(found[0])
+    assert one.ledger.states[-1] == "void"
+
+
+def test_a_line_that_makes_a_job_invalid_fails_alone(world):
+    one = world({1: BatchFault.INVALID_LINE})
+    found = asyncio.run(one.ask(NINE))
+    assert isinstance(found[0], RejectedError)
+    answers(found[1:])
+    assert [job.total for job in one.jobs] == [9, 8]
+
+
+def test_a_full_queue_waits_and_splits(world):
+    one = world(most=3)
+    answers(asyncio.run(one.ask(NINE)))
+    assert one.server.calls == 9
+    assert all(job.total <= 3 for job in one.jobs if job.output)
+    assert any(isinstance(event, CallRetried) for event in one.heard)
+
+
+def test_a_full_queue_at_submission_waits_too(world):
+    one = world({1: BatchFault.QUEUE_FULL_AT_SUBMIT, 2: BatchFault.QUEUE_FULL_AT_SUBMIT})
+    answers(asyncio.run(one.ask(NINE)))
+    assert one.server.calls == 9
+
+
+def test_an_endpoint_without_batch_jobs_says_so(home):
+    with ScriptedServer() as server:
+        found = asyncio.run(BatchWorld(server).ask(NINE[:2]))
+    assert all(isinstance(error, AccessError) for error in found)
+    assert "run it without --batch" in str(found[0])
+
+
+def test_jobs_hold_only_so_much(world):
+    one = world(requests=4)
+    answers(asyncio.run(one.ask(NINE)))
+    assert sorted(job.total for job in one.jobs) == [1, 4, 4]
+    two = world(megabytes=0.0005)
+    answers(asyncio.run(two.ask(NINE)))
+    assert len(two.jobs) > 2
+
+
+def test_a_job_that_is_cancelled_elsewhere_skips_the_rest_and_keeps_what_came(world):
+    one = world({1: BatchFault.CANCELLED})
+    found = asyncio.run(one.ask(NINE))
+    assert sum(isinstance(one, Response) for one in found) == 5
+    assert sum(isinstance(one, BudgetError) for one in found) == 4
+    assert len(one.journal.entries) == 5
+    assert not one.ledger.open
+    answers(asyncio.run(one.ask(NINE)))
+    assert [job.total for job in one.jobs] == [9, 4]
+
+
+def test_what_cannot_stand_in_a_job_is_asked_at_once(world):
+    one = world()
+    answers(asyncio.run(one.ask([asked(1, embeds=True), asked(2, forced="Yes.")])))
+    assert one.jobs == []
+
+
+async def _cut_off(world, requests, when):
+    """A process that ends without closing anything as soon as the ledger is asked so often."""
+    cut, keep = asyncio.Event(), world.ledger.keep
+    count = itertools.count(1)
+
+    async def dies(batch):
+        if next(count) > when:
+            cut.set()
+            await asyncio.sleep(3600)
+        await keep(batch)
+
+    world.ledger.keep = dies
+
+    async def ask():
+        async with world.process() as model:
+            await asyncio.gather(*map(model, requests))
+
+    work = asyncio.create_task(ask())
+    await asyncio.wait({work, asyncio.create_task(cut.wait())}, return_when="FIRST_COMPLETED")
+    work.cancel()
+    await asyncio.gather(work, return_exceptions=True)
+    world.ledger.keep = keep
+
+
+@pytest.mark.parametrize("when", [0, 1, 2, 3])
+def test_a_process_that_ends_anywhere_loses_nothing_and_asks_nothing_twice(world, when):
+    """0: nothing is noted; 1: the file is uploaded, unnoted; 2: the job is made, unnoted; 3: all
+    is answered, but the job is not closed."""
+    one = world()
+    asyncio.run(_cut_off(one, NINE, when))
+    answers(asyncio.run(one.ask(NINE)))
+    assert one.server.calls == 9
+    assert len(one.jobs) == 1
+
+
+def test_plain_calls_wait_for_what_an_earlier_process_put_into_a_job(world):
+    one = world(seconds=0.3)
+
+    async def leave():
+        async with one.process() as model:
+            calls = [asyncio.create_task(model(request)) for request in NINE[:6]]
+            await one.submitted()
+            for call in calls:
+                call.cancel()
+            await asyncio.gather(*calls, return_exceptions=True)
+
+    asyncio.run(leave())
+    assert one.ledger.open
+    answers(asyncio.run(one.ask(NINE, batch=False)))
+    assert one.server.calls == 9
+    assert [job.total for job in one.jobs] == [6]
+
+
+def test_a_job_that_cannot_be_seen_is_neither_lost_nor_asked_anew(world):
+    one = world(seconds=0.2)
+
+    async def leave():
+        async with one.process() as model:
+            call = asyncio.create_task(model(NINE[0]))
+            await one.submitted()
+            call.cancel()
+            await asyncio.gather(call, return_exceptions=True)
+
+    asyncio.run(leave())
+    jobs = dict(one.server.batches.jobs)
+    one.server.batches.jobs.clear()
+    (error,) = asyncio.run(one.ask(NINE[:1]))
+    assert isinstance(error, AccessError)
+    assert "cancel-batch" in str(error)
+    one.server.batches.jobs.update(jobs)
+    answers(asyncio.run(one.ask(NINE[:1])))
+    assert one.server.calls == 1
+
+
+def test_a_call_that_is_given_up_can_be_asked_again_in_the_same_process(world):
+    one = world(seconds=0.1)
+
+    async def ask():
+        async with one.process() as model:
+            first = asyncio.create_task(model(NINE[0]))
+            await asyncio.sleep(0.08)
+            first.cancel()
+            await asyncio.gather(first, return_exceptions=True)
+            return await model(NINE[0])
+
+    assert isinstance(asyncio.run(ask()), Response)
+    assert one.server.calls == 1
+
+
+def _priced(world, discount):
+    provider = Provider(base_url=world.server.url, key_env="OWN_KEY", batch_discount=discount)
+    world.name = "own/m"
+    return {"providers": {"own": provider}, "prices": {"own/m": Price(input=1000, output=2000)}}
+
+
+def test_calls_in_jobs_cost_less_and_those_at_once_do_not(world, monkeypatch):
+    monkeypatch.setenv("OWN_KEY", "a-key-of-some-length")
+    one, costs = world(), []
+    for changed in (
+        _priced(one, 0.5),
+        _priced(one, None),
+        {**_priced(one, 0.5), "batch": False},
+    ):
+        one.journal.answers.clear()
+        (found,) = asyncio.run(one.ask(NINE[:1], **changed))
+        costs.append(found.usage.cost)
+    assert costs[1] is None
+    assert costs[0] == costs[2] / 2 > 0
+
+
+def test_limits_hold_before_a_job_is_submitted(world):
+    one = world()
+    found = asyncio.run(one.ask(NINE, limits=Limits(calls=4)))
+    assert sum(isinstance(one, BudgetError) for one in found) == 5
+    assert [job.total for job in one.jobs] == [4]
+
+
+def test_a_limit_of_cost_needs_to_know_what_is_taken_off(world, monkeypatch):
+    monkeypatch.setenv("OWN_KEY", "a-key-of-some-length")
+    one = world()
+    found = asyncio.run(one.ask(NINE[:2], limits=Limits(cost=1.0), **_priced(one, None)))
+    assert all(isinstance(error, SettingsError) for error in found)
+    assert "batch_discount" in str(found[0])
+
+
+def test_answers_with_odd_bytes_survive_the_way_through_a_file(world):
+    odd = 'a "quoted"\nline \u2028 with \U0001f600 and \\n'
+    one = world(script=lambda _body, _number: Answer(text=odd))
+    assert answers(asyncio.run(one.ask(NINE[:3]))) == [odd] * 3
+
+
+def test_files_stay_where_they_are_to_be_kept(world):
+    one = world(delete_files=False)
+    answers(asyncio.run(one.ask(NINE[:3])))
+    assert len(one.server.batches.files) == 2

@@ -1,0 +1,185 @@
+"""Studies in batch jobs: the same figures as without, through every door, and what is said."""
+
+import csv
+import json
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from textevolve.cli.pace import OpenJobs
+from textevolve.events import BatchPolled
+from textevolve.llm.batches.batched import batch_price
+from textevolve.llm.batches.service import read_line, write_asked
+from textevolve.llm.providers import Endpoint
+from textevolve.llm.testing import BatchFault, ScriptedBatches, ScriptedServer
+from textevolve.settings import Price
+from textevolve.store.repository import open_store
+from textevolve.studies.batch_plan import BatchPlan, say_plan
+
+QUICK = "batch = false\n[batches]\nquiet = 0.02\npoll = [0.01, 0.05]\n"
+CASES = 6
+OPTIONS = ("--convergence", "none", "--readout", "verbalized")
+
+
+@pytest.fixture
+def batched(home, monkeypatch):
+    """A server that takes batch jobs, and settings that do not wait long."""
+    config = home / "quick.toml"
+    config.write_text(QUICK)
+    monkeypatch.setenv("TEXTEVOLVE_CONFIG", str(config))
+    with ScriptedServer(batches=ScriptedBatches(0.02)) as server:
+        yield server
+
+
+@pytest.fixture
+def cases(home):
+    path = home / "cases.csv"
+    with path.open("w", newline="") as file:
+        writer = csv.writer(file)
+        writer.writerow(["input", "candidate_1", "candidate_2"])
+        writer.writerows([f"Which is {n}?", f"It is {n}.", "It is not."] for n in range(CASES))
+    return path
+
+
+def found(rows):
+    """What must not differ."""
+    if isinstance(rows, dict):
+        return {k: found(v) for k, v in rows.items() if k not in ("seconds", "run", "attempts")}
+    return [found(row) for row in rows] if isinstance(rows, list) else rows
+
+
+def keys(path):
+    with open_store(path) as store:
+        return sorted(call.key for call in store.calls(store.get_run("last").id))
+
+
+@pytest.mark.parametrize("options", [OPTIONS, ("-j", "probe"), ()])
+def test_the_same_run_has_the_same_keys_and_figures(home, cli, batched, cases, options):
+    command = ("evaluate", cases, "-m", f"{batched.url}#m", *options, "--json", "--store")
+    told = cli(*command, home / "a.db", "--batch")
+    assert told.code == 0, told.err
+    jobs = len(batched.batches.jobs)
+    assert jobs < batched.calls
+    plain = cli(*command, home / "b.db")
+    assert len(batched.batches.jobs) == jobs
+    assert found(told.rows) == found(plain.rows)
+    assert keys(home / "a.db") == keys(home / "b.db")
+    assert "in about" in told.err
+    assert "waves of batch jobs" in told.err
+
+
+@pytest.mark.parametrize("first", [("--batch",), ()])
+def test_a_run_goes_on_the_other_way(home, cli, batched, cases, first):
+    command = ("evaluate", cases, "-m", f"{batched.url}#m", *OPTIONS)
+    whole = cli(*command, "--json", "--store", home / "whole.db")
+    calls = batched.calls
+    assert cli(*command, *first, "--max-calls", 10).code == 3
+    second = () if first else ("--batch",)
+    resumed = cli("runs", "resume", "last", *second, "--json")
+    assert resumed.code == 0, resumed.err
+    assert found(resumed.rows) == found(whole.rows)
+    assert batched.calls == 2 * calls
+
+
+def test_the_dry_run_says_how_many_waves_and_at_what_price(home, cli, batched, cases, monkeypatch):
+    provider = f'[providers.own]\nbase_url = "{batched.url}"\nkey_env = "OWN_KEY"\n'
+    prices = '[prices."own/m"]\ninput = 2\noutput = 4\n'
+    (home / "quick.toml").write_text(f"{QUICK}{provider}batch_discount = 0.5\n{prices}")
+    monkeypatch.setenv("OWN_KEY", "a-key-of-some-length")
+    command = ("evaluate", cases, "-m", "own/m", *OPTIONS, "--dry-run")
+    told = " ".join(cli(*command, "--batch").out.split())
+    assert "waves of batch jobs (at least 6, at most 12), each of up to 24 hours" in told
+    assert "12 days at most" in told
+    assert "half the price" in told
+    half = json.loads(cli(*command, "--batch", "--json").out)
+    full = json.loads(cli(*command, "--json").out)
+    for end in ("least", "most"):
+        assert half[end]["cost"] == pytest.approx(full[end]["cost"] / 2)
+    assert batched.calls == 0
+
+
+def test_a_model_that_takes_no_batch_jobs_is_refused_before_anything(home, cli, cases):
+    told = cli("evaluate", cases, "-m", "ollama/m", "--batch")
+    assert told.code == 2
+    assert "no model takes batch jobs (ollama/m)" in told.err
+
+
+def test_open_jobs_are_cancelled_and_the_run_goes_on(home, cli, batched, cases):
+    """The server ends what is under way, so that a part is answered and the rest is asked anew."""
+    batched.batches.faults = {1: BatchFault.POLLS_FAIL}.get
+    batched.batches.seconds = 3600.0
+    command = ("evaluate", cases, "-m", f"{batched.url}#m", *OPTIONS, "--batch")
+    stopped = cli(*command, "--time-limit", 1)
+    assert stopped.code == 3, stopped.err
+    refused = cli("runs", "delete", "last", "-y")
+    assert refused.code == 1
+    assert "cancel-batch" in refused.err
+    assert "is cancelled" in cli("runs", "cancel-batch", "last").out
+    batched.batches.seconds = 0.02
+    resumed = cli("runs", "resume", "last", "--batch", "--json")
+    assert resumed.code == 0, resumed.err
+    assert "no batch job is open" in cli("runs", "cancel-batch", "last").out
+
+
+def test_python_asks_in_batch_jobs_too(home, batched):
+    from textevolve import evaluate_batch
+
+    pairs = [(f"Question {n}", ["one", "two"]) for n in range(4)]
+    model = f"{batched.url}#m"
+    options = {"model": model, "rounds": 1, "readout": "verbalized"}
+    results = list(evaluate_batch(pairs, **options, batch=True, store=home / "a.db"))
+    assert [one.coverage for one in results] == [1.0] * 4
+    assert len(batched.batches.jobs) == 3
+    plain = list(evaluate_batch(pairs, **options, store=home / "b.db"))
+    assert [one.scores.tolist() for one in results] == [one.scores.tolist() for one in plain]
+
+
+def test_what_is_said_of_waves_and_prices():
+    plan = BatchPlan((40, 30, 80), 24, {"a/m": 0.5, "b/m": 0.25, "c/m": None}, ("local/m",))
+    waves, prices = say_plan(plan)
+    assert "in about 40 waves of batch jobs (at least 30, at most 80), each of up to 24" in waves
+    assert "80 days at most" in waves
+    assert "suits batch jobs badly" in waves
+    assert "a/m: half the price; b/m: 25% off the price; c/m: what is taken off" in prices
+    assert "local/m: takes no batch jobs" in prices
+    assert "cannot be rehearsed" in say_plan(BatchPlan(None, 24, {}))[0]
+
+
+def test_what_is_shown_of_jobs_that_are_waited_for():
+    jobs = OpenJobs()
+    assert jobs.text(0.0) == ""
+    jobs.note(BatchPolled("m", "abc", "in_progress", 120, 1000, 60.0), 10.0)
+    said = "waiting for batch job abc: 120 of 1,000 done, polled 30 s ago"
+    assert jobs.text(40.0) == said
+    jobs.note(BatchPolled("m", "def", "in_progress", 1, 10, 60.0), 20.0)
+    assert "2 batch jobs: 121 of 1,010 done, polled 20 s ago" in jobs.text(40.0)
+    jobs.note(BatchPolled("m", "def", "", 10, 10, 60.0), 30.0)
+    assert jobs.text(40.0) == said
+
+
+@given(st.text(), st.text(min_size=1))
+def test_a_line_says_what_was_asked_word_for_word(text, key):
+    body = {"model": "m", "messages": [{"role": "user", "content": text}]}
+    line = write_asked(key, "/chat/completions", body)
+    assert line.count(b"\n") == 1
+    asked = json.loads(line)
+    assert asked["body"] == body
+    assert (asked["custom_id"], asked["url"]) == (key, "/v1/chat/completions")
+
+
+@given(st.binary() | st.text().map(str.encode))
+def test_no_line_of_results_is_too_odd_to_be_read(raw):
+    found = read_line(raw)
+    assert found is None or isinstance(found.key, str)
+
+
+@given(st.floats(0, 1), st.floats(0, 100))
+def test_a_discount_is_taken_off_every_part(discount, price):
+    own = Price(input=price, output=2 * price, cached_input=price / 2)
+    endpoint = Endpoint("p/m", "p", "m", "http://h/v1", price=own, batch_discount=discount)
+    cut = batch_price(endpoint)
+    share = 1 - discount
+    assert cut.input == pytest.approx(price * share)
+    assert cut.output == pytest.approx(2 * price * share)
+    assert cut.cached_input == pytest.approx(price / 2 * share)
