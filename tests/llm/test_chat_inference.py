@@ -14,6 +14,7 @@ from textevolve.llm.chat_formats.catalogue import CHAT_FORMATS, chat_format
 from textevolve.llm.chat_formats.chat_format import render_chat
 from textevolve.llm.chat_formats.inference import infer_format
 from textevolve.llm.chat_formats.jinja_source import to_jinja
+from textevolve.llm.chat_formats.parsing import parse_chat
 
 PAGE = (Path(__file__).parents[2] / "docs" / "chat-formats.md").read_text("utf-8")
 UNKNOWN = {
@@ -25,7 +26,7 @@ UNKNOWN = {
     "llama-2-vigogne": "refused",
 }
 """Published templates that no description here covers, and how that is told."""
-WITHOUT_SYSTEM = {"deepseek-coder", "gemma", "gemma-2", "kimi-k2", "mistral-v0"}
+WITHOUT_SYSTEM = {"deepseek-coder", "gemma", "gemma-2", "mistral-v0"}
 WITHOUT_SYSTEM |= {"phi-3-mini", "phi-3-medium"}
 
 
@@ -106,3 +107,13 @@ def test_an_inferred_format_gives_a_template_that_renders_the_same():
 def test_the_page_says_how_many_templates_are_proved():
     assert f"the description is proved for {PAGE.count('| proved |')};" in PAGE
     assert PAGE.count("| proved |") == len(NAMES) - len(UNKNOWN)
+
+
+def test_what_stands_in_the_place_of_a_missing_system_message_is_found_and_read_back():
+    found = infer_format(published("kimi-k2"))
+    assert found.format.system.absent.startswith("<|im_system|>system<|im_middle|>You are Kimi")
+    for talk in ([say("user", "Hi")], [say("system", "Be kind."), say("user", "Hi")]):
+        text = render_chat(found.format, talk)
+        assert text == published("kimi-k2")(talk, None, True)
+        assert list(parse_chat(found.format, text).messages) == talk
+        assert rendering(to_jinja(found.format), {})(talk, None, True) == text

@@ -13,7 +13,8 @@ from textevolve.errors import InputError
 from textevolve.llm.chat_formats.catalogue import CHAT_FORMATS, chat_format
 from textevolve.llm.chat_formats.chat_format import ChatFormat, render_chat, seen_messages
 from textevolve.llm.chat_formats.conversation import break_up, unbreak, write_message
-from textevolve.llm.chat_formats.parsing import convert, parse_chat
+from textevolve.llm.chat_formats.conversion import convert
+from textevolve.llm.chat_formats.parsing import parse_chat
 
 NAMES = sorted(CHAT_FORMATS)
 TOOLS = [

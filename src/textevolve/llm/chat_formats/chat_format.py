@@ -43,13 +43,15 @@ class TurnMarkers(Frozen):
 class SystemTurn(TurnMarkers):
     """The system message. `placement`: a turn of its own, a prefix without marker, or inside the
     first or the last turn of the user. `preamble`: stands between `before` and the text of a first
-    system message. `default`: its text where the conversation has none; None: nothing is written.
+    system message. `default`: its text where the conversation has none; None: nothing is written
+    but `absent`.
     `later`: system messages may also come later, as turns. `written_empty`: not so if an empty one
     is left out. `joined_trim`: what is trimmed of a user's turn that holds the system text, too."""
 
     placement: Literal["turn", "prefix", "first-user", "last-user"] = "turn"
     preamble: str = ""
     default: str | None = None
+    absent: str = ""
     later: bool = False
     written_empty: bool = True
     joined_trim: Literal["content", "whole", "none"] = "content"
@@ -160,8 +162,13 @@ def render_chat(
         said = _set_apart(format, said)
     declared = write_tools(format.tools, tools or (), format.markers, on_marker) if tools else ""
     turns = _write(format, said, declared)
-    text = (format.bos if format.writes_bos else "") + format.separator.join(turns)
+    text = (format.bos if format.writes_bos else "") + _absent(format, said[0])
+    text += format.separator.join(turns)
     return text + closing_of(format, said[-1].role, add_generation_prompt)
+
+
+def _absent(format: ChatFormat, first: Said) -> str:
+    return format.system.absent if format.system is not None and first.role != "system" else ""
 
 
 _LIKE_A_TOOL = re.compile(rf"{JOINER}*{{")

@@ -239,7 +239,7 @@ def _with_system(
             placement="last-user" if last else "first-user",
         )
         return {**plain, "system": system}
-    return plain | _own_turn(probe, fields, (head, bos), around, notes)
+    return plain | _own_turn(probe, fields, (head, bos), around)
 
 
 def _own_turn(
@@ -247,30 +247,32 @@ def _own_turn(
     fields: Mapping[str, Any],
     tokens: tuple[str, str],
     around: Sequence[str],
-    notes: list[str],
 ) -> dict[str, Any]:
     """The fields of a format whose system message is a turn, or a prefix. `tokens`: what a text
     without it begins with, and the BOS token that the template was given; `around`: what stands
     before and after its text."""
     head, bos = tokens
-    start, default = head + fields["user"].before, None
+    start, default, absent = head + fields["user"].before, None, ""
+    known = (bos, *_KNOWN_BOS)
     after = around[1].removesuffix(fields["separator"] + fields["user"].before)
     if start.startswith(around[0]) and start[len(around[0]) :].endswith(around[1]):
         default = start[len(around[0]) : len(start) - len(around[1])]
-        known = (bos, *_KNOWN_BOS)
         head = next((one for one in known if one and around[0].startswith(one)), "")
-    if not around[0].startswith(head):
-        notes.append(_ELSEWHERE)
-        return {}
+    elif not around[0].startswith(head):
+        token = next((one for one in known if one and head.startswith(one)), "")
+        token = token if around[0].startswith(token) else ""
+        head, absent = token, head.removeprefix(token)
     before = around[0][len(head) :]
     if not (before or after or fields["separator"]):
         default = None
-    system = _system_turn(probe, before, after, default, fields)
+    system = _system_turn(probe, before, after, fields)
+    given: dict[str, Any] = {name: getattr(system, name) for name in SystemTurn.model_fields}
+    system = SystemTurn(**given | {"default": default, "absent": absent})
     return {"bos": head or bos, "writes_bos": bool(head), "system": system}
 
 
 def _system_turn(
-    probe: TemplateProbe, before: str, after: str, default: str | None, fields: Mapping[str, Any]
+    probe: TemplateProbe, before: str, after: str, fields: Mapping[str, Any]
 ) -> SystemTurn:
     """A system message of its own; its preamble is what a later one does not have."""
     talk = [
@@ -290,7 +292,6 @@ def _system_turn(
         before=before,
         after=after,
         preamble=preamble,
-        default=default,
         later=later,
         placement="turn" if before.strip() else "prefix",
     )

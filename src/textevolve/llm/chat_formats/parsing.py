@@ -1,4 +1,4 @@
-"""From a rendered prompt back to the conversation, and from one format to another.
+"""From a rendered prompt back to the conversation.
 
 What `render_chat` wrote is read to the letter: markers inside texts were broken up there, so none
 can be taken for a change of speaker, and they are whole again here. A system message inside a
@@ -18,12 +18,10 @@ from textevolve.llm.chat_formats.chat_format import (
     ChatFormat,
     SystemTurn,
     closing_of,
-    render_chat,
     undo_set_apart,
     without_empty_thought,
 )
 from textevolve.llm.chat_formats.conversation import (
-    OnMarker,
     Said,
     SaidCall,
     find_marker,
@@ -117,31 +115,6 @@ def parse_chat(format: ChatFormat, text: str) -> ParsedChat:
     return ParsedChat(messages, reading.tools, asked)
 
 
-def convert(
-    text: str,
-    source: ChatFormat,
-    target: ChatFormat,
-    *,
-    on_marker: OnMarker = "neutralise",
-) -> str:
-    """A rendered prompt of one format, in another one. A system message that is the default text of
-    the first format is not carried over.
-
-    Raises:
-        InputError: the text is not in the first format, or the second cannot express it.
-    """
-    parsed = parse_chat(source, text)
-    messages = parsed.messages
-    own = {"role": "system", "content": source.system.default if source.system else None}
-    return render_chat(
-        target,
-        messages[1:] if messages[0] == own else messages,
-        tools=parsed.tools or None,
-        add_generation_prompt=parsed.add_generation_prompt,
-        on_marker=on_marker,
-    )
-
-
 def _closing(reading: _Reading, said: Sequence[Said]) -> bool | None:
     """Whether the text ends here with a prompt for an answer; None where it goes on."""
     last = said[-1].role if said else ""
@@ -189,6 +162,8 @@ def _ending_pattern(format: ChatFormat, after: str) -> re.Pattern[str]:
 def _read_system(reading: _Reading, system: SystemTurn) -> Iterator[Said]:
     tools = reading.format.tools
     mark = tools.system_mark if tools is not None else ""
+    if system.absent and reading.take(system.absent):
+        return
     if not system.before:
         opened = any(
             reading.text.startswith(opening, reading.at)
@@ -399,6 +374,5 @@ def _read_results(reading: _Reading) -> Iterator[Said]:
         if not tools.results_before and not tools.results_after:
             return
         reading.take(tools.results_separator)
-    # A separator may stand before no further result only if it is the beginning of what follows.
     if not reading.take(tools.results_after):
         raise reading.wrong(repr(tools.results_after))
