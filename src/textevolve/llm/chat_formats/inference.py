@@ -266,8 +266,7 @@ def _own_turn(
     if not (before or after or fields["separator"]):
         default = None
     system = _system_turn(probe, before, after, fields)
-    given: dict[str, Any] = {name: getattr(system, name) for name in SystemTurn.model_fields}
-    system = SystemTurn(**given | {"default": default, "absent": absent})
+    system = _other(system, default=default, absent=absent)
     return {"bos": head or bos, "writes_bos": bool(head), "system": system}
 
 
@@ -309,10 +308,10 @@ def _variations(format: ChatFormat) -> Iterator[ChatFormat]:
     system = format.system
     if system is not None:
         for trim in trims:
-            yield _with(format, system, trim=trim)
+            yield changed(format, system=_other(system, trim=trim))
         for how in ("content", "whole", "none"):
-            yield _with(format, system, joined_trim=how)
-        yield _with(format, system, written_empty=not system.written_empty)
+            yield changed(format, system=_other(system, joined_trim=how))
+        yield changed(format, system=_other(system, written_empty=not system.written_empty))
     yield changed(format, generation_after_assistant=not format.generation_after_assistant)
     yield changed(format, thoughts=None)
     for strip in ("", "\n", None):
@@ -322,17 +321,17 @@ def _variations(format: ChatFormat) -> Iterator[ChatFormat]:
             )
 
 
-def _with(format: ChatFormat, system: SystemTurn, **fields: Any) -> ChatFormat:
-    """The format with other values of some fields of its system message."""
+def _other(system: SystemTurn, **fields: Any) -> SystemTurn:
+    """The system message with other values of some fields."""
     given: dict[str, Any] = {name: getattr(system, name) for name in SystemTurn.model_fields}
-    return changed(format, system=SystemTurn(**given | fields))
+    return SystemTurn(**given | fields)
 
 
 def _narrower(format: ChatFormat) -> Iterator[ChatFormat]:
     """The format with less that it accepts."""
     yield changed(format, alternate=True)
     if format.system is not None:
-        yield _with(format, format.system, later=False)
+        yield changed(format, system=_other(format.system, later=False))
         yield changed(format, system=None)
 
 
