@@ -22,7 +22,8 @@ _FORGED = re.compile(
     r"|<\|[^|\n]{1,40}\|>|</?s>|<</?SYS>>|\[/?INST\]"
     r"|<(?:start|end)_of_turn>|<｜[^｜\n]{1,40}｜>"
 )
-_JOINER = "\u2060"
+JOINER = "\u2060"
+"""Word joiner: invisible, and no part of any marker."""
 
 
 def draw_nonce(texts: Iterable[str], seed: int) -> str:
@@ -45,14 +46,14 @@ def sanitize(text: str, nonce: str) -> tuple[str, int]:
     def split(match: re.Match[str]) -> str:
         nonlocal found
         found += 1
-        return match[0][0] + _JOINER + match[0][1:]
+        return match[0][0] + JOINER + match[0][1:]
 
     text = _FORGED.sub(split, text)
     # A model can be talked into repeating the nonce that it saw; candidates cannot know it.
     if nonce.lower() not in text.lower():  # nearly always, and a pattern costs more than this
         return text, found
     leaked = re.compile(re.escape(nonce), re.IGNORECASE)
-    text, leaks = leaked.subn(lambda match: match[0][0] + _JOINER + match[0][1:], text)
+    text, leaks = leaked.subn(lambda match: match[0][0] + JOINER + match[0][1:], text)
     return text, found + leaks
 
 

@@ -1,0 +1,1 @@
+"""Instruction formats: one description of each, rendering, parsing, conversion and inference."""

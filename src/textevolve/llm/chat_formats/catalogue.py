@@ -1,0 +1,409 @@
+"""The instruction formats that are known by name, each as its family's published templates write it.
+
+Facts only; how they are used is the business of `chat_format`. docs/chat-formats.md has the table.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from types import MappingProxyType
+from typing import Any
+
+from textevolve.errors import NotFoundError
+from textevolve.llm.chat_formats.chat_format import ChatFormat, SystemTurn, Thoughts, Turn
+from textevolve.llm.chat_formats.tools import ToolFormat
+from textevolve.spec import suggest
+
+_QWEN_TOOLS = ToolFormat(
+    placement="system",
+    before=(
+        "# Tools\n\nYou may call one or more functions to assist with the user query.\n\nYou are "
+        "provided with function signatures within <tools></tools> XML tags:\n<tools>\n"
+    ),
+    separator="\n",
+    after=(
+        "\n</tools>\n\nFor each function call, return a json object with function name and "
+        'arguments within <tool_call></tool_call> XML tags:\n<tool_call>\n{"name": '
+        '<function-name>, "arguments": <args-json-object>}\n</tool_call>'
+    ),
+    joint="\n\n",
+    call='<tool_call>\n{"name": "$name", "arguments": $arguments}\n</tool_call>',
+    calls_separator="\n",
+    text_joint="\n",
+    results_before="<|im_start|>user\n",
+    result="<tool_response>\n$content\n</tool_response>",
+    results_separator="\n",
+    results_after="<|im_end|>\n",
+)
+
+_MISTRAL_TOOLS: dict[str, Any] = {
+    "placement": "last-user",
+    "separator": ", ",
+    "after": "][/AVAILABLE_TOOLS]",
+    "style": "mistral",
+    "assistant_before": "",
+    "call": '{"name": "$name", "arguments": $arguments, "id": "$id"}',
+    "calls_separator": ", ",
+    "calls_after": "]",
+    "text_beside": False,
+    "id_length": 9,
+}
+
+_DEEPSEEK_TOOLS = ToolFormat(
+    assistant_before="<｜Assistant｜>",
+    calls_before="<｜tool▁calls▁begin｜>",
+    call=(
+        "<｜tool▁call▁begin｜>function<｜tool▁sep｜>$name\n```json\n$arguments\n```<｜tool▁call▁end｜>"
+    ),
+    calls_separator="\n",
+    calls_after="<｜tool▁calls▁end｜>",
+    raw_arguments=True,
+    results_before="<｜tool▁outputs▁begin｜>",
+    result="<｜tool▁output▁begin｜>$content<｜tool▁output▁end｜>",
+    results_after="<｜tool▁outputs▁end｜>",
+    answer_before="",
+)
+
+_HEADER = "<|start_header_id|>{}<|end_header_id|>\n\n"
+
+
+def _llama_3(**more: Any) -> ChatFormat:
+    given: dict[str, Any] = {
+        "bos": "<|begin_of_text|>",
+        "writes_bos": True,
+        "eos": "<|eot_id|>",
+        "system": SystemTurn(
+            before=_HEADER.format("system"), after="<|eot_id|>", trim="both", later=True
+        ),
+        "user": Turn(before=_HEADER.format("user"), after="<|eot_id|>", trim="both"),
+        "assistant": Turn(before=_HEADER.format("assistant"), after="<|eot_id|>", trim="both"),
+        "generation": _HEADER.format("assistant"),
+        "stop": ("<|eot_id|>", "<|end_of_text|>"),
+        "more_markers": ("<|eom_id|>", "<|python_tag|>"),
+    }
+    return ChatFormat(**(given | more))
+
+
+def _chatml(**more: Any) -> ChatFormat:
+    given: dict[str, Any] = {
+        "eos": "<|im_end|>",
+        "system": SystemTurn(before="<|im_start|>system\n", after="<|im_end|>\n", later=True),
+        "user": Turn(before="<|im_start|>user\n", after="<|im_end|>\n"),
+        "assistant": Turn(before="<|im_start|>assistant\n", after="<|im_end|>\n"),
+        "generation": "<|im_start|>assistant\n",
+        "stop": ("<|im_end|>",),
+    }
+    return ChatFormat(**(given | more))
+
+
+def _mistral(space: str, **more: Any) -> ChatFormat:
+    given: dict[str, Any] = {
+        "bos": "<s>",
+        "writes_bos": True,
+        "eos": "</s>",
+        "system": SystemTurn(before="", after="\n\n", placement="last-user"),
+        "user": Turn(before=f"[INST]{space}", after="[/INST]"),
+        "assistant": Turn(before=space, after="</s>"),
+        "alternate": True,
+        "stop": ("</s>",),
+        "tools": ToolFormat(
+            before=f"[AVAILABLE_TOOLS]{space}[",
+            calls_before=f"[TOOL_CALLS]{space}[",
+            result=f'[TOOL_RESULTS]{space}{{"content": $content, "call_id": "$id"}}[/TOOL_RESULTS]',
+            **_MISTRAL_TOOLS,
+        ),
+    }
+    return ChatFormat(**(given | more))
+
+
+def _formats() -> Iterable[ChatFormat]:
+    yield _chatml(
+        name="chatml",
+        title="ChatML: OpenHermes, Yi, many fine-tuned models",
+        differences=("Many templates of the family add a system message of their own.",),
+    )
+    yield ChatFormat(
+        name="llama-2",
+        title="Llama 2 Chat",
+        bos="<s>",
+        eos="</s>",
+        system=SystemTurn(
+            before="<<SYS>>\n",
+            after="\n<</SYS>>\n\n",
+            placement="first-user",
+            joined_trim="whole",
+        ),
+        user=Turn(before="<s>[INST] ", after=" [/INST]", trim="both"),
+        assistant=Turn(before=" ", after=" </s>", trim="both"),
+        alternate=True,
+        stop=("</s>",),
+        differences=("Some templates write the BOS token once, and not before each user's turn.",),
+    )
+    yield _llama_3(
+        name="llama-3",
+        title="Llama 3 Instruct",
+        differences=("The first published template asks for an answer even where none is wanted.",),
+    )
+    yield _llama_3(
+        name="llama-3.1",
+        title="Llama 3.1, 3.2 and 3.3 Instruct",
+        system=SystemTurn(
+            before=_HEADER.format("system"),
+            preamble="Cutting Knowledge Date: December 2023\nToday Date: 26 Jul 2024\n\n",
+            after="<|eot_id|>",
+            trim="both",
+            default="",
+            later=True,
+        ),
+        tools=ToolFormat(
+            placement="first-user",
+            before=(
+                "Given the following functions, please respond with a JSON for a function call "
+                "with its proper arguments that best answers the given prompt.\n\nRespond in the "
+                'format {"name": function name, "parameters": dictionary of argument name and its '
+                "value}.Do not use variables.\n\n"
+            ),
+            separator="\n\n",
+            after="\n\n",
+            indent=4,
+            system_mark="Environment: ipython\n",
+            call='{"name": "$name", "parameters": $arguments}',
+            text_beside=False,
+            single_call=True,
+            result=_HEADER.format("ipython") + "$json<|eot_id|>",
+        ),
+        stop=("<|eot_id|>", "<|eom_id|>", "<|end_of_text|>"),
+        differences=("Templates of 3.2 write the day of the call in place of 26 Jul 2024.",),
+    )
+    yield _mistral(
+        " ",
+        name="mistral-v1",
+        title="Mistral 7B Instruct v0.1 and v0.2, Mixtral",
+        system=SystemTurn(before="", after="\n\n", placement="first-user"),
+        user=Turn(before=" [INST] ", after=" [/INST]"),
+        tools=None,
+        differences=("Templates before mistral-common refuse system messages and write no space.",),
+    )
+    yield _mistral(
+        " ",
+        name="mistral-v3",
+        title="Mistral 7B Instruct v0.3, Mistral Large 2407, Mixtral 8x22B",
+        assistant=Turn(before=" ", after="</s>", trim="both"),
+    )
+    yield _mistral("", name="mistral-v3-tekken", title="Mistral NeMo 2407, Pixtral 2409")
+    yield _mistral(
+        " ",
+        name="mistral-v7",
+        title="Mistral Large 2411",
+        system=SystemTurn(before="[SYSTEM_PROMPT] ", after="[/SYSTEM_PROMPT]", later=True),
+        alternate=False,
+        tools=None,
+    )
+    yield _mistral(
+        "",
+        name="mistral-v7-tekken",
+        title="Mistral Small 2501 and 2503",
+        system=SystemTurn(before="[SYSTEM_PROMPT]", after="[/SYSTEM_PROMPT]", later=True),
+        alternate=False,
+        tools=None,
+        differences=(
+            "Published templates write a system message with the day of the call where there is "
+            "none; here nothing is written that the conversation does not hold.",
+        ),
+    )
+    yield ChatFormat(
+        name="gemma",
+        title="Gemma and Gemma 2",
+        bos="<bos>",
+        writes_bos=True,
+        eos="<eos>",
+        user=Turn(before="<start_of_turn>user\n", after="<end_of_turn>\n", trim="both"),
+        assistant=Turn(before="<start_of_turn>model\n", after="<end_of_turn>\n", trim="both"),
+        generation="<start_of_turn>model\n",
+        alternate=True,
+        stop=("<end_of_turn>",),
+        differences=("Some templates of the first Gemma leave the BOS token to the tokenizer.",),
+    )
+    yield ChatFormat(
+        name="gemma-3",
+        title="Gemma 3",
+        bos="<bos>",
+        writes_bos=True,
+        eos="<eos>",
+        system=SystemTurn(before="", after="\n\n", placement="first-user"),
+        user=Turn(before="<start_of_turn>user\n", after="<end_of_turn>\n", trim="both"),
+        assistant=Turn(before="<start_of_turn>model\n", after="<end_of_turn>\n", trim="both"),
+        generation="<start_of_turn>model\n",
+        alternate=True,
+        stop=("<end_of_turn>",),
+        more_markers=("<start_of_image>", "<end_of_image>"),
+    )
+    yield ChatFormat(
+        name="phi-3",
+        title="Phi-3 and Phi-3.5",
+        bos="<s>",
+        eos="<|endoftext|>",
+        system=SystemTurn(
+            before="<|system|>\n", after="<|end|>\n", later=True, written_empty=False
+        ),
+        user=Turn(before="<|user|>\n", after="<|end|>\n"),
+        assistant=Turn(before="<|assistant|>\n", after="<|end|>\n"),
+        generation="<|assistant|>\n",
+        ending="<|endoftext|>",
+        stop=("<|end|>", "<|endoftext|>"),
+        differences=(
+            "Templates of the first Phi-3 mini and medium drop the system message in silence.",
+        ),
+    )
+    yield ChatFormat(
+        name="phi-4",
+        title="Phi-4",
+        bos="<|endoftext|>",
+        eos="<|im_end|>",
+        system=SystemTurn(before="<|im_start|>system<|im_sep|>", after="<|im_end|>", later=True),
+        user=Turn(before="<|im_start|>user<|im_sep|>", after="<|im_end|>"),
+        assistant=Turn(before="<|im_start|>assistant<|im_sep|>", after="<|im_end|>"),
+        generation="<|im_start|>assistant<|im_sep|>",
+        stop=("<|im_end|>",),
+        differences=("The first published template asks for an answer after each user's turn.",),
+    )
+    yield _chatml(
+        name="qwen-2.5",
+        title="Qwen 2.5, Qwen 2.5 Coder",
+        system=SystemTurn(
+            before="<|im_start|>system\n",
+            after="<|im_end|>\n",
+            default="You are Qwen, created by Alibaba Cloud. You are a helpful assistant.",
+            later=True,
+        ),
+        tools=_QWEN_TOOLS,
+        stop=("<|im_end|>", "<|endoftext|>"),
+        more_markers=("<|endoftext|>",),
+    )
+    yield _chatml(
+        name="qwen-3",
+        title="Qwen 3",
+        tools=_QWEN_TOOLS,
+        thoughts=Thoughts(strip="\n", wrap=True),
+        stop=("<|im_end|>", "<|endoftext|>"),
+        more_markers=("<|endoftext|>",),
+        differences=("With enable_thinking=False templates write an empty thought as a prompt.",),
+    )
+    yield ChatFormat(
+        name="deepseek-v2",
+        title="DeepSeek V2 Chat, V2.5",
+        bos="<｜begin▁of▁sentence｜>",
+        writes_bos=True,
+        eos="<｜end▁of▁sentence｜>",
+        system=SystemTurn(before="", after="\n\n", placement="prefix"),
+        user=Turn(before="User: ", after="\n\n"),
+        assistant=Turn(before="Assistant: ", after="<｜end▁of▁sentence｜>"),
+        generation="Assistant:",
+        stop=("<｜end▁of▁sentence｜>",),
+    )
+    yield ChatFormat(
+        name="deepseek-v3",
+        title="DeepSeek V3 and R1",
+        bos="<｜begin▁of▁sentence｜>",
+        writes_bos=True,
+        eos="<｜end▁of▁sentence｜>",
+        system=SystemTurn(before="", after="", placement="prefix"),
+        user=Turn(before="<｜User｜>", after=""),
+        assistant=Turn(before="<｜Assistant｜>", after="<｜end▁of▁sentence｜>"),
+        generation="<｜Assistant｜>",
+        thoughts=Thoughts(),
+        tools=_DEEPSEEK_TOOLS,
+        stop=("<｜end▁of▁sentence｜>",),
+        differences=(
+            "Later templates of R1 add <think> to the prompt for the answer.",
+            "Templates join several system messages; here there is one.",
+        ),
+    )
+    yield ChatFormat(
+        name="command-r",
+        title="Command R and R+",
+        bos="<BOS_TOKEN>",
+        writes_bos=True,
+        eos="<|END_OF_TURN_TOKEN|>",
+        system=SystemTurn(
+            before="<|START_OF_TURN_TOKEN|><|SYSTEM_TOKEN|>", after="<|END_OF_TURN_TOKEN|>"
+        ),
+        user=Turn(
+            before="<|START_OF_TURN_TOKEN|><|USER_TOKEN|>",
+            after="<|END_OF_TURN_TOKEN|>",
+            trim="both",
+        ),
+        assistant=Turn(
+            before="<|START_OF_TURN_TOKEN|><|CHATBOT_TOKEN|>",
+            after="<|END_OF_TURN_TOKEN|>",
+            trim="both",
+        ),
+        generation="<|START_OF_TURN_TOKEN|><|CHATBOT_TOKEN|>",
+        alternate=True,
+        stop=("<|END_OF_TURN_TOKEN|>",),
+        differences=("Tools have a template of their own, which no description here covers.",),
+    )
+    yield ChatFormat(
+        name="alpaca",
+        title="Alpaca",
+        bos="<s>",
+        writes_bos=True,
+        eos="</s>",
+        system=SystemTurn(before="", after="", placement="prefix"),
+        user=Turn(before="### Instruction:\n", after=""),
+        assistant=Turn(before="### Response:\n", after="</s>"),
+        separator="\n\n",
+        generation="\n\n### Response:\n",
+        stop=("</s>", "### Instruction:"),
+        more_markers=("### Input:",),
+        differences=(
+            "The prompt of the Alpaca data set names the task in a fixed first sentence.",
+        ),
+    )
+    yield ChatFormat(
+        name="vicuna",
+        title="Vicuna 1.1 and 1.5",
+        bos="<s>",
+        writes_bos=True,
+        eos="</s>",
+        system=SystemTurn(
+            before="",
+            after=" ",
+            placement="prefix",
+            default=(
+                "A chat between a curious user and an artificial intelligence assistant. The "
+                "assistant gives helpful, detailed, and polite answers to the user's questions."
+            ),
+        ),
+        user=Turn(before="USER: ", after=" "),
+        assistant=Turn(before="ASSISTANT: ", after="</s>"),
+        generation="ASSISTANT:",
+        stop=("</s>", "USER:"),
+        differences=("Some templates end turns with a new line in place of a space.",),
+    )
+    yield ChatFormat(
+        name="zephyr",
+        title="Zephyr, TinyLlama Chat, StableLM Zephyr",
+        bos="<s>",
+        eos="</s>",
+        system=SystemTurn(before="<|system|>\n", after="</s>\n", later=True),
+        user=Turn(before="<|user|>\n", after="</s>\n"),
+        assistant=Turn(before="<|assistant|>\n", after="</s>\n"),
+        generation="<|assistant|>\n",
+        stop=("</s>",),
+    )
+
+
+CHAT_FORMATS: Mapping[str, ChatFormat] = MappingProxyType({f.name: f for f in _formats()})
+
+
+def chat_format(name: str) -> ChatFormat:
+    """The format of a name.
+
+    Raises:
+        NotFoundError: there is none; names the nearest.
+    """
+    found = CHAT_FORMATS.get(name)
+    if found is None:
+        raise NotFoundError(f"no chat format '{name}'{suggest(name, list(CHAT_FORMATS))}")
+    return found

@@ -1,0 +1,324 @@
+"""What an instruction format is, in one frozen description, and how conversations are written in it.
+
+Roles with their markers, where the system message goes, the rules of order, trimming, the prompt
+for the next answer, tools. Which formats there are: `catalogue`. Back from text: `parsing`. Found
+out from a template: `inference`. What a format cannot express is refused, never dropped in silence.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from functools import cached_property
+from typing import Any, Literal
+
+from pydantic import Field
+
+from textevolve.llm.chat_formats.conversation import OnMarker, Said, broken_messages, read_messages
+from textevolve.llm.chat_formats.order import check_order
+from textevolve.llm.chat_formats.tools import ToolFormat, write_calls, write_results, write_tools
+from textevolve.spec import Frozen
+
+_TOKEN = re.compile(
+    r"<\|[^|\s<>]{1,40}\|>|<｜[^｜\s]{1,40}｜>|<</?\w{1,40}>>|</?[A-Za-z_]\w{0,40}>|\[/?[A-Z_]{2,40}\]"
+)
+
+Trim = Literal["none", "both", "left", "right"]
+
+
+class Turn(Frozen):
+    """A role's markers around its text, and which white space of the text goes."""
+
+    before: str
+    after: str
+    trim: Trim = "none"
+
+
+class SystemTurn(Turn):
+    """The system message. `placement`: a turn of its own, a prefix without marker, or inside the
+    first or the last turn of the user. `preamble`: stands between `before` and the text of a first
+    system message. `default`: its text where the conversation has none; None: nothing is written.
+    `later`: system messages may also come later, as turns. `written_empty`: not so if an empty one
+    is left out. `joined_trim`: what is trimmed of a user's turn that holds the system text, too."""
+
+    placement: Literal["turn", "prefix", "first-user", "last-user"] = "turn"
+    preamble: str = ""
+    default: str | None = None
+    later: bool = False
+    written_empty: bool = True
+    joined_trim: Literal["content", "whole", "none"] = "content"
+
+    @property
+    def inside(self) -> bool:
+        """Whether it is written inside a turn of the user."""
+        return self.placement in ("first-user", "last-user")
+
+
+class Thoughts(Frozen):
+    """How thoughts in the text of an assistant are treated: those of earlier answers are dropped
+    together with the white space after them that `strip` names; with `wrap` the last answer, if it
+    follows the last question, is written with its thoughts, even where it has none."""
+
+    opening: str = "<think>"
+    closing: str = "</think>"
+    strip: str = ""
+    wrap: bool = False
+
+
+class ChatFormat(Frozen):
+    """An instruction format. `bos`: the text of the token that begins a prompt; `writes_bos` says
+    whether it is written, or left to the tokenizer. `separator`: between turns. `generation`: what
+    asks for the next answer; `ending`: what ends a text that asks for none. `alternate`: user and
+    assistant take turns, the user first. `stop`: texts at which an answer ends."""
+
+    name: str
+    title: str
+    user: Turn
+    assistant: Turn
+    system: SystemTurn | None = None
+    bos: str = ""
+    writes_bos: bool = False
+    eos: str = ""
+    separator: str = ""
+    generation: str = ""
+    generation_after_assistant: bool = True
+    ending: str = ""
+    alternate: bool = False
+    stop: tuple[str, ...] = ()
+    thoughts: Thoughts | None = None
+    tools: ToolFormat | None = None
+    more_markers: tuple[str, ...] = ()
+    differences: tuple[str, ...] = Field(
+        (), description="What published templates of the family do otherwise, in sentences."
+    )
+
+    @cached_property
+    def markers(self) -> tuple[str, ...]:
+        """Every text by which a change of speaker could be forged: control tokens, and the words
+        that stand in their place where the format has none."""
+        turns = [self.user, self.assistant, *([self.system] if self.system else [])]
+        found: dict[str, None] = {}
+        for turn in turns:
+            found |= dict.fromkeys(_markers_in(turn.before, words=True))
+            found |= dict.fromkeys(_markers_in(turn.after))
+        for text in (self.bos, self.eos, self.generation, self.ending, *self.stop):
+            found |= dict.fromkeys(_markers_in(text))
+        if self.tools is not None:
+            for text in self.tools.marking:
+                found |= dict.fromkeys(_markers_in(text))
+        return tuple(found | dict.fromkeys(self.more_markers))
+
+    @cached_property
+    def word_markers(self) -> tuple[str, ...]:
+        """Those of the markers that are plain words, such as `USER:`."""
+        return tuple(marker for marker in self.markers if not _TOKEN.fullmatch(marker))
+
+
+def _markers_in(text: str, words: bool = False) -> list[str]:
+    found = _TOKEN.findall(text)
+    return found if found or not words else [text.strip()] if text.strip() else []
+
+
+def trimmed(text: str, how: Trim) -> str:
+    if how == "both":
+        return text.strip()
+    return text.lstrip() if how == "left" else text.rstrip() if how == "right" else text
+
+
+def render_chat(
+    format: ChatFormat,
+    messages: Sequence[Mapping[str, Any]],
+    *,
+    tools: Sequence[Mapping[str, Any]] | None = None,
+    add_generation_prompt: bool = True,
+    on_marker: OnMarker = "neutralise",
+) -> str:
+    """The conversation in a format, as a prompt.
+
+    `messages`: those of the chat protocol; `tools`: its function definitions. `on_marker`: what
+    becomes of a marker of the format inside a text; with "keep" the result is byte-equal to the
+    published template, whoever wrote the marker.
+
+    Raises:
+        InputError: the format cannot express the conversation; says what to do.
+    """
+    said = settle(format, messages, tools, on_marker)
+    declared = write_tools(format.tools, tools or (), format.markers, on_marker) if tools else ""
+    turns = _write(format, said, declared)
+    text = (format.bos if format.writes_bos else "") + format.separator.join(turns)
+    return text + closing_of(format, said[-1].role, add_generation_prompt)
+
+
+def closing_of(format: ChatFormat, last: str, add_generation_prompt: bool) -> str:
+    """What a text ends with after a message of the role `last`."""
+    if not add_generation_prompt:
+        return format.ending
+    if last == "tool" and format.tools is not None and format.tools.answer_before is not None:
+        return format.tools.answer_before
+    if last == "assistant" and not format.generation_after_assistant:
+        return ""
+    return format.generation
+
+
+def settle(
+    format: ChatFormat,
+    messages: Sequence[Mapping[str, Any]],
+    tools: Sequence[Mapping[str, Any]] | None = None,
+    on_marker: OnMarker = "neutralise",
+) -> list[Said]:
+    """The messages as the format lets a model see them: checked, trimmed, with the default system
+    message, without the thoughts that the format drops.
+
+    Raises:
+        InputError: the format cannot express the conversation; says what to do.
+    """
+    said = read_messages(messages)
+    check_order(format, said, bool(tools))
+    said = list(broken_messages(said, format.markers, on_marker))
+    system = format.system
+    if system is not None and system.default is not None and said[0].role != "system":
+        said = [Said("system", system.default), *said]
+    last_question = max((n for n, one in enumerate(said) if one.role == "user"), default=len(said))
+    return [
+        _settled(format, one, last=n == len(said) - 1, answering=n > last_question)
+        for n, one in enumerate(said)
+    ]
+
+
+def _settled(format: ChatFormat, one: Said, last: bool, answering: bool) -> Said:
+    text, thought = one.text, one.thought
+    if one.role == "assistant":
+        if format.thoughts is not None:
+            text, thought = _think(format.thoughts, text, thought, last, answering)
+        text = trimmed(text, format.assistant.trim)
+    elif one.role == "system" and format.system is not None:
+        text = trimmed(text, format.system.trim)
+    return Said(one.role, text, one.calls, one.answers, thought, one.place)
+
+
+def _think(
+    thoughts: Thoughts, text: str, thought: str, last: bool, answering: bool
+) -> tuple[str, str]:
+    """The text of an answer as it is written, and nothing beside it."""
+    if not thought and thoughts.closing in text:
+        thought = text.split(thoughts.closing)[0].split(thoughts.opening)[-1]
+        text = text.split(thoughts.closing)[-1]
+        text = text.lstrip(thoughts.strip) if thoughts.strip else text
+    thought, newline = thought.strip("\n"), "\n"
+    if thoughts.wrap and answering and (last or thought):
+        wrapped = f"{thoughts.opening}\n{thought}\n{thoughts.closing}\n\n"
+        return wrapped + text.lstrip(newline), ""
+    return text, ""
+
+
+def _write(format: ChatFormat, said: Sequence[Said], declared: str) -> list[str]:
+    """The turns, in order."""
+    system, tools = format.system, format.tools
+    rest = list(said)
+    opening = rest.pop(0) if rest[0].role == "system" else None
+    turns: list[str] = []
+    inside = ""
+    if system is not None and system.inside:
+        inside = f"{system.before}{opening.text}{system.after}" if opening else ""
+    elif opening is not None or (declared and tools and tools.placement == "system"):
+        turns.extend(_system_turn(format, opening, declared))
+    users = [n for n, one in enumerate(rest) if one.role == "user"]
+    n = 0
+    while n < len(rest):
+        one = rest[n]
+        if one.role == "tool":
+            end = next((m for m in range(n, len(rest)) if rest[m].role != "tool"), len(rest))
+            turns.append(write_results(_tools(format), rest[n:end]))
+            n = end
+            continue
+        if one.role == "user":
+            aimed = users[-1] if system and system.placement == "last-user" else users[0]
+            turns.append(
+                _user_turn(
+                    format,
+                    one.text,
+                    inside if n == aimed else "",
+                    (declared if declared and n == _declaring(format, users) else ""),
+                )
+            )
+        elif one.role == "assistant":
+            turns.append(_assistant_turn(format, one, n > 0 and rest[n - 1].role == "tool"))
+        elif system is not None and (one.text or system.written_empty):
+            turns.append(system.before + one.text + system.after)
+        n += 1
+    return turns
+
+
+def _declaring(format: ChatFormat, users: Sequence[int]) -> int:
+    placement = format.tools.placement if format.tools else None
+    return {"first-user": users[0], "last-user": users[-1]}.get(placement or "", -1)
+
+
+def _system_turn(format: ChatFormat, opening: Said | None, declared: str) -> Iterable[str]:
+    system, tools = format.system, format.tools
+    assert system is not None
+    here = declared if tools is not None and tools.placement == "system" else ""
+    if opening is not None and not opening.text and not system.written_empty and not here:
+        return
+    mark = tools.system_mark if tools is not None and declared else ""
+    text = opening.text if opening is not None else ""
+    joint = tools.joint if tools is not None and here and opening is not None else ""
+    yield f"{system.before}{mark}{system.preamble}{text}{joint}{here}{system.after}"
+
+
+def _user_turn(format: ChatFormat, text: str, inside: str, declared: str) -> str:
+    user, tools = format.user, format.tools
+    how = format.system.joined_trim if format.system is not None and inside else "content"
+    if how == "content":
+        text = inside + trimmed(text, user.trim)
+    else:
+        text = trimmed(inside + text, user.trim if how == "whole" else "none")
+    if declared and tools is not None and tools.placement == "last-user":
+        return declared + user.before + text + user.after
+    return user.before + declared + text + user.after
+
+
+def _assistant_turn(format: ChatFormat, one: Said, answers_tool: bool) -> str:
+    turn, tools = format.assistant, format.tools
+    if one.calls and tools is not None:
+        before = turn.before if tools.assistant_before is None else tools.assistant_before
+        return write_calls(tools, one, before, turn.after)
+    if answers_tool and tools is not None and tools.answer_before is not None:
+        return tools.answer_before + one.text + turn.after
+    return turn.before + one.text + turn.after
+
+
+def _tools(format: ChatFormat) -> ToolFormat:
+    assert format.tools is not None  # check_order has refused it otherwise
+    return format.tools
+
+
+def seen_messages(
+    format: ChatFormat, messages: Sequence[Mapping[str, Any]], on_marker: OnMarker = "neutralise"
+) -> list[Said]:
+    """The messages as they can be read back from the format: a system message inside a user's turn
+    that no marker sets apart is the beginning of that turn's text."""
+    said = settle(format, messages, None, on_marker)
+    system = format.system
+    if system is None or not system.inside or said[0].role != "system":
+        return [_trimmed_user(format, one) for one in said]
+    opening, rest = said[0], said[1:]
+    users = [n for n, one in enumerate(rest) if one.role == "user"]
+    aimed = users[-1] if system.placement == "last-user" else users[0]
+    inside = f"{system.before}{opening.text}{system.after}"
+    whole = _user_turn(format, rest[aimed].text, inside, "")
+    text = whole[len(format.user.before) : len(whole) - len(format.user.after)]
+    if _markers_in(system.before + system.after):
+        kept = text.removeprefix(system.before + opening.text).removeprefix(system.after)
+        joined = [Said("system", opening.text), Said("user", kept)]
+    else:
+        joined = [Said("user", text)]
+    after = [_trimmed_user(format, one) for one in rest[aimed + 1 :]]
+    before = [_trimmed_user(format, one) for one in rest[:aimed]]
+    return joined + after if aimed == 0 else before + joined + after
+
+
+def _trimmed_user(format: ChatFormat, one: Said) -> Said:
+    if one.role != "user":
+        return one
+    return Said("user", trimmed(one.text, format.user.trim))
