@@ -300,25 +300,42 @@ def seen_messages(
     that no marker sets apart is the beginning of that turn's text."""
     said = settle(format, messages, None, on_marker)
     system = format.system
-    if system is None or not system.inside or said[0].role != "system":
-        return [_trimmed_user(format, one) for one in said]
-    opening, rest = said[0], said[1:]
+    opening = said[0] if system is not None and said[0].role == "system" else None
+    if system is None or opening is None:
+        return [_as_seen(format, one) for one in said]
+    if not system.inside:
+        unwritten = not opening.text and not (system.written_empty and _shows(format, system))
+        return [_as_seen(format, one) for one in said[1 if unwritten else 0 :]]
+    rest = said[1:]
     users = [n for n, one in enumerate(rest) if one.role == "user"]
     aimed = users[-1] if system.placement == "last-user" else users[0]
-    inside = f"{system.before}{opening.text}{system.after}"
-    whole = _user_turn(format, rest[aimed].text, inside, "")
+    whole = _user_turn(format, rest[aimed].text, system.before + opening.text + system.after, "")
     text = whole[len(format.user.before) : len(whole) - len(format.user.after)]
+    joined = [Said("user", text)]
     if _markers_in(system.before + system.after):
-        kept = text.removeprefix(system.before + opening.text).removeprefix(system.after)
-        joined = [Said("system", opening.text), Said("user", kept)]
-    else:
-        joined = [Said("user", text)]
-    after = [_trimmed_user(format, one) for one in rest[aimed + 1 :]]
-    before = [_trimmed_user(format, one) for one in rest[:aimed]]
-    return joined + after if aimed == 0 else before + joined + after
+        kept = text.removeprefix(system.before + opening.text).removeprefix(system.after.rstrip())
+        white = system.after.removeprefix(system.after.rstrip())
+        joined = [Said("system", opening.text), Said("user", kept.removeprefix(white))]
+    after = [_as_seen(format, one) for one in rest[aimed + 1 :]]
+    return [*(_as_seen(format, one) for one in rest[:aimed]), *joined, *after]
 
 
-def _trimmed_user(format: ChatFormat, one: Said) -> Said:
-    if one.role != "user":
-        return one
-    return Said("user", trimmed(one.text, format.user.trim))
+def _shows(format: ChatFormat, system: SystemTurn) -> bool:
+    """Whether an empty system message leaves any trace."""
+    return bool(system.before or system.after or format.separator)
+
+
+def _as_seen(format: ChatFormat, one: Said) -> Said:
+    if one.role == "user":
+        return Said("user", trimmed(one.text, format.user.trim))
+    if one.role == "assistant" and not one.calls:
+        return Said("assistant", without_empty_thought(format, one.text))
+    return one
+
+
+def without_empty_thought(format: ChatFormat, text: str) -> str:
+    """An answer without the empty thought that the format writes where there was none."""
+    thoughts = format.thoughts
+    if thoughts is None or not thoughts.wrap:
+        return text
+    return text.removeprefix(f"{thoughts.opening}\n\n{thoughts.closing}\n\n")
