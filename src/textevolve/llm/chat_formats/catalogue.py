@@ -311,7 +311,7 @@ def _formats() -> Iterable[ChatFormat]:
         user=Turn(before="<｜User｜>", after=""),
         assistant=Turn(before="<｜Assistant｜>", after="<｜end▁of▁sentence｜>"),
         generation="<｜Assistant｜>",
-        thoughts=Thoughts(),
+        thoughts=Thoughts(plain_only=True),
         tools=_DEEPSEEK_TOOLS,
         stop=("<｜end▁of▁sentence｜>",),
         differences=(

@@ -57,12 +57,14 @@ class SystemTurn(Turn):
 class Thoughts(Frozen):
     """How thoughts in the text of an assistant are treated: those of earlier answers are dropped
     together with the white space after them that `strip` names; with `wrap` the last answer, if it
-    follows the last question, is written with its thoughts, even where it has none."""
+    follows the last question, is written with its thoughts, even where it has none. With
+    `plain_only` answers that call tools, or answer to them, keep theirs."""
 
     opening: str = "<think>"
     closing: str = "</think>"
     strip: str = ""
     wrap: bool = False
+    plain_only: bool = False
 
 
 class ChatFormat(Frozen):
@@ -117,6 +119,11 @@ class ChatFormat(Frozen):
 def _markers_in(text: str, words: bool = False) -> list[str]:
     found = _TOKEN.findall(text)
     return found if found or not words else [text.strip()] if text.strip() else []
+
+
+def changed(format: ChatFormat, **fields: Any) -> ChatFormat:
+    """The format with other values of some fields."""
+    return ChatFormat(**{name: getattr(format, name) for name in ChatFormat.model_fields} | fields)
 
 
 def trimmed(text: str, how: Trim) -> str:
@@ -179,17 +186,16 @@ def settle(
     if system is not None and system.default is not None and said[0].role != "system":
         said = [Said("system", system.default), *said]
     last_question = max((n for n, one in enumerate(said) if one.role == "user"), default=len(said))
-    return [
-        _settled(format, one, last=n == len(said) - 1, answering=n > last_question)
-        for n, one in enumerate(said)
-    ]
+    return [_settled(format, said, n, answering=n > last_question) for n in range(len(said))]
 
 
-def _settled(format: ChatFormat, one: Said, last: bool, answering: bool) -> Said:
-    text, thought = one.text, one.thought
+def _settled(format: ChatFormat, said: Sequence[Said], n: int, answering: bool) -> Said:
+    one = said[n]
+    text, thought, thoughts = one.text, one.thought, format.thoughts
     if one.role == "assistant":
-        if format.thoughts is not None:
-            text, thought = _think(format.thoughts, text, thought, last, answering)
+        plain = not one.calls and (n == 0 or said[n - 1].role != "tool")
+        if thoughts is not None and (plain or not thoughts.plain_only):
+            text, thought = _think(thoughts, text, thought, n == len(said) - 1, answering)
         text = trimmed(text, format.assistant.trim)
     elif one.role == "system" and format.system is not None:
         text = trimmed(text, format.system.trim)
