@@ -3,7 +3,9 @@
 A mark carries a nonce that occurs in none of the texts, so a candidate cannot close its own fence.
 A quotation needs no closing: every line of it begins with a sign.
 Control tokens of chat formats are broken up, since many servers would read them as a change of
-speaker. What tried is counted, and shown with the result.
+speaker: those of all formats in `chat_formats.catalogue`, and, where the format in use is known,
+all of its markers, plain words such as `USER:` among them. What tried is counted, and shown with
+the result.
 """
 
 from __future__ import annotations
@@ -11,6 +13,7 @@ from __future__ import annotations
 import hashlib
 import re
 from collections.abc import Iterable
+from functools import lru_cache
 
 NONCE_LENGTH = 12
 EXAMPLE_NONCE = "0" * NONCE_LENGTH
@@ -20,7 +23,9 @@ _FORGED = re.compile(
     # A mark like ours, whatever its nonce. In linear time: no part can match where another could.
     r"\[\[\s*(?:/\s*)?[0-9a-fA-F]{6,}\b[^\[\]\n]*\]\]"
     r"|<\|[^|\n]{1,40}\|>|</?s>|<</?SYS>>|\[/?INST\]"
-    r"|<(?:start|end)_of_turn>|<｜[^｜\n]{1,40}｜>"
+    r"|<(?:start|end)_of_(?:turn|image)>|<｜[^｜\n]{1,40}｜>"
+    r"|\[/?(?:SYSTEM_PROMPT|AVAILABLE_TOOLS|TOOL_CALLS|TOOL_RESULTS)\]"
+    r"|<(?:bos|eos|BOS_TOKEN|EOS_TOKEN)>|</?tool_(?:call|response)>"
 )
 JOINER = "\u2060"
 """Word joiner: invisible, and no part of any marker."""
@@ -39,8 +44,17 @@ def draw_nonce(texts: Iterable[str], seed: int) -> str:
         digest.update(b"again")
 
 
-def sanitize(text: str, nonce: str) -> tuple[str, int]:
-    """The text with forged marks broken up by an invisible character, and how many there were."""
+@lru_cache(maxsize=256)
+def literal_pattern(texts: tuple[str, ...]) -> re.Pattern[str]:
+    """Any of the texts, the longest first."""
+    return re.compile("|".join(map(re.escape, sorted(texts, key=len, reverse=True))))
+
+
+def sanitize(text: str, nonce: str, markers: tuple[str, ...] = ()) -> tuple[str, int]:
+    """The text with forged marks broken up by an invisible character, and how many there were.
+
+    `markers`: those of the format in use, `ChatFormat.markers`, where prompts are written here and
+    not by the server. Time is linear in the text."""
     found = 0
 
     def split(match: re.Match[str]) -> str:
@@ -49,6 +63,8 @@ def sanitize(text: str, nonce: str) -> tuple[str, int]:
         return match[0][0] + JOINER + match[0][1:]
 
     text = _FORGED.sub(split, text)
+    if markers:
+        text = literal_pattern(markers).sub(split, text)
     # A model can be talked into repeating the nonce that it saw; candidates cannot know it.
     if nonce.lower() not in text.lower():  # nearly always, and a pattern costs more than this
         return text, found

@@ -1,4 +1,4 @@
-"""The instruction formats that are known by name, each as its family's published templates write it.
+"""The instruction formats that are known by name, as the published templates of each write them.
 
 Facts only; how they are used is the business of `chat_format`. docs/chat-formats.md has the table.
 """

@@ -1,4 +1,4 @@
-"""What an instruction format is, in one frozen description, and how conversations are written in it.
+"""What an instruction format is, in one frozen description, and how conversations are written.
 
 Roles with their markers, where the system message goes, the rules of order, trimming, the prompt
 for the next answer, tools. Which formats there are: `catalogue`. Back from text: `parsing`. Found
@@ -17,6 +17,7 @@ from pydantic import Field
 from textevolve.llm.chat_formats.conversation import OnMarker, Said, broken_messages, read_messages
 from textevolve.llm.chat_formats.order import check_order
 from textevolve.llm.chat_formats.tools import ToolFormat, write_calls, write_results, write_tools
+from textevolve.llm.fence import JOINER
 from textevolve.spec import Frozen
 
 _TOKEN = re.compile(
@@ -150,10 +151,32 @@ def render_chat(
         InputError: the format cannot express the conversation; says what to do.
     """
     said = settle(format, messages, tools, on_marker)
+    if tools and on_marker == "neutralise":
+        said = _set_apart(format, said)
     declared = write_tools(format.tools, tools or (), format.markers, on_marker) if tools else ""
     turns = _write(format, said, declared)
     text = (format.bos if format.writes_bos else "") + format.separator.join(turns)
     return text + closing_of(format, said[-1].role, add_generation_prompt)
+
+
+_LIKE_A_TOOL = re.compile(rf"{JOINER}*{{")
+
+
+def _set_apart(format: ChatFormat, said: Sequence[Said]) -> list[Said]:
+    """The messages, with a joiner before a question that could pass for one more declaration,
+    where nothing but its place tells it from the declarations before it."""
+    if format.tools is None or format.tools.placement != "first-user":
+        return list(said)
+    n = next(n for n, one in enumerate(said) if one.role == "user")
+    text = trimmed(said[n].text, format.user.trim)
+    if not _LIKE_A_TOOL.match(text):
+        return list(said)
+    return [*said[:n], Said("user", JOINER + text), *said[n + 1 :]]
+
+
+def undo_set_apart(text: str) -> str:
+    """A question behind declarations as it was."""
+    return text[1:] if text.startswith(JOINER) and _LIKE_A_TOOL.match(text) else text
 
 
 def closing_of(format: ChatFormat, last: str, add_generation_prompt: bool) -> str:

@@ -15,7 +15,7 @@ from functools import lru_cache
 from typing import Any, Literal, cast
 
 from textevolve.errors import InputError
-from textevolve.llm.fence import JOINER
+from textevolve.llm.fence import JOINER, literal_pattern
 
 OnMarker = Literal["neutralise", "refuse", "keep"]
 """What becomes of a marker of the format that stands in a text: it is broken up (`unbreak` undoes
@@ -149,11 +149,6 @@ def load_arguments(call: Call, place: int) -> Any:
 
 
 @lru_cache(maxsize=256)
-def _whole(markers: tuple[str, ...]) -> re.Pattern[str]:
-    return re.compile("|".join(map(re.escape, sorted(markers, key=len, reverse=True))))
-
-
-@lru_cache(maxsize=256)
 def _loose(markers: tuple[str, ...]) -> re.Pattern[str]:
     """The markers, with any number of joiners after the first character."""
     ordered = sorted(markers, key=len, reverse=True)
@@ -162,7 +157,7 @@ def _loose(markers: tuple[str, ...]) -> re.Pattern[str]:
 
 def find_marker(text: str, markers: tuple[str, ...]) -> str | None:
     """The first marker that stands in a text."""
-    found = _whole(markers).search(text) if markers else None
+    found = literal_pattern(markers).search(text) if markers else None
     return found[0] if found else None
 
 

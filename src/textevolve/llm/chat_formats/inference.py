@@ -25,16 +25,16 @@ from textevolve.llm.chat_formats.chat_format import (
     render_chat,
     settle,
 )
-from textevolve.llm.chat_formats.conversation import find_marker
-
-Render = Callable[..., str]
-"""Renders `(messages, tools=None, add_generation_prompt=False)`, or raises where it refuses to."""
+from textevolve.llm.chat_formats.conversation import as_json, find_marker
 
 _SYSTEM, _USERS, _ASSISTANTS = "Zqsys", ("Zqua", "Zqub", "Zquc"), ("Zqaa", "Zqab")
 _LATER = "Zqlater"
 _KNOWN_BOS = ("<s>", "<|begin_of_text|>", "<bos>", "<BOS_TOKEN>", "<｜begin▁of▁sentence｜>")
 _WHOLE = re.compile(r"<[^<>\s]{1,60}>|\[/?[A-Z_]+\]|\w+")
 _CANDIDATES = 12
+TRAINED, PROVED = 40, 60
+"""How many conversations a description is chosen by, and how many others prove it; each is rendered
+with the prompt for an answer and without."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,9 +51,10 @@ class Difference:
 
 @dataclass(frozen=True, slots=True)
 class Inference:
-    """What was found out. `proved`: of the `conversations` rendered by both sides, all
-    `accepted` by the description came out byte-equal, and what the template refuses it refuses. `refused`: what the template renders,
-    but the description cannot express. `notes`: what is odd about the template, in sentences."""
+    """What was found out. `proved`: of the `conversations` rendered by both sides, all `accepted`
+    by the description came out byte-equal, and what the template refuses it refuses. `refused`:
+    what the template renders, but the description cannot express. `notes`: what is odd about the
+    template, in sentences."""
 
     format: ChatFormat
     proved: bool
@@ -68,7 +69,7 @@ class Inference:
 class _Probe:
     """The template, asked each thing once."""
 
-    render: Render
+    render: Callable[..., str]
     answers: dict[str, str | None] = field(default_factory=dict[str, "str | None"])
     error: str = ""
     without: Any = None  # what stands for no tools; some templates bear an empty list alone
@@ -91,11 +92,13 @@ class _Probe:
 
 
 def infer_format(
-    render: Render, *, name: str = "inferred", bos: str = "", eos: str = ""
+    render: Callable[..., str], *, name: str = "inferred", bos: str = "", eos: str = ""
 ) -> Inference:
     """The description of the format that `render` writes, with the proof of it.
 
-    `bos`, `eos`: the tokens that the template was given, if any.
+    `render(messages, tools=..., add_generation_prompt=...)` gives a text, or raises where it
+    refuses to; an error of any kind counts as refused. `bos`, `eos`: the tokens that the template
+    was given, if any.
 
     Raises:
         InputError: not even a message of the user is rendered so that it can be found in the text.
@@ -103,7 +106,9 @@ def infer_format(
     probe = _Probe(render)
     notes: list[str] = []
     turns = _infer_turns(probe)
-    training = _examples(0)
+    if probe.without is not None:
+        notes.append("The template fails where there is no list of tools, be it an empty one.")
+    training = _examples(0, TRAINED)
     best: ChatFormat | None = None
     least = -1
     for user, assistant, more in turns:
@@ -390,7 +395,7 @@ _TEXTS = (
 )
 
 
-def _examples(seed: int, count: int = 60) -> list[_Example]:
+def _examples(seed: int, count: int) -> list[_Example]:
     """Conversations of all shapes; the same for the same seed."""
     draw = random.Random(seed)
     examples: list[_Example] = []
@@ -416,13 +421,19 @@ _TOOLS = tuple(
 )
 
 
-def _tool_examples() -> Iterator[_Example]:
-    """Conversations with tools. Arguments as an object: what templates are given by servers."""
+def _call(id: str, arguments: Any) -> dict[str, Any]:
+    function = {"name": "look_up", "arguments": arguments}
+    return {"id": id, "type": "function", "function": function}
+
+
+def _tool_examples(raw: bool = False) -> Iterator[_Example]:
+    """Conversations with tools. Arguments as an object, which is what servers hand to templates, or
+    as JSON to those that want it `raw`."""
     ids = ("Zq1234567", "Zq7654321")
     ask = _say("user", "What is it?")
     for count in (1, 2):
         calls = [
-            {"id": one, "type": "function", "function": {"name": "look_up", "arguments": given}}
+            _call(one, as_json(given) if raw else given)
             for one, given in zip(ids[:count], ({"a": "é"}, {"n": [1, None]}), strict=False)
         ]
         results = [
@@ -445,7 +456,8 @@ def _tool_examples() -> Iterator[_Example]:
 def _with_tools(probe: _Probe, format: ChatFormat, notes: list[str]) -> ChatFormat:
     """The format with the known way of writing tools that the template follows, if any."""
     examples = list(_tool_examples())
-    called = probe.ask(examples[0].messages, examples[0].prompt)
+    raw = next(_tool_examples(raw=True))
+    called = probe.ask(raw.messages, True) or probe.ask(examples[0].messages, True)
     declared = probe.ask(examples[-1].messages, True, list(_TOOLS))
     if "look_up" not in (called or "") + (declared or ""):
         if called is not None:
@@ -454,7 +466,8 @@ def _with_tools(probe: _Probe, format: ChatFormat, notes: list[str]) -> ChatForm
     known = {repr(one.tools): one.tools for one in CHAT_FORMATS.values() if one.tools is not None}
     tried = [changed(format, tools=tools) for tools in known.values()]
     for one in tried:
-        found = [_differs(probe, one, example) for example in examples]
+        assert one.tools is not None
+        found = [_differs(probe, one, e) for e in _tool_examples(one.tools.raw_arguments)]
         if not any(different is not None and different.got is not None for different in found):
             return one
     notes.append("The template writes tools in a way that no format here has: they are refused.")
@@ -469,8 +482,9 @@ def _stops(format: ChatFormat) -> tuple[str, ...]:
 
 def _prove(probe: _Probe, format: ChatFormat, notes: tuple[str, ...]) -> Inference:
     """Renders conversations that nothing was learnt from."""
-    examples = _examples(1)
-    examples += list(_tool_examples()) if format.tools is not None else []
+    examples = _examples(1, PROVED)
+    if format.tools is not None:
+        examples += list(_tool_examples(format.tools.raw_arguments))
     found = [one for example in examples if (one := _differs(probe, format, example)) is not None]
     wrong = tuple(one for one in found if one.got is not None)
     refused = tuple(one for one in found if one.got is None)

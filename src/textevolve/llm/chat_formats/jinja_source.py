@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 
-from textevolve.llm.chat_formats.chat_format import ChatFormat, Trim, Turn
+from textevolve.llm.chat_formats.chat_format import ChatFormat, Trim
 from textevolve.llm.chat_formats.tools import ToolFormat, pieces
 
 _STRIP = {"none": "", "both": ".strip()", "left": ".lstrip()", "right": ".rstrip()"}

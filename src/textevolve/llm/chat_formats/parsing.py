@@ -19,6 +19,7 @@ from textevolve.llm.chat_formats.chat_format import (
     SystemTurn,
     closing_of,
     render_chat,
+    undo_set_apart,
     without_empty_thought,
 )
 from textevolve.llm.chat_formats.conversation import (
@@ -114,15 +115,18 @@ def convert(
     *,
     on_marker: OnMarker = "neutralise",
 ) -> str:
-    """A rendered prompt of one format, in another one.
+    """A rendered prompt of one format, in another one. A system message that is the default text of
+    the first format is not carried over.
 
     Raises:
         InputError: the text is not in the first format, or the second cannot express it.
     """
     parsed = parse_chat(source, text)
+    messages = parsed.messages
+    own = {"role": "system", "content": source.system.default if source.system else None}
     return render_chat(
         target,
-        parsed.messages,
+        messages[1:] if messages[0] == own else messages,
         tools=parsed.tools or None,
         add_generation_prompt=parsed.add_generation_prompt,
         on_marker=on_marker,
@@ -288,6 +292,9 @@ def _read_user(reading: _Reading, first: bool) -> Iterator[Said]:
     if tools is not None and tools.placement == "first-user" and first:
         if reading.text.startswith(tools.before, reading.at):
             _read_declared(reading)
+            text = undo_set_apart(reading.until(format.user.after))
+            yield Said("user", reading.whole(text))
+            return
     elif (
         system is not None
         and system.inside

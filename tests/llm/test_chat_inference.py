@@ -1,0 +1,94 @@
+"""The format of a template is found out by probes, and proved by what else it renders."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from published import NAMES, TOKENS, published, rendering
+from textevolve.errors import InputError
+from textevolve.llm.chat_formats.catalogue import CHAT_FORMATS, chat_format
+from textevolve.llm.chat_formats.chat_format import render_chat
+from textevolve.llm.chat_formats.inference import infer_format
+from textevolve.llm.chat_formats.jinja_source import to_jinja
+
+UNKNOWN = {
+    "glm-4": "differences",
+    "qwq": "differences",
+    "smollm-3": "differences",
+    "qwen-3-trl-training": "differences",
+    "gpt-oss": "refused",
+    "llama-2-vigogne": "refused",
+}
+"""Published templates that no description here covers, and how that is told."""
+WITHOUT_SYSTEM = {"deepseek-coder", "gemma", "gemma-2", "kimi-k2", "mistral-v0"}
+WITHOUT_SYSTEM |= {"phi-3-mini", "phi-3-medium"}
+
+
+def say(role: str, content: str) -> dict[str, Any]:
+    return {"role": role, "content": content}
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_the_format_of_a_published_template_is_proved_or_its_differences_are_shown(name):
+    tokens = TOKENS[name]
+    render = published(name)
+    if UNKNOWN.get(name) == "refused":
+        with pytest.raises(InputError, match="follow no rule"):
+            infer_format(render, bos=tokens["bos_token"], eos=tokens["eos_token"])
+        return
+    found = infer_format(render, bos=tokens["bos_token"], eos=tokens["eos_token"])
+    assert found.proved == (name not in UNKNOWN)
+    assert found.proved == (not found.differences)
+    assert found.accepted + len(found.refused) <= found.conversations
+    if name in UNKNOWN:
+        shown = found.differences[0]
+        asked = {"add_generation_prompt": shown.add_generation_prompt}
+        assert shown.expected != shown.got
+        assert render_chat(found.format, shown.messages, on_marker="keep", **asked) == shown.got
+        return
+    assert found.accepted >= 30  # a proof on nothing would be none
+    assert (found.format.system is None) == (name in WITHOUT_SYSTEM)
+    assert found.format.stop
+    talk = [say("user", " Hi\n"), say("assistant", "Ha"), say("user", "é")]
+    without = [] if any("list of tools" in note for note in found.notes) else None
+    assert render_chat(found.format, talk) == render(talk, without, True)
+
+
+@pytest.mark.parametrize("name", sorted(CHAT_FORMATS))
+def test_a_format_of_the_catalogue_is_found_again_from_its_own_rendering(name):
+    format = chat_format(name)
+
+    def render(messages: Any, **given: Any) -> str:
+        return render_chat(format, messages, on_marker="keep", **given)
+
+    found = infer_format(render, bos=format.bos, eos=format.eos)
+    assert found.proved
+    assert not found.refused
+    # Where a format ends with an empty prompt, the markers could be cut in several ways.
+    if format.separator == "":
+        assert (found.format.user, found.format.assistant) == (format.user, format.assistant)
+    assert found.format.tools == format.tools or format.tools is None
+
+
+def test_what_is_odd_about_a_template_is_told():
+    dropping = infer_format(published("phi-3-mini"))
+    assert "The template drops the system message in silence." in dropping.notes
+    assert "The template drops calls of tools in silence." in dropping.notes
+    assert dropping.format.system is None
+
+
+def test_a_template_that_renders_nothing_is_refused_with_its_own_words():
+    with pytest.raises(InputError, match="not today"):
+        infer_format(rendering("{{ raise_exception('not today') }}", {}))
+    with pytest.raises(InputError, match="its text is not in what is rendered"):
+        infer_format(rendering("hello", {}))
+
+
+def test_an_inferred_format_gives_a_template_that_renders_the_same():
+    found = infer_format(published("granite-3.3"))
+    template = rendering(to_jinja(found.format), {})
+    talk = [say("system", "Be kind."), say("user", "Hi"), say("assistant", "Ha"), say("user", "é")]
+    asked = {"add_generation_prompt": True}
+    assert template(talk, **asked) == published("granite-3.3")(talk, **asked)
