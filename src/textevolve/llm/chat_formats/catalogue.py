@@ -5,12 +5,12 @@ Facts only; how they are used is the business of `chat_format`. docs/chat-format
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Any
 
 from textevolve.errors import NotFoundError
-from textevolve.llm.chat_formats.chat_format import ChatFormat, SystemTurn, Thoughts, Turn
+from textevolve.llm.chat_formats.chat_format import ChatFormat, ChatTurn, SystemTurn, Thoughts
 from textevolve.llm.chat_formats.tools import ToolFormat
 from textevolve.spec import suggest
 
@@ -64,6 +64,7 @@ _DEEPSEEK_TOOLS = ToolFormat(
     answer_before="",
 )
 
+_COHERE = "<|START_OF_TURN_TOKEN|><|{}_TOKEN|>"
 _HEADER = "<|start_header_id|>{}<|end_header_id|>\n\n"
 
 
@@ -75,8 +76,8 @@ def _llama_3(**more: Any) -> ChatFormat:
         "system": SystemTurn(
             before=_HEADER.format("system"), after="<|eot_id|>", trim="both", later=True
         ),
-        "user": Turn(before=_HEADER.format("user"), after="<|eot_id|>", trim="both"),
-        "assistant": Turn(before=_HEADER.format("assistant"), after="<|eot_id|>", trim="both"),
+        "user": ChatTurn(before=_HEADER.format("user"), after="<|eot_id|>", trim="both"),
+        "assistant": ChatTurn(before=_HEADER.format("assistant"), after="<|eot_id|>", trim="both"),
         "generation": _HEADER.format("assistant"),
         "stop": ("<|eot_id|>", "<|end_of_text|>"),
         "more_markers": ("<|eom_id|>", "<|python_tag|>"),
@@ -88,8 +89,8 @@ def _chatml(**more: Any) -> ChatFormat:
     given: dict[str, Any] = {
         "eos": "<|im_end|>",
         "system": SystemTurn(before="<|im_start|>system\n", after="<|im_end|>\n", later=True),
-        "user": Turn(before="<|im_start|>user\n", after="<|im_end|>\n"),
-        "assistant": Turn(before="<|im_start|>assistant\n", after="<|im_end|>\n"),
+        "user": ChatTurn(before="<|im_start|>user\n", after="<|im_end|>\n"),
+        "assistant": ChatTurn(before="<|im_start|>assistant\n", after="<|im_end|>\n"),
         "generation": "<|im_start|>assistant\n",
         "stop": ("<|im_end|>",),
     }
@@ -102,8 +103,8 @@ def _mistral(space: str, **more: Any) -> ChatFormat:
         "writes_bos": True,
         "eos": "</s>",
         "system": SystemTurn(before="", after="\n\n", placement="last-user"),
-        "user": Turn(before=f"[INST]{space}", after="[/INST]"),
-        "assistant": Turn(before=space, after="</s>"),
+        "user": ChatTurn(before=f"[INST]{space}", after="[/INST]"),
+        "assistant": ChatTurn(before=space, after="</s>"),
         "alternate": True,
         "stop": ("</s>",),
         "tools": ToolFormat(
@@ -116,13 +117,27 @@ def _mistral(space: str, **more: Any) -> ChatFormat:
     return ChatFormat(**(given | more))
 
 
-def _formats() -> Iterable[ChatFormat]:
-    yield _chatml(
+def _gemma(**more: Any) -> ChatFormat:
+    return ChatFormat(
+        bos="<bos>",
+        writes_bos=True,
+        eos="<eos>",
+        user=ChatTurn(before="<start_of_turn>user\n", after="<end_of_turn>\n", trim="both"),
+        assistant=ChatTurn(before="<start_of_turn>model\n", after="<end_of_turn>\n", trim="both"),
+        generation="<start_of_turn>model\n",
+        alternate=True,
+        stop=("<end_of_turn>",),
+        **more,
+    )
+
+
+_TABLE: tuple[ChatFormat, ...] = (
+    _chatml(
         name="chatml",
         title="ChatML: OpenHermes, Yi, many fine-tuned models",
         differences=("Many templates of the family add a system message of their own.",),
-    )
-    yield ChatFormat(
+    ),
+    ChatFormat(
         name="llama-2",
         title="Llama 2 Chat",
         bos="<s>",
@@ -133,18 +148,18 @@ def _formats() -> Iterable[ChatFormat]:
             placement="first-user",
             joined_trim="whole",
         ),
-        user=Turn(before="<s>[INST] ", after=" [/INST]", trim="both"),
-        assistant=Turn(before=" ", after=" </s>", trim="both"),
+        user=ChatTurn(before="<s>[INST] ", after=" [/INST]", trim="both"),
+        assistant=ChatTurn(before=" ", after=" </s>", trim="both"),
         alternate=True,
         stop=("</s>",),
         differences=("Some templates write the BOS token once, and not before each user's turn.",),
-    )
-    yield _llama_3(
+    ),
+    _llama_3(
         name="llama-3",
         title="Llama 3 Instruct",
         differences=("The first published template asks for an answer even where none is wanted.",),
-    )
-    yield _llama_3(
+    ),
+    _llama_3(
         name="llama-3.1",
         title="Llama 3.1, 3.2 and 3.3 Instruct",
         system=SystemTurn(
@@ -174,32 +189,32 @@ def _formats() -> Iterable[ChatFormat]:
         ),
         stop=("<|eot_id|>", "<|eom_id|>", "<|end_of_text|>"),
         differences=("Templates of 3.2 write the day of the call in place of 26 Jul 2024.",),
-    )
-    yield _mistral(
+    ),
+    _mistral(
         " ",
         name="mistral-v1",
         title="Mistral 7B Instruct v0.1 and v0.2, Mixtral",
         system=SystemTurn(before="", after="\n\n", placement="first-user"),
-        user=Turn(before=" [INST] ", after=" [/INST]"),
+        user=ChatTurn(before=" [INST] ", after=" [/INST]"),
         tools=None,
         differences=("Templates before mistral-common refuse system messages and write no space.",),
-    )
-    yield _mistral(
+    ),
+    _mistral(
         " ",
         name="mistral-v3",
         title="Mistral 7B Instruct v0.3, Mistral Large 2407, Mixtral 8x22B",
-        assistant=Turn(before=" ", after="</s>", trim="both"),
-    )
-    yield _mistral("", name="mistral-v3-tekken", title="Mistral NeMo 2407, Pixtral 2409")
-    yield _mistral(
+        assistant=ChatTurn(before=" ", after="</s>", trim="both"),
+    ),
+    _mistral("", name="mistral-v3-tekken", title="Mistral NeMo 2407, Pixtral 2409"),
+    _mistral(
         " ",
         name="mistral-v7",
         title="Mistral Large 2411",
         system=SystemTurn(before="[SYSTEM_PROMPT] ", after="[/SYSTEM_PROMPT]", later=True),
         alternate=False,
         tools=None,
-    )
-    yield _mistral(
+    ),
+    _mistral(
         "",
         name="mistral-v7-tekken",
         title="Mistral Small 2501 and 2503",
@@ -210,35 +225,19 @@ def _formats() -> Iterable[ChatFormat]:
             "Published templates write a system message with the day of the call where there is "
             "none; here nothing is written that the conversation does not hold.",
         ),
-    )
-    yield ChatFormat(
+    ),
+    _gemma(
         name="gemma",
         title="Gemma and Gemma 2",
-        bos="<bos>",
-        writes_bos=True,
-        eos="<eos>",
-        user=Turn(before="<start_of_turn>user\n", after="<end_of_turn>\n", trim="both"),
-        assistant=Turn(before="<start_of_turn>model\n", after="<end_of_turn>\n", trim="both"),
-        generation="<start_of_turn>model\n",
-        alternate=True,
-        stop=("<end_of_turn>",),
         differences=("Some templates of the first Gemma leave the BOS token to the tokenizer.",),
-    )
-    yield ChatFormat(
+    ),
+    _gemma(
         name="gemma-3",
         title="Gemma 3",
-        bos="<bos>",
-        writes_bos=True,
-        eos="<eos>",
         system=SystemTurn(before="", after="\n\n", placement="first-user"),
-        user=Turn(before="<start_of_turn>user\n", after="<end_of_turn>\n", trim="both"),
-        assistant=Turn(before="<start_of_turn>model\n", after="<end_of_turn>\n", trim="both"),
-        generation="<start_of_turn>model\n",
-        alternate=True,
-        stop=("<end_of_turn>",),
         more_markers=("<start_of_image>", "<end_of_image>"),
-    )
-    yield ChatFormat(
+    ),
+    ChatFormat(
         name="phi-3",
         title="Phi-3 and Phi-3.5",
         bos="<s>",
@@ -246,28 +245,28 @@ def _formats() -> Iterable[ChatFormat]:
         system=SystemTurn(
             before="<|system|>\n", after="<|end|>\n", later=True, written_empty=False
         ),
-        user=Turn(before="<|user|>\n", after="<|end|>\n"),
-        assistant=Turn(before="<|assistant|>\n", after="<|end|>\n"),
+        user=ChatTurn(before="<|user|>\n", after="<|end|>\n"),
+        assistant=ChatTurn(before="<|assistant|>\n", after="<|end|>\n"),
         generation="<|assistant|>\n",
         ending="<|endoftext|>",
         stop=("<|end|>", "<|endoftext|>"),
         differences=(
             "Templates of the first Phi-3 mini and medium drop the system message in silence.",
         ),
-    )
-    yield ChatFormat(
+    ),
+    ChatFormat(
         name="phi-4",
         title="Phi-4",
         bos="<|endoftext|>",
         eos="<|im_end|>",
         system=SystemTurn(before="<|im_start|>system<|im_sep|>", after="<|im_end|>", later=True),
-        user=Turn(before="<|im_start|>user<|im_sep|>", after="<|im_end|>"),
-        assistant=Turn(before="<|im_start|>assistant<|im_sep|>", after="<|im_end|>"),
+        user=ChatTurn(before="<|im_start|>user<|im_sep|>", after="<|im_end|>"),
+        assistant=ChatTurn(before="<|im_start|>assistant<|im_sep|>", after="<|im_end|>"),
         generation="<|im_start|>assistant<|im_sep|>",
         stop=("<|im_end|>",),
         differences=("The first published template asks for an answer after each user's turn.",),
-    )
-    yield _chatml(
+    ),
+    _chatml(
         name="qwen-2.5",
         title="Qwen 2.5, Qwen 2.5 Coder",
         system=SystemTurn(
@@ -279,8 +278,8 @@ def _formats() -> Iterable[ChatFormat]:
         tools=_QWEN_TOOLS,
         stop=("<|im_end|>", "<|endoftext|>"),
         more_markers=("<|endoftext|>",),
-    )
-    yield _chatml(
+    ),
+    _chatml(
         name="qwen-3",
         title="Qwen 3",
         tools=_QWEN_TOOLS,
@@ -288,28 +287,28 @@ def _formats() -> Iterable[ChatFormat]:
         stop=("<|im_end|>", "<|endoftext|>"),
         more_markers=("<|endoftext|>",),
         differences=("With enable_thinking=False templates write an empty thought as a prompt.",),
-    )
-    yield ChatFormat(
+    ),
+    ChatFormat(
         name="deepseek-v2",
         title="DeepSeek V2 Chat, V2.5",
         bos="<｜begin▁of▁sentence｜>",
         writes_bos=True,
         eos="<｜end▁of▁sentence｜>",
         system=SystemTurn(before="", after="\n\n", placement="prefix"),
-        user=Turn(before="User: ", after="\n\n"),
-        assistant=Turn(before="Assistant: ", after="<｜end▁of▁sentence｜>"),
+        user=ChatTurn(before="User: ", after="\n\n"),
+        assistant=ChatTurn(before="Assistant: ", after="<｜end▁of▁sentence｜>"),
         generation="Assistant:",
         stop=("<｜end▁of▁sentence｜>",),
-    )
-    yield ChatFormat(
+    ),
+    ChatFormat(
         name="deepseek-v3",
         title="DeepSeek V3 and R1",
         bos="<｜begin▁of▁sentence｜>",
         writes_bos=True,
         eos="<｜end▁of▁sentence｜>",
         system=SystemTurn(before="", after="", placement="prefix"),
-        user=Turn(before="<｜User｜>", after=""),
-        assistant=Turn(before="<｜Assistant｜>", after="<｜end▁of▁sentence｜>"),
+        user=ChatTurn(before="<｜User｜>", after=""),
+        assistant=ChatTurn(before="<｜Assistant｜>", after="<｜end▁of▁sentence｜>"),
         generation="<｜Assistant｜>",
         thoughts=Thoughts(plain_only=True),
         tools=_DEEPSEEK_TOOLS,
@@ -318,40 +317,32 @@ def _formats() -> Iterable[ChatFormat]:
             "Later templates of R1 add <think> to the prompt for the answer.",
             "Templates join several system messages; here there is one.",
         ),
-    )
-    yield ChatFormat(
+    ),
+    ChatFormat(
         name="command-r",
         title="Command R and R+",
         bos="<BOS_TOKEN>",
         writes_bos=True,
         eos="<|END_OF_TURN_TOKEN|>",
-        system=SystemTurn(
-            before="<|START_OF_TURN_TOKEN|><|SYSTEM_TOKEN|>", after="<|END_OF_TURN_TOKEN|>"
+        system=SystemTurn(before=_COHERE.format("SYSTEM"), after="<|END_OF_TURN_TOKEN|>"),
+        user=ChatTurn(before=_COHERE.format("USER"), after="<|END_OF_TURN_TOKEN|>", trim="both"),
+        assistant=ChatTurn(
+            before=_COHERE.format("CHATBOT"), after="<|END_OF_TURN_TOKEN|>", trim="both"
         ),
-        user=Turn(
-            before="<|START_OF_TURN_TOKEN|><|USER_TOKEN|>",
-            after="<|END_OF_TURN_TOKEN|>",
-            trim="both",
-        ),
-        assistant=Turn(
-            before="<|START_OF_TURN_TOKEN|><|CHATBOT_TOKEN|>",
-            after="<|END_OF_TURN_TOKEN|>",
-            trim="both",
-        ),
-        generation="<|START_OF_TURN_TOKEN|><|CHATBOT_TOKEN|>",
+        generation=_COHERE.format("CHATBOT"),
         alternate=True,
         stop=("<|END_OF_TURN_TOKEN|>",),
         differences=("Tools have a template of their own, which no description here covers.",),
-    )
-    yield ChatFormat(
+    ),
+    ChatFormat(
         name="alpaca",
         title="Alpaca",
         bos="<s>",
         writes_bos=True,
         eos="</s>",
         system=SystemTurn(before="", after="", placement="prefix"),
-        user=Turn(before="### Instruction:\n", after=""),
-        assistant=Turn(before="### Response:\n", after="</s>"),
+        user=ChatTurn(before="### Instruction:\n", after=""),
+        assistant=ChatTurn(before="### Response:\n", after="</s>"),
         separator="\n\n",
         generation="\n\n### Response:\n",
         stop=("</s>", "### Instruction:"),
@@ -359,8 +350,8 @@ def _formats() -> Iterable[ChatFormat]:
         differences=(
             "The prompt of the Alpaca data set names the task in a fixed first sentence.",
         ),
-    )
-    yield ChatFormat(
+    ),
+    ChatFormat(
         name="vicuna",
         title="Vicuna 1.1 and 1.5",
         bos="<s>",
@@ -375,26 +366,26 @@ def _formats() -> Iterable[ChatFormat]:
                 "assistant gives helpful, detailed, and polite answers to the user's questions."
             ),
         ),
-        user=Turn(before="USER: ", after=" "),
-        assistant=Turn(before="ASSISTANT: ", after="</s>"),
+        user=ChatTurn(before="USER: ", after=" "),
+        assistant=ChatTurn(before="ASSISTANT: ", after="</s>"),
         generation="ASSISTANT:",
         stop=("</s>", "USER:"),
         differences=("Some templates end turns with a new line in place of a space.",),
-    )
-    yield ChatFormat(
+    ),
+    ChatFormat(
         name="zephyr",
         title="Zephyr, TinyLlama Chat, StableLM Zephyr",
         bos="<s>",
         eos="</s>",
         system=SystemTurn(before="<|system|>\n", after="</s>\n", later=True),
-        user=Turn(before="<|user|>\n", after="</s>\n"),
-        assistant=Turn(before="<|assistant|>\n", after="</s>\n"),
+        user=ChatTurn(before="<|user|>\n", after="</s>\n"),
+        assistant=ChatTurn(before="<|assistant|>\n", after="</s>\n"),
         generation="<|assistant|>\n",
         stop=("</s>",),
-    )
+    ),
+)
 
-
-CHAT_FORMATS: Mapping[str, ChatFormat] = MappingProxyType({f.name: f for f in _formats()})
+CHAT_FORMATS: Mapping[str, ChatFormat] = MappingProxyType({f.name: f for f in _TABLE})
 
 
 def chat_format(name: str) -> ChatFormat:

@@ -14,7 +14,12 @@ from typing import Any, Literal
 
 from pydantic import Field
 
-from textevolve.llm.chat_formats.conversation import OnMarker, Said, broken_messages, read_messages
+from textevolve.llm.chat_formats.conversation import (
+    OnMarker,
+    Said,
+    broken_messages,
+    read_said,
+)
 from textevolve.llm.chat_formats.order import check_order
 from textevolve.llm.chat_formats.tools import ToolFormat, write_calls, write_results, write_tools
 from textevolve.llm.fence import JOINER
@@ -27,7 +32,7 @@ _TOKEN = re.compile(
 Trim = Literal["none", "both", "left", "right"]
 
 
-class Turn(Frozen):
+class ChatTurn(Frozen):
     """A role's markers around its text, and which white space of the text goes."""
 
     before: str
@@ -35,7 +40,7 @@ class Turn(Frozen):
     trim: Trim = "none"
 
 
-class SystemTurn(Turn):
+class SystemTurn(ChatTurn):
     """The system message. `placement`: a turn of its own, a prefix without marker, or inside the
     first or the last turn of the user. `preamble`: stands between `before` and the text of a first
     system message. `default`: its text where the conversation has none; None: nothing is written.
@@ -76,8 +81,8 @@ class ChatFormat(Frozen):
 
     name: str
     title: str
-    user: Turn
-    assistant: Turn
+    user: ChatTurn
+    assistant: ChatTurn
     system: SystemTurn | None = None
     bos: str = ""
     writes_bos: bool = False
@@ -92,7 +97,7 @@ class ChatFormat(Frozen):
     tools: ToolFormat | None = None
     more_markers: tuple[str, ...] = ()
     differences: tuple[str, ...] = Field(
-        (), description="What published templates of the family do otherwise, in sentences."
+        default=(), description="What published templates of the family do otherwise, in sentences."
     )
 
     @cached_property
@@ -150,7 +155,7 @@ def render_chat(
     Raises:
         InputError: the format cannot express the conversation; says what to do.
     """
-    said = settle(format, messages, tools, on_marker)
+    said = settle_chat(format, messages, tools, on_marker)
     if tools and on_marker == "neutralise":
         said = _set_apart(format, said)
     declared = write_tools(format.tools, tools or (), format.markers, on_marker) if tools else ""
@@ -190,7 +195,7 @@ def closing_of(format: ChatFormat, last: str, add_generation_prompt: bool) -> st
     return format.generation
 
 
-def settle(
+def settle_chat(
     format: ChatFormat,
     messages: Sequence[Mapping[str, Any]],
     tools: Sequence[Mapping[str, Any]] | None = None,
@@ -202,7 +207,7 @@ def settle(
     Raises:
         InputError: the format cannot express the conversation; says what to do.
     """
-    said = read_messages(messages)
+    said = read_said(messages)
     check_order(format, said, bool(tools))
     said = list(broken_messages(said, format.markers, on_marker))
     system = format.system
@@ -327,7 +332,7 @@ def seen_messages(
 ) -> list[Said]:
     """The messages as they can be read back from the format: a system message inside a user's turn
     that no marker sets apart is the beginning of that turn's text."""
-    said = settle(format, messages, None, on_marker)
+    said = settle_chat(format, messages, None, on_marker)
     system = format.system
     opening = said[0] if system is not None and said[0].role == "system" else None
     if system is None or opening is None:

@@ -27,7 +27,7 @@ _TOOL_NAME = re.compile(r"[A-Za-z0-9_.:-]{1,128}")
 
 
 @dataclass(frozen=True, slots=True)
-class Call:
+class SaidCall:
     """A tool call of a message. `arguments`: JSON, as the model wrote it."""
 
     name: str
@@ -42,13 +42,13 @@ class Said:
 
     role: str
     text: str
-    calls: tuple[Call, ...] = ()
+    calls: tuple[SaidCall, ...] = ()
     answers: str = ""
     thought: str = ""
     place: int = 0
 
 
-def read_messages(messages: Sequence[Mapping[str, Any]]) -> list[Said]:
+def read_said(messages: Sequence[Mapping[str, Any]]) -> list[Said]:
     """Messages of the protocol, checked.
 
     Raises:
@@ -99,8 +99,9 @@ def _read_text(content: Any, place: int, empty: bool) -> str:
     raise InputError(f"message {place}: content must be a text, not {type(content).__name__}")
 
 
-def _read_call(call: Any, place: int) -> Call:
-    function = call.get("function") if isinstance(call, dict) else None
+def _read_call(call: Any, place: int) -> SaidCall:
+    given = cast(dict[str, Any], call) if isinstance(call, dict) else {}
+    function = given.get("function")
     if not isinstance(function, dict):
         raise InputError(f"message {place}: a tool call needs a function with name and arguments")
     found = cast(dict[str, Any], function)
@@ -108,7 +109,7 @@ def _read_call(call: Any, place: int) -> Call:
     if not _TOOL_NAME.fullmatch(name):
         raise InputError(f"message {place}: {name!r} cannot be a tool's name: letters, digits, _ -")
     written = arguments if isinstance(arguments, str) else as_json(arguments)
-    return Call(name, written, str(cast(dict[str, Any], call).get("id") or ""))
+    return SaidCall(name, written, str(given.get("id") or ""))
 
 
 def write_message(said: Said) -> dict[str, Any]:
@@ -135,7 +136,7 @@ def as_json(value: Any, indent: int | None = None) -> str:
     return json.dumps(value, ensure_ascii=False, indent=indent)
 
 
-def load_arguments(call: Call, place: int) -> Any:
+def load_arguments(call: SaidCall, place: int) -> Any:
     """The arguments of a call, read.
 
     Raises:
@@ -194,7 +195,7 @@ def broken_messages(
         yield Said(
             role=one.role,
             text=break_up(one.text, markers),
-            calls=tuple(Call(c.name, break_up(c.arguments, markers), c.id) for c in one.calls),
+            calls=tuple(SaidCall(c.name, break_up(c.arguments, markers), c.id) for c in one.calls),
             answers=break_up(one.answers, markers),
             thought=break_up(one.thought, markers),
             place=one.place,

@@ -7,46 +7,47 @@ conversations are rendered by both sides: the description is proved, or the diff
 
 from __future__ import annotations
 
-import random
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from textevolve.errors import InputError
 from textevolve.llm.chat_formats.catalogue import CHAT_FORMATS
 from textevolve.llm.chat_formats.chat_format import (
     ChatFormat,
+    ChatTurn,
     SystemTurn,
     Thoughts,
     Trim,
-    Turn,
     changed,
-    render_chat,
-    settle,
 )
-from textevolve.llm.chat_formats.conversation import as_json, find_marker
+from textevolve.llm.chat_formats.conversation import find_marker
+from textevolve.llm.chat_formats.proving import (
+    TOOLS,
+    RenderDifference,
+    TalkExample,
+    TemplateProbe,
+    accepts,
+    count_wrong,
+    example_talks,
+    find_difference,
+    one_message,
+    tool_talks,
+)
+
+Render = Callable[..., str]
+"""Renders `(messages, tools=None, add_generation_prompt=False)`, or raises where it refuses to."""
 
 _SYSTEM, _USERS, _ASSISTANTS = "Zqsys", ("Zqua", "Zqub", "Zquc"), ("Zqaa", "Zqab")
 _LATER = "Zqlater"
 _KNOWN_BOS = ("<s>", "<|begin_of_text|>", "<bos>", "<BOS_TOKEN>", "<｜begin▁of▁sentence｜>")
 _WHOLE = re.compile(r"<[^<>\s]{1,60}>|\[/?[A-Z_]+\]|\w+")
+_ELSEWHERE = "The system message stands where no format here has it."
 _CANDIDATES = 12
 TRAINED, PROVED = 40, 60
 """How many conversations a description is chosen by, and how many others prove it; each is rendered
 with the prompt for an answer and without."""
-
-
-@dataclass(frozen=True, slots=True)
-class Difference:
-    """A conversation that is written in two ways. `expected`: by the template; None: it refuses.
-    `got`: by the description; None: it refuses."""
-
-    messages: tuple[Mapping[str, Any], ...]
-    tools: tuple[Mapping[str, Any], ...]
-    add_generation_prompt: bool
-    expected: str | None
-    got: str | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,62 +61,35 @@ class Inference:
     proved: bool
     conversations: int
     accepted: int
-    differences: tuple[Difference, ...]
-    refused: tuple[Difference, ...]
+    differences: tuple[RenderDifference, ...]
+    refused: tuple[RenderDifference, ...]
     notes: tuple[str, ...]
 
 
-@dataclass(slots=True)
-class _Probe:
-    """The template, asked each thing once."""
-
-    render: Callable[..., str]
-    answers: dict[str, str | None] = field(default_factory=dict[str, "str | None"])
-    error: str = ""
-    without: Any = None  # what stands for no tools; some templates bear an empty list alone
-
-    def ask(
-        self, messages: Sequence[Mapping[str, Any]], prompt: bool = False, tools: Any = None
-    ) -> str | None:
-        key = repr((messages, prompt, tools))
-        if key not in self.answers:
-            try:
-                self.answers[key] = self.render(
-                    [dict(one) for one in messages],
-                    tools=tools or self.without,
-                    add_generation_prompt=prompt,
-                )
-            except Exception as error:  # noqa: BLE001  a stranger's template may raise anything
-                self.error = str(error) or type(error).__name__
-                self.answers[key] = None
-        return self.answers[key]
-
-
 def infer_format(
-    render: Callable[..., str], *, name: str = "inferred", bos: str = "", eos: str = ""
+    render: Render, *, name: str = "inferred", bos: str = "", eos: str = ""
 ) -> Inference:
     """The description of the format that `render` writes, with the proof of it.
 
-    `render(messages, tools=..., add_generation_prompt=...)` gives a text, or raises where it
-    refuses to; an error of any kind counts as refused. `bos`, `eos`: the tokens that the template
+    An error of `render`, of any kind, counts as refused. `bos`, `eos`: the tokens that the template
     was given, if any.
 
     Raises:
         InputError: not even a message of the user is rendered so that it can be found in the text.
     """
-    probe = _Probe(render)
+    probe = TemplateProbe(render)
     notes: list[str] = []
     turns = _infer_turns(probe)
     if probe.without is not None:
         notes.append("The template fails where there is no list of tools, be it an empty one.")
-    training = _examples(0, TRAINED)
+    training = example_talks(0, TRAINED)
     best: ChatFormat | None = None
     least = -1
     for user, assistant, more in turns:
         found = _with_system(probe, user, assistant, more, bos, notes)
         made = ChatFormat(name=name, title="found out from a template", eos=eos, **found)
         made = _refined(probe, made, training)
-        wrong = _score(probe, made, training)
+        wrong = count_wrong(probe, made, training)
         if best is None or wrong < least:
             best, least = made, wrong
         if not wrong:
@@ -126,14 +100,14 @@ def infer_format(
     return _prove(probe, best, tuple(dict.fromkeys(notes)))
 
 
-def _say(role: str, content: str) -> dict[str, str]:
-    return {"role": role, "content": content}
-
-
 def _talk(turns: int) -> list[dict[str, str]]:
     """The first turns of a conversation without a system message."""
-    said = [_say("user", _USERS[0]), _say("assistant", _ASSISTANTS[0])]
-    said += [_say("user", _USERS[1]), _say("assistant", _ASSISTANTS[1]), _say("user", _USERS[2])]
+    said = [one_message("user", _USERS[0]), one_message("assistant", _ASSISTANTS[0])]
+    said += [
+        one_message("user", _USERS[1]),
+        one_message("assistant", _ASSISTANTS[1]),
+        one_message("user", _USERS[2]),
+    ]
     return said[:turns]
 
 
@@ -150,7 +124,7 @@ def _around(text: str | None, sentinels: Sequence[str]) -> list[str] | None:
     return [*parts, text]
 
 
-def _infer_turns(probe: _Probe) -> list[tuple[Turn, Turn, dict[str, Any]]]:
+def _infer_turns(probe: TemplateProbe) -> list[tuple[ChatTurn, ChatTurn, dict[str, Any]]]:
     """What user and assistant may be surrounded by; the likeliest first."""
     if probe.ask(_talk(1)) is None:
         probe.answers.clear()
@@ -198,7 +172,7 @@ def _turns_cut(
     answered: Sequence[str],
     to_answer: str,
     to_question: str,
-) -> tuple[Turn, Turn, dict[str, Any]] | None:
+) -> tuple[ChatTurn, ChatTurn, dict[str, Any]] | None:
     """The turns, if the user's ends so; None if that contradicts itself."""
     ending = alone[1][len(end) :]
     if not answered[2].endswith(ending):
@@ -222,62 +196,83 @@ def _turns_cut(
         "head": alone[0][: len(alone[0]) - len(begin)],
     }
     answer_begin = to_answer[len(end) + len(separator) :]
-    return Turn(before=begin, after=end), Turn(before=answer_begin, after=answer_end), more
+    return ChatTurn(before=begin, after=end), ChatTurn(before=answer_begin, after=answer_end), more
 
 
 def _with_system(
-    probe: _Probe, user: Turn, assistant: Turn, more: dict[str, Any], bos: str, notes: list[str]
+    probe: TemplateProbe,
+    user: ChatTurn,
+    assistant: ChatTurn,
+    more: dict[str, Any],
+    bos: str,
+    notes: list[str],
 ) -> dict[str, Any]:
     """The fields of a format, with the system message if there is one."""
     more = dict(more)
     head: str = more.pop("head")
     fields = {"user": user, "assistant": assistant, **more}
     plain = {**fields, "bos": head or bos, "writes_bos": bool(head)}
-    text = probe.ask([_say("system", _SYSTEM), *_talk(3)])
+    text = probe.ask([one_message("system", _SYSTEM), *_talk(3)])
     if text is None:
         return plain
     if _SYSTEM not in text:
         notes.append("The template drops the system message in silence.")
         return plain
-    start = head + user.before
     last = text.find(_SYSTEM) > text.find(_USERS[0])
-    around = _around(probe.ask([_say("system", _SYSTEM), *_talk(1)]), (_SYSTEM, _USERS[0]))
+    around = _around(probe.ask([one_message("system", _SYSTEM), *_talk(1)]), (_SYSTEM, _USERS[0]))
     if around is None:
         notes.append("The system message is not written where it can be told apart.")
         return plain
-    turn_end = more["separator"] + user.before
-    if last or not around[1].endswith(turn_end) or not user.before:
-        if not around[0].startswith(start):
-            notes.append("The system message stands where no format here has it.")
+    if last or not around[1].endswith(more["separator"] + user.before) or not user.before:
+        if not around[0].startswith(head + user.before):
+            notes.append(_ELSEWHERE)
             return plain
         system = SystemTurn(
-            before=around[0][len(start) :],
+            before=around[0][len(head + user.before) :],
             after=around[1],
             placement="last-user" if last else "first-user",
         )
         return {**plain, "system": system}
-    after = around[1][: len(around[1]) - len(turn_end)]
-    default = None
+    return plain | _own_turn(probe, fields, (head, bos), around, notes)
+
+
+def _own_turn(
+    probe: TemplateProbe,
+    fields: Mapping[str, Any],
+    tokens: tuple[str, str],
+    around: Sequence[str],
+    notes: list[str],
+) -> dict[str, Any]:
+    """The fields of a format whose system message is a turn, or a prefix. `tokens`: what a text
+    without it begins with, and the BOS token that the template was given; `around`: what stands
+    before and after its text."""
+    head, bos = tokens
+    start, default = head + fields["user"].before, None
+    after = around[1].removesuffix(fields["separator"] + fields["user"].before)
     if start.startswith(around[0]) and start[len(around[0]) :].endswith(around[1]):
         default = start[len(around[0]) : len(start) - len(around[1])]
         known = (bos, *_KNOWN_BOS)
         head = next((one for one in known if one and around[0].startswith(one)), "")
     if not around[0].startswith(head):
-        notes.append("The system message stands where no format here has it.")
-        return plain
+        notes.append(_ELSEWHERE)
+        return {}
     before = around[0][len(head) :]
-    if not (before or after or more["separator"]):
+    if not (before or after or fields["separator"]):
         default = None
-    plain |= {"bos": head or bos, "writes_bos": bool(head)}
     system = _system_turn(probe, before, after, default, fields)
-    return {**plain, "system": system}
+    return {"bos": head or bos, "writes_bos": bool(head), "system": system}
 
 
 def _system_turn(
-    probe: _Probe, before: str, after: str, default: str | None, fields: Mapping[str, Any]
+    probe: TemplateProbe, before: str, after: str, default: str | None, fields: Mapping[str, Any]
 ) -> SystemTurn:
     """A system message of its own; its preamble is what a later one does not have."""
-    talk = [_say("system", _SYSTEM), *_talk(2), _say("system", _LATER), _say("user", _USERS[1])]
+    talk = [
+        one_message("system", _SYSTEM),
+        *_talk(2),
+        one_message("system", _LATER),
+        one_message("user", _USERS[1]),
+    ]
     around = _around(probe.ask(talk), [one["content"] for one in talk])
     preamble, later = "", False
     opening = fields["assistant"].after + fields["separator"]
@@ -299,18 +294,18 @@ def _variations(format: ChatFormat) -> Iterator[ChatFormat]:
     """What else the format could be, as far as the markers do not say."""
     trims: tuple[Trim, ...] = ("none", "both", "left", "right")
     for name in ("user", "assistant"):
-        turn: Turn = getattr(format, name)
+        turn: ChatTurn = getattr(format, name)
         for trim in trims:
-            yield changed(format, **{name: Turn(before=turn.before, after=turn.after, trim=trim)})
+            yield changed(
+                format, **{name: ChatTurn(before=turn.before, after=turn.after, trim=trim)}
+            )
     system = format.system
     if system is not None:
-        fields = {name: getattr(system, name) for name in SystemTurn.model_fields}
-        for change in (
-            *({"trim": trim} for trim in trims),
-            *({"joined_trim": how} for how in ("content", "whole", "none")),
-            {"written_empty": not system.written_empty},
-        ):
-            yield changed(format, system=SystemTurn(**fields | change))
+        for trim in trims:
+            yield _with(format, system, trim=trim)
+        for how in ("content", "whole", "none"):
+            yield _with(format, system, joined_trim=how)
+        yield _with(format, system, written_empty=not system.written_empty)
     yield changed(format, generation_after_assistant=not format.generation_after_assistant)
     yield changed(format, thoughts=None)
     for strip in ("", "\n", None):
@@ -320,145 +315,44 @@ def _variations(format: ChatFormat) -> Iterator[ChatFormat]:
             )
 
 
+def _with(format: ChatFormat, system: SystemTurn, **fields: Any) -> ChatFormat:
+    """The format with other values of some fields of its system message."""
+    given: dict[str, Any] = {name: getattr(system, name) for name in SystemTurn.model_fields}
+    return changed(format, system=SystemTurn(**given | fields))
+
+
 def _narrower(format: ChatFormat) -> Iterator[ChatFormat]:
     """The format with less that it accepts."""
     yield changed(format, alternate=True)
     if format.system is not None:
-        fields = {name: getattr(format.system, name) for name in SystemTurn.model_fields}
-        yield changed(format, system=SystemTurn(**fields | {"later": False}))
+        yield _with(format, format.system, later=False)
         yield changed(format, system=None)
 
 
-def _refined(probe: _Probe, format: ChatFormat, examples: Sequence[_Example]) -> ChatFormat:
+def _refined(
+    probe: TemplateProbe, format: ChatFormat, examples: Sequence[TalkExample]
+) -> ChatFormat:
     """The variation that the fewest examples contradict, step by step; what is accepted is given
     up last, and of that as little as possible."""
-    least = _score(probe, format, examples)
+    least = count_wrong(probe, format, examples)
     for variations in (_variations, _narrower, _variations):
         better: ChatFormat | None = format
         while least and better is not None:
             better = None
             for one in variations(format):
-                wrong = _score(probe, one, examples, least)
+                wrong = count_wrong(probe, one, examples, least)
                 if wrong < least:
                     better, least = one, wrong
             format = better or format
     return format
 
 
-@dataclass(frozen=True, slots=True)
-class _Example:
-    messages: tuple[Mapping[str, Any], ...]
-    prompt: bool
-    tools: tuple[Mapping[str, Any], ...] = ()
-
-
-def _differs(probe: _Probe, format: ChatFormat, example: _Example) -> Difference | None:
-    expected = probe.ask(example.messages, example.prompt, list(example.tools) or None)
-    try:
-        got = render_chat(
-            format,
-            example.messages,
-            tools=example.tools or None,
-            add_generation_prompt=example.prompt,
-            on_marker="keep",
-        )
-    except InputError:
-        got = None
-    if expected == got:
-        return None
-    return Difference(example.messages, example.tools, example.prompt, expected, got)
-
-
-def _score(
-    probe: _Probe, format: ChatFormat, examples: Iterable[_Example], enough: int | None = None
-) -> int:
-    """How wrong a format is: what differs counts more than what is refused without need. Nothing
-    is counted beyond `enough`."""
-    wrong = 0
-    for example in examples:
-        if (one := _differs(probe, format, example)) is not None:
-            wrong += 1 if one.got is None else 100
-            if enough is not None and wrong >= enough:
-                break
-    return wrong
-
-
-_TEXTS = (
-    "Hi",
-    "  x \n",
-    "",
-    "\n\ny\n",
-    'é "q" \\ \'s',
-    "<think>t</think>\n\nz",
-    " ",
-    "{a} {{ b }} $c",
-)
-
-
-def _examples(seed: int, count: int) -> list[_Example]:
-    """Conversations of all shapes; the same for the same seed."""
-    draw = random.Random(seed)
-    examples: list[_Example] = []
-    for n in range(count):
-        talk: list[Mapping[str, Any]] = []
-        if n % 3:
-            talk.append(_say("system", draw.choice(_TEXTS)))
-        for turn in range(draw.randint(1, 5)):
-            role = ("user", "assistant")[turn % 2]
-            if n % 4 == 0:
-                role = draw.choice(("user", "assistant", "user", "assistant", "system"))
-            talk.append(_say(role, draw.choice(_TEXTS)))
-        examples += [_Example(tuple(talk), prompt) for prompt in (False, True)]
-    return examples
-
-
-_TOOLS = tuple(
-    {
-        "type": "function",
-        "function": {"name": name, "description": told, "parameters": {"type": "object"}},
-    }
-    for name, told in (("look_up", "Looks é up"), ("count2", "Counts"))
-)
-
-
-def _call(id: str, arguments: Any) -> dict[str, Any]:
-    function = {"name": "look_up", "arguments": arguments}
-    return {"id": id, "type": "function", "function": function}
-
-
-def _tool_examples(raw: bool = False) -> Iterator[_Example]:
-    """Conversations with tools. Arguments as an object, which is what servers hand to templates, or
-    as JSON to those that want it `raw`."""
-    ids = ("Zq1234567", "Zq7654321")
-    ask = _say("user", "What is it?")
-    for count in (1, 2):
-        calls = [
-            _call(one, as_json(given) if raw else given)
-            for one, given in zip(ids[:count], ({"a": "é"}, {"n": [1, None]}), strict=False)
-        ]
-        results = [
-            {"role": "tool", "content": f"r {one}", "tool_call_id": one} for one in ids[:count]
-        ]
-        called = [ask, {"role": "assistant", "content": "", "tool_calls": calls}, *results]
-        ends: tuple[list[Mapping[str, Any]], ...] = (
-            [],
-            [_say("assistant", "Done.")],
-            [_say("assistant", "Done."), _say("user", "Why?")],
-        )
-        for end in ends:
-            for system in ([], [_say("system", "Be kind.")]):
-                for tools in ((), _TOOLS):
-                    yield _Example((*system, *called, *end), not end, tools)
-    yield _Example((_say("system", "Be kind."), ask), True, _TOOLS[:1])
-    yield _Example((ask,), True, _TOOLS)
-
-
-def _with_tools(probe: _Probe, format: ChatFormat, notes: list[str]) -> ChatFormat:
+def _with_tools(probe: TemplateProbe, format: ChatFormat, notes: list[str]) -> ChatFormat:
     """The format with the known way of writing tools that the template follows, if any."""
-    examples = list(_tool_examples())
-    raw = next(_tool_examples(raw=True))
+    examples = list(tool_talks())
+    raw = next(tool_talks(raw=True))
     called = probe.ask(raw.messages, True) or probe.ask(examples[0].messages, True)
-    declared = probe.ask(examples[-1].messages, True, list(_TOOLS))
+    declared = probe.ask(examples[-1].messages, True, list(TOOLS))
     if "look_up" not in (called or "") + (declared or ""):
         if called is not None:
             notes.append("The template drops calls of tools in silence.")
@@ -467,7 +361,7 @@ def _with_tools(probe: _Probe, format: ChatFormat, notes: list[str]) -> ChatForm
     tried = [changed(format, tools=tools) for tools in known.values()]
     for one in tried:
         assert one.tools is not None
-        found = [_differs(probe, one, e) for e in _tool_examples(one.tools.raw_arguments)]
+        found = [find_difference(probe, one, e) for e in tool_talks(one.tools.raw_arguments)]
         if not any(different is not None and different.got is not None for different in found):
             return one
     notes.append("The template writes tools in a way that no format here has: they are refused.")
@@ -480,21 +374,15 @@ def _stops(format: ChatFormat) -> tuple[str, ...]:
     return tuple(dict.fromkeys(one for one in (first, format.eos) if one))
 
 
-def _prove(probe: _Probe, format: ChatFormat, notes: tuple[str, ...]) -> Inference:
+def _prove(probe: TemplateProbe, format: ChatFormat, notes: tuple[str, ...]) -> Inference:
     """Renders conversations that nothing was learnt from."""
-    examples = _examples(1, PROVED)
+    examples = example_talks(1, PROVED)
     if format.tools is not None:
-        examples += list(_tool_examples(format.tools.raw_arguments))
-    found = [one for example in examples if (one := _differs(probe, format, example)) is not None]
+        examples += list(tool_talks(format.tools.raw_arguments))
+    found = [
+        one for example in examples if (one := find_difference(probe, format, example)) is not None
+    ]
     wrong = tuple(one for one in found if one.got is not None)
     refused = tuple(one for one in found if one.got is None)
-    accepted = sum(_accepts(format, example) for example in examples)
+    accepted = sum(accepts(format, example) for example in examples)
     return Inference(format, not wrong, len(examples), accepted, wrong, refused, notes)
-
-
-def _accepts(format: ChatFormat, example: _Example) -> bool:
-    try:
-        settle(format, example.messages, example.tools or None, "keep")
-    except InputError:
-        return False
-    return True

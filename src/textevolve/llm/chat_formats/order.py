@@ -62,8 +62,8 @@ def _check_system(format: ChatFormat, said: Sequence[Said]) -> None:
 
 def _check_tools(format: ChatFormat, said: Sequence[Said], declared: bool) -> None:
     tools = format.tools
-    nowhere = tools is None or tools.placement is None
-    if declared and (nowhere or (tools.placement == "system" and format.system is None)):
+    placement = tools.placement if tools is not None else None
+    if declared and (placement is None or (placement == "system" and format.system is None)):
         raise InputError(f"{format.name} has no declarations of tools: describe them in a message")
     for n, one in enumerate(said):
         if one.role == "tool" and (tools is None or not tools.result):

@@ -23,9 +23,9 @@ from textevolve.llm.chat_formats.chat_format import (
     without_empty_thought,
 )
 from textevolve.llm.chat_formats.conversation import (
-    Call,
     OnMarker,
     Said,
+    SaidCall,
     find_marker,
     unbreak,
     write_message,
@@ -326,14 +326,14 @@ def _read_assistant(reading: _Reading, calls: bool) -> Said:
     return Said("assistant", without_empty_thought(format, reading.whole(written)))
 
 
-def _read_calls(reading: _Reading, tools: ToolFormat, written: str) -> tuple[Call, ...]:
+def _read_calls(reading: _Reading, tools: ToolFormat, written: str) -> tuple[SaidCall, ...]:
     """The calls, if the text is nothing else."""
     inner = written.removeprefix(tools.calls_before)
     if tools.calls_after:
         if not inner.endswith(tools.calls_after):
             return ()
         inner = inner[: -len(tools.calls_after)]
-    found: list[Call] = []
+    found: list[SaidCall] = []
     at = 0
     while at < len(inner):
         read = _read_call(tools, inner, at)
@@ -341,7 +341,7 @@ def _read_calls(reading: _Reading, tools: ToolFormat, written: str) -> tuple[Cal
             return ()
         values, at = read
         arguments = reading.whole(values.get("arguments", "{}"))
-        found.append(Call(values.get("name", ""), arguments, values.get("id", "")))
+        found.append(SaidCall(values.get("name", ""), arguments, values.get("id", "")))
         if at < len(inner) and not inner.startswith(tools.calls_separator, at):
             return ()
         at += len(tools.calls_separator) if at < len(inner) else 0
