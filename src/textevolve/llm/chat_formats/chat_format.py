@@ -32,7 +32,7 @@ _TOKEN = re.compile(
 Trim = Literal["none", "both", "left", "right"]
 
 
-class ChatTurn(Frozen):
+class TurnMarkers(Frozen):
     """A role's markers around its text, and which white space of the text goes."""
 
     before: str
@@ -40,7 +40,7 @@ class ChatTurn(Frozen):
     trim: Trim = "none"
 
 
-class SystemTurn(ChatTurn):
+class SystemTurn(TurnMarkers):
     """The system message. `placement`: a turn of its own, a prefix without marker, or inside the
     first or the last turn of the user. `preamble`: stands between `before` and the text of a first
     system message. `default`: its text where the conversation has none; None: nothing is written.
@@ -81,8 +81,8 @@ class ChatFormat(Frozen):
 
     name: str
     title: str
-    user: ChatTurn
-    assistant: ChatTurn
+    user: TurnMarkers
+    assistant: TurnMarkers
     system: SystemTurn | None = None
     bos: str = ""
     writes_bos: bool = False

@@ -16,10 +16,10 @@ from textevolve.errors import InputError
 from textevolve.llm.chat_formats.catalogue import CHAT_FORMATS
 from textevolve.llm.chat_formats.chat_format import (
     ChatFormat,
-    ChatTurn,
     SystemTurn,
     Thoughts,
     Trim,
+    TurnMarkers,
     changed,
 )
 from textevolve.llm.chat_formats.conversation import find_marker
@@ -43,7 +43,7 @@ _SYSTEM, _USERS, _ASSISTANTS = "Zqsys", ("Zqua", "Zqub", "Zquc"), ("Zqaa", "Zqab
 _LATER = "Zqlater"
 _KNOWN_BOS = ("<s>", "<|begin_of_text|>", "<bos>", "<BOS_TOKEN>", "<｜begin▁of▁sentence｜>")
 _WHOLE = re.compile(r"<[^<>\s]{1,60}>|\[/?[A-Z_]+\]|\w+")
-_ELSEWHERE = "The system message stands where no format here has it."
+_ELSEWHERE = "The system message stands where no format here has it: it is refused."
 _CANDIDATES = 12
 TRAINED, PROVED = 40, 60
 """How many conversations a description is chosen by, and how many others prove it; each is rendered
@@ -124,7 +124,7 @@ def _around(text: str | None, sentinels: Sequence[str]) -> list[str] | None:
     return [*parts, text]
 
 
-def _infer_turns(probe: TemplateProbe) -> list[tuple[ChatTurn, ChatTurn, dict[str, Any]]]:
+def _infer_turns(probe: TemplateProbe) -> list[tuple[TurnMarkers, TurnMarkers, dict[str, Any]]]:
     """What user and assistant may be surrounded by; the likeliest first."""
     if probe.ask(_talk(1)) is None:
         probe.answers.clear()
@@ -172,7 +172,7 @@ def _turns_cut(
     answered: Sequence[str],
     to_answer: str,
     to_question: str,
-) -> tuple[ChatTurn, ChatTurn, dict[str, Any]] | None:
+) -> tuple[TurnMarkers, TurnMarkers, dict[str, Any]] | None:
     """The turns, if the user's ends so; None if that contradicts itself."""
     ending = alone[1][len(end) :]
     if not answered[2].endswith(ending):
@@ -196,13 +196,17 @@ def _turns_cut(
         "head": alone[0][: len(alone[0]) - len(begin)],
     }
     answer_begin = to_answer[len(end) + len(separator) :]
-    return ChatTurn(before=begin, after=end), ChatTurn(before=answer_begin, after=answer_end), more
+    return (
+        TurnMarkers(before=begin, after=end),
+        TurnMarkers(before=answer_begin, after=answer_end),
+        more,
+    )
 
 
 def _with_system(
     probe: TemplateProbe,
-    user: ChatTurn,
-    assistant: ChatTurn,
+    user: TurnMarkers,
+    assistant: TurnMarkers,
     more: dict[str, Any],
     bos: str,
     notes: list[str],
@@ -294,10 +298,10 @@ def _variations(format: ChatFormat) -> Iterator[ChatFormat]:
     """What else the format could be, as far as the markers do not say."""
     trims: tuple[Trim, ...] = ("none", "both", "left", "right")
     for name in ("user", "assistant"):
-        turn: ChatTurn = getattr(format, name)
+        turn: TurnMarkers = getattr(format, name)
         for trim in trims:
             yield changed(
-                format, **{name: ChatTurn(before=turn.before, after=turn.after, trim=trim)}
+                format, **{name: TurnMarkers(before=turn.before, after=turn.after, trim=trim)}
             )
     system = format.system
     if system is not None:
