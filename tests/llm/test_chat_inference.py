@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from published import NAMES, TOKENS, published, rendering
+from chat_tables import infer_published, inference_row
+from published import NAMES, published, rendering
 from textevolve.errors import InputError
 from textevolve.llm.chat_formats.catalogue import CHAT_FORMATS, chat_format
 from textevolve.llm.chat_formats.chat_format import render_chat
 from textevolve.llm.chat_formats.inference import infer_format
 from textevolve.llm.chat_formats.jinja_source import to_jinja
 
+PAGE = (Path(__file__).parents[2] / "docs" / "chat-formats.md").read_text("utf-8")
 UNKNOWN = {
     "glm-4": "differences",
     "qwq": "differences",
@@ -32,13 +35,11 @@ def say(role: str, content: str) -> dict[str, Any]:
 
 @pytest.mark.parametrize("name", NAMES)
 def test_the_format_of_a_published_template_is_proved_or_its_differences_are_shown(name):
-    tokens = TOKENS[name]
-    render = published(name)
-    if UNKNOWN.get(name) == "refused":
-        with pytest.raises(InputError, match="follow no rule"):
-            infer_format(render, bos=tokens["bos_token"], eos=tokens["eos_token"])
+    found = infer_published(name)
+    assert f"{inference_row(name, found)}\n" in PAGE, "see tests/chat_tables.py"
+    if isinstance(found, InputError):
+        assert UNKNOWN.get(name) == "refused"
         return
-    found = infer_format(render, bos=tokens["bos_token"], eos=tokens["eos_token"])
     assert found.proved == (name not in UNKNOWN)
     assert found.proved == (not found.differences)
     assert found.accepted + len(found.refused) <= found.conversations
@@ -51,6 +52,7 @@ def test_the_format_of_a_published_template_is_proved_or_its_differences_are_sho
     assert found.accepted >= 30  # a proof on nothing would be none
     assert (found.format.system is None) == (name in WITHOUT_SYSTEM)
     assert found.format.stop
+    render = published(name)
     talk = [say("user", " Hi\n"), say("assistant", "Ha"), say("user", "é")]
     without = [] if any("list of tools" in note for note in found.notes) else None
     assert render_chat(found.format, talk) == render(talk, without, True)
@@ -92,3 +94,8 @@ def test_an_inferred_format_gives_a_template_that_renders_the_same():
     talk = [say("system", "Be kind."), say("user", "Hi"), say("assistant", "Ha"), say("user", "é")]
     asked = {"add_generation_prompt": True}
     assert template(talk, **asked) == published("granite-3.3")(talk, **asked)
+
+
+def test_the_page_says_how_many_templates_are_proved():
+    assert f"the description is proved for {PAGE.count('| proved |')};" in PAGE
+    assert PAGE.count("| proved |") == len(NAMES) - len(UNKNOWN)
