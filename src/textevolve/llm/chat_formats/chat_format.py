@@ -227,7 +227,9 @@ def _settled(format: ChatFormat, said: Sequence[Said], n: int, answering: bool) 
         text = trimmed(text, format.assistant.trim)
     elif one.role == "system" and format.system is not None:
         text = trimmed(text, format.system.trim)
-    return Said(one.role, text, one.calls, one.answers, thought, one.place)
+    if text is one.text and thought is one.thought:
+        return one
+    return one._replace(text=text, thought=thought)
 
 
 def _think(

@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from textevolve.errors import InputError
@@ -53,6 +53,7 @@ class _Reading:
     text: str
     at: int = 0
     tools: tuple[dict[str, Any], ...] = ()
+    patterns: dict[str, re.Pattern[str]] = field(default_factory=dict[str, "re.Pattern[str]"])
 
     def take(self, literal: str) -> bool:
         if literal and self.text.startswith(literal, self.at):
@@ -62,7 +63,9 @@ class _Reading:
 
     def until(self, after: str) -> str:
         """The text up to the end marker, which is passed over."""
-        found = _ending_pattern(self.format, after).search(self.text, self.at)
+        if after not in self.patterns:
+            self.patterns[after] = _ending_pattern(self.format, after)
+        found = self.patterns[after].search(self.text, self.at)
         if found is None:
             raise self.wrong(f"a turn that ends with {after!r}" if after else "the end of a turn")
         content = self.text[self.at : found.start()]
