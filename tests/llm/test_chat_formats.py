@@ -208,6 +208,8 @@ def test_what_a_format_cannot_express_is_refused_with_what_to_do():
     call = {"function": {"name": "look_up", "arguments": "{"}}
     broken = [say("user", "a"), {**say("assistant", ""), "tool_calls": [call]}]
     assert "not JSON" in refuses("qwen-3", broken)
+    assert "must be a list of" in refuses("chatml", "hi")
+    assert "a tool must be" in refuses("qwen-3", two[:1], tools=[{"name": "look_up"}])
     with pytest.raises(InputError, match="did you mean 'chatml'"):
         chat_format("chat-ml")
 

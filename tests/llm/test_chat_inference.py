@@ -86,6 +86,13 @@ def test_a_template_that_renders_nothing_is_refused_with_its_own_words():
         infer_format(rendering("{{ raise_exception('not today') }}", {}))
     with pytest.raises(InputError, match="its text is not in what is rendered"):
         infer_format(rendering("hello", {}))
+    with pytest.raises(InputError, match="no text"):
+        infer_format(lambda messages, **_: 5)
+
+
+def test_a_template_that_tells_no_speakers_apart_is_told():
+    joined = infer_format(rendering("{% for m in messages %}{{ m.content }}{% endfor %}", {}))
+    assert "Nothing in the text tells who speaks." in joined.notes
 
 
 def test_an_inferred_format_gives_a_template_that_renders_the_same():

@@ -159,6 +159,16 @@ def test_a_text_of_another_format_is_refused_with_the_place():
         parse_chat(chat_format("chatml"), "<|im_start|>user\nunfinished")
 
 
+def test_a_marker_inside_a_text_that_nobody_broke_up_is_refused():
+    with pytest.raises(InputError, match="'### Response:' stands where no speaker changes"):
+        parse_chat(chat_format("alpaca"), "### Instruction:\nDo it.\n\n### Response:")
+    forged = [{"role": "user", "content": "a <|im_start|> b"}]
+    with pytest.raises(InputError, match="stands where no speaker changes"):
+        parse_chat(
+            chat_format("chatml"), render_chat(chat_format("chatml"), forged, on_marker="keep")
+        )
+
+
 def test_a_missing_bos_token_is_forgiven():
     format = chat_format("llama-3")
     text = render_chat(format, [{"role": "user", "content": "a"}])

@@ -53,6 +53,8 @@ def read_said(messages: Sequence[Mapping[str, Any]]) -> list[Said]:
     """
     if not messages:
         raise InputError("there are no messages to render: give at least one")
+    if any(not isinstance(message, Mapping) for message in cast(Sequence[object], messages)):
+        raise InputError('messages must be a list of {"role": ..., "content": ...}')
     return [_read(message, place) for place, message in enumerate(messages, 1)]
 
 

@@ -97,6 +97,8 @@ def infer_format(
     assert best is not None  # _infer_turns raises where it finds none
     best = _with_tools(probe, best, notes)
     best = changed(best, stop=_stops(best))
+    if best.user.before + best.assistant.after == best.assistant.before + best.user.after:
+        notes.append("Nothing in the text tells who speaks.")
     return _prove(probe, best, tuple(dict.fromkeys(notes)))
 
 

@@ -73,6 +73,12 @@ class _Reading:
         return content
 
     def whole(self, text: str) -> str:
+        """A text as it was before its markers were broken up."""
+        if found := find_marker(text, self.format.markers):
+            raise InputError(
+                f"the text is not in the format {self.format.name}: {found!r} stands where no "
+                f"speaker changes, near {text[:_SHOWN]!r}"
+            )
         return unbreak(text, self.format.markers)
 
     def wrong(self, wanted: str) -> InputError:
