@@ -289,6 +289,7 @@ def test_no_registry_and_no_place_of_one_machine():
         "docs/testing.md",
         "docs/node-eval.md",
         "docs/langgraph.md",
+        "docs/chat-formats.md",
         "docs/ci.md",
     ],
 )

@@ -6,6 +6,7 @@ import copy
 import json
 from collections.abc import Callable
 from functools import cache
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -13,6 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from jinja2 import TemplateError
 
+from chat_tables import difference_lines, format_rows, marker_rows
 from published import published, rendering
 from textevolve.errors import InputError
 from textevolve.llm.chat_formats.catalogue import CHAT_FORMATS, chat_format
@@ -206,6 +208,8 @@ def test_what_a_format_cannot_express_is_refused_with_what_to_do():
     call = {"function": {"name": "look_up", "arguments": "{"}}
     broken = [say("user", "a"), {**say("assistant", ""), "tool_calls": [call]}]
     assert "not JSON" in refuses("qwen-3", broken)
+    assert "must be a list of" in refuses("chatml", "hi")
+    assert "a tool must be" in refuses("qwen-3", two[:1], tools=[{"name": "look_up"}])
     with pytest.raises(InputError, match="did you mean 'chatml'"):
         chat_format("chat-ml")
 
@@ -235,3 +239,9 @@ def test_stops_and_markers_of_a_format_are_those_that_it_writes(name):
     assert all(stop in format.markers for stop in format.stop)
     for turn in (format.user, format.assistant):
         assert any(marker in turn.before + turn.after for marker in format.markers)
+
+
+def test_the_page_about_formats_has_each_of_them_as_it_is():
+    page = (Path(__file__).parents[2] / "docs" / "chat-formats.md").read_text("utf-8")
+    for row in (*format_rows(), *marker_rows(), *difference_lines()):
+        assert f"{row}\n" in page, "PYTHONPATH=tests python tests/chat_tables.py has the new tables"

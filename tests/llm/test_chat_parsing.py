@@ -13,7 +13,8 @@ from textevolve.errors import InputError
 from textevolve.llm.chat_formats.catalogue import CHAT_FORMATS, chat_format
 from textevolve.llm.chat_formats.chat_format import ChatFormat, render_chat, seen_messages
 from textevolve.llm.chat_formats.conversation import break_up, unbreak, write_message
-from textevolve.llm.chat_formats.parsing import convert, parse_chat
+from textevolve.llm.chat_formats.conversion import convert
+from textevolve.llm.chat_formats.parsing import parse_chat
 
 NAMES = sorted(CHAT_FORMATS)
 TOOLS = [
@@ -157,6 +158,16 @@ def test_a_text_of_another_format_is_refused_with_the_place():
         parse_chat(chat_format("llama-3"), text)
     with pytest.raises(InputError, match="a turn that ends with"):
         parse_chat(chat_format("chatml"), "<|im_start|>user\nunfinished")
+
+
+def test_a_marker_inside_a_text_that_nobody_broke_up_is_refused():
+    with pytest.raises(InputError, match="'### Response:' stands where no speaker changes"):
+        parse_chat(chat_format("alpaca"), "### Instruction:\nDo it.\n\n### Response:")
+    forged = [{"role": "user", "content": "a <|im_start|> b"}]
+    with pytest.raises(InputError, match="stands where no speaker changes"):
+        parse_chat(
+            chat_format("chatml"), render_chat(chat_format("chatml"), forged, on_marker="keep")
+        )
 
 
 def test_a_missing_bos_token_is_forgiven():

@@ -10,62 +10,17 @@ from types import MappingProxyType
 from typing import Any
 
 from textevolve.errors import NotFoundError
-from textevolve.llm.chat_formats.chat_format import ChatFormat, ChatTurn, SystemTurn, Thoughts
+from textevolve.llm.chat_formats.chat_format import ChatFormat, SystemTurn, Thoughts, TurnMarkers
+from textevolve.llm.chat_formats.tool_catalogue import DEEPSEEK_TOOLS, MISTRAL_TOOLS, QWEN_TOOLS
 from textevolve.llm.chat_formats.tools import ToolFormat
 from textevolve.spec import suggest
 
-_QWEN_TOOLS = ToolFormat(
-    placement="system",
-    before=(
-        "# Tools\n\nYou may call one or more functions to assist with the user query.\n\nYou are "
-        "provided with function signatures within <tools></tools> XML tags:\n<tools>\n"
-    ),
-    separator="\n",
-    after=(
-        "\n</tools>\n\nFor each function call, return a json object with function name and "
-        'arguments within <tool_call></tool_call> XML tags:\n<tool_call>\n{"name": '
-        '<function-name>, "arguments": <args-json-object>}\n</tool_call>'
-    ),
-    joint="\n\n",
-    call='<tool_call>\n{"name": "$name", "arguments": $arguments}\n</tool_call>',
-    calls_separator="\n",
-    text_joint="\n",
-    results_before="<|im_start|>user\n",
-    result="<tool_response>\n$content\n</tool_response>",
-    results_separator="\n",
-    results_after="<|im_end|>\n",
-)
-
-_MISTRAL_TOOLS: dict[str, Any] = {
-    "placement": "last-user",
-    "separator": ", ",
-    "after": "][/AVAILABLE_TOOLS]",
-    "style": "mistral",
-    "assistant_before": "",
-    "call": '{"name": "$name", "arguments": $arguments, "id": "$id"}',
-    "calls_separator": ", ",
-    "calls_after": "]",
-    "text_beside": False,
-    "id_length": 9,
-}
-
-_DEEPSEEK_TOOLS = ToolFormat(
-    assistant_before="<｜Assistant｜>",
-    calls_before="<｜tool▁calls▁begin｜>",
-    call=(
-        "<｜tool▁call▁begin｜>function<｜tool▁sep｜>$name\n```json\n$arguments\n```<｜tool▁call▁end｜>"
-    ),
-    calls_separator="\n",
-    calls_after="<｜tool▁calls▁end｜>",
-    raw_arguments=True,
-    results_before="<｜tool▁outputs▁begin｜>",
-    result="<｜tool▁output▁begin｜>$content<｜tool▁output▁end｜>",
-    results_after="<｜tool▁outputs▁end｜>",
-    answer_before="",
-)
-
 _COHERE = "<|START_OF_TURN_TOKEN|><|{}_TOKEN|>"
 _HEADER = "<|start_header_id|>{}<|end_header_id|>\n\n"
+
+
+def _trimming(before: str, after: str) -> TurnMarkers:
+    return TurnMarkers(before=before, after=after, trim="both")
 
 
 def _llama_3(**more: Any) -> ChatFormat:
@@ -76,8 +31,10 @@ def _llama_3(**more: Any) -> ChatFormat:
         "system": SystemTurn(
             before=_HEADER.format("system"), after="<|eot_id|>", trim="both", later=True
         ),
-        "user": ChatTurn(before=_HEADER.format("user"), after="<|eot_id|>", trim="both"),
-        "assistant": ChatTurn(before=_HEADER.format("assistant"), after="<|eot_id|>", trim="both"),
+        "user": TurnMarkers(before=_HEADER.format("user"), after="<|eot_id|>", trim="both"),
+        "assistant": TurnMarkers(
+            before=_HEADER.format("assistant"), after="<|eot_id|>", trim="both"
+        ),
         "generation": _HEADER.format("assistant"),
         "stop": ("<|eot_id|>", "<|end_of_text|>"),
         "more_markers": ("<|eom_id|>", "<|python_tag|>"),
@@ -89,8 +46,8 @@ def _chatml(**more: Any) -> ChatFormat:
     given: dict[str, Any] = {
         "eos": "<|im_end|>",
         "system": SystemTurn(before="<|im_start|>system\n", after="<|im_end|>\n", later=True),
-        "user": ChatTurn(before="<|im_start|>user\n", after="<|im_end|>\n"),
-        "assistant": ChatTurn(before="<|im_start|>assistant\n", after="<|im_end|>\n"),
+        "user": TurnMarkers(before="<|im_start|>user\n", after="<|im_end|>\n"),
+        "assistant": TurnMarkers(before="<|im_start|>assistant\n", after="<|im_end|>\n"),
         "generation": "<|im_start|>assistant\n",
         "stop": ("<|im_end|>",),
     }
@@ -103,15 +60,15 @@ def _mistral(space: str, **more: Any) -> ChatFormat:
         "writes_bos": True,
         "eos": "</s>",
         "system": SystemTurn(before="", after="\n\n", placement="last-user"),
-        "user": ChatTurn(before=f"[INST]{space}", after="[/INST]"),
-        "assistant": ChatTurn(before=space, after="</s>"),
+        "user": TurnMarkers(before=f"[INST]{space}", after="[/INST]"),
+        "assistant": TurnMarkers(before=space, after="</s>"),
         "alternate": True,
         "stop": ("</s>",),
         "tools": ToolFormat(
             before=f"[AVAILABLE_TOOLS]{space}[",
             calls_before=f"[TOOL_CALLS]{space}[",
             result=f'[TOOL_RESULTS]{space}{{"content": $content, "call_id": "$id"}}[/TOOL_RESULTS]',
-            **_MISTRAL_TOOLS,
+            **MISTRAL_TOOLS,
         ),
     }
     return ChatFormat(**(given | more))
@@ -122,8 +79,10 @@ def _gemma(**more: Any) -> ChatFormat:
         bos="<bos>",
         writes_bos=True,
         eos="<eos>",
-        user=ChatTurn(before="<start_of_turn>user\n", after="<end_of_turn>\n", trim="both"),
-        assistant=ChatTurn(before="<start_of_turn>model\n", after="<end_of_turn>\n", trim="both"),
+        user=TurnMarkers(before="<start_of_turn>user\n", after="<end_of_turn>\n", trim="both"),
+        assistant=TurnMarkers(
+            before="<start_of_turn>model\n", after="<end_of_turn>\n", trim="both"
+        ),
         generation="<start_of_turn>model\n",
         alternate=True,
         stop=("<end_of_turn>",),
@@ -148,8 +107,8 @@ _TABLE: tuple[ChatFormat, ...] = (
             placement="first-user",
             joined_trim="whole",
         ),
-        user=ChatTurn(before="<s>[INST] ", after=" [/INST]", trim="both"),
-        assistant=ChatTurn(before=" ", after=" </s>", trim="both"),
+        user=TurnMarkers(before="<s>[INST] ", after=" [/INST]", trim="both"),
+        assistant=TurnMarkers(before=" ", after=" </s>", trim="both"),
         alternate=True,
         stop=("</s>",),
         differences=("Some templates write the BOS token once, and not before each user's turn.",),
@@ -195,7 +154,7 @@ _TABLE: tuple[ChatFormat, ...] = (
         name="mistral-v1",
         title="Mistral 7B Instruct v0.1 and v0.2, Mixtral",
         system=SystemTurn(before="", after="\n\n", placement="first-user"),
-        user=ChatTurn(before=" [INST] ", after=" [/INST]"),
+        user=TurnMarkers(before=" [INST] ", after=" [/INST]"),
         tools=None,
         differences=("Templates before mistral-common refuse system messages and write no space.",),
     ),
@@ -203,7 +162,7 @@ _TABLE: tuple[ChatFormat, ...] = (
         " ",
         name="mistral-v3",
         title="Mistral 7B Instruct v0.3, Mistral Large 2407, Mixtral 8x22B",
-        assistant=ChatTurn(before=" ", after="</s>", trim="both"),
+        assistant=TurnMarkers(before=" ", after="</s>", trim="both"),
     ),
     _mistral("", name="mistral-v3-tekken", title="Mistral NeMo 2407, Pixtral 2409"),
     _mistral(
@@ -245,8 +204,8 @@ _TABLE: tuple[ChatFormat, ...] = (
         system=SystemTurn(
             before="<|system|>\n", after="<|end|>\n", later=True, written_empty=False
         ),
-        user=ChatTurn(before="<|user|>\n", after="<|end|>\n"),
-        assistant=ChatTurn(before="<|assistant|>\n", after="<|end|>\n"),
+        user=TurnMarkers(before="<|user|>\n", after="<|end|>\n"),
+        assistant=TurnMarkers(before="<|assistant|>\n", after="<|end|>\n"),
         generation="<|assistant|>\n",
         ending="<|endoftext|>",
         stop=("<|end|>", "<|endoftext|>"),
@@ -260,8 +219,8 @@ _TABLE: tuple[ChatFormat, ...] = (
         bos="<|endoftext|>",
         eos="<|im_end|>",
         system=SystemTurn(before="<|im_start|>system<|im_sep|>", after="<|im_end|>", later=True),
-        user=ChatTurn(before="<|im_start|>user<|im_sep|>", after="<|im_end|>"),
-        assistant=ChatTurn(before="<|im_start|>assistant<|im_sep|>", after="<|im_end|>"),
+        user=TurnMarkers(before="<|im_start|>user<|im_sep|>", after="<|im_end|>"),
+        assistant=TurnMarkers(before="<|im_start|>assistant<|im_sep|>", after="<|im_end|>"),
         generation="<|im_start|>assistant<|im_sep|>",
         stop=("<|im_end|>",),
         differences=("The first published template asks for an answer after each user's turn.",),
@@ -275,14 +234,14 @@ _TABLE: tuple[ChatFormat, ...] = (
             default="You are Qwen, created by Alibaba Cloud. You are a helpful assistant.",
             later=True,
         ),
-        tools=_QWEN_TOOLS,
+        tools=QWEN_TOOLS,
         stop=("<|im_end|>", "<|endoftext|>"),
         more_markers=("<|endoftext|>",),
     ),
     _chatml(
         name="qwen-3",
         title="Qwen 3",
-        tools=_QWEN_TOOLS,
+        tools=QWEN_TOOLS,
         thoughts=Thoughts(strip="\n", wrap=True),
         stop=("<|im_end|>", "<|endoftext|>"),
         more_markers=("<|endoftext|>",),
@@ -295,8 +254,8 @@ _TABLE: tuple[ChatFormat, ...] = (
         writes_bos=True,
         eos="<｜end▁of▁sentence｜>",
         system=SystemTurn(before="", after="\n\n", placement="prefix"),
-        user=ChatTurn(before="User: ", after="\n\n"),
-        assistant=ChatTurn(before="Assistant: ", after="<｜end▁of▁sentence｜>"),
+        user=TurnMarkers(before="User: ", after="\n\n"),
+        assistant=TurnMarkers(before="Assistant: ", after="<｜end▁of▁sentence｜>"),
         generation="Assistant:",
         stop=("<｜end▁of▁sentence｜>",),
     ),
@@ -307,11 +266,11 @@ _TABLE: tuple[ChatFormat, ...] = (
         writes_bos=True,
         eos="<｜end▁of▁sentence｜>",
         system=SystemTurn(before="", after="", placement="prefix"),
-        user=ChatTurn(before="<｜User｜>", after=""),
-        assistant=ChatTurn(before="<｜Assistant｜>", after="<｜end▁of▁sentence｜>"),
+        user=TurnMarkers(before="<｜User｜>", after=""),
+        assistant=TurnMarkers(before="<｜Assistant｜>", after="<｜end▁of▁sentence｜>"),
         generation="<｜Assistant｜>",
         thoughts=Thoughts(plain_only=True),
-        tools=_DEEPSEEK_TOOLS,
+        tools=DEEPSEEK_TOOLS,
         stop=("<｜end▁of▁sentence｜>",),
         differences=(
             "Later templates of R1 add <think> to the prompt for the answer.",
@@ -325,10 +284,8 @@ _TABLE: tuple[ChatFormat, ...] = (
         writes_bos=True,
         eos="<|END_OF_TURN_TOKEN|>",
         system=SystemTurn(before=_COHERE.format("SYSTEM"), after="<|END_OF_TURN_TOKEN|>"),
-        user=ChatTurn(before=_COHERE.format("USER"), after="<|END_OF_TURN_TOKEN|>", trim="both"),
-        assistant=ChatTurn(
-            before=_COHERE.format("CHATBOT"), after="<|END_OF_TURN_TOKEN|>", trim="both"
-        ),
+        user=_trimming(_COHERE.format("USER"), "<|END_OF_TURN_TOKEN|>"),
+        assistant=_trimming(_COHERE.format("CHATBOT"), "<|END_OF_TURN_TOKEN|>"),
         generation=_COHERE.format("CHATBOT"),
         alternate=True,
         stop=("<|END_OF_TURN_TOKEN|>",),
@@ -341,8 +298,8 @@ _TABLE: tuple[ChatFormat, ...] = (
         writes_bos=True,
         eos="</s>",
         system=SystemTurn(before="", after="", placement="prefix"),
-        user=ChatTurn(before="### Instruction:\n", after=""),
-        assistant=ChatTurn(before="### Response:\n", after="</s>"),
+        user=TurnMarkers(before="### Instruction:\n", after=""),
+        assistant=TurnMarkers(before="### Response:\n", after="</s>"),
         separator="\n\n",
         generation="\n\n### Response:\n",
         stop=("</s>", "### Instruction:"),
@@ -366,8 +323,8 @@ _TABLE: tuple[ChatFormat, ...] = (
                 "assistant gives helpful, detailed, and polite answers to the user's questions."
             ),
         ),
-        user=ChatTurn(before="USER: ", after=" "),
-        assistant=ChatTurn(before="ASSISTANT: ", after="</s>"),
+        user=TurnMarkers(before="USER: ", after=" "),
+        assistant=TurnMarkers(before="ASSISTANT: ", after="</s>"),
         generation="ASSISTANT:",
         stop=("</s>", "USER:"),
         differences=("Some templates end turns with a new line in place of a space.",),
@@ -378,8 +335,8 @@ _TABLE: tuple[ChatFormat, ...] = (
         bos="<s>",
         eos="</s>",
         system=SystemTurn(before="<|system|>\n", after="</s>\n", later=True),
-        user=ChatTurn(before="<|user|>\n", after="</s>\n"),
-        assistant=ChatTurn(before="<|assistant|>\n", after="</s>\n"),
+        user=TurnMarkers(before="<|user|>\n", after="</s>\n"),
+        assistant=TurnMarkers(before="<|assistant|>\n", after="</s>\n"),
         generation="<|assistant|>\n",
         stop=("</s>",),
     ),

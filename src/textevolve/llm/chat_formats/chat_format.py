@@ -32,7 +32,7 @@ _TOKEN = re.compile(
 Trim = Literal["none", "both", "left", "right"]
 
 
-class ChatTurn(Frozen):
+class TurnMarkers(Frozen):
     """A role's markers around its text, and which white space of the text goes."""
 
     before: str
@@ -40,16 +40,18 @@ class ChatTurn(Frozen):
     trim: Trim = "none"
 
 
-class SystemTurn(ChatTurn):
+class SystemTurn(TurnMarkers):
     """The system message. `placement`: a turn of its own, a prefix without marker, or inside the
     first or the last turn of the user. `preamble`: stands between `before` and the text of a first
-    system message. `default`: its text where the conversation has none; None: nothing is written.
+    system message. `default`: its text where the conversation has none; None: nothing is written
+    but `absent`.
     `later`: system messages may also come later, as turns. `written_empty`: not so if an empty one
     is left out. `joined_trim`: what is trimmed of a user's turn that holds the system text, too."""
 
     placement: Literal["turn", "prefix", "first-user", "last-user"] = "turn"
     preamble: str = ""
     default: str | None = None
+    absent: str = ""
     later: bool = False
     written_empty: bool = True
     joined_trim: Literal["content", "whole", "none"] = "content"
@@ -81,8 +83,8 @@ class ChatFormat(Frozen):
 
     name: str
     title: str
-    user: ChatTurn
-    assistant: ChatTurn
+    user: TurnMarkers
+    assistant: TurnMarkers
     system: SystemTurn | None = None
     bos: str = ""
     writes_bos: bool = False
@@ -160,8 +162,13 @@ def render_chat(
         said = _set_apart(format, said)
     declared = write_tools(format.tools, tools or (), format.markers, on_marker) if tools else ""
     turns = _write(format, said, declared)
-    text = (format.bos if format.writes_bos else "") + format.separator.join(turns)
+    text = (format.bos if format.writes_bos else "") + _absent(format, said[0])
+    text += format.separator.join(turns)
     return text + closing_of(format, said[-1].role, add_generation_prompt)
+
+
+def _absent(format: ChatFormat, first: Said) -> str:
+    return format.system.absent if format.system is not None and first.role != "system" else ""
 
 
 _LIKE_A_TOOL = re.compile(rf"{JOINER}*{{")
@@ -227,7 +234,9 @@ def _settled(format: ChatFormat, said: Sequence[Said], n: int, answering: bool) 
         text = trimmed(text, format.assistant.trim)
     elif one.role == "system" and format.system is not None:
         text = trimmed(text, format.system.trim)
-    return Said(one.role, text, one.calls, one.answers, thought, one.place)
+    if text is one.text and thought is one.thought:
+        return one
+    return one._replace(text=text, thought=thought)
 
 
 def _think(

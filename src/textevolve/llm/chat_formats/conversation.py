@@ -10,9 +10,8 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any, Literal, cast
+from typing import Any, Literal, NamedTuple, cast
 
 from textevolve.errors import InputError
 from textevolve.llm.fence import JOINER, literal_pattern
@@ -26,8 +25,7 @@ _KNOWN = {"role", "content", "tool_calls", "tool_call_id", "name", "reasoning_co
 _TOOL_NAME = re.compile(r"[A-Za-z0-9_.:-]{1,128}")
 
 
-@dataclass(frozen=True, slots=True)
-class SaidCall:
+class SaidCall(NamedTuple):
     """A tool call of a message. `arguments`: JSON, as the model wrote it."""
 
     name: str
@@ -35,8 +33,7 @@ class SaidCall:
     id: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class Said:
+class Said(NamedTuple):
     """One message. `answers`: the id of the call that a message of the role "tool" answers.
     `place`: its number, from 1, for what is said of it in errors."""
 
@@ -56,6 +53,8 @@ def read_said(messages: Sequence[Mapping[str, Any]]) -> list[Said]:
     """
     if not messages:
         raise InputError("there are no messages to render: give at least one")
+    if any(not isinstance(message, Mapping) for message in cast(Sequence[object], messages)):
+        raise InputError('messages must be a list of {"role": ..., "content": ...}')
     return [_read(message, place) for place, message in enumerate(messages, 1)]
 
 
@@ -63,9 +62,10 @@ def _read(message: Mapping[str, Any], place: int) -> Said:
     role = message.get("role")
     if role not in ROLES:
         raise InputError(f"message {place}: role must be one of {', '.join(ROLES)}, not {role!r}")
-    unknown = [key for key, value in message.items() if key not in _KNOWN and value is not None]
-    if unknown:
-        raise InputError(f"message {place}: no format writes '{unknown[0]}': leave it out")
+    if not _KNOWN.issuperset(message):
+        unknown = [key for key in message if key not in _KNOWN and message[key] is not None]
+        if unknown:
+            raise InputError(f"message {place}: no format writes '{unknown[0]}': leave it out")
     if message.get("name") and role != "tool":
         raise InputError(f"message {place}: no format writes names: put the name into the content")
     calls = tuple(_read_call(call, place) for call in message.get("tool_calls") or ())
@@ -165,7 +165,8 @@ def find_marker(text: str, markers: tuple[str, ...]) -> str | None:
 def break_up(text: str, markers: tuple[str, ...]) -> str:
     """The text with a joiner (U+2060) after the first character of each marker; one more where
     there are some already. Time is linear in the text."""
-    if not markers:
+    # Nearly no text holds a marker's end, and a pattern costs a hundred times this look.
+    if not any(marker[1:] in text for marker in markers):
         return text
     return _loose(markers).sub(lambda match: match[0][0] + JOINER + match[0][1:], text)
 
@@ -181,6 +182,7 @@ def broken_messages(
     said: Sequence[Said], markers: tuple[str, ...], on_marker: OnMarker
 ) -> Iterator[Said]:
     """The messages with what `on_marker` says done to every text of them."""
+    single = tuple(marker for marker in markers if len(marker) == 1)
     for one in said:
         if on_marker == "keep":
             yield one
@@ -192,11 +194,14 @@ def broken_messages(
                     raise InputError(f"{told}: take it out, or have it neutralised")
             yield one
             continue
-        yield Said(
-            role=one.role,
-            text=break_up(one.text, markers),
-            calls=tuple(SaidCall(c.name, break_up(c.arguments, markers), c.id) for c in one.calls),
-            answers=break_up(one.answers, markers),
-            thought=break_up(one.thought, markers),
-            place=one.place,
-        )
+        for marker in single:
+            if any(marker in text for text in (one.text, one.thought)):
+                told = f"message {one.place} holds {marker!r}, which the format has for a marker"
+                raise InputError(f"{told} and which cannot be broken up: take it out")
+        text = break_up(one.text, markers)
+        if one.calls or one.answers or one.thought:
+            calls = tuple(c._replace(arguments=break_up(c.arguments, markers)) for c in one.calls)
+            answers, thought = break_up(one.answers, markers), break_up(one.thought, markers)
+            yield one._replace(text=text, calls=calls, answers=answers, thought=thought)
+        else:
+            yield one if text is one.text else one._replace(text=text)

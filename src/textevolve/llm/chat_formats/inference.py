@@ -16,10 +16,10 @@ from textevolve.errors import InputError
 from textevolve.llm.chat_formats.catalogue import CHAT_FORMATS
 from textevolve.llm.chat_formats.chat_format import (
     ChatFormat,
-    ChatTurn,
     SystemTurn,
     Thoughts,
     Trim,
+    TurnMarkers,
     changed,
 )
 from textevolve.llm.chat_formats.conversation import find_marker
@@ -43,7 +43,7 @@ _SYSTEM, _USERS, _ASSISTANTS = "Zqsys", ("Zqua", "Zqub", "Zquc"), ("Zqaa", "Zqab
 _LATER = "Zqlater"
 _KNOWN_BOS = ("<s>", "<|begin_of_text|>", "<bos>", "<BOS_TOKEN>", "<｜begin▁of▁sentence｜>")
 _WHOLE = re.compile(r"<[^<>\s]{1,60}>|\[/?[A-Z_]+\]|\w+")
-_ELSEWHERE = "The system message stands where no format here has it."
+_ELSEWHERE = "The system message stands where no format here has it: it is refused."
 _CANDIDATES = 12
 TRAINED, PROVED = 40, 60
 """How many conversations a description is chosen by, and how many others prove it; each is rendered
@@ -97,6 +97,8 @@ def infer_format(
     assert best is not None  # _infer_turns raises where it finds none
     best = _with_tools(probe, best, notes)
     best = changed(best, stop=_stops(best))
+    if best.user.before + best.assistant.after == best.assistant.before + best.user.after:
+        notes.append("Nothing in the text tells who speaks.")
     return _prove(probe, best, tuple(dict.fromkeys(notes)))
 
 
@@ -124,7 +126,7 @@ def _around(text: str | None, sentinels: Sequence[str]) -> list[str] | None:
     return [*parts, text]
 
 
-def _infer_turns(probe: TemplateProbe) -> list[tuple[ChatTurn, ChatTurn, dict[str, Any]]]:
+def _infer_turns(probe: TemplateProbe) -> list[tuple[TurnMarkers, TurnMarkers, dict[str, Any]]]:
     """What user and assistant may be surrounded by; the likeliest first."""
     if probe.ask(_talk(1)) is None:
         probe.answers.clear()
@@ -172,7 +174,7 @@ def _turns_cut(
     answered: Sequence[str],
     to_answer: str,
     to_question: str,
-) -> tuple[ChatTurn, ChatTurn, dict[str, Any]] | None:
+) -> tuple[TurnMarkers, TurnMarkers, dict[str, Any]] | None:
     """The turns, if the user's ends so; None if that contradicts itself."""
     ending = alone[1][len(end) :]
     if not answered[2].endswith(ending):
@@ -196,13 +198,17 @@ def _turns_cut(
         "head": alone[0][: len(alone[0]) - len(begin)],
     }
     answer_begin = to_answer[len(end) + len(separator) :]
-    return ChatTurn(before=begin, after=end), ChatTurn(before=answer_begin, after=answer_end), more
+    return (
+        TurnMarkers(before=begin, after=end),
+        TurnMarkers(before=answer_begin, after=answer_end),
+        more,
+    )
 
 
 def _with_system(
     probe: TemplateProbe,
-    user: ChatTurn,
-    assistant: ChatTurn,
+    user: TurnMarkers,
+    assistant: TurnMarkers,
     more: dict[str, Any],
     bos: str,
     notes: list[str],
@@ -233,7 +239,7 @@ def _with_system(
             placement="last-user" if last else "first-user",
         )
         return {**plain, "system": system}
-    return plain | _own_turn(probe, fields, (head, bos), around, notes)
+    return plain | _own_turn(probe, fields, (head, bos), around)
 
 
 def _own_turn(
@@ -241,30 +247,31 @@ def _own_turn(
     fields: Mapping[str, Any],
     tokens: tuple[str, str],
     around: Sequence[str],
-    notes: list[str],
 ) -> dict[str, Any]:
     """The fields of a format whose system message is a turn, or a prefix. `tokens`: what a text
     without it begins with, and the BOS token that the template was given; `around`: what stands
     before and after its text."""
     head, bos = tokens
-    start, default = head + fields["user"].before, None
+    start, default, absent = head + fields["user"].before, None, ""
+    known = (bos, *_KNOWN_BOS)
     after = around[1].removesuffix(fields["separator"] + fields["user"].before)
     if start.startswith(around[0]) and start[len(around[0]) :].endswith(around[1]):
         default = start[len(around[0]) : len(start) - len(around[1])]
-        known = (bos, *_KNOWN_BOS)
         head = next((one for one in known if one and around[0].startswith(one)), "")
-    if not around[0].startswith(head):
-        notes.append(_ELSEWHERE)
-        return {}
+    elif not around[0].startswith(head):
+        token = next((one for one in known if one and head.startswith(one)), "")
+        token = token if around[0].startswith(token) else ""
+        head, absent = token, head.removeprefix(token)
     before = around[0][len(head) :]
     if not (before or after or fields["separator"]):
         default = None
-    system = _system_turn(probe, before, after, default, fields)
+    system = _system_turn(probe, before, after, fields)
+    system = _other(system, default=default, absent=absent)
     return {"bos": head or bos, "writes_bos": bool(head), "system": system}
 
 
 def _system_turn(
-    probe: TemplateProbe, before: str, after: str, default: str | None, fields: Mapping[str, Any]
+    probe: TemplateProbe, before: str, after: str, fields: Mapping[str, Any]
 ) -> SystemTurn:
     """A system message of its own; its preamble is what a later one does not have."""
     talk = [
@@ -284,7 +291,6 @@ def _system_turn(
         before=before,
         after=after,
         preamble=preamble,
-        default=default,
         later=later,
         placement="turn" if before.strip() else "prefix",
     )
@@ -294,18 +300,18 @@ def _variations(format: ChatFormat) -> Iterator[ChatFormat]:
     """What else the format could be, as far as the markers do not say."""
     trims: tuple[Trim, ...] = ("none", "both", "left", "right")
     for name in ("user", "assistant"):
-        turn: ChatTurn = getattr(format, name)
+        turn: TurnMarkers = getattr(format, name)
         for trim in trims:
             yield changed(
-                format, **{name: ChatTurn(before=turn.before, after=turn.after, trim=trim)}
+                format, **{name: TurnMarkers(before=turn.before, after=turn.after, trim=trim)}
             )
     system = format.system
     if system is not None:
         for trim in trims:
-            yield _with(format, system, trim=trim)
+            yield changed(format, system=_other(system, trim=trim))
         for how in ("content", "whole", "none"):
-            yield _with(format, system, joined_trim=how)
-        yield _with(format, system, written_empty=not system.written_empty)
+            yield changed(format, system=_other(system, joined_trim=how))
+        yield changed(format, system=_other(system, written_empty=not system.written_empty))
     yield changed(format, generation_after_assistant=not format.generation_after_assistant)
     yield changed(format, thoughts=None)
     for strip in ("", "\n", None):
@@ -315,17 +321,17 @@ def _variations(format: ChatFormat) -> Iterator[ChatFormat]:
             )
 
 
-def _with(format: ChatFormat, system: SystemTurn, **fields: Any) -> ChatFormat:
-    """The format with other values of some fields of its system message."""
+def _other(system: SystemTurn, **fields: Any) -> SystemTurn:
+    """The system message with other values of some fields."""
     given: dict[str, Any] = {name: getattr(system, name) for name in SystemTurn.model_fields}
-    return changed(format, system=SystemTurn(**given | fields))
+    return SystemTurn(**given | fields)
 
 
 def _narrower(format: ChatFormat) -> Iterator[ChatFormat]:
     """The format with less that it accepts."""
     yield changed(format, alternate=True)
     if format.system is not None:
-        yield _with(format, format.system, later=False)
+        yield changed(format, system=_other(format.system, later=False))
         yield changed(format, system=None)
 
 

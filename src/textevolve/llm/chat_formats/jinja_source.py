@@ -138,6 +138,8 @@ def _begin(format: ChatFormat) -> str:
 
 def _system(format: ChatFormat) -> Iterator[str]:
     system, tools = format.system, format.tools
+    if system is not None and system.absent:
+        yield f"{{% if system is none %}}{_out(_q(system.absent))}{{% endif %}}"
     if system is None or system.inside:
         return
     here = tools is not None and tools.placement == "system"

@@ -1,4 +1,4 @@
-"""From a rendered prompt back to the conversation, and from one format to another.
+"""From a rendered prompt back to the conversation.
 
 What `render_chat` wrote is read to the letter: markers inside texts were broken up there, so none
 can be taken for a change of speaker, and they are whole again here. A system message inside a
@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from textevolve.errors import InputError
@@ -18,12 +18,10 @@ from textevolve.llm.chat_formats.chat_format import (
     ChatFormat,
     SystemTurn,
     closing_of,
-    render_chat,
     undo_set_apart,
     without_empty_thought,
 )
 from textevolve.llm.chat_formats.conversation import (
-    OnMarker,
     Said,
     SaidCall,
     find_marker,
@@ -53,6 +51,7 @@ class _Reading:
     text: str
     at: int = 0
     tools: tuple[dict[str, Any], ...] = ()
+    patterns: dict[str, re.Pattern[str]] = field(default_factory=dict[str, "re.Pattern[str]"])
 
     def take(self, literal: str) -> bool:
         if literal and self.text.startswith(literal, self.at):
@@ -62,7 +61,9 @@ class _Reading:
 
     def until(self, after: str) -> str:
         """The text up to the end marker, which is passed over."""
-        found = _ending_pattern(self.format, after).search(self.text, self.at)
+        if after not in self.patterns:
+            self.patterns[after] = _ending_pattern(self.format, after)
+        found = self.patterns[after].search(self.text, self.at)
         if found is None:
             raise self.wrong(f"a turn that ends with {after!r}" if after else "the end of a turn")
         content = self.text[self.at : found.start()]
@@ -70,6 +71,12 @@ class _Reading:
         return content
 
     def whole(self, text: str) -> str:
+        """A text as it was before its markers were broken up."""
+        if found := find_marker(text, self.format.markers):
+            raise InputError(
+                f"the text is not in the format {self.format.name}: {found!r} stands where no "
+                f"speaker changes, near {text[:_SHOWN]!r}"
+            )
         return unbreak(text, self.format.markers)
 
     def wrong(self, wanted: str) -> InputError:
@@ -106,31 +113,6 @@ def parse_chat(format: ChatFormat, text: str) -> ParsedChat:
         raise reading.wrong("a turn")
     messages = tuple(write_message(one) for one in said)
     return ParsedChat(messages, reading.tools, asked)
-
-
-def convert(
-    text: str,
-    source: ChatFormat,
-    target: ChatFormat,
-    *,
-    on_marker: OnMarker = "neutralise",
-) -> str:
-    """A rendered prompt of one format, in another one. A system message that is the default text of
-    the first format is not carried over.
-
-    Raises:
-        InputError: the text is not in the first format, or the second cannot express it.
-    """
-    parsed = parse_chat(source, text)
-    messages = parsed.messages
-    own = {"role": "system", "content": source.system.default if source.system else None}
-    return render_chat(
-        target,
-        messages[1:] if messages[0] == own else messages,
-        tools=parsed.tools or None,
-        add_generation_prompt=parsed.add_generation_prompt,
-        on_marker=on_marker,
-    )
 
 
 def _closing(reading: _Reading, said: Sequence[Said]) -> bool | None:
@@ -180,6 +162,8 @@ def _ending_pattern(format: ChatFormat, after: str) -> re.Pattern[str]:
 def _read_system(reading: _Reading, system: SystemTurn) -> Iterator[Said]:
     tools = reading.format.tools
     mark = tools.system_mark if tools is not None else ""
+    if system.absent and reading.take(system.absent):
+        return
     if not system.before:
         opened = any(
             reading.text.startswith(opening, reading.at)
@@ -390,6 +374,5 @@ def _read_results(reading: _Reading) -> Iterator[Said]:
         if not tools.results_before and not tools.results_after:
             return
         reading.take(tools.results_separator)
-    # A separator may stand before no further result only if it is the beginning of what follows.
     if not reading.take(tools.results_after):
         raise reading.wrong(repr(tools.results_after))

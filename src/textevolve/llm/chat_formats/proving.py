@@ -39,11 +39,13 @@ class TemplateProbe:
         key = repr((messages, prompt, tools))
         if key not in self.answers:
             try:
-                self.answers[key] = self.render(
+                text: Any = self.render(
                     [dict(one) for one in messages],
                     tools=tools or self.without,
                     add_generation_prompt=prompt,
                 )
+                self.answers[key] = text if isinstance(text, str) else None
+                self.error = "" if isinstance(text, str) else "what it renders is no text"
             except Exception as error:  # noqa: BLE001  a stranger's template may raise anything
                 self.error = str(error) or type(error).__name__
                 self.answers[key] = None

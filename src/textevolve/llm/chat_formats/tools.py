@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from functools import cached_property
-from typing import Any, Literal
+from typing import Any, Literal, cast
 
 from textevolve.errors import InputError
 from textevolve.llm.chat_formats.conversation import (
@@ -91,8 +91,18 @@ def write_tools(
     markers: tuple[str, ...],
     on_marker: OnMarker,
 ) -> str:
-    """The declarations of tools."""
+    """The declarations of tools.
+
+    Raises:
+        InputError: one is no function definition, or holds a marker that is to be refused.
+    """
     assert tools is not None  # check_order has refused it otherwise
+    for tool in cast(Sequence[Any], declared):
+        if not isinstance(tool, Mapping) or not isinstance(
+            cast(Mapping[str, Any], tool).get("function"), Mapping
+        ):
+            wanted = '{"type": "function", "function": {"name": ..., "parameters": ...}}'
+            raise InputError(f"a tool must be {wanted}, not {str(cast(object, tool))[:60]!r}")
     written = [_write_tool(tools, tool) for tool in declared]
     if on_marker == "refuse":
         for text in written:

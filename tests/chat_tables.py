@@ -1,0 +1,118 @@
+"""The tables of docs/chat-formats.md, made from the catalogue and from the published templates.
+
+    PYTHONPATH=tests .venv/bin/python tests/chat_tables.py     prints them
+
+Tests hold the page against them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from published import NAMES, TOKENS, published
+from textevolve.errors import InputError
+from textevolve.llm.chat_formats.catalogue import CHAT_FORMATS
+from textevolve.llm.chat_formats.chat_format import ChatFormat
+from textevolve.llm.chat_formats.inference import Inference, infer_format
+
+PLACES = {
+    "turn": "a turn",
+    "prefix": "a prefix without marker",
+    "first-user": "inside the first user's turn",
+    "last-user": "inside the last user's turn",
+}
+
+
+def _code(text: str) -> str:
+    return f"`{text}`".replace("\n", "\\n").replace("|", "\\|") if text else ""
+
+
+def _system(format: ChatFormat) -> str:
+    system = format.system
+    if system is None:
+        return "none"
+    more = ["later ones too" if system.later else "first only" if not system.inside else ""]
+    more.append(
+        "a default text" if system.default else "always written" if system.default == "" else ""
+    )
+    told = "; ".join(one for one in more if one)
+    return PLACES[system.placement] + (f" ({told})" if told else "")
+
+
+def _tools(format: ChatFormat) -> str:
+    tools = format.tools
+    if tools is None:
+        return "none"
+    declared = {None: "calls and results", "system": "in the system message"}
+    declared |= {
+        "first-user": "in the first user's turn",
+        "last-user": "before the last user's turn",
+    }
+    return declared[tools.placement] + (", one call at a time" if tools.single_call else "")
+
+
+def _trims(format: ChatFormat) -> str:
+    turns = {"user": format.user, "assistant": format.assistant, "system": format.system}
+    found = [name for name, turn in turns.items() if turn is not None and turn.trim != "none"]
+    return ", ".join(found) or "nothing"
+
+
+def format_rows() -> Iterator[str]:
+    """Of each format: what it is for, and its rules."""
+    for format in CHAT_FORMATS.values():
+        cells = (
+            f"`{format.name}`",
+            format.title,
+            _system(format),
+            "in turns" if format.alternate else "any",
+            _trims(format),
+            _tools(format),
+        )
+        yield f"| {' | '.join(cells)} |"
+
+
+def marker_rows() -> Iterator[str]:
+    """Of each format: what it writes around texts."""
+    for format in CHAT_FORMATS.values():
+        bos = _code(format.bos) + ("" if format.writes_bos or not format.bos else " (not written)")
+        if format.user.before.startswith(format.bos or "\0"):
+            bos = f"{_code(format.bos)} (each user's turn)"
+        cells = (
+            f"`{format.name}`",
+            bos,
+            f"{_code(format.user.before)} ... {_code(format.user.after)}",
+            f"{_code(format.assistant.before)} ... {_code(format.assistant.after)}",
+            _code(format.generation),
+        )
+        yield f"| {' | '.join(cells)} |"
+
+
+def difference_lines() -> Iterator[str]:
+    for format in CHAT_FORMATS.values():
+        for told in format.differences:
+            yield f"- `{format.name}`: {told}"
+
+
+def inference_row(name: str, found: Inference | InputError) -> str:
+    """Of a published template: whether its format is proved, and what is told of it."""
+    if isinstance(found, InputError):
+        return f"| {name} | no | | | {str(found)[0].upper()}{str(found)[1:]}. |"
+    alike = found.accepted - sum(one.got is not None for one in found.differences)
+    result = "proved" if found.proved else "differs"
+    cells = (name, result, f"{alike} of {found.conversations}", str(len(found.refused)))
+    notes = " ".join(found.notes)
+    return f"| {' | '.join(cells)} | {notes}{' ' if notes else ''}|"
+
+
+def infer_published(name: str) -> Inference | InputError:
+    try:
+        tokens = TOKENS[name]
+        return infer_format(published(name), bos=tokens["bos_token"], eos=tokens["eos_token"])
+    except InputError as error:
+        return error
+
+
+if __name__ == "__main__":
+    rows = [inference_row(name, infer_published(name)) for name in NAMES]
+    for table in (format_rows(), marker_rows(), difference_lines(), rows):
+        print("\n".join(table), end="\n\n")
