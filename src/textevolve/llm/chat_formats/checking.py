@@ -57,7 +57,7 @@ class TemplateCheck:
         return next((match.name for match in self.formats if match.exact), None)
 
 
-def check_template(model: ModelTemplate) -> TemplateCheck:
+def check_chat_template(model: ModelTemplate) -> TemplateCheck:
     """Renders about twenty short conversations.
 
     Raises:
