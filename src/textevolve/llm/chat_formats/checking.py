@@ -20,7 +20,7 @@ from textevolve.llm.chat_formats.served_template import (
     SYSTEM,
     Ask,
     TemplateFinding,
-    text_of,
+    served_text,
 )
 from textevolve.llm.chat_formats.sources import ModelTemplate
 
@@ -196,17 +196,17 @@ async def compare_with_server(model: ModelTemplate, ask: Ask) -> TemplateFinding
     server; one that is not llama.cpp's, or has another template, is a finding without a verdict."""
     question = "llama.cpp"
     properties = await ask("/props", None)
-    served = text_of(properties, "chat_template")
+    served = served_text(properties, "chat_template")
     if served is None:
         return TemplateFinding(question, None, "the server does not show its template")
     if served.rstrip("\n") != model.templates.get("default", "").rstrip("\n"):
         return TemplateFinding(question, None, "the server has another template")
-    template = JinjaTemplate(served, text_of(properties, "bos_token") or "", model.eos_token)
+    template = JinjaTemplate(served, served_text(properties, "bos_token") or "", model.eos_token)
     differing: list[str] = []
     for messages, asked in CONVERSATIONS:
         if not asked:
             continue  # the server always asks for an answer
-        theirs = text_of(await ask("/apply-template", {"messages": messages}), "prompt")
+        theirs = served_text(await ask("/apply-template", {"messages": messages}), "prompt")
         try:
             ours = template.render(messages, add_generation_prompt=True)
         except InputError:
