@@ -134,6 +134,11 @@ def test_order_and_tools() -> None:
     assert verdicts(published("kimi-k2"))["tools"][0] is None
 
 
+def test_the_date() -> None:
+    assert "TEXTEVOLVE_TODAY" in verdicts(published("llama-3.2"))["date"][1]
+    assert "date" not in verdicts(published("llama-3.1"))
+
+
 def test_a_template_that_cannot_be_rendered_is_an_error() -> None:
     with pytest.raises(InputError, match="fails: line 1: TemplateSyntaxError"):
         check_chat_template(model("{% if %}"))

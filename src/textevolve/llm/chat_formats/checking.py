@@ -73,6 +73,7 @@ def check_chat_template(model: ModelTemplate) -> TemplateCheck:
         _check_bos(model, plain),
         _check_order(template),
         _check_tools(template),
+        *_check_date(model),
     )
     return TemplateCheck(model.origin, matches, findings)
 
@@ -161,6 +162,12 @@ def _check_order(template: JinjaTemplate) -> TemplateFinding:
     except InputError:
         return TemplateFinding("order", None, "user and assistant must take turns")
     return TemplateFinding("order", True, "any: also two messages of the user in a row")
+
+
+def _check_date(model: ModelTemplate) -> Iterator[TemplateFinding]:
+    if any("strftime_now" in source for source in model.templates.values()):
+        note = "asked for: prompts may change from day to day, unless TEXTEVOLVE_TODAY is set"
+        yield TemplateFinding("date", None, note)
 
 
 def _check_tools(template: JinjaTemplate) -> TemplateFinding:
