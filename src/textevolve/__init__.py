@@ -98,7 +98,6 @@ if TYPE_CHECKING:
         Usage,
     )
     from textevolve.llm.chains.steps import ask, branch, call, each, together
-    from textevolve.llm.quantize import Quantized, quantize_file
     from textevolve.llm.chat_formats.catalogue import chat_format
     from textevolve.llm.chat_formats.chat_format import ChatFormat, render_chat
     from textevolve.llm.chat_formats.checking import check_chat_template
@@ -106,6 +105,7 @@ if TYPE_CHECKING:
     from textevolve.llm.chat_formats.jinja_template import JinjaTemplate
     from textevolve.llm.chat_formats.parsing import parse_chat
     from textevolve.llm.chat_formats.sources import read_chat_template
+    from textevolve.llm.quantize import Quantized, quantize_file
     from textevolve.loops.attempt import Attempt
     from textevolve.loops.optimization import Optimization
     from textevolve.loops.rules import Hybrid, Rules, load_rules
