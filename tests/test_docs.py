@@ -286,6 +286,7 @@ def test_no_registry_and_no_place_of_one_machine():
         "docs/python.md",
         "docs/decisions.md",
         "docs/images.md",
+        "docs/chat-templates.md",
         "docs/testing.md",
         "docs/node-eval.md",
         "docs/langgraph.md",

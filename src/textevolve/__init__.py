@@ -98,6 +98,13 @@ if TYPE_CHECKING:
         Usage,
     )
     from textevolve.llm.chains.steps import ask, branch, call, each, together
+    from textevolve.llm.chat_formats.catalogue import chat_format
+    from textevolve.llm.chat_formats.chat_format import ChatFormat, render_chat
+    from textevolve.llm.chat_formats.checking import check_chat_template
+    from textevolve.llm.chat_formats.inference import infer_format
+    from textevolve.llm.chat_formats.jinja_template import JinjaTemplate
+    from textevolve.llm.chat_formats.parsing import parse_chat
+    from textevolve.llm.chat_formats.sources import read_chat_template
     from textevolve.llm.quantize import Quantized, quantize_file
     from textevolve.loops.attempt import Attempt
     from textevolve.loops.optimization import Optimization
@@ -194,6 +201,13 @@ _HOMES = {
     "evaluation": ("Case", "Evaluation", "EvaluationResult", "Evaluator", "Failure", "Usage"),
     "llm.chains.steps": ("ask", "branch", "call", "each", "together"),
     "llm.quantize": ("Quantized", "quantize_file"),
+    "llm.chat_formats.catalogue": ("chat_format",),
+    "llm.chat_formats.chat_format": ("ChatFormat", "render_chat"),
+    "llm.chat_formats.checking": ("check_chat_template",),
+    "llm.chat_formats.inference": ("infer_format",),
+    "llm.chat_formats.jinja_template": ("JinjaTemplate",),
+    "llm.chat_formats.parsing": ("parse_chat",),
+    "llm.chat_formats.sources": ("read_chat_template",),
     "loops.attempt": ("Attempt",),
     "loops.optimization": ("Optimization",),
     "loops.rules": ("Hybrid", "Rules", "load_rules"),
@@ -218,6 +232,7 @@ __all__ = [
     "CapabilityError",
     "Case",
     "Chain",
+    "ChatFormat",
     "Comparison",
     "Component",
     "ConflictError",
@@ -232,6 +247,7 @@ __all__ = [
     "Feedback",
     "Hybrid",
     "InputError",
+    "JinjaTemplate",
     "LabelledTensor",
     "Limits",
     "Memory",
@@ -287,6 +303,8 @@ __all__ = [
     "branch",
     "calibrate",
     "call",
+    "chat_format",
+    "check_chat_template",
     "compare",
     "compare_quants",
     "create_memories",
@@ -298,6 +316,7 @@ __all__ = [
     "fit_judge",
     "generate_profile",
     "guide",
+    "infer_format",
     "innovate",
     "integrate_memories",
     "judge",
@@ -313,10 +332,13 @@ __all__ = [
     "open_chat",
     "open_namespace",
     "optimize",
+    "parse_chat",
     "quantize_file",
+    "read_chat_template",
     "read_corpus",
     "read_image",
     "read_template",
+    "render_chat",
     "run_chain",
     "summarize",
     "to_langchain_template",

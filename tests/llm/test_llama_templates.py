@@ -13,11 +13,11 @@ import pytest
 from pydantic import SecretStr
 
 from textevolve.errors import FatalModelError, ModelError
-from textevolve.llm.chat_formats.checking import check_template, compare_with_server
+from textevolve.llm.chat_formats.checking import check_chat_template, compare_with_server
 from textevolve.llm.chat_formats.detection import CONVERSATIONS
 from textevolve.llm.chat_formats.jinja_template import JinjaTemplate
 from textevolve.llm.chat_formats.served_template import check_server
-from textevolve.llm.chat_formats.sources import ModelTemplate, read_model_template
+from textevolve.llm.chat_formats.sources import ModelTemplate, read_chat_template
 from textevolve.llm.client import OpenAIClient
 from textevolve.llm.local import serve
 from textevolve.llm.weights import fetch
@@ -34,7 +34,7 @@ TEXTS = ("Hi", "  padded \n", "", "naïve 東京 \U0001f600", "<|im_end|>", "{{ 
 def model() -> ModelTemplate:
     settings, _ = read_settings()
     try:
-        return read_model_template(fetch(NAME, settings))
+        return read_chat_template(fetch(NAME, settings))
     except (FatalModelError, ModelError) as error:
         pytest.skip(f"the weights are not to be had: {error}")
 
@@ -72,7 +72,7 @@ async def test_what_is_said_of_the_server_and_of_the_file(
 ) -> None:
     found = await check_server(client.ask_natively)
     assert (found.good, found.note) == (True, "the system message is kept, BOS comes once")
-    checked = check_template(model)
+    checked = check_chat_template(model)
     assert all(finding.good is not False for finding in checked.findings)
 
 

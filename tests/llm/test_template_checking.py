@@ -12,7 +12,7 @@ import pytest
 from textevolve.errors import InputError
 from textevolve.llm.chat_formats.catalogue import CHAT_FORMATS
 from textevolve.llm.chat_formats.chat_format import render_chat
-from textevolve.llm.chat_formats.checking import check_template, compare_with_server
+from textevolve.llm.chat_formats.checking import check_chat_template, compare_with_server
 from textevolve.llm.chat_formats.detection import CONVERSATIONS, detect_prompt, match_formats
 from textevolve.llm.chat_formats.served_template import check_server
 from textevolve.llm.chat_formats.sources import ModelTemplate
@@ -38,7 +38,7 @@ def published(name: str, adds_bos: bool | None = True) -> ModelTemplate:
 
 
 def verdicts(found: ModelTemplate) -> dict[str, tuple[bool | None, str]]:
-    return {each.question: (each.good, each.note) for each in check_template(found).findings}
+    return {each.question: (each.good, each.note) for each in check_chat_template(found).findings}
 
 
 PUBLISHED = {
@@ -65,7 +65,7 @@ PUBLISHED = {
 
 @pytest.mark.parametrize(("name", "format"), PUBLISHED.items())
 def test_published_templates_are_recognised(name: str, format: str | None) -> None:
-    assert check_template(published(name)).format == format
+    assert check_chat_template(published(name)).format == format
 
 
 @pytest.mark.parametrize("name", CHAT_FORMATS)
@@ -134,9 +134,14 @@ def test_order_and_tools() -> None:
     assert verdicts(published("kimi-k2"))["tools"][0] is None
 
 
+def test_the_date() -> None:
+    assert "TEXTEVOLVE_TODAY" in verdicts(published("llama-3.2"))["date"][1]
+    assert "date" not in verdicts(published("llama-3.1"))
+
+
 def test_a_template_that_cannot_be_rendered_is_an_error() -> None:
     with pytest.raises(InputError, match="fails: line 1: TemplateSyntaxError"):
-        check_template(model("{% if %}"))
+        check_chat_template(model("{% if %}"))
 
 
 class LlamaServer(ScriptedServer):

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from textevolve.errors import InputError
-from textevolve.llm.chat_formats.sources import read_model_template
+from textevolve.llm.chat_formats.sources import read_chat_template
 
 ADDING = {
     "type": "TemplateProcessing",
@@ -59,14 +59,14 @@ def write_gguf(place: Path, **values: Any) -> Path:
 def test_a_file_of_its_own_comes_before_the_configuration(tmp_path: Path) -> None:
     config = {"chat_template": "old", "bos_token": {"content": "<s>"}, "eos_token": "</s>"}
     folder = write(tmp_path, tokenizer_config_DOT_json=config | {"add_bos_token": True})
-    found = read_model_template(folder)
+    found = read_chat_template(folder)
     assert dict(found.templates) == {"default": "old"}
     assert (found.bos_token, found.eos_token, found.adds_bos) == ("<s>", "</s>", True)
     write(folder, chat_template_DOT_jinja="new\r\n", chat_templates__rag_DOT_jinja="rag")
-    found = read_model_template(folder)
+    found = read_chat_template(folder)
     assert dict(found.templates) == {"default": "new\r\n", "rag": "rag"}
     assert found.open().render([{"role": "user"}], chat_template="rag") == "rag"
-    assert dict(read_model_template(folder / "tokenizer_config.json").templates) == {
+    assert dict(read_chat_template(folder / "tokenizer_config.json").templates) == {
         "default": "old"
     }
 
@@ -74,20 +74,20 @@ def test_a_file_of_its_own_comes_before_the_configuration(tmp_path: Path) -> Non
 def test_named_templates_of_the_configuration(tmp_path: Path) -> None:
     named = [{"name": "default", "template": "d"}, {"name": "tool_use", "template": "t"}]
     folder = write(tmp_path, tokenizer_config_DOT_json={"chat_template": named})
-    template = read_model_template(folder).open()
+    template = read_chat_template(folder).open()
     assert template.render([{"role": "user"}]) == "d"
     assert template.render([{"role": "user"}], tools=[]) == "t"
 
 
 def test_a_processors_template_and_a_lone_file(tmp_path: Path) -> None:
     folder = write(tmp_path, chat_template_DOT_json={"chat_template": "p{{ bos_token }}"})
-    found = read_model_template(folder)
+    found = read_chat_template(folder)
     assert (found.bos_token, found.adds_bos) == (None, None)
     assert found.open().render([{"role": "user"}]) == "p"
     write(
         tmp_path, special_tokens_map_DOT_json={"bos_token": "<b>"}, my_DOT_jinja="{{ bos_token }}"
     )
-    assert read_model_template(tmp_path / "my.jinja").open().render([{"role": "user"}]) == "<b>"
+    assert read_chat_template(tmp_path / "my.jinja").open().render([{"role": "user"}]) == "<b>"
 
 
 @pytest.mark.parametrize(
@@ -106,7 +106,7 @@ def test_the_tokenizer_itself_tells_whether_it_adds_bos(
     config = {"chat_template": "x", "bos_token": "<s>", "add_bos_token": not adds}
     tokenizer = {"post_processor": processor}
     folder = write(tmp_path, tokenizer_config_DOT_json=config, tokenizer_DOT_json=tokenizer)
-    assert read_model_template(folder).adds_bos is adds
+    assert read_chat_template(folder).adds_bos is adds
 
 
 @pytest.mark.parametrize(
@@ -122,22 +122,22 @@ def test_the_tokenizer_itself_tells_whether_it_adds_bos(
 def test_gguf_metadata(tmp_path: Path, values: dict[str, Any], adds: bool) -> None:
     source = "{{ bos_token }}{{ messages[0].content }}{{ eos_token }}" + "{# long #}" * 1000
     place = write_gguf(tmp_path / "m.gguf", chat_template=source, **values)
-    found = read_model_template(place)
+    found = read_chat_template(place)
     assert found.adds_bos is adds
     assert found.open().render([{"role": "user", "content": "x"}]) == "<s>x</s>"
-    assert read_model_template(tmp_path).templates == found.templates
+    assert read_chat_template(tmp_path).templates == found.templates
 
 
 def test_gguf_with_named_templates(tmp_path: Path) -> None:
     named = {"chat_template": "d", "chat_template__tool_use": "t", "chat_templates": ["tool_use"]}
-    found = read_model_template(write_gguf(tmp_path / "m.gguf", **named))
+    found = read_chat_template(write_gguf(tmp_path / "m.gguf", **named))
     assert found.templates == {"default": "d", "tool_use": "t"}
 
 
 def test_what_cannot_be_read_is_told(tmp_path: Path) -> None:
     def told(place: Path) -> str:
         with pytest.raises(InputError) as found:
-            read_model_template(place)
+            read_chat_template(place)
         return str(found.value)
 
     assert "no such file or folder" in told(tmp_path / "none")

@@ -16,14 +16,14 @@ from textevolve.engine import sync
 from textevolve.errors import InputError
 from textevolve.llm.chat_formats.catalogue import CHAT_FORMATS, chat_format
 from textevolve.llm.chat_formats.chat_format import ChatFormat, render_chat
-from textevolve.llm.chat_formats.checking import check_template, compare_with_server
+from textevolve.llm.chat_formats.checking import check_chat_template, compare_with_server
 from textevolve.llm.chat_formats.conversation_file import ChatFile, read_conversation
 from textevolve.llm.chat_formats.detection import detect_prompt, match_formats
 from textevolve.llm.chat_formats.inference import Inference, infer_format
 from textevolve.llm.chat_formats.jinja_source import to_jinja
 from textevolve.llm.chat_formats.parsing import parse_chat
 from textevolve.llm.chat_formats.served_template import TemplateFinding
-from textevolve.llm.chat_formats.sources import ModelTemplate, is_model_file, read_model_template
+from textevolve.llm.chat_formats.sources import ModelTemplate, is_model_file, read_chat_template
 from textevolve.report.terminal import draw_facts
 from textevolve.rows import read_text
 from textevolve.settings import Settings, read_settings
@@ -87,7 +87,7 @@ def detect(
     Exit codes: 0 one was found; 1 none.
     """
     if is_model_file(source):
-        model = read_model_template(source)
+        model = read_chat_template(source)
         matches = match_formats(model.open().render, model.bos_token)
         found = [match.name for match in matches if match.exact or len(matches) == 1]
         rows = [asdict(match) for match in matches]
@@ -133,7 +133,7 @@ def convert(
     if is_model_file(source):
         if to is not None or came_from is not None:
             raise InputError("a model's file becomes a description: leave out --to and --from")
-        found = _infer(read_model_template(source))
+        found = _infer(read_chat_template(source))
         _write(json.dumps(_data(found.format), indent=2, ensure_ascii=False) + "\n")
         _tell_differences(found)
         raise typer.Exit(0 if found.proved else FAILED)
@@ -179,7 +179,7 @@ def render(
         raise InputError("give either --format NAME or --template FILE")
     messages, tools = read_conversation(read_text(source), source)
     if template is not None:
-        model = read_model_template(template).open()
+        model = read_chat_template(template).open()
         text = model.render(messages, tools=tools, add_generation_prompt=generation_prompt)
     else:
         chosen = chat_format(format or "")
@@ -204,8 +204,8 @@ def check(
 
     Exit codes: 0 nothing is wrong; 1 something is.
     """
-    read = read_model_template(model_file)
-    checked = check_template(read)
+    read = read_chat_template(model_file)
+    checked = check_chat_template(read)
     findings = list(checked.findings)
     notes: dict[str, Any] = {"origin": checked.origin, "format": checked.format}
     if checked.format is None:

@@ -20,7 +20,7 @@ from textevolve.llm.chat_formats.served_template import (
     SYSTEM,
     Ask,
     TemplateFinding,
-    text_of,
+    served_text,
 )
 from textevolve.llm.chat_formats.sources import ModelTemplate
 
@@ -57,7 +57,7 @@ class TemplateCheck:
         return next((match.name for match in self.formats if match.exact), None)
 
 
-def check_template(model: ModelTemplate) -> TemplateCheck:
+def check_chat_template(model: ModelTemplate) -> TemplateCheck:
     """Renders about twenty short conversations.
 
     Raises:
@@ -73,6 +73,7 @@ def check_template(model: ModelTemplate) -> TemplateCheck:
         _check_bos(model, plain),
         _check_order(template),
         _check_tools(template),
+        *_check_date(model),
     )
     return TemplateCheck(model.origin, matches, findings)
 
@@ -163,6 +164,12 @@ def _check_order(template: JinjaTemplate) -> TemplateFinding:
     return TemplateFinding("order", True, "any: also two messages of the user in a row")
 
 
+def _check_date(model: ModelTemplate) -> Iterator[TemplateFinding]:
+    if any("strftime_now" in source for source in model.templates.values()):
+        note = "asked for: prompts may change from day to day, unless TEXTEVOLVE_TODAY is set"
+        yield TemplateFinding("date", None, note)
+
+
 def _check_tools(template: JinjaTemplate) -> TemplateFinding:
     """Whether tools are declared, a call is written and its result is."""
     name = TOOL["function"]["name"]
@@ -196,17 +203,17 @@ async def compare_with_server(model: ModelTemplate, ask: Ask) -> TemplateFinding
     server; one that is not llama.cpp's, or has another template, is a finding without a verdict."""
     question = "llama.cpp"
     properties = await ask("/props", None)
-    served = text_of(properties, "chat_template")
+    served = served_text(properties, "chat_template")
     if served is None:
         return TemplateFinding(question, None, "the server does not show its template")
     if served.rstrip("\n") != model.templates.get("default", "").rstrip("\n"):
         return TemplateFinding(question, None, "the server has another template")
-    template = JinjaTemplate(served, text_of(properties, "bos_token") or "", model.eos_token)
+    template = JinjaTemplate(served, served_text(properties, "bos_token") or "", model.eos_token)
     differing: list[str] = []
     for messages, asked in CONVERSATIONS:
         if not asked:
             continue  # the server always asks for an answer
-        theirs = text_of(await ask("/apply-template", {"messages": messages}), "prompt")
+        theirs = served_text(await ask("/apply-template", {"messages": messages}), "prompt")
         try:
             ours = template.render(messages, add_generation_prompt=True)
         except InputError:

@@ -48,7 +48,6 @@ class TemplateLimits:
 class _Running:
     process: subprocess.Popen[bytes]
     limits: TemplateLimits
-    parent: int
 
 
 _lock = threading.Lock()
@@ -103,9 +102,6 @@ def _get_running(limits: TemplateLimits) -> _Running:
     """The process, started anew where there is none of ours with these limits."""
     global _running
     now = _running
-    if now is not None and now.parent != os.getpid():
-        _forget(now)
-        now = None
     if now is not None and (now.limits != limits or now.process.poll() is not None):
         _end(now)
         now = None
@@ -128,6 +124,7 @@ def _start(limits: TemplateLimits) -> _Running:
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
+            bufsize=0,  # a fork must not inherit, and send, what was not sent yet
             env={"TZ": os.environ["TZ"]} if "TZ" in os.environ else {},
             cwd="/",
             start_new_session=True,  # a key that interrupts this process does not reach it
@@ -135,7 +132,7 @@ def _start(limits: TemplateLimits) -> _Running:
     except OSError as error:
         raise SettingsError(f"the process for chat templates does not start ({error})") from error
     told = {"memory": limits.memory, "seconds": limits.seconds, "longest": limits.text}
-    running = _Running(process, limits, os.getpid())
+    running = _Running(process, limits)
     if _send(running, (json.dumps(told).encode(),)) and _receive(running, 1, START_SECONDS):
         return running
     code = _end(running)
@@ -163,11 +160,11 @@ def _exchange(running: _Running, parts: tuple[bytes, ...]) -> tuple[bytes, bytes
 
 
 def _send(running: _Running, parts: tuple[bytes, ...]) -> bool:
-    data = b"".join(len(part).to_bytes(LENGTH) + part for part in parts)
+    data = memoryview(b"".join(len(part).to_bytes(LENGTH) + part for part in parts))
     pipe: Any = running.process.stdin
     try:
-        pipe.write(data)
-        pipe.flush()
+        while data:
+            data = data[pipe.write(data) :]
     except BrokenPipeError:
         return False
     return True
@@ -187,14 +184,6 @@ def _receive(running: _Running, size: int, patience: float) -> bytes:
             break
         data += more
     return data
-
-
-def _forget(running: _Running) -> None:
-    """Lets go of a process that belongs to the one that this one was forked from."""
-    global _running
-    _running = None
-    running.process.returncode = 0
-    _close_pipes(running.process)
 
 
 def _close_pipes(process: subprocess.Popen[bytes]) -> None:
@@ -223,6 +212,20 @@ def _end(running: _Running) -> int:
 def end_rendering() -> None:
     """Ends the process, if there is one; the next template starts it anew."""
     with _lock:
-        if _running is not None and _running.parent == os.getpid():
+        if _running is not None:
             _running.process.kill()
             _end(_running)
+
+
+def _leave_to_parent() -> None:
+    """In a fork: the process, and the lock that a thread may hold, are those of the other one."""
+    global _running, _lock
+    _lock = threading.Lock()
+    if _running is not None:
+        _running.process.returncode = 0
+        _close_pipes(_running.process)
+        _running = None
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_leave_to_parent)

@@ -32,15 +32,15 @@ async def check_server(ask: Ask) -> TemplateFinding:
     question = "chat template"
     body = {"messages": _MESSAGES}
     properties = await ask("/props", None)
-    if text_of(properties, "chat_template") is None:
+    if served_text(properties, "chat_template") is None:
         return TemplateFinding(question, None, "only llama.cpp's server shows what it makes of one")
-    prompt = text_of(await ask("/apply-template", body), "prompt")
+    prompt = served_text(await ask("/apply-template", body), "prompt")
     if prompt is None:
         return TemplateFinding(question, False, "the server's template refuses a system message")
     if SYSTEM not in prompt:
         note = "the server's template drops the system message: the model never sees it"
         return TemplateFinding(question, False, note)
-    bos = text_of(properties, "bos_token")
+    bos = served_text(properties, "bos_token")
     told = await ask("/tokenize", {"content": prompt, "add_special": True, "with_pieces": True})
     match told:
         case {"tokens": [{"piece": first}, {"piece": second}, *_]} if (
@@ -52,7 +52,7 @@ async def check_server(ask: Ask) -> TemplateFinding:
             return TemplateFinding(question, True, "the system message is kept, BOS comes once")
 
 
-def text_of(found: Any, name: str) -> str | None:
+def served_text(found: Any, name: str) -> str | None:
     """A text of a JSON object that a server sent."""
     value = cast(dict[str, object], found).get(name) if isinstance(found, dict) else None
     return value if isinstance(value, str) else None

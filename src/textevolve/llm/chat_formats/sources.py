@@ -45,7 +45,7 @@ def is_model_file(path: Path | str) -> bool:
     return place.suffix in (".gguf", *_JINJA) or place.name in (CONFIG, PROCESSOR) or place.is_dir()
 
 
-def read_model_template(path: Path | str) -> ModelTemplate:
+def read_chat_template(path: Path | str) -> ModelTemplate:
     """The chat template of a model: of its folder, of a GGUF file, or of one file of a folder.
 
     Raises:
