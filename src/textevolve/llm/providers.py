@@ -155,10 +155,8 @@ class Endpoint:
     `decisions`, `chats` and `context` are of this model, as `Provider` has them, and so are `wire`,
     `chat_format`, `reasoning_effort` and `prompt_cache`. `embeds`: whether it gives embeddings, and
     does nothing else; None where it has to be asked. The limits a minute are its provider's.
-    `members`: those of a pool, which has no address.
-    `decisions`, `chats` and `context` are of this model, as `Provider` has them. `embeds`: whether
-    it gives embeddings, and does nothing else; None where it has to be asked. `batches` and
-    `batch_discount`: as `Provider` has them.
+    `members`: those of a pool, which has no address. `batches` and `batch_discount`: as `Provider`
+    has them.
     """
 
     spec: str

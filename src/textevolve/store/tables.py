@@ -20,7 +20,7 @@ from sqlalchemy import (
     text,
 )
 
-REVISION = "0005"
+REVISION = "0006"
 """The newest revision in `store/migrations/versions`; these tables are what it leads to."""
 
 APPLICATION_ID = 0x54457631
