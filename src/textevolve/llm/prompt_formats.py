@@ -15,7 +15,7 @@ from textevolve.llm.chat_formats.catalogue import CHAT_FORMATS, chat_format
 from textevolve.llm.chat_formats.chat_format import ChatFormat, render_chat
 from textevolve.llm.chat_formats.conversation import break_up
 from textevolve.llm.chat_formats.inference import infer_format
-from textevolve.llm.chat_formats.sources import is_model_file, read_model_template
+from textevolve.llm.chat_formats.sources import is_model_file, read_chat_template
 from textevolve.llm.completions_wire import Messages, PromptFormat
 
 _SIGNS = re.compile(
@@ -49,7 +49,7 @@ def _known(format: ChatFormat) -> PromptFormat:
 def _template_format(named: str) -> PromptFormat:
     """The template renders; its markers and where an answer ends are inferred, and control tokens
     that stand in its source are markers, too."""
-    found = read_model_template(named)
+    found = read_chat_template(named)
     template = found.open()
     inferred = infer_format(template.render, bos=found.bos_token or "", eos=found.eos_token or "")
     user = inferred.format.user.before.strip()
