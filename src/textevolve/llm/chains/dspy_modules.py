@@ -1,6 +1,7 @@
 """DSPy: a chain as a module, and a journaled model as its language model.
 
-A module as a step of ours needs nothing of this: see `callables.py`. Needs dspy (the extra `dspy`).
+A module as a step of ours needs nothing of this: see `callables.py`. Needs `pip install dspy`, which is no
+extra of ours, since it brings packages that others of ours cannot stand beside.
 """
 
 from __future__ import annotations
@@ -9,8 +10,8 @@ import json
 from collections.abc import Mapping
 from typing import Any, cast
 
-import dspy
-from dspy import lm15
+import dspy  # pyright: ignore[reportMissingImports]  # not among what development installs
+from dspy import lm15  # pyright: ignore
 
 from textevolve.errors import InputError
 from textevolve.llm.chains.chat_template import check_role
