@@ -208,7 +208,8 @@ async def ask(
         for item in items:
             context = JudgeContext(Case(item.input, item.candidates), model, Options())
             target = cut_instruction(item.input, 0)
-            shown = (*context.responses, fence("response", "", context.lone_nonce))
+            responses = map(context.response, range(len(item.candidates)))
+            shown = (*responses, fence("response", "", context.lone_nonce))
             for mode in modes:
                 for n, response in enumerate(shown):
                     if (mode, item.id, n) in reads:

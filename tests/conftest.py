@@ -21,7 +21,8 @@ import typer.main
 from hypothesis import HealthCheck, settings
 
 from textevolve.cli import main
-from textevolve.llm.providers import ADDRESS_KEY, PROVIDERS
+from textevolve.llm.provider_table import PROVIDERS
+from textevolve.llm.providers import ADDRESS_KEY
 from textevolve.llm.testing import Answer, ScriptedServer
 
 # For the tests of our own plugin; pytest wants it named here.

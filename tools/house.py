@@ -43,13 +43,13 @@ class Limit(NamedTuple):
 
 
 LIMITS: Mapping[str, Limit] = {
-    "lines in all": Limit(96_800, 33_000),
-    "lines of cli": Limit(5_220, 3_000),
+    "lines in all": Limit(111_900, 33_000),
+    "lines of cli": Limit(5_709, 3_000),
     f"files above {FILE_LINES} lines": Limit(2, 0),
     f"functions above {FUNCTION_LINES} lines": Limit(0, 0),
     "lines of the longest function": Limit(FUNCTION_LINES, FUNCTION_LINES),
     f"functions with more than {PARAMETERS} parameters": Limit(4, 0),
-    "imports inside functions": Limit(45, 20),
+    "imports inside functions": Limit(26, 20),
     "modules in circles of imports": Limit(0, 0),
     "modules in circles with hidden imports": Limit(8, 0),
     "public names used twice": Limit(31, 0),

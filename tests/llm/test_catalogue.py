@@ -15,7 +15,8 @@ from textevolve.llm.catalogue import (
     own_files,
     read_catalogue,
 )
-from textevolve.llm.providers import LOCAL, PROVIDERS
+from textevolve.llm.provider_table import PROVIDERS
+from textevolve.llm.providers import LOCAL
 
 
 def test_each_entry_that_chats_has_two_kinds_of_source_the_hub_first():

@@ -9,8 +9,9 @@ import pytest
 
 from textevolve.errors import CapabilityError, RejectedError, SettingsError
 from textevolve.llm.chat_formats.catalogue import CHAT_FORMATS
-from textevolve.llm.client import OpenAIClient, connect
+from textevolve.llm.client import OpenAIClient
 from textevolve.llm.completions_wire import read_text_chunk, read_text_completion
+from textevolve.llm.connecting import connect
 from textevolve.llm.model import Message, Request, ToolCall
 from textevolve.llm.prompt_formats import open_prompt_format
 from textevolve.llm.providers import resolve

@@ -4,7 +4,7 @@ import pytest
 
 from textevolve.llm.client import OpenAIClient
 from textevolve.llm.discovery import SERVERS, discover_model, probe_endpoint
-from textevolve.llm.providers import PROVIDERS
+from textevolve.llm.provider_table import PROVIDERS
 from textevolve.llm.testing import Answer, Fault, ScriptedServer
 from textevolve.settings import Provider, Settings
 

@@ -8,7 +8,7 @@ import pytest
 
 from textevolve.errors import AccessError, SettingsError
 from textevolve.llm import keys
-from textevolve.llm.client import connect
+from textevolve.llm.connecting import connect
 from textevolve.llm.keys import find_key, keys_file
 from textevolve.llm.model import Message, Request
 from textevolve.llm.providers import resolve

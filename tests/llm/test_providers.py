@@ -2,7 +2,8 @@ import pytest
 
 from textevolve.errors import SettingsError
 from textevolve.llm.keys import keys_file
-from textevolve.llm.providers import PROVIDERS, is_loopback, normalise_url, resolve
+from textevolve.llm.provider_table import PROVIDERS
+from textevolve.llm.providers import is_loopback, normalise_url, resolve
 from textevolve.settings import Price, Provider, Settings
 
 SETTINGS = Settings()

@@ -11,8 +11,8 @@ from textevolve.api.running import Objects, arun, in_sync, split_keywords, takes
 from textevolve.evaluation import Evaluator
 from textevolve.llm.chains.chain import Chain
 from textevolve.metrics.plain import LabelMetric
-from textevolve.studies.compare import take_rows
 from textevolve.studies.compare_figures import Comparison
+from textevolve.studies.compare_rows import take_rows
 from textevolve.studies.compare_spec import CompareSpec
 
 Prompts: TypeAlias = Mapping[str, Any] | Sequence[Any]

@@ -16,12 +16,7 @@ from typing import Any, Self, TypeVar
 from pydantic import BaseModel, SecretStr, ValidationError
 from yarl import URL
 
-from textevolve.errors import (
-    AnswerError,
-    RejectedError,
-    TooLongError,
-    UnavailableError,
-)
+from textevolve.errors import AnswerError, ModelError, RejectedError, TooLongError, UnavailableError
 from textevolve.events import Listener
 from textevolve.llm.connections import CONNECTIONS, Http
 from textevolve.llm.decision_calls import DecisionCalls
@@ -37,10 +32,9 @@ from textevolve.llm.forcing import (
 from textevolve.llm.keys import Key
 from textevolve.llm.model import Request, Response
 from textevolve.llm.pacing import tell_headers
-from textevolve.llm.prices import find_price
 from textevolve.llm.progress_timeout import ProgressWatch
 from textevolve.llm.prompt_cache import MARK_FIELD, add_hints
-from textevolve.llm.providers import Endpoint, is_loopback, normalise_url
+from textevolve.llm.providers import is_loopback, normalise_url
 from textevolve.llm.refusals import (
     Refusal,
     decides_only,
@@ -62,37 +56,10 @@ from textevolve.llm.wire import (
     as_vector,
     encode,
 )
-from textevolve.llm.wires import CHAT, TextWire, effort_fields, text_wire
+from textevolve.llm.wires import CHAT, TextWire
 from textevolve.settings import LARGEST_ANSWER, Decisions, Price, PromptCache, Timeouts
 
 Shape = TypeVar("Shape", bound=BaseModel)
-
-
-def connect(
-    endpoint: Endpoint,
-    timeouts: Timeouts,
-    largest_answer: int = LARGEST_ANSWER,
-    watched: Listener | None = None,
-    price_of: Callable[[Endpoint], Price | None] = find_price,
-) -> OpenAIClient:
-    """The client of a resolved endpoint; nothing is sent yet. `watched`: see `OpenAIClient`."""
-    return OpenAIClient(
-        endpoint.base_url,
-        endpoint.model,
-        name=endpoint.spec,
-        key=endpoint.key,
-        timeouts=timeouts,
-        price=price_of(endpoint),
-        max_tokens_field=endpoint.max_tokens_field,
-        largest_answer=largest_answer,
-        watched=watched,
-        decisions=endpoint.decisions,
-        chats=endpoint.chats,
-        decision_price=find_price(endpoint, decides=True),
-        wire=text_wire(endpoint),
-        extra=effort_fields(endpoint),
-        prompt_cache=endpoint.prompt_cache,
-    )
 
 
 class OpenAIClient:
@@ -318,19 +285,15 @@ class OpenAIClient:
 
     async def _look(self) -> bytes:
         """What the slots of llama.cpp's server are doing; it changes as they get on."""
-        url = URL(self.base_url.removesuffix("/v1") + "/slots")
-        _, _, raw = await self._http.exchange("GET", url, None)
-        return raw
+        return (await self._exchange_natively("/slots"))[2]
 
     async def _find_tokens(self, text: str | None) -> list[Token] | None:
         """The text's own tokens where the endpoint forces tokens, which is found out once."""
         if not text or self._forces is False or not is_encodable(text):
             return None
-        url = URL(self.base_url.removesuffix("/v1") + "/tokenize")
-        status, headers, raw = await self._http.exchange("POST", url, encode(tokenize_body(text)))
+        status, headers, raw = await self._exchange_natively("/tokenize", tokenize_body(text))
         if status in (429, 503):
-            wait, secrets = retry_after(headers), self._http.secrets
-            raise failure(self._name, status, read_refusal(raw), wait=wait, secrets=secrets)
+            raise self._failure(status, headers, raw)
         tokens = read_tokens(raw) if status == 200 else None
         if tokens is None:
             self._forces = False
@@ -353,12 +316,17 @@ class OpenAIClient:
 
     async def ask_natively(self, path: str, body: Mapping[str, Any] | None = None) -> Any:
         """What llama.cpp's server says beside the protocol, read from JSON; None of another one."""
-        url = URL(self.base_url.removesuffix("/v1") + path)
-        sent = None if body is None else encode(body)
-        status, _, raw = await self._http.exchange("GET" if sent is None else "POST", url, sent)
+        status, _, raw = await self._exchange_natively(path, body)
         with suppress(ValueError, RecursionError):
             return json.loads(raw) if status == 200 else None
         return None
+
+    async def _exchange_natively(
+        self, path: str, body: Mapping[str, Any] | None = None
+    ) -> tuple[int, Mapping[str, str], bytes]:
+        url = URL(self.base_url.removesuffix("/v1") + path)
+        sent = None if body is None else encode(body)
+        return await self._http.exchange("GET" if sent is None else "POST", url, sent)
 
     async def models(self) -> list[str]:
         """The names of the models that the endpoint serves."""
@@ -399,12 +367,15 @@ class OpenAIClient:
             self._followed = True
         return response
 
+    def _failure(self, status: int, headers: Mapping[str, str], raw: bytes) -> ModelError:
+        wait, secrets = retry_after(headers), self._http.secrets
+        return failure(self._name, status, read_refusal(raw), wait=wait, secrets=secrets)
+
     async def _ask(self, method: str, path: str, body: bytes | None, shape: type[Shape]) -> Shape:
         url = URL(self.base_url + path)
         status, headers, raw = await self._http.exchange(method, url, body)
         if status != 200:
-            wait, secrets = retry_after(headers), self._http.secrets
-            raise failure(self._name, status, read_refusal(raw), wait=wait, secrets=secrets)
+            raise self._failure(status, headers, raw)
         found = None
         with suppress(ValidationError):
             found = shape.model_validate_json(raw)

@@ -21,7 +21,8 @@ from textevolve.llm.decisions import decision_request, find_wire_request, load_w
 from textevolve.llm.embeddings import probe_dimension
 from textevolve.llm.minilm import MiniLM
 from textevolve.llm.model import Message, Model, Request
-from textevolve.llm.providers import LOCAL, PROVIDERS, Endpoint, known_providers
+from textevolve.llm.provider_table import PROVIDERS
+from textevolve.llm.providers import LOCAL, Endpoint, known_providers
 from textevolve.llm.reasoning import why_without_text
 from textevolve.settings import Provider, Settings, Timeouts
 
@@ -102,7 +103,7 @@ class MemberHealth:
 
 async def check_members(pool: Endpoint) -> list[MemberHealth]:
     """Asks each endpoint of a pool for the list of its models, which costs nothing."""
-    from textevolve.llm.client import connect
+    from textevolve.llm.connecting import connect
 
     async def check(one: Endpoint) -> MemberHealth:
         if one.is_local:

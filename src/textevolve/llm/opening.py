@@ -20,7 +20,8 @@ from textevolve.errors import CapabilityError
 from textevolve.events import Listener, silence
 from textevolve.llm.batches.opening import open_gatherer as open_gatherer
 from textevolve.llm.catalogue import Weights, embedder_of
-from textevolve.llm.client import OpenAIClient, connect
+from textevolve.llm.client import OpenAIClient
+from textevolve.llm.connecting import connect
 from textevolve.llm.keys import Key
 from textevolve.llm.limiting import Limited
 from textevolve.llm.local import serve

@@ -34,17 +34,12 @@ from textevolve.loops.judged_outputs import (
     mean_score,
     tell_missing,
 )
-from textevolve.loops.similarity import text_similarity
+from textevolve.loops.similarity import tell_degenerate, text_similarity
 from textevolve.spec import Frozen, option
 from textevolve.statistics.comparisons import permutation_p
 
 FRESH_SEEDS = 1_000_000
 """Added to the seed of outputs that no input was tuned on."""
-
-NEAR_COPY = 0.98
-SHORTEST, LONGEST, LEEWAY = 0.2, 4.0, 1500
-"""A refined input is degenerate when it is nearly the last one, or shorter or longer by these
-factors (with so many characters more for a short one)."""
 
 ALPHA = 0.05
 """How often, at most, an input that is no better may be taken."""
@@ -310,7 +305,7 @@ async def _attempt(work: _Work, iteration: int, best: RefinedInput) -> RefinedIn
         except ModelError as error:
             refined, fault = None, str(error)
         else:
-            fault = _degenerate(refined, best.output)
+            fault = tell_degenerate(refined, best.output)
         if not fault:
             break
         notes.append(fault if again else f"{fault}; asked again at another temperature")
@@ -353,19 +348,6 @@ async def _refine(work: _Work, iteration: int, best: RefinedInput, *, again: boo
     answer = await ask_structured(work.refining, request, _Refined)
     # It becomes a prompt, so what servers would read as a change of speaker is broken up.
     return sanitize(answer.value.input, nonce)[0]
-
-
-def _degenerate(text: str, before: str) -> str:
-    """Why a refined input cannot be one; empty where it can."""
-    if "\0" in text:
-        return "it holds a NUL character"
-    if len(text) < SHORTEST * len(before):
-        return f"absurdly short: {len(text)} characters after {len(before)}"
-    if len(text) > LONGEST * len(before) + LEEWAY:
-        return f"absurdly long: {len(text)} characters after {len(before)}"
-    if text_similarity(text, before) >= NEAR_COPY:
-        return "nearly a copy of the input before"
-    return ""
 
 
 async def _judge_input(

@@ -13,7 +13,8 @@ from textevolve.llm.batches.gathering import Gatherer
 from textevolve.llm.batches.ledger import KeptBatch
 from textevolve.llm.batches.service import BatchService
 from textevolve.llm.batches.submission import Job, Submissions
-from textevolve.llm.client import OpenAIClient, connect
+from textevolve.llm.client import OpenAIClient
+from textevolve.llm.connecting import connect
 from textevolve.llm.providers import resolve
 
 

@@ -1,7 +1,7 @@
 """DSPy: a chain as a module, and a journaled model as its language model.
 
-A module as a step of ours needs nothing of this: see `callables.py`. Needs `pip install dspy`, which is no
-extra of ours, since it brings packages that others of ours cannot stand beside.
+A module as a step of ours needs nothing of this: see `callables.py`. Needs `pip install dspy`,
+which is no extra of ours, since it brings packages that cannot stand beside others of ours.
 """
 
 from __future__ import annotations

@@ -32,7 +32,7 @@ from textevolve.llm.chains.scope import (
     PieceHeard,
     StepScope,
     current_scope,
-    open_model,
+    model_of_step,
 )
 from textevolve.llm.chains.steps import (
     BranchStep,
@@ -254,7 +254,7 @@ async def _hear(pieces: AsyncIterator[Any], name: str, scope: StepScope) -> Any:
 
 
 async def _ask(step: ModelStep, known: Mapping[str, Any], scope: StepScope) -> Any:
-    model = open_model(step.model, scope)
+    model = model_of_step(step.model, scope)
     scope.recorder.note = model.name
     messages = step.template.fill(known)
     for attempt in range(1, step.attempts + 1):

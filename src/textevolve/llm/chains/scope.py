@@ -67,7 +67,7 @@ def running_model(spec: str | None) -> Model | None:
     """Within a step: the model of this name as the chain has it, whose calls are counted with the
     step; None names the chain's own. Outside of any chain there is none."""
     scope = current_scope.get()
-    return None if scope is None else open_model(spec, scope)
+    return None if scope is None else model_of_step(spec, scope)
 
 
 def wait_within(work: Coroutine[Any, Any, T]) -> T:
@@ -93,7 +93,7 @@ def wait_within(work: Coroutine[Any, Any, T]) -> T:
         raise
 
 
-def open_model(spec: str | None, scope: StepScope) -> Model:
+def model_of_step(spec: str | None, scope: StepScope) -> Model:
     name = spec or scope.model
     if not name:
         raise InputError(
