@@ -23,6 +23,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+import textevolve.cli.study
+import textevolve.judges.fitted_file  # noqa: F401  types with dates are made before the date is fixed
 from recorded.picking import PICKERS
 from recorded.scripted import answer
 from textevolve.store.sqlite import sqlite3
