@@ -192,7 +192,9 @@ def answer_rows(body, _number):
     return ROWS[message] if "YYYY-MM-DD" in said else f"It is {ROWS[message]}."
 
 
-@pytest.mark.parametrize(("status", "done"), [(None, True), (503, False)])
+@pytest.mark.parametrize(
+    ("status", "done"), [(None, True), pytest.param(503, False, marks=pytest.mark.slow)]
+)
 async def test_an_empty_answer_is_wrong_and_one_that_did_not_come_is_not_done(
     home, server, model, status, done
 ):
