@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import urllib.request
 from collections.abc import AsyncIterator, Callable, Generator
-from contextlib import contextmanager
+from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +21,7 @@ from textevolve.llm.chat_formats.served_template import check_server
 from textevolve.llm.chat_formats.sources import ModelTemplate, read_chat_template
 from textevolve.llm.client import OpenAIClient
 from textevolve.llm.local import serve
-from textevolve.llm.weights import fetch
+from textevolve.llm.weights import fetch, list_weights
 from textevolve.settings import Local, read_settings
 
 pytestmark = pytest.mark.slow
@@ -30,33 +31,43 @@ TOKENS: dict[str, dict[str, str]] = json.loads((FOLDER / "tokens.json").read_tex
 TEXTS = ("Hi", "  padded \n", "", "naïve 東京 \U0001f600", "<|im_end|>", "{{ 7 * 7 }}", '"\\n"')
 
 
-@pytest.fixture(scope="module")
-def model() -> ModelTemplate:
+def weights_of(name: str) -> Path:
+    """The small weights are fetched; larger ones are taken where they are here."""
     settings, _ = read_settings()
     try:
-        return read_chat_template(fetch(NAME, settings))
+        here = {row.name: row.path.is_file() for row in list_weights(settings)}
+        return fetch(name, settings) if name == NAME or here[name] else pytest.skip("not here")
     except (FatalModelError, ModelError) as error:
         pytest.skip(f"the weights are not to be had: {error}")
 
 
-@pytest.fixture
-async def client() -> AsyncIterator[OpenAIClient]:
-    settings, _ = read_settings()
-    path = fetch(NAME, settings)
-    with serve(path, Local(slots=1, context=512, threads=1), name=NAME) as server:
+@asynccontextmanager
+async def serving(name: str) -> AsyncIterator[OpenAIClient]:
+    with serve(weights_of(name), Local(slots=1, context=512, threads=1), name=name) as server:
         key = SecretStr(server.api_key)
-        async with OpenAIClient(server.base_url, NAME, key=key) as opened:
+        async with OpenAIClient(server.base_url, name, key=key) as opened:
             yield opened
 
 
-async def test_the_server_renders_what_is_rendered_here(
-    model: ModelTemplate, client: OpenAIClient
-) -> None:
-    compared = await compare_with_server(model, client.ask_natively)
-    assert (compared.good, compared.note) == (True, "renders every conversation as Jinja does")
-    template = model.open()
-    for first in TEXTS:
-        for second in TEXTS:
+@pytest.fixture(scope="module")
+def model() -> ModelTemplate:
+    return read_chat_template(weights_of(NAME))
+
+
+@pytest.fixture
+async def client() -> AsyncIterator[OpenAIClient]:
+    async with serving(NAME) as opened:
+        yield opened
+
+
+@pytest.mark.parametrize("name", [NAME, "qwen2.5-coder-0.5b", "qwen2.5-coder-1.5b"])
+async def test_the_server_renders_what_is_rendered_here(name: str) -> None:
+    model = read_chat_template(weights_of(name))
+    async with serving(name) as client:
+        compared = await compare_with_server(model, client.ask_natively)
+        assert (compared.good, compared.note) == (True, "renders every conversation as Jinja does")
+        template = model.open()
+        for first, second in itertools.product(TEXTS, TEXTS):
             messages: list[dict[str, Any]] = [
                 {"role": "user", "content": first},
                 {"role": "assistant", "content": second},
