@@ -11,7 +11,7 @@ import time
 
 import numpy as np
 
-from textevolve.llm.hardware import describe_machine, load_share
+from textevolve.llm.hardware import describe_machine, load_per_core
 from textevolve.llm.quant_kernels import Bytes, Floats, Kernels, open_kernels
 from textevolve.llm.quant_types import BLOCK_TYPES, BlockType
 
@@ -31,7 +31,7 @@ def best(kernels: Kernels, rows: Floats, kind: BlockType) -> tuple[float, Bytes]
 
 def main() -> None:
     kernels = open_kernels()
-    print(f"{describe_machine()}, load of each core {load_share() or 0:.1f}, one thread")
+    print(f"{describe_machine()}, load of each core {load_per_core() or 0:.1f}, one thread")
     if kernels.native is None:
         print("llama.cpp's own code cannot be called here")
         return

@@ -105,9 +105,3 @@ def describe_machine() -> str:
     named = (line.partition(":")[2].strip() for line in lines if line.startswith("model name"))
     processor = next(named, "") or platform.processor() or platform.machine()
     return f"{processor}, {physical_cores()} cores, {platform.system()}"
-
-
-def load_share() -> float | None:
-    """How many pieces of work wanted each core over the last minute; None where the system does not
-    say."""
-    return os.getloadavg()[0] / physical_cores() if hasattr(os, "getloadavg") else None

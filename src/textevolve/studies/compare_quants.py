@@ -43,7 +43,7 @@ from textevolve.events import RecordsExpected
 from textevolve.judges.judged import has_log_odds, ranks_of
 from textevolve.llm.catalogue import PROVIDER, locate
 from textevolve.llm.choice_logprobs import log_odds
-from textevolve.llm.hardware import describe_machine, load_share
+from textevolve.llm.hardware import describe_machine, load_per_core
 from textevolve.llm.model import Message, Model, Request, text_hash
 from textevolve.llm.providers import known_providers, resolve
 from textevolve.reach import is_confined
@@ -283,7 +283,7 @@ async def _measure_speed(
         if bench.seconds_left == 0:
             raise BudgetError(TIME_IS_UP)
         read = await one.model(request)
-        load = None if read.replayed else load_share()
+        load = None if read.replayed else load_per_core()
         wrote = await one.model(replace(request, max_tokens=spec.tokens))
     except FatalModelError:
         raise
