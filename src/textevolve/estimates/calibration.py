@@ -28,6 +28,7 @@ from textevolve.loops.placeholders import fill
 from textevolve.loops.rewriting import (
     INSTRUCTION_LENGTH,
     INSTRUCTIONS_TOKENS,
+    OUTCOME_SHOWN,
     TEXT_SHOWN,
     RewritingRules,
     example,
@@ -35,7 +36,6 @@ from textevolve.loops.rewriting import (
 from textevolve.loops.selection import count_pulls
 
 PROMPT_CHARACTERS = 1400
-PARTS_SHOWN = 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,7 +145,7 @@ def _use(
 
     times = 2 if longest else 1
     shown = written + PROMPT_CHARACTERS
-    examples = plan.minibatch * PARTS_SHOWN * (TEXT_SHOWN if longest else TEXT_SHOWN // 10)
+    examples = plan.minibatch * (OUTCOME_SHOWN if longest else 4 * TEXT_SHOWN // 10)
     listed = plan.gradient_depth * INSTRUCTION_LENGTH // (1 if longest else 10)
     again = TEXT_SHOWN if longest else 0
     total = calls(counts.outputs, prompt, answer)

@@ -57,7 +57,7 @@ FINALS: Literal["finals"] = "finals"
 
 Compare = Callable[[Sequence[float], Sequence[float]], Gain]
 """What a paired comparison of two lists of scores says, NaN for a missing one: first less second.
-Handed in, since statistics live above the loops."""
+Handed in: how a gain is told from chance is for whoever runs the search to say."""
 
 
 class CalibrationPlan(Frozen):

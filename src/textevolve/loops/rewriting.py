@@ -27,6 +27,7 @@ from textevolve.llm.model import Message, Model, Request, Response
 from textevolve.llm.structured import answer_schema, ask_structured, read_answer
 from textevolve.llm.template import Template, load_template
 from textevolve.loops.placeholders import find_fault
+from textevolve.loops.scoring import REASON_CHARACTERS
 from textevolve.loops.selection import shuffle
 from textevolve.loops.trial_runner import TrialOutcome
 
@@ -36,8 +37,10 @@ _VARIABLES = {
     "calibrate_again": ("fault",),
 }
 TEXT_SHOWN = 1500
-REASONS_SHOWN = 4400
-"""Characters of a judge's reasons; `scoring.reasons_of` keeps within that."""
+REASONS_SHOWN = sum(REASON_CHARACTERS.values()) + 100
+"""Characters of a judge's reasons: those of all parts of a debate's, with their headings."""
+OUTCOME_SHOWN = 4 * TEXT_SHOWN + REASONS_SHOWN
+"""Characters at most of one outcome: input, answer, what was expected, the problem, the reasons."""
 INSTRUCTIONS_TOKENS = 1000
 EXTRA_TOKENS = 600
 SAMPLING = 0.8
