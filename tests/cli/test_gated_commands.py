@@ -1,11 +1,13 @@
 """Gates and JUnit files from the command line: what a build sees of a run."""
 
 import json
+from contextlib import ExitStack
 from xml.etree import ElementTree
 
 import pytest
 
 from textevolve.llm.testing import Answer
+from textevolve.studies.baseline import check_run
 
 GOOD, BAD = "The moon pulls the sea.", "I like cheese."
 
@@ -63,6 +65,23 @@ def test_a_row_that_fails_counts_against_the_gate(cli, judged, model):
     assert lines(ended)[0] == "gate fails: 1 of 7 records without a score, more than 0"
 
 
+def test_a_run_that_is_taken_up_again_meanwhile_has_been_finished(cli, judged, model, monkeypatch):
+    """Of the same command twice at once, the second takes the lease when the first gives it back,
+    and the run is in work once more while the first one shows its results."""
+    other = ExitStack()
+
+    def meanwhile(store, rows, gates, baseline):
+        other.enter_context(store.lease(store.list_runs(limit=1)[0].id))
+        other.pop_all()  # it is still in work when this process ends
+        return check_run(store, rows, gates, baseline)
+
+    monkeypatch.setattr("textevolve.cli.working.check_run", meanwhile)
+    ended = cli(*command(model))
+    assert ended.code == 0, ended.err
+    assert "was ended" not in ended.err
+
+
+@pytest.mark.slow
 def test_an_earlier_run_is_named_by_its_name_or_as_the_last(cli, server, judged, model):
     first = cli(*command(model, "--name", "main", "--no-worse-than", "last"))
     assert first.code == 0

@@ -87,7 +87,7 @@ def execute(
     if closed is not None:
         raise closed
     unscored.tell(run)
-    if not unscored and store.get_run(run.id).status != "finished":  # ended there by somebody else
+    if not unscored and _was_ended(store, run):
         say(f"run {run.id}: was ended before it was finished. {go_on(run)}")
         return PARTLY
     for outcome in gated.outcomes:
@@ -95,6 +95,12 @@ def execute(
     if gated.outcomes:
         return 0 if gated.holds else GATED
     return PARTLY if unscored else 0
+
+
+def _was_ended(store: Store, run: RunRecord) -> bool:
+    """Whether somebody ended a run of a server's before it was finished. One that is made here is
+    finished by now, whatever a process that has taken it up since then makes of its status."""
+    return not store.has_journal and store.get_run(run.id).status in ("interrupted", "failed")
 
 
 def _announce(run: RunRecord, stored: StoredSpec) -> str:
