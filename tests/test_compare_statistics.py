@@ -156,6 +156,7 @@ def test_who_always_wins_has_a_strength_without_an_end():
     assert np.isnan(second.interval.low)
 
 
+@pytest.mark.slow
 def test_false_findings_are_as_rare_as_promised():
     """Two variants that do not differ: 'beats' is said in 5 % of simulations at most, but for the
     noise of so many (two standard errors)."""
@@ -174,6 +175,7 @@ def simulate(rng, shift, rows=50, samples=2):
     }
 
 
+@pytest.mark.slow
 def test_intervals_cover_what_they_should():
     """Of means, pass rates, differences and strengths: 93 to 97 % of simulations."""
     rng = np.random.default_rng(3)

@@ -25,7 +25,7 @@ LABEL = st.sampled_from([0.0, 1.0, 2.0])
 GAPPED = st.sampled_from([0.0, 1.0, 2.0, NAN])
 CREDIT = st.sampled_from([0.0, 0.5, 1.0, NAN])
 SEEDS = st.integers(0, 2**32 - 1)
-few = settings(max_examples=40, deadline=None)
+few = settings(max_examples=min(40, settings().max_examples))
 
 
 def two(elements, least=0, most=40):

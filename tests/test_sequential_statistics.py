@@ -1,0 +1,86 @@
+"""The sequential test against every pattern of signs there is, the smallest gain by simulation."""
+
+import itertools
+import math
+
+import numpy as np
+import pytest
+
+from textevolve.statistics.comparisons import binomial_p, sign_flip_test
+from textevolve.statistics.sequential import (
+    ALPHA,
+    FIRST_LOOK,
+    fewest_units,
+    sequential_test,
+    sign_test_power,
+    smallest_gain,
+)
+
+SIZES = {
+    "right or wrong": [1.0] * 10,
+    "graded": [0.05, 0.9, 0.1, 0.4, 0.35, 0.7, 0.25, 0.2, 0.65, 0.8],
+    "one is large": [3.0, *[0.1] * 8],
+}
+
+
+@pytest.mark.parametrize("sizes", SIZES.values(), ids=SIZES)
+@pytest.mark.parametrize(
+    ("cuts", "levels"), [([], [ALPHA]), ([6], [0.02, ALPHA]), ([3, 7], [0.13, 0.14, 0.2])]
+)
+def test_of_all_patterns_of_signs_no_more_than_the_level_is_accepted(sizes, cuts, levels):
+    accepted = 0
+    for signs in itertools.product((1, -1), repeat=len(sizes)):
+        given = [sign * size for sign, size in zip(signs, sizes, strict=True)]
+        ends = [0, *cuts, len(given)]
+        blocks = [given[start:end] for start, end in itertools.pairwise(ends)]
+        looks = sequential_test(blocks, levels)
+        assert looks[-1].accepted or len(looks) == len(blocks)
+        accepted += looks[-1].accepted
+    assert 0 < accepted / 2 ** len(sizes) <= levels[-1]
+
+
+@pytest.mark.parametrize("half", [3, 5, 7, 12])
+def test_two_looks_at_right_and_wrong_spend_no_more_than_the_level(half):
+    chance = 0.0
+    for first, second in itertools.product(range(half + 1), repeat=2):
+        blocks = [[1.0] * wins + [-1.0] * (half - wins) for wins in (first, second)]
+        if sequential_test(blocks, [FIRST_LOOK, ALPHA])[-1].accepted:
+            chance += math.comb(half, first) * math.comb(half, second) / 4**half
+    assert ALPHA / 5 < chance <= ALPHA
+
+
+def test_a_single_look_is_the_exact_test():
+    wins = [1.0] * 9 + [-1.0] * 2 + [0.0] * 5
+    (look,) = sequential_test([wins], [ALPHA])
+    assert look.p == pytest.approx(binomial_p(9, 2) / 2)
+    graded = [0.3, -0.1, 0.25, 0.4, 0.05, -0.2, 0.6, 0.15]
+    (look,) = sequential_test([graded], [ALPHA])
+    assert look.p == pytest.approx(sign_flip_test(graded, [0.0] * len(graded)).p / 2)
+
+
+def test_what_is_no_gain_is_never_accepted():
+    for given in ([], [0.0] * 20, [-1.0] * 20, [1.0] * (fewest_units() - 1)):
+        assert not sequential_test([given], [ALPHA])[-1].accepted
+    assert sequential_test([[1.0] * fewest_units()], [ALPHA])[-1].accepted
+
+
+@pytest.mark.parametrize(("items", "mean"), [(14, None), (40, None), (67, 0.4), (100, 0.7)])
+def test_the_smallest_gain_is_found_as_often_as_it_is_said(items, mean):
+    gain = smallest_gain(items, mean)
+    before = (1 - gain) / 2 if mean is None else mean
+    draw = np.random.default_rng(items)
+    first = draw.random((1000, items)) < before + gain
+    second = draw.random((1000, items)) < before
+    gaps = first.astype(float) - second
+    found = [sequential_test([row], [ALPHA])[-1].accepted for row in gaps]
+    assert np.mean(found) == pytest.approx(0.8, abs=0.04)
+    assert sign_test_power(items, gain, mean) == pytest.approx(0.8, abs=0.005)
+
+
+def test_the_smallest_gain_shrinks_with_rows_and_with_a_smaller_variance():
+    gains = [smallest_gain(items) for items in (10, 20, 40, 100, 500, 2000)]
+    assert gains == sorted(gains, reverse=True)
+    assert gains[-1] == pytest.approx(gains[-2] / 2)
+    assert smallest_gain(40, 0.5, 0.05) < smallest_gain(40, 0.5, 0.25) == smallest_gain(40, 0.5)
+    assert math.isnan(smallest_gain(5))
+    assert math.isnan(smallest_gain(40, 0.95))  # so much cannot be gained
