@@ -14,7 +14,7 @@ from textevolve.errors import InputError
 from textevolve.judges.ranking import bradley_terry, mean_wins, sort_candidates
 
 NAN = math.nan
-few = settings(max_examples=40, deadline=None)
+few = settings(max_examples=min(40, settings().max_examples))
 
 
 @few

@@ -12,6 +12,7 @@ from textevolve.errors import InputError, SettingsError
 from textevolve.evaluation import EvaluationResult, Failure
 from textevolve.metrics.label_metrics import SHIPPED, grade, grade_output, needs_label, open_metric
 from textevolve.metrics.plain import last_number
+from textevolve.metrics.shapes import check_metric
 
 NEAR = ("edit-distance", "rouge-l", "bleu", "chrf", "chrf++")
 TEXTS = st.text(
@@ -214,3 +215,71 @@ def test_a_function_may_give_a_result_with_feedback():
     found = grade(lambda output, label: EvaluationResult(0.25, False, "Too short."), "x", "y")
     assert found == EvaluationResult(0.25, False, "Too short.")
     assert isinstance(grade(lambda *_: EvaluationResult(2.0, True), "x", "y"), Failure)
+
+
+class Predicted:
+    """As DSPy's prediction of a metric with feedback."""
+
+    score, feedback = 0.25, "Too long."
+
+
+def _with_row(output, label, row):
+    return output == row["wanted"], f"{row['wanted']} was wanted"
+
+
+def _like_dspy(example, pred, trace=None):
+    return example.word == pred.answer and pred["answer"] == example["word"]
+
+
+def _like_gepa(gold, pred, trace, pred_name, pred_trace):
+    return {"score": float(pred.answer == gold.word), "feedback": f"{trace} {pred_name}"}
+
+
+@pytest.mark.parametrize(
+    ("metric", "output", "scored", "told"),
+    [
+        (_with_row, "tide", 1, "tide was wanted"),
+        (lambda *given: (given[0] == given[2]["wanted"], None), "ebb", 0, ""),
+        (lambda output, label, far=3: output == label, "tide", 1, ""),
+        (lambda output: Predicted(), "tide", 0.25, "Too long."),
+        (_like_dspy, "tide", 1, ""),
+        (_like_dspy, '{"reasoning": "It rises.", "answer": "ebb"}', 0, ""),
+        (_like_gepa, '{"reasoning": "It rises.", "answer": "tide"}', 1, "None None"),
+    ],
+)
+def test_a_metric_is_called_by_its_shape(metric, output, scored, told):
+    row = {"word": "tide", "wanted": "tide"}
+    found = grade(check_metric(metric, "own"), output, "tide", row=row)
+    assert (found.score, found.feedback) == (scored, told)
+    assert found.passed == (scored >= 0.5)
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        (None, "None, which is no score from 0 to 1: is a return missing?"),
+        ("good", "'good', which is no score"),
+        ((0.5, "why", 3), "which is no score"),
+        ((0.5, 7), "int beside the score, where a text says why"),
+        (1.5, "1.5, which is no score"),
+        (float("nan"), "nan, which is no score"),
+        ({"feedback": "no"}, "which is no score"),
+    ],
+)
+def test_what_no_metric_may_return_is_said(given, said):
+    found = grade(lambda output, label: given, "x", "y")
+    assert isinstance(found, Failure)
+    assert said in found.reason
+
+
+async def _waits(output, label):
+    return 1.0
+
+
+@pytest.mark.parametrize(
+    ("metric", "said"),
+    [(_waits, "is async"), (lambda a, b, c, d: 1, "needs 4 arguments"), (3, "no function but int")],
+)
+def test_what_is_no_metric_is_said_before_anything_is_graded(metric, said):
+    with pytest.raises(InputError, match=said):
+        check_metric(metric, "own")

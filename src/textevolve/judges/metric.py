@@ -14,7 +14,8 @@ from textevolve.evaluation import (
     refuse_candidate_images,
 )
 from textevolve.judges.context import Judgement, Options
-from textevolve.metrics.label_metrics import LabelMetric, grade_output, needs_label, open_metric
+from textevolve.metrics.label_metrics import grade_output, needs_label, open_metric
+from textevolve.metrics.shapes import LabelMetric
 
 
 @dataclass(frozen=True)
@@ -42,13 +43,15 @@ class MetricJudge:
         check_case(case)
         refuse_candidate_images(case, f"the metric {self.metric}")
         threshold, started = Options().overridden(case.parameters).threshold, time.monotonic()
+        row = {"input": case.input, "reference": case.reference, "context": case.context}
         outcomes: list[EvaluationResult | Failure] = []
         for text in case.candidates:
             if case.reference is None and needs_label(self.metric):
                 missing = f"the metric {self.metric} needs the case's reference, and it has none"
                 outcomes.append(Failure("failed", missing))
             else:
-                outcomes.append(await grade_output(self._opened, text, case.reference, threshold))
+                graded = grade_output(self._opened, text, case.reference, threshold, row)
+                outcomes.append(await graded)
         scored = sum(isinstance(one, EvaluationResult) for one in outcomes)
         return Judgement(
             case,

@@ -15,25 +15,24 @@ What each computes is in `plain.py` and `overlap.py`; the latter needs the extra
 from __future__ import annotations
 
 import asyncio
-import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from importlib import import_module
 from importlib.metadata import entry_points
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 from textevolve.errors import InputError, SettingsError
 from textevolve.evaluation import EvaluationResult, Failure
 from textevolve.metrics.plain import (
     LABEL,
-    LabelMetric,
     open_contains,
     open_exact,
     open_numeric,
     open_pattern,
     open_schema,
 )
+from textevolve.metrics.shapes import LabelMetric, call_metric, check_metric, read_score
 from textevolve.rows import read_text
 from textevolve.spec import suggest
 from textevolve.user_code import load_function, load_point
@@ -41,6 +40,7 @@ from textevolve.user_code import load_function, load_point
 GROUP = "textevolve.metrics"
 PASSES = 0.5
 """The score from which an output passes, where nothing else is said."""
+NO_ROW: Mapping[str, Any] = {}
 GRADED_AT_ONCE = 10_000
 """Characters up to which an output is graded on the event loop; a longer one in a thread."""
 
@@ -89,9 +89,9 @@ def open_metric(text: str) -> LabelMetric:
             raise InputError(f"metric {text}: write {SHIPPED[name].form}")
         return _open_shipped(name, argument)
     if colon:
-        return cast(LabelMetric, load_function(text, Path()))
+        return check_metric(load_function(text, Path()), text)
     for point in entry_points(group=GROUP, name=text):
-        return cast(LabelMetric, load_point(point))
+        return check_metric(load_point(point), text)
     near = suggest(text, tuple(SHIPPED)).partition("; there are")[0] or "."
     raise InputError(f"no metric '{text}'{near} Write {FORMS}, or an entry point of {GROUP}")
 
@@ -128,27 +128,30 @@ def describe_metric(metric: str) -> str:
 
 
 async def grade_output(
-    metric: LabelMetric, output: str, label: Any, passes: float = PASSES
+    metric: LabelMetric,
+    output: str,
+    label: Any,
+    passes: float = PASSES,
+    row: Mapping[str, Any] = NO_ROW,
 ) -> EvaluationResult | Failure:
     """As `grade`; what may take long holds nothing else up."""
     if getattr(metric, "blocks", False) or len(output) > GRADED_AT_ONCE:
-        return await asyncio.to_thread(grade, metric, output, label, passes)
-    return grade(metric, output, label, passes)
+        return await asyncio.to_thread(grade, metric, output, label, passes, row)
+    return grade(metric, output, label, passes, row)
 
 
 def grade(
-    metric: LabelMetric, output: str, label: Any, passes: float = PASSES
+    metric: LabelMetric,
+    output: str,
+    label: Any,
+    passes: float = PASSES,
+    row: Mapping[str, Any] = NO_ROW,
 ) -> EvaluationResult | Failure:
-    """The metric's score. A metric that raises, or gives no number in [0, 1], has failed."""
+    """The metric's score. A metric that raises, or gives no number in [0, 1], has failed. `row`:
+    what is known of the output, by column, for a metric that takes it."""
     try:
-        given = metric(output, label)
-        found = given if isinstance(given, EvaluationResult) else None
-        number = given if found is None else found.score
-        score = math.nan if isinstance(number, str) else float(cast(float, number))
+        return read_score(call_metric(metric, output, label, row), passes)
     except InputError as error:
         return Failure("failed", str(error))
     except Exception as error:  # noqa: BLE001  the user's code, on a text that may be anything
         return Failure("failed", f"the metric raised {type(error).__name__}: {error}")
-    if not math.isfinite(score) or not 0 <= score <= 1:
-        return Failure("failed", f"the metric gave {number!r}, which is no score from 0 to 1")
-    return found or EvaluationResult(score=score, passed=score >= passes)

@@ -15,14 +15,15 @@ from sacrebleu.metrics.bleu import BLEU
 from sacrebleu.metrics.chrf import CHRF
 
 from textevolve.errors import InputError
-from textevolve.metrics.plain import LabelMetric, refuse_argument
+from textevolve.metrics.plain import refuse_argument
+from textevolve.metrics.shapes import PlainMetric
 
 TOKENIZERS = ("13a", "intl", "char", "zh", "none")
 """Those of sacrebleu that need no further package."""
 _WORD = re.compile(r"[^\W_]+")
 
 
-def open_edit_distance(argument: str) -> LabelMetric:
+def open_edit_distance(argument: str) -> PlainMetric:
     """1 - d / n, with d the Levenshtein distance in characters and n the length of the longer
     text: 1 for the same text, 0 where no character stays. White space around is left out."""
     refuse_argument("edit-distance", argument)
@@ -31,7 +32,7 @@ def open_edit_distance(argument: str) -> LabelMetric:
     )
 
 
-def open_rouge_l(argument: str) -> LabelMetric:
+def open_rouge_l(argument: str) -> PlainMetric:
     """See `rouge_l`."""
     refuse_argument("rouge-l", argument)
     return lambda output, label: rouge_l(output, str(label))
@@ -51,7 +52,7 @@ def rouge_l(output: str, label: str) -> float:
     return 2 * common / (len(ours) + len(theirs))
 
 
-def open_bleu(tokenizer: str) -> LabelMetric:
+def open_bleu(tokenizer: str) -> PlainMetric:
     """BLEU of one sentence / 100 (Papineni et al. 2002), by sacrebleu: orders that are longer than
     the output are left out, and exponential smoothing."""
     if tokenizer and tokenizer not in TOKENIZERS:
@@ -63,13 +64,13 @@ def open_bleu(tokenizer: str) -> LabelMetric:
     return lambda output, label: _share(scorer, output, label)
 
 
-def open_chrf(argument: str) -> LabelMetric:
+def open_chrf(argument: str) -> PlainMetric:
     """chrF2 / 100, the F-score of character n-grams up to 6 (Popović 2015), by sacrebleu."""
     refuse_argument("chrf", argument)
     return lambda output, label: _share(_chrf(0), output, label)
 
 
-def open_chrf_words(argument: str) -> LabelMetric:
+def open_chrf_words(argument: str) -> PlainMetric:
     """chrF++ / 100: chrF with words and pairs of words, too (Popović 2017), by sacrebleu."""
     refuse_argument("chrf++", argument)
     return lambda output, label: _share(_chrf(2), output, label)

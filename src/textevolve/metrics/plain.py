@@ -10,18 +10,15 @@ import math
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, TypeAlias, cast
+from typing import Any, cast
 
 from textevolve.errors import InputError
 from textevolve.evaluation import EvaluationResult
+from textevolve.metrics.shapes import PlainMetric
 from textevolve.rows import read_text
 from textevolve.texts.numbers import read_number
 from textevolve.texts.patterns import is_found, may_be_slow
 from textevolve.texts.schema_check import check_schema, find_faults
-
-LabelMetric: TypeAlias = Callable[[str, Any], float | bool | EvaluationResult]
-"""From an output and its row's label (None without one) to a score in [0, 1], to a truth value, or
-to a result with feedback."""
 
 LABEL = "{label}"
 IGNORE_CASE = "ignore-case"
@@ -40,13 +37,13 @@ def refuse_argument(name: str, argument: str) -> None:
         raise InputError(f"metric {name}:{argument}: {name} takes no option")
 
 
-def open_exact(argument: str) -> LabelMetric:
+def open_exact(argument: str) -> PlainMetric:
     """The output is the label, without the white space around both."""
     fold = _reads_case("exact", argument)
     return lambda output, label: fold(output).strip() == fold(str(label)).strip()
 
 
-def open_contains(argument: str) -> LabelMetric:
+def open_contains(argument: str) -> PlainMetric:
     """The label, without the white space around it, stands somewhere in the output."""
     fold = _reads_case("contains", argument)
     return lambda output, label: fold(_wanted(label)) in fold(output)
@@ -81,7 +78,7 @@ class PatternMetric:
         return is_found(re.compile(self.pattern.replace(LABEL, re.escape(str(label)))), output)
 
 
-def open_pattern(pattern: str) -> LabelMetric:
+def open_pattern(pattern: str) -> PlainMetric:
     if not pattern:
         raise InputError("metric regex: write regex:PATTERN")
     try:
@@ -91,7 +88,7 @@ def open_pattern(pattern: str) -> LabelMetric:
     return PatternMetric(pattern)
 
 
-def open_numeric(tolerance: str) -> LabelMetric:
+def open_numeric(tolerance: str) -> PlainMetric:
     """The last number of the output is the last one of the label. `tolerance`: how far it may be
     from that, as a number (`0.5`) or as a share of the label (`1%`); without one, not at all."""
     absolute, share = _read_tolerance(tolerance)
@@ -153,7 +150,7 @@ class SchemaMetric:
         return EvaluationResult(float(not faults), not faults, "\n".join(faults))
 
 
-def open_schema(file: str) -> LabelMetric:
+def open_schema(file: str) -> PlainMetric:
     if not file:
         raise InputError("metric json-schema: write json-schema:FILE")
     try:

@@ -1,0 +1,188 @@
+"""What a metric is given and what it may return, by its shape: functions of the user's own come as
+they are written for us, for DSPy or for GEPA.
+
+    metric(output)                      metric(output, label)         metric(output, label, row)
+    metric(example, pred, trace=None)   metric(gold, pred, trace, pred_name, pred_trace)
+
+It returns a score from 0 to 1 or a truth value, alone or with a text that says why: (score, text),
+an `EvaluationResult`, or what has `score` and `feedback` as fields.
+"""
+
+from __future__ import annotations
+
+import inspect
+import json
+import math
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, TypeAlias, cast
+
+from textevolve.errors import InputError
+from textevolve.evaluation import EvaluationResult
+
+LabelMetric: TypeAlias = Callable[..., Any]
+"""From an output, its row's label (None without one) and the row's values by column to what this
+module reads as a score; one that takes fewer arguments is given fewer."""
+
+PlainMetric: TypeAlias = Callable[[str, Any], float | bool | EvaluationResult]
+"""One of ours, which compares an output with a label."""
+
+GOLD, PREDICTED = ("example", "gold"), ("pred", "prediction", "predicted")
+"""What DSPy's and GEPA's metrics call their first two arguments."""
+MOST = 3
+"""Arguments that a metric in our own shape may need."""
+
+
+class ExampleFields(dict[str, Any]):
+    """Values by name, which are attributes, too, as those of DSPy's examples are."""
+
+    def __getattr__(self, name: str) -> Any:
+        try:
+            return self[name]
+        except KeyError:
+            there = ", ".join(self) or "none"
+            raise AttributeError(f"there is no field '{name}'; there are: {there}") from None
+
+    def inputs(self) -> ExampleFields:
+        return self
+
+    labels = toDict = inputs
+
+
+class OnlyField(ExampleFields):
+    """A prediction of a single text, under whatever name it is asked for."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.text = text
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__"):
+            raise AttributeError(name)
+        return self.text
+
+    __getitem__ = __missing__ = __getattr__
+
+    def get(self, key: str, default: Any = None, /) -> Any:
+        return self.text
+
+    def __str__(self) -> str:
+        return self.text
+
+
+def takes_row(metric: object) -> bool:
+    """Whether a metric is given the row's values."""
+    shape = _shape_of(cast(Any, metric))
+    return shape is None or shape < 0 or shape >= MOST
+
+
+def check_metric(metric: Any, name: str) -> LabelMetric:
+    """
+    Raises:
+        InputError: it cannot be called as a metric is.
+    """
+    if not callable(metric):
+        raise InputError(f"metric {name}: it is no function but {type(metric).__name__}")
+    own = getattr(metric, "__call__", None)  # noqa: B004  of an object, it is the method that tells
+    if inspect.iscoroutinefunction(metric) or inspect.iscoroutinefunction(own):
+        raise InputError(f"metric {name}: it is async; a metric is a plain function")
+    shape = _shape_of(metric)
+    if shape is not None and (shape == 0 or shape > MOST):
+        raise InputError(
+            f"metric {name}: it needs {shape} arguments; a metric is given the output, the label"
+            " and the row's values, or an example and a prediction as DSPy's are"
+        )
+    return metric
+
+
+def call_metric(metric: LabelMetric, output: str, label: Any, row: Mapping[str, Any]) -> Any:
+    """What the metric returns for an output; whatever it raises passes through."""
+    shape = _shape_of(metric)
+    if shape is None:
+        return metric(output, label, row)
+    if shape < 0:
+        gold = ExampleFields({"label": label, **row})
+        return metric(gold, predict_fields(output), *[None] * (-shape - 2))
+    return metric(*(output, label, row)[:shape])
+
+
+def predict_fields(output: str) -> ExampleFields:
+    """An output as a prediction: the fields of a JSON object, else the text as its only one."""
+    try:
+        found: object = json.loads(output)
+    except (ValueError, RecursionError):
+        return OnlyField(output)
+    return (
+        ExampleFields(cast("dict[str, Any]", found))
+        if isinstance(found, dict)
+        else OnlyField(output)
+    )
+
+
+def read_score(given: Any, passes: float) -> EvaluationResult:
+    """
+    Raises:
+        InputError: it is nothing that a metric may return; says what it is.
+    """
+    if isinstance(given, EvaluationResult):
+        result = given
+    else:
+        number, text = _parts_of(given)
+        result = EvaluationResult(_number(number, given), False, text)
+        result = EvaluationResult(result.score, result.score >= passes, text)
+    score = _number(result.score, given)
+    if not math.isfinite(score) or not 0 <= score <= 1:
+        raise InputError(f"the metric gave {result.score!r}, which is no score from 0 to 1")
+    return result
+
+
+def _parts_of(given: Any) -> tuple[Any, str]:
+    """The score, and the text that says why."""
+    score: Any = given
+    text: Any = None
+    if isinstance(given, Mapping) and "score" in given:
+        told = cast("Mapping[str, Any]", given)
+        score, text = told["score"], told.get("feedback")
+    elif isinstance(given, tuple | list) and len(cast("Sequence[Any]", given)) == 2:
+        score, text = cast("Sequence[Any]", given)
+    elif not isinstance(given, bool | int | float | str):
+        score, text = getattr(score, "score", score), getattr(score, "feedback", None)
+    if text is not None and not isinstance(text, str):
+        raise InputError(
+            f"the metric gave {type(text).__name__} beside the score, where a text says why"
+        )
+    return score, text or ""
+
+
+def _number(number: Any, given: Any) -> float:
+    if number is None:
+        raise InputError(
+            "the metric gave None, which is no score from 0 to 1: is a return missing?"
+        )
+    if inspect.iscoroutine(given):
+        given.close()
+        raise InputError("the metric is async; a metric is a plain function")
+    if not isinstance(number, str):
+        try:
+            return float(number)
+        except (TypeError, ValueError):
+            pass
+    raise InputError(f"the metric gave {number!r:.80}, which is no score from 0 to 1")
+
+
+def _shape_of(metric: Callable[..., Any]) -> int | None:
+    """How many arguments a metric is given: those that it needs; None: all that there are. Below 0:
+    as many as that, in DSPy's order."""
+    try:
+        given = list(inspect.signature(metric).parameters.values())
+    except (TypeError, ValueError):  # of code that is not Python's
+        return 2
+    places = [p for p in given if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
+    names = [one.name for one in places]
+    needed = sum(one.default is one.empty for one in places)
+    if len(names) > 1 and names[0] in GOLD and names[1] in PREDICTED:
+        return -max(needed, 2)
+    if any(one.kind is one.VAR_POSITIONAL for one in given):
+        return None
+    if needed < MOST <= len(names) and names[MOST - 1] == "row":
+        return MOST
+    return needed or min(len(names), 2)
