@@ -101,9 +101,9 @@ def test_what_is_missing_is_said_before_anything_is_asked(cli, folder, model, se
         (("evaluate", "x", "a", "b", "-m", "adder.yaml"), "needs a model that judges"),
         (("calibrate", "-d", "rows.jsonl", "--metric", "exact"), "the template is blank"),
         (
-            ("calibrate", "-m", "adder.yaml", "-d", "rows.jsonl", "--label", "twice", "--metric",
-             "exact"),
-            "name the step that is meant; steps that ask a model: facts, sum",
+            ("calibrate", "-m", "adder.yaml", "--step", "twice", "-d", "rows.jsonl", "--label",
+             "twice", "--metric", "exact"),
+            "no step 'twice' asks a model; there are: facts, sum",
         ),
         (
             ("calibrate", "-m", "adder.yaml", "--step", "sum", "-d", "rows.jsonl", "--label",
@@ -155,7 +155,8 @@ def test_what_a_chain_raises_is_a_failure_of_its_cell(folder, model):
 
 def test_calibrate_improves_the_template_of_a_step(folder, model, server):
     rows = [{"n": n, "twice": 2 * n} for n in range(40)]
-    small = {"beam": 2, "depth": 1, "successors": 2, "minibatch": 2, "model": "adder.yaml"}
+    small = {"strategy": "protegi", "beam": 2, "depth": 1, "successors": 2, "minibatch": 2}
+    small["model"] = "adder.yaml"
     settings = Settings(store=folder / "store.db", model=model)
     found = calibrate(
         data=rows, step="sum", label="twice", metric="exact", settings=settings, **small

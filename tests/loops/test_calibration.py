@@ -13,16 +13,29 @@ from textevolve.evaluation import EvaluationResult, Failure, Usage
 from textevolve.llm.budget import Budget, Budgeted
 from textevolve.llm.client import OpenAIClient
 from textevolve.llm.testing import Answer, Fault, ScriptedServer
-from textevolve.loops.calibration import CalibrationContext, CalibrationPlan, search_template
-from textevolve.loops.examples import take_material
-from textevolve.loops.rewriting import RewritingRules, Rewritten, append_instructions
-from textevolve.loops.search_tree import Gain, describe_outcome
+from textevolve.loops.calibration.examples import take_material
+from textevolve.loops.calibration.optimizing import search_template
+from textevolve.loops.calibration.plan import CalibrationContext, CalibrationPlan
+from textevolve.loops.calibration.rewriting import RewritingRules, Rewritten, append_instructions
+from textevolve.loops.calibration.search import TemplateSearch
+from textevolve.loops.calibration.tree import Gain, describe_outcome
+from textevolve.loops.calibration.validation import (
+    decide_search,
+    least_for_decision,
+    needed_for_decision,
+)
 from textevolve.metrics.label_metrics import open_metric
 
 SEED = 'What is {n} and {n} more? As JSON: {"sum": 0}'
 HELPS, IDLE = "Add carefully.", "Be friendly."
 SMALL = CalibrationPlan(
-    beam=2, depth=3, minibatch=3, selection_minibatch=4, successors=3, gradient_depth=3
+    strategy="protegi",
+    beam=2,
+    depth=3,
+    minibatch=3,
+    selection_minibatch=4,
+    successors=3,
+    gradient_depth=3,
 )
 
 
@@ -126,12 +139,78 @@ async def test_where_nothing_helps_the_original_is_kept(selection):
     assert result.stopped in ("converged", "max_iterations")
 
 
-async def test_a_gain_on_too_few_rows_is_not_believed():
-    result = await search(Scripted(), data=material(12))
+async def test_with_too_few_rows_nothing_is_validated_and_it_is_said():
+    result = await search(Scripted(), data=material(7))
     assert result.leader != 0
-    assert result.gain.items < 10
+    assert result.gain is None
     assert result.template == SEED
-    assert "too few to believe" in describe_outcome(result)
+    assert "5 rows held out no gain, however large, can be significant" in describe_outcome(result)
+
+
+async def test_a_clear_gain_on_few_rows_is_believed():
+    result = await search(Scripted(), data=material(12))
+    assert (result.gain.items, result.accepted) == (8, True)
+    assert HELPS in result.template
+
+
+async def test_validation_ends_at_the_first_look_that_is_clear():
+    result = await search(Scripted(), data=material(40))
+    assert (result.gain.rows, result.gain.planned) == (13, 27)
+    assert result.accepted
+    assert "after a look at 13 of 27" in describe_outcome(result)
+
+
+async def test_where_half_of_the_rows_show_no_gain_the_others_are_not_asked():
+    held_out = {e.values["n"] for e in material().validation}
+
+    class Overfitted(Scripted):
+        """What it writes helps on the training rows alone."""
+
+        def __call__(self, body, number):
+            answered = super().__call__(body, number)
+            said = body["messages"][-1]["content"]
+            row = re.match(r"What is (\d+)", said)
+            return f"about {row[1]}" if row and row[1] in held_out else answered
+
+    result = await search(Overfitted())
+    assert (result.gain.rows, result.gain.planned, result.accepted) == (13, 27, False)
+    assert "found 8 times in 10" in describe_outcome(result)
+
+
+async def test_a_budget_below_the_whole_search_still_leads_to_a_decision():
+    script = Scripted()
+    server = ScriptedServer(script)
+    whole = await search(script, SMALL, server=ScriptedServer(Scripted()))
+    assert whole.usage.calls > 70
+    found = await search(None, SMALL.model_copy(update={"budget": "70"}), server=server)
+    assert found.accepted
+    assert HELPS in found.template
+    assert server.calls <= 70
+
+
+@pytest.mark.parametrize("calls", [12, 13, 30, 54, 400])
+async def test_a_decision_asks_no_more_than_what_it_is_given(calls):
+    script = Scripted(helps=HELPS)
+    data = material()
+    server = ScriptedServer(script)
+    async with server, OpenAIClient(server.url, "scripted") as client:
+        means = CalibrationContext(client, client, compare, metric=open_metric("exact"))
+        found = TemplateSearch(data, SMALL, means)
+        for text in (f"{SEED} {IDLE}", f"{SEED} {HELPS}"):
+            found.add(0, 1, (), Rewritten(text, ()))
+        found.beam = [2, 1]
+        await decide_search(found, calls)
+    assert server.calls <= calls
+    assert found.result("budget").accepted
+
+
+def test_what_is_set_aside_is_enough_and_no_more_than_a_share():
+    data = material()
+    assert least_for_decision() == needed_for_decision(SMALL, data, budget=20) == 12
+    assert needed_for_decision(SMALL, data, budget=100) == 55
+    everything = 2 * len(data.validation) + 3 * len(data.training)
+    assert needed_for_decision(SMALL, data) == everything
+    assert needed_for_decision(SMALL, data, 3.5) == math.ceil(3.5 * everything)
 
 
 async def test_the_same_seed_asks_the_same_and_another_one_other_rows():
@@ -321,7 +400,7 @@ async def test_a_second_judge_is_asked_about_validation_alone_and_only_reports()
     data = material()
     result = await search(Scripted(), data=data, second_judge=second)
     assert result.accepted
-    assert len(second.cases) == 2 * len(data.validation)
+    assert len(second.cases) == 2 * result.gain.rows
     assert result.second.difference == pytest.approx(-0.8)
     assert "finds it worse" in describe_outcome(result)
 
@@ -346,8 +425,11 @@ async def test_all_calls_of_a_stage_are_in_flight_together():
         return Answer(text=answered, delay=0.5) if asked else answered
 
     server = ScriptedServer(slow)
-    plan = CalibrationPlan(beam=4, depth=1, minibatch=5, selection_minibatch=6, final_minibatch=5)
-    await search(None, plan, server=server, concurrency=256)
+    plan = CalibrationPlan(
+        strategy="protegi", beam=4, depth=1, minibatch=5, selection_minibatch=6, final_minibatch=5
+    )
+    data = material(validation=0.3)
+    await search(None, plan, data, server=server, concurrency=256)
     assert server.most_in_flight == 6 * 6  # the original and five successors, six rows each
 
 

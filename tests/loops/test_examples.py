@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from textevolve.errors import InputError
 from textevolve.evaluation import Failure
-from textevolve.loops.examples import Example, split_examples, take_material
+from textevolve.loops.calibration.examples import Example, split_examples, take_material
 from textevolve.metrics.label_metrics import grade, grade_output, needs_label, open_metric
 
 VALUES = st.lists(st.integers(0, 60), min_size=2, max_size=40)

@@ -267,6 +267,7 @@ def test_the_command_stops_at_a_limit_and_says_how_to_go_on(cli, server, model):
     assert "(not come to)" in ended.out
 
 
+@pytest.mark.slow
 def test_the_command_says_what_it_may_take(cli, server, model):
     server.script = answering
     asked = ("guide", QUESTION, "-m", model, "-j", "pairwise")

@@ -142,6 +142,7 @@ async def test_the_arms_of_a_task(home, server, model, capsys, monkeypatch):
         improve.BEST: [1.0],
         improve.LOOP: [1.0],
         improve.SHIPPED: [1.0],
+        improve.AUTO: [1.0],
         improve.ORACLE: [1.0],
         improve.RULED: [1.0],
     }

@@ -82,6 +82,7 @@ def test_nothing_with_a_score_is_said(asked, server):
     assert "Nothing has a score; the input stands" in ended.out
 
 
+@pytest.mark.slow
 def test_beforehand_it_is_said_what_it_may_take(asked, server):
     ended = asked("--dry-run")
     assert (ended.code, server.calls) == (0, 0)
@@ -117,6 +118,7 @@ def test_hostile_text_is_not_obeyed(asked, server):
     assert "[bold]" in ended.out
 
 
+@pytest.mark.slow
 def test_an_interrupt_shows_the_best_so_far_and_how_to_go_on(home, spawn):
     knows = Knows(1, 2)
     refinements = []

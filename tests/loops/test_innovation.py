@@ -392,6 +392,7 @@ async def test_a_judge_of_ones_own_that_fails_is_recorded(innovate, give, reason
     assert reason in found.reason
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("gain", "taken"), [(0.0, 0), (0.6, 40)])
 def test_what_does_not_gain_is_hardly_ever_taken(gain, taken):
     """Scores of outputs that are drawn, as a search with eight fresh ones would find them."""

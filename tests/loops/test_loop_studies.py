@@ -10,6 +10,7 @@ from test_innovate_command import Knows
 from test_innovation import TASK
 from test_profile_writing import draft, writes
 
+from parameter_sets import slow_but_first
 from textevolve.llm.testing import Answer
 from textevolve.store.repository import open_store
 
@@ -85,14 +86,16 @@ def test_it_is_shown_in_parts_and_made_anew_from_the_journal(kind, asked, cli, s
     again = cli("runs", "show", "mine").out
     times = ("attempt", "input as", "round")  # rows of a table hold how long something took
     kept, made = (
-        [line for line in text.splitlines() if not line.strip().startswith(times)]
+        [line for line in text.splitlines() if not line.strip("* ").startswith(times)]
         for text in (shown.split("From the journal")[0], again.split("From the journal")[0])
     )
     assert kept == made
     assert server.calls == calls
 
 
-@pytest.mark.parametrize("ending", ["json", "jsonl", "csv", "md", "html", "parquet"])
+@pytest.mark.parametrize(
+    "ending", slow_but_first(["json", "jsonl", "csv", "md", "html", "parquet"])
+)
 def test_it_is_written_in_every_form(kind, asked, cli, server, home, ending):
     if ending == "parquet":
         pytest.importorskip("pyarrow")

@@ -157,6 +157,7 @@ def test_limits_hold_over_all_calls(home, server, model):
     assert server.calls == 5
 
 
+@pytest.mark.slow
 def test_the_end_of_the_program_closes_it(home, server, model, spawn):
     script = (
         "from textevolve import as_metric\n"
@@ -272,7 +273,7 @@ def test_gepa_alone_gets_score_and_feedback(tmp_path):
 
 
 PAGE = (Path(__file__).parents[2] / "docs" / "metrics.md").read_text(encoding="utf-8")
-PLAIN, DSPY, GEPA = re.findall(r"^```python\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL)
+*_, PLAIN, DSPY, GEPA = re.findall(r"^```python\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL)
 
 
 def test_the_example_in_the_docs_runs(home, model, monkeypatch):

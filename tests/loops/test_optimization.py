@@ -28,9 +28,9 @@ from textevolve.loops.optimization import (
     RETRY_TEMPERATURE,
     OptimizationContext,
     OptimizationPlan,
-    choose_best,
     optimize_text,
 )
+from textevolve.loops.revising import choose_best
 from textevolve.loops.rules import FAILED_GATES, RulesJudgement, parse_rules
 from textevolve.loops.scoring import calibrated, fit_scores, instructions_of, sampled
 
@@ -71,7 +71,8 @@ class Scores:
 
 
 async def optimize(task, *, generator, evaluator, id="", **options):
-    """The loop, by the names of its plan and of what it works with."""
+    """The loop, by the names of its plan and of what it works with; one that revises, by itself."""
+    options = {"mode": "best-of-n" if options.get("best_of_n") else "revise", **options}
     names = ("second_judge", "time_limit", "instructions", "listener")
     more = {name: options.pop(name) for name in names if name in options}
     context = OptimizationContext(generator=generator, evaluator=evaluator, **more)
@@ -123,6 +124,68 @@ async def test_attempts_written_anew_are_no_revisions_and_end_by_number_or_thres
     assert writer.asked == [(None, (), None)] * 4
     assert (found.status, found.best.iteration) == ("max_iterations", 1)
     assert (await run([0.5, 0.9], best_of_n=True, max_iterations=4)).status == "accepted"
+
+
+# Whether it revises
+
+ANEW, REVISED = "written", "revised"
+GATED = EvaluationResult(0.95, False, "Mend it.", {FAILED_GATES: ["json"]})
+
+
+@pytest.mark.parametrize(
+    ("scores", "made", "note"),
+    [
+        ([0.5, 0.55, 0.6, 0.65], [ANEW, REVISED, REVISED, REVISED], None),
+        ([0.65, 0.7, 0.75, 0.79], [ANEW, REVISED, REVISED, REVISED], None),
+        ([0.5, 0.5, 0.1, 0.6], [ANEW, REVISED, ANEW, ANEW], "gained +0.000 on attempt 1, not 0.05"),
+        ([0.5, 0.53, 0.1, 0.7], [ANEW, REVISED, ANEW, ANEW], "gained +0.030 on attempt 1"),
+        ([0.5, ValueError("x"), 0.1, 0.1], [ANEW, REVISED, ANEW, ANEW], "revision has no score"),
+        ([0.5, GATED, 0.1, 0.1], [ANEW, REVISED, ANEW, ANEW], "fails a gate that attempt 1 does"),
+        (
+            [ValueError("x"), 0.3, 0.3, 0.3],
+            [ANEW, ANEW, REVISED, ANEW],
+            "gained +0.000 on attempt 2",
+        ),
+    ],
+)
+async def test_the_first_revision_decides_how_the_rest_is_made(scores, made, note):
+    writer = Writer()
+    found = await run(scores, writer, mode="auto", max_iterations=4)
+    assert [attempt.made for attempt in found.attempts] == made
+    assert [before is not None for before, _, _ in writer.asked] == [m == REVISED for m in made]
+    told = [one for a in found.attempts for one in a.notes if one.startswith("written anew")]
+    assert len(told) == (note is not None)
+    assert note is None or note in told[0]
+    assert found.status == "max_iterations"  # what is written anew neither converges nor oscillates
+    assert found.best is choose_best(found.attempts)
+
+
+async def test_a_degenerate_revision_earns_no_other_whatever_its_score():
+    writer = Writer("One text of a certain length, so to speak.", *["One"] * 2, "Another text.")
+    found = await run([0.2, 0.6, 0.3], writer, mode="auto")
+    assert [attempt.made for attempt in found.attempts] == [ANEW, REVISED, ANEW]
+    said = "written anew: the first revision is degenerate (absurdly short"
+    assert found.attempts[2].notes[0].startswith(said)
+    assert found.best.iteration == 2  # it is judged as it is, as everywhere
+
+
+async def test_where_any_gain_will_do_none_is_none_and_a_window_of_one_ends_nothing():
+    kept = await run([GATED, 0.3, 0.4], mode="auto")  # one that breaks no gate is the better one
+    assert [attempt.made for attempt in kept.attempts] == [ANEW, REVISED, REVISED]
+    options = {"mode": "auto", "min_improvement": 0.0, "convergence_window": 1}
+    found = await run([0.5, 0.5, 0.6], **options)
+    assert [attempt.made for attempt in found.attempts] == [ANEW, REVISED, ANEW]
+    assert "not more than 0" in found.attempts[2].notes[0]
+    assert (await run([0.5, 0.51, 0.52], **options)).attempts[2].made == REVISED
+
+
+async def test_one_name_for_the_mode():
+    assert OptimizationPlan().way == "auto"
+    assert OptimizationPlan(best_of_n=True).way == OptimizationPlan(mode="best-of-n").way
+    with pytest.raises(InputError, match="give one"):
+        OptimizationPlan(best_of_n=True, mode="revise")
+    with pytest.raises(InputError, match="auto, revise or best-of-n, not 'both'"):
+        OptimizationPlan(mode="both")
 
 
 async def test_nothing_scored_is_failed():

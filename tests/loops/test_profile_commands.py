@@ -77,6 +77,7 @@ def test_a_limit_stops_it_and_the_run_is_gone_on_with(cli, writer, model, home):
     assert (home / "made.yaml").read_text().startswith("# Written by")
 
 
+@pytest.mark.slow
 def test_beforehand_it_is_said_what_a_profile_may_take(cli, writer, model):
     found = json.loads(cli("profile", "generate", "Advice", "-m", model, "--dry-run", "--json").out)
     assert (found["least"]["calls"], found["most"]["calls"], writer.calls) == (1, 4, 0)

@@ -26,12 +26,13 @@ from textevolve.llm.chains.chat_template import (
     take_template,
     write_text_template,
 )
+from textevolve.llm.chains.prompt_set import PromptSet as PromptSet  # asks by `call_by` here
 from textevolve.llm.chains.running import perform_chain, run_within
 from textevolve.llm.chains.scope import ChainContext, running_model, wait_within
 from textevolve.llm.chains.template_syntax import Syntax, read_template_messages
 from textevolve.llm.model import Model, Request, Response
 from textevolve.llm.streaming import PieceListener, ask_streaming
-from textevolve.settings import Settings, read_settings, today
+from textevolve.settings import Settings, read_settings, store_location, today
 from textevolve.studies.run_chain import ChainRuns, ChainSpec, chain_cases
 from textevolve.studies.standing import open_standing_run
 from textevolve.wiring import Limits, Setting, Workbench, choose_model
@@ -64,7 +65,7 @@ class OpenModels:
         store = given.get("store")
         own = {"model": given.get("model"), "store": store}
         self._settings = given.get("settings") or read_settings(own)[0]
-        self._store = Path(store or self._settings.store)
+        self._store = store_location(store or self._settings.store)
         self._chain, self._model = chain, given.get("model")
         self._limits = given.get("limits", Limits())
         self._kept = KeptOpen(self._open, "these models are closed; open them anew")

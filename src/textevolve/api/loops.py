@@ -13,7 +13,7 @@ from textevolve.evaluation import Evaluator
 from textevolve.loops.callables import as_evaluator
 from textevolve.loops.metrics import Metric, Pick
 from textevolve.memory.cue import Recall, nothing
-from textevolve.settings import Settings, read_settings
+from textevolve.settings import Settings, read_settings, store_location
 from textevolve.studies.guide import GuidedAnswer, GuideSpec
 from textevolve.studies.innovate import Innovated, InnovateSpec
 from textevolve.studies.profile import GeneratedProfile, ProfileSpec
@@ -122,6 +122,6 @@ def as_metric(
         return Metric(as_evaluator(judge), input, output, threshold, missing)
     settings = settings or read_settings({"model": model, "store": store})[0]
     opened = PersistentJudge(
-        judge, settings, Path(store or settings.store), model=model, limits=limits
+        judge, settings, store_location(store or settings.store), model=model, limits=limits
     )
     return Metric(opened, input, output, threshold, missing, opened.close)

@@ -1,7 +1,9 @@
 """What a calibration may take, before anything is spent: calls by a formula, tokens as a range.
 
-With b beams, d rounds, m and k rows of the two minibatches, f rows of the finals, s successors and
-v rows of validation; B(1) = 1 and B(r + 1) = min(b, B(r) (1 + s)):
+With a budget it is that. Without one the strategies but `protegi` end after a number of outputs and
+rewrites, and validation. Of `protegi`, with b beams, d rounds, m and k rows of the two minibatches,
+f rows of the finals, s successors and v rows of validation; B(1) = 1 and
+B(r + 1) = min(b, B(r) (1 + s)):
 
     explored   sum over r of B(r) m              outputs, each generated and judged for reasons
     selected   sum over r of B(r) (1 + s) k      outputs, half of it with bandits
@@ -15,17 +17,20 @@ with a metric the judge is asked only about what is explored.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import math
+from dataclasses import dataclass, replace
 from functools import partial
 
 from textevolve.estimates.debate import SHORT_ANSWER, PriceOf, UsageRange
 from textevolve.estimates.judge import CHARACTERS_A_TOKEN, estimate_judge
 from textevolve.estimates.loops import LONG, SHORT, count_calls
 from textevolve.evaluation import Case, Usage
-from textevolve.loops.calibration import CalibrationPlan
-from textevolve.loops.examples import Material
-from textevolve.loops.placeholders import fill
-from textevolve.loops.rewriting import (
+from textevolve.loops.calibration.demonstrations import MOST_CHARACTERS
+from textevolve.loops.calibration.examples import Material
+from textevolve.loops.calibration.hill_climbing import UNPLANNED
+from textevolve.loops.calibration.plan import CalibrationPlan
+from textevolve.loops.calibration.reflection import SHOWN_AT_ONCE
+from textevolve.loops.calibration.rewriting import (
     INSTRUCTION_LENGTH,
     INSTRUCTIONS_TOKENS,
     OUTCOME_SHOWN,
@@ -33,9 +38,20 @@ from textevolve.loops.rewriting import (
     RewritingRules,
     example,
 )
-from textevolve.loops.selection import count_pulls
+from textevolve.loops.calibration.selection import count_pulls
+from textevolve.loops.calibration.spending import SearchBudget, read_budget
+from textevolve.loops.calibration.validation import (
+    DECISION_SHARE,
+    least_for_decision,
+    weigh_chances,
+)
+from textevolve.loops.placeholders import fill
 
 PROMPT_CHARACTERS = 1400
+SLACK = 20
+"""Calls by which a search without a budget may be longer: what was to be written again."""
+FEWEST_TRIED = 4
+"""Training rows on which an original without a fault is tried at least."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,6 +71,9 @@ class Counts:
     @property
     def outputs(self) -> int:
         return self.explored + self.selected + self.finals + self.validated
+
+
+ONE_OUTPUT = Counts(0, 1, 0, 0, 0, 0, 0, 1)
 
 
 def count_most(plan: CalibrationPlan, training: int, validation: int) -> Counts:
@@ -105,20 +124,92 @@ class Judging:
 def estimate_calibration(
     material: Material, plan: CalibrationPlan, judging: Judging, model: str, price_of: PriceOf
 ) -> UsageRange:
-    """The range for the whole search. The calls of evaluators of the user's own are not known."""
+    """The range for the whole search. The calls of evaluators of the user's own are not known.
+
+    Raises:
+        InputError: the budget is too small for any search.
+    """
+    _check_budget(plan)
     rows = len(material.training), len(material.validation)
-    use = partial(_use, material, plan, judging, model, price_of)
-    counts = count_most(plan, *rows)
-    least = use(count_least(plan, rows[0]), longest=False)
     parts = {
         "rows": f"{rows[0]:,} for training, {rows[1]:,} for validation",
+        "smallest gain": weigh_chances(plan, material).sentence,
+    }
+    use = partial(_use, material, plan, judging, model, price_of)
+    if plan.strategy != "protegi":
+        fewest = min(FEWEST_TRIED, rows[0])
+        least = use(Counts(fewest, 0, 0, 0, 0, 0, 1, 1), longest=False)
+        most = _bound_calls(material, plan, judging, model, price_of)
+        return UsageRange(sum(rows), least, most, parts | {"budget": tell_budget(plan, rows[1])})
+    counts = count_most(plan, *rows)
+    least = use(count_least(plan, rows[0]), longest=False)
+    parts |= {
         "outputs": f"at most {counts.outputs:,}: {counts.explored:,} explored,"
         f" {counts.selected:,} in selection, {counts.finals:,} in the finals,"
         f" {counts.validated:,} in validation",
         "rewriting": f"at most {counts.instructions:,} lists of instructions and"
         f" {counts.successors:,} new templates",
     }
-    return UsageRange(sum(rows), least, use(counts, longest=True), parts)
+    most = use(counts, longest=True)
+    if plan.budget is not None:
+        parts["budget"] = tell_budget(plan, rows[1])
+        most = _within(plan, most)
+    return UsageRange(sum(rows), least, most, parts)
+
+
+def _check_budget(plan: CalibrationPlan) -> None:
+    limit = None if plan.budget is None else read_budget(plan.budget)
+    if limit is not None and not limit.dollars:  # what dollars pay for is known only as it goes
+        least = least_for_decision()
+        SearchBudget(limit, Usage, lambda _: least, least_reserved=least).check()
+
+
+def tell_budget(plan: CalibrationPlan, held_out: int) -> str:
+    """What bounds a search, given or not."""
+    if plan.budget is None:
+        return (
+            f"none is given: the search asks for {UNPLANNED} outputs and rewrites at most,"
+            f" validation for {2 * held_out:,} outputs"
+        )
+    return (
+        f"{read_budget(plan.budget)}, of which up to {DECISION_SHARE:.0%} are set aside for"
+        " validation before the search begins"
+    )
+
+
+def _bound_calls(
+    material: Material, plan: CalibrationPlan, judging: Judging, model: str, price_of: PriceOf
+) -> Usage:
+    """As many calls as there may be, each as long as one of the longest kind."""
+
+    def use(counts: Counts, judging: Judging) -> Usage:
+        return _use(material, plan, judging, model, price_of, counts, longest=True)
+
+    unjudged = Judging(None, None, asked=False)
+    output = use(ONE_OUTPUT, unjudged)
+    written = use(Counts(0, 0, 0, 0, 1, 1, 0, 0), unjudged)
+    judged = [use(ONE_OUTPUT, judging) - output]
+    judged += [use(Counts(0, 0, 0, 1, 0, 0, 0, 0), judging) - output]
+    searched, decided = (output.calls + one.calls for one in judged)
+    calls = UNPLANNED * searched + 2 * len(material.validation) * decided + SLACK
+    # One reflection is instructions and a template in one call; each of these is asked twice.
+    kinds = [(1, output), (2, written), *((one.calls, one) for one in judged if one.calls)]
+    more = MOST_CHARACTERS + SHOWN_AT_ONCE + OUTCOME_SHOWN
+    prompt = max(kind.prompt_tokens / number for number, kind in kinds) + more / LONG
+    answer = max(math.ceil(kind.completion_tokens / number) for number, kind in kinds)
+    limit = None if plan.budget is None else read_budget(plan.budget)
+    calls = round(limit.most) if limit is not None and not limit.dollars else calls
+    return _within(plan, count_calls(calls, prompt, answer, price_of(model)))
+
+
+def _within(plan: CalibrationPlan, most: Usage) -> Usage:
+    """No more than the budget."""
+    if plan.budget is None:
+        return most
+    limit = read_budget(plan.budget)
+    if limit.dollars:
+        return replace(most, cost=None if most.cost is None else min(most.cost, limit.most))
+    return replace(most, calls=min(most.calls, round(limit.most)))
 
 
 def _use(

@@ -55,7 +55,8 @@ def estimate_optimization(
     *,
     writes: bool = True,
 ) -> UsageRange:
-    """The range for all tasks. `writes`: the model writes the attempts."""
+    """The range for all tasks. `writes`: the model writes the attempts. In the mode auto the most
+    is that of revising, whose prompts are longer."""
     least, most = Usage(), Usage()
     price = price_of(model) if writes else None
     long = plan.max_answer_tokens
@@ -65,6 +66,7 @@ def estimate_optimization(
         if writes:
             first = len(write_prompt(task.input, None, ())[1])
             again = len(write_prompt(task.input, before, told)[1])
+            again = first if plan.way == "best-of-n" else again
             later = 2 * (plan.max_iterations - 1)
             least += count_calls(1, first / SHORT, SHORT_ANSWER, price)
             most += count_calls(2, first / LONG, long, price)

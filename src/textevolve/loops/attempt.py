@@ -20,6 +20,10 @@ StopReason = Literal[
 """Why a loop ended. `stopped`: by the user; `failed`: no attempt has a score."""
 
 
+Made = Literal["written", "revised"]
+"""How an attempt was made: from the task alone, or from an attempt before."""
+
+
 @dataclass(frozen=True, slots=True)
 class Attempt:
     """One text that a loop made, and what became of it. `iteration` counts from 1.
@@ -27,7 +31,7 @@ class Attempt:
     `output` is None where none was generated; `evaluation` says why in either case where there is
     no result. `similarity` in [0, 1] to the attempt before. `notes`: what was noticed, such as a
     degenerate output that was asked for again. `second`: of a judge that the loop never sees.
-    `instructions`: what the judge wants changed.
+    `instructions`: what the judge wants changed. `made`: None where that was not noted.
     """
 
     iteration: int
@@ -39,6 +43,7 @@ class Attempt:
     notes: tuple[str, ...] = ()
     second: EvaluationResult | Failure | None = None
     instructions: tuple[str, ...] = ()
+    made: Made | None = None
 
     @property
     def score(self) -> float | None:

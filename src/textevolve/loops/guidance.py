@@ -193,7 +193,9 @@ async def _work_through(work: _Work) -> str:
             return f"the {name} answer did not come: {answer.failure.reason}"
     if work.context.evaluator is not None:
         work.context.listener(StepStarted("", "judgement", {}))
-        return await _judge(work, work.context.evaluator)
+        failed = await _judge(work, work.context.evaluator)
+        work.context.listener(StepFinished("", "judgement", work.guided.judgement))
+        return failed
     return ""
 
 

@@ -385,8 +385,10 @@ async def _draw_anew(work: _Work) -> None:
     if best is None or best.iteration == 1 or best.output is None or not work.plan.fresh:
         return
     seed = work.plan.seed + FRESH_SEEDS
-    for name, text in (("before", work.input), ("after", best.output)):
-        work.listener(StepStarted("", FRESH, {"of": name, "number": work.plan.fresh}))
+    ends = (("before", 1, work.input), ("after", best.iteration, best.output))
+    for name, number, text in ends:
+        details = {"of": name, "iteration": number, "number": work.plan.fresh}
+        work.listener(StepStarted("", FRESH, details))
         samples = await draw_samples(work.source, text, work.plan.fresh, seed, name)
         for sample in samples:
             if isinstance(sample.evaluation, Failure) and sample.evaluation.kind == "skipped":

@@ -1,8 +1,8 @@
-"""Optimize: generate, judge, revise by what the judge asked for, keep the best.
+"""Optimize: generate, judge, revise by what the judge asked for or write anew, keep the best.
 
-When to stop is decided in `controller.py`, which generator asks a model is `generation.py`. What
-the judge says reaches the generator as a list of instructions, and nothing else of the history
-does.
+When to stop is decided in `controller.py`, whether to revise in `revising.py`; which generator asks
+a model is `generation.py`. What the judge says reaches the generator as a list of instructions, and
+nothing else of the history does.
 """
 
 from __future__ import annotations
@@ -13,6 +13,8 @@ from dataclasses import dataclass, field
 from time import perf_counter
 from typing import Any, TypeVar
 
+from pydantic import model_validator
+
 from textevolve.errors import (
     BudgetError,
     FatalModelError,
@@ -22,10 +24,10 @@ from textevolve.errors import (
 )
 from textevolve.evaluation import Case, Evaluation, EvaluationResult, Evaluator, Failure, Usage
 from textevolve.events import Listener, StepFinished, StepStarted, silence
-from textevolve.loops.attempt import TIME_IS_UP, Attempt, Generator, StopReason, best_attempt
+from textevolve.loops.attempt import TIME_IS_UP, Attempt, Generator, Made, StopReason
 from textevolve.loops.controller import Stopping, notice_degenerate
 from textevolve.loops.generation import MOST_TOKENS, TEMPERATURE
-from textevolve.loops.rules import FAILED_GATES
+from textevolve.loops.revising import OptimizationMode, choose_best, fails_gate, why_anew
 from textevolve.loops.scoring import instructions_of, outcome_of, sampled
 from textevolve.loops.similarity import text_similarity
 from textevolve.spec import option
@@ -81,25 +83,17 @@ class Optimization:
         return sum((attempt.usage for attempt in self.attempts), Usage())
 
 
-def choose_best(attempts: Sequence[Attempt]) -> Attempt | None:
-    """As `best_attempt`; but one that fails a gate is no better than one that does not."""
-    whole = [a for a in attempts if a.score is not None and not _failed_gates(a.evaluation)]
-    return best_attempt(whole or attempts)
-
-
-def _failed_gates(outcome: EvaluationResult | Failure) -> bool:
-    return isinstance(outcome, EvaluationResult) and bool(outcome.metadata.get(FAILED_GATES))
-
-
 class OptimizationPlan(Stopping):
     """How a text is optimised."""
 
-    best_of_n: bool = option(
-        False,
-        "Write every attempt anew from the task alone and keep the best (best-of-n), instead of"
-        " revising the attempt before. Only the threshold ends it early.",
+    mode: OptimizationMode = option(
+        "auto",
+        "How later attempts are made: revise revises the attempt before; best-of-n writes each anew"
+        " from the task alone, and only the threshold ends it early; auto revises once, and goes on"
+        " so where the judge scores that --min-improvement higher, else writes the rest anew.",
         group="Stopping",
     )
+    best_of_n: bool = option(False, "The same as --mode best-of-n.", group="Stopping")
     minimum_score: float | None = option(
         None,
         "The lowest score that will do; where the best is below it, the exit code is 3.",
@@ -117,6 +111,17 @@ class OptimizationPlan(Stopping):
         MOST_TOKENS, "Tokens at most that an attempt may have.", group="Models", ge=1
     )
     seed: int = option(0, "Seed of the writing: another seed, other attempts.", group="Models")
+
+    @model_validator(mode="after")
+    def _one_mode(self) -> OptimizationPlan:
+        if self.best_of_n and "mode" in self.model_fields_set and self.mode != "best-of-n":
+            raise InputError(f"best_of_n is the mode best-of-n, but mode is {self.mode}; give one")
+        return self
+
+    @property
+    def way(self) -> OptimizationMode:
+        """How attempts after the first are made, by either name."""
+        return "best-of-n" if self.best_of_n else self.mode
 
 
 @dataclass(frozen=True)
@@ -150,7 +155,7 @@ async def optimize_text(
     if limit is not None and not limit >= 0:
         raise InputError(f"the time limit must be 0 or more seconds, not {limit}")
     judge = sampled(context.evaluator, plan.samples)
-    loop = _Loop(task, _stopping(plan), context, judge, id, not plan.best_of_n)
+    loop = _Loop(task, plan, context, judge, id)
     began = perf_counter()
     status, reason = await loop.run(limit)
     result = Optimization(
@@ -168,15 +173,6 @@ async def optimize_text(
     return result
 
 
-def _stopping(plan: OptimizationPlan) -> Stopping:
-    """What attempts scored that were written anew says nothing of the next."""
-    if not plan.best_of_n:
-        return plan
-    return plan.model_copy(
-        update={"convergence_window": plan.max_iterations, "oscillation_limit": None}
-    )
-
-
 class _Stop(Exception):
     """A limit is reached: the loop ends with what it has."""
 
@@ -192,6 +188,7 @@ class _Draft:
     usage: Usage = Usage()
     notes: list[str] = field(default_factory=list[str])
     instructions: tuple[str, ...] = ()
+    made: Made = "written"
 
 
 @dataclass
@@ -199,11 +196,10 @@ class _Loop:
     """The state of one loop, and its steps."""
 
     task: str
-    stopping: Stopping
+    plan: OptimizationPlan
     context: OptimizationContext
     judge: Evaluator
     id: str
-    revise: bool
     attempts: list[Attempt] = field(default_factory=list[Attempt])
     limit: asyncio.Timeout = field(default_factory=lambda: asyncio.timeout(None))
 
@@ -215,7 +211,7 @@ class _Loop:
                 while True:
                     await self._attempt(len(self.attempts) + 1)
                     if status := self._decide():
-                        return status, _explain(status, self.attempts, self.stopping)
+                        return status, _explain(status, self.attempts, self.plan)
         except (_Stop, TimeoutError) as error:
             if isinstance(error, TimeoutError) and not self.limit.expired():
                 raise
@@ -225,16 +221,27 @@ class _Loop:
     def _decide(self) -> StopReason | None:
         scores = [a.score for a in self.attempts if a.score is not None]
         last = self.attempts[-1]
-        acceptable = last.score is not None and not _failed_gates(last.evaluation)
-        return self.stopping.decide(scores, len(self.attempts), acceptable=acceptable)
+        acceptable = last.score is not None and not fails_gate(last)
+        stopping: Stopping = self.plan
+        if self._why_anew():  # what others scored says nothing of one that is written anew
+            never = {"convergence_window": self.plan.max_iterations, "oscillation_limit": None}
+            stopping = self.plan.model_copy(update=never)
+        return stopping.decide(scores, len(self.attempts), acceptable=acceptable)
+
+    def _why_anew(self) -> str:
+        return why_anew(self.attempts, self.plan.way, self.plan.min_improvement)
 
     async def _attempt(self, iteration: int) -> None:
         """One attempt, which is recorded however it ends."""
         began, used = perf_counter(), _used(self.context.generator)
         ground = next((a for a in reversed(self.attempts) if a.score is not None), None)
-        draft = _Draft(iteration)
+        draft, why = _Draft(iteration), self._why_anew()
+        if ground is not None and not why:
+            draft.made = "revised"
+        elif self.attempts and self.attempts[-1].made == "revised":
+            draft.notes.append(f"written anew: {why}")
         try:
-            await self._generate(draft, ground if self.revise else None)
+            await self._generate(draft, ground if draft.made == "revised" else None)
             if draft.output is not None and draft.evaluation is None:
                 await self._judge(draft)
         except (_Stop, asyncio.CancelledError) as error:
@@ -248,7 +255,8 @@ class _Loop:
     async def _generate(self, draft: _Draft, ground: Attempt | None) -> None:
         """Set the output, or why there is none. A degenerate one is asked for once more, and the
         first is kept where the second is no better."""
-        self.context.listener(StepStarted(self.id, "generate", {"iteration": draft.iteration}))
+        details = {"iteration": draft.iteration, "made": draft.made}
+        self.context.listener(StepStarted(self.id, "generate", details))
         previous = ground.output if ground else None
         feedback: tuple[str, ...] = ground.instructions if ground else ()
 
@@ -330,6 +338,7 @@ class _Loop:
             notes=(*draft.notes, *self._regression(draft)),
             second=draft.second,
             instructions=draft.instructions,
+            made=draft.made,
         )
         self.attempts.append(attempt)
         self.context.listener(StepFinished(self.id, ATTEMPT, attempt))
@@ -339,7 +348,7 @@ class _Loop:
         if best is None or best.score is None or not isinstance(draft.evaluation, EvaluationResult):
             return []
         fall = best.score - draft.evaluation.score
-        least = self.stopping.min_improvement
+        least = self.plan.min_improvement
         if fall <= 0 or fall < least:
             return []
         return [f"{fall:.2f} below attempt {best.iteration}, which is kept"]

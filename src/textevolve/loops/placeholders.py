@@ -59,8 +59,13 @@ def find_fault(text: str, seed: str, names: Sequence[str], columns: Collection[s
     invented = [*find_placeholders(text, others), *_similar(text)]
     known = {*names, *_similar(seed)}
     if new := [name for name in dict.fromkeys(invented) if name not in known]:
-        return f"there is no placeholder {_spell(new)}; use only {_spell(names)}"
+        return f"there is no placeholder {_spell(new)}; use {_only(names)}"
     return ""
+
+
+def placeholders_of(text: str) -> tuple[str, ...]:
+    """All that looks like a placeholder, each once: for templates that any code may fill in."""
+    return tuple(dict.fromkeys(_similar(text)))
 
 
 def _similar(text: str) -> list[str]:
@@ -70,6 +75,10 @@ def _similar(text: str) -> list[str]:
 
 def _spell(names: Sequence[str]) -> str:
     return ", ".join(f"{{{name}}}" for name in names)
+
+
+def _only(names: Sequence[str]) -> str:
+    return f"only {_spell(names)}" if names else "none"
 
 
 @lru_cache(maxsize=64)

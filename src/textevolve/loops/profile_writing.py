@@ -17,7 +17,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, create_model
 
 from textevolve.errors import AnswerError, InputError
 from textevolve.evaluation import Usage
-from textevolve.events import Listener, StepFinished, silence
+from textevolve.events import Listener, StepFinished, StepStarted, silence
 from textevolve.llm.fence import draw_nonce, fence, sanitize
 from textevolve.llm.model import Message, Model, Request
 from textevolve.llm.structured import Structured, ask_structured
@@ -116,13 +116,22 @@ async def write_profile(
     check_subject(subject)
     meter, draft = UsageMeter(model), _draft_of(plan.agents)
     request = _ask(subject, plan)
+
+    def find_fault() -> str:
+        listener(StepStarted("", "check"))
+        fault = _find_fault(answer.value, model.name, subject, check)
+        listener(StepFinished("", "check", fault))
+        return fault
+
+    listener(StepStarted("", "draft"))
     answer = await ask_structured(meter, request, draft)
-    fault, mended = _find_fault(answer.value, model.name, subject, check), ""
+    fault, mended = find_fault(), ""
     if fault:
         listener(StepFinished("", "draft", fault))
+        listener(StepStarted("", "draft"))
         mended = fault
         answer = await ask_structured(meter, _mend(request, answer, fault), draft)
-        fault = _find_fault(answer.value, model.name, subject, check)
+        fault = find_fault()
     if fault:
         raise AnswerError(f"{model.name}: wrote no usable profile in two attempts: {fault}")
     return WrittenProfile(

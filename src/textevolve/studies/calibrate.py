@@ -6,6 +6,7 @@ The search is in `textevolve.loops.calibration`; the gain on held-out rows is to
 from __future__ import annotations
 
 import json
+import logging
 import math
 from collections.abc import AsyncGenerator, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict
@@ -22,25 +23,35 @@ from textevolve.events import Event, StepFinished, StepStarted
 from textevolve.judge_specs import split_rules, with_model
 from textevolve.judge_texts import check_absolute
 from textevolve.loops.attempt import prompts_version
-from textevolve.loops.calibration import ROUND, CalibrationContext, CalibrationPlan, search_template
-from textevolve.loops.examples import Example, Material, split_examples, take_material
-from textevolve.loops.placeholders import require_placeholders
-from textevolve.loops.search_tree import CalibrationResult, Gain, describe_outcome
-from textevolve.loops.trial_runner import STAGE
+from textevolve.loops.calibration.examples import (
+    Example,
+    Material,
+    require_names,
+    split_examples,
+    take_material,
+)
+from textevolve.loops.calibration.optimizing import search_template
+from textevolve.loops.calibration.plan import CalibrationContext, CalibrationPlan
+from textevolve.loops.calibration.program import plain_prompt
+from textevolve.loops.calibration.search import ROUND
+from textevolve.loops.calibration.tree import CalibrationResult, Gain, describe_outcome
+from textevolve.loops.calibration.trial_runner import STAGE, TRIAL
+from textevolve.loops.calibration.validation import weigh_chances
 from textevolve.metrics.label_metrics import needs_label, open_metric
 from textevolve.report import wording
 from textevolve.rows import Placed, read_rows
 from textevolve.spec import option
-from textevolve.statistics.comparisons import difference_interval, sign_flip_test
-from textevolve.studies.calibrate_report import report
-from textevolve.studies.chained import (
-    TemplateInChain,
-    chains_among,
-    refuse_estimate,
-    template_in,
-)
+from textevolve.statistics.comparisons import difference_interval
+from textevolve.studies.calibrate_report import flatten, report
+from textevolve.studies.chained import chains_among, refuse_estimate
 from textevolve.studies.datasets import MappedSpec
-from textevolve.studies.study import Asks, Row, Study, json_codec
+from textevolve.studies.programs import (
+    OpenedProgram,
+    keeps_rows,
+    open_program,
+    write_templates,
+)
+from textevolve.studies.study import Asks, LoopSteps, Row, Study, json_codec
 from textevolve.user_code import OWN
 from textevolve.wiring import Workbench
 
@@ -50,6 +61,7 @@ STAGES = {
     "judge": "cases are judged",
     "instructions": "lists of instructions are written",
     "successors": "new templates are written",
+    "reflections": "new templates are written",
 }
 
 
@@ -64,16 +76,25 @@ class CalibrateSpec(CalibrationPlan, MappedSpec):
 
     template: str = option(
         "",
-        "A file with the prompt template, in which {names} are placeholders. A chain as the model"
-        " has its own.",
+        "A file with the prompt template, in which {names} are placeholders. A chain has its own;"
+        " of another program a YAML file of its templates by name.",
         argument=True,
         text="file",
     )
+    program: str | None = option(
+        None,
+        "What is improved in place of a prompt: a chain's file, or MODULE:NAME or FILE.py:NAME of a"
+        " chain, a function of prompts and a row, a LangGraph graph, a DSPy module. --model then"
+        " answers its prompts.",
+        group="Program",
+    )
     step: str | None = option(
         None,
-        "Where the model is a chain: the step whose template is improved. The only one, if no other"
-        " step asks a model.",
-        group="Models",
+        "Of a chain: the step whose template is improved, where it is not to be all of them.",
+        group="Program",
+    )
+    answer: str | None = option(
+        None, "Of a program that gives several values: the one that is scored.", group="Program"
     )
     data: str = option(
         "",
@@ -100,7 +121,7 @@ class CalibrateSpec(CalibrationPlan, MappedSpec):
     )
     second_judge: str | None = option(
         None,
-        "A judge that the search never sees, and that reports on the held-out rows.",
+        "A judge that the search never sees: it reports on the held-out rows.",
         group="Judging",
     )
     judge_model: str | None = option(
@@ -111,17 +132,26 @@ class CalibrateSpec(CalibrationPlan, MappedSpec):
         "A column: rows in which it is the same are never parted into search and validation.",
         group="Data",
     )
-    validation: float = option(
-        0.3, "Share of the rows that is held out of the search.", group="Search", gt=0, lt=1
+    validation: float | None = option(
+        None,
+        "Share of the rows that is held out of the search; by default two thirds to three quarters,"
+        " by their number.",
+        group="Search",
+        gt=0,
+        lt=1,
     )
 
     @model_validator(mode="after")
     def _usable(self) -> CalibrateSpec:
-        chained = bool(chains_among(self.model))
-        if not self.template.strip() and not chained:
+        if self.program is not None and chains_among(self.model):
+            raise InputError("--program and a chain as the --model: one of them is too many")
+        program = program_of(self)
+        if not self.template.strip() and program is None:
             raise InputError("the template is blank: name a file with a prompt template")
-        if self.step is not None and not chained:
-            raise InputError("--step is of a chain: name the chain with --model")
+        if self.step is not None and program is None:
+            raise InputError("--step is of a chain: name the chain with --program")
+        if self.answer is not None and program is None:
+            raise InputError("--answer is of a program: name it with --program")
         first, second = judges_of(self)
         if first is not None and first == second:
             raise InputError("the second judge is the first: name another, or another model")
@@ -133,6 +163,11 @@ class CalibrateSpec(CalibrationPlan, MappedSpec):
             if needs_label(self.metric) and self.label is None:
                 raise InputError(f"metric {self.metric}: name the column of the label, too")
         return self
+
+
+def program_of(spec: CalibrateSpec) -> str | None:
+    """The program that is improved in place of a prompt."""
+    return spec.program or (None if spec.model == spec.plain_model else spec.model)
 
 
 def judges_of(spec: CalibrateSpec) -> tuple[str | None, str | None]:
@@ -147,21 +182,26 @@ def judges_of(spec: CalibrateSpec) -> tuple[str | None, str | None]:
 def ask(spec: CalibrateSpec) -> Asks:
     prompts = {f"loops.{name}": version for name, version in prompts_version().items()}
     judges = tuple(judge for judge in judges_of(spec) if judge is not None)
-    return Asks(judges, writes=True, prompts=prompts, chains=chains_among(spec.model))
+    models = () if spec.editor is None else (spec.editor,)
+    programs = tuple(filter(None, [program_of(spec)]))
+    return Asks(judges, models, True, prompts, chains=programs)
 
 
-def _find_template(
+def _find_program(
     spec: CalibrateSpec, objects: Mapping[str, object], bench: Workbench | None = None
-) -> TemplateInChain | None:
-    chain = None if spec.model == spec.plain_model else spec.model
-    return None if chain is None else template_in(chain, spec.step, spec.template, objects, bench)
+) -> OpenedProgram | None:
+    name, hidden = program_of(spec), () if spec.label is None else (spec.label,)
+    if name is None:
+        return None
+    more: dict[str, Any] = {"step": spec.step, "answer": spec.answer, "hidden": hidden}
+    return open_program(name, spec.template, objects, bench=bench, **more)
 
 
-def read_cases(spec: CalibrateSpec) -> Iterator[Case]:
+def read_cases(spec: CalibrateSpec, objects: Mapping[str, object] = {}) -> Iterator[Case]:
     if not spec.data:
         raise InputError("--data is missing: rows with values for the placeholders")
     # A value is filled in as it stands.
-    return cases_of(spec, read_rows(spec.data, "row", lambda _: True, spec.map))
+    return cases_of(spec, read_rows(spec.data, "row", lambda _: True, spec.map), objects)
 
 
 def cases_of(
@@ -173,49 +213,52 @@ def cases_of(
     Raises:
         InputError: the rows do not fit the template.
     """
-    chained = _find_template(spec, objects)
+    program = _find_program(spec, objects)
     material = take_material(
-        chained.text if chained else spec.template,
+        program.templates.text if program else spec.template,
         rows,
         label=spec.label,
         validation=spec.validation,
-        chained=chained and chained.names,
+        program=program and program.given,
         group=spec.group,
+        keep_rows=keeps_rows(program, spec.metric, objects),
     )
     for example in sorted(material.examples, key=lambda example: example.id):
         values = json.dumps(example.values, ensure_ascii=False)
         parameters = {"label": example.label, "columns": list(material.columns)}
         parameters |= {} if example.group is None else {"group": example.group}
+        parameters |= {} if example.row is None else {"row": example.row}
         yield Case(values, (), example.id, parameters)
 
 
 def material_of(
-    spec: CalibrateSpec, cases: Iterable[Case], chained: TemplateInChain | None = None
+    spec: CalibrateSpec, cases: Iterable[Case], program: OpenedProgram | None = None
 ) -> Material:
     """What `cases_of` made cases of."""
     examples: list[Example] = []
     columns: tuple[str, ...] = ()
     for case in cases:
         given = case.parameters
-        examples.append(
-            Example(case.id, json.loads(case.input), given["label"], given.get("group"))
-        )
+        more = given.get("group"), given.get("row")
+        examples.append(Example(case.id, json.loads(case.input), given["label"], *more))
         columns = tuple(case.parameters["columns"])
-    template = (chained.text if chained else spec.template).replace("\r\n", "\n")
-    labels = () if spec.label is None else (spec.label,)
-    known = chained.names.slots if chained else (*columns, *labels)
-    names = require_placeholders(template, known)
+    template = (program.templates.text if program else spec.template).replace("\r\n", "\n")
+    labels, given = () if spec.label is None else (spec.label,), program and program.given
+    names = require_names(template, (*columns, *labels), given)
     training, validation = split_examples(examples, spec.validation)
-    return Material(template, names, columns, tuple(training), tuple(validation))
+    slots = given.slots if given is not None and given.whole else ()
+    return Material(template, names, columns, tuple(training), tuple(validation), slots)
 
 
 async def run(
     spec: CalibrateSpec, cases: Iterable[Case], bench: Workbench
 ) -> AsyncGenerator[CalibrationResult]:
     """The search after each round, and at its end."""
-    chained = _find_template(spec, bench.objects, bench)
-    material = material_of(spec, cases, chained)
+    program = _find_program(spec, bench.objects, bench)
+    material = material_of(spec, cases, program)
     first, second = judges_of(spec)
+    if bench.mode == "live" and (chances := weigh_chances(spec, material)).poor:
+        logging.getLogger("textevolve").warning(chances.sentence)
 
     def work(show: Any) -> Any:
         def hear(event: Event) -> None:
@@ -225,7 +268,7 @@ async def run(
 
         context = CalibrationContext(
             generator=bench.model,
-            editor=bench.model,
+            editor=bench.model if spec.editor is None else bench.model_of(spec.editor),
             compare=lambda ours, theirs: compare_scores(ours, theirs, spec.seed),
             evaluator=bench.whole_judge_of(first) if first else None,
             metric=None if spec.metric is None else bench.metric_of(spec.metric),
@@ -233,7 +276,7 @@ async def run(
             concurrency=bench.concurrency,
             time_limit=bench.seconds_left,
             listener=hear,
-            chained=chained,
+            program=program,
         )
         return search_template(material, spec, context)
 
@@ -242,26 +285,17 @@ async def run(
 
 
 def compare_scores(first: Sequence[float], second: Sequence[float], seed: int = 0) -> Gain:
-    """The paired bootstrap interval of the mean difference, and a sign-flip test beside it."""
+    """The mean difference of what has both scores, with its paired bootstrap interval; no test."""
     pairs = [(a, b) for a, b in zip(first, second, strict=True) if not math.isnan(a + b)]
+    none, rows = math.nan, len(first)
+    scored = [sum(not math.isnan(score) for score in side) for side in (first, second)]
     if not pairs:
-        none = math.nan
-        return Gain(none, none, none, none, none, none, 0, len(first))
+        return Gain(none, none, none, none, none, none, 0, rows, *scored)
     ours, theirs = zip(*pairs, strict=True)
-    interval = difference_interval(ours, theirs, seed=seed)
+    ends = difference_interval(ours, theirs, seed=seed)
     means = sum(ours) / len(ours), sum(theirs) / len(theirs)
-    test = sign_flip_test(ours, theirs, seed=seed)
-    scored = (sum(not math.isnan(score) for score in side) for side in (first, second))
-    return Gain(
-        *means,
-        means[0] - means[1],
-        interval.low,
-        interval.high,
-        test.p,
-        len(pairs),
-        len(first),
-        *scored,
-    )
+    gap = means[0] - means[1]
+    return Gain(*means, gap, ends.low, ends.high, none, len(pairs), rows, *scored)
 
 
 def find_row(found: CalibrationResult) -> Row:
@@ -281,24 +315,11 @@ def data(spec: CalibrateSpec, found: CalibrationResult) -> Mapping[str, Any]:
         "parameters": spec.model_dump(mode="json"),
         "accepted": found.accepted,
         "template": found.template,
+        "templates": found.templates,
         "sentence": describe_outcome(found),
         **asdict(found),
+        "nodes": [{"text": node.text, **asdict(node)} for node in found.nodes],
     }
-
-
-def flatten(found: CalibrationResult) -> Iterator[Mapping[str, Any]]:
-    """A row for each template."""
-    for node in found.nodes:
-        yield {
-            "template": node.number,
-            "parent": node.parent,
-            "round": node.round,
-            "text": node.text,
-            "score": node.score,
-            "leads": node.number == found.leader,
-            "fault": node.fault or None,
-            "instructions": "\n".join(node.instructions),
-        }
 
 
 def estimate(
@@ -309,7 +330,7 @@ def estimate(
     Raises:
         InputError: a chain stands for the model: nobody knows how many calls it makes.
     """
-    refuse_estimate(spec.model)
+    refuse_estimate(program_of(spec))
     first, second = (judge and split_rules(judge)[1] for judge in judges_of(spec))
     judging = Judging(first, second, asked=spec.metric is None)
     return estimate_calibration(material_of(spec, cases), spec, judging, model, price_of)
@@ -338,7 +359,17 @@ def _note_round(found: CalibrationResult) -> str:
     return f"round {found.rounds}: {count}{said}; in the beam: {kept}"
 
 
-encode, decode = json_codec(CalibrationResult)
+encode, _decode = json_codec(CalibrationResult)
+
+
+def decode(record: bytes) -> CalibrationResult:
+    """Also of a run from when every program was a single template."""
+    found = json.loads(record)
+    for node in found["nodes"]:
+        if "text" in node:
+            node["templates"] = asdict(plain_prompt(node.pop("text")))
+    return _decode(json.dumps(found).encode())
+
 
 STUDY = Study(
     spec=CalibrateSpec,
@@ -353,8 +384,12 @@ STUDY = Study(
     data=data,
     flat=flatten,
     aggregates=False,
+    whole=True,
     note=note,
+    steps=LoopSteps(
+        {STAGE: "generate", "outputs": "evaluate", "judge": "evaluate"}, piece=TRIAL, round=ROUND
+    ),
     estimate=estimate,
-    text_endings=(".txt",),
-    texts=lambda _, found: {".txt": found.template.rstrip("\n") + "\n"},
+    text_endings=(".txt", ".yaml", ".yml"),
+    texts=lambda spec, found: write_templates(program_of(spec), found),
 )

@@ -21,7 +21,7 @@ from textevolve.errors import (
 )
 from textevolve.evaluation import Usage
 from textevolve.llm.chains.chain import Chain, Values
-from textevolve.llm.chains.chain_file import as_chain, load_chain, names_chain
+from textevolve.llm.chains.chain_file import as_chain, load_chain
 from textevolve.llm.chains.chat_template import (
     ChatTemplate,
     Slot,
@@ -32,8 +32,9 @@ from textevolve.llm.chains.chat_template import (
 from textevolve.llm.chains.running import perform_chain
 from textevolve.llm.chains.trace import StepTrace, TraceRecorder
 from textevolve.llm.model import Request, Response
-from textevolve.loops.examples import ChainedNames, Example
-from textevolve.user_code import OWN, own_object
+from textevolve.loops.calibration.examples import Example, ProgramNames
+from textevolve.loops.calibration.program import PROMPT, ProgramOutput, Templates, plain_prompt
+from textevolve.user_code import OWN, names_chain, own_object
 from textevolve.wiring import Workbench
 
 
@@ -145,32 +146,40 @@ class TemplateInChain:
         return write_text_template(self._message[1].parts)
 
     @property
-    def names(self) -> ChainedNames:
+    def slots(self) -> tuple[str, ...]:
+        """The names of its placeholders, each once."""
         parts = self._message[1].parts
-        slots = dict.fromkeys(part.name for part in parts if isinstance(part, Slot))
-        return ChainedNames(tuple(self.chain.inputs), tuple(slots))
+        return tuple(dict.fromkeys(part.name for part in parts if isinstance(part, Slot)))
+
+    @property
+    def given(self) -> ProgramNames:
+        return ProgramNames(tuple(self.chain.inputs), ((PROMPT, self.slots),))
 
     def with_text(self, text: str) -> Chain:
         """The chain with another text in place of the template's."""
         number, message = self._message
-        parts = read_text_template(text, self.names.slots)
+        parts = read_text_template(text, self.slots)
         messages = list(self.chain.templates[self.step].messages)
         messages[number] = replace(message, parts=parts)
         return self.chain.with_template(self.step, ChatTemplate(tuple(messages)))
 
+    @property
+    def templates(self) -> Templates:
+        return plain_prompt(self.text)
+
     async def ask(
-        self, template: str, example: Example, count: Callable[[Usage], None], /
-    ) -> Response:
+        self, templates: Templates, example: Example, count: Callable[[Usage], None], /
+    ) -> ProgramOutput:
         assert self.bench is not None
-        chain = self.with_text(template)
+        chain = self.with_text(templates.text)
         spent = TraceRecorder(chain.name, "chain")
         try:
             made = await ask_chain(self.bench, chain, example.values, example.id, spent=spent)
         finally:
             count(spent.usage)
-        return chain_response(chain, *made)
+        return ProgramOutput(chain_response(chain, *made))
 
-    def show(self, example: Example, /) -> str:
+    def show(self, _templates: Templates, example: Example, /) -> str:
         return "\n\n".join(f"{name}: {value}" for name, value in example.values.items())
 
 

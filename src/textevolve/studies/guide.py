@@ -37,7 +37,15 @@ from textevolve.memory.cue import Cue, Memory, Recall
 from textevolve.report import wording
 from textevolve.report.blocks import Block, Column, Note, Report, Section, Table, Texts
 from textevolve.spec import option
-from textevolve.studies.study import Asks, RecordStatus, Row, Study, StudySpec, json_codec
+from textevolve.studies.study import (
+    Asks,
+    LoopSteps,
+    RecordStatus,
+    Row,
+    Study,
+    StudySpec,
+    json_codec,
+)
 from textevolve.user_code import OWN, own_object
 from textevolve.wiring import Workbench
 
@@ -360,6 +368,15 @@ STUDY = Study(
     flat=flatten,
     aggregates=False,
     note=note,
+    steps=LoopSteps(
+        {
+            "candidates": "generate",
+            "answers": "generate",
+            "debate": "evaluate",
+            "judgement": "evaluate",
+        },
+        ends=frozenset({"candidates", "plain", "guided", "judgement"}),
+    ),
     text_endings=(".txt",),
     texts=write_texts,
 )

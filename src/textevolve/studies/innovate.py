@@ -51,7 +51,15 @@ from textevolve.statistics.intervals import (
     mean_interval,
     ratio,
 )
-from textevolve.studies.study import Asks, RecordStatus, Row, Study, StudySpec, json_codec
+from textevolve.studies.study import (
+    Asks,
+    LoopSteps,
+    RecordStatus,
+    Row,
+    Study,
+    StudySpec,
+    json_codec,
+)
 from textevolve.wiring import Workbench
 
 INPUT_SHOWN = 160
@@ -378,6 +386,9 @@ STUDY = Study(
     flat=flatten,
     aggregates=False,
     note=note,
+    steps=LoopSteps(
+        {"refine": "generate", "outputs": "evaluate", FRESH: "evaluate"}, ends=frozenset({ATTEMPT})
+    ),
     estimate=estimate,
     text_endings=(".txt",),
     texts=lambda _, found: {".txt": found.input.rstrip("\n") + "\n"},

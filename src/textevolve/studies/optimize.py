@@ -20,7 +20,7 @@ from textevolve.errors import InputError
 from textevolve.estimates.debate import PriceOf, UsageRange
 from textevolve.estimates.loops import estimate_optimization
 from textevolve.evaluation import Case, EvaluationResult, Failure, check_case
-from textevolve.events import Event, Listener, StepFinished, StepStarted
+from textevolve.events import Aside, Event, Listener, StepFinished, StepStarted
 from textevolve.judge_specs import with_model
 from textevolve.judge_texts import check_absolute
 from textevolve.llm.model import Model
@@ -44,7 +44,7 @@ from textevolve.spec import option
 from textevolve.studies.chained import ChainWriter, chains_among, open_chain_named, refuse_estimate
 from textevolve.studies.datasets import MappedSpec
 from textevolve.studies.optimize_report import make_report, say_minimum
-from textevolve.studies.study import Asks, RecordStatus, Row, Study, json_codec
+from textevolve.studies.study import Asks, LoopSteps, RecordStatus, Row, Study, json_codec
 from textevolve.texts.columns import find_roles, is_text_column
 from textevolve.user_code import OWN, own_object
 from textevolve.wiring import Workbench
@@ -55,7 +55,7 @@ DEFAULT_JUDGE = "single"
 class OptimizeSpec(OptimizationPlan, MappedSpec):
     """Write a text for a task, have it judged, revise it as the judge asks, and keep the best.
 
-    Known elsewhere as self-refine. For a file of tasks, each of them is optimised.
+    Known elsewhere as self-refine, and best-of-n. For a file of tasks, each of them is optimised.
     """
 
     kind: ClassVar[str] = "optimize"
@@ -192,8 +192,9 @@ def _ends_only(listener: Listener) -> Listener:
     """Of many tasks at once, only the ends are worth a line."""
 
     def hear(event: Event) -> None:
-        if not isinstance(event, StepStarted | StepFinished) or event.step == DONE:
-            listener(event)
+        if isinstance(event, StepStarted | StepFinished) and event.step != DONE:
+            event = Aside(event)
+        listener(event)
 
     return hear
 
@@ -279,8 +280,8 @@ def report(spec: OptimizeSpec, found: Sequence[Optimization]) -> Report:
 def note(event: Event) -> str | None:
     """What is being done, an attempt that has ended, or a task."""
     if isinstance(event, StepStarted) and event.step in ("generate", "judge"):
-        doing = "is written" if event.step == "generate" else "is judged"
-        return f"attempt {event.details['iteration']} {doing}"
+        doing = event.details["made"] if event.step == "generate" else "judged"
+        return f"attempt {event.details['iteration']} is {doing}"
     if isinstance(event, StepFinished) and event.step == ATTEMPT:
         return _note_attempt(event.value)
     if isinstance(event, StepFinished) and event.step == DONE:
@@ -330,4 +331,7 @@ STUDY = Study(
     text_endings=(".txt",),
     texts=write_texts,
     streams=True,
+    steps=LoopSteps(
+        {"generate": "generate", "judge": "evaluate"}, ends=frozenset({ATTEMPT}), done=DONE
+    ),
 )

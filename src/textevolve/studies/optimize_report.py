@@ -8,6 +8,7 @@ from typing import cast
 from textevolve.evaluation import EvaluationResult, Failure
 from textevolve.loops.attempt import Attempt
 from textevolve.loops.optimization import Optimization, OptimizationPlan
+from textevolve.loops.revising import why_anew
 from textevolve.report import wording
 from textevolve.report.blocks import (
     BarChart,
@@ -56,12 +57,28 @@ def say_minimum(made: Optimization) -> str:
 
 
 def _weigh_revising(plan: OptimizationPlan, found: Sequence[Optimization]) -> str:
-    """A sentence where no revision scored above its first attempt; else empty."""
+    """What became of the first revisions; or that no revision scored above its first attempt."""
     revised = [made for made in found if sum(a.score is not None for a in made.attempts) > 1]
+    if plan.way == "auto":
+        return _weigh_first(found, plan.min_improvement)
     gained = any(made.best is not made.attempts[0] for made in revised)
-    if plan.best_of_n or not revised or gained:
+    if plan.way == "best-of-n" or not revised or gained:
         return ""
     return "no revision scored above the first attempt; --best-of-n writes each attempt anew"
+
+
+def _weigh_first(found: Sequence[Optimization], least: float) -> str:
+    """In how many tasks the first revision earned others; of a single task, why it did not."""
+    tried = [made for made in found if any(a.made == "revised" for a in made.attempts)]
+    anew = [why for made in tried if (why := why_anew(made.attempts, "auto", least))]
+    if not tried or (len(found) == 1 and not anew):
+        return ""
+    if len(found) == 1:
+        (made,) = found
+        later = made.attempts[-1].made == "written"
+        return anew[0] + (", so the rest was written anew" if later else "")
+    told = f"the first revision gained enough in {len(tried) - len(anew):,} of {len(tried):,} tasks"
+    return f"{told}; in the others what came after it was written anew"
 
 
 def _draw_all(found: Sequence[Optimization]) -> Iterator[Block]:
@@ -111,8 +128,10 @@ def _draw(made: Optimization) -> Iterator[Block]:
 
 def _table(made: Optimization) -> Table:
     second = any(attempt.second is not None for attempt in made.attempts)
+    told = any(attempt.made is not None for attempt in made.attempts)  # of old runs it is not known
     columns = [Column("attempt", "text"), Column("score", "score", 3)]
     columns += [Column("second judge", "score", 3)] * second
+    columns += [Column("made", "text")] * told
     columns += [
         Column("like before", "percent", 0),
         Column("characters", "count"),
@@ -124,6 +143,7 @@ def _table(made: Optimization) -> Table:
             f"attempt {a.iteration}",
             a.score,
             *([_score(a.second)] * second),
+            *([a.made] * told),
             a.similarity,
             None if a.output is None else len(a.output),
             a.usage.tokens,
@@ -153,7 +173,7 @@ def _utter(attempt: Attempt) -> Utterance:
     if isinstance(outcome, EvaluationResult) and (parts := _parts(outcome)):
         points.insert(0, ("made of", ", ".join(parts)))
     return Utterance(
-        f"attempt {attempt.iteration}",
+        f"attempt {attempt.iteration}" + (f", {attempt.made}" if attempt.made else ""),
         attempt.output or "",
         wording.number(attempt.score, 3),
         points,

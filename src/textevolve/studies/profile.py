@@ -29,7 +29,7 @@ from textevolve.loops.profile_writing import (
 from textevolve.report import wording
 from textevolve.report.blocks import Column, Report, Table, Texts
 from textevolve.spec import option
-from textevolve.studies.study import Asks, Row, Study, StudySpec, json_codec
+from textevolve.studies.study import Asks, LoopSteps, Row, Study, StudySpec, json_codec
 from textevolve.wiring import Workbench
 
 SOURCE = "as generated"
@@ -101,7 +101,6 @@ async def run(
     spec: ProfileSpec, cases: Iterable[Case], bench: Workbench
 ) -> AsyncGenerator[GeneratedProfile]:
     (case,) = cases
-    bench.listener(StepStarted("1", "draft", {}))
     try:
         written = await write_profile(bench.model, case.input, _check, spec, bench.listener)
     except (AnswerError, BudgetError) as error:
@@ -182,7 +181,8 @@ def write_texts(_spec: ProfileSpec, found: GeneratedProfile) -> Mapping[str, str
 def note(event: Event) -> str | None:
     if isinstance(event, StepFinished) and event.step == "draft":
         return f"the first draft was not usable and is asked for again: {event.value}"
-    return "the profile is being written" if isinstance(event, StepStarted) else None
+    drafts = isinstance(event, StepStarted) and event.step == "draft"
+    return "the profile is being written" if drafts else None
 
 
 def estimate(spec: ProfileSpec, cases: Sequence[Case], model: str, price_of: PriceOf) -> UsageRange:
@@ -209,6 +209,7 @@ STUDY = Study(
     data=data,
     flat=flatten,
     note=note,
+    steps=LoopSteps({"draft": "generate", "check": "evaluate"}, ends=frozenset({"check"})),
     estimate=estimate,
     text_endings=(".yaml", ".yml"),
     texts=write_texts,

@@ -62,6 +62,7 @@ class Chain:
         if not isinstance(name, str) or not name.strip():  # pyright: ignore[reportUnnecessaryIsInstance]
             raise InputError("a chain has a name, which comes first: Chain('summary', ask(...))")
         self.name, self.model, self.description = name, model, description
+        self.own_name = name  # in the specification of a study
         try:
             self.steps = as_steps(steps)
             wanted = last_name(self.steps) if outputs is None else outputs

@@ -6,7 +6,6 @@ only named in it, by import paths, which a server's clients may not do (`textevo
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Mapping
 from contextvars import ContextVar
 from dataclasses import dataclass, replace
@@ -24,11 +23,7 @@ from textevolve.llm.chains.steps import ChainStep, Parse, ask, branch, call, eac
 from textevolve.rows import read_text
 from textevolve.spec import Frozen, suggest
 from textevolve.texts.yaml_lines import line_of, parse_yaml
-from textevolve.user_code import OWN, load_object
-
-ENDINGS = (".yaml", ".yml")
-
-_PATH = re.compile(r"[\w./\\~ -]+\.py:\w+|[^\W\d]\w*(\.\w+)*:[^\W\d]\w*")
+from textevolve.user_code import ENDINGS, OWN, load_object, names_chain
 
 TYPES: Mapping[str, Any] = {
     "text": str,
@@ -39,13 +34,6 @@ TYPES: Mapping[str, Any] = {
     "any": Any,
 }
 """Types of inputs, outputs and fields, by their names in a file."""
-
-
-def names_chain(text: str) -> bool:
-    """Whether a text names a chain where a model's spec may stand, too: a YAML file, an import
-    path, or what the program put in."""
-    named = text.startswith(OWN) or text.lower().endswith(ENDINGS)
-    return "://" not in text and (named or _PATH.fullmatch(text) is not None)
 
 
 def load_chain(name: str, folder: Path = Path()) -> Chain:

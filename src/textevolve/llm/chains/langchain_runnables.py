@@ -11,12 +11,17 @@ from collections.abc import AsyncGenerator, AsyncIterator, Iterator, Mapping, Se
 from contextlib import aclosing
 from dataclasses import replace
 from typing import Any, cast
+from uuid import UUID
 
-from langchain_core.callbacks import AsyncCallbackManagerForLLMRun, CallbackManagerForLLMRun
+from langchain_core.callbacks import (
+    AsyncCallbackManagerForLLMRun,
+    BaseCallbackHandler,
+    CallbackManagerForLLMRun,
+)
 from langchain_core.language_models import BaseChatModel
 from langchain_core.messages import AIMessage, AIMessageChunk, BaseMessage
 from langchain_core.messages.ai import UsageMetadata
-from langchain_core.outputs import ChatGeneration, ChatGenerationChunk, ChatResult
+from langchain_core.outputs import ChatGeneration, ChatGenerationChunk, ChatResult, LLMResult
 from langchain_core.prompts import ChatPromptTemplate, PromptTemplate
 from langchain_core.runnables import Runnable, RunnableConfig
 from langchain_core.runnables.utils import AddableDict
@@ -33,6 +38,7 @@ from textevolve.llm.chains.chat_template import (
     merge,
 )
 from textevolve.llm.chains.doors import ChainDoor, ModelDoor
+from textevolve.llm.chains.prompt_uses import PromptUse, Trying
 from textevolve.llm.chains.template_syntax import Syntax, read_syntax, write_messages
 from textevolve.llm.model import Message, Request, Response
 from textevolve.llm.streaming import AnswerPiece
@@ -217,6 +223,34 @@ def _result(response: Response) -> ChatResult:
         response_metadata={"finish_reason": response.finish_reason},
     )
     return ChatResult(generations=[ChatGeneration(message=message)])
+
+
+class PromptListener(BaseCallbackHandler):
+    """Tells a trial which prompts the chat models below it were asked, and what they answered, by
+    the node of a graph that asked."""
+
+    run_inline = True
+
+    def __init__(self, trial: Trying) -> None:
+        self._trial = trial
+        self._asked: dict[UUID, tuple[str, str]] = {}
+
+    def on_chat_model_start(
+        self,
+        serialized: dict[str, Any],
+        messages: list[list[BaseMessage]],
+        *,
+        run_id: UUID,
+        metadata: dict[str, Any] | None = None,
+        **kwargs: Any,
+    ) -> None:
+        node = (metadata or {}).get("langgraph_node", "model")
+        self._asked[run_id] = str(node), "\n\n".join(str(one.text) for one in messages[0])
+
+    def on_llm_end(self, response: LLMResult, *, run_id: UUID, **kwargs: Any) -> None:
+        if run_id in self._asked:
+            use = PromptUse(*self._asked.pop(run_id), response.generations[0][0].text)
+            self._trial.uses.append(use)
 
 
 def read_langchain_template(given: Any) -> ChatTemplate:

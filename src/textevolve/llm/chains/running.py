@@ -26,7 +26,8 @@ from textevolve.errors import (
 )
 from textevolve.llm.chains.callables import Callee, Runnable, call_function
 from textevolve.llm.chains.chain import Chain, ChainCallee, Values, inner_lanes, walk_steps
-from textevolve.llm.chains.chat_template import find_value
+from textevolve.llm.chains.chat_template import find_value, value_text
+from textevolve.llm.chains.prompt_uses import note_use
 from textevolve.llm.chains.scope import (
     ChainContext,
     PieceHeard,
@@ -265,11 +266,16 @@ async def _ask(step: ModelStep, known: Mapping[str, Any], scope: StepScope) -> A
             seed=step.seed,
             sample=scope.context.sample * step.attempts + attempt - 1,
         )
+        prompt = "\n\n".join(message.text for message in messages)
         try:
-            return await _ask_once(step, model, request, scope)
-        except AnswerError:
+            value = await _ask_once(step, model, request, scope)
+        except AnswerError as error:
+            note_use(step.name, prompt, f"(nothing that can be used: {error})")
             if attempt == step.attempts:
                 raise
+        else:
+            note_use(step.name, prompt, value_text(value))
+            return value
     raise AssertionError  # there is at least one attempt
 
 

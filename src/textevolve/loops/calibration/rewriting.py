@@ -26,19 +26,25 @@ from textevolve.llm.fence import EXAMPLE_NONCE, draw_nonce, fence, sanitize
 from textevolve.llm.model import Message, Model, Request, Response
 from textevolve.llm.structured import answer_schema, ask_structured, read_answer
 from textevolve.llm.template import Template, load_template
+from textevolve.loops.calibration.selection import shuffle
+from textevolve.loops.calibration.trial_runner import TrialOutcome
 from textevolve.loops.placeholders import find_fault
 from textevolve.loops.scoring import REASON_CHARACTERS
-from textevolve.loops.selection import shuffle
-from textevolve.loops.trial_runner import TrialOutcome
 
 _VARIABLES = {
     "calibrate_instructions": ("placeholders", "template", "examples", "most"),
     "calibrate_successor": ("template", "instructions", "placeholders"),
     "calibrate_again": ("fault",),
+    "calibrate_reflection": ("placeholders", "template", "examples", "most"),
+    "calibrate_program": ("templates", "part", "examples", "most"),
+    "calibrate_together": ("templates", "instructions"),
 }
 TEXT_SHOWN = 1500
 REASONS_SHOWN = sum(REASON_CHARACTERS.values()) + 100
 """Characters of a judge's reasons: those of all parts of a debate's, with their headings."""
+TRACE_SHOWN = 6000
+"""Characters of all steps of a program together, half of each step's for its prompt."""
+STEPS_SHOWN = 8
 OUTCOME_SHOWN = 4 * TEXT_SHOWN + REASONS_SHOWN
 """Characters at most of one outcome: input, answer, what was expected, the problem, the reasons."""
 INSTRUCTIONS_TOKENS = 1000
@@ -65,13 +71,15 @@ def prompt(name: str) -> Template:
 @dataclass(frozen=True, slots=True)
 class Rewritten:
     """A new template, or why there is none. `repaired`: it took a second call. `note`: what else is
-    to be known of how it was made."""
+    to be known of how it was made. `others`: in place of `text`, several templates of a program
+    that were rewritten together, by their names."""
 
     text: str | None
     instructions: tuple[str, ...]
     fault: str = ""
     repaired: bool = False
     note: str = ""
+    others: tuple[tuple[str, str], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,7 +122,7 @@ _Instruction = Annotated[
 ]
 
 
-def _shorten(text: str) -> str:
+def shorten_instruction(text: str) -> str:
     """An instruction that is too long ends with the last sentence that has room, or is cut."""
     text = text.strip()
     if len(text) <= INSTRUCTION_LENGTH:
@@ -132,7 +140,9 @@ def _answer_type(most: int) -> type[_Instructions]:
     def usable(given: Any) -> Any:
         if not isinstance(given, list):
             return given
-        texts = [_shorten(one) for one in cast("list[Any]", given) if isinstance(one, str)]
+        texts = [
+            shorten_instruction(one) for one in cast("list[Any]", given) if isinstance(one, str)
+        ]
         return [text for text in texts if text][:most]
 
     listed = Annotated[
@@ -150,42 +160,64 @@ async def write_instructions(
         AnswerError: no outcome has a score, or no usable answer came. ModelError, BudgetError: as
             the model raises them.
     """
-    scored = [outcome for outcome in outcomes if outcome.score is not None]
-    if not scored:
-        reason = next((o.failure.reason for o in outcomes if o.failure), "nothing was tried")
-        raise AnswerError(f"no output could be scored ({reason})")
-    scored.sort(key=lambda outcome: outcome.score or 0.0)
-    parts = [_parts(outcome) for outcome in scored]
+    scored = worst_first(outcomes)
+    parts = [show_outcome(outcome) for outcome in scored]
     texts = [template, *(text for part in parts for _, text in part)]
     nonce = draw_nonce(texts, rules.seed)
     asked = prompt("calibrate_instructions").render(
         placeholders=rules.placeholders,
-        template=_fenced("template", template, nonce),
-        examples=[
-            {
-                "score": f"{outcome.score:.2f}",
-                "text": "".join(_fenced(name, text, nonce) for name, text in part),
-            }
-            for outcome, part in zip(scored, parts, strict=True)
-        ],
+        template=fenced("template", template, nonce),
+        examples=fence_outcomes(scored, parts, nonce),
         most=most,
     )
+    return await ask_instructions(model, asked, rules.seed, most)
+
+
+def worst_first(outcomes: Sequence[TrialOutcome]) -> list[TrialOutcome]:
+    """Those with a score, from the worst on.
+
+    Raises:
+        AnswerError: none has a score; says why.
+    """
+    scored = [outcome for outcome in outcomes if outcome.score is not None]
+    if not scored:
+        reason = next((o.failure.reason for o in outcomes if o.failure), "nothing was tried")
+        raise AnswerError(f"no output could be scored ({reason})")
+    return sorted(scored, key=lambda outcome: outcome.score or 0.0)
+
+
+def fence_outcomes(
+    scored: Sequence[TrialOutcome], parts: Sequence[Sequence[tuple[str, str]]], nonce: str
+) -> list[dict[str, str]]:
+    """Outcomes as a prompt shows them: the score, and the parts, each in a fence."""
+    return [
+        {
+            "score": f"{outcome.score:.2f}",
+            "text": "".join(fenced(name, text, nonce) for name, text in part),
+        }
+        for outcome, part in zip(scored, parts, strict=True)
+    ]
+
+
+async def ask_instructions(model: Model, asked: str, seed: int, most: int) -> tuple[str, ...]:
     request = Request(
         messages=(Message("user", (asked,)),),
         temperature=0.0,
         max_tokens=INSTRUCTIONS_TOKENS,
-        seed=rules.seed,
+        seed=seed,
     )
     answer = await ask_structured(model, request, _answer_type(most))
     return tuple(dict.fromkeys(answer.value.instructions))
 
 
-def _parts(outcome: TrialOutcome) -> list[tuple[str, str]]:
-    """What is shown of an outcome, each part under its name, cut where it is long."""
+def show_outcome(outcome: TrialOutcome) -> list[tuple[str, str]]:
+    """What is shown of an outcome, each part under its name, cut where it is long; of a program
+    with several templates also what each step was asked, and what it gave."""
     values = "\n".join(f"{name}: {value}" for name, value in outcome.example.values.items())
     label = outcome.example.label
     parts = [
         ("input", values),
+        *_show_trace(outcome),
         ("answer", outcome.output or ""),
         ("expected", "" if label is None else str(label)),
         ("problem", outcome.failure.reason if outcome.failure else ""),
@@ -193,6 +225,19 @@ def _parts(outcome: TrialOutcome) -> list[tuple[str, str]]:
     ]
     shown = {"judgement": REASONS_SHOWN}
     return [(name, _cut(text, shown.get(name, TEXT_SHOWN))) for name, text in parts if text]
+
+
+def _show_trace(outcome: TrialOutcome) -> list[tuple[str, str]]:
+    """Each step's prompt and output, of which all together keep to `TRACE_SHOWN`; those of steps
+    before the last `STEPS_SHOWN` are left out."""
+    steps = outcome.trace[-STEPS_SHOWN:]
+    most = TRACE_SHOWN // max(1, 2 * len(steps))
+    shown = list[tuple[str, str]]()
+    for step in steps:
+        shown.append((f"prompt of {step.template}", _cut(step.prompt, most)))
+        if step.output != outcome.output:
+            shown.append((f"output of {step.template}", _cut(step.output, most)))
+    return shown
 
 
 def share_out(instructions: Sequence[str], count: int, seed: int) -> list[tuple[str, ...]]:
@@ -233,7 +278,7 @@ async def write_successor(
     text, fault = _read(first, nonce, template, rules)
     if not fault:
         return Rewritten(text, applied)
-    again = await model(_ask_again(request, first, fault))
+    again = await model(ask_again(request, first, fault))
     text, still = _read(again, nonce, template, rules)
     if still:
         return Rewritten(None, applied, still, repaired=True)
@@ -245,8 +290,8 @@ def _ask_successor(
 ) -> str:
     listed = "\n".join(f"{n}. {text}" for n, text in enumerate(instructions, 1))
     return prompt("calibrate_successor").render(
-        template=_fenced("template", template, nonce),
-        instructions=_fenced("instructions", listed, nonce),
+        template=fenced("template", template, nonce),
+        instructions=fenced("instructions", listed, nonce),
         placeholders=placeholders,
     )
 
@@ -272,7 +317,7 @@ def append_instructions(template: str, failed: Rewritten, rules: RewritingRules)
     return Rewritten(text, failed.instructions, note=note)
 
 
-def _ask_again(request: Request, response: Response, fault: str) -> Request:
+def ask_again(request: Request, response: Response, fault: str) -> Request:
     said = prompt("calibrate_again").render(fault=fault)
     messages = (
         *request.messages,
@@ -303,10 +348,10 @@ def _read(response: Response, nonce: str, template: str, rules: RewritingRules) 
     except AnswerError as error:
         return "", str(error)
     text = read_template(answer.template, nonce, template)
-    return text, _find_fault(text, template, rules)
+    return text, template_fault(text, template, rules)
 
 
-def _find_fault(text: str, template: str, rules: RewritingRules) -> str:
+def template_fault(text: str, template: str, rules: RewritingRules) -> str:
     if not text:
         return "it is empty"
     if fault := _unusable(text, rules.seed_template):
@@ -331,7 +376,7 @@ def _unusable(text: str, seed: str) -> str:
     return ""
 
 
-def _fenced(name: str, text: str, nonce: str) -> str:
+def fenced(name: str, text: str, nonce: str) -> str:
     return fence(name, sanitize(text, nonce)[0], nonce)
 
 

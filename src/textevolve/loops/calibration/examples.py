@@ -15,36 +15,52 @@ from typing import Any
 
 from textevolve.errors import InputError
 from textevolve.loops.placeholders import require_placeholders
+from textevolve.statistics.sequential import fewest_units
+
+TRAINING_ROWS = 25
+"""Training rows that are enough for a search, where there are not many more rows to give away."""
 
 
 @dataclass(frozen=True, slots=True)
 class Example:
     """`values` by placeholder, as text. `label` is what a metric compares with; None: none.
-    `group`: what examples have in common that must stay on one side of the parting."""
+    `group`: what examples have in common that must stay on one side of the parting. `row`: all that
+    the data have of it, as they have it, where a metric or a program is given that."""
 
     id: str
     values: Mapping[str, str] = field(default_factory=dict[str, str])
     label: Any = None
     group: str | None = None
+    row: Mapping[str, Any] | None = None
+
+    @property
+    def known(self) -> Mapping[str, Any]:
+        """The row, or what is known of it."""
+        return self.values if self.row is None else self.row
 
 
 @dataclass(frozen=True, slots=True)
-class ChainedNames:
-    """Of a chain with a template: what it is given, and what the template's placeholders are."""
+class ProgramNames:
+    """Of a program: the columns that it is given, None: all but the label; and of each of its
+    templates the placeholders. `whole`: it has several templates, or code that fills them in, so
+    each has exactly those, which may be none."""
 
-    inputs: tuple[str, ...]
-    slots: tuple[str, ...]
+    inputs: tuple[str, ...] | None
+    slots: tuple[tuple[str, tuple[str, ...]], ...]
+    whole: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class Material:
-    """A template with the data that it is calibrated on. `columns`: all but the label's."""
+    """A template with the data that it is calibrated on. `columns`: all but the label's. `slots`:
+    of a program's templates, by their names, the placeholders that each has to keep."""
 
     template: str
     names: tuple[str, ...]
     columns: tuple[str, ...]
     training: tuple[Example, ...]
     validation: tuple[Example, ...]
+    slots: tuple[tuple[str, tuple[str, ...]], ...] = ()
 
     @property
     def examples(self) -> tuple[Example, ...]:
@@ -56,14 +72,16 @@ def take_material(
     rows: Iterable[tuple[str, Mapping[str, Any]]],
     *,
     label: str | None = None,
-    validation: float = 0.3,
+    validation: float | None = None,
     group: str | None = None,
-    chained: ChainedNames | None = None,
+    program: ProgramNames | None = None,
+    keep_rows: bool = False,
 ) -> Material:
     """Rows, each with its place for messages, as examples for the template, parted in two.
 
-    Rows that are the same in all that counts are kept once. `chained`: the template is one of a
-    chain's, so the values are the chain's inputs, and its placeholders other values, too.
+    Rows that are the same in all that counts are kept once. `program`: the template is one of a
+    program's, so the values are what that is given, and its placeholders other values, too.
+    `keep_rows`: a metric or a program is given whole rows, so all their columns count.
 
     Raises:
         InputError: no row, a value is missing, the template shows the label or no column, or there
@@ -82,32 +100,56 @@ def take_material(
         raise InputError(f"no row has the label '{label}'; columns: {', '.join(columns)}")
     if group is not None and group not in columns:
         raise InputError(f"no row has the column '{group}'; columns: {', '.join(columns)}")
-    if chained is None:
-        needed = names = require_placeholders(template, columns)
-    else:
-        needed, names = chained.inputs, require_placeholders(template, chained.slots)
+    names = require_names(template, columns, program)
+    needed = names if program is None else program.inputs
+    takes_all = needed is None
+    if needed is None:
+        needed = tuple(name for name in columns if name not in (label, group))
     if label in needed:
         raise InputError(f"the template shows the label {{{label}}} to the model; take it out")
     examples = dict[str, Example]()
     for where, row in placed:
-        example = _example(row, where, needed, label)
+        given = [n for n in needed if row.get(n) is not None] if takes_all else needed
+        example = _example(row, where, given, label, keep_rows)
         if group is not None:
             example = replace(example, group=str(row.get(group, "")).strip())
-        examples.setdefault(json.dumps([example.values, str(example.label)]), example)
+        examples.setdefault(example.id if keep_rows else _key(example), example)
     training, held_out = split_examples(list(examples.values()), validation)
     shown = tuple(name for name in columns if name not in (label, group) or name in names)
-    return Material(template, names, shown, tuple(training), tuple(held_out))
+    slots = program.slots if program is not None and program.whole else ()
+    return Material(template, names, shown, tuple(training), tuple(held_out), slots)
+
+
+def require_names(
+    template: str, columns: Collection[str], program: ProgramNames | None
+) -> tuple[str, ...]:
+    """The placeholders of a template, or of all of a program's.
+
+    Raises:
+        InputError: a prompt has none, so that every row would make the same one.
+    """
+    if program is None:
+        return require_placeholders(template, columns)
+    slots = tuple(dict.fromkeys(slot for _, names in program.slots for slot in names))
+    return slots if program.whole else require_placeholders(template, slots)
+
+
+def _key(example: Example) -> str:
+    return json.dumps([example.values, str(example.label)])
 
 
 def _example(
-    row: Mapping[str, Any], where: str, names: Sequence[str], label: str | None
+    row: Mapping[str, Any], where: str, names: Sequence[str], label: str | None, whole: bool
 ) -> Example:
     values = {name: _text(row.get(name), name, where) for name in names}
     if label is not None and row.get(label) is None:
         raise InputError(f"{where}: the label '{label}' is missing")
     given = None if label is None else row[label]
-    key = json.dumps([values, str(given)], sort_keys=True, ensure_ascii=False)
-    return Example(hashlib.sha256(_encoded(key, where)).hexdigest()[:12], values, given)
+    kept = json.loads(json.dumps(dict(row), default=str)) if whole else None
+    counted = [values, str(given)] if kept is None else [values, str(given), kept]
+    key = json.dumps(counted, sort_keys=True, ensure_ascii=False)
+    id = hashlib.sha256(_encoded(key, where)).hexdigest()[:12]
+    return Example(id, values, given, row=kept)
 
 
 def _text(value: object, name: str, where: str) -> str:
@@ -126,18 +168,20 @@ def _encoded(text: str, where: str) -> bytes:
 
 
 def split_examples(
-    examples: Collection[Example], share: float
+    examples: Collection[Example], share: float | None = None
 ) -> tuple[list[Example], list[Example]]:
     """Training and validation; the latter has as near to `share` of all as whole groups allow.
+    None: what `share_held_out` says.
 
     Raises:
         InputError: the share is not between 0 and 1, or one side would be empty.
     """
+    share = share_held_out(len(examples)) if share is None else share
     if not 0 < share < 1:
         raise InputError(f"the share for validation must lie between 0 and 1, not at {share}")
     groups = dict[str, list[Example]]()
     for example in examples:
-        groups.setdefault(_hash_group(example), []).append(example)
+        groups.setdefault(hash_group(example), []).append(example)
     if len(groups) < 2:
         raise InputError("the data must have at least two different rows, one for validation")
     wanted = min(max(round(share * len(examples)), 1), len(examples) - 1)
@@ -149,12 +193,25 @@ def split_examples(
         held_out.add(key)
         count += len(groups[key])
     parts: tuple[list[Example], list[Example]] = ([], [])
-    for example in sorted(examples, key=lambda e: (_hash_group(e), e.id)):
-        parts[_hash_group(example) in held_out].append(example)
+    for example in sorted(examples, key=lambda e: (hash_group(e), e.id)):
+        parts[hash_group(example) in held_out].append(example)
     return parts
 
 
-def _hash_group(example: Example) -> str:
+def share_held_out(rows: int) -> float:
+    """The share of so many rows that is held out if no other is wanted: two thirds, more from 76
+    rows on, three quarters from 100 on; of 8 rows as many as a gain takes to be significant.
+
+    A search needs few rows to see what goes wrong; to tell a gain from chance takes many. What the
+    shares give is measured in `benchmarks/acceptance.py`.
+    """
+    training = max(min(rows / 3, TRAINING_ROWS), rows / 4)
+    least = fewest_units()
+    return 1 - (min(training, rows - least) if rows >= least + 2 else training) / rows
+
+
+def hash_group(example: Example) -> str:
+    """What is the same for examples that are not to be parted."""
     if example.group is not None:
         return hashlib.sha256(json.dumps([example.group]).encode()).hexdigest()
     plain = {name: " ".join(text.casefold().split()) for name, text in example.values.items()}

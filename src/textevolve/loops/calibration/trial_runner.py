@@ -12,7 +12,7 @@ import time
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Literal, Protocol, TypeVar
+from typing import Literal, TypeVar
 
 from textevolve.engine.local import gather_bounded
 from textevolve.errors import (
@@ -34,13 +34,19 @@ from textevolve.evaluation import (
     failure_of,
 )
 from textevolve.events import Listener, StepFinished, StepStarted, silence
-from textevolve.llm.model import Message, Model, Request, Response
 from textevolve.llm.reasoning import why_without_text
 from textevolve.loops.attempt import TIME_IS_UP
-from textevolve.loops.examples import Example
-from textevolve.loops.placeholders import fill
+from textevolve.loops.calibration.examples import Example
+from textevolve.loops.calibration.program import (
+    Program,
+    ProgramError,
+    ProgramOutput,
+    Templates,
+    TraceStep,
+)
 from textevolve.loops.scoring import outcome_of, reasons_of
-from textevolve.metrics.label_metrics import LabelMetric, grade_output
+from textevolve.metrics.label_metrics import grade_output
+from textevolve.metrics.shapes import LabelMetric
 
 T = TypeVar("T")
 JudgedInput = Literal["seed", "filled", "template"]
@@ -59,31 +65,19 @@ class OutputFailure(Failure):
     __slots__ = ()
 
 
-class ChainedTemplate(Protocol):
-    """A template within a chain, whose outputs are the chain's."""
-
-    async def ask(
-        self, template: str, example: Example, count: Callable[[Usage], None], /
-    ) -> Response:
-        """What the chain gives for a row with this template in its place. `count` hears what was
-        used, also by a chain that failed."""
-        ...
-
-    def show(self, example: Example, /) -> str:
-        """What judges see as the input: the values that the chain is given."""
-        ...
-
-
 @dataclass(frozen=True, slots=True)
 class TrialOutcome:
-    """A template's output on one row. `reasons`: what a judge said of it, if one was asked.
-    `counts_zero`: where there is no score by the output's own fault, it is 0."""
+    """A template's output on one row. `reasons`: what the metric said of it, then a judge, if one
+    was asked.
+    `counts_zero`: where there is no score by the output's own fault, it is 0. `trace`: how the
+    output came about, where the program has steps."""
 
     example: Example
     output: str | None
     result: EvaluationResult | Failure
     reasons: str = ""
     counts_zero: bool = True
+    trace: tuple[TraceStep, ...] = ()
 
     @property
     def score(self) -> float | None:
@@ -101,25 +95,24 @@ class TrialRunner:
     """What it takes to try a template. With a `metric` it gives the score, and `evaluator`, where
     there is one, only reasons. Outputs are remembered and not asked for again. `deadline`: by the
     monotonic clock; from then on nothing more is asked. `debate_rounds`: of a debate's arguments
-    those of the last so many rounds are reasons, too. `chained`: the chain that the template is a
-    part of, which is asked in the generator's place."""
+    those of the last so many rounds are reasons, too."""
 
-    seed_template: str
-    generator: Model
+    program: Program
     evaluator: Evaluator | None
     metric: LabelMetric | None
     judged: JudgedInput = "seed"
-    temperature: float | None = 0.0
-    max_output_tokens: int = 512
-    seed: int = 0
     concurrency: int = 64
     listener: Listener = silence
     deadline: float | None = None
     failures: CountFailures = "zero"
     debate_rounds: int = 1
     usage: Usage = field(default_factory=Usage)
-    outputs: dict[tuple[str, str], str] = field(default_factory=dict[tuple[str, str], str])
-    chained: ChainedTemplate | None = None
+    traces: dict[tuple[Templates, str], tuple[TraceStep, ...]] = field(
+        default_factory=dict[tuple[Templates, str], tuple[TraceStep, ...]]
+    )
+    outputs: dict[tuple[Templates, str], ProgramOutput] = field(
+        default_factory=dict[tuple[Templates, str], ProgramOutput]
+    )
 
     async def run_batch(
         self, name: str, work: Sequence[Callable[[], Awaitable[T]]], **details: object
@@ -154,7 +147,7 @@ class TrialRunner:
             raise BudgetError(TIME_IS_UP)
 
     async def try_all(
-        self, pairs: Sequence[tuple[str, Example]], *, reasons: bool = False
+        self, pairs: Sequence[tuple[Templates, Example]], *, reasons: bool = False
     ) -> list[TrialOutcome]:
         """The outcome of each pair of template and row. `reasons`: ask the judge for reasons even
         where a metric gives the score.
@@ -171,43 +164,45 @@ class TrialRunner:
                 "outputs", [partial(self._try, judge, *pair) for pair in pairs], judged=judge
             )
             outcomes = [
-                self._failed(example, outcome) if isinstance(outcome, Failure) else outcome
-                for outcome, (_, example) in zip(tried, pairs, strict=True)
+                self._failed(*pair, outcome) if isinstance(outcome, Failure) else outcome
+                for outcome, pair in zip(tried, pairs, strict=True)
             ]
         stop_if_skipped([outcome.result for outcome in outcomes])
         for outcome in outcomes:
             self.listener(StepFinished(outcome.example.id, TRIAL, outcome))
         return outcomes
 
-    async def _try(self, judge: Evaluator | None, template: str, example: Example) -> TrialOutcome:
+    async def _try(
+        self, judge: Evaluator | None, templates: Templates, example: Example
+    ) -> TrialOutcome:
         """One output, judged as soon as it is there."""
-        text = await self._generate(template, example)
-        if isinstance(text, Failure):
-            return self._failed(example, text)
+        output = await self._generate(templates, example)
+        if isinstance(output, Failure):
+            return self._failed(templates, example, output)
         if judge is None:
-            return await self._outcome(example, text, None)
-        ((case, _),) = self._cases([(template, example)], {0: text})
+            return await self._outcome(example, output, None)
+        ((case, _),) = self._cases([(templates, example)], {0: output.response.text})
         (judged,) = await self._judge(judge, case)
         stop_if_skipped([judged])
-        return await self._outcome(example, text, judged)
+        return await self._outcome(example, output, judged)
 
     async def _try_together(
-        self, judge: Evaluator, pairs: Sequence[tuple[str, Example]]
+        self, judge: Evaluator, pairs: Sequence[tuple[Templates, Example]]
     ) -> list[TrialOutcome]:
         """All outputs first, since those of one template are judged as one case."""
         outputs = await self.ask_all("outputs", [partial(self._generate, *pair) for pair in pairs])
         stop_if_skipped(outputs)
-        texts = {n: text for n, text in enumerate(outputs) if isinstance(text, str)}
+        texts = {n: o.response.text for n, o in enumerate(outputs) if isinstance(o, ProgramOutput)}
         results = await self.judge(judge, pairs, texts)
         return [
-            self._failed(example, output)
+            self._failed(templates, example, output)
             if isinstance(output, Failure)
             else await self._outcome(example, output, results[n])
-            for n, (output, (_, example)) in enumerate(zip(outputs, pairs, strict=True))
+            for n, (output, (templates, example)) in enumerate(zip(outputs, pairs, strict=True))
         ]
 
     async def judge(
-        self, judge: Evaluator, pairs: Sequence[tuple[str, Example]], texts: dict[int, str]
+        self, judge: Evaluator, pairs: Sequence[tuple[Templates, Example]], texts: dict[int, str]
     ) -> dict[int, EvaluationResult | Failure]:
         """What the judge says of each of the texts, by the number of its pair.
 
@@ -223,50 +218,38 @@ class TrialRunner:
         return found
 
     def _cases(
-        self, pairs: Sequence[tuple[str, Example]], texts: dict[int, str]
+        self, pairs: Sequence[tuple[Templates, Example]], texts: dict[int, str]
     ) -> list[tuple[Case, list[int]]]:
         """The cases to be judged, each with the numbers of the pairs that its candidates are of."""
         if self.judged == "template":
-            groups = dict[str, list[int]]()
+            groups = dict[Templates, list[int]]()
             for n in texts:
                 groups.setdefault(pairs[n][0], []).append(n)
             return [
-                (Case(template, tuple(texts[n] for n in numbers)), numbers)
-                for template, numbers in groups.items()
+                (Case(templates.text, tuple(texts[n] for n in numbers)), numbers)
+                for templates, numbers in groups.items()
             ]
         made: list[tuple[Case, list[int]]] = []
         for n, text in texts.items():
-            template, example = pairs[n]
-            source = self.seed_template if self.judged == "seed" else template
-            asked = self.chained.show(example) if self.chained else fill(source, example.values)
+            templates, example = pairs[n]
+            source = self.program.templates if self.judged == "seed" else templates
+            asked = self.program.show(source, example)
             made.append((Case(asked, (text,), example.id), [n]))
         return made
 
-    async def _generate(self, template: str, example: Example) -> str | Failure:
-        key = (template, example.id)
+    async def _generate(self, templates: Templates, example: Example) -> ProgramOutput | Failure:
+        key = (templates, example.id)
         if key in self.outputs:
             return self.outputs[key]
         try:
-            response = await self._ask(template, example)
+            output = await self.program.ask(templates, example, self.count)
         except (AnswerError, RejectedError) as error:
+            self.traces[key] = error.trace if isinstance(error, ProgramError) else ()
             return OutputFailure("failed", str(error))
-        if not response.text.strip():
-            return OutputFailure("failed", why_without_text(response, "the output"))
-        self.outputs[key] = response.text
-        return response.text
-
-    async def _ask(self, template: str, example: Example) -> Response:
-        if self.chained is not None:
-            return await self.chained.ask(template, example, self.count)
-        request = Request(
-            messages=(Message("user", (fill(template, example.values),)),),
-            temperature=self.temperature,
-            max_tokens=self.max_output_tokens,
-            seed=self.seed,
-        )
-        response = await self.generator(request)
-        self.count(response.usage)
-        return response
+        if not output.response.text.strip():
+            return OutputFailure("failed", why_without_text(output.response, "the output"))
+        self.outputs[key] = output
+        return output
 
     def count(self, usage: Usage) -> None:
         self.usage += usage
@@ -300,20 +283,25 @@ class TrialRunner:
         return replace(outcome, feedback=reasons_of(evaluation, index, self.debate_rounds))
 
     async def _outcome(
-        self, example: Example, text: str, judged: EvaluationResult | Failure | None
+        self, example: Example, output: ProgramOutput, judged: EvaluationResult | Failure | None
     ) -> TrialOutcome:
+        text, trace = output.response.text, output.trace
         reasons = judged.feedback if isinstance(judged, EvaluationResult) else ""
         counts_zero = self.failures == "zero"
         if self.metric is None:
             assert judged is not None
-            return TrialOutcome(example, text, judged, reasons, counts_zero)
-        graded = await grade_output(self.metric, text, example.label)
+            return TrialOutcome(example, text, judged, reasons, counts_zero, trace)
+        graded = await grade_output(self.metric, text, example.label, row=example.known)
         if isinstance(graded, Failure):
             graded = OutputFailure(graded.kind, graded.reason)
-        return TrialOutcome(example, text, graded, reasons, counts_zero)
+        elif graded.feedback:
+            reasons = "\n\n".join(filter(None, (graded.feedback, reasons)))
+        return TrialOutcome(example, text, graded, reasons, counts_zero, trace)
 
-    def _failed(self, example: Example, failure: Failure) -> TrialOutcome:
-        return TrialOutcome(example, None, failure, counts_zero=self.failures == "zero")
+    def _failed(self, templates: Templates, example: Example, failure: Failure) -> TrialOutcome:
+        trace = self.traces.get((templates, example.id), ())
+        counts_zero = self.failures == "zero"
+        return TrialOutcome(example, None, failure, counts_zero=counts_zero, trace=trace)
 
 
 def stop_if_skipped(results: Iterable[object]) -> None:

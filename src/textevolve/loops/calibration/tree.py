@@ -9,11 +9,10 @@ from typing import Literal
 
 from textevolve.evaluation import Usage
 from textevolve.loops.attempt import StopReason
+from textevolve.loops.calibration.program import Templates
+from textevolve.statistics.sequential import POWER, fewest_units, smallest_gain
 
 Stage = Literal["round", "finals"]
-FEWEST_PAIRS = 10
-"""Rows of validation with both scores below which no gain is believed."""
-ALPHA = 0.05
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,10 +33,12 @@ class Node:
 
     `instructions` are those that were applied to the parent. With a `fault` it never competed; its
     text may then be empty. `repaired`: a first rewrite had a fault and was asked for again.
+    `operator`: what made it, where a strategy has several. `demos`: the ids of the rows that stand
+    in front of the template as demonstrations.
     """
 
     number: int
-    text: str
+    templates: Templates
     parent: int | None
     round: int
     instructions: tuple[str, ...] = ()
@@ -45,6 +46,13 @@ class Node:
     repaired: bool = False
     placings: tuple[Placing, ...] = ()
     notes: tuple[str, ...] = ()
+    operator: str = ""
+    demos: tuple[str, ...] = ()
+
+    @property
+    def text(self) -> str:
+        """The template, or all of them where a program has several."""
+        return self.templates.text
 
     @property
     def score(self) -> float | None:
@@ -57,12 +65,16 @@ class Node:
 
 @dataclass(frozen=True, slots=True)
 class Gain:
-    """A paired comparison on `items` rows that have both scores, out of `rows`.
+    """A paired comparison on `items` rows that have both scores, out of `rows` that were asked, and
+    of `planned` that were to be asked at most (0: not known).
 
     `difference` is `first` less `second`, all means over those items, and `low` to `high` its 95 %
-    bootstrap interval, NaN where all differences are the same, so that no draw could vary; `p` is
-    of an exact or random sign-flip test. NaN where there is none. `first_scored` and
-    `second_scored`: how many of the rows have a score under each.
+    bootstrap interval, NaN where all differences are the same, so that no draw could vary; it is
+    shown and decides nothing. `p` is of an exact sign-flip test, NaN where there is no item, and
+    `level` what it may be at most: of runs from before the test was one-sided, 0.05.
+    `first_scored` and `second_scored`: how many of the rows have a score under each. `smallest`:
+    the smallest true gain that is found 8 times in 10 on the planned rows, by the scores of the
+    second; NaN where none is.
     """
 
     first: float
@@ -75,6 +87,9 @@ class Gain:
     rows: int
     first_scored: int = 0
     second_scored: int = 0
+    level: float = 0.05
+    planned: int = 0
+    smallest: float = math.nan
 
     @property
     def covers_less(self) -> bool:
@@ -84,11 +99,8 @@ class Gain:
 
     @property
     def significant(self) -> bool:
-        """Whether it is a gain to believe. The test is asked too, since the bootstrap is too sure
-        of itself on few items."""
-        above = self.low > 0 or (math.isnan(self.low) and self.difference > 0)
-        enough = self.items >= FEWEST_PAIRS and not self.covers_less
-        return enough and above and self.p <= ALPHA
+        """Whether it is a gain to believe."""
+        return self.difference > 0 and self.p <= self.level and not self.covers_less
 
     @property
     def ends(self) -> str:
@@ -96,6 +108,20 @@ class Gain:
         if math.isnan(self.low):
             return "the same on every row"
         return f"95 % {self.low:+.3f} to {self.high:+.3f}"
+
+
+@dataclass(frozen=True, slots=True)
+class OperatorEarnings:
+    """What an operator took and brought. Of its `proposals` some `passed` the gate of a few rows,
+    and of those some were `taken` as the best so far, which together gained `gain` in the mean of
+    training rows. `calls` for writing and for trying."""
+
+    operator: str
+    proposals: int = 0
+    passed: int = 0
+    taken: int = 0
+    calls: int = 0
+    gain: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,6 +133,7 @@ class CalibrationResult:
     `rows`: of training and of validation. `tried` counts trials of a template on a row, `failed`
     those that could not be scored. `seconds` of this sitting. `perfect`: on how many training
     rows, all that were tried, the original scores 1, so that nothing was searched for; else 0.
+    `operators`: what each earned, where a strategy has several. `phases`: calls by what for.
     """
 
     nodes: tuple[Node, ...]
@@ -124,6 +151,8 @@ class CalibrationResult:
     usage: Usage
     seconds: float
     perfect: int = 0
+    operators: tuple[OperatorEarnings, ...] = ()
+    phases: tuple[tuple[str, int], ...] = ()
 
     @property
     def accepted(self) -> bool:
@@ -134,6 +163,16 @@ class CalibrationResult:
     def template(self) -> str:
         """The template to use: the leader if it is accepted, else the original."""
         return self.nodes[self.leader if self.accepted else 0].text
+
+    @property
+    def templates(self) -> dict[str, str]:
+        """The templates to use, by name; a plain prompt has one."""
+        return dict(self.nodes[self.leader if self.accepted else 0].templates.parts)
+
+    @property
+    def smallest(self) -> float:
+        """The smallest true gain that validation finds 8 times in 10; NaN: none is."""
+        return smallest_gain(self.rows[1]) if self.gain is None else self.gain.smallest
 
     def children(self, parent: int) -> Iterator[Node]:
         return (node for node in self.nodes if node.parent == parent)
@@ -161,15 +200,16 @@ def describe_outcome(result: CalibrationResult) -> str:
             f"No rewritten template did better on the training rows: the original is kept.{ended}"
         )
     if result.gain is None:
+        few = f" {tell_power(result.rows[1])}" if result.rows[1] < fewest_units() else ""
         return (
             f"Template {result.leader} leads on the training rows, but was not validated, so the"
-            f" original is kept.{ended}"
+            f" original is kept.{few}{ended}"
         )
     if result.accepted:
         why = f"The gain is significant: template {result.leader} is taken."
-    elif result.gain.items < FEWEST_PAIRS:
-        why = f"Fewer than {FEWEST_PAIRS} rows can be compared, which is too few to believe a gain:"
-        why += " the original is kept."
+    elif result.gain.items < fewest_units():
+        why = f"Fewer than {fewest_units()} rows can be compared, which is too few for any gain to"
+        why += " be significant: the original is kept."
     elif result.gain.covers_less:
         gain = result.gain
         why = f"Only {gain.first_scored} rows have a score under it, and {gain.second_scored} under"
@@ -177,17 +217,37 @@ def describe_outcome(result: CalibrationResult) -> str:
         why += " is kept. To resume the run asks for them again."
     else:
         why = "The gain is not significant: the original is kept."
+        why += f" {tell_smallest(result.gain.smallest)}" * (result.gain.planned > 0)
     return f"{_compared(result.leader, result.gain)} {why}{_second(result.second)}{ended}"
+
+
+def tell_power(rows: int) -> str:
+    """What can be shown with so many rows held out, before the original's scores are known."""
+    if rows < fewest_units():
+        return (
+            f"With {rows} rows held out no gain, however large, can be significant: that takes"
+            f" {fewest_units()} at least."
+        )
+    return tell_smallest(smallest_gain(rows))
+
+
+def tell_smallest(gain: float) -> str:
+    often = f"{POWER * 10:.0f} times in 10"
+    if math.isnan(gain):
+        return f"On the rows held out no gain that is possible would be found {often}."
+    return f"On the rows held out a true gain of {gain:.2f} or more is found {often}."
 
 
 def _compared(leader: int, gain: Gain) -> str:
     if gain.items == 0:
         return "No validation row has a score under both templates."
     of_all = f" of {gain.rows}" if gain.items < gain.rows else ""
+    sides = "one-sided " if gain.planned else ""
+    early = f", after a look at {gain.rows} of {gain.planned}" if gain.rows < gain.planned else ""
     return (
         f"On {gain.items}{of_all} validation rows template {leader} scores {gain.first:.3f}, the"
         f" original {gain.second:.3f}: a difference of {gain.difference:+.3f}"
-        f" ({gain.ends}, p {'< 0.001' if gain.p < 0.001 else f'{gain.p:.3f}'})."
+        f" ({gain.ends}, {sides}p {'< 0.001' if gain.p < 0.001 else f'{gain.p:.3f}'}{early})."
     )
 
 

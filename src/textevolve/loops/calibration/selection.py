@@ -54,8 +54,13 @@ def draw_rows(count: int, size: int, seed: int, *labels: object) -> tuple[int, .
 
 def shuffle(items: list[T], seed: int, *labels: object) -> None:
     """In place; the same for the same seed and labels, on every machine."""
+    seeded(seed, *labels).shuffle(items)
+
+
+def seeded(seed: int, *labels: object) -> Random:
+    """Random numbers by the seed and what they are for."""
     digest = hashlib.sha256(repr((seed, *labels)).encode()).digest()
-    Random(int.from_bytes(digest[:8], "big")).shuffle(items)
+    return Random(int.from_bytes(digest[:8], "big"))
 
 
 def choose_beam(tried: Sequence[ArmStatistics], width: int) -> list[int]:

@@ -1,0 +1,171 @@
+"""What makes new templates of one: rewriting by what failed, and labelled rows as demonstrations.
+
+An operator sees what is known of the parent and gives proposals; what becomes of them is no
+business of its.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+
+from textevolve.evaluation import Failure
+from textevolve.loops.calibration.demonstrations import MOST_CHARACTERS, can_show, front, show_demo
+from textevolve.loops.calibration.evidence import Evidence
+from textevolve.loops.calibration.examples import Example
+from textevolve.loops.calibration.program import PROMPT
+from textevolve.loops.calibration.proposals import criticise, part_of, rewrite
+from textevolve.loops.calibration.reflection import (
+    MOST_SHOWN,
+    fit_outcomes,
+    write_reflection,
+)
+from textevolve.loops.calibration.rewriting import Rewritten
+from textevolve.loops.calibration.search import TemplateSearch
+from textevolve.loops.calibration.selection import seeded, shuffle
+from textevolve.loops.calibration.trial_runner import TrialOutcome, stop_if_skipped
+
+SHOTS = (2, 4, 8)
+"""Demonstrations in a set that is drawn anew."""
+FEWEST_LABELLED = 4
+"""Training rows that can be shown, below which there are no demonstrations."""
+
+
+@dataclass(frozen=True, slots=True)
+class Proposal:
+    """A text in place of one of the parent's, or why there is none. `shown`: the rows by which it
+    was written. `demos`: the ids of the rows that stand in it."""
+
+    new: Rewritten | Failure
+    part: str | None = PROMPT
+    shown: tuple[int, ...] = ()
+    demos: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Operator:
+    """`propose`: from what is known, the parent, the number of the round, and how many. `usable` in
+    this search at all. `writes`: it asks the editor."""
+
+    name: str
+    propose: Callable[[Evidence, int, int, int], Awaitable[list[Proposal]]]
+    usable: Callable[[TemplateSearch], bool]
+    writes: bool
+
+
+async def reflect(evidence: Evidence, parent: int, number: int, width: int) -> list[Proposal]:
+    """Each by other failures of the parent, as many as fit in one prompt; in one call where there
+    is one template, in two where there are several."""
+    search = evidence.search
+    work: list[Callable[[], Awaitable[Rewritten]]] = []
+    shown: list[tuple[str | None, tuple[int, ...]]] = []
+    for k in range(width):
+        rows = evidence.faults(parent)
+        shuffle(rows, search.plan.seed, "reflect", number, k)
+        outcomes = fit_outcomes(await evidence.explain(parent, rows[:MOST_SHOWN]))
+        part = part_of(search, parent, number + k)
+        shown.append((part, tuple(rows[: len(outcomes)])))
+        work.append(partial(_reflect_once, search, parent, outcomes, part, number * 1000 + k))
+    made = await search.rewrite_all("reflections", work)
+    stop_if_skipped(made)
+    demos = search.nodes[parent].demos
+    return [Proposal(new, part, rows, demos) for new, (part, rows) in zip(made, shown, strict=True)]
+
+
+async def _reflect_once(
+    search: TemplateSearch,
+    parent: int,
+    outcomes: Sequence[TrialOutcome],
+    part: str | None,
+    sample: int,
+) -> Rewritten:
+    templates, most = search.nodes[parent].templates, search.plan.gradient_depth
+    if part is None or len(templates.names) > 1 or not search.rules_of(part).names:
+        instructions = await criticise(search, parent, outcomes, part)
+        return await rewrite(search, parent, instructions, sample, part)
+    ahead, rules = front(demos_of(search, parent)), search.rules_of(part)
+    body = templates[part].removeprefix(ahead)
+    new = await write_reflection(search.editor, body, outcomes, rules, most, sample)
+    return _behind(ahead, new)
+
+
+def _behind(ahead: str, new: Rewritten) -> Rewritten:
+    """The new text with the demonstrations that its parent has."""
+    return replace(new, text=ahead + new.text) if new.text else new
+
+
+async def demonstrate(evidence: Evidence, parent: int, number: int, width: int) -> list[Proposal]:
+    """Sets of labelled rows: drawn anew, or the parent's with one row changed."""
+    search, node = evidence.search, evidence.search.nodes[parent]
+    body = node.text.removeprefix(front(demos_of(search, parent)))
+    made: list[Proposal] = []
+    for k in range(width):
+        demos = draw_demos(evidence, parent, number, k)
+        new = Rewritten(front(demos) + body, (f"{len(demos)} rows as demonstrations",))
+        faults = evidence.faults(parent)
+        shuffle(faults, search.plan.seed, "demos", number, k, "faults")
+        ids = tuple(one.id for one in demos)
+        made.append(Proposal(new, shown=tuple(faults), demos=ids))
+    return made
+
+
+def draw_demos(evidence: Evidence, parent: int, number: int, k: int) -> list[Example]:
+    """Those that the parent has with one dropped, added or exchanged; or as many as one of `SHOTS`
+    says, of different labels first. Rows that are not in play yet are taken first: those that are
+    would be lost for comparing."""
+    search = evidence.search
+    rng = seeded(search.plan.seed, "demos", number, k)
+    training = search.material.training
+    order = list(evidence.order)
+    aside, played = order[evidence.count :], order[: evidence.count]
+    rng.shuffle(aside)
+    rng.shuffle(played)
+    usable = [
+        training[row]
+        for row in (*aside, *played)
+        if can_show(training[row], search.rules_of(PROMPT))
+    ]
+    had = demos_of(search, parent)
+    if had and rng.random() < 0.5:
+        others = [one for one in usable if one not in had]
+        kept = list(had)
+        if len(kept) > 1 and rng.random() < 2 / 3:
+            kept.pop(rng.randrange(len(kept)))
+        return _within_room([*kept, *others[:1]])
+    labels = dict[str, int]()
+    ranked: list[tuple[int, int, Example]] = []
+    for place, one in enumerate(usable):
+        seen = labels[str(one.label)] = labels.get(str(one.label), 0) + 1
+        ranked.append((seen, place, one))
+    shots = min(rng.choice(SHOTS), max(1, len(training) // 3))
+    ranked.sort(key=lambda entry: entry[:2])
+    return _within_room([one for _, _, one in ranked[:shots]])
+
+
+def demos_of(search: TemplateSearch, node: int) -> list[Example]:
+    rows = {example.id: example for example in search.material.training}
+    return [rows[name] for name in search.nodes[node].demos]
+
+
+def can_demonstrate(search: TemplateSearch) -> bool:
+    """Only a plain prompt whose rows have labels, by which they are scored: what the steps of a
+    program should have said is not known."""
+    if search.context.program is not None or search.context.metric is None:
+        return False
+    rules, training = search.rules_of(PROMPT), search.material.training
+    return sum(can_show(one, rules) for one in training) >= FEWEST_LABELLED
+
+
+def _within_room(demos: list[Example]) -> list[Example]:
+    while len(demos) > 1 and sum(len(show_demo(one)) for one in demos) > MOST_CHARACTERS:
+        demos = demos[:-1]
+    return demos
+
+
+def _always(_: TemplateSearch) -> bool:
+    return True
+
+
+REFLECT = Operator("reflect", reflect, _always, writes=True)
+DEMOS = Operator("demos", demonstrate, can_demonstrate, writes=False)

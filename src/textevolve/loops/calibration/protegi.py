@@ -1,0 +1,123 @@
+"""The strategy `protegi`: beam search by written gradients.
+
+Pryzant and others (2023), "Automatic prompt optimization with 'gradient descent' and beam search",
+arXiv 2305.03495, algorithms 1 and 2. In a round the faults of every template in the beam are
+written down as instructions, successors are written by them, and old and new compete.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from functools import partial
+
+from textevolve.evaluation import Failure
+from textevolve.loops.attempt import StopReason
+from textevolve.loops.calibration.examples import Example
+from textevolve.loops.calibration.proposals import criticise, part_of, rewrite
+from textevolve.loops.calibration.rewriting import share_out
+from textevolve.loops.calibration.search import FINALS, ROUND, SEED, TemplateSearch
+from textevolve.loops.calibration.selection import (
+    choose_beam,
+    count_pulls,
+    draw_rows,
+    try_fast,
+    try_ucb,
+)
+from textevolve.loops.calibration.trial_runner import TrialOutcome, stop_if_skipped
+
+
+async def climb(search: TemplateSearch) -> StopReason:
+    """Rounds, until no new template enters the beam any more or there were enough of them. One
+    without any instructions, because answers failed, has shown nothing, and does not count."""
+    idle = 0
+    for number in range(1, search.plan.depth + 1):
+        search.rounds = number
+        search.enter("exploration")
+        seen = await explore(search, number)
+        if number == 1 and await is_perfect(search, seen[SEED]):
+            return "accepted"
+        search.enter("rewriting")
+        fresh = await expand(search, number, seen)
+        search.enter("selection")
+        entered = await select(search, number, fresh) if fresh else False
+        search.show()
+        idle = 0 if entered else idle + search.instructed
+        if idle >= search.plan.patience:
+            return "converged"
+    return "max_iterations" if search.scored else "failed"
+
+
+async def is_perfect(search: TemplateSearch, explored: Sequence[TrialOutcome]) -> bool:
+    """Whether the original leaves nothing to be gained on the rows on which the last templates
+    would compete. A judge is not asked: its 1 is no proof."""
+    plan, training = search.plan, search.material.training
+    if search.context.metric is None or any(outcome.score != 1 for outcome in explored):
+        return False
+    rows = draw_rows(len(training), plan.final_minibatch, plan.seed, FINALS)
+    outcomes = await search.try_nodes([(SEED, training[row]) for row in rows])
+    if any(outcome.score != 1 for outcome in outcomes):
+        return False
+    search.perfect = len({outcome.example.id for outcome in (*explored, *outcomes)})
+    return True
+
+
+async def explore(search: TemplateSearch, number: int) -> dict[int, list[TrialOutcome]]:
+    """What every template in the beam makes of a few rows, with reasons."""
+    plan, training = search.plan, search.material.training
+    pairs: list[tuple[int, Example]] = []
+    for parent in search.beam:
+        drawn = draw_rows(len(training), plan.minibatch, plan.seed, "explore", number, parent)
+        pairs += [(parent, training[row]) for row in drawn]
+    outcomes = await search.try_nodes(pairs, reasons=True)
+    seen: dict[int, list[TrialOutcome]] = {parent: [] for parent in search.beam}
+    for (parent, _), outcome in zip(pairs, outcomes, strict=True):
+        seen[parent].append(outcome)
+    return seen
+
+
+async def expand(
+    search: TemplateSearch, number: int, seen: Mapping[int, Sequence[TrialOutcome]]
+) -> list[int]:
+    """Find faults of every template by what it made, write its successors; gives the new
+    nodes."""
+    plan = search.plan
+    parts = {parent: part_of(search, parent, number) for parent in seen}
+    criticised = await search.rewrite_all(
+        "instructions", [partial(criticise, search, p, o, parts[p]) for p, o in seen.items()]
+    )
+    stop_if_skipped(criticised)
+    search.instructed = not all(isinstance(found, Failure) for found in criticised)
+    orders: list[tuple[int, tuple[str, ...], int]] = []
+    for parent, instructions in zip(seen, criticised, strict=True):
+        if isinstance(instructions, Failure):
+            note = f"round {number}: no instructions: {instructions.reason}"
+            search.nodes[parent] = search.nodes[parent].noted(note)
+            continue
+        shares = share_out(instructions, plan.successors, plan.seed + number)
+        orders += [(parent, share, number * 1000 + k) for k, share in enumerate(shares)]
+    made = await search.rewrite_all(
+        "successors", [partial(rewrite, search, *order, parts[order[0]]) for order in orders]
+    )
+    added = [
+        search.add(parent, number, share, new, parts[parent])
+        for (parent, share, _), new in zip(orders, made, strict=True)
+    ]
+    stop_if_skipped(made)
+    return [node for node in added if node is not None]
+
+
+async def select(search: TemplateSearch, number: int, fresh: Sequence[int]) -> bool:
+    """The best of old and new become the beam; whether a new one is among them."""
+    plan, count = search.plan, len(search.material.training)
+    arms = sorted([*search.beam, *fresh])
+    if plan.selection == "ucb":
+        rows = draw_rows(count, count, plan.seed, "select", number)
+        pulls = count_pulls(len(arms), min(plan.selection_minibatch, count))
+        tried = await try_ucb(arms, rows, search.try_rows, width=plan.beam, pulls=pulls)
+    else:
+        rows = draw_rows(count, plan.selection_minibatch, plan.seed, "select", number)
+        tried = await try_fast(arms, rows, search.try_rows)
+    search.beam = choose_beam(tried, plan.beam) or search.beam
+    search.leader = search.beam[0]
+    search.place(ROUND, number, tried, search.beam)
+    return any(node in fresh for node in search.beam)

@@ -1,0 +1,281 @@
+"""Programs whose templates are improved: a chain, a function, a LangGraph graph, a DSPy module.
+
+What each asks through our client is journaled, limited and counted as any call of a chain's; what
+it asks by a client of its own is not. How a chain runs is in `llm.chains`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, TypeAlias, cast
+
+from textevolve.errors import AnswerError, InputError
+from textevolve.evaluation import Usage
+from textevolve.llm.chains.callables import (
+    is_module,
+    is_runnable,
+)
+from textevolve.llm.chains.chain import Chain
+from textevolve.llm.chains.chain_file import ENDINGS, load_chain
+from textevolve.llm.chains.chain_texts import read_prompts, write_chain_texts, write_prompts
+from textevolve.llm.chains.chat_template import value_text
+from textevolve.llm.chains.prompt_uses import (
+    PromptUse,
+    current_trial,
+    trying_prompts,
+)
+from textevolve.llm.chains.steps import call
+from textevolve.llm.chains.trace import TraceRecorder
+from textevolve.loops.calibration.examples import Example, ProgramNames
+from textevolve.loops.calibration.program import (
+    ProgramError,
+    ProgramOutput,
+    Templates,
+    TraceStep,
+)
+from textevolve.loops.calibration.tree import CalibrationResult
+from textevolve.loops.placeholders import placeholders_of
+from textevolve.metrics.label_metrics import open_metric
+from textevolve.metrics.shapes import takes_row
+from textevolve.studies.chained import TemplateInChain, ask_chain, chain_response, template_in
+from textevolve.studies.program_kinds import (
+    ProgramRun,
+    module_prompts,
+    run_function,
+    run_graph,
+    run_module,
+)
+from textevolve.user_code import OWN, load_object, own_object
+from textevolve.wiring import Workbench
+
+
+@dataclass(frozen=True)
+class ChainProgram:
+    """A chain with all its templates. `bench`: None where nothing is asked."""
+
+    chain: Chain
+    names: tuple[str, ...]
+    bench: Workbench | None = None
+
+    @property
+    def templates(self) -> Templates:
+        return Templates(tuple((name, self._part(name).text) for name in self.names))
+
+    @property
+    def given(self) -> ProgramNames:
+        slots = tuple((name, self._part(name).slots) for name in self.names)
+        return ProgramNames(tuple(self.chain.inputs), slots, whole=True)
+
+    def _part(self, name: str) -> TemplateInChain:
+        return TemplateInChain(self.chain, name)
+
+    def with_templates(self, templates: Templates) -> Chain:
+        chain = self.chain
+        for name, text in templates.parts:
+            chain = TemplateInChain(chain, name).with_text(text)
+        return chain
+
+    async def ask(
+        self, templates: Templates, example: Example, count: Callable[[Usage], None], /
+    ) -> ProgramOutput:
+        chain = self.with_templates(templates)
+        return await run_traced(self.bench, chain, example.values, templates, example.id, count)
+
+    def show(self, _templates: Templates, example: Example, /) -> str:
+        return show_values(example)
+
+
+@dataclass(frozen=True)
+class CodeProgram:
+    """Code with named templates. `run` is given texts and a row; `answer`: of several values that
+    it gives, the one that is scored."""
+
+    name: str
+    templates: Templates
+    run: ProgramRun
+    bench: Workbench | None = None
+    answer: str | None = None
+    hidden: tuple[str, ...] = ()
+
+    @property
+    def given(self) -> ProgramNames:
+        slots = tuple((name, placeholders_of(text)) for name, text in self.templates.parts)
+        return ProgramNames(None, slots, whole=True)
+
+    async def ask(
+        self, templates: Templates, example: Example, count: Callable[[Usage], None], /
+    ) -> ProgramOutput:
+        texts = dict(templates.parts)
+        row = {name: value for name, value in example.known.items() if name not in self.hidden}
+
+        async def output() -> str:
+            trying = current_trial.get()
+            assert trying is not None
+            found = await self.run(texts, row, trying)
+            return choose_answer(found, row, self.answer, self.name)
+
+        chain = Chain(self.name, call("output", output), inputs=())
+        return await run_traced(self.bench, chain, {}, templates, example.id, count)
+
+    def show(self, _templates: Templates, example: Example, /) -> str:
+        return show_values(example)
+
+
+async def run_traced(
+    bench: Workbench | None,
+    chain: Chain,
+    values: Mapping[str, Any],
+    templates: Templates,
+    case: str,
+    count: Callable[[Usage], None],
+) -> ProgramOutput:
+    """What a chain gives while these templates are tried, and how each of them was used.
+
+    Raises:
+        ProgramError: it gave nothing that can be used. ModelError, BudgetError: as its models.
+    """
+    assert bench is not None
+    spent = TraceRecorder(chain.name, "chain")
+    with trying_prompts(dict(templates.parts)) as trying:
+        try:
+            outputs, trace = await ask_chain(bench, chain, values, case, spent=spent)
+            response = chain_response(chain, outputs, trace)
+        except AnswerError as error:
+            raise ProgramError(str(error), _steps(trying.in_order())) from error
+        finally:
+            count(spent.usage)
+    return ProgramOutput(response, _steps(trying.in_order()))
+
+
+def _steps(uses: Sequence[PromptUse]) -> tuple[TraceStep, ...]:
+    return tuple(TraceStep(use.name, use.prompt, use.output) for use in uses)
+
+
+def show_values(example: Example) -> str:
+    return "\n\n".join(f"{name}: {value}" for name, value in example.values.items())
+
+
+def choose_answer(found: Any, row: Mapping[str, Any], answer: str | None, name: str) -> str:
+    """The text that is scored of what a program gave: the value `answer`; where none is named, all
+    that is not the row's. Of a list of messages it is the last one's text.
+
+    Raises:
+        AnswerError: there is no such value, or nothing.
+    """
+    if isinstance(found, Mapping):
+        values = cast("Mapping[str, Any]", found)
+        if answer is not None and answer not in values:
+            there = ", ".join(map(str, values)) or "nothing"
+            raise AnswerError(f"program '{name}' gave no value '{answer}', but: {there}")
+        if answer is not None:
+            values = {answer: values[answer]}
+        fresh = {key: value for key, value in values.items() if answer or key not in row}
+        found = next(iter(fresh.values())) if len(fresh) == 1 else fresh
+    listed = cast("list[Any]", found) if isinstance(found, list) else [found]
+    text: object = getattr(listed[-1] if listed else None, "content", cast(object, found))
+    if text is None or text == {}:
+        raise AnswerError(f"program '{name}' gave nothing")
+    return value_text(text)
+
+
+OpenedProgram: TypeAlias = TemplateInChain | ChainProgram | CodeProgram
+
+
+def open_program(
+    name: str,
+    text: str,
+    objects: Mapping[str, object],
+    *,
+    bench: Workbench | None = None,
+    step: str | None = None,
+    answer: str | None = None,
+    hidden: tuple[str, ...] = (),
+) -> OpenedProgram:
+    """The program of this name with all its templates, or of a chain with that of the `step`, or
+    with its only one. `text`: those to begin with, several as `read_prompts` takes them; empty: its
+    own, where it has some. `hidden`: columns that it is not given.
+
+    Raises:
+        InputError: there is no such program, or it has no templates; a name is of none of them.
+    """
+    given = find_object(name, objects)
+    if isinstance(given, Chain) and (step is not None or len(given.templates) == 1):
+        return template_in(name, step, text, objects, bench)
+    if step is not None:
+        raise InputError(f"--step {step}: {name} is no chain")
+    told = read_prompts(text, "templates") if text.strip() else {}
+    if isinstance(given, Chain):
+        return _open_chain(given, told, bench)
+    called = name.removeprefix(OWN).rpartition(":")[2] or name
+    called = called.rpartition(".")[2]
+    if is_module(given):
+        run, own = run_module(given), module_prompts(given)
+        return CodeProgram(called, _begin(own, told, called), run, bench, answer, hidden)
+    if not told:
+        raise InputError(
+            f"program '{called}': name its templates: a YAML file of them by name, or from Python"
+            " templates={...}"
+        )
+    run = run_graph(given) if is_runnable(given) else run_function(given, called, told)
+    return CodeProgram(called, Templates(tuple(told.items())), run, bench, answer, hidden)
+
+
+def find_object(name: str, objects: Mapping[str, object]) -> object:
+    """What a file, an import path, or an object's name in `objects` names.
+
+    Raises:
+        InputError: there is nothing of that name.
+    """
+    if name.startswith(OWN):
+        return own_object(name, objects)
+    if name.lower().endswith(ENDINGS):
+        return load_chain(name)
+    if (found := load_object(name, Path())) is None:
+        raise InputError(f"{name}: there is nothing of that name")
+    return found
+
+
+def _open_chain(chain: Chain, told: Mapping[str, str], bench: Workbench | None) -> ChainProgram:
+    names = tuple(
+        name
+        for name, template in chain.templates.items()
+        if any(one.role == "user" for one in template.messages)
+    )
+    for name in names:
+        chain.template_of(name)
+    if not names:
+        raise InputError(f"chain '{chain.name}': no step of it asks a model by a template")
+    program = ChainProgram(chain, names, bench)
+    begun = _begin(dict(program.templates.parts), told, chain.name)
+    return replace(program, chain=program.with_templates(begun)) if told else program
+
+
+def _begin(own: Mapping[str, str], told: Mapping[str, str], name: str) -> Templates:
+    for one in told:
+        if one not in own:
+            raise InputError(f"program '{name}': no template '{one}'; there are: {', '.join(own)}")
+    return Templates(tuple({**own, **told}.items()))
+
+
+def keeps_rows(
+    program: OpenedProgram | None, metric: str | None, objects: Mapping[str, object]
+) -> bool:
+    """Whether the program or the metric is given whole rows."""
+    if isinstance(program, CodeProgram):
+        return True
+    if metric is None:
+        return False
+    given = objects.get(metric) if metric.startswith(OWN) else open_metric(metric)
+    return given is not None and takes_row(given)
+
+
+def write_templates(name: str | None, found: CalibrationResult) -> dict[str, str]:
+    """What was found as text, by the endings of files: a single template as it is; several as a
+    search can begin with them, or in the chain's file where that is what `name` names."""
+    before, after, several = dict(found.nodes[0].templates.parts), found.templates, None
+    if name is not None and name.lower().endswith(ENDINGS):
+        several = write_chain_texts(name, before, after)
+    several = several or write_prompts(after)
+    return {".txt": found.template.rstrip("\n") + "\n", ".yaml": several, ".yml": several}

@@ -1,0 +1,306 @@
+"""Spans of loops as a collector gets them: read back from the file, or from what is sent."""
+
+import json
+import signal
+import threading
+import time
+from collections import Counter
+from http.server import BaseHTTPRequestHandler, HTTPServer
+
+import pytest
+from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
+from test_calibrate_command import SMALL, TEMPLATE, Scripted
+from test_loop_studies import KINDS, revising
+
+from textevolve import aoptimize, optimize
+from textevolve.llm.testing import Answer, ScriptedServer
+
+ERROR = 2
+"""The code of a status in OTLP."""
+
+
+class Span:
+    """One of a file of spans, with its attributes by name."""
+
+    def __init__(self, told):
+        self.name, self.id, self.above = told["name"], told["spanId"], told.get("parentSpanId")
+        self.trace = told["traceId"]
+        self.seconds = (int(told["endTimeUnixNano"]) - int(told["startTimeUnixNano"])) / 1e9
+        values = {a["key"]: next(iter(a["value"].items())) for a in told["attributes"]}
+        self.told = {n: int(v) if kind == "intValue" else v for n, (kind, v) in values.items()}
+        self.failed = told.get("status", {}).get("code") == ERROR
+        self.why = told.get("status", {}).get("message", "")
+
+    def __getitem__(self, name):
+        return self.told[f"eval_opt.{name}"]
+
+
+def load(path):
+    """All spans, in the order in which they ended."""
+    lines = [json.loads(line) for line in path.read_text().splitlines()]
+    return [
+        Span(span)
+        for line in lines
+        for resource in line["resourceSpans"]
+        for scope in resource["scopeSpans"]
+        for span in scope["spans"]
+    ]
+
+
+def read_spans(path):
+    """Each `eval_opt.run` with the spans below it."""
+    spans = load(path)
+    runs = [span for span in spans if span.name == "eval_opt.run"]
+    assert all(run.above is None for run in runs)
+    below = {run.id: [span for span in spans if span.above == run.id] for run in runs}
+    assert len(spans) == len(runs) + sum(map(len, below.values()))
+    for run in runs:
+        assert {span.trace for span in below[run.id]} <= {run.trace}
+    return [(run, below[run.id]) for run in runs]
+
+
+def names(spans):
+    return [span.name.removeprefix("eval_opt.") for span in spans]
+
+
+@pytest.fixture
+def traced(home, monkeypatch):
+    monkeypatch.setenv("TEXTEVOLVE_TRACES", "spans.jsonl")
+    return home / "spans.jsonl"
+
+
+def test_each_task_is_a_trace_that_says_what_each_step_took(cli, server, model, traced, home):
+    unreadable = Counter()
+
+    def script(body, number):
+        said = body["messages"][-1]["content"]
+        if "response_format" in body and said.count("copper") and not unreadable["copper"]:
+            unreadable["copper"] += 1
+            return "no object"
+        return None
+
+    server.script = script
+    (home / "t.jsonl").write_text('{"task": "Name a use of copper."}\n{"task": "Say hello."}\n')
+    ended = cli("optimize", "t.jsonl", "-m", model, "-j", "single", "--threshold", 1, "--json")
+    found = read_spans(traced)
+    assert sorted(run["case"] for run, _ in found) == ["1", "2"]
+    rows = {row["id"]: row for row in ended.rows}
+    for run, steps in found:
+        row = rows[run["case"]]
+        assert names(steps) == [f"{w}.{n}" for n in (1, 2, 3) for w in ("generate", "evaluate")]
+        assert (run["loop"], run["score"], run["iterations"]) == ("optimize", row["score"], 3)
+        assert run["reason"] == row["reason"]
+        for name, attempt in zip(("calls", "tokens_in", "tokens_out"), (0, 1, 2), strict=True):
+            used = [row["usage"][key] for key in ("calls", "prompt_tokens", "completion_tokens")]
+            assert run[name] == sum(step[name] for step in steps) == used[attempt]
+        for step, attempt in zip(steps[1::2], row["attempts"], strict=True):
+            assert (step["iteration"], step["score"]) == (
+                attempt["iteration"],
+                attempt["evaluation"]["score"],
+            )
+            assert step["passed"] is attempt["evaluation"]["passed"]
+            assert 0 < step["duration"] <= step.seconds * 1.5 + 0.1
+        assert [step["made"] for step in steps[::2]] == [a["made"] for a in row["attempts"]]
+        assert run["parse_errors"] == (run["case"] == "1") == steps[1]["parse_errors"]
+    assert not {"copper", "hello"} & set(traced.read_text().casefold().split())
+    assert cli("runs", "show", "last").code == 0
+    assert len(read_spans(traced)) == 2  # what is only shown is not traced
+
+
+def test_what_fails_is_a_span_that_says_why(cli, server, model, traced):
+    def script(body, number):
+        if body.get("max_tokens") == 1:
+            return Answer(yes=0.4)
+        return (
+            Answer(text="Cut he", finish_reason="length")
+            if "earlier answer" in str(body)
+            else "A draft."
+        )
+
+    server.script = script
+    cli("optimize", "Say hello.", "-m", model, "-j", "probe")
+    ((run, steps),) = read_spans(traced)
+    assert names(steps) == ["generate.1", "evaluate.1", "generate.2", "generate.3", "evaluate.3"]
+    assert [step.failed for step in steps] == [False, False, True, False, False]
+    assert "cut at" in steps[2].why
+    assert steps[2].told["error.type"] == "failed"
+    assert not run.failed
+    server.script = lambda _body, _number: Answer(text="")
+    cli("optimize", "Say nothing.", "-m", model, "-j", "probe")
+    run, steps = read_spans(traced)[1]
+    assert run.failed
+    assert names(steps) == ["generate.1", "generate.2", "generate.3"]
+
+
+def test_an_interrupt_ends_every_span(spawn, traced, stalling):
+    with ScriptedServer(stalling(4, revising)) as server:
+        process = spawn("optimize", "Say what moves it.", "-j", "probe", "-m", f"{server.url}#x")
+        while server.calls < 5:
+            assert process.poll() is None
+            time.sleep(0.01)
+        process.send_signal(signal.SIGINT)
+        _, err = process.communicate()
+    assert process.returncode == 130
+    assert "Traceback" not in err
+    ((run, steps),) = read_spans(traced)
+    assert names(steps) == ["generate.1", "evaluate.1", "generate.2"]
+    assert [one.failed for one in (*steps, run)] == [False, False, True, True]
+    assert run.told["error.type"] == steps[2].told["error.type"] == "cancelled"
+    assert run["calls"] == 4
+
+
+STEPS = {
+    "innovate": ["evaluate.1", "generate.2", "evaluate.2"],
+    "guide": ["generate.1", "generate.2", "evaluate.1", "generate.3", "evaluate.2"],
+    "profile": ["generate.1", "evaluate.1"],
+}
+
+
+@pytest.mark.parametrize("kind", STEPS)
+def test_every_loop_has_spans(kind, cli, server, model, traced):
+    words, script, fields = KINDS[kind]
+    server.script = script() if kind == "innovate" else script
+    (_, first), *named = fields.items()
+    options = [part for name, value in named for part in (f"--{name}", value)]
+    assert cli(*words, first, *options, "-m", model).code == 0
+    ((run, steps),) = read_spans(traced)
+    assert names(steps)[: len(STEPS[kind])] == STEPS[kind]
+    assert run["loop"] == kind
+    assert run["calls"] == sum(step["calls"] for step in steps) == server.calls
+    assert all(step["passed"] is not None for step in steps if "eval_opt.passed" in step.told)
+    if kind == "innovate":
+        fresh = [step for step in steps if step["step"] == "fresh"]
+        assert [(step["of"], step["iteration"]) for step in fresh] == [("before", 1), ("after", 3)]
+    else:
+        assert steps[-1]["passed"] is True
+
+
+def test_rounds_of_calibrate_number_its_steps(cli, server, model, traced, home):
+    (home / "template.txt").write_text(TEMPLATE)
+    rows = [{"n": n, "sum": 2 * n} for n in range(40)]
+    (home / "values.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    server.script = Scripted()
+    command = ("calibrate", "template.txt", "--data", "values.jsonl", "--label", "sum")
+    assert cli(*command, "--metric", "exact", *SMALL, "-m", model).code == 0
+    ((run, steps),) = read_spans(traced)
+    assert run["calls"] == sum(step["calls"] for step in steps) == server.calls
+    assert run["score"] == 1.0
+    stages = [(step.name, step["stage"]) for step in steps]
+    assert stages[:4] == [
+        ("eval_opt.evaluate.1", "outputs"),
+        ("eval_opt.generate.1", "instructions"),
+        ("eval_opt.generate.1", "successors"),
+        ("eval_opt.evaluate.1", "outputs"),
+    ]
+    assert steps[0]["score"] == 0  # "about 3" is no sum
+    assert {step["iteration"] for step in steps} >= {1, 2}
+
+
+def test_a_loop_within_a_step_of_another_stands_below_it_and_counts_for_itself(model, traced):
+    async def judge(case):
+        inner = await aoptimize("Say less.", judge="probe", model=model, max_iterations=1)
+        return 0.9 if inner.attempts else 0.0
+
+    optimize("Say hello.", judge=judge, second_judge="probe", model=model)
+    spans = load(traced)
+    calls = [(span.name.removeprefix("eval_opt."), span["calls"]) for span in spans]
+    inner, outer = calls[:4], calls[4:]
+    assert inner == [("generate.1", 1), ("generate.1", 1), ("evaluate.1", 3), ("run", 4)]
+    assert outer == [("evaluate.1", 3), ("run", 4)]
+    assert spans[3].above == spans[4].id
+    assert {span.trace for span in spans} == {spans[0].trace}
+
+
+@pytest.mark.parametrize(
+    ("where", "told"),
+    [("nowhere/spans.jsonl", "cannot be written"), ("ftp://x", "address of a collector")],
+)
+def test_where_spans_cannot_go_is_said_before_anything_is_asked(
+    cli, server, model, monkeypatch, where, told
+):
+    monkeypatch.setenv("TEXTEVOLVE_TRACES", where)
+    ended = cli("optimize", "Say hello.", "-m", model)
+    assert ended.code == 2
+    assert "traces = " in ended.err
+    assert where in ended.err
+    assert told in ended.err
+    assert server.calls == 0
+
+
+SCRIPT = """
+import sys
+from textevolve import optimize
+
+def run():
+    return optimize("Say hello.", generator=write, judge=lambda case: 0.9, store="s.db")
+
+def write(task, **asked):
+    if "opentelemetry.sdk.trace" not in sys.modules:
+        return "Hello."
+    from opentelemetry import trace
+    with trace.get_tracer("mine").start_as_current_span("mine"):
+        return "Hello there."
+
+run()
+assert not [name for name in sys.modules if name.startswith("opentelemetry")], "loaded for nothing"
+
+from opentelemetry import trace
+from opentelemetry.sdk.trace import TracerProvider
+from opentelemetry.sdk.trace.export import SimpleSpanProcessor
+from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
+
+kept, provider = InMemorySpanExporter(), TracerProvider()
+provider.add_span_processor(SimpleSpanProcessor(kept))
+trace.set_tracer_provider(provider)
+with trace.get_tracer("mine").start_as_current_span("caller"):
+    run()
+    with trace.get_tracer("mine").start_as_current_span("later"):
+        pass
+names = {span.context.span_id: span.name for span in kept.get_finished_spans()}
+print({span.name: names[span.parent.span_id] for span in kept.get_finished_spans() if span.parent})
+"""
+
+
+def test_without_tracing_nothing_is_loaded_and_a_programs_own_provider_is_used(spawn, home):
+    out, err = spawn(script=SCRIPT).communicate()
+    assert err == ""
+    assert eval(out) == {
+        "mine": "eval_opt.generate.1",
+        "eval_opt.generate.1": "eval_opt.run",
+        "eval_opt.evaluate.1": "eval_opt.run",
+        "eval_opt.run": "caller",
+        "later": "caller",
+    }
+
+
+def test_a_collector_gets_them_over_http(cli, server, model, monkeypatch):
+    got, there = [], threading.Event()
+
+    class Collector(BaseHTTPRequestHandler):
+        def do_POST(self):
+            body = self.rfile.read(int(self.headers["Content-Length"]))
+            got.append((self.path, self.headers["Authorization"], body))
+            self.send_response(200)
+            self.end_headers()
+            there.set()
+
+        def log_message(self, *_):
+            pass
+
+    monkeypatch.setenv("OTEL_BSP_SCHEDULE_DELAY", "50")
+    monkeypatch.setenv("OTEL_EXPORTER_OTLP_HEADERS", "authorization=Bearer%20k")
+    with HTTPServer(("127.0.0.1", 0), Collector) as collector:
+        threading.Thread(target=collector.serve_forever, daemon=True).start()
+        monkeypatch.setenv("TEXTEVOLVE_TRACES", f"http://127.0.0.1:{collector.server_port}")
+        cli("optimize", "Say hello.", "-m", model, "-j", "probe", "--max-iterations", 1)
+        found = set()
+        while "eval_opt.run" not in found:
+            assert there.wait(60)
+            for path, key, body in got:
+                assert (path, key) == ("/v1/traces", "Bearer k")
+                told = ExportTraceServiceRequest.FromString(body)
+                scopes = [scope for one in told.resource_spans for scope in one.scope_spans]
+                found |= {span.name for scope in scopes for span in scope.spans}
+            time.sleep(0.01)
+        collector.shutdown()
+    assert found == {"eval_opt.run", "eval_opt.generate.1", "eval_opt.evaluate.1"}

@@ -1,0 +1,223 @@
+"""Programs with several templates: what helps stands in two of them, and both have to be found."""
+
+import json
+import re
+from typing import TypedDict
+
+import pytest
+from langchain_core.runnables import RunnableConfig
+from langgraph.graph import START, StateGraph
+from langgraph.runtime import Runtime
+
+from textevolve import PromptSet, as_chat_model, calibrate
+from textevolve.errors import InputError
+from textevolve.llm.chains.chain_file import load_chain
+from textevolve.llm.testing import ScriptedServer
+from textevolve.settings import Settings
+
+NOTE, SUM = "Write n as a number.", "Add carefully."
+TEMPLATES = {"note": "Tell of {n}", "sum": "Twice that, by these facts: {note}"}
+YAML = """\
+# Two steps, of which each can spoil it.
+name: adder
+inputs: [n]
+steps:
+  - ask: note
+    prompt: Tell of {n}
+    temperature: 0  # as in use
+  - {ask: sum, prompt: "Twice that, by these facts: {note}"}
+"""
+SMALL = {"beam": 2, "depth": 2, "successors": 2, "minibatch": 3, "selection_minibatch": 4}
+
+
+def fenced(text, name):
+    return re.search(rf"\[\[\w+ {name}\]\]\n(.*?)\n\[\[/", text, re.DOTALL)[1]
+
+
+def apply(template, lines):
+    return "\n".join([template, *lines])
+
+
+def script(body, _number):
+    """The editor knows what helps each template; the program needs both."""
+    said = body["messages"][-1]["content"]
+    if "Write at most" in said:
+        alone = re.search(r"rewriting the template (\w+) alone", said)
+        told = {"note": NOTE, "sum": SUM}
+        lines = [told[alone[1]]] if alone else [f"{name}: {line}" for name, line in told.items()]
+        return json.dumps({"instructions": lines})
+    if said.startswith("You rewrite"):
+        lines = [line.split(". ", 1)[1] for line in fenced(said, "instructions").splitlines()]
+        if said.startswith("You rewrite a prompt template as"):
+            return json.dumps({"template": apply(fenced(said, "template"), lines)})
+        made = [
+            {"name": name, "template": apply(fenced(said, f"template {name}"), [rest])}
+            for name, _, rest in (line.partition(": ") for line in lines)
+        ]
+        return json.dumps({"templates": made})
+    if said.startswith("Tell of"):
+        number = said.split()[2]
+        return f"n = {number}" if NOTE in said else "a number"
+    number = re.search(r"n = (\d+)", said)
+    return str(2 * int(number[1])) if number and SUM in said else "about that"
+
+
+def right(output, label, row):
+    """All or nothing: each template alone gains nothing, both do."""
+    return (1.0, "") if output == str(label) else (0.0, f"{row['n']} twice is not {output!r}")
+
+
+@pytest.fixture
+def server():
+    with ScriptedServer(script, keep=10_000) as started:
+        yield started
+
+
+@pytest.fixture
+def rows(home):
+    made = [{"n": n, "twice": 2 * n, "place": "left"} for n in range(36)]
+    (home / "rows.jsonl").write_text("".join(json.dumps(row) + "\n" for row in made))
+    (home / "adder.yaml").write_text(YAML)
+    return made
+
+
+@pytest.fixture
+def means(home, model):
+    settings = Settings(store=home / "store.db", model=model)
+    return {"settings": settings, "label": "twice", "metric": right, **SMALL}
+
+
+def check_found(found):
+    assert found.accepted
+    assert NOTE in found.templates["note"]
+    assert SUM in found.templates["sum"]
+
+
+def test_all_templates_of_a_chains_file_are_improved(cli, home, rows, model, server):
+    command = ["calibrate", "--program", "adder.yaml", "-d", "rows.jsonl", "--label", "twice"]
+    command += ["--metric", "exact", "-m", model, "-o", "best.yaml", "-o", "search.json"]
+    command += ["--depth", "2", "--beam", "2", "--successors", "2"]
+    first = cli(*command)
+    assert first.code == 0, first.err
+    told = json.loads((home / "search.json").read_text())
+    assert told["accepted"]
+    assert told["templates"]["note"] == f"Tell of {{n}}\n{NOTE}"
+    best = (home / "best.yaml").read_text()
+    assert best.startswith("# Two steps")
+    assert "temperature: 0  # as in use" in best
+    assert SUM in load_chain(str(home / "best.yaml")).templates["sum"].messages[0].parts[-1]
+    calls = server.calls
+    assert cli(*command).code == 0
+    assert server.calls == calls
+
+
+@pytest.mark.parametrize("manner", ["async", "plain"])
+def test_a_function_with_named_templates(rows, means, server, manner):
+    async def waits(prompts, row):
+        assert set(row) == {"n", "place"}  # as they are, and without the label
+        return await prompts.ask("sum", note=await prompts.ask("note", n=row["n"]))
+
+    held = PromptSet(TEMPLATES)
+
+    def works(row):
+        return held.ask_sync("sum", note=held.ask_sync("note", row))
+
+    program = waits if manner == "async" else works
+    found = calibrate(program, rows, templates=TEMPLATES, **means)
+    check_found(found)
+    assert found.usage.calls >= server.calls > 0
+    asked = next(
+        said
+        for body in server.requests
+        if "Write at most" in (said := body["messages"][-1]["content"])
+    )
+    assert fenced(asked, "prompt of note").startswith("Tell of ")
+    assert fenced(asked, "output of note") == "a number"
+    assert "twice is not 'about that'" in fenced(asked, "judgement")
+    calls = server.calls
+    again = calibrate(program, rows, templates=TEMPLATES, **means)
+    assert (again.templates, server.calls) == (found.templates, calls)
+
+
+class State(TypedDict, total=False):
+    n: int
+    note: str
+    sum: str
+
+
+class Context(TypedDict, total=False):
+    sum: str
+
+
+def test_the_prompts_of_a_graph(rows, means, server):
+    """One node has its prompt from the configuration, one from the runtime's context."""
+    model = as_chat_model(temperature=0.0)
+
+    async def write(state: State, config: RunnableConfig):
+        prompt = config["configurable"]["note"].replace("{n}", str(state["n"]))
+        return {"note": (await model.ainvoke(prompt)).content}
+
+    def add(state: State, runtime: Runtime[Context]):
+        prompt = runtime.context["sum"].replace("{note}", state["note"])
+        return {"sum": model.invoke(prompt).content}
+
+    graph = StateGraph(State, context_schema=Context)
+    graph.add_node("write", write)
+    graph.add_node("add", add)
+    graph.add_edge(START, "write")
+    graph.add_edge("write", "add")
+    found = calibrate(graph.compile(), rows, templates=TEMPLATES, answer="sum", **means)
+    check_found(found)
+    asked = [body["messages"][-1]["content"] for body in server.requests]
+    shown = next(said for said in asked if "Write at most" in said)
+    assert fenced(shown, "prompt of write").startswith("Tell of ")
+    assert found.usage.calls >= server.calls > 0
+
+
+def test_what_cannot_be_a_program_is_said(rows, means, server):
+    def three(a, b, c):
+        return ""
+
+    with pytest.raises(InputError, match="name its templates"):
+        calibrate(three, rows, **means)
+    with pytest.raises(InputError, match="needs 3 arguments"):
+        calibrate(three, rows, templates=TEMPLATES, **means)
+    with pytest.raises(InputError, match="no template 'mote'; there are: note, sum"):
+        calibrate("", "rows.jsonl", program="adder.yaml", templates={"mote": "x {n}"}, **means)
+    with pytest.raises(InputError, match="one of them is too many"):
+        calibrate(three, rows, templates=TEMPLATES, **{**means, "model": "adder.yaml"})
+    assert server.calls == 0
+
+
+def test_a_program_that_breaks_off_shows_how_far_it_came(rows, means, server):
+    async def breaks(prompts, row):
+        note = await prompts.ask("note", row)
+        if NOTE not in prompts["note"]:
+            raise ValueError("no number")
+        return await prompts.ask("sum", note=note)
+
+    check_found(calibrate(breaks, rows, templates=TEMPLATES, **means))
+    asked = [body["messages"][-1]["content"] for body in server.requests]
+    shown = next(said for said in asked if "Write at most" in said)
+    assert fenced(shown, "output of note") == "a number"
+    assert "ValueError: no number" in fenced(shown, "problem")
+
+
+def test_a_functions_file_on_the_command_line(cli, home, rows, model):
+    """The function imports no part of the package, and one of its two values is scored."""
+    (home / "app.py").write_text(
+        "def answer(prompts, row):\n"
+        "    note = prompts.ask_sync('note', row)\n"
+        "    return {'note': note, 'sum': prompts.ask_sync('sum', note=note)}\n\n\n"
+        "def breaks(prompts, row):\n"
+        "    raise ValueError('no key')\n"
+    )
+    (home / "prompts.yaml").write_text(json.dumps(TEMPLATES))
+    command = ["calibrate", "prompts.yaml", "-d", "rows.jsonl", "--label", "twice", "-m", model]
+    command += ["--metric", "exact", "--budget", "200"]
+    found = cli(*command, "--program", "app.py:answer", "--answer", "sum", "-o", "best.yaml")
+    assert found.code == 0, found.err
+    assert SUM in (home / "best.yaml").read_text()
+    broken = cli(*command, "--program", "app.py:breaks")
+    assert broken.code == 3
+    assert "Nothing could be scored (chain 'breaks' raised ValueError: no key)" in broken.out

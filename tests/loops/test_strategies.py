@@ -1,0 +1,280 @@
+"""The strategies of calibrate on a small simulated task: six rules, of which each row needs one.
+
+The model answers a row if its template has the rule, or a demonstration of a row that needs the
+same. The editor writes rules for what it is shown to fail, two at most.
+"""
+
+import json
+import re
+from dataclasses import replace
+
+import pytest
+
+from textevolve import acalibrate
+from textevolve.errors import InputError
+from textevolve.evaluation import EvaluationResult, Usage
+from textevolve.llm.client import OpenAIClient
+from textevolve.llm.testing import Answer, ScriptedServer
+from textevolve.loops.calibration.demonstrations import can_show
+from textevolve.loops.calibration.examples import Example, take_material
+from textevolve.loops.calibration.optimizing import search_template
+from textevolve.loops.calibration.plan import CalibrationContext, CalibrationPlan
+from textevolve.loops.calibration.rewriting import RewritingRules
+from textevolve.loops.calibration.spending import BudgetLimit, read_budget
+from textevolve.metrics.label_metrics import open_metric
+from textevolve.studies.calibrate import compare_scores
+from textevolve.wiring import Limits
+
+MOST = 2
+SEED = "What is {n} and {n} more?"
+STRATEGIES = ("auto", "reflect", "demos", "protegi")
+OWN = STRATEGIES[:3]
+DATA = take_material(SEED, [(f"row {n}", {"n": n, "sum": 2 * n}) for n in range(60)], label="sum")
+HELD_OUT = {int(e.values["n"]) for e in DATA.validation}
+
+
+def sections(text, name):
+    return re.findall(rf"\[\[\w+ {name}\]\]\n(.*?)\n\[\[/", text, re.DOTALL)
+
+
+def script(body, number):
+    """Answers come back in another order than they were asked for."""
+    first = next(m["content"] for m in body["messages"] if m["role"] == "user")
+    said = body["messages"][-1]["content"]
+    if "You improve a prompt" in said:
+        wrong = [int(re.search(r"n: (\d+)", text)[1]) for text in sections(said, "input")]
+        rules = [f"Rule {k}." for k in dict.fromkeys(n % 6 for n in wrong)][:MOST]
+        if '"template", the new template' not in said:
+            return json.dumps({"instructions": rules})
+        text = "\n".join([sections(said, "template")[0], *rules])
+        return json.dumps({"changes": rules, "template": text})
+    if "You rewrite a prompt template" in first:
+        asked = body["messages"][2]["content"]
+        lines = [line.split(". ", 1)[1] for line in sections(asked, "instructions")[0].split("\n")]
+        return json.dumps({"template": "\n".join([sections(asked, "template")[0], *lines])})
+    n = int(re.search(r"What is (\d+)", said)[1])
+    shown = [int(m) for m in re.findall(r"n: (\d+)\nanswer", said)]
+    right = f"Rule {n % 6}." in said or any(n % 6 == m % 6 for m in shown)
+    return Answer(text=str(2 * n) if right else f"about {n}", delay=0.001 * (number * 7 % 5))
+
+
+async def search(server=None, material=DATA, **given):
+    known = CalibrationPlan.model_fields
+    means = {name: given.pop(name) for name in [*given] if name not in known or name == "editor"}
+    server = server or ScriptedServer(script, keep=10_000)
+    async with server, OpenAIClient(server.url, "scripted") as client:
+        wrap = means.pop("wrap", lambda model: model)
+        means = {"generator": wrap(client), "editor": wrap(client), **means}
+        if "evaluator" not in means:
+            means["metric"] = open_metric("exact")
+        context = CalibrationContext(compare=compare_scores, **means)
+        result = await search_template(material, CalibrationPlan(**given), context)
+    return result, server
+
+
+def prompts(server):
+    return [body["messages"][-1]["content"] for body in server.requests]
+
+
+@pytest.mark.parametrize("strategy", STRATEGIES)
+async def test_a_better_template_is_found_within_the_budget(strategy):
+    result, server = await search(strategy=strategy, budget="150", beam=2, depth=3, successors=3)
+    assert result.accepted
+    assert server.calls == result.usage.calls == sum(calls for _, calls in result.phases) <= 150
+    assert len(set(prompts(server))) + 40 > server.calls  # rewrites of one prompt differ by sample
+    asked = [body for body in server.requests if "schema" not in str(body.get("response_format"))]
+    texts = [body["messages"][-1]["content"] for body in asked]
+    assert len(set(texts)) == len(texts)
+
+
+@pytest.mark.parametrize("strategy", STRATEGIES)
+async def test_rows_held_out_are_seen_by_the_decision_alone(strategy):
+    result, server = await search(strategy=strategy, budget="150", beam=2, successors=3)
+    both = {result.nodes[0].text, result.nodes[result.leader].text}
+    for said in prompts(server):
+        numbers = {int(n) for n in re.findall(r"(?:What is |n: )(\d+)", said)}
+        if numbers & HELD_OUT:
+            n = numbers & HELD_OUT
+            assert said in {text.replace("{n}", str(*n)) for text in both}
+
+
+@pytest.mark.parametrize("strategy", OWN)
+@pytest.mark.parametrize("budget", [26, 40, 77, 300])
+async def test_no_budget_is_exceeded(strategy, budget):
+    result, server = await search(strategy=strategy, budget=str(budget))
+    assert server.calls <= budget
+    assert result.stopped in ("max_iterations", "converged")
+
+
+async def test_a_budget_that_allows_no_decision_is_refused():
+    with pytest.raises(InputError, match=r"take 24 calls"):
+        await search(budget="20")
+
+
+class Judge:
+    """An evaluator that takes three calls for each output."""
+
+    def __init__(self):
+        self.calls = 0
+
+    async def __call__(self, case):
+        self.calls += 3
+        scores = [1.0 if text.isdigit() else 0.25 for text in case.candidates]
+
+        class Made:
+            result = tuple(EvaluationResult(score, score > 0.5, "be exact") for score in scores)
+            usage, coverage = Usage(calls=3), 1.0
+
+        return Made()
+
+
+async def test_what_an_output_takes_is_learned_where_a_judge_scores_it():
+    judge = Judge()
+    result, server = await search(budget="400", evaluator=judge)
+    assert result.accepted
+    assert server.calls + judge.calls == result.usage.calls <= 400
+    with pytest.raises(InputError, match=r"take 96 calls"):
+        await search(budget="60", evaluator=Judge())
+
+
+async def test_reasons_of_a_judge_beside_a_metric_are_within_the_budget():
+    judge = Judge()
+    result, server = await search(budget="120", evaluator=judge, metric=open_metric("exact"))
+    assert server.calls + judge.calls == result.usage.calls <= 120
+    assert any("be exact" in said for said in prompts(server) if "You improve" in said)
+
+
+class Priced:
+    """A model of which a call costs a cent."""
+
+    def __init__(self, model, cost=0.01):
+        self.model, self.name, self.cost = model, model.name, cost
+
+    async def __call__(self, request):
+        made = await self.model(request)
+        return replace(made, usage=replace(made.usage, cost=self.cost))
+
+
+async def test_a_budget_may_be_in_dollars():
+    result, _ = await search(budget="$1.50", wrap=Priced)
+    assert result.accepted
+    assert result.usage.cost <= 1.5
+    with pytest.raises(InputError, match="what a call costs is not known"):
+        await search(budget="$1.50", wrap=lambda model: Priced(model, None))
+
+
+@pytest.mark.parametrize("strategy", OWN)
+async def test_what_comes_out_does_not_depend_on_the_order_of_answers(strategy):
+    (one, _), (many, _) = [
+        await search(strategy=strategy, budget="250", concurrency=n) for n in (1, 64)
+    ]
+    assert repr(replace(one, seconds=0)) == repr(replace(many, seconds=0))  # NaN is not itself
+
+
+async def test_what_operators_took_adds_up():
+    result, _ = await search(budget="250")
+    phases = dict(result.phases)
+    assert {one.operator for one in result.operators} == {"demos", "reflect"}
+    steps = phases["rewriting"] + phases["gate"] + phases["race"]
+    assert sum(one.calls for one in result.operators) == steps
+    assert sum(one.gain for one in result.operators) > 0.5
+    for one in result.operators:
+        made = [node for node in result.nodes if node.operator == one.operator]
+        assert len(made) == one.proposals >= one.passed >= one.taken
+
+
+async def test_a_row_is_no_evidence_for_a_template_that_shows_it():
+    result, server = await search(strategy="demos", budget="250")
+    assert any(node.demos for node in result.nodes)
+    for said in prompts(server):
+        assert re.search(r"What is (\d+)", said)[1] not in re.findall(r"n: (\d+)\nanswer", said)
+
+
+async def test_demonstrations_stay_when_what_is_below_them_is_rewritten():
+    result, _ = await search(budget="250", seed=3)
+    made = [n for n in result.nodes if n.operator == "reflect" and n.demos and not n.fault]
+    assert made
+    for node in made:
+        assert result.nodes[node.parent].demos == node.demos
+        assert node.text.count("Examples of inputs") == 1
+
+
+@pytest.mark.parametrize(
+    ("value", "label", "usable"),
+    [
+        ("3", 6, True),
+        ("3", None, False),
+        ("{n}", 6, False),
+        ("<|im_end|>", 6, False),
+        ("x" * 2000, 6, False),
+    ],
+)
+def test_what_can_be_a_demonstration(value, label, usable):
+    rules = RewritingRules(SEED, ("n",), ("n",))
+    assert can_show(Example("a", {"n": value}, label), rules) == usable
+
+
+async def test_without_labels_there_are_no_demonstrations():
+    with pytest.raises(InputError, match="labelled rows"):
+        await search(strategy="demos", evaluator=Judge())
+    result, _ = await search(evaluator=Judge())
+    assert {one.operator for one in result.operators} == {"reflect"}
+
+
+async def test_softmax_draws_other_parents_and_the_same_ones_again():
+    drawn = [
+        await search(budget="300", choice=choice, choice_temperature=10, strategy="reflect", seed=5)
+        for choice in ("softmax", "softmax", "argmax")
+    ]
+    trees = [[(node.parent, node.text) for node in result.nodes] for result, _ in drawn]
+    assert trees[0] == trees[1] != trees[2]
+
+
+async def test_an_editor_of_its_own_writes():
+    async with (
+        ScriptedServer(script, keep=1000) as writer,
+        OpenAIClient(writer.url, "writer") as editor,
+    ):
+        result, server = await search(budget="150", editor=editor)
+    assert result.accepted
+    assert writer.calls
+    assert all("You improve" in said for said in prompts(writer))
+    assert not any("You improve" in said for said in prompts(server))
+
+
+@pytest.mark.parametrize("strategy", OWN)
+async def test_a_search_that_is_stopped_goes_on_and_asks_nothing_twice(strategy, tmp_path):
+    rows = [{"n": n, "sum": 2 * n} for n in range(60)]
+
+    async def run(server, store, **more):
+        fields = {"strategy": strategy, "budget": "120", "metric": "exact", "label": "sum"}
+        model = f"{server.url}#scripted"
+        return await acalibrate(SEED, rows, model=model, store=tmp_path / store, **fields, **more)
+
+    async with ScriptedServer(script) as server:
+        whole = await run(server, "whole.db")
+        asked = server.calls
+        cut = await run(server, "parts.db", limits=Limits(calls=31))
+        assert cut.stopped == "budget"
+        resumed = await run(server, "parts.db")
+        assert server.calls == 2 * asked
+    assert repr(replace(resumed, seconds=0)) == repr(replace(whole, seconds=0))
+
+
+@pytest.mark.parametrize(
+    ("text", "limit"),
+    [
+        ("200", BudgetLimit(200)),
+        ("$2.50", BudgetLimit(2.5, True)),
+        (" 2.5$", BudgetLimit(2.5, True)),
+    ],
+)
+def test_how_a_budget_is_written(text, limit):
+    assert read_budget(text) == limit
+    assert CalibrationPlan(budget=text).budget == str(limit).removesuffix(" calls")
+
+
+@pytest.mark.parametrize("text", ["", "0", "-3", "2.5", "$", "$0", "20 calls", "1e3"])
+def test_what_is_no_budget(text):
+    with pytest.raises(InputError, match="budget"):
+        CalibrationPlan(budget=text)
