@@ -11,11 +11,21 @@ import datetime
 import os
 import tomllib
 from collections.abc import Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self, TypeAlias
+from urllib.parse import parse_qs
 
 from platformdirs import user_cache_path, user_config_path, user_data_path
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import (
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    PlainSerializer,
+    ValidationError,
+    model_validator,
+)
 
 from textevolve.errors import SettingsError
 
@@ -180,19 +190,73 @@ NAME_PATTERN = r"^[a-z0-9][a-z0-9._-]{0,99}$"
 """Of the names of namespaces, and of what is in them."""
 
 
+@dataclass(frozen=True)
+class StoreAddress:
+    """The address of a PostgreSQL database. Shown, it has neither password nor parameters."""
+
+    url: str = field(repr=False)
+
+    def __str__(self) -> str:
+        rest = self.url.partition("://")[2]
+        user, _, place = rest.rpartition("@")
+        place, _, given = place.partition("?")
+        user, (server, slash, database) = user.partition(":")[0], place.partition("/")
+        server = server or parse_qs(given).get("host", [""])[0]
+        return f"postgresql://{user}{'@' if user else ''}{server}{slash}{database}"
+
+
+StoreLocation: TypeAlias = Path | StoreAddress
+"""Where a store is: an SQLite file, or a PostgreSQL database."""
+
+
+def store_location(given: str | StoreLocation) -> StoreLocation:
+    """The path of a file, or the address behind `postgresql://` or `postgres://`.
+
+    Raises:
+        ValueError: there is no store at such addresses.
+    """
+    if not isinstance(given, str):
+        return given
+    scheme, marked, rest = given.partition("://")
+    if not marked:
+        return Path(given)
+    if scheme not in ("postgresql", "postgres"):
+        raise ValueError(
+            f"there is no store at {scheme}:// addresses; give a path or a postgresql:// address"
+        )
+    return StoreAddress(f"postgresql://{rest}")
+
+
+def folder_beside(location: StoreLocation) -> Path:
+    """Where files lie on this machine that belong to a store and are not in it."""
+    if isinstance(location, Path):
+        return location.parent
+    return user_data_path("textevolve")
+
+
+_Location = Annotated[
+    StoreLocation,
+    BeforeValidator(lambda given: store_location(given) if isinstance(given, str) else given),
+    PlainSerializer(str),
+]
+
+
 class Settings(_Frozen):
-    """`memory_store`: the SQLite file or postgresql:// address that keeps namespaces, agents and
-    memories, where it is not `store`. `namespace`: that of names without one. `embedder`: the model
-    that embeds the memories of new collections. `batch`: studies ask in batch jobs. `server`: the
-    address of a server that runs studies in place of this machine; none: this machine does."""
+    """`store`: the SQLite file or postgresql:// address that keeps everything. `memory_store`: the
+    one that keeps namespaces, agents and memories, where that is another one. `namespace`: that of
+    names without one. `embedder`: the model that embeds the memories of new collections. `batch`:
+    studies ask in batch jobs. `server`: the address of a server that runs studies in place of this
+    machine; none: this machine does. `traces`: the file that spans of loops are written to, or the
+    address of a collector."""
 
     model: str | None = Field(default=None, min_length=1)
     profile: str = Field(default="general", min_length=1)
-    store: Path = Field(default_factory=lambda: user_data_path("textevolve") / "textevolve.db")
-    memory_store: str | None = Field(default=None, min_length=1)
+    store: _Location = Field(default_factory=lambda: user_data_path("textevolve") / "textevolve.db")
+    memory_store: _Location | None = None
     namespace: str = Field(default="default", pattern=NAME_PATTERN)
     embedder: str = Field(default="local/minilm", min_length=1)
     server: str | None = Field(default=None, min_length=1)
+    traces: str | None = Field(default=None, min_length=1)
     weights_folder: Path = Field(default_factory=lambda: user_cache_path("textevolve") / "weights")
     concurrency: int | None = Field(default=None, ge=1, le=4096)
     largest_answer: int = Field(default=LARGEST_ANSWER, ge=1, le=1024)
@@ -206,9 +270,9 @@ class Settings(_Frozen):
     pools: dict[Annotated[str, Field(pattern=NAME_PATTERN)], PoolSettings] = {}
 
     @property
-    def memory_location(self) -> str:
+    def memory_location(self) -> StoreLocation:
         """Where namespaces, agents and memories are kept."""
-        return self.memory_store or str(self.store)
+        return self.memory_store or self.store
 
 
 ENVIRONMENT = {
@@ -219,6 +283,7 @@ ENVIRONMENT = {
     "TEXTEVOLVE_NAMESPACE": "namespace",
     "TEXTEVOLVE_EMBEDDER": "embedder",
     "TEXTEVOLVE_SERVER": "server",
+    "TEXTEVOLVE_TRACES": "traces",
     "TEXTEVOLVE_WEIGHTS": "weights_folder",
     "TEXTEVOLVE_CONCURRENCY": "concurrency",
     "TEXTEVOLVE_BATCH": "batch",
@@ -286,7 +351,7 @@ def read_settings(overrides: Mapping[str, Any] | None = None) -> tuple[Settings,
     try:
         return Settings.model_validate(values), sources
     except ValidationError as error:
-        first = error.errors()[0]
+        first = error.errors(include_url=False, include_input=False)[0]
         name = ".".join(str(part) for part in first["loc"])
         source = sources.get(str(first["loc"][0]), "settings") if first["loc"] else "settings"
         told = first["msg"].removeprefix("Value error, ")

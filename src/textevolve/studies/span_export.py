@@ -1,0 +1,98 @@
+"""Where spans go: to a file as OTLP JSON, a line for each, or to a collector by OTLP over HTTP.
+
+What the variables of OpenTelemetry say (`OTEL_SERVICE_NAME`, `OTEL_RESOURCE_ATTRIBUTES`,
+`OTEL_TRACES_SAMPLER`, `OTEL_EXPORTER_OTLP_HEADERS`, ...) holds as with any program.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+from base64 import b64decode
+from collections.abc import Sequence
+from functools import cache
+from pathlib import Path
+from typing import Any, cast
+from urllib.parse import urlsplit
+
+from google.protobuf.json_format import MessageToDict
+from opentelemetry.exporter.otlp.proto.common.trace_encoder import encode_spans
+from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
+from opentelemetry.sdk.resources import SERVICE_NAME, Resource
+from opentelemetry.sdk.trace import ReadableSpan, SpanProcessor, TracerProvider
+from opentelemetry.sdk.trace.export import (
+    BatchSpanProcessor,
+    SimpleSpanProcessor,
+    SpanExporter,
+    SpanExportResult,
+)
+from opentelemetry.trace import Tracer
+
+from textevolve.errors import SettingsError
+
+TRACES_PATH = "/v1/traces"
+_log = logging.getLogger("textevolve")
+
+
+@cache
+def open_tracer(destination: str, name: str) -> Tracer:
+    """A tracer of this name, whose spans go to a file or an address. What a collector has not got
+    yet is sent when the program ends.
+
+    Raises:
+        SettingsError: the file cannot be written, or the address cannot be one.
+    """
+    named = {} if os.environ.get("OTEL_SERVICE_NAME") else {SERVICE_NAME: name}
+    provider = TracerProvider(resource=Resource.create(named))
+    provider.add_span_processor(_open_processor(destination))
+    return provider.get_tracer(name)
+
+
+def _open_processor(destination: str) -> SpanProcessor:
+    if "://" in destination:
+        parts = urlsplit(destination)
+        if parts.scheme not in ("http", "https") or not parts.hostname:
+            raise SettingsError(
+                f"traces = {destination}: give the http:// or https:// address of a collector, such"
+                " as http://127.0.0.1:4318, or a file"
+            )
+        path = parts.path if parts.path.strip("/") else TRACES_PATH
+        return BatchSpanProcessor(OTLPSpanExporter(parts._replace(path=path).geturl()))
+    try:
+        with Path(destination).open("a", encoding="utf-8"):
+            pass
+    except (OSError, ValueError) as error:
+        raise SettingsError(f"traces = {destination}: cannot be written ({error})") from None
+    return SimpleSpanProcessor(SpanFile(Path(destination)))
+
+
+class SpanFile(SpanExporter):
+    """Appends spans to a file as they end, in the form of the collector's file exporter. Each line
+    is written at once, so that several processes may share a file."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def export(self, spans: Sequence[ReadableSpan]) -> SpanExportResult:
+        told = MessageToDict(encode_spans(spans), use_integers_for_enums=True)
+        try:
+            with self.path.open("ab", buffering=0) as file:
+                file.write(json.dumps(_with_hex_ids(told)).encode() + b"\n")
+        except OSError as error:
+            _log.warning("spans are lost: %s cannot be written (%s)", self.path, error)
+            return SpanExportResult.FAILURE
+        return SpanExportResult.SUCCESS
+
+
+def _with_hex_ids(told: Any) -> Any:
+    """OTLP's JSON has ids in hexadecimal, where protobuf's has base64."""
+    if isinstance(told, list):
+        return [_with_hex_ids(one) for one in cast(list[Any], told)]
+    if not isinstance(told, dict):
+        return told
+    ids = ("traceId", "spanId", "parentSpanId")
+    return {
+        name: b64decode(value).hex() if name in ids else _with_hex_ids(value)
+        for name, value in cast(dict[str, Any], told).items()
+    }

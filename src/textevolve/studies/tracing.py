@@ -1,0 +1,76 @@
+"""Whether the loops of a run are traced, and with what. Without tracing nothing is loaded, and the
+listener is the one that was given.
+
+How spans come of events is in `loop_spans.py`, where they go in `span_export.py`; both need
+OpenTelemetry.
+"""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from collections.abc import Callable, Generator
+from contextlib import contextmanager
+from os.path import abspath
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+from textevolve.errors import SettingsError
+from textevolve.events import Listener
+from textevolve.settings import Settings
+from textevolve.studies.study import AnyStudy
+
+if TYPE_CHECKING:
+    from opentelemetry.trace import Tracer
+
+NAME = "textevolve"
+Heard: TypeAlias = tuple[Listener, Callable[[Any], None]]
+"""What hears a run's events, and what is told of its records."""
+
+
+@contextmanager
+def trace_loops(
+    study: AnyStudy, run_id: str, settings: Settings | None, listener: Listener
+) -> Generator[Heard]:
+    """The listener for a run, which also makes spans of its loop's events where that is configured.
+    `settings`: None where nothing is traced, as while a run is only shown.
+
+    Raises:
+        SettingsError: spans cannot go where the settings say.
+    """
+    tracer = find_tracer(settings) if study.steps and settings else None
+    if tracer is None:
+        yield listener, _pass_over
+        return
+    from textevolve.studies.loop_spans import LoopSpans
+
+    spans = LoopSpans(tracer, study, run_id, listener)
+    try:
+        yield spans, spans.keep
+    except BaseException as error:
+        spans.end(error)
+        raise
+    spans.end()
+
+
+def _pass_over(_record: Any) -> None: ...
+
+
+def find_tracer(settings: Settings) -> Tracer | None:
+    """By the settings, or else by the provider that the program around us has set up; None: by
+    neither."""
+    if settings.traces is not None:
+        try:
+            from textevolve.studies.span_export import open_tracer
+        except ImportError:
+            raise SettingsError(
+                f"traces = {settings.traces}: needs OpenTelemetry; install textevolve[traces]"
+            ) from None
+        is_address = "://" in settings.traces
+        return open_tracer(settings.traces if is_address else abspath(settings.traces), NAME)
+    if "opentelemetry.trace" not in sys.modules:
+        return None
+    api = importlib.import_module("opentelemetry.trace")
+    provider = api.get_tracer_provider()
+    if isinstance(provider, api.ProxyTracerProvider | api.NoOpTracerProvider):
+        return None
+    return provider.get_tracer(NAME)
