@@ -37,8 +37,8 @@ from textevolve.cli.execution import calm_collector
 from textevolve.events import Event, StepStarted
 from textevolve.judges.probe import QUESTIONS
 from textevolve.llm.testing import Answer, ScriptedServer
-from textevolve.loops.search_tree import CalibrationResult
-from textevolve.loops.trial_runner import STAGE
+from textevolve.loops.calibration.tree import CalibrationResult
+from textevolve.loops.calibration.trial_runner import STAGE
 from textevolve.settings import Settings
 
 TEMPLATE = "Say something about {topic}, in version 0."
@@ -110,6 +110,7 @@ async def search(
         store=folder / f"{time.monotonic_ns()}.db",
         settings=Settings(concurrency=asked.in_flight),
         listener=hear,
+        strategy="protegi",
         beam=asked.beam,
         depth=asked.depth,
         successors=asked.successors,

@@ -4,9 +4,10 @@
         [--seeds 5] [--model MODEL] [--store FILE] [--no-ask] [--json FILE]
 
 `tasks`: short writing tasks whose success is checked by code (`improve_tasks.py`). Compared are one
-attempt, the best of three by a judge, and three attempts of `optimize` by the same judge, which
-never sees the check. `calibrate`: a template searched for from a vague one, the best of paraphrases
-at as many calls, and the vague one itself, on rows held out (`improve_templates.py`).
+attempt, the best of three by a judge, and three attempts of `optimize`, revising and in its mode
+auto, by the same judge, which never sees the check. `calibrate`: a template searched for from a
+vague one, the best of paraphrases at as many calls, and the vague one itself, on rows held out
+(`improve_templates.py`).
 
 Every call is journaled (`--store`), so it can be stopped at any time and started again; `--no-ask`
 prints the figures of what is there. A call that another arm has made already is not made again, but
@@ -39,9 +40,9 @@ from textevolve.loops.generation import ModelGenerator
 from textevolve.loops.optimization import (
     OptimizationContext,
     OptimizationPlan,
-    choose_best,
     optimize_text,
 )
+from textevolve.loops.revising import OptimizationMode, choose_best
 from textevolve.settings import Settings, read_settings
 from textevolve.statistics.comparisons import difference_interval, mcnemar_test
 from textevolve.statistics.intervals import wilson_interval
@@ -56,8 +57,12 @@ BLOCK = 12
 
 ONE, BEST, LOOP = "one attempt", "best of 3 by the judge", "optimize, 3 attempts"
 SHIPPED = "optimize, may stop at 0.8"
+AUTO = "optimize, auto"
 ORACLE, RULED = "best of 3 by the check", "optimize by the check"
-PAIRS = ((BEST, ONE), (LOOP, ONE), (LOOP, BEST), (SHIPPED, ONE), (RULED, ONE), (RULED, ORACLE))
+PAIRS = (
+    *((BEST, ONE), (LOOP, ONE), (LOOP, BEST), (SHIPPED, ONE), (AUTO, ONE), (AUTO, LOOP)),
+    *((AUTO, BEST), (RULED, ONE), (RULED, ORACLE)),
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,16 +100,18 @@ async def try_task(task: Task, model: Model, judge: Evaluator) -> Outcome:
     loop = await improve(task, model, judge)
     ruled = await improve(task, model, task.judge)
     shipped = stop_early(loop)
+    auto = await improve(task, model, judge, "auto")
     arms = {
         ONE: Tried(task.passes(sampled[0]), sampling[0]),
         BEST: Tried(task.passes(best), sum(sampling, judging)),
         LOOP: _of_loop(task, loop),
         SHIPPED: _of_loop(task, shipped),
+        AUTO: _of_loop(task, auto),
         ORACLE: Tried(any(task.passes(text) for text in sampled), sum(sampling, Usage())),
         RULED: _of_loop(task, ruled),
     }
     marks = tuple((score, task.passes(text)) for score, text in scored)
-    unwritten = sampled.count(None) + sum(a.output is None for a in (*loop, *ruled))
+    unwritten = sampled.count(None) + sum(a.output is None for a in (*loop, *auto, *ruled))
     unscored = ATTEMPTS - sampled.count(None) - len(scored)
     unscored += sum(a.output is not None and a.score is None for a in loop)
     return Outcome(task, arms, marks, unwritten, unscored)
@@ -153,10 +160,16 @@ async def judge_one(task: Task, text: str | None, judge: Evaluator) -> tuple[flo
     return (result.score if isinstance(result, EvaluationResult) else None), made.usage
 
 
-async def improve(task: Task, model: Model, judge: Evaluator) -> tuple[Attempt, ...]:
+async def improve(
+    task: Task, model: Model, judge: Evaluator, mode: OptimizationMode = "revise"
+) -> tuple[Attempt, ...]:
     """All attempts of a loop that ends early only at the score 1."""
     plan = OptimizationPlan(
-        threshold=1.0, max_iterations=ATTEMPTS, min_improvement=0.0, oscillation_limit=None
+        mode=mode,
+        threshold=1.0,
+        max_iterations=ATTEMPTS,
+        min_improvement=0.05 if mode == "auto" else 0.0,
+        oscillation_limit=None,
     )
     writer = ModelGenerator(model, max_tokens=MOST_TOKENS)
     context = OptimizationContext(generator=writer, evaluator=judge)
@@ -167,7 +180,7 @@ async def improve(task: Task, model: Model, judge: Evaluator) -> tuple[Attempt, 
 
 
 def stop_early(attempts: Sequence[Attempt]) -> tuple[Attempt, ...]:
-    """The attempts that the loop makes under its own defaults, which are the first of these."""
+    """The attempts that a loop makes that revises, with its defaults: the first of these."""
     stopping = Stopping(max_iterations=ATTEMPTS)
     for number in range(1, len(attempts)):
         scores = [a.score for a in attempts[:number] if a.score is not None]
@@ -233,7 +246,7 @@ def show_tasks(judge: str, outcomes: Sequence[Outcome], asked: int) -> dict[str,
         return {"judge": judge, "tasks": 0}
     print(f"{'':28} {'passed':>28} {'calls':>6} {'prompt':>7} {'written':>8}   (a task)")
     passed: dict[str, list[float]] = {}
-    for name in (ONE, BEST, LOOP, SHIPPED, ORACLE, RULED):
+    for name in (ONE, BEST, LOOP, SHIPPED, AUTO, ORACLE, RULED):
         tried = [outcome.arms[name] for outcome in outcomes]
         passed[name] = [float(one.passed) for one in tried]
         used = sum((one.usage for one in tried), Usage())

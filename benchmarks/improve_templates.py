@@ -24,11 +24,13 @@ from textevolve.errors import BudgetError
 from textevolve.evaluation import Case, Failure, Usage
 from textevolve.events import Event
 from textevolve.llm.usage_meter import UsageMeter
-from textevolve.loops.calibration import CalibrationContext, CalibrationPlan, search_template
-from textevolve.loops.examples import Example, Material
-from textevolve.loops.rewriting import RewritingRules, Rewritten, write_successor
-from textevolve.loops.selection import choose_beam, draw_rows, try_fast
-from textevolve.loops.trial_runner import TrialOutcome, TrialRunner, stop_if_skipped
+from textevolve.loops.calibration.examples import Example, Material
+from textevolve.loops.calibration.optimizing import search_template
+from textevolve.loops.calibration.plan import CalibrationContext, CalibrationPlan
+from textevolve.loops.calibration.program import PromptProgram, plain_prompt
+from textevolve.loops.calibration.rewriting import RewritingRules, Rewritten, write_successor
+from textevolve.loops.calibration.selection import choose_beam, draw_rows, try_fast
+from textevolve.loops.calibration.trial_runner import TrialOutcome, TrialRunner, stop_if_skipped
 from textevolve.settings import Settings
 from textevolve.statistics.comparisons import difference_interval
 from textevolve.statistics.intervals import wilson_interval
@@ -42,6 +44,7 @@ TRAINING, HELD_OUT, PARAPHRASES = 24, 40, 6
 MOST_TOKENS = 24
 EMPTY = "the output was empty"
 PLAN = CalibrationPlan(
+    strategy="protegi",
     beam=2,
     depth=2,
     minibatch=4,
@@ -184,7 +187,7 @@ async def compare_templates(material: Material, bench: Workbench, seed: int) -> 
     paraphrase, used = await best_paraphrase(material, bench, plan, calls)
     runner = open_runner(bench, plan)
     chosen = (TEMPLATE, search.nodes[search.leader].text, paraphrase)
-    pairs = [(text, row) for text in chosen for row in material.validation]
+    pairs = [(plain_prompt(text), row) for text in chosen for row in material.validation]
     outcomes = await runner.try_all(pairs)
     right = [_count(outcome) for outcome in outcomes]
     size = len(material.validation)
@@ -235,7 +238,7 @@ async def best_paraphrase(
     rows = draw_rows(count, each, plan.seed, "paraphrases")
 
     async def try_rows(trials: Sequence[tuple[int, int]]) -> list[float | None]:
-        pairs = [(arms[arm], material.training[row]) for arm, row in trials]
+        pairs = [(plain_prompt(arms[arm]), material.training[row]) for arm, row in trials]
         return [outcome.score for outcome in await runner.try_all(pairs)]
 
     tried = await try_fast(range(len(arms)), rows, try_rows)
@@ -246,13 +249,11 @@ async def best_paraphrase(
 
 def open_runner(bench: Workbench, plan: CalibrationPlan) -> TrialRunner:
     return TrialRunner(
-        seed_template=TEMPLATE,
-        generator=bench.model,
+        program=PromptProgram(
+            plain_prompt(TEMPLATE), bench.model, plan.temperature, plan.max_output_tokens, plan.seed
+        ),
         evaluator=None,
         metric=is_date,
-        temperature=plan.temperature,
-        max_output_tokens=plan.max_output_tokens,
-        seed=plan.seed,
         concurrency=bench.concurrency,
     )
 

@@ -1,0 +1,404 @@
+"""Prompt optimisers on simulated tasks at equal numbers of calls: the quality of what is returned.
+
+    python benchmarks/optimizers.py                       # the table of docs/optimizers.md
+    python benchmarks/optimizers.py --quick
+    python benchmarks/optimizers.py --worlds graded --budgets 200 --arms GEPA auto --seeds 5
+    python benchmarks/optimizers.py --acceptance --rows 100 --worlds "gain of .2" "gain of .3"
+    python benchmarks/optimizers.py --choose              # GEPA's settings
+    python benchmarks/optimizers.py --show --arms auto --worlds binary --budgets 200 --seeds 1
+    python benchmarks/optimizers.py --dspy build/dspy/bin/python --arms MIPROv2
+
+The tasks and their editor are in `optimizer_simulator.py`, whose docstring says what they model and
+what not; the optimisers are in `optimizer_arms.py` and `optimizer_miprov2.py`. All see the same
+rows, generator and editor; every call of the generator, the editor and a judge is counted, and the
+budget is hard: the call too many raises. What an optimiser *returns* is scored: for ours the
+original where no gain was shown. Optimisers that keep no rows back return what looked best.
+
+Intervals are 95 % of the mean over seeds (Student); a seed is one task with its own rows and its
+own luck, the same for all optimisers. GEPA and MIPROv2 have the settings that `--choose` found
+best for them at each budget and kind of metric, on seeds 100 to 105; figures are of seeds 0 to 19.
+Results are kept in `--keep` by the hash of the code that they depend on, and not computed again.
+"""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import json
+import statistics
+import subprocess
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import dataclass
+from functools import cache, partial
+from pathlib import Path
+from typing import Any, TypeAlias, get_args
+
+import textevolve.loops.calibration.plan as plan_file
+from optimizer_arms import (
+    GepaSettings,
+    Returned,
+    calibrate,
+    run_demonstrations,
+    run_gepa,
+    run_paraphrases,
+)
+from optimizer_simulator import WORLDS, Simulation
+from sitting import tell_machine
+from textevolve.loops.calibration.plan import CalibrationPlan
+
+BUDGETS = (100, 200, 400, 800)
+SEEDS, CHOOSING = range(20), range(100, 106)
+QUALITY = (
+    "graded",
+    "binary",
+    "graded, noisy",
+    "binary, noisy",
+    "graded, easy",
+    "binary, easy",
+    "graded, hard",
+    "binary, hard",
+)
+NOTHING = ("nothing to mend, graded", "nothing to mend, binary", "decoy alone")
+GAINS = ("gain of .2", "gain of .3")
+SMALL = {
+    "beam": 2,
+    "depth": 8,
+    "minibatch": 3,
+    "selection_minibatch": 4,
+    "final_minibatch": 8,
+    "successors": 2,
+    "gradient_depth": 4,
+}
+GRID = tuple(
+    GepaSettings(validation, minibatch)
+    for validation, minibatch in (
+        *((6, 3), (6, 5), (10, 3), (10, 5), (15, 3), (15, 5), (15, 8), (20, 3), (20, 5), (30, 3)),
+        (0, 3),
+    )
+)
+CHOSEN: dict[tuple[bool, int], GepaSettings] = {
+    (False, 100): GepaSettings(validation=6, minibatch=5),
+    (False, 200): GepaSettings(validation=6, minibatch=5),
+    (False, 400): GepaSettings(validation=10, minibatch=5),
+    (False, 800): GepaSettings(validation=15, minibatch=8),
+    (True, 100): GepaSettings(validation=6, minibatch=5),
+    (True, 200): GepaSettings(validation=6, minibatch=5),
+    (True, 400): GepaSettings(validation=15, minibatch=5),
+    (True, 800): GepaSettings(validation=15, minibatch=8),
+}
+"""By whether the metric is binary, and the budget; what `--choose` found."""
+
+MIPRO = {
+    "MIPROv2, no demonstrations": {"bootstrapped": 0, "labelled": 0},
+    "MIPROv2": {"bootstrapped": 3, "labelled": 4},
+}
+MIPRO_SIZES = {
+    100: {"candidates": 6, "training": 15, "validation": 8},
+    200: {"candidates": 8, "training": 15, "validation": 10},
+    400: {"candidates": 12, "training": 20, "validation": 15},
+    800: {"candidates": 18, "training": 30, "validation": 20},
+}
+"""By the budget; about the best of a few that were tried on seeds 100 and 101."""
+
+# Two-sided 95 % quantiles of Student's t for 1 to 29 degrees of freedom.
+_STUDENT = (
+    12.706,
+    4.303,
+    3.182,
+    2.776,
+    2.571,
+    2.447,
+    2.365,
+    2.306,
+    2.262,
+    2.228,
+    2.201,
+    2.179,
+    2.160,
+    2.145,
+    2.131,
+    2.120,
+    2.110,
+    2.101,
+    2.093,
+    2.086,
+    2.080,
+    2.074,
+    2.069,
+    2.064,
+    2.060,
+    2.056,
+    2.052,
+    2.048,
+    2.045,
+)
+
+
+Order: TypeAlias = tuple[str, str, int, int, int]
+"""Arm, world, rows, budget, seed."""
+
+
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """One run: true quality of the original, of what was returned, of what led without a test."""
+
+    quality: float
+    leader: float
+    original: float
+    accepted: bool
+    calls: int
+
+
+def arms() -> dict[str, Callable[[Simulation], Returned]]:
+    """Every optimiser that can run in this process, by its name in the tables."""
+    found: dict[str, Callable[[Simulation], Returned]] = {
+        "original": lambda s: Returned(s.template, s.template, False),
+        "paraphrases": run_paraphrases,
+        "demonstrations": run_demonstrations,
+        "GEPA": lambda s: run_gepa(s, CHOSEN.get((s.world.binary, s.budget or 0), GepaSettings())),
+        "GEPA, its defaults": lambda s: run_gepa(s, GepaSettings(0, 3)),
+    }
+    if "strategy" in CalibrationPlan.model_fields:
+        for name in get_args(CalibrationPlan.model_fields["strategy"].annotation):
+            found[name] = partial(calibrate, plan={"strategy": name})
+    else:
+        found["protegi"] = partial(calibrate, plan={})
+        found["protegi, small plan"] = partial(calibrate, plan=SMALL)
+    return found
+
+
+def measure(arm: str, world: str, rows: int, budget: int, seed: int) -> Measured:
+    simulation = Simulation(WORLDS[world], seed, rows, budget)
+    found = arms()[arm](simulation)
+    original = simulation.quality(simulation.template)
+    leader = simulation.quality(found.leader or found.prompt)
+    quality = simulation.quality(found.prompt)
+    return Measured(quality, leader, original, found.accepted, simulation.spent)
+
+
+@cache
+def code_hash(ours: bool) -> str:
+    """Of everything that a result depends on."""
+    here = Path(__file__).parent
+    files = [here / "optimizer_simulator.py", here / "optimizer_arms.py"]
+    if ours:
+        room = Path(plan_file.__file__).parent
+        files += [
+            *sorted(room.glob("*.py")),
+            *sorted((room.parent.parent / "statistics").glob("*.py")),
+        ]
+        files += sorted((room.parent / "prompts").glob("calibrate*"))
+    digest = hashlib.sha256()
+    for file in files:
+        digest.update(file.read_bytes())
+    return digest.hexdigest()[:12]
+
+
+def key_of(arm: str, world: str, rows: int, budget: int, seed: int) -> str:
+    others = (*MIPRO, "original", "paraphrases", "demonstrations", "GEPA", "GEPA, its defaults")
+    setting = str(CHOSEN.get((WORLDS[world].binary, budget), "")) if arm == "GEPA" else ""
+    setting = str(MIPRO_SIZES[budget]) if arm in MIPRO else setting
+    return json.dumps([arm, setting, world, rows, budget, seed, code_hash(arm not in others)])
+
+
+def measure_all(
+    orders: Sequence[Order], keep: Path | None, processes: int, dspy: Path | None = None
+) -> dict[Order, Measured]:
+    kept = dict[str, Any]()
+    if keep is not None and keep.exists():
+        kept = dict(json.loads(line) for line in keep.read_text().splitlines())
+    missing = [order for order in orders if key_of(*order) not in kept]
+    theirs = [order for order in missing if order[0] in MIPRO]
+    ours = [order for order in missing if order[0] not in MIPRO]
+
+    def note(order: Order, result: Measured) -> None:
+        kept[key_of(*order)] = [getattr(result, name) for name in Measured.__slots__]
+        if keep is not None:
+            with keep.open("a") as file:
+                file.write(json.dumps([key_of(*order), kept[key_of(*order)]]) + "\n")
+
+    if ours:
+        with ProcessPoolExecutor(processes) as pool:
+            for order, result in zip(
+                ours, pool.map(measure, *zip(*ours, strict=True)), strict=True
+            ):
+                note(order, result)
+    for order, result in measure_miprov2(theirs, dspy):
+        note(order, result)
+    return {order: Measured(*kept[key_of(*order)]) for order in orders}
+
+
+def measure_miprov2(orders: Sequence[Order], dspy: Path | None) -> Iterable[tuple[Order, Measured]]:
+    """In a process of the environment that has dspy."""
+    if not orders:
+        return
+    if dspy is None:
+        raise SystemExit("MIPROv2 runs in an environment of its own: name its Python with --dspy")
+    file = Path(__file__).parent / "optimizer_miprov2.py"
+    with subprocess.Popen(
+        [str(dspy), str(file)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as process:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        for order in orders:
+            arm, world, rows, budget, seed = order
+            setting = MIPRO[arm] | MIPRO_SIZES[budget]
+            process.stdin.write(json.dumps([world, rows, budget, seed, setting]) + "\n")
+            process.stdin.flush()
+            yield order, Measured(*json.loads(process.stdout.readline()))
+
+
+def with_interval(values: Sequence[float], digits: int = 2) -> str:
+    """The mean, with half the width of its 95 % interval."""
+    mean = statistics.fmean(values)
+    if not 2 <= len(values) <= len(_STUDENT) + 1:
+        return f"{mean:.{digits}f}"
+    half = _STUDENT[len(values) - 2] * statistics.stdev(values) / len(values) ** 0.5
+    return f"{mean:.{digits}f} ± {half:.{digits}f}"
+
+
+def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    lines = [head, ["---"] * len(head), *rows]
+    return "\n".join("| " + " | ".join(line) + " |" for line in lines)
+
+
+def tell_quality(
+    found: Mapping[Order, Measured],
+    names: Sequence[str],
+    worlds: Sequence[str],
+    rows: int,
+    budgets: Sequence[int],
+    seeds: Sequence[int],
+) -> str:
+    """A table for each world, and one of the means over worlds."""
+    told = list[str]()
+    for world in (*worlds, *(("all",) if len(worlds) > 1 else ())):
+        lines = list[list[str]]()
+        for arm in names:
+            line = [arm]
+            for budget in budgets:
+                chosen = worlds if world == "all" else (world,)
+                runs = [[found[arm, one, rows, budget, seed] for one in chosen] for seed in seeds]
+                values = [statistics.fmean(run.quality for run in group) for group in runs]
+                leaders = [statistics.fmean(run.leader for run in group) for group in runs]
+                cell = with_interval(values)
+                if abs(statistics.fmean(leaders) - statistics.fmean(values)) > 0.005:
+                    cell += f" (leader {statistics.fmean(leaders):.2f})"
+                line.append(cell)
+            lines.append(line)
+        name = f"mean of {len(worlds)} worlds" if world == "all" else world
+        told.append(f"{name}, {rows} rows\n\n" + table(["", *map(str, budgets)], lines))
+    return "\n\n".join(told)
+
+
+def tell_acceptance(
+    found: Mapping[Order, Measured],
+    names: Sequence[str],
+    worlds: Sequence[str],
+    rows: int,
+    budgets: Sequence[int],
+    seeds: Sequence[int],
+) -> str:
+    """How often something else than the original is returned, and how often that is truly better
+    (by more than .01)."""
+    lines = list[list[str]]()
+    for world in worlds:
+        for arm in names:
+            line = [world, arm]
+            for budget in budgets:
+                runs = [found[arm, world, rows, budget, seed] for seed in seeds]
+                better = sum(run.accepted and run.quality > run.original + 0.01 for run in runs)
+                line.append(f"{sum(r.accepted for r in runs)} ({better}) of {len(runs)}")
+            lines.append(line)
+    return f"{rows} rows: returned another than the original (truly better)\n\n" + table(
+        ["", "", *map(str, budgets)], lines
+    )
+
+
+def choose(worlds: Sequence[str], budgets: Sequence[int], processes: int) -> None:
+    """GEPA's best settings by metric and budget: the highest mean over the worlds."""
+    for binary in (False, True):
+        chosen = [name for name in worlds if WORLDS[name].binary is binary]
+        for budget in budgets if chosen else ():
+            work = [(s, w, budget, n) for s in GRID for w in chosen for n in CHOOSING]
+            with ProcessPoolExecutor(processes) as pool:
+                values = list(pool.map(_gepa_quality, work, chunksize=8))
+            means = dict[GepaSettings, float]()
+            for setting in GRID:
+                mine = [v for v, order in zip(values, work, strict=True) if order[0] == setting]
+                means[setting] = statistics.fmean(mine)
+            ranked = sorted(GRID, key=lambda one: -means[one])
+            print(f"({binary}, {budget}): {ranked[0]!r},")
+            print("   " + "; ".join(f"{s} {means[s]:.3f}" for s in ranked[:6]), flush=True)
+
+
+def _gepa_quality(order: tuple[GepaSettings, str, int, int]) -> float:
+    setting, world, budget, seed = order
+    simulation = Simulation(WORLDS[world], seed, 60, budget)
+    return simulation.quality(run_gepa(simulation, setting).prompt)
+
+
+def show(
+    names: Sequence[str],
+    worlds: Sequence[str],
+    rows: int,
+    budgets: Sequence[int],
+    seeds: Sequence[int],
+) -> None:
+    """Single runs in detail: the tree with true qualities, and where the calls went."""
+    for world in worlds:
+        for budget in budgets:
+            for seed in seeds:
+                for arm in names:
+                    simulation = Simulation(WORLDS[world], seed, rows, budget)
+                    found = arms()[arm](simulation)
+                    print(
+                        f"== {arm}, {world}, {budget} calls, seed {seed}: returned"
+                        f" {simulation.quality(found.prompt):.2f}, calls {dict(simulation.calls)}"
+                    )
+                    print(found.detail)
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--worlds", nargs="+", default=list(QUALITY), choices=list(WORLDS))
+    parser.add_argument("--arms", nargs="+", default=list(arms()))
+    parser.add_argument("--budgets", nargs="+", type=int, default=list(BUDGETS))
+    parser.add_argument("--rows", type=int, default=60)
+    parser.add_argument("--seeds", type=int, default=len(SEEDS))
+    parser.add_argument("--first-seed", type=int, default=0)
+    parser.add_argument("--acceptance", action="store_true", help="the second table, of decisions")
+    parser.add_argument("--choose", action="store_true", help="look for GEPA's best settings")
+    parser.add_argument("--show", action="store_true", help="single runs in detail")
+    parser.add_argument("--quick", action="store_true", help="one seed, one world, 60 calls")
+    parser.add_argument("--keep", type=Path, help="a file that keeps results")
+    parser.add_argument("--dspy", type=Path, help="the Python that has dspy, for MIPROv2")
+    parser.add_argument("--processes", type=int, default=1)
+    given = parser.parse_args(arguments)
+    seeds = range(given.first_seed, given.first_seed + given.seeds)
+    if given.quick:
+        given.worlds, given.budgets, seeds = ["graded"], [60], range(1)
+    if given.choose:
+        choose(given.worlds, given.budgets, given.processes)
+        return
+    if given.show:
+        show(given.arms, given.worlds, given.rows, given.budgets, seeds)
+        return
+    orders = [
+        (arm, world, given.rows, budget, seed)
+        for world in given.worlds
+        for arm in given.arms
+        for budget in given.budgets
+        for seed in seeds
+    ]
+    found = measure_all(orders, given.keep, given.processes, given.dspy)
+    tell = tell_acceptance if given.acceptance else tell_quality
+    print(f"{tell_machine()}; seeds {seeds[0]} to {seeds[-1]}\n")
+    print(tell(found, given.arms, given.worlds, given.rows, given.budgets, seeds))
+
+
+if __name__ == "__main__":
+    main()
