@@ -13,7 +13,7 @@ from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequen
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
 from functools import cache
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias, cast
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 from textevolve import store
 from textevolve.errors import BudgetError, InputError, SettingsError
@@ -39,7 +39,7 @@ from textevolve.memory.cue import Recall, nothing
 from textevolve.memory.index import Embed
 from textevolve.memory_snapshots import embed_with, open_recall
 from textevolve.metrics.label_metrics import open_metric
-from textevolve.metrics.plain import LabelMetric
+from textevolve.metrics.shapes import LabelMetric, check_metric
 from textevolve.settings import Settings
 from textevolve.user_code import OWN, own_object
 
@@ -172,7 +172,7 @@ class Workbench:
     def metric_of(self, name: str) -> LabelMetric:
         """A metric by its name, or one that the user's own code put in."""
         own = name.startswith(OWN)
-        return cast(LabelMetric, own_object(name, self.objects)) if own else open_metric(name)
+        return check_metric(own_object(name, self.objects), name) if own else open_metric(name)
 
     def chain_context(self, case: str = "") -> ChainContext:
         """What a chain is run with on this bench. `case`: what its events are about."""

@@ -16,6 +16,7 @@ from textevolve.llm.journal import JournalEntry
 from textevolve.llm.model import Message, Request, Response, request_key
 from textevolve.memory.index import MemoryStore
 from textevolve.memory.record import MemoryKind
+from textevolve.settings import StoreAddress, StoreLocation
 from textevolve.store import ResourceStore, RunRecord, Store, memory_tables, open_store
 
 MODEL = "scripted/judge"
@@ -29,9 +30,22 @@ def path(tmp_path: Path) -> Path:
     return tmp_path / "store.db"
 
 
+@pytest.fixture(params=["sqlite", pytest.param("postgresql", marks=pytest.mark.slow)])
+def location(request: pytest.FixtureRequest, path: Path) -> StoreLocation:
+    """Where an empty store is, of each kind that there is."""
+    if request.param == "sqlite":
+        return path
+    name = request.getfixturevalue("postgres_name")
+    return StoreAddress(request.getfixturevalue("postgres").address(name))
+
+
+SQLITE = pytest.mark.parametrize("location", ["sqlite"], indirect=True)
+"""For a test of what only files do."""
+
+
 @pytest.fixture
-def store(path: Path) -> Iterator[Store]:
-    with open_store(path) as opened:
+def store(location: StoreLocation) -> Iterator[Store]:
+    with open_store(location) as opened:
         yield opened
 
 
@@ -139,7 +153,13 @@ def postgres_name(postgres: PostgresServer) -> Iterator[str]:
     postgres.drop(name)
 
 
-@pytest.fixture(params=["sqlite", "sqlite without vectors", "postgresql"])
+@pytest.fixture(
+    params=[
+        "sqlite",
+        "sqlite without vectors",
+        pytest.param("postgresql", marks=pytest.mark.slow),
+    ]
+)
 def memory_location(
     request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> str:

@@ -13,10 +13,16 @@ from pathlib import Path
 
 import psycopg
 
+from textevolve.settings import StoreAddress, StoreLocation
 from textevolve.store.database import open_database
 
 TEMPLATE = "empty"
 """A database with the tables, which each test gets a copy of in a few milliseconds."""
+
+
+def address_of(location: StoreLocation) -> str:
+    """A location as it is written, for another process."""
+    return location.url if isinstance(location, StoreAddress) else str(location)
 
 
 class PostgresServer:

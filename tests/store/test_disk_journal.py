@@ -6,22 +6,22 @@ import asyncio
 import threading
 from collections.abc import Callable
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
+from sqlalchemy import text
 
 from textevolve.errors import StoreError
 from textevolve.llm.journal import JournalEntry
 from textevolve.llm.model import Message, Request, Response, request_key
+from textevolve.settings import StoreLocation
 from textevolve.store import RunRecord, Store, open_store, writer
-from textevolve.store.sqlite import sqlite3
 
 MakeEntry = Callable[..., JournalEntry]
 NewRun = Callable[..., RunRecord]
 
 
 async def test_an_answer_is_found_again(
-    store: Store, path: Path, new_run: NewRun, make_entry: MakeEntry
+    store: Store, location: StoreLocation, new_run: NewRun, make_entry: MakeEntry
 ) -> None:
     entry, run = make_entry(1), new_run()
     assert await store.journal(run.id).find(entry.key) is None
@@ -29,24 +29,23 @@ async def test_an_answer_is_found_again(
     assert entry.response is not None
     expected = replace(entry.response, replayed=True)
     assert await store.journal(run.id).find(entry.key) == expected
-    with open_store(path) as other:
+    with open_store(location) as other:
         assert await other.journal(run.id).find(entry.key) == expected
 
 
 async def test_append_returns_when_others_can_read(
-    store: Store, path: Path, new_run: NewRun, make_entry: MakeEntry
+    store: Store, location: StoreLocation, new_run: NewRun, make_entry: MakeEntry
 ) -> None:
     journal = store.journal(new_run().id)
-    other = sqlite3.connect(path)
+    query = text("SELECT count(*) FROM calls WHERE key = :key")
+    with open_store(location) as other:
 
-    async def append(number: int) -> bool:
-        entry = make_entry(number)
-        await journal.append(entry)
-        query = "SELECT count(*) FROM calls WHERE key = ?"
-        return other.execute(query, (entry.key,)).fetchone() == (1,)
+        async def append(number: int) -> bool:
+            entry = make_entry(number)
+            await journal.append(entry)
+            return other.look(lambda c: c.execute(query, {"key": entry.key}).scalar_one()) == 1
 
-    assert all(await asyncio.gather(*[append(number) for number in range(700)]))
-    other.close()
+        assert all(await asyncio.gather(*[append(number) for number in range(700)]))
 
 
 async def test_failed_calls_stay_and_are_not_found(
@@ -172,8 +171,8 @@ def test_several_loops_share_a_store(store: Store, new_run: NewRun, make_entry: 
     assert store.run_totals(run.id).spent.calls == 800
 
 
-async def test_a_closed_store_says_so(path: Path, make_entry: MakeEntry) -> None:
-    async with open_store(path) as store:
+async def test_a_closed_store_says_so(location: StoreLocation, make_entry: MakeEntry) -> None:
+    async with open_store(location) as store:
         run = store.create_run({}, "f")
         journal = store.journal(run.id)
     store.close()
@@ -184,12 +183,12 @@ async def test_a_closed_store_says_so(path: Path, make_entry: MakeEntry) -> None
         store.finish_run(run.id, "finished")
 
 
-async def test_closing_writes_what_waits(path: Path, make_entry: MakeEntry) -> None:
-    async with open_store(path) as store:
+async def test_closing_writes_what_waits(location: StoreLocation, make_entry: MakeEntry) -> None:
+    async with open_store(location) as store:
         run = store.create_run({}, "f")
         journal = store.journal(run.id)
         waiting = [asyncio.create_task(journal.append(make_entry(n))) for n in range(50)]
         await asyncio.sleep(0)
     await asyncio.gather(*waiting)
-    with open_store(path) as store:
+    with open_store(location) as store:
         assert store.run_totals(run.id).spent.calls == 50

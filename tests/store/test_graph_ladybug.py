@@ -49,6 +49,7 @@ def new(text, entities, trust=1.0):
     )
 
 
+@pytest.mark.slow
 async def test_the_graph_finds_what_the_recursive_query_finds(tmp_path, place_at, graph):
     place = place_at(str(tmp_path / "memories.db"))
     tried = []
@@ -115,6 +116,7 @@ import xllamacpp
 """
 
 
+@pytest.mark.slow
 def test_a_local_model_can_be_started_beside_it(tmp_path):
     if find_spec("xllamacpp") is None:
         pytest.skip("xllamacpp is not installed")

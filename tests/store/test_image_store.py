@@ -4,6 +4,7 @@ import os
 from dataclasses import replace
 
 import pytest
+from sqlalchemy import delete
 
 from made_images import png
 from textevolve.errors import StoreError
@@ -14,6 +15,7 @@ from textevolve.llm.model import Message, Request, Response, request_key
 from textevolve.store import open_store
 from textevolve.store.documents import IMAGES, dump_case, image_keys, load_case
 from textevolve.store.salvage import check_store
+from textevolve.store.tables import texts
 
 URLS = [image_url(png(colour=(n, 0, 0))) for n in range(4)]
 CASE = Case(
@@ -107,11 +109,11 @@ def test_a_run_without_calls_takes_its_images_along(store, new_run):
     assert count_texts(store) == 0
 
 
-def test_a_missing_image_is_said_and_not_left_out(store, new_run, path):
+def test_a_missing_image_is_said_and_not_left_out(store, new_run):
     run = new_run()
     store.add_cases(run.id, [CASE])
     key = bytes.fromhex(image_facts(URLS[1]).key)
-    store._writer.run(lambda c: c.exec_driver_sql("DELETE FROM texts WHERE hash = ?", (key,)))
+    store._writer.run(lambda c: c.execute(delete(texts).where(texts.c.hash == key)))
     with pytest.raises(StoreError, match="case 0 is damaged in the store"):
         list(store.iterate_cases(run.id))
 

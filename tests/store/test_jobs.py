@@ -178,6 +178,7 @@ sys.stdin.read()
 """
 
 
+@pytest.mark.slow
 def test_the_job_of_a_process_that_is_gone_is_taken_up_at_once(resources, location, python):
     make(resources)
     process = python(DIES, location)

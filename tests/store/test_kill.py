@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from pathlib import Path
 from subprocess import Popen
 
 import pytest
+from postgres_server import address_of
 
+from textevolve.settings import StoreLocation
 from textevolve.store import Store, open_store
 
 Python = Callable[..., Popen[str]]
@@ -58,17 +59,18 @@ def find_all(store: Store, run_id: str, told: list[str]) -> list[str]:
     return asyncio.run(find())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("lines", [1, 20, 333, 1500])
 def test_every_key_that_was_told_is_found_after_a_kill(
-    path: Path, python: Python, lines: int
+    location: StoreLocation, python: Python, lines: int
 ) -> None:
-    process = python(APPEND, str(path), "run", "0")
+    process = python(APPEND, address_of(location), "run", "0")
     assert process.stdout is not None
     told = [process.stdout.readline().rstrip() for _ in range(lines)]
     process.kill()
     told += [line.rstrip() for line in process.stdout if line.endswith("\n")]
     process.wait()
-    with open_store(path) as store:
+    with open_store(location) as store:
         run = store.get_run("run")
         assert run.status == "interrupted"
         with store.lease(run.id):
@@ -79,15 +81,16 @@ def test_every_key_that_was_told_is_found_after_a_kill(
             assert store.read_request(call).messages[0].parts[:2] == ("Judge.", "run")
 
 
-def test_two_processes_write_into_one_store(path: Path, python: Python) -> None:
+@pytest.mark.slow
+def test_two_processes_write_into_one_store(location: StoreLocation, python: Python) -> None:
     """They also open and create it at the same moment."""
-    processes = {name: python(APPEND, str(path), name, "400") for name in ("one", "two")}
+    processes = {name: python(APPEND, address_of(location), name, "400") for name in ("one", "two")}
     told: dict[str, list[str]] = {}
     for name, process in processes.items():
         output, errors = process.communicate(timeout=60)
         assert (process.returncode, errors) == (0, "")
         told[name] = output.splitlines()
-    with open_store(path) as store:
+    with open_store(location) as store:
         for name, lines in told.items():
             run = store.get_run(name)
             assert len(lines) == store.run_totals(run.id).spent.calls == 400

@@ -6,15 +6,17 @@ import os
 import socket
 import time
 from collections.abc import Callable
-from pathlib import Path
 from subprocess import Popen
 from typing import Any
 
 import pytest
+from postgres_server import address_of
+from sqlalchemy import text
+from sqlalchemy.engine import Connection
 
 from textevolve.errors import StoreError
+from textevolve.settings import StoreLocation
 from textevolve.store import RunRecord, Store, lease, open_store
-from textevolve.store.sqlite import sqlite3
 
 NewRun = Callable[..., RunRecord]
 Python = Callable[..., Popen[str]]
@@ -58,11 +60,12 @@ def test_a_missing_run_cannot_be_held(store: Store) -> None:
         pass
 
 
+@pytest.mark.slow
 def test_another_process_is_named_and_a_killed_one_is_replaced(
-    store: Store, path: Path, new_run: NewRun, python: Python
+    store: Store, location: StoreLocation, new_run: NewRun, python: Python
 ) -> None:
     run = new_run()
-    holder = python(HOLD, str(path), run.id)
+    holder = python(HOLD, address_of(location), run.id)
     assert holder.stdout is not None
     assert holder.stdout.readline() == "held\n"
     assert store.get_run(run.id).status == "running"
@@ -82,26 +85,26 @@ def test_another_process_is_named_and_a_killed_one_is_replaced(
 
 
 def test_a_process_that_ends_well_gives_its_lease_back(
-    path: Path, store: Store, new_run: NewRun, python: Python
+    location: StoreLocation, store: Store, new_run: NewRun, python: Python
 ) -> None:
     run = new_run()
-    holder = python(HOLD, str(path), run.id)
+    holder = python(HOLD, address_of(location), run.id)
     _, errors = holder.communicate("go on\n")
     assert errors == ""
-    (row,) = sqlite_rows(path, "SELECT status, lease_token, lease_pid FROM runs")
+    (row,) = ask(store, "SELECT status, lease_token, lease_pid FROM runs")
     assert row == ("interrupted", None, None)
 
 
 @pytest.mark.parametrize(("age", "held"), [(lease.STALE_SECONDS - 30, True), (120.0, False)])
 def test_a_holder_elsewhere_is_judged_by_its_heartbeat(
-    path: Path, store: Store, new_run: NewRun, age: float, held: bool
+    store: Store, new_run: NewRun, age: float, held: bool
 ) -> None:
     run = new_run()
-    sqlite_rows(
-        path,
+    ask(
+        store,
         "UPDATE runs SET status = 'running', lease_token = 't', lease_host = 'elsewhere', "
-        "lease_pid = 1, lease_process = 'other-boot pid:[1] 5', lease_heartbeat = ?",
-        time.time() - age,
+        "lease_pid = 1, lease_process = 'other-boot pid:[1] 5', lease_heartbeat = :beat",
+        beat=time.time() - age,
     )
     assert store.get_run(run.id).status == ("running" if held else "interrupted")
     if held:
@@ -112,30 +115,34 @@ def test_a_holder_elsewhere_is_judged_by_its_heartbeat(
             pass
 
 
-def test_a_reused_process_id_is_not_the_holder() -> None:
+def test_a_reused_process_id_is_not_the_holder(store: Store) -> None:
     mine = lease.process_identity(os.getpid())
     if mine is None:
         pytest.skip("this system has no /proc")
     boot, namespace, start = mine.split()
     now = time.time()
-    assert lease.is_held("here", os.getpid(), mine, now)
-    assert not lease.is_held("here", os.getpid(), f"{boot} {namespace} {int(start) + 1}", now)
+    assert is_held(store, "here", os.getpid(), mine, now)
+    assert not is_held(store, "here", os.getpid(), f"{boot} {namespace} {int(start) + 1}", now)
 
 
-def test_without_proc_a_missing_process_is_dead(python: Python) -> None:
+def test_without_proc_a_missing_process_is_dead(store: Store, python: Python) -> None:
     gone = python("")
     gone.communicate()
-    assert not lease.is_held(socket.gethostname(), gone.pid, None, time.time())
-    assert lease.is_held(socket.gethostname(), os.getpid(), None, time.time())
+    assert not is_held(store, socket.gethostname(), gone.pid, None, time.time())
+    assert is_held(store, socket.gethostname(), os.getpid(), None, time.time())
 
 
-def test_the_heartbeat_is_renewed(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_heartbeat_is_renewed(location: StoreLocation, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(lease, "BEAT_SECONDS", 0.02)
-    with open_store(path) as store:
+    with open_store(location) as store:
         run = store.create_run({}, "f")
         with store.lease(run.id):
-            sqlite_rows(path, "UPDATE runs SET lease_heartbeat = 0")
-            wait_until(lambda: sqlite_rows(path, "SELECT lease_heartbeat FROM runs")[0][0] > 0)
+            ask(store, "UPDATE runs SET lease_heartbeat = 0")
+            wait_until(lambda: ask(store, "SELECT lease_heartbeat FROM runs")[0][0] > 0)
+
+
+def is_held(store: Store, *holder: Any) -> bool:
+    return store.look(lambda connection: lease.is_held(connection, *holder))
 
 
 def wait_until(condition: Callable[[], bool]) -> None:
@@ -145,9 +152,13 @@ def wait_until(condition: Callable[[], bool]) -> None:
         time.sleep(0.01)
 
 
-def sqlite_rows(path: Path, statement: str, *values: float) -> list[tuple[Any, ...]]:
-    raw = sqlite3.connect(path)
-    with raw:
-        rows = raw.execute(statement, values).fetchall()
-    raw.close()
-    return rows
+def ask(store: Store, statement: str, **values: float) -> list[tuple[Any, ...]]:
+    """Without any code of ours."""
+
+    def run(connection: Connection) -> list[tuple[Any, ...]]:
+        done = connection.execute(text(statement), values)
+        return [tuple(row) for row in done] if done.returns_rows else []
+
+    if statement.startswith("SELECT"):
+        return store.look(run)
+    return store._writer.run(run)  # pyright: ignore[reportPrivateUsage]

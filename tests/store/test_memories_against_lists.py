@@ -179,7 +179,11 @@ async def compare_search(pair, query):
 
 
 def test_two_namespaces_hold_what_lists_hold(place):
-    @settings(max_examples=25, phases=[Phase.generate], suppress_health_check=list(HealthCheck))
+    @settings(
+        max_examples=settings().max_examples // 3,
+        phases=[Phase.generate],
+        suppress_health_check=list(HealthCheck),
+    )
     @given(runs)
     def hold(steps_taken):
         async def go():

@@ -5,6 +5,8 @@ import signal
 import time
 from contextlib import closing
 
+import pytest
+
 from textevolve.memory.index import MemoryQuery
 from textevolve.store.database import SQLiteDatabase
 
@@ -73,6 +75,7 @@ def check_whole(location):
         return number
 
 
+@pytest.mark.slow
 def test_a_process_that_is_killed_leaves_no_half_change(path, sqlite_place, python):
     sqlite_place.resources.close()
     rng, before = random.Random(3), 0
@@ -91,6 +94,7 @@ def test_a_process_that_is_killed_leaves_no_half_change(path, sqlite_place, pyth
     assert before > 0
 
 
+@pytest.mark.slow
 async def test_two_processes_change_one_collection(path, sqlite_place, python):
     both = [python(WORK, str(path), "20") for _ in range(2)]
     said = [process.communicate() for process in both]

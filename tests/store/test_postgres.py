@@ -16,9 +16,11 @@ from postgres_server import PostgresServer
 from textevolve.errors import ConflictError, StoreError
 from textevolve.memory.index import MemoryQuery
 from textevolve.memory.record import Add, Forget, NewMemory
-from textevolve.store import memory_search_postgres, tables
+from textevolve.store import memory_search_postgres, open_store, tables
 from textevolve.store.database import open_database
 from textevolve.store.memory_tables import collections, memories
+
+pytestmark = pytest.mark.slow
 
 Python = Callable[..., Popen[str]]
 PASSWORD = "hush/hush@x"
@@ -81,15 +83,20 @@ def test_a_wrong_password_is_refused_and_the_right_one_serves(postgres, postgres
         database.read(lambda one: one.execute(memories.select()).all())
 
 
-def test_the_extension_that_may_not_be_made_is_named(postgres, empty, locked, place_at):
+async def test_only_memories_need_the_extension(postgres, empty, locked, place_at):
     postgres.run(f"GRANT CREATE ON DATABASE {empty} TO locked")
-    said = refusal(postgres.address(empty, locked, WRITTEN))
-    assert "CREATE EXTENSION vector" in said
-    # Nothing was left behind, and with the extension this user makes the tables.
+    address = postgres.address(empty, locked, WRITTEN)
+    with open_store(address) as store:
+        assert store.list_runs() == []
+    place = place_at(address)
+    place.create("home", "chats")
+    with pytest.raises(StoreError, match="CREATE EXTENSION vector") as caught:
+        await place.open("home").apply("chats", [add("x", 1)])
+    assert "hush" not in str(caught.value)
+    # With the extension this user makes the tables.
     postgres.run("CREATE SCHEMA things", "CREATE EXTENSION vector SCHEMA things", database=empty)
     postgres.run("GRANT USAGE ON SCHEMA things TO locked", database=empty)
-    place = place_at(postgres.address(empty, locked, WRITTEN))
-    place.create("home", "chats")
+    await place_at(address).open("home").apply("chats", [add("x", 1)])
 
 
 def test_other_programs_keep_their_tables(postgres, empty, place_at):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import tempfile
 from pathlib import Path
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from textevolve.agents.resources import AgentSpec, CollectionSpec, NamespaceSpec, UserSpec
@@ -58,7 +58,6 @@ def look(store: ResourceStore, kind: str, space: str) -> dict[str, tuple[str, st
     return {n: (one.id, description(one)) for n, one in zip(names, found, strict=True)}
 
 
-@settings(max_examples=40)
 @given(st.lists(STEPS, max_size=30))
 def test_nothing_crosses(steps):
     with tempfile.TemporaryDirectory() as folder:

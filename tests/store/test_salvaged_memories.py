@@ -80,6 +80,7 @@ async def test_a_store_with_memories_is_whole_and_saved_whole(filled, tmp_path):
     assert await found_in(filled, copy) == await found_in(filled, path)
 
 
+@pytest.mark.slow
 def test_every_memory_that_is_whole_is_saved(filled, tmp_path):
     """What stood on other pages than the one that is spoilt."""
     path = Path(filled.location)

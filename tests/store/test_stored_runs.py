@@ -4,20 +4,20 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterator
-from pathlib import Path
 
 import pytest
 
 from textevolve.errors import InputError, StoreError
 from textevolve.evaluation import Case, Usage
 from textevolve.llm.journal import JournalEntry
+from textevolve.settings import StoreLocation
 from textevolve.store import Freed, RunRecord, Store, open_store, runs
 
 MakeEntry = Callable[..., JournalEntry]
 NewRun = Callable[..., RunRecord]
 
 
-def test_a_run_is_found_again(store: Store, path: Path) -> None:
+def test_a_run_is_found_again(store: Store, location: StoreLocation) -> None:
     spec = {"profile": {"weights": {"accuracy": 1.0}}, "text": "ä\ud83d\0"}
     run = store.create_run(spec, "f", name="näme\ud83d", source="cases.jsonl")
     assert (run.spec, run.source, run.n_cases, run.status) == (
@@ -26,7 +26,7 @@ def test_a_run_is_found_again(store: Store, path: Path) -> None:
         None,
         "interrupted",
     )
-    with open_store(path) as other:
+    with open_store(location) as other:
         for found in (
             other.find_run("f"),
             other.get_run(run.id),
@@ -229,11 +229,11 @@ async def test_removal_of_who_reused_spares_who_asked(
 
 
 async def test_another_process_sweeping_is_noticed(
-    store: Store, path: Path, new_run: NewRun, make_entry: MakeEntry
+    store: Store, location: StoreLocation, new_run: NewRun, make_entry: MakeEntry
 ) -> None:
     doomed, run = new_run(), new_run()
     await store.journal(doomed.id).append(make_entry(1))
-    with open_store(path) as other:
+    with open_store(location) as other:
         assert other.delete_run(doomed.id).texts == 4
     await store.journal(run.id).append(make_entry(1))
     (call,) = store.calls(run.id)

@@ -6,12 +6,11 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
-from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
-from textevolve.cli import PARTLY, options, say
+from textevolve.cli import options, say
 from textevolve.cli.batches import cancel_batch
 from textevolve.cli.drawing import open_console
 from textevolve.cli.remote import fetch_run, watch_run
@@ -25,13 +24,11 @@ from textevolve.errors import InputError
 from textevolve.reach import add_files
 from textevolve.remote.mirror import record_of, totals_of
 from textevolve.remote.runs import remote_server
-from textevolve.report import wording
 from textevolve.report.terminal import print_report
 from textevolve.server.studies.uploads import files_folder
 from textevolve.settings import Settings, read_settings
 from textevolve.store.repository import Store, open_store
 from textevolve.store.runs import RunRecord
-from textevolve.store.salvage import Findings, check_store
 from textevolve.studies import driver
 from textevolve.studies.debate_parameters import DebateParameters, given_parameters
 from textevolve.studies.kinds import find_study
@@ -232,47 +229,6 @@ def variance(
             print_report(report_variance(found, record.id), open_console())
 
 
-@app.command()
-def check(
-    salvage: Annotated[
-        Path | None, typer.Option(help="A new file, into which what is whole is copied.")
-    ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="As one JSON object.")] = False,
-    store: options.StoreFile = None,
-) -> None:
-    """Tell what of the store is whole, and save that into a new one where it is damaged.
-
-    Exit codes: 0 all is whole; 1 the store cannot be read, or the new one not be written; 3 the
-    store is damaged.
-    """
-    settings, _ = read_settings({"store": store})
-    found = check_store(settings.store, salvage)
-    if as_json:
-        print_json({"store": str(settings.store), **asdict(found), "damaged": found.damaged})
-    else:
-        _print_findings(found, settings.store)
-    if salvage is not None:
-        say(f"what is whole is in {salvage}; use it with --store, or put it in place of the other")
-    raise typer.Exit(PARTLY if found.damaged else 0)
-
-
-def _print_findings(found: Findings, path: Path) -> None:
-    whole = ", ".join(f"{number:,} {kind}" for kind, number in found.whole.items())
-    typer.echo(f"{path}: {'is damaged' if found.damaged else 'all is whole'}\nwhole: {whole}")
-    for run, kinds in found.lost.items():
-        if "runs" in kinds:
-            typer.echo(f"run {run}: is lost; answers that are whole are found by its command again")
-        lost = ", ".join(f"{number:,} {kind}" for kind, number in kinds.items() if kind != "runs")
-        if lost:
-            typer.echo(f"run {run}: lost {lost}; its command again takes in and asks what is lost")
-    if found.unread:
-        typer.echo(
-            f"{wording.count(found.unread, 'place')} where something stood that cannot be read"
-        )
-    if found.complaint:
-        typer.echo(f"SQLite says: {found.complaint}")
-
-
 @app.command("delete")
 def remove(
     run: RunName,
@@ -307,7 +263,7 @@ def cancel(run: RunName, server: options.ServerAddress = None) -> None:
     typer.echo(f"run {told.id} ends at {there.address}; what was answered is kept")
 
 
-def _open(store: Path | None, server: str | None = None, run: str = "") -> tuple[Settings, Store]:
+def _open(store: str | None, server: str | None = None, run: str = "") -> tuple[Settings, Store]:
     """The store; with a server one that holds this run of it."""
     settings, _ = read_settings({"store": store, "server": server})
     there = remote_server(settings)
@@ -327,7 +283,7 @@ def _get_whole(store: Store, which: str) -> tuple[RunRecord, AnyStudy]:
         )
     served = store.get_served(run.id)
     if served is not None and served.launch.get("files"):
-        add_files(files_folder(store.path) / served.launch["files"])
+        add_files(files_folder(store.location) / served.launch["files"])
     return run, find_study(driver.read_stored(run).kind)
 
 

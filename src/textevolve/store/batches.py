@@ -11,10 +11,10 @@ from collections.abc import Callable
 from typing import Any
 
 from sqlalchemy import select
-from sqlalchemy.dialects.sqlite import insert
 from sqlalchemy.engine import Connection, Row
 
 from textevolve.llm.batches.ledger import OPEN_STATES, KeptBatch
+from textevolve.store.dialects import insert_into
 from textevolve.store.tables import batches
 from textevolve.store.writer import Writer
 
@@ -35,7 +35,9 @@ class StoreLedger:
     async def keep(self, batch: KeptBatch) -> None:
         """Note a job, or what is new of it; returns once that is durable."""
         change = asyncio.to_thread(
-            self._writer.run, lambda connection: keep_batch(connection, self._run_id, batch)
+            self._writer.run,
+            lambda connection: keep_batch(connection, self._run_id, batch),
+            self._run_id,
         )
         await asyncio.shield(change)
 
@@ -61,7 +63,7 @@ def keep_batch(connection: Connection, run_id: str, batch: KeptBatch) -> None:
         "detail": batch.detail,
         "keys": b"".join(map(bytes.fromhex, batch.keys)),
     }
-    made = insert(batches).values(values)
+    made = insert_into(connection, batches).values(values)
     connection.execute(made.on_conflict_do_update(index_elements=["mark"], set_=values))
 
 

@@ -1,4 +1,4 @@
-"""Where namespaces, agents and memories are kept: an SQLite file, or a PostgreSQL server.
+"""Where a store is: in an SQLite file, or in a database of a PostgreSQL server.
 
 A `Database` runs functions of a connection, each in one transaction, and says in one line what an
 error means. What they read and write is the business of the files beside it.
@@ -15,10 +15,14 @@ from sqlalchemy.engine import Connection
 from sqlalchemy.exc import SQLAlchemyError
 
 from textevolve.errors import StoreError
+from textevolve.settings import StoreAddress, StoreLocation, store_location
+from textevolve.store.backend import Backend
 from textevolve.store.documents import DAMAGES
 from textevolve.store.postgres import PostgresDatabase
+from textevolve.store.postgres_backend import PostgresBackend
 from textevolve.store.schema import connect, explain, prepare
 from textevolve.store.sqlite import load_vector_search, sqlite3
+from textevolve.store.sqlite_backend import SQLiteBackend
 
 T = TypeVar("T")
 
@@ -40,20 +44,32 @@ class Database(Protocol):
     def close(self) -> None: ...
 
 
-def open_database(location: str | Path) -> Database:
+def open_database(location: StoreLocation | str) -> Database:
     """The database at a path, which is made where it is missing, or at a postgresql:// address.
 
     Raises:
         StoreError: it cannot be used; says why and what to do.
     """
-    scheme, found, _ = str(location).partition("://")
-    if isinstance(location, Path) or not found:
-        return SQLiteDatabase(Path(location).expanduser().absolute())
-    if scheme in ("postgresql", "postgres"):
-        return PostgresDatabase(location)
-    raise StoreError(
-        f"there is no store at {scheme}:// addresses; give a path or a postgresql:// address"
-    )
+    found = _locate(location)
+    return PostgresDatabase(found) if isinstance(found, StoreAddress) else SQLiteDatabase(found)
+
+
+def open_backend(location: StoreLocation | str) -> Backend:
+    """What keeps runs and their calls at such a location.
+
+    Raises:
+        StoreError: it cannot be used; says why and what to do.
+    """
+    found = _locate(location)
+    return PostgresBackend(found) if isinstance(found, StoreAddress) else SQLiteBackend(found)
+
+
+def _locate(location: StoreLocation | str) -> StoreLocation:
+    try:
+        found = store_location(location)
+    except ValueError as error:
+        raise StoreError(str(error)) from None
+    return found.expanduser().absolute() if isinstance(found, Path) else found
 
 
 class SQLiteDatabase:

@@ -37,7 +37,10 @@ DAMAGES = (
 )
 """What goes wrong where bytes are read that are not those that were kept."""
 
-CHECK = "`textevolve runs check` says what is whole, and saves it with --salvage FILE"
+CHECK = "`textevolve store check` says what is whole, and saves it with --salvage FILE"
+
+HASH_BYTES = 32
+"""Of a SHA-256, by which a text is kept."""
 
 IMAGES = b"\x01"
 """What the body of a case begins with that has images: then how many there are, in five digits, and
@@ -296,8 +299,12 @@ def image_keys(body: bytes) -> tuple[bytes, ...]:
     if body[:1] != IMAGES:
         return ()
     first = 1 + _DIGITS
-    keys = body[first : first + 32 * int(body[1:first])]
-    return tuple(keys[n : n + 32] for n in range(0, len(keys), 32))
+    return split_hashes(body[first : first + HASH_BYTES * int(body[1:first])])
+
+
+def split_hashes(joined: bytes) -> tuple[bytes, ...]:
+    """The hashes that stand one behind the other."""
+    return tuple(joined[n : n + HASH_BYTES] for n in range(0, len(joined), HASH_BYTES))
 
 
 def load_case(id: bytes, body: bytes, images: Mapping[bytes, str] | None = None) -> Case:

@@ -24,6 +24,7 @@ from sqlalchemy.engine import Connection
 
 from textevolve.errors import ConflictError
 from textevolve.store import server_tables as tables
+from textevolve.store.dialects import database_time
 from textevolve.store.lease import process_identity, see_process
 from textevolve.store.memory_tables import namespaces
 from textevolve.store.resource_rows import (
@@ -296,16 +297,6 @@ def end_claim(
 def release_claim(connection: Connection, claim: JobClaim) -> None:
     """Give a job back in the middle of its work, which the next scheduler goes on with."""
     connection.execute(update(_jobs).where(*_own(claim)).values(**_UNLEASED))
-
-
-def database_time(connection: Connection) -> float:
-    """Seconds since 1970, by the clock of the database."""
-    clock = (
-        "SELECT extract(epoch FROM clock_timestamp())::float8"
-        if connection.dialect.name == "postgresql"
-        else "SELECT (julianday('now') - 2440587.5) * 86400.0"
-    )
-    return float(connection.exec_driver_sql(clock).scalar_one())
 
 
 def _claim(

@@ -7,17 +7,24 @@ run recomputed from the journal is the run that was. Otherwise the first answer 
 from __future__ import annotations
 
 import asyncio
-import json
-from collections.abc import Callable, Iterator
+import time
+from collections.abc import Callable
+from concurrent.futures import Executor
 from dataclasses import dataclass
-from typing import Any, cast
+from functools import partial
+from typing import Any
 
+from sqlalchemy import select
+from sqlalchemy import text as sql
 from sqlalchemy.engine import Connection, Row
 
 from textevolve.errors import StoreError
 from textevolve.evaluation import Usage
 from textevolve.llm.journal import JournalEntry
 from textevolve.llm.model import Request, Response
+from textevolve.store import tables
+from textevolve.store.backend import FoundAnswers
+from textevolve.store.dialects import IMAGES
 from textevolve.store.documents import (
     CHECK,
     bytes_to_text,
@@ -26,39 +33,45 @@ from textevolve.store.documents import (
     load_response,
     require,
     restore_request,
+    split_hashes,
     store_request,
     text_to_bytes,
     unpack,
     whole,
 )
-from textevolve.store.sqlite import sqlite3
 from textevolve.store.writer import Writer
 
 PAGE = 200
 """How many calls are read at once."""
 MOST_VARIABLES = 500
 """Values in one query."""
-
-_FIND = """
-SELECT key, id, prompt_tokens, cached_tokens, completion_tokens, cost, saved, response,
-    run_id = :run OR EXISTS (SELECT 1 FROM reuses WHERE run_id = :run AND call_id = calls.id)
-FROM calls WHERE key IN (SELECT value FROM json_each(:keys)) AND error IS NULL
-ORDER BY run_id = :run, id DESC
-"""
-"""The best answer for each key comes last."""
+LOOK_AGAIN = 0.25
+"""Seconds between two looks for an answer that another process is asking for."""
+LONGEST_WAIT = 120.0
+"""Seconds after which it is asked for here too."""
 
 _ERRORS = """
-SELECT key, error FROM calls WHERE run_id = ? AND error IS NOT NULL ORDER BY id
+SELECT key, error FROM calls WHERE run_id = :run AND error IS NOT NULL ORDER BY id
 """
 
 _PAGE = """
 SELECT * FROM calls WHERE id IN (
-    SELECT id FROM (SELECT id FROM calls WHERE run_id = :run AND id > :after ORDER BY id LIMIT :n)
+    SELECT id FROM (
+        SELECT id FROM calls WHERE run_id = :run AND id > :after ORDER BY id LIMIT :n) AS own
     UNION ALL
     SELECT call_id FROM (SELECT call_id FROM reuses
-        WHERE run_id = :run AND call_id > :after ORDER BY call_id LIMIT :n)
+        WHERE run_id = :run AND call_id > :after ORDER BY call_id LIMIT :n) AS found
 ) ORDER BY id LIMIT :n
 """
+
+
+@dataclass(frozen=True, slots=True)
+class _Wanted:
+    """`until`: how long an answer is waited for that another process is asking for."""
+
+    key: str
+    found: asyncio.Future[tuple[Any, ...] | None]
+    until: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,20 +102,26 @@ class StoreJournal:
         self,
         run_id: str,
         writer: Writer,
-        read: Callable[[Callable[[Connection], tuple[Any, ...]]], tuple[Any, ...]],
+        read: Callable[[Callable[[Connection], Any]], Any],
+        find: Callable[[str, list[str], list[str]], FoundAnswers],
+        elsewhere: Executor | None,
     ) -> None:
+        """`find` looks up the answers under some keys for a run, and is told which questions are
+        asked no more; `elsewhere`: what runs it where it may take too long for an event loop."""
         self._run_id = run_id
         self._writer = writer
         self._read = read
-        self._wanted: list[tuple[str, asyncio.Future[tuple[Any, ...] | None]]] = []
+        self._find = find
+        self._elsewhere = elsewhere
+        self._looking = False
+        self._wanted: list[_Wanted] = []
+        self._done: list[str] = []
 
     async def find(self, key: str) -> Response | None:
-        """The answer kept under `key`, marked as replayed, or None if there is none yet."""
-        loop = asyncio.get_running_loop()
-        if not self._wanted:
-            loop.call_soon(self._find_wanted)
-        found: asyncio.Future[tuple[Any, ...] | None] = loop.create_future()
-        self._wanted.append((key, found))
+        """The answer kept under `key`, marked as replayed, or None if there is none yet. Where
+        another process is asking for it, its answer is waited for, for some time."""
+        found: asyncio.Future[tuple[Any, ...] | None] = asyncio.get_running_loop().create_future()
+        self._want(_Wanted(key, found, time.monotonic() + LONGEST_WAIT))
         row = await found
         if row is None:
             return None
@@ -112,29 +131,60 @@ class StoreJournal:
         with whole(f"run {self._run_id}: the answer {id}"):
             return load_response(response, *used)
 
+    def _want(self, one: _Wanted) -> None:
+        if not self._wanted and not self._looking:
+            asyncio.get_running_loop().call_soon(self._find_wanted)
+        self._wanted.append(one)
+
     def _find_wanted(self) -> None:
-        """Look up together what was wanted in one turn of the loop: a query gives up the
-        interpreter's lock, and has to win it back from the thread that writes."""
+        """Look up together what was wanted in one turn of the loop, or while the look-up before was
+        under way: a query gives up the interpreter's lock, and has to win it back from the thread
+        that writes."""
         wanted, self._wanted = self._wanted, []
-        keys = [key for key, _ in wanted]
-        try:
-            rows = self._read(lambda connection: _find(connection, self._run_id, keys))
-        except Exception as error:  # noqa: BLE001  it belongs to those who wait
-            for _, found in wanted:
-                if not found.done():
-                    found.set_exception(error)
+        done, self._done = self._done, []
+        find = partial(self._find, self._run_id, [one.key for one in wanted], done)
+        if self._elsewhere is None:
+            self._settle(wanted, find)
             return
-        best = {row[0]: row for row in rows}
-        for key, found in wanted:
-            if not found.done():
-                found.set_result(best.get(key))
+        try:
+            under_way = asyncio.get_running_loop().run_in_executor(self._elsewhere, find)
+        except RuntimeError:  # it is shut down: the store says that it is closed
+            self._settle(wanted, find)
+            return
+        self._looking = True
+        under_way.add_done_callback(partial(self._found, wanted))
+
+    def _found(self, wanted: list[_Wanted], done: asyncio.Future[FoundAnswers]) -> None:
+        self._looking = False
+        self._settle(wanted, done.result)
+        if self._wanted:
+            self._find_wanted()
+
+    def _settle(self, wanted: list[_Wanted], find: Callable[[], FoundAnswers]) -> None:
+        """Give each who waits what was found, and look again later for what others are asking."""
+        try:
+            answers = find()
+        except Exception as error:  # noqa: BLE001  it belongs to those who wait
+            for one in wanted:
+                if not one.found.done():
+                    one.found.set_exception(error)
+            return
+        best = {row[0]: row for row in answers.rows}
+        for one in wanted:
+            if one.found.done():
+                continue
+            if one.key in answers.claimed and time.monotonic() < one.until:
+                asyncio.get_running_loop().call_later(LOOK_AGAIN, self._want, one)
+            else:
+                one.found.set_result(best.get(one.key))
 
     def errors(self) -> dict[str, str]:
         """Why calls of this run failed, by key, the latest failure of each; others' do not count.
 
         A key may have an answer all the same, from another try.
         """
-        rows = self._read(lambda c: tuple(c.exec_driver_sql(_ERRORS, (self._run_id,)).all()))
+        asked = {"run": self._run_id}
+        rows = self._read(lambda c: c.execute(sql(_ERRORS), asked).all())
         with whole(f"run {self._run_id}: a failure"):
             return {key: bytes_to_text(error) for key, error in rows}
 
@@ -142,12 +192,10 @@ class StoreJournal:
         """Keep `entry`; returns once it is durable. Raises StoreError where it cannot be kept."""
         row, texts = _entry_to_row(self._run_id, entry)
         await self._writer.submit_call(row, texts)
-
-
-def _find(connection: Connection, run_id: str, keys: list[str]) -> tuple[tuple[Any, ...], ...]:
-    """Straight through the driver: this is done before each call, and costs a third so."""
-    raw = cast(sqlite3.Connection, connection.connection.driver_connection)
-    return tuple(raw.execute(_FIND, {"run": run_id, "keys": json.dumps(keys)}))
+        if self._elsewhere is not None:
+            self._done.append(entry.key)
+            if entry.response is None and not self._wanted and not self._looking:
+                self._find_wanted()  # others need not wait for an answer that does not come
 
 
 def _entry_to_row(run_id: str, entry: JournalEntry) -> tuple[tuple[Any, ...], tuple[str, ...]]:
@@ -179,7 +227,7 @@ def _entry_to_row(run_id: str, entry: JournalEntry) -> tuple[tuple[Any, ...], tu
 def read_page(reader: Connection, run_id: str, after: int) -> list[StoredCall]:
     """The next calls that a run asked or found, oldest first; empty at the end."""
     values = {"run": run_id, "after": after, "n": PAGE}
-    rows = reader.exec_driver_sql(_PAGE, values).all()
+    rows = reader.execute(sql(_PAGE), values).all()
     calls: list[StoredCall] = []
     for row in rows:
         with whole(f"run {run_id}: call {row.id}"):
@@ -196,24 +244,20 @@ def find_calls(reader: Connection, run_id: str, text: str, most: int) -> list[St
     values = {"run": run_id, "n": most + 1}
     query = """SELECT id, parts FROM calls WHERE id IN (SELECT id FROM calls WHERE run_id = :run
         UNION ALL SELECT call_id FROM reuses WHERE run_id = :run) ORDER BY id LIMIT :n"""
-    parts = {id: set(_split(found)) for id, found in reader.exec_driver_sql(query, values)}
+    parts = {id: set(split_hashes(found)) for id, found in reader.execute(sql(query), values)}
     if len(parts) > most:
         return None
     holding = set[bytes]()
     hashes = list(set[bytes]().union(*parts.values()) - _images(reader, run_id))
     for start in range(0, len(hashes), MOST_VARIABLES):
-        some = tuple(hashes[start : start + MOST_VARIABLES])
-        marks = ", ".join("?" * len(some))
-        query = f"SELECT hash, size, body FROM texts WHERE hash IN ({marks})"
-        rows = reader.exec_driver_sql(query, some)
-        holding |= {row[0] for row in rows if text in bytes_to_text(unpack(row[2], row[1]))}
+        said = _texts(reader, hashes[start : start + MOST_VARIABLES])
+        holding |= {hash for hash, one in said.items() if text in one}
     wanted = [id for id, found in parts.items() if found & holding]
     calls: list[StoredCall] = []
     for start in range(0, len(wanted), MOST_VARIABLES):
-        some = tuple(wanted[start : start + MOST_VARIABLES])
-        marks = ", ".join("?" * len(some))
-        query = f"SELECT * FROM calls WHERE id IN ({marks}) ORDER BY id"
-        for row in reader.exec_driver_sql(query, some).all():
+        some = wanted[start : start + MOST_VARIABLES]
+        found = select(tables.calls).where(tables.calls.c.id.in_(some))
+        for row in reader.execute(found.order_by(tables.calls.c.id)).all():
             with whole(f"run {run_id}: call {row.id}"):
                 calls.append(_row_to_call(row, run_id))
     return calls
@@ -221,8 +265,8 @@ def find_calls(reader: Connection, run_id: str, text: str, most: int) -> list[St
 
 def _images(reader: Connection, run_id: str) -> set[bytes]:
     """The hashes of the images of a run, in which no text is looked for."""
-    query = "SELECT body FROM cases WHERE run_id = ? AND substr(body, 1, 1) = x'01'"
-    rows = reader.exec_driver_sql(query, (run_id,))
+    query = sql("SELECT body FROM cases WHERE run_id = :run AND substr(body, 1, 1) = :mark")
+    rows = reader.execute(query, {"run": run_id, "mark": IMAGES})
     return {key for (body,) in rows for key in image_keys(body)}
 
 
@@ -252,15 +296,10 @@ def _row_to_call(row: Row[Any], run_id: str) -> StoredCall:
 
 def read_request(reader: Connection, call: StoredCall) -> Request:
     """The request of a call with all its texts."""
-    hashes = list(_split(call.parts))
-    wanted = tuple(set(hashes))
-    marks = ", ".join("?" * len(wanted))
-    query = f"SELECT hash, size, body FROM texts WHERE hash IN ({marks})"
+    hashes = split_hashes(call.parts)
+    wanted = list(set(hashes))
     with whole(f"call {call.id}: a text"):
-        found = {
-            hash: bytes_to_text(unpack(body, size))
-            for hash, size, body in reader.exec_driver_sql(query, wanted).all()
-        }
+        found = _texts(reader, wanted)
     if len(found) < len(wanted):
         missing = len(wanted) - len(found)
         raise StoreError(f"call {call.id}: {missing} of its texts are missing; {CHECK}")
@@ -268,5 +307,9 @@ def read_request(reader: Connection, call: StoredCall) -> Request:
         return restore_request(call.document, [found[hash] for hash in hashes])
 
 
-def _split(parts: bytes) -> Iterator[bytes]:
-    return (parts[i : i + 32] for i in range(0, len(parts), 32))
+def _texts(reader: Connection, hashes: list[bytes]) -> dict[bytes, str]:
+    """The texts that have these hashes, as far as they are there."""
+    texts = tables.texts.c
+    query = select(texts.hash, texts.size, texts.body).where(texts.hash.in_(hashes))
+    rows = reader.execute(query).all()
+    return {hash: bytes_to_text(unpack(body, size)) for hash, size, body in rows}

@@ -9,7 +9,6 @@ from __future__ import annotations
 import os
 import secrets
 import socket
-import time
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -17,6 +16,7 @@ from sqlalchemy import select, update
 from sqlalchemy.engine import Connection
 
 from textevolve.errors import StoreError
+from textevolve.store.dialects import database_time
 from textevolve.store.tables import runs
 
 BEAT_SECONDS = 10.0
@@ -32,12 +32,12 @@ def take(connection: Connection, run_id: str) -> str:
     row = connection.execute(select(runs).where(runs.c.id == run_id)).one_or_none()
     if row is None:
         raise StoreError(f"run {run_id}: is not in this store; see `textevolve runs list`")
-    if is_held(row.lease_host, row.lease_pid, row.lease_process, row.lease_heartbeat):
+    if is_held(connection, row.lease_host, row.lease_pid, row.lease_process, row.lease_heartbeat):
         raise StoreError(
             f"run {run_id}: is in work by process {row.lease_pid} on {row.lease_host}; "
             "wait for it or stop it first"
         )
-    token, now, pid = secrets.token_hex(16), time.time(), os.getpid()
+    token, now, pid = secrets.token_hex(16), database_time(connection), os.getpid()
     connection.execute(
         update(runs)
         .where(runs.c.id == run_id)
@@ -64,7 +64,7 @@ def release(connection: Connection, token: str) -> None:
         update(runs)
         .where(mine)
         .values(
-            updated=time.time(),
+            updated=database_time(connection),
             lease_token=None,
             lease_host=None,
             lease_pid=None,
@@ -75,19 +75,25 @@ def release(connection: Connection, token: str) -> None:
 
 
 def renew(connection: Connection, tokens: Sequence[str]) -> None:
-    connection.execute(
-        update(runs).where(runs.c.lease_token.in_(tokens)).values(lease_heartbeat=time.time())
-    )
+    beat = update(runs).where(runs.c.lease_token.in_(tokens))
+    connection.execute(beat.values(lease_heartbeat=database_time(connection)))
 
 
 def is_held(
-    host: str | None, pid: int | None, process: str | None, heartbeat: float | None
+    connection: Connection,
+    host: str | None,
+    pid: int | None,
+    process: str | None,
+    heartbeat: float | None,
 ) -> bool:
-    """Whether the process that took the lease still lives, as far as can be seen from here."""
+    """Whether the process that took the lease still lives, as far as can be seen from here: by its
+    heartbeat where it is on another machine, in the database's time."""
     if host is None or pid is None:
         return False
     seen = see_process(host, pid, process)
-    return time.time() - (heartbeat or 0.0) < STALE_SECONDS if seen is None else seen
+    if seen is not None:
+        return seen
+    return database_time(connection) - (heartbeat or 0.0) < STALE_SECONDS
 
 
 def see_process(host: str, pid: int, process: str | None) -> bool | None:

@@ -1,4 +1,4 @@
-"""Namespaces, agents and memories in PostgreSQL: connections, transactions, the schema, errors.
+"""PostgreSQL: connections, transactions, the schema, what its errors mean.
 
 Everything of ours lies in a schema of its own, so that a database may be shared with other programs
 whose tables have the same names. What is asked of it is the business of the files beside this one.
@@ -18,6 +18,7 @@ from sqlalchemy.engine import Connection
 from sqlalchemy.exc import ArgumentError, DBAPIError, SQLAlchemyError
 
 from textevolve.errors import ConflictError, StoreError
+from textevolve.settings import StoreAddress
 from textevolve.store import tables
 from textevolve.store.schema import migrate
 
@@ -43,6 +44,13 @@ _SEARCH_PATH = f"""
     SELECT set_config('search_path', '{SCHEMA}, ' || coalesce((
         SELECT quote_ident(nspname) FROM pg_extension JOIN pg_namespace ON pg_namespace.oid =
         extnamespace WHERE extname = 'vector'), 'public'), false)"""
+# MAIN and the larger target keep vectors in their rows: a search reads all of a collection.
+_VECTORS = (
+    f"CREATE TABLE {SCHEMA}.memory_vectors (seq bigint PRIMARY KEY, collection_id text NOT NULL,"
+    " embedding vector NOT NULL) WITH (toast_tuple_target = 8160)",
+    f"ALTER TABLE {SCHEMA}.memory_vectors ALTER embedding SET STORAGE MAIN",
+    f"CREATE INDEX memory_vectors_of_collection ON {SCHEMA}.memory_vectors (collection_id)",
+)
 _SETTINGS = "SET max_parallel_workers_per_gather = 0; SET jit = off"
 """Starting workers and compiling take longer than most searches do."""
 _UNDONE = {"40001", "40P01", "23505", "42P07"}
@@ -56,6 +64,11 @@ _ADVICE = {
     "53": "the server is out of connections, memory or disk; try again when it has some",
     "57": "the server is going down or has ended this connection; try again when it is back",
     "08": "the connection is lost; try again when the server is back",
+    "42P01": (
+        "memories need the extension vector, 0.8 or newer: install pgvector on the server, and let"
+        " an administrator run CREATE EXTENSION vector in this database, or ALTER EXTENSION vector"
+        " UPDATE"
+    ),
     "22P05": "its encoding cannot hold this text; it needs a database with ENCODING 'UTF8'",
     "25006": "the server takes no changes (a standby?); name the primary one",
 }
@@ -81,22 +94,31 @@ class PostgresDatabase:
 
     vectors = True
 
-    def __init__(self, address: str) -> None:
+    def __init__(self, address: StoreAddress) -> None:
         """
         Raises:
             StoreError: it cannot be used; says why and what to do.
         """
+        self.location = address
         self._url = _read_address(address)
-        self.name = show_address(self._url)
+        self.name = str(address)
         self._closed = False
         self._engine = _create_engine(self._url)
-        self._errors: type[Exception] = self._engine.dialect.loaded_dbapi.Error
+        self.driver_error: type[Exception] = self._engine.dialect.loaded_dbapi.Error
         try:
             with self._explained(), _once_more_connected(self._engine) as connection:
                 self._prepare(connection)
         except BaseException:
             self._engine.dispose()
             raise
+
+    def connect(self) -> Connection:
+        """A connection of its own, on which no transaction has begun.
+
+        Raises:
+            SQLAlchemyError: there can be none; `explain` says why.
+        """
+        return self._engine.connect()
 
     def read(self, query: Callable[[Connection], T]) -> T:
         with self._explained():
@@ -114,7 +136,7 @@ class PostgresDatabase:
                 try:
                     return self._run(WRITING, change)
                 except DBAPIError as error:
-                    if _state(error) not in _UNDONE:
+                    if error_state(error) not in _UNDONE:
                         raise
                 time.sleep(random.uniform(0, min(0.5, 0.005 * 2**number)))
             return self._run(WRITING, change)
@@ -131,32 +153,36 @@ class PostgresDatabase:
                 done = work(connection)
                 connection.exec_driver_sql("COMMIT")
                 return done
-            except self._errors as error:  # of the driver's own connection, which COPY needs
+            except self.driver_error as error:  # of the driver's own connection, which COPY needs
                 raise DBAPIError(None, None, error) from error
 
     def _prepare(self, connection: Connection) -> None:
         """Bring the tables to the newest schema. Of several processes the first one does it."""
-        if self._read_revision(connection) == tables.REVISION:
+        if self._look(connection) == (tables.REVISION, True):
             return
         connection.exec_driver_sql("BEGIN")
         connection.exec_driver_sql(f"SELECT pg_advisory_xact_lock({LOCK})")
-        revision = self._read_revision(connection)
+        revision, searched = self._look(connection)
         if revision is None:
             self._create_schema(connection)
         if revision != tables.REVISION:
             migrate(connection)
         if revision is None:
             connection.execute(tables.counters.insert().values(name="sweeps", value=0))
+        if not searched:
+            _create_vectors(connection)
         connection.exec_driver_sql("COMMIT")
 
-    def _read_revision(self, connection: Connection) -> str | None:
-        """The schema that the database has, None where it has nothing of ours."""
+    def _look(self, connection: Connection) -> tuple[str | None, bool]:
+        """The schema that the database has, None where it has nothing of ours; and whether memories
+        can be searched by meaning."""
         # In one statement, because others may be making the tables just now.
         asked = (
-            "SELECT count(*), count(*) FILTER (WHERE tablename = 'alembic_version')"
+            "SELECT count(*), count(*) FILTER (WHERE tablename = 'alembic_version'),"
+            " count(*) FILTER (WHERE tablename = 'memory_vectors')"
             f" FROM pg_tables WHERE schemaname = '{SCHEMA}'"
         )
-        tables_found, marked = connection.exec_driver_sql(asked).one()
+        tables_found, marked, searched = connection.exec_driver_sql(asked).one()
         if marked:
             asked = f"SELECT version_num FROM {SCHEMA}.alembic_version"
             revision = str(connection.exec_driver_sql(asked).scalar_one_or_none())
@@ -165,13 +191,13 @@ class PostgresDatabase:
                     f"store {self.name}: was written by a newer TextEvolve (schema {revision}, this"
                     f" one knows {tables.REVISION}); update TextEvolve or name another database"
                 )
-            return revision
+            return revision, bool(searched)
         if tables_found:
             raise StoreError(
                 f"store {self.name}: its schema {SCHEMA} belongs to another program; name another"
                 " database"
             )
-        return None
+        return None, False
 
     def _create_schema(self, connection: Connection) -> None:
         encoding = connection.exec_driver_sql("SHOW server_encoding").scalar_one()
@@ -181,41 +207,22 @@ class PostgresDatabase:
                 " a database with ENCODING 'UTF8'"
             )
         connection.exec_driver_sql(f"CREATE SCHEMA IF NOT EXISTS {SCHEMA}")
-        self._create_vectors(connection)
         connection.exec_driver_sql(_SEARCH_PATH)
-
-    def _create_vectors(self, connection: Connection) -> None:
-        asked = "SELECT extversion FROM pg_extension WHERE extname = 'vector'"
-        found = connection.exec_driver_sql(asked).scalar_one_or_none()
-        if found is None:
-            try:
-                connection.exec_driver_sql("CREATE EXTENSION vector WITH SCHEMA public")
-            except DBAPIError as error:
-                raise StoreError(
-                    f"store {self.name}: has no extension vector, and it cannot be made here"
-                    f" ({_line(error.orig)}); install pgvector on the server and let an"
-                    " administrator run CREATE EXTENSION vector in this database"
-                ) from error
-            found = connection.exec_driver_sql(asked).scalar_one()
-        if tuple(int(part) for part in str(found).split(".")[:2]) < OLDEST_PGVECTOR:
-            raise StoreError(
-                f"store {self.name}: its extension vector is {found}, and has to be 0.8 or newer;"
-                " update pgvector and run ALTER EXTENSION vector UPDATE"
-            )
 
     @contextmanager
     def _explained(self) -> Generator[None]:
         try:
             yield
         except SQLAlchemyError as error:
-            raise self._explain(error) from error
+            raise self.explain(error) from error
 
-    def _explain(self, error: SQLAlchemyError) -> StoreError:
+    def explain(self, error: Exception) -> StoreError:
+        """What an error means for the user, in one line without the password."""
         cause = error.orig if isinstance(error, DBAPIError) else error
         said = _line(cause)
         if self._url.password:
             said = said.replace(str(self._url.password), "***")
-        state = _state(error)
+        state = error_state(error)
         if state in _UNDONE:
             return ConflictError(
                 f"store {self.name}: others change the same all the time; try again later ({said})"
@@ -226,33 +233,39 @@ class PostgresDatabase:
         return StoreError(f"store {self.name}: cannot be used ({type(cause).__name__}: {said})")
 
 
-def _read_address(address: str) -> URL:
+def _read_address(address: StoreAddress) -> URL:
     if find_spec("psycopg") is None or find_spec("pgvector") is None:
         raise StoreError(
-            "memories in PostgreSQL need packages that are not installed:"
+            "a store in PostgreSQL needs packages that are not installed:"
             ' pip install "textevolve[postgres]"'
         )
     try:
-        url = make_url(address)
+        url = make_url(address.url)
     except (ArgumentError, ValueError):  # what is no address may hold a password
         raise StoreError(
-            "the address of the memory store cannot be read; write it as"
+            "the address of the store cannot be read; write it as"
             " postgresql://USER:PASSWORD@HOST:PORT/DATABASE, with %3A for :, %2F for / and %40 for"
             " @ in the password"
         ) from None
     return url.set(drivername="postgresql+psycopg")
 
 
-def show_address(address: URL | str) -> str:
-    """An address as it may be shown: without the password and without parameters."""
+def _create_vectors(connection: Connection) -> None:
+    """What memories are searched by meaning with, where the server has pgvector: nothing but
+    memories needs it."""
+    connection.exec_driver_sql("SAVEPOINT vectors")
     try:
-        url = make_url(address)
-    except (ArgumentError, ValueError):
-        return "postgresql://..."
-    user = f"{url.username}@" if url.username else ""
-    host = url.host or str(url.query.get("host", ""))
-    port = f":{url.port}" if url.port else ""
-    return f"postgresql://{user}{host}{port}/{url.database or ''}"
+        connection.exec_driver_sql("CREATE EXTENSION IF NOT EXISTS vector WITH SCHEMA public")
+        asked = "SELECT extversion FROM pg_extension WHERE extname = 'vector'"
+        found = str(connection.exec_driver_sql(asked).scalar_one())
+        if tuple(int(part) for part in found.split(".")[:2]) < OLDEST_PGVECTOR:
+            connection.exec_driver_sql("ROLLBACK TO SAVEPOINT vectors")
+            return
+        connection.exec_driver_sql(_SEARCH_PATH)
+        for statement in _VECTORS:
+            connection.exec_driver_sql(statement)
+    except DBAPIError:  # who adds memories is told
+        connection.exec_driver_sql("ROLLBACK TO SAVEPOINT vectors")
 
 
 def _create_engine(url: URL) -> Engine:
@@ -295,17 +308,16 @@ def _once_more_connected(engine: Engine, begin: str = "SELECT 1") -> Generator[C
         connection.close()
 
 
-def _state(error: SQLAlchemyError) -> str:
+def error_state(error: Exception) -> str:
     """The SQLSTATE of an error, empty where there is none."""
-    if not isinstance(error, DBAPIError):
-        return ""
-    if state := getattr(error.orig, "sqlstate", None):
+    cause = error.orig if isinstance(error, DBAPIError) else error
+    if state := getattr(cause, "sqlstate", None):
         return str(state)
-    said = str(error.orig)
+    said = str(cause)
     if "connection failed" in said:
         parts = (code for words, code in _CONNECTING.items() if words in said.partition("FATAL")[2])
         return next(parts, "")
-    return "08" if error.connection_invalidated else ""
+    return "08" if isinstance(error, DBAPIError) and error.connection_invalidated else ""
 
 
 def _line(error: BaseException | None) -> str:

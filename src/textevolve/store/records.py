@@ -12,9 +12,9 @@ from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias
 
 from sqlalchemy import ColumnElement, delete, func, select
-from sqlalchemy.dialects.sqlite import insert
 from sqlalchemy.engine import Connection
 
+from textevolve.store.dialects import insert_into
 from textevolve.store.documents import bytes_to_text, pack, text_to_bytes, unpack_json_bytes
 from textevolve.store.tables import records
 
@@ -77,7 +77,7 @@ def keep_records(connection: Connection, run_id: str, found: Sequence[Kept]) -> 
         }
         for revision, one in enumerate(found, before + 1)
     ]
-    statement = insert(records)
+    statement = insert_into(connection, records)
     changed = {name: statement.excluded[name] for name in rows[0] if name not in ("run_id", "key")}
     connection.execute(
         statement.on_conflict_do_update(

@@ -1,6 +1,6 @@
-"""`Store`: the journal, the runs and their cases in one SQLite file. The SQL lives beside it.
+"""`Store`: the journal, the runs and their cases in one database. The SQL lives beside it.
 
-A store may be used from several threads and event loops at once, and a file by several processes.
+A store may be used from several threads and event loops at once, and by several processes.
 """
 
 from __future__ import annotations
@@ -8,39 +8,40 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, contextmanager, suppress
 from functools import partial
-from pathlib import Path
 from types import TracebackType
 from typing import Any, Self, TypeVar
 
 from sqlalchemy.engine import Connection
-from sqlalchemy.exc import SQLAlchemyError
 
 from textevolve.errors import StoreError
 from textevolve.evaluation import Case
 from textevolve.llm.model import Request
+from textevolve.settings import StoreLocation
 from textevolve.store import journal, lease, records, removal, runs, served
+from textevolve.store.backend import Backend, FoundAnswers, Reader
 from textevolve.store.batches import StoreLedger
-from textevolve.store.documents import CHECK, DAMAGES
+from textevolve.store.database import open_backend
+from textevolve.store.documents import CHECK
 from textevolve.store.journal import StoredCall, StoreJournal
 from textevolve.store.records import Found, Kept, Place, RecordOrder
 from textevolve.store.runs import Freed, RunRecord, RunStatus, RunTotals
-from textevolve.store.schema import connect, explain, prepare
 from textevolve.store.served import Choose, ServedRun, WantedState
-from textevolve.store.sqlite import sqlite3
 from textevolve.store.writer import Writer
 
 T = TypeVar("T")
 
 
-def open_store(path: Path | str) -> Store:
-    """Open the store in this file, which is made where it is missing. Close it, or use `with`.
+def open_store(location: StoreLocation | str) -> Store:
+    """Open the store in this file, which is made where it is missing, or at this postgresql://
+    address. Close it, or use `with`.
 
     Raises:
-        StoreError: the file cannot be used; says why and what to do.
+        StoreError: it cannot be used; says why and what to do.
     """
-    return Store(Path(path).expanduser().absolute())
+    return Store(open_backend(location))
 
 
 class Store:
@@ -51,27 +52,40 @@ class Store:
 
     has_journal = True
 
-    def __init__(self, path: Path) -> None:
-        prepare(path)
-        self.path = path
+    def __init__(self, backend: Backend) -> None:
+        self._backend = backend
         self._lock = threading.Lock()
-        self._reader = connect(path, writing=False)
-        try:
-            self._writer = Writer(path)
-        except BaseException:
-            self._reader.close()
-            raise
+        self._looking = threading.Lock()
+        with ExitStack() as opened:
+            opened.callback(backend.close)
+            self._reader = backend.open_reader()
+            opened.callback(self._reader.close)
+            # Look-ups of answers never wait for a long question.
+            self._finder = backend.open_reader() if backend.remote else self._reader
+            opened.callback(self._finder.close)
+            self._writer = Writer(backend)
+            opened.pop_all()
+        self._elsewhere = ThreadPoolExecutor(1, "textevolve-look-up") if backend.remote else None
+
+    @property
+    def location(self) -> StoreLocation:
+        """The file or address; shown, it holds no password."""
+        return self._backend.location
 
     @property
     def place(self) -> str:
         """Where its runs are, for people."""
-        return str(self.path)
+        return str(self.location)
 
     def close(self) -> None:
-        """Wait until what was handed over is written, then let go of the file."""
+        """Wait until what was handed over is written, then let go of the database."""
         self._writer.close()
+        if self._elsewhere is not None:
+            self._elsewhere.shutdown()
         with self._lock:
+            self._finder.close()
             self._reader.close()
+            self._backend.close()
 
     def __enter__(self) -> Self:
         return self
@@ -99,7 +113,8 @@ class Store:
 
     def journal(self, run_id: str) -> StoreJournal:
         """The journal that keeps calls as those of this run."""
-        return StoreJournal(run_id, self._writer, partial(self._read, run_id=run_id))
+        read = partial(self._read, run_id=run_id)
+        return StoreJournal(run_id, self._writer, read, self._find_answers, self._elsewhere)
 
     def batches(self, run_id: str) -> StoreLedger:
         """The ledger of this run's batch jobs."""
@@ -149,7 +164,7 @@ class Store:
 
     def respecify(self, run_id: str, changed: Mapping[str, Any]) -> RunRecord:
         """Change parts of a run's specification that are not its identity."""
-        return self._writer.run(lambda c: runs.respecify(c, run_id, changed))
+        return self._writer.run(lambda c: runs.respecify(c, run_id, changed), run_id)
 
     def find_run(self, fingerprint: str) -> RunRecord | None:
         return self._read(lambda c: runs.find_run(c, fingerprint))
@@ -163,7 +178,7 @@ class Store:
         return self._read(lambda c: runs.list_runs(c, limit))
 
     def finish_run(self, run_id: str, status: RunStatus) -> None:
-        self._writer.run(lambda c: runs.finish_run(c, run_id, status))
+        self._writer.run(lambda c: runs.finish_run(c, run_id, status), run_id)
 
     def run_totals(self, run_id: str) -> RunTotals:
         return self._read(lambda c: runs.run_totals(c, run_id), run_id)
@@ -182,7 +197,7 @@ class Store:
 
         On leaving, a run that was not marked as finished or failed counts as interrupted.
         """
-        token = self._writer.run(lambda c: lease.take(c, run_id))
+        token = self._writer.run(lambda c: lease.take(c, run_id), run_id)
         self._writer.hold_lease(token)
         try:
             yield
@@ -190,23 +205,23 @@ class Store:
             # What went wrong says more than a lease that could not be given back; that one ends
             # with the process.
             with suppress(StoreError):
-                self._release(token)
+                self._release(token, run_id)
             raise
-        self._release(token)
+        self._release(token, run_id)
 
-    def _release(self, token: str) -> None:
+    def _release(self, token: str, run_id: str) -> None:
         self._writer.drop_lease(token)
-        self._writer.run(lambda c: lease.release(c, token))
+        self._writer.run(lambda c: lease.release(c, token), run_id)
 
     # Runs of a server's clients
 
     def serve_run(self, run: ServedRun) -> None:
         """Note a run as a server's, or how it goes on with one."""
-        self._writer.run(lambda c: served.keep_served(c, run))
+        self._writer.run(lambda c: served.keep_served(c, run), run.run_id)
 
     def want_run(self, run_id: str, wanted: WantedState, reason: str = "") -> None:
         """Change what is to become of a run, if it is a server's."""
-        self._writer.run(lambda c: served.want(c, run_id, wanted, reason))
+        self._writer.run(lambda c: served.want(c, run_id, wanted, reason), run_id)
 
     def get_served(self, run_id: str) -> ServedRun | None:
         """What a server knows of a run, if it is one's."""
@@ -233,12 +248,12 @@ class Store:
 
     def add_cases(self, run_id: str, cases: Iterable[Case]) -> int:
         """Take in all cases of a run, read lazily; returns how many. Starts over after a crash."""
-        self._writer.run(lambda c: runs.start_cases(c, run_id))
+        self._writer.run(lambda c: runs.start_cases(c, run_id), run_id)
         count = 0
         for chunk in runs.chunk_cases(run_id, cases):
-            self._writer.run(lambda c, chunk=chunk: runs.insert_cases(c, chunk))
+            self._writer.run(lambda c, chunk=chunk: runs.insert_cases(c, chunk), run_id)
             count += len(chunk)
-        self._writer.run(lambda c: runs.end_cases(c, run_id, count))
+        self._writer.run(lambda c: runs.end_cases(c, run_id, count), run_id)
         return count
 
     def iterate_cases(self, run_id: str, start: int = 0) -> Iterator[Case]:
@@ -264,7 +279,7 @@ class Store:
     def keep_records(self, run_id: str, found: Sequence[Kept]) -> None:
         """Keep what a run found; a record takes the place of an earlier one with its key."""
         if found:
-            self._writer.run(lambda c: records.keep_records(c, run_id, found))
+            self._writer.run(lambda c: records.keep_records(c, run_id, found), run_id)
 
     def append(self, run_id: str, case: Case, record: Kept) -> None:
         """Keep one more case of a run together with what was found of it; several processes may do
@@ -274,11 +289,11 @@ class Store:
             runs.append_case(connection, run_id, case)
             records.keep_records(connection, run_id, [record])
 
-        self._writer.run(change)
+        self._writer.run(change, run_id)
 
     def drop_records(self, run_id: str) -> None:
         """Forget what a run found, which its journal still knows."""
-        self._writer.run(lambda c: records.drop_records(c, run_id))
+        self._writer.run(lambda c: records.drop_records(c, run_id), run_id)
 
     def iterate_records(
         self, run_id: str, wanted: Found | None = None, order: RecordOrder = "position"
@@ -321,11 +336,21 @@ class Store:
         """What a query of `run_pages` finds."""
         return self._read(query, run_id)
 
+    def _find_answers(self, run_id: str, keys: list[str], done: list[str]) -> FoundAnswers:
+        lock = self._lock if self._finder is self._reader else self._looking
+        find = partial(self._backend.find_answers, run_id=run_id, keys=keys, done=done)
+        return self._ask(self._finder, lock, find, run_id)
+
     def _read(self, query: Callable[[Connection], T], run_id: str = "") -> T:
-        with self._lock:
-            if self._reader.closed:
-                raise StoreError(f"store {self.path}: is closed")
+        return self._ask(self._reader, self._lock, query, run_id)
+
+    def _ask(
+        self, reader: Reader, lock: threading.Lock, query: Callable[[Connection], T], run_id: str
+    ) -> T:
+        with lock:
+            if reader.closed:
+                raise StoreError(f"store {self.location}: is closed")
             try:
-                return query(self._reader)
-            except (SQLAlchemyError, sqlite3.Error, *DAMAGES) as error:
-                raise explain(error, self.path, run_id) from error
+                return reader.read(query)
+            except self._backend.errors as error:
+                raise self._backend.explain(error, run_id) from error

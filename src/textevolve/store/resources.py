@@ -27,6 +27,7 @@ from textevolve.agents.resources import (
 from textevolve.errors import ConflictError
 from textevolve.labelling.tasks import GivenLabel, LabelItem, StoredTask, TaskSpec
 from textevolve.memory.record import Collection
+from textevolve.settings import StoreLocation
 from textevolve.store import agents, budgets, collections, jobs, keys, labelling
 from textevolve.store.budgets import TokenBudget
 from textevolve.store.database import Database, open_database
@@ -40,7 +41,7 @@ from textevolve.store.sessions import StoredSessions
 class ResourceStore:
     """`location`: the path of an SQLite file, or a postgresql:// address."""
 
-    def __init__(self, location: str) -> None:
+    def __init__(self, location: StoreLocation | str) -> None:
         self.location = location
         self._lock = threading.Lock()
         self._opened: Database | None = None

@@ -10,9 +10,10 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, NamedTuple, TypeAlias
 
-from sqlalchemy import ColumnElement, LargeBinary, Text, cast, func, literal, or_, select
+from sqlalchemy import ColumnElement, LargeBinary, func, literal, or_, select
 from sqlalchemy.engine import Connection
 
+from textevolve.store.dialects import contains, json_field
 from textevolve.store.documents import bytes_to_text, plain_text, text_to_bytes
 from textevolve.store.records import COLUMNS, Kept, RecordOrder, row_to_kept
 from textevolve.store.runs import RunRecord, row_to_record
@@ -74,19 +75,18 @@ def find_runs(
         .limit(size)
         .offset(start)
     )
-    found = [row_to_record(row) for row in connection.execute(query)]
+    found = [row_to_record(connection, row) for row in connection.execute(query)]
     return found, total.scalar_one()
 
 
 def _run_conditions(connection: Connection, wanted: WantedRuns) -> list[ColumnElement[bool]]:
     found: list[ColumnElement[bool]] = []
-    spec = cast(runs.c.spec, Text)
     if wanted.kind:
-        found.append(func.json_extract(spec, "$.kind") == plain_text(wanted.kind))
+        found.append(json_field(connection, runs.c.spec, "kind") == plain_text(wanted.kind))
     if wanted.text:
-        text = plain_text(wanted.text).lower()
-        places = (runs.c.id, runs.c.name, runs.c.source, spec)
-        found.append(or_(*(func.instr(func.lower(place), text) > 0 for place in places)))
+        text = plain_text(wanted.text)
+        places = (runs.c.id, runs.c.name, runs.c.source, runs.c.spec)
+        found.append(or_(*(contains(connection, place, text) for place in places)))
     if wanted.namespaces is not None:
         theirs = served_runs.c.namespace.in_(wanted.namespaces)
         found.append(runs.c.id.in_(select(served_runs.c.run_id).where(theirs)))
@@ -100,7 +100,7 @@ def _in_state(connection: Connection, status: str) -> ColumnElement[bool]:
     if status not in ("running", "interrupted"):
         return runs.c.status == status
     begun = connection.execute(select(runs).where(runs.c.status == "running"))
-    held = [row.id for row in begun if row_to_record(row).status == "running"]
+    held = [row.id for row in begun if row_to_record(connection, row).status == "running"]
     if status == "running":
         return runs.c.id.in_(held)
     dead = (runs.c.status == "running") & runs.c.id.not_in(held)
@@ -115,7 +115,7 @@ def namespace_of(connection: Connection, run_id: str) -> str | None:
 
 def list_kinds(connection: Connection) -> list[str]:
     """The kinds of all runs that are kept, in the order of the alphabet."""
-    kind = func.json_extract(cast(runs.c.spec, Text), "$.kind")
+    kind = json_field(connection, runs.c.spec, "kind")
     return sorted(str(one) for one in connection.execute(select(kind).distinct()).scalars() if one)
 
 

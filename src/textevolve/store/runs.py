@@ -12,12 +12,13 @@ from dataclasses import dataclass
 from typing import Any, Literal, get_args
 
 from sqlalchemy import Select, delete, func, insert, select, update
-from sqlalchemy.dialects.sqlite import insert as insert_text
+from sqlalchemy import text as sql
 from sqlalchemy.engine import Connection, Row
 
 from textevolve.errors import StoreError
 from textevolve.evaluation import Case, Usage
 from textevolve.store import lease
+from textevolve.store.dialects import insert_into
 from textevolve.store.documents import (
     bytes_to_text,
     dump_case,
@@ -137,7 +138,7 @@ def _new_id(connection: Connection) -> str:
 
 def find_run(connection: Connection, fingerprint: str) -> RunRecord | None:
     row = connection.execute(select(runs).where(runs.c.fingerprint == fingerprint)).one_or_none()
-    return None if row is None else row_to_record(row)
+    return None if row is None else row_to_record(connection, row)
 
 
 def get_run(connection: Connection, which: str) -> RunRecord:
@@ -151,7 +152,7 @@ def get_run(connection: Connection, which: str) -> RunRecord:
     for query in _queries(which):
         found = connection.execute(query).all()
         if len(found) == 1:
-            return row_to_record(found[0])
+            return row_to_record(connection, found[0])
         if found:
             ids = ", ".join(row.id for row in found)
             raise StoreError(f"run {which}: there are several ({ids}); name one by its id")
@@ -172,7 +173,7 @@ def _queries(which: str) -> Sequence[Select[Any]]:
 def list_runs(connection: Connection, limit: int) -> list[RunRecord]:
     """The newest runs, newest first."""
     query = select(runs).order_by(runs.c.created.desc(), runs.c.id).limit(limit)
-    return [row_to_record(row) for row in connection.execute(query)]
+    return [row_to_record(connection, row) for row in connection.execute(query)]
 
 
 def check_fields(values: Mapping[str, Any]) -> dict[str, Any]:
@@ -196,20 +197,20 @@ def check_fields(values: Mapping[str, Any]) -> dict[str, Any]:
     return spec
 
 
-def row_to_record(row: Row[Any]) -> RunRecord:
+def row_to_record(connection: Connection, row: Row[Any]) -> RunRecord:
     """
     Raises:
         StoreError: the row is damaged.
     """
     with whole(f"run {row.id}"):
-        return _read_record(row)
+        return _read_record(connection, row)
 
 
-def _read_record(row: Row[Any]) -> RunRecord:
+def _read_record(connection: Connection, row: Row[Any]) -> RunRecord:
     spec = check_fields(row._asdict())  # pyright: ignore[reportPrivateUsage]  it is public
     status: RunStatus = row.status
     if status == "running" and not lease.is_held(
-        row.lease_host, row.lease_pid, row.lease_process, row.lease_heartbeat
+        connection, row.lease_host, row.lease_pid, row.lease_process, row.lease_heartbeat
     ):
         status = "interrupted"
     return RunRecord(
@@ -286,7 +287,8 @@ def insert_cases(connection: Connection, rows: Sequence[dict[str, Any]]) -> None
     for url in dict.fromkeys(url for row in rows for url in row["images"]):
         body = to_bytes(url)
         values = {"hash": hash_bytes(url), "size": len(body), "body": pack(body)}
-        connection.execute(insert_text(texts).values(values).on_conflict_do_nothing())
+        made = insert_into(connection, texts).values(values)
+        connection.execute(made.on_conflict_do_nothing())
     connection.execute(
         insert(cases), [{n: v for n, v in row.items() if n != "images"} for row in rows]
     )
@@ -352,10 +354,10 @@ FROM calls WHERE
 
 def run_totals(connection: Connection, run_id: str) -> RunTotals:
     """What the run has spent and used; the sums are the database's."""
-    spent = connection.exec_driver_sql(f"{_SUMS} run_id = ?", (run_id,)).one()
-    reused = connection.exec_driver_sql(
-        f"{_SUMS} id IN (SELECT call_id FROM reuses WHERE run_id = ?)", (run_id,)
-    ).one()
+    asked = {"run": run_id}
+    spent = connection.execute(sql(f"{_SUMS} run_id = :run"), asked).one()
+    found = sql(f"{_SUMS} id IN (SELECT call_id FROM reuses WHERE run_id = :run)")
+    reused = connection.execute(found, asked).one()
     return RunTotals(_sum_usage(*spent[:7]), _sum_usage(*reused[:7]), failed=spent[7])
 
 
@@ -374,9 +376,9 @@ def _sum_usage(
 def busy_seconds(connection: Connection, run_id: str) -> float:
     """For how long at least one call of the run was under way; waits between calls, as between two
     sittings of a run that was gone on with, are left out."""
-    query = "SELECT started, started + seconds FROM calls WHERE run_id = ? ORDER BY started"
+    query = sql("SELECT started, started + seconds FROM calls WHERE run_id = :run ORDER BY started")
     busy, until = 0.0, 0.0
-    for started, ended in connection.exec_driver_sql(query, (run_id,)):
+    for started, ended in connection.execute(query, {"run": run_id}):
         busy += max(0.0, ended - max(started, until))
         until = max(until, ended)
     return busy

@@ -26,6 +26,7 @@ from textevolve.store.documents import (
     load_case,
     load_json,
     load_response,
+    split_hashes,
     unpack,
 )
 from textevolve.store.pages import PageRow, PageValue, read_rows
@@ -202,8 +203,7 @@ class _Found:
             if missing:
                 lost[run]["cases"] = abs(missing)
         for run, parts in self.calls.values():
-            hashes = {parts[n : n + 32] for n in range(0, len(parts), 32)}
-            if missing := len(hashes - self.texts):
+            if missing := len(set(split_hashes(parts)) - self.texts):
                 lost[run]["texts"] += missing
         for run, keys in self.images.items():
             if missing := len(keys - self.texts):

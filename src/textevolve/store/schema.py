@@ -9,9 +9,10 @@ import os
 import re
 import time
 from contextlib import closing
+from functools import cache
 from pathlib import Path
 
-from sqlalchemy import create_engine, event
+from sqlalchemy import ExecutableDDLElement, create_engine, create_mock_engine, event
 from sqlalchemy.engine import Connection
 from sqlalchemy.exc import DBAPIError, SQLAlchemyError
 from sqlalchemy.pool import NullPool
@@ -185,8 +186,22 @@ def _read_revision(connection: Connection, path: Path) -> str | None:
     return None
 
 
+@cache
+def _statements() -> tuple[str, ...]:
+    """What makes all tables and indexes in an empty file; written once for each process."""
+    made: list[str] = []
+
+    def note(statement: ExecutableDDLElement, *_: object) -> None:
+        made.append(str(statement.compile(dialect=engine.dialect)))
+
+    engine = create_mock_engine("sqlite://", note)
+    tables.metadata.create_all(engine, checkfirst=False)
+    return tuple(made)
+
+
 def _create_tables(connection: Connection) -> None:
-    tables.metadata.create_all(connection)
+    for statement in _statements():
+        connection.exec_driver_sql(statement)
     connection.exec_driver_sql(f"PRAGMA application_id = {tables.APPLICATION_ID}")
     connection.exec_driver_sql(
         "CREATE TABLE alembic_version (version_num VARCHAR(32) NOT NULL, "

@@ -12,9 +12,9 @@ from itertools import islice
 from typing import Any, Literal, TypeAlias
 
 from sqlalchemy import select, update
-from sqlalchemy.dialects.sqlite import insert
 from sqlalchemy.engine import Connection, Row
 
+from textevolve.store.dialects import insert_into
 from textevolve.store.runs import RunRecord, row_to_record
 from textevolve.store.server_tables import served_runs
 from textevolve.store.tables import runs
@@ -51,7 +51,7 @@ def keep_served(connection: Connection, served: ServedRun) -> None:
         "wanted": served.wanted,
         "launch": json.dumps({**served.launch, "reason": served.reason}),
     }
-    made = insert(served_runs).values(values)
+    made = insert_into(connection, served_runs).values(values)
     connection.execute(made.on_conflict_do_update(index_elements=["run_id"], set_=values))
 
 
@@ -102,7 +102,7 @@ def list_found(
         query = query.where((runs.c.created < created) | later)
     served = {one.run_id: one for one in all_served(connection)}
     rows = connection.execute(query.order_by(runs.c.created.desc(), runs.c.id))
-    found = ((run, served.get(run.id)) for run in map(row_to_record, rows))
+    found = ((run, served.get(run.id)) for run in (row_to_record(connection, row) for row in rows))
     return list(islice((one for one in found if choose(*one)), limit))
 
 

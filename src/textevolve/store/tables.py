@@ -20,7 +20,7 @@ from sqlalchemy import (
     text,
 )
 
-REVISION = "0006"
+REVISION = "0007"
 """The newest revision in `store/migrations/versions`; these tables are what it leads to."""
 
 APPLICATION_ID = 0x54457631
@@ -42,7 +42,7 @@ texts = Table(
 calls = Table(
     "calls",
     metadata,
-    Column("id", Integer, primary_key=True),
+    Column("id", SERIAL, primary_key=True),
     Column("run_id", Text, nullable=False),
     Column("key", Text, nullable=False),
     Column("model", Text, nullable=False),
@@ -71,7 +71,7 @@ reuses = Table(
     "reuses",
     metadata,
     Column("run_id", Text, primary_key=True),
-    Column("call_id", Integer, primary_key=True),
+    Column("call_id", SERIAL, primary_key=True, autoincrement=False),
     sqlite_with_rowid=False,
 )
 """Calls that a run found in the journal but that another run had asked."""

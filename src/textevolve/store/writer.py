@@ -16,18 +16,14 @@ from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import Future
 from contextlib import suppress
 from dataclasses import dataclass
-from functools import lru_cache
-from pathlib import Path
-from typing import Any, TypeVar, cast
+from typing import Any, TypeVar
 
 from sqlalchemy.engine import Connection
-from sqlalchemy.exc import DBAPIError, SQLAlchemyError
 
 from textevolve.errors import StoreError
 from textevolve.store import lease
-from textevolve.store.documents import DAMAGES, hash_bytes, pack, text_to_bytes
-from textevolve.store.schema import connect, explain
-from textevolve.store.sqlite import sqlite3
+from textevolve.store.backend import CALL_COLUMNS, Backend, GroupRows
+from textevolve.store.documents import HASH_BYTES, pack, text_to_bytes
 
 GROUP_SIZE = 512
 """Most entries in one transaction."""
@@ -35,17 +31,11 @@ GROUP_SIZE = 512
 GROUP_SECONDS = 0.01
 """Commits begin at least this far apart: each costs time of its own, however quick the disk."""
 
-KNOWN_TEXTS = 65_536
-"""How many hashes of texts that are already stored a writer remembers."""
+KNOWN_TEXTS = 16_384
+"""How many hashes of texts that are already stored a writer remembers, in some 200 bytes each."""
 
-ROWS_PER_STATEMENT = 64
-
-CALL_COLUMNS = (
-    "run_id, key, model, started, seconds, attempts, prompt_tokens, cached_tokens, "
-    "completion_tokens, cost, parts, request, error, response, saved"
-)
-
-_SWEEPS = "SELECT value FROM counters WHERE name = 'sweeps'"
+PARTS = CALL_COLUMNS.split(", ").index("parts")
+"""Where a row has the hashes of its texts, one after the other."""
 
 T = TypeVar("T")
 
@@ -56,6 +46,7 @@ class WrittenCall:
 
     row: tuple[Any, ...]
     texts: tuple[str, ...]
+    parts: bytes
     loop: asyncio.AbstractEventLoop
     done: asyncio.Future[None]
 
@@ -70,9 +61,10 @@ class Reuse:
 
 @dataclass(frozen=True, slots=True)
 class WriteJob:
-    """Any other change, made in a transaction of its own."""
+    """Any other change, made in a transaction of its own; see `backend.WriteSession.change`."""
 
     change: Callable[[Connection], Any]
+    run_id: str | None
     done: Future[Any]
 
 
@@ -83,8 +75,8 @@ class _Stop:
 class Writer:
     """Owns the connection that writes, and the thread that uses it."""
 
-    def __init__(self, path: Path) -> None:
-        self._path = path
+    def __init__(self, backend: Backend) -> None:
+        self._backend = backend
         self._queue: queue.SimpleQueue[WrittenCall | Reuse | WriteJob | _Stop] = queue.SimpleQueue()
         self._known: OrderedDict[bytes, None] = OrderedDict()
         self._sweeps = -1
@@ -94,9 +86,7 @@ class Writer:
         self._leases: set[str] = set()
         self._last_commit = 0.0
         self._last_beat = time.monotonic()
-        self._connection = connect(path, writing=True)
-        # Groups go straight to the driver: the layer above costs more than the rows.
-        self._raw = cast(sqlite3.Connection, self._connection.connection.driver_connection)
+        self._session = backend.open_session()
         self._thread = threading.Thread(target=self._work, name="textevolve-store", daemon=True)
         self._thread.start()
 
@@ -106,20 +96,21 @@ class Writer:
         """Queue a row of `calls`; the future is done once it is durable."""
         loop = asyncio.get_running_loop()
         done: asyncio.Future[None] = loop.create_future()
-        self._put(WrittenCall(row, texts, loop, done))
+        self._put(WrittenCall(row, texts, row[PARTS], loop, done))
         return done
 
     def submit_reuse(self, run_id: str, call_id: int) -> None:
         self._put(Reuse(run_id, call_id))
 
-    def run(self, change: Callable[[Connection], T]) -> T:
-        """Make a change in a transaction of its own and wait until it is durable.
+    def run(self, change: Callable[[Connection], T], run_id: str | None = None) -> T:
+        """Make a change in a transaction of its own and wait until it is durable. `run_id`: it
+        changes nothing but what belongs to this run, so that other processes need not wait.
 
         Raises:
             StoreError: the change was refused, or could not be written; nothing of it stays.
         """
         done: Future[T] = Future()
-        self._put(WriteJob(change, done))
+        self._put(WriteJob(change, run_id, done))
         return done.result()
 
     def hold_lease(self, token: str) -> None:
@@ -136,13 +127,13 @@ class Writer:
             self._closed = True
             self._queue.put(_Stop())
         self._thread.join()
-        self._connection.close()
+        self._session.close()
 
     def _put(self, item: WrittenCall | Reuse | WriteJob) -> None:
         """Nothing is queued behind the end, where it would wait for ever."""
         with self._gate:
             if self._closed:
-                raise StoreError(f"store {self._path}: is closed")
+                raise StoreError(f"store {self._backend.location}: is closed")
             self._queue.put(item)
 
     # In the thread
@@ -178,55 +169,68 @@ class Writer:
     def _write_group(self, calls: Sequence[WrittenCall], reuses: Sequence[Reuse]) -> None:
         failure = self._failure
         if failure is None:
+            added: dict[bytes, None] = {}
             try:
                 self._last_commit = time.monotonic()
-                self._raw.execute("BEGIN IMMEDIATE")
-                with self._raw:
-                    self._insert(calls, reuses)
-            except sqlite3.OperationalError as error:
-                failure = self._failure = explain(error, self._path)
+                self._session.insert(lambda sweeps: self._fill(calls, reuses, sweeps, added))
             except Exception as error:  # noqa: BLE001  a bad row must not take others with it
-                self._known.clear()
-                if type(error) is sqlite3.DatabaseError:  # no row is bad, but the file
-                    _wake(calls, explain(error, self._path))
-                    return
-                if len(calls) > 1:
+                fault = self._backend.judge(error)
+                if fault == "row" and len(calls) > 1:
                     for call in calls:
                         self._write_group([call], ())
                     self._write_group((), reuses)
                     return
-                failure = StoreError(f"store {self._path}: a call cannot be kept: {error}")
+                if fault == "row":
+                    said = f"a call cannot be kept: {error}"
+                    failure = StoreError(f"store {self._backend.location}: {said}")
+                else:
+                    failure = self._backend.explain(error)
+                if fault == "store":
+                    self._failure = failure
+            else:
+                self._remember(added)
         _wake(calls, failure)
 
-    def _insert(self, calls: Sequence[WrittenCall], reuses: Sequence[Reuse]) -> None:
-        (sweeps,) = self._raw.execute(_SWEEPS).fetchone()
+    def _fill(
+        self,
+        calls: Sequence[WrittenCall],
+        reuses: Sequence[Reuse],
+        sweeps: int,
+        added: dict[bytes, None],
+    ) -> GroupRows:
+        """The rows of a group; `added` takes the hashes of the texts among them."""
+        added.clear()
         if sweeps != self._sweeps:
             self._known.clear()
             self._sweeps = sweeps
-        new_texts = [row for call in calls for row in self._unknown(call.texts)]
-        _insert_rows(self._raw, "OR IGNORE INTO texts (hash, size, body)", new_texts)
-        _insert_rows(self._raw, f"INTO calls ({CALL_COLUMNS})", [call.row for call in calls])
+        texts = [row for call in calls for row in self._unknown(call.texts, call.parts, added)]
         pairs = [(reuse.run_id, reuse.call_id) for reuse in reuses]
-        _insert_rows(self._raw, "OR IGNORE INTO reuses (run_id, call_id)", pairs)
+        return GroupRows(texts, [call.row for call in calls], pairs)
 
-    def _unknown(self, texts: Iterable[str]) -> Iterable[tuple[bytes, int, bytes]]:
-        for text in texts:
-            digest = hash_bytes(text)
+    def _unknown(
+        self, texts: Iterable[str], digests: bytes, added: dict[bytes, None]
+    ) -> Iterable[tuple[bytes, int, bytes]]:
+        for n, text in enumerate(texts):
+            digest = digests[n * HASH_BYTES : (n + 1) * HASH_BYTES]
             if digest in self._known:
                 self._known.move_to_end(digest)
                 continue
-            self._known[digest] = None
-            if len(self._known) > KNOWN_TEXTS:
-                self._known.popitem(last=False)
-            body = text_to_bytes(text)
-            yield digest, len(body), pack(body)
+            if digest not in added:
+                added[digest] = None
+                body = text_to_bytes(text)
+                yield digest, len(body), pack(body)
+
+    def _remember(self, added: dict[bytes, None]) -> None:
+        """Texts that are kept need not be written again."""
+        self._known.update(added)
+        while len(self._known) > KNOWN_TEXTS:
+            self._known.popitem(last=False)
 
     def _do(self, job: WriteJob) -> None:
         try:
-            with self._connection.begin():
-                result = job.change(self._connection)
-        except (SQLAlchemyError, *DAMAGES) as error:
-            job.done.set_exception(explain(error, self._path))
+            result = self._session.change(job.change, job.run_id)
+        except self._backend.errors as error:
+            job.done.set_exception(self._backend.explain(error))
         except Exception as error:  # noqa: BLE001  it belongs to the thread that asked
             job.done.set_exception(error)
         else:
@@ -242,10 +246,10 @@ class Writer:
         if not tokens or self._failure is not None:
             return
         try:
-            with self._connection.begin():
-                lease.renew(self._connection, tokens)
-        except DBAPIError as error:
-            self._failure = explain(error, self._path)
+            self._session.change(lambda connection: lease.renew(connection, tokens), "")
+        except self._backend.errors as error:
+            if self._backend.judge(error) == "store":
+                self._failure = self._backend.explain(error)
 
 
 def _wake(calls: Sequence[WrittenCall], failure: StoreError | None) -> None:
@@ -266,16 +270,3 @@ def _settle(futures: Iterable[asyncio.Future[None]], failure: StoreError | None)
             future.set_result(None)
         else:
             future.set_exception(StoreError(str(failure)))
-
-
-def _insert_rows(raw: sqlite3.Connection, target: str, rows: Sequence[tuple[Any, ...]]) -> None:
-    for position in range(0, len(rows), ROWS_PER_STATEMENT):
-        chunk = rows[position : position + ROWS_PER_STATEMENT]
-        values = [value for row in chunk for value in row]
-        raw.execute(_insert_statement(target, len(chunk[0]), len(chunk)), values)
-
-
-@lru_cache(maxsize=3 * ROWS_PER_STATEMENT)
-def _insert_statement(target: str, columns: int, count: int) -> str:
-    row = f"({', '.join('?' * columns)})"
-    return f"INSERT {target} VALUES {', '.join([row] * count)}"

@@ -39,7 +39,7 @@ async def hold(store: Store, run_id: str, *, ends: bool = True) -> AsyncGenerato
     Raises:
         StoreError: another process works on it, or what cannot be waited for in this one.
     """
-    key = str(store.path), run_id
+    key = store.place, run_id
     mine = _Turn(asyncio.get_running_loop())
     while (other := _take(key, mine if ends else None)) is not None:
         if sync.is_blocked(other.loop):  # by who waits here: it would be for ever

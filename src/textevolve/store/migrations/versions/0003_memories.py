@@ -177,14 +177,8 @@ def create_histories() -> None:
 
 
 def create_indexes() -> None:
-    """What PostgreSQL's search needs. SQLite's index of words is made with its first words."""
-    # MAIN and the larger target keep vectors in their rows: a search reads all of a collection.
-    op.execute(
-        "CREATE TABLE memory_vectors (seq bigint PRIMARY KEY, collection_id text NOT NULL,"
-        " embedding vector NOT NULL) WITH (toast_tuple_target = 8160)"
-    )
-    op.execute("ALTER TABLE memory_vectors ALTER embedding SET STORAGE MAIN")
-    op.execute("CREATE INDEX memory_vectors_of_collection ON memory_vectors (collection_id)")
+    """What PostgreSQL's search by words needs; that by meaning is made by `store/postgres.py` where
+    the server has pgvector. SQLite's index of words is made with its first words."""
     op.execute(
         "CREATE TABLE memory_words (seq bigint PRIMARY KEY, length integer NOT NULL,"
         " words tsvector NOT NULL)"

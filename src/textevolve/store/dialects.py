@@ -1,0 +1,122 @@
+"""SQL that SQLite and PostgreSQL write differently. All other queries of the store are the same.
+
+Every function takes a connection, which knows whose it is.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from sqlalchemy import JSON, ColumnElement, LargeBinary, Table, Text, cast, func, literal
+from sqlalchemy import text as sql
+from sqlalchemy.dialects import postgresql, sqlite
+from sqlalchemy.engine import Connection
+
+IMAGES = b"\x01"
+"""What the body of a case begins with that has images: see `documents.IMAGES`."""
+
+
+def is_postgres(connection: Connection) -> bool:
+    return connection.dialect.name == "postgresql"
+
+
+def database_time(connection: Connection) -> float:
+    """Seconds since 1970, by the clock of the database."""
+    clock = (
+        "SELECT extract(epoch FROM clock_timestamp())::float8"
+        if is_postgres(connection)
+        else "SELECT (julianday('now') - 2440587.5) * 86400.0"
+    )
+    return float(connection.exec_driver_sql(clock).scalar_one())
+
+
+def insert_into(connection: Connection, table: Table) -> Any:
+    """An INSERT that can say what happens where a row is there already."""
+    return (postgresql if is_postgres(connection) else sqlite).insert(table)
+
+
+def json_field(
+    connection: Connection, column: ColumnElement[bytes], name: str
+) -> ColumnElement[str]:
+    """A text at the top of JSON that is kept as bytes."""
+    if is_postgres(connection):
+        # It refuses the whole where a NUL stands in it, escaped.
+        plain = func.replace(_bytewise(column), "\\u0000", "\\u0020")
+        return cast(plain, JSON).op("->>", return_type=Text())(literal(name))
+    return func.json_extract(cast(column, Text), f"$.{name}")
+
+
+def contains(connection: Connection, column: ColumnElement[Any], text: str) -> ColumnElement[bool]:
+    """Whether a text stands in a column, in texts or bytes; large and small letters of ASCII are
+    the same."""
+    if not is_postgres(connection):
+        return func.instr(func.lower(cast(column, Text)), text.lower()) > 0
+    if isinstance(column.type, LargeBinary):
+        column, text = _bytewise(column), text.encode().decode("latin-1")
+    return func.strpos(func.lower(column), func.lower(text)) > 0
+
+
+def _bytewise(column: ColumnElement[bytes]) -> ColumnElement[str]:
+    """Each byte as a character: there may be bytes that are no UTF-8."""
+    return func.convert_from(column, "LATIN1")
+
+
+_PARTS = """
+WITH RECURSIVE place(i) AS (
+    SELECT 0 UNION ALL SELECT i + 1 FROM place
+    WHERE i + 1 < max(
+        (SELECT coalesce(max(length(parts)), 0) / 32 FROM calls),
+        (SELECT coalesce(max(CAST(substr(body, 2, 5) AS INTEGER)), 0) FROM cases
+            WHERE substr(body, 1, 1) = x'01')
+    )
+)
+DELETE FROM texts WHERE hash NOT IN (
+    SELECT substr(parts, 1 + 32 * i, 32) FROM calls JOIN place ON 32 * i < length(parts)
+    UNION ALL
+    SELECT substr(body, 7 + 32 * i, 32) FROM cases
+    JOIN place ON i < CAST(substr(body, 2, 5) AS INTEGER) WHERE substr(body, 1, 1) = x'01'
+)
+"""
+
+_PARTS_POSTGRES = """
+DELETE FROM texts WHERE NOT EXISTS (SELECT 1 FROM (
+    SELECT substring(parts FROM 1 + 32 * i FOR 32) AS part
+    FROM calls, generate_series(0, length(parts) / 32 - 1) AS i
+    UNION ALL
+    SELECT substring(body FROM 7 + 32 * i FOR 32)
+    FROM cases, generate_series(
+        0, CAST(convert_from(substring(body FROM 2 FOR 5), 'LATIN1') AS integer) - 1) AS i
+    WHERE substring(body FROM 1 FOR 1) = '\\x01'::bytea
+) AS used WHERE used.part = texts.hash)
+"""
+
+
+def sweep_texts(connection: Connection) -> int:
+    """Remove the texts that no call and no case uses; returns how many."""
+    if is_postgres(connection):
+        return connection.exec_driver_sql(_PARTS_POSTGRES).rowcount
+    connection.exec_driver_sql(_PARTS)
+    return connection.exec_driver_sql("SELECT changes()").scalar_one()
+
+
+def used_bytes(connection: Connection) -> int:
+    """Bytes of what is kept. PostgreSQL's are counted row by row: those of its files do not shrink
+    with a removal."""
+    if is_postgres(connection):
+        sizes = (
+            "SELECT coalesce(sum(length(body)), 0) FROM texts",
+            "SELECT coalesce(sum(length(request) + coalesce(length(response), 0)), 0) FROM calls",
+            "SELECT coalesce(sum(length(body)), 0) FROM cases",
+        )
+        return sum(int(connection.execute(sql(one)).scalar_one()) for one in sizes)
+    size, free = file_bytes(connection)
+    return size - free
+
+
+def file_bytes(connection: Connection) -> tuple[int, int]:
+    """What an SQLite file takes, and how much of that it has free within."""
+    pages, free, size = (
+        connection.exec_driver_sql(f"PRAGMA {name}").scalar_one()
+        for name in ("page_count", "freelist_count", "page_size")
+    )
+    return pages * size, free * size

@@ -1,0 +1,134 @@
+"""A store copied into another one: all that was in it, and it works there as it did."""
+
+from __future__ import annotations
+
+from contextlib import closing
+
+import numpy as np
+import pytest
+
+from textevolve.errors import StoreError
+from textevolve.evaluation import Case
+from textevolve.memory.index import MemoryQuery
+from textevolve.memory.record import Add, NewMemory
+from textevolve.settings import StoreAddress
+from textevolve.store import copying as copies
+from textevolve.store import open_store
+from textevolve.store.database import open_database
+from textevolve.store.records import Kept
+from textevolve.store.upkeep import check, read_stats, vacuum_store
+
+
+def remembered(text, seed=1):
+    drawn = np.random.default_rng(seed).standard_normal(4)
+    return Add(NewMemory(text=text, embedding=(drawn / np.linalg.norm(drawn)).astype(np.float32)))
+
+
+async def fill(location, make_entry):
+    """A run that was broken off, of which another run has found an answer."""
+    with open_store(location) as store:
+        run = store.create_run({"kind": "x", "text": "ä\ud83d\0"}, "one", "näme")
+        store.add_cases(run.id, [Case(f"{n}", ("a\ud83d\0", "b")) for n in range(7)])
+        with store.lease(run.id):
+            for number in range(30):
+                await store.journal(run.id).append(
+                    make_entry(number, error="503" if number == 3 else None)
+                )
+        store.keep_records(run.id, [Kept("k", 0, "c", 0.1 + 0.2, "scored", "", b'{"a": 1}')])
+        other = store.create_run({}, "two")
+        await store.journal(other.id).find(make_entry(1).key)
+    return run
+
+
+@pytest.fixture
+def target(tmp_path):
+    return tmp_path / "copy.db"
+
+
+@pytest.fixture
+def back(request, location, tmp_path):
+    """Of the kind that `location` is of."""
+    if not isinstance(location, StoreAddress):
+        yield tmp_path / "back.db"
+        return
+    server = request.getfixturevalue("postgres")
+    name = server.create()
+    yield StoreAddress(server.address(name))
+    server.drop(name)
+
+
+async def test_a_copy_goes_on_where_the_first_was(location, target, back, make_entry, place_at):
+    pytest.importorskip("sqlite_vec")
+    run = await fill(location, make_entry)
+    place = place_at(location)
+    place.create("home", "chats")
+    await place.open("home").apply("chats", [remembered("the tide turns")])
+    copied = copies.copy_store(location, target)
+    assert copied.rows["calls"] == 30
+    assert copies.copy_store(target, back) == copied
+    with open_store(location) as first, open_store(back) as second:
+        assert second.list_runs() == first.list_runs()
+        assert list(second.iterate_cases(run.id)) == list(first.iterate_cases(run.id))
+        assert list(second.calls(run.id)) == list(first.calls(run.id))
+        assert second.run_totals(run.id) == first.run_totals(run.id)
+        (record,) = second.iterate_records(run.id)
+        assert record.score == 0.1 + 0.2
+        with second.lease(run.id):
+            journal = second.journal(run.id)
+            assert await journal.find(make_entry(2).key)
+            await journal.append(make_entry(100))  # its number is a new one
+        assert len(list(second.calls(run.id))) == 31
+    query = MemoryQuery(collection="chats", text="tide", embedding=remembered("x").memory.embedding)
+    found = [await place_at(one).open("home").search(query) for one in (location, back)]
+    assert [one.memory.text for one in found[1]] == ["the tide turns"]
+    assert [one.memory.id for one in found[0]] == [one.memory.id for one in found[1]]
+
+
+async def test_a_copy_that_was_broken_off_is_gone_on_with(
+    location, target, make_entry, monkeypatch
+):
+    await fill(location, make_entry)
+    monkeypatch.setattr(copies, "PAGE", 4)
+    put, left = copies._put, [9]
+
+    def fail(connection, table, rows):
+        left[0] -= 1
+        if left[0] < 0:
+            raise KeyboardInterrupt
+        put(connection, table, rows)
+
+    monkeypatch.setattr(copies, "_put", fail)
+    with pytest.raises(KeyboardInterrupt):
+        copies.copy_store(location, target)
+    left[0] = 10_000
+    copied = copies.copy_store(location, target)
+    assert copied.rows["calls"] == 30
+    with pytest.raises(StoreError, match="holds something already"):
+        copies.copy_store(location, target)
+    with closing(open_database(target)) as database:
+        assert database.read(copies.count_rows) == copied.rows
+
+
+async def test_a_store_in_use_is_not_copied(location, tmp_path, make_entry):
+    with open_store(location) as store:
+        run = store.create_run({}, "one")
+        with store.lease(run.id), pytest.raises(StoreError, match=f"run {run.id} is in work"):
+            copies.copy_store(location, tmp_path / "copy.db")
+
+
+async def test_what_is_lost_is_told_by_run(location, make_entry):
+    run = await fill(location, make_entry)
+    assert not check(location).damaged
+    stats = read_stats(location)
+    assert (stats.rows["calls"], stats.runs) == (30, {"interrupted": 2})
+    assert stats.bytes > 0
+    with open_store(location) as store:
+        store._writer.run(
+            lambda c: c.exec_driver_sql('DELETE FROM cases WHERE "index" > 4').rowcount
+        )
+    found = check(location)
+    assert found.lost == {run.id: {"cases": 2}}
+    with open_store(location) as store:
+        store.delete_run(run.id)
+    before, after = vacuum_store(location)
+    assert after <= before or isinstance(location, StoreAddress)

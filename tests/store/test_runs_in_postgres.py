@@ -1,0 +1,172 @@
+"""Whole runs in PostgreSQL: the same as in a file, and nothing is lost or asked twice where the
+server or a process ends in the middle."""
+
+from __future__ import annotations
+
+import json
+import time
+from pathlib import Path
+
+import pytest
+
+from textevolve.llm.testing import Answer, ScriptedServer
+from textevolve.store import open_store
+
+pytestmark = pytest.mark.slow
+
+CASES, CALLS = 24, 6
+DIFFERENT = ("run", "usage", "replayed", "spent", "reused")
+
+
+@pytest.fixture
+def cases(home):
+    path = home / "cases.jsonl"
+    rows = [
+        {"id": f"{n}", "input": f"Question {n}?", "candidates": [f"one {n}", f"two {n}"]}
+        for n in range(CASES)
+    ]
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return path
+
+
+@pytest.fixture
+def address(postgres, postgres_name, monkeypatch):
+    """Also that of all commands."""
+    found = postgres.address(postgres_name)
+    monkeypatch.setenv("TEXTEVOLVE_STORE", found)
+    return found
+
+
+def results(cli, *where):
+    """All that an export says of the last run, but what it took."""
+    assert cli("runs", "export", "last", "found.json", *where).code == 0
+    return strip(json.loads(Path("found.json").read_text()))
+
+
+def strip(found):
+    if isinstance(found, dict):
+        return {name: strip(one) for name, one in found.items() if name not in DIFFERENT}
+    return [strip(one) for one in found] if isinstance(found, list) else found
+
+
+def evaluate(model, *more):
+    return ("evaluate", "cases.jsonl", "--model", model, "--convergence", "0", *more)
+
+
+def test_a_run_is_the_same_in_both_and_goes_on_in_the_other(
+    cli, cases, server, model, address, home, postgres
+):
+    assert cli(*evaluate(model)).code == 0
+    asked = server.calls
+    assert cli(*evaluate(model, "--store", "plain.db")).code == 0
+    assert server.calls == 2 * asked
+    found = results(cli)
+    assert found["scored"] == CASES
+    assert found == results(cli, "--store", "plain.db")
+    # A run over half of the cases, copied and gone on with over all.
+    half = home / "half.jsonl"
+    half.write_text("".join(cases.read_text().splitlines(keepends=True)[: CASES // 2]))
+    half_of = ("evaluate", "half.jsonl", "--model", model, "--convergence", "0")
+    assert cli(*half_of, "--store", "half.db").code == 0
+    other = postgres.create("template0")
+    try:
+        there = postgres.address(other)
+        assert cli("store", "copy", "half.db", there).code == 0
+        before = server.calls
+        assert cli(*evaluate(model, "--store", there)).code == 0
+        assert server.calls - before == asked // 2
+        assert results(cli, "--store", there) == found
+    finally:
+        postgres.drop(other)
+    told = cli("runs", "list", "--json")
+    assert [row["cases"] for row in told.rows] == [CASES]
+    assert cli("runs", "delete", "last", "--yes").code == 0
+    assert cli("runs", "list", "--json").rows == []
+    assert "no runs in postgresql://" in cli("runs", "list").out
+
+
+def test_a_server_that_is_gone_for_a_while_is_waited_for(
+    spawn, cli, cases, model, server, postgres, address
+):
+    server.script = lambda _body, _call: Answer(delay=0.3)
+    run = spawn(*evaluate(model, "--concurrency", "2"))
+    until = time.monotonic() + 200
+    while server.calls < 20:
+        assert time.monotonic() < until, "the run does not begin"
+        time.sleep(0.02)
+    postgres.stop()
+    time.sleep(10)
+    postgres.start()
+    _, said = run.communicate(timeout=200)
+    assert run.returncode == 0, said
+    assert "Traceback" not in said
+    assert server.calls == CASES * CALLS
+    with open_store(address) as store:
+        (kept,) = store.list_runs()
+        assert kept.status == "finished"
+        keys = [call.key for call in store.calls(kept.id)]
+        assert len(keys) == len(set(keys)) == CASES * CALLS
+        assert store.count_records(kept.id) == {"scored": CASES}
+    assert cli("store", "check").code == 0
+
+
+@pytest.mark.parametrize("number", [7, 40])
+def test_a_killed_process_is_gone_on_from(spawn, cli, cases, stalling, address, number):
+    with ScriptedServer(stalling(number)) as server:
+        model = f"{server.url}#scripted"
+        run = spawn(*evaluate(model, "--concurrency", "4"))
+        until = time.monotonic() + 200
+        while server.calls < number + 4:
+            assert time.monotonic() < until, "the run does not begin"
+            time.sleep(0.02)
+        run.kill()
+        run.wait()
+        with open_store(address) as store:
+            (kept,) = store.list_runs()
+            answered = len(list(store.calls(kept.id)))
+        assert number - 4 <= answered <= number
+        server.script = None
+        before = server.calls
+        assert cli("runs", "resume").code == 0
+        assert server.calls - before == CASES * CALLS - answered
+        assert results(cli)["scored"] == CASES
+
+
+def test_two_processes_share_what_is_asked(spawn, cli, cases, address):
+    """Two runs that differ in what is asked of nobody: each question is asked once."""
+    with ScriptedServer(lambda _body, _call: Answer(delay=0.2)) as server:
+        model = f"{server.url}#scripted"
+        runs = [spawn(*evaluate(model, "--temperature", t)) for t in ("0.5", "0.7")]
+        ended = [run.communicate(timeout=200) for run in runs]
+        assert [run.returncode for run in runs] == [0, 0], ended
+        assert server.calls == CASES * CALLS
+    with open_store(address) as store:
+        totals = [store.run_totals(run.id) for run in store.list_runs()]
+    assert [one.spent.calls + one.reused.calls for one in totals] == [CASES * CALLS] * 2
+    assert sum(one.spent.calls for one in totals) == CASES * CALLS
+
+
+def test_no_password_is_shown_or_kept(cli, cases, model, postgres, postgres_name):
+    postgres.run("CREATE ROLE loud LOGIN SUPERUSER PASSWORD 'hushhush'")
+    there = postgres.address(postgres_name, "loud", "hushhush")
+    done = [
+        cli(*evaluate(model, "--store", there, "-o", "out.html", "-o", "out.json")),
+        cli("runs", "list", "--store", there),
+        cli("runs", "show", "--store", there),
+        cli("store", "stats", "--store", there),
+        cli("store", "check", "--store", there, "--json"),
+        cli("config"),
+        cli("runs", "list", "--store", there.replace(postgres_name, "nowhere")),
+    ]
+    assert [one.code for one in done] == [0, 0, 0, 0, 0, 0, 1]
+    assert "there is no such database" in done[-1].err
+    said = "".join(one.out + one.err for one in done)
+    said += Path("out.html").read_text() + Path("out.json").read_text()
+    assert "hushhush" not in said
+    with open_store(there) as store:
+        found = store.look(
+            lambda c: c.exec_driver_sql(
+                "SELECT convert_from(spec, 'UTF8') || name || source FROM runs"
+            ).all()
+        )
+    assert "hushhush" not in str(found)
