@@ -269,7 +269,7 @@ async def measure(asked: argparse.Namespace) -> list[Found]:
         "schema": not asked.no_schema,
         "prompts": dict(prompts_version()),
     }
-    with open_store(Path(settings.store)) as store:
+    with open_store(settings.store) as store:
         cases = [Case("memory attacks", (), "1")]
         run = await keep_run(store, settings, asked.model, parameters, cases)
         async with open_run(store, run, settings) as bench:

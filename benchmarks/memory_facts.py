@@ -154,11 +154,14 @@ class Place:
     embedder: str
 
     async def fill(self, name: str, rows: Sequence[tuple[str, float]], origin: Origin) -> None:
-        """A new collection with these texts, each with its importance."""
-        vectors = await embed_texts(self.bench.model_of(self.embedder), [text for text, _ in rows])
-        spec = CollectionSpec(name=name, embedder=self.embedder, dimension=len(vectors[0]))
+        """A collection with these texts, each with its importance; one that is there already, from
+        a benchmark that was stopped, stays as it is."""
         namespace, resources = self.bench.settings.namespace, self.bench.resources
         resources.ensure_namespace(namespace)
+        if any(one.name == name and one.version for one in resources.list_collections(namespace)):
+            return
+        vectors = await embed_texts(self.bench.model_of(self.embedder), [text for text, _ in rows])
+        spec = CollectionSpec(name=name, embedder=self.embedder, dimension=len(vectors[0]))
         resources.create_collection(namespace, spec)
         new = [
             Add(NewMemory(text=text, embedding=vector, importance=importance, origin=origin))
@@ -213,7 +216,9 @@ def add_options(parser: argparse.ArgumentParser, cases: int) -> None:
     parser.add_argument(
         "--argue", action="store_true", help="let agents argue, which the readout must allow"
     )
-    parser.add_argument("--store", type=Path, required=True, help="a file that is not there yet")
+    parser.add_argument(
+        "--store", type=Path, required=True, help="a file; a benchmark that was stopped goes on"
+    )
 
 
 def run_benchmark(
@@ -225,8 +230,6 @@ def run_benchmark(
     wanted = parser.parse_args()
     if most is not None and not 1 <= wanted.cases <= most:
         parser.error(f"--cases must be from 1 to {most}")
-    if wanted.store.exists():
-        parser.error(f"--store {wanted.store} is there already; name a new file")
     settings = read_settings()[0].model_copy(update={"store": wanted.store, "memory_store": None})
     try:
         asyncio.run(work(wanted, settings))

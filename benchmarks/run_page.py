@@ -97,7 +97,7 @@ def fill(store: Store, number: int, variants: int) -> str:
     waiting: list[Kept] = []
     made = judged_cases(number) if variants == 1 else outputs(number, variants)
     for one in made:
-        waiting.append(keep_record(study, one))
+        waiting.append(keep_record(study, one, study.row(one)))
         if len(waiting) == CHUNK:
             store.keep_records(run.id, waiting)
             waiting.clear()

@@ -1,7 +1,7 @@
 """Debates against a loopback server that takes 200 ms a call: how much do we add?
 
     python benchmarks/throughput.py [--debates 500 2000] [--in-flight 256] [--latency 0.2]
-                                    [--times 3]
+                                    [--times 3] [--postgres ADDRESS]
 
 Three agents, two rounds, sequential: six calls one after another in each debate. In one run, on one
 machine: ours with the journal on, as a library and as the command line runs it (it lets Python
@@ -9,7 +9,8 @@ collect garbage less often), and a bare aiohttp loop that posts the same bodies 
 answers. `ideal` is the time that perfect overlap would take: ceil(debates / in flight) x 6 x
 latency. All run in turn, `--times` over, and the least of each figure is printed: what others do on
 the machine only ever adds. Where the package `openai` is installed, a loop around it runs beside:
-what a judge built on the usual SDK has to start from.
+what a judge built on the usual SDK has to start from. `--postgres`: the address of a server's
+database, in which each run makes a database of its own; CPU is that of this process alone.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ import json
 import math
 import os
 import platform
+import secrets
 import sys
 import tempfile
 import time
@@ -36,6 +38,7 @@ from textevolve import DebateResult, aevaluate_batch
 from textevolve.cli.execution import calm_collector
 from textevolve.llm.testing import serve_in_process
 from textevolve.settings import Settings
+from textevolve.store import open_store
 
 CALLS = 6
 FILLER = "The tide follows the moon, and the moon is patient with the sea. "
@@ -52,12 +55,14 @@ def make_cases(number: int) -> list[dict[str, Any]]:
     ]
 
 
-async def run_ours(url: str, number: int, in_flight: int, folder: Path) -> int:
+async def run_ours(
+    url: str, number: int, in_flight: int, folder: Path, store: str | None = None
+) -> int:
     settings = Settings(concurrency=in_flight)
     results = aevaluate_batch(
         make_cases(number),
         model=f"{url}#scripted",
-        store=folder / f"{number}.db",
+        store=store or folder / f"{number}.db",
         settings=settings,
         convergence=0.0,
     )
@@ -66,6 +71,31 @@ async def run_ours(url: str, number: int, in_flight: int, folder: Path) -> int:
         scored += isinstance(result, DebateResult) and result.scored
     assert scored == number, f"{number - scored} debates have no score"
     return number * CALLS
+
+
+def make_postgres(address: str) -> Callable[..., Awaitable[int]]:
+    """As `run_calm`, with a new database of a PostgreSQL server."""
+
+    async def run(url: str, number: int, in_flight: int, folder: Path) -> int:
+        from sqlalchemy import make_url
+
+        psycopg: Any = import_module("psycopg")
+        name = f"throughput_{secrets.token_hex(6)}"
+        with psycopg.connect(address, autocommit=True) as raw:
+            raw.execute(f"CREATE DATABASE {name} ENCODING 'UTF8' TEMPLATE template0")
+        store = make_url(address).set(database=name).render_as_string(hide_password=False)
+        open_store(store).close()
+        usual = gc.get_threshold()
+        calm_collector()
+        try:
+            return await run_ours(url, number, in_flight, folder, store)
+        finally:
+            gc.set_threshold(*usual)
+            gc.unfreeze()
+            with psycopg.connect(address, autocommit=True) as raw:
+                raw.execute(f"DROP DATABASE {name} WITH (FORCE)")
+
+    return run
 
 
 async def run_bare(url: str, number: int, in_flight: int, bodies: list[bytes]) -> int:
@@ -135,20 +165,22 @@ async def measure(
 
 
 async def compare(
-    url: str, number: int, in_flight: int, times: int, bodies: list[bytes], folder: Path
+    url: str, number: int, asked: argparse.Namespace, bodies: list[bytes], folder: Path
 ) -> dict[str, tuple[float, float]]:
     """The least wall time and the least CPU time of each way, under its name."""
     found: dict[str, list[tuple[float, float]]] = {}
-    for n in range(times):
+    for n in range(asked.times):
         ways: list[tuple[str, Callable[..., Awaitable[int]], Any]] = [
             ("bare aiohttp loop", run_bare, bodies),
             ("textevolve, as a library", run_ours, folder / f"library-{n}"),
             ("as the command line runs", run_calm, folder / f"calm-{n}"),
         ]
+        if asked.postgres:
+            ways.append(("PostgreSQL", make_postgres(asked.postgres), folder))
         if find_spec("openai"):
             ways.append(("openai package alone", run_sdk, bodies))
         for label, run, extra in ways:
-            figures = await measure(run, url, number, in_flight, extra)
+            figures = await measure(run, url, number, asked.in_flight, extra)
             found.setdefault(label, []).append(figures)
     return {
         label: (min(wall for wall, _ in all_figures), min(cpu for _, cpu in all_figures))
@@ -162,6 +194,7 @@ async def main() -> None:
     parser.add_argument("--in-flight", type=int, default=256)
     parser.add_argument("--latency", type=float, default=0.2)
     parser.add_argument("--times", type=int, default=3)
+    parser.add_argument("--postgres")
     asked = parser.parse_args()
     print(f"{os.cpu_count()} cores, {platform.platform()}, Python {sys.version.split()[0]}")
     print(
@@ -175,7 +208,7 @@ async def main() -> None:
         await run_bare(url, 20, 20, bodies)
         for number in asked.debates:
             ideal = math.ceil(number / asked.in_flight) * CALLS * asked.latency
-            rows = await compare(url, number, asked.in_flight, asked.times, bodies, folder)
+            rows = await compare(url, number, asked, bodies, folder)
             bare = rows["bare aiohttp loop"]
             print(f"\n{number} debates, ideal {ideal:.1f} s")
             for label, (wall, cpu) in rows.items():

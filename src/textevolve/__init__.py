@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from textevolve.api.chains import (
         Chain,
         OpenChain,
+        PromptSet,
         arun_chain,
         as_chat_model,
         as_dspy_lm,
@@ -107,9 +108,9 @@ if TYPE_CHECKING:
     from textevolve.llm.chat_formats.sources import read_chat_template
     from textevolve.llm.quantize import Quantized, quantize_file
     from textevolve.loops.attempt import Attempt
+    from textevolve.loops.calibration.tree import CalibrationResult
     from textevolve.loops.optimization import Optimization
     from textevolve.loops.rules import Hybrid, Rules, load_rules
-    from textevolve.loops.search_tree import CalibrationResult
     from textevolve.memory.cue import Cue, Memory, Recall
     from textevolve.memory.memory_spec import MemorySpec
     from textevolve.rows.images import read_image
@@ -127,6 +128,7 @@ _HOMES = {
     "api.chains": (
         "Chain",
         "OpenChain",
+        "PromptSet",
         "arun_chain",
         "as_chat_model",
         "as_dspy_lm",
@@ -211,7 +213,7 @@ _HOMES = {
     "loops.attempt": ("Attempt",),
     "loops.optimization": ("Optimization",),
     "loops.rules": ("Hybrid", "Rules", "load_rules"),
-    "loops.search_tree": ("CalibrationResult",),
+    "loops.calibration.tree": ("CalibrationResult",),
     "memory.cue": ("Cue", "Memory", "Recall"),
     "memory.memory_spec": ("MemorySpec",),
     "rows.images": ("read_image",),
@@ -257,6 +259,7 @@ __all__ = [
     "OpenChain",
     "Optimization",
     "Profile",
+    "PromptSet",
     "QuantComparison",
     "Quantized",
     "Recall",

@@ -101,6 +101,14 @@ class RecordsExpected:
     number: int
 
 
+@dataclass(frozen=True, slots=True)
+class Aside:
+    """A step of one of many pieces of work that go on at once: a trace hears it, and displays pass
+    it over, since a line for each would be too much."""
+
+    event: StepStarted | StepFinished
+
+
 Event = (
     CallFinished
     | CallRetried
@@ -110,6 +118,7 @@ Event = (
     | StepStarted
     | StepFinished
     | RecordsExpected
+    | Aside
 )
 Listener = Callable[[Event], None]
 

@@ -114,7 +114,7 @@ def comparable(name: str, talk: list[dict[str, Any]], asked: bool) -> bool:
 
 
 @pytest.mark.parametrize("name", NAMES)
-@settings(max_examples=20)
+@settings(max_examples=settings().max_examples // 5)
 @given(talk=talks(), asked=st.booleans())
 def test_what_a_format_writes_is_byte_equal_to_the_published_template(name, talk, asked):
     expected = render_published(name, talk, asked)
@@ -137,7 +137,7 @@ def test_a_plain_conversation_is_refused_by_no_format(name):
 
 
 @pytest.mark.parametrize("name", WITH_TOOLS)
-@settings(max_examples=20)
+@settings(max_examples=settings().max_examples // 5)
 @given(data=st.data(), asked=st.booleans())
 def test_tools_are_written_as_the_published_template_writes_them(name, data, asked):
     format = CHAT_FORMATS[name]
@@ -157,7 +157,7 @@ def test_tools_are_written_as_the_published_template_writes_them(name, data, ask
 
 
 @pytest.mark.parametrize("name", NAMES)
-@settings(max_examples=20)
+@settings(max_examples=settings().max_examples // 5)
 @given(talk=talks(), asked=st.booleans(), data=st.data())
 def test_a_template_written_from_a_format_renders_what_the_format_renders(name, talk, asked, data):
     format = CHAT_FORMATS[name]

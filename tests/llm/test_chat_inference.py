@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from chat_tables import infer_published, inference_row
+from parameter_sets import slow_but_first
 from published import NAMES, published, rendering
 from textevolve.errors import InputError
 from textevolve.llm.chat_formats.catalogue import CHAT_FORMATS, chat_format
@@ -34,7 +35,7 @@ def say(role: str, content: str) -> dict[str, Any]:
     return {"role": role, "content": content}
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", slow_but_first(NAMES, 6))
 def test_the_format_of_a_published_template_is_proved_or_its_differences_are_shown(name):
     found = infer_published(name)
     assert f"{inference_row(name, found)}\n" in PAGE, "see tests/chat_tables.py"

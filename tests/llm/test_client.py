@@ -492,6 +492,7 @@ async def test_nobody_answers() -> None:
             await client(ask())
 
 
+@pytest.mark.slow
 async def test_a_thousand_in_flight(server: ScriptedServer) -> None:
     server.script = lambda _body, number: Answer(delay=3600) if number <= 1000 else None
     async with OpenAIClient(server.url, "m", timeouts=Timeouts(connect=60)) as client:

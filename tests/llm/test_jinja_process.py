@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from parameter_sets import slow_but_first
 from textevolve.errors import InputError
 from textevolve.llm.chat_formats import jinja_process
 from textevolve.llm.chat_formats.jinja_process import TemplateLimits
@@ -94,7 +95,7 @@ HOSTILE = {
 }
 
 
-@pytest.mark.parametrize("source", HOSTILE.values(), ids=HOSTILE.keys())
+@pytest.mark.parametrize("source", slow_but_first(HOSTILE.values(), 15), ids=HOSTILE.keys())
 def test_a_hostile_template_ends_with_an_error(source: str) -> None:
     with pytest.raises(InputError, match=r"^the chat template"):
         render(source)

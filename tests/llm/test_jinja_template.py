@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import warnings
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -13,10 +14,6 @@ from hypothesis import strategies as st
 
 from textevolve.errors import InputError
 from textevolve.llm.chat_formats.jinja_template import JinjaTemplate
-
-with warnings.catch_warnings():
-    warnings.simplefilter("ignore")
-    from transformers.tokenization_utils_base import PreTrainedTokenizerBase
 
 FOLDER = Path(__file__).parent / "chat_templates"
 TOKENS: dict[str, dict[str, str]] = json.loads((FOLDER / "tokens.json").read_text("utf-8"))
@@ -39,9 +36,18 @@ def read(name: str) -> str:
     return (FOLDER / f"{name}.jinja").read_bytes().decode()
 
 
+@cache
+def tokenizer_class() -> Any:
+    """Of transformers, whose import takes a second."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        from transformers.tokenization_utils_base import PreTrainedTokenizerBase
+    return PreTrainedTokenizerBase
+
+
 def theirs(source: Any, tokens: dict[str, Any], messages: Any, **options: Any) -> str | None:
     """What transformers renders; None where it refuses."""
-    tokenizer = PreTrainedTokenizerBase(chat_template=source, **tokens)
+    tokenizer = tokenizer_class()(chat_template=source, **tokens)
     try:
         text = tokenizer.apply_chat_template(messages, tokenize=False, **options)
     except Exception:  # noqa: BLE001  a template may raise anything
@@ -134,6 +140,7 @@ def real_date(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("TEXTEVOLVE_TODAY", raising=False)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", NAMES)
 def test_published_templates_render_as_in_transformers(name: str) -> None:
     source, tokens = read(name), TOKENS[name]

@@ -24,7 +24,7 @@ from textevolve.llm.local import serve
 from textevolve.llm.weights import fetch, list_weights
 from textevolve.settings import Local, read_settings
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.alone
 NAME = "smollm2-135m"
 FOLDER = Path(__file__).parent / "chat_templates"
 TOKENS: dict[str, dict[str, str]] = json.loads((FOLDER / "tokens.json").read_text("utf-8"))

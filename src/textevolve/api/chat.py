@@ -18,7 +18,7 @@ from textevolve.engine.kept_open import KeptOpen
 from textevolve.errors import InputError
 from textevolve.events import Listener, silence
 from textevolve.memory.recall import Memory, Recalled
-from textevolve.settings import Settings, read_settings
+from textevolve.settings import Settings, read_settings, store_location
 from textevolve.studies.chats import ChatOptions, open_chat_run, plan_chat
 from textevolve.wiring import Limits, take_limits
 
@@ -89,7 +89,7 @@ def _read(agent: str, how: ChatKeywords) -> ChatLaunch:
     limits, listener = given.pop("limits", None), given.pop("listener", silence)
     settings = settings or read_settings({"store": store})[0]
     if store is not None:
-        settings = settings.model_copy(update={"store": Path(store)})
+        settings = settings.model_copy(update={"store": store_location(store)})
     options = ChatOptions(agent=agent, **given)
     return ChatLaunch(options, settings, take_limits(limits), listener)
 

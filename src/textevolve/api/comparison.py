@@ -10,7 +10,7 @@ from textevolve.api.calibration import Rows
 from textevolve.api.running import Objects, arun, in_sync, split_keywords, takes_fields
 from textevolve.evaluation import Evaluator
 from textevolve.llm.chains.chain import Chain
-from textevolve.metrics.plain import LabelMetric
+from textevolve.metrics.shapes import LabelMetric
 from textevolve.studies.compare_figures import Comparison
 from textevolve.studies.compare_rows import take_rows
 from textevolve.studies.compare_spec import CompareSpec

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import os
-from collections.abc import AsyncGenerator, Iterable, Iterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Iterable, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
 from textevolve.api.running import (
     Objects,
@@ -24,12 +24,13 @@ from textevolve.errors import InputError
 from textevolve.evaluation import IMAGE_ALONE, Case, Evaluator, check_case
 from textevolve.memory.cue import Recall, nothing
 from textevolve.rows.images import ImageLike, ImageReading, read_images
-from textevolve.studies.columns import Columns
-from textevolve.studies.datasets import CaseLike, image_reading, take_cases
+from textevolve.studies.datasets import CaseLike, check_iterable, image_reading
 from textevolve.studies.debate_parameters import name_none
-from textevolve.studies.evaluate import EvaluateSpec, reading_of, tell_columns
-from textevolve.studies.evaluation_report import Evaluations
-from textevolve.studies.judged_rows import Judged
+from textevolve.studies.evaluate_spec import EvaluateSpec
+
+if TYPE_CHECKING:
+    from textevolve.studies.evaluation_report import Evaluations
+    from textevolve.studies.judged_rows import Judged
 
 
 @takes_fields(EvaluateSpec)
@@ -121,17 +122,11 @@ async def aevaluate_batch(
         SettingsError, FatalModelError: as in `aevaluate`.
     """
     spec, objects, keywords = _specify(judge, profile, recall, fields)
-    given = _read_cases(spec, cases)
-    records = astream(spec, cases=given, objects=objects, **{**keywords, "ordered": ordered})
+    check_iterable(cases)
+    records = astream(spec, cases=cases, objects=objects, **{**keywords, "ordered": ordered})
     async with aclosing(records):
         async for judged in records:
             yield judged
-
-
-def _read_cases(spec: EvaluateSpec, given: Iterable[CaseLike]) -> Iterator[Case]:
-    columns = Columns()
-    yield from take_cases(given, columns, reading_of(spec))
-    tell_columns(spec, columns)
 
 
 def _specify(

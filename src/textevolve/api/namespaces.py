@@ -31,7 +31,7 @@ from textevolve.api.waiting import Waiting, waited
 from textevolve.engine.sync import BackgroundLoop
 from textevolve.events import Listener, silence
 from textevolve.memory.record import MemoryRecord
-from textevolve.settings import Settings, read_settings
+from textevolve.settings import Settings, read_settings, store_location
 from textevolve.studies.memory_desk import MemoryDesk, open_desk
 from textevolve.wiring import Limits, take_limits
 
@@ -82,7 +82,7 @@ async def aopen_namespace(
     """
     found = settings or read_settings()[0]
     if store is not None:
-        found = found.model_copy(update={"store": Path(store)})
+        found = found.model_copy(update={"store": store_location(store)})
     opened = open_desk(
         found, name, create=create, source=source, limits=take_limits(limits), listener=listener
     )

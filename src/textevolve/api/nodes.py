@@ -8,7 +8,7 @@ from textevolve.api.persistent_judge import PersistentJudge
 from textevolve.engine import sync
 from textevolve.node_eval.episodes import split_history
 from textevolve.node_eval.history import History
-from textevolve.settings import Settings, read_settings
+from textevolve.settings import Settings, read_settings, store_location
 from textevolve.store.repository import open_store
 from textevolve.studies import driver
 from textevolve.studies.nodes import STUDY, NodesSpec, node_cases
@@ -33,7 +33,7 @@ def judge(
     """
     settings = settings or read_settings({"model": model, "store": store})[0]
     return PersistentJudge(
-        spec, settings, Path(store or settings.store), model=model, limits=limits
+        spec, settings, store_location(store or settings.store), model=model, limits=limits
     )
 
 
@@ -54,7 +54,7 @@ def keep_history(
     """
     settings = settings or read_settings({"store": store})[0]
     launch = driver.Launch(name=name, source="Python")
-    with open_store(Path(store or settings.store)) as opened:
+    with open_store(store_location(store or settings.store)) as opened:
         stored = sync.run(driver.specify(STUDY, NodesSpec(), settings))
         cases = node_cases(split_history(history, episode))
         run = driver.register_run(opened, STUDY, stored, cases, launch)

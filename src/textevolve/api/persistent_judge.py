@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import datetime
 from contextlib import AsyncExitStack
-from pathlib import Path
 from types import TracebackType
 from typing import Self
 
@@ -14,7 +13,7 @@ from textevolve.engine.kept_open import KeptOpen
 from textevolve.evaluation import Case, Evaluation, Evaluator
 from textevolve.judge_specs import judge_models
 from textevolve.judge_texts import check_absolute, describe_judge
-from textevolve.settings import Settings
+from textevolve.settings import Settings, StoreLocation
 from textevolve.studies.standing import open_standing_run
 from textevolve.wiring import Limits, Setting, choose_model
 
@@ -26,7 +25,7 @@ class PersistentJudge:
         self,
         judge: str,
         settings: Settings,
-        store: Path,
+        store: StoreLocation,
         *,
         model: str | None = None,
         limits: Limits = Limits(),

@@ -16,20 +16,15 @@ from typing import TYPE_CHECKING, Any, ParamSpec, TypedDict, TypeVar, Unpack
 
 from textevolve.engine import sync
 from textevolve.errors import InputError
-from textevolve.evaluation import Case
-from textevolve.events import Listener, silence
-from textevolve.llm.chains.chain import Chain
-from textevolve.settings import Settings, read_settings
 from textevolve.spec import noted_of, suggest
-from textevolve.studies import driver
-from textevolve.studies.driver import Launch
 from textevolve.studies.kinds import find_study
 from textevolve.studies.study import StudySpec
-from textevolve.user_code import OWN, name_object
-from textevolve.wiring import Limits, take_limits
+from textevolve.user_code import name_object
 
 if TYPE_CHECKING:
-    from textevolve.remote.runs import RemoteServer
+    from textevolve.events import Listener
+    from textevolve.settings import Settings
+    from textevolve.wiring import Limits
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -67,8 +62,8 @@ class Objects:
         """What stands for an object in a specification; a text and None stand for themselves."""
         if given is None or isinstance(given, str):
             return given
-        first = f"{OWN}{given.name}" if isinstance(given, Chain) else name_object(given)
-        name, number = first, 1
+        first = name = name_object(given)
+        number = 1
         while self.found.get(name, given) is not given:  # as of two lambdas side by side
             number += 1
             name = f"{first}#{number}"
@@ -96,7 +91,7 @@ def split_keywords(
 async def arun(
     spec: StudySpec,
     *,
-    cases: Iterable[Case] | None = None,
+    cases: Iterable[Any] | None = None,
     objects: Objects | None = None,
     **keywords: Unpack[RunKeywords],
 ) -> Any:
@@ -122,7 +117,7 @@ async def arun(
 async def astream(
     spec: StudySpec,
     *,
-    cases: Iterable[Case] | None = None,
+    cases: Iterable[Any] | None = None,
     objects: Objects | None = None,
     **keywords: Unpack[RunKeywords],
 ) -> AsyncGenerator[Any]:
@@ -134,56 +129,20 @@ async def astream(
 
 async def _perform(
     spec: StudySpec,
-    cases: Iterable[Case] | None,
+    cases: Iterable[Any] | None,
     objects: Objects | None,
     keywords: RunKeywords,
     *,
     ends: bool,
 ) -> AsyncGenerator[Any]:
-    from textevolve.store.repository import open_store
+    """The engine is loaded with the first run: a program that only imports a verb waits for none of
+    it."""
+    from textevolve.api.performing import perform
 
-    study = find_study(spec.kind)
-    store = keywords.get("store")
-    own = {name: keywords.get(name) for name in ("concurrency", "batch")}
-    settings = (
-        keywords.get("settings")
-        or read_settings({"model": spec.plain_model, "store": store, **own})[0]
-    )
     found = objects.found if objects else {}
-    launch = Launch(
-        name=keywords.get("name", ""),
-        source="Python",
-        limits=take_limits(keywords.get("limits")),
-        time_limit=keywords.get("time_limit"),
-        listener=keywords.get("listener", silence),
-        objects=found,
-        ordered=keywords.get("ordered", True),
-        ends=ends,
-    )
-    if (there := _find_server(settings, keywords.get("server"))) is not None:
-        told = await there.begin(study, spec, launch, cases)
-        async with aclosing(there.follow(told, launch, again=ends)) as records:
-            async for record in records:
-                yield record
-        return
-    path = Path(store or settings.store)
-    settings = settings.model_copy(update={"store": path})  # memories are kept in the same file
-    stored = await driver.specify(study, spec, settings, found)
-    async with open_store(path) as opened:
-        given = driver.read_cases(study, spec, path, settings) if cases is None else cases
-        run = driver.register_run(opened, study, stored, given, launch)
-        async with aclosing(driver.perform(opened, run, settings, launch)) as records:
-            async for record in records:
-                yield record
-
-
-def _find_server(settings: Settings, named: str | None) -> RemoteServer | None:
-    """The server that is to run it; None: it runs here, and nothing that asks servers is loaded."""
-    if not (named or settings.server):
-        return None
-    from textevolve.remote.runs import remote_server
-
-    return remote_server(settings, named)
+    async with aclosing(perform(spec, cases, found, keywords, ends=ends)) as records:
+        async for record in records:
+            yield record
 
 
 def in_sync(verb: Callable[P, Coroutine[Any, Any, T]]) -> Callable[P, T]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from functools import cache, lru_cache
+from functools import cache, cached_property, lru_cache
 
 from textevolve.debate.profile import STORED_READOUTS, Agent, Profile
 from textevolve.evaluation import Case
@@ -78,7 +78,8 @@ class DebateContext:
     def decider_of(self, speaker: Agent) -> Model:
         """The model that fills an agent's scores with the readout `decide`."""
         own = self.profile.decider or speaker.model
-        return self.model_of(speaker.model_copy(update={"model": own}))
+        same = own == speaker.model
+        return self.model_of(speaker if same else speaker.model_copy(update={"model": own}))
 
     @property
     def listed(self) -> tuple[int, ...]:
@@ -86,7 +87,7 @@ class DebateContext:
         whatever the order in which it sees the texts."""
         return tuple(sorted(range(len(self.labels)), key=self.labels.__getitem__))
 
-    @property
+    @cached_property
     def system(self) -> Message:
         return Message("system", (self.rules, *image_rules(self.case)))
 

@@ -27,7 +27,7 @@ from pydantic import (
 )
 
 from textevolve.debate.candidate_order import CandidateOrder
-from textevolve.debate.tensor import Aggregation, ConvergenceMode
+from textevolve.debate.modes import Aggregation, ConvergenceMode
 from textevolve.errors import InputError
 from textevolve.memory.recall_settings import RecallSettings
 from textevolve.reach import allowed_path, is_there

@@ -28,6 +28,8 @@ HIGHEST = 10
 
 def _plain_number(value: object) -> object:
     """A number, or a text that is one plain number, also of ten (8, 8.5, 8/10)."""
+    if type(value) is int or type(value) is float:
+        return value
     return take_decimal(_OF_TEN.sub("", value) if isinstance(value, str) else value)
 
 

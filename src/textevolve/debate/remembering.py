@@ -13,7 +13,7 @@ from textevolve.debate.context import DebateContext, prompt
 from textevolve.debate.profile import Agent
 from textevolve.errors import InputError, TextEvolveError
 from textevolve.llm.fence import fence, quote, sanitize
-from textevolve.memory.cue import Cue, Memory
+from textevolve.memory.cue import Cue, Memory, nothing
 
 SOURCE_CHARACTERS = 160
 
@@ -26,6 +26,8 @@ async def remember(
     Raises:
         InputError: the recall, which may be the caller's own code, failed.
     """
+    if context.recall is nothing:
+        return ()
     settings = speaker.recall_settings
     cue = Cue(
         speaker.name,

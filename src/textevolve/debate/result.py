@@ -6,6 +6,7 @@ from them on demand, so a result can be scored anew with other weights (`rescore
 
 from __future__ import annotations
 
+import math
 import random
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
@@ -172,10 +173,11 @@ class DebateResult(Shown):
             len(self.case.candidates),
             len(self.components),
         )
-        values = np.full(shape, np.nan)
-        for turn in self.turns:
-            if turn.scores is not None and turn.round < shape[0]:
-                values[turn.round, turn.agent] = turn.scores
+        given = {(turn.round, turn.agent): turn.scores for turn in self.turns if turn.scores}
+        missing = ((math.nan,) * shape[3],) * shape[2]
+        rounds, agents = range(shape[0]), range(shape[1])
+        rows = [given.get((r, i), missing) for r in rounds for i in agents]
+        values = np.array(rows, dtype=float).reshape(shape)
         return LabelledTensor(values, self.agents, self.case.candidates, self.components)
 
     @cached_property
@@ -209,9 +211,18 @@ class DebateResult(Shown):
             return self.sample(random.Random(f"{self.profile.seed}:{self.nonce}"))
         return arithmetic.top_candidates(self.scores)[0]
 
-    @property
+    @cached_property
     def scored(self) -> bool:
-        return bool(self.scores.size) and not bool(np.isnan(self.scores).any())
+        return bool(self.scores.size) and not any(map(math.isnan, self.scores.tolist()))
+
+    @cached_property
+    def unit_scores(self) -> tuple[float, ...]:
+        """The scores brought to [0, 1], whatever the weights; NaN where nothing was scored."""
+        return tuple(arithmetic.unit_scores(self.scores, self.weights).tolist())
+
+    @cached_property
+    def _by_component(self) -> Array:
+        return arithmetic.component_scores(self.tensor.values)
 
     def sample(self, generator: random.Random | np.random.Generator | None = None) -> int:
         """A candidate drawn from s_phi.
@@ -292,22 +303,22 @@ class DebateResult(Shown):
             first = next((t.failure for t in self.turns if t.failure), None)
             failure = self.failure or first or Failure("failed", "no turn gave scores")
             return (failure,) * max(1, len(self.case.candidates))
-        unit = arithmetic.unit_scores(self.scores, self.weights)
-        by_component = arithmetic.component_scores(self.tensor.values)
-        shares = self.probabilities
+        shares, coverage = self.probabilities, self.coverage
         return tuple(
             EvaluationResult(
-                score=min(1.0, max(0.0, float(unit[j]))),
-                passed=bool(unit[j] >= self.profile.threshold),
+                score=min(1.0, max(0.0, score)),
+                passed=score >= self.profile.threshold,
                 feedback=str(self.feedback[j]),
                 metadata={
                     "s_norm": float(self.scores[j]),
                     "probability": float(shares[j]),
-                    "components": dict(zip(self.components, by_component[j].tolist(), strict=True)),
-                    "coverage": self.coverage,
+                    "components": dict(
+                        zip(self.components, self._by_component[j].tolist(), strict=True)
+                    ),
+                    "coverage": coverage,
                 },
             )
-            for j in range(len(self.case.candidates))
+            for j, score in enumerate(self.unit_scores)
         )
 
     def rescore(self, **parameters: Any) -> DebateResult:
@@ -371,7 +382,7 @@ class DebateResult(Shown):
                         lines[f"{self.agents[turn.agent]}: {text}"] = None
         weakest = None
         if self.scored:
-            means = arithmetic.component_scores(self.tensor.values)[candidate]
+            means = self._by_component[candidate]
             weighted = np.where(self.weights > 0, means, np.inf)
             lowest = int(np.argmin(weighted))
             weakest = f"{self.components[lowest]} ({means[lowest]:.1f} of 10)"

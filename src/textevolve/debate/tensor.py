@@ -13,19 +13,25 @@ A missing turn leaves both the sum and the count: it is never a zero.
 
 from __future__ import annotations
 
+import math
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from functools import reduce
+from operator import add, mul
+from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
+from textevolve.debate.modes import Aggregation, ConvergenceMode
 from textevolve.errors import InputError
 from textevolve.statistics.resampling import Array
 
-Aggregation = Literal["mean", "median", "trimmed"]
-ConvergenceMode = Literal["agents", "pooled"]
+TurnScores: TypeAlias = Sequence[Sequence[float]]
 
 TOP_SCORE = 10.0
+SUMMED_IN_TURN = 8
+"""From so many numbers in a row on, numpy adds them up in another order than one by one."""
 TRIM = 0.2
 TIE = 1e-9
 DRAWS = 2000
@@ -117,6 +123,35 @@ def disagreement(scores: Array, weights: Array, mode: ConvergenceMode = "agents"
     return np.asarray(np.where(agreed, 0.0, ratio).max(axis=-1))
 
 
+def round_disagreement(
+    scores: Sequence[TurnScores | None], weights: Sequence[float], mode: ConvergenceMode = "agents"
+) -> float:
+    """`disagreement` of one round, of which `scores` has what each agent gave (j x k; None where
+    its turn failed): the same to the last digit, without what arrays of a few numbers cost."""
+    given = [rows for rows in scores if rows is not None]
+    cells = [score for rows in given for row in rows for score in row]
+    many = max(len(weights), len(scores)) >= SUMMED_IN_TURN
+    if mode == "pooled" or many or not given or any(map(math.isnan, cells)):
+        size = next((np.shape(rows) for rows in given), (1, len(weights)))
+        missing = np.full(size, np.nan)
+        whole = np.array([missing if rows is None else rows for rows in scores])
+        return float(disagreement(whole, np.array(weights), mode))
+    found: list[float] = []
+    for of_candidate in zip(*given, strict=True):
+        votes = [_add_up(map(mul, row, weights)) / len(weights) for row in of_candidate]
+        mean = _add_up(votes) / len(votes)
+        gaps = [vote - mean for vote in votes]
+        deviation = math.sqrt(_add_up(map(mul, gaps, gaps)) / len(votes))
+        agreed = deviation <= TIE * TOP_SCORE
+        found.append(0.0 if agreed else deviation / mean if mean > 0 else math.inf)
+    return max(found)
+
+
+def _add_up(terms: Iterable[float]) -> float:
+    """One after the other, as numpy adds up a few numbers; Python's `sum` rounds less often."""
+    return reduce(add, terms)
+
+
 def softmax(s_norm: Array, temperature: float = 1.0) -> Array:
     """s_phi, shape (..., j); sums to 1 over the candidates that have a score, NaN for the others.
 
@@ -138,9 +173,9 @@ def softmax(s_norm: Array, temperature: float = 1.0) -> Array:
 
 def top_candidates(s_norm: Array) -> tuple[int, ...]:
     """The candidates with the highest score of one case: one, or several where they tie."""
-    if np.isnan(s_norm).all():
-        return ()
-    return tuple(int(j) for j in np.flatnonzero(s_norm >= np.nanmax(s_norm) - TIE))
+    scores: list[float] = s_norm.tolist()
+    highest = max((score for score in scores if not math.isnan(score)), default=math.nan)
+    return tuple(j for j, score in enumerate(scores) if score >= highest - TIE)
 
 
 def certainty(

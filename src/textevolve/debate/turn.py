@@ -26,11 +26,16 @@ from textevolve.debate.remembering import fence_memories, quote_memories, rememb
 from textevolve.debate.result import DecidedBy, Points, Turn
 from textevolve.errors import AnswerError, BudgetError, FatalModelError, ModelError
 from textevolve.evaluation import Failure, Usage
-from textevolve.events import StepFinished, StepStarted
+from textevolve.events import StepFinished, StepStarted, silence
 from textevolve.llm.choice_logprobs import TOP_LOGPROBS
 from textevolve.llm.fence import fence, sanitize
 from textevolve.llm.model import Message, Model, Request
-from textevolve.llm.structured import ParseMode, UnusableAnswer, ask_structured
+from textevolve.llm.structured import (
+    ParseMode,
+    UnusableAnswer,
+    answer_schema,
+    ask_structured,
+)
 from textevolve.llm.usage_meter import UsageMeter
 from textevolve.memory.cue import Memory
 
@@ -71,10 +76,13 @@ async def take_turn(
     number = round * len(context.profile.agents) + agent
     order = place_candidates(number, context.labels, context.profile.order)
     model = context.model_of(speaker)
-    details = {"round": round, "agent": speaker.name, "model": model.name}
-    context.listener(StepStarted(context.case.id, "turn", details))
-    meter, decider = UsageMeter(model), UsageMeter(context.decider_of(speaker))
-    asked = _Ask(context, meter, decider, speaker, round, tuple(history), sample)
+    if heard := context.listener is not silence:
+        details = {"round": round, "agent": speaker.name, "model": model.name}
+        context.listener(StepStarted(context.case.id, "turn", details))
+    meter, decider = UsageMeter(model), None
+    if context.profile.readout == "decide":
+        decider = UsageMeter(context.decider_of(speaker))
+    asked = _Ask(context, meter, decider or meter, speaker, round, tuple(history), sample)
     said = await _speak(asked, order)
     turn = Turn(
         round=round,
@@ -90,10 +98,11 @@ async def take_turn(
         parse_mode=said.parse_mode,
         memories=said.memories,
         sanitized=said.sanitized,
-        usage=meter.usage + decider.usage,
-        seconds=meter.seconds + decider.seconds,
+        usage=meter.usage + decider.usage if decider else meter.usage,
+        seconds=meter.seconds + decider.seconds if decider else meter.seconds,
     )
-    context.listener(StepFinished(context.case.id, "turn", turn))
+    if heard:
+        context.listener(StepFinished(context.case.id, "turn", turn))
     return turn
 
 
@@ -110,8 +119,8 @@ class _Ask:
     history: tuple[str, ...]
     sample: int
 
-    def request(self, order: tuple[int, ...], fenced: tuple[str, ...]) -> Request:
-        """`fenced`: the memories with their rules."""
+    def request(self, order: tuple[int, ...], fenced: tuple[str, ...], schema: str) -> Request:
+        """`fenced`: the memories with their rules; `schema`: that of the answer."""
         context, profile = self.context, self.context.profile
         shown = tuple(context.labels[j] for j in order)
         speaker, number = self.speaker, self.round + 1
@@ -123,6 +132,7 @@ class _Ask:
                 context.system,
                 context.user(context.opening(order), *self.history, ending),
             ),
+            schema=schema,
             temperature=profile.sampling_temperature,
             max_tokens=profile.max_answer_tokens,
             seed=profile.seed,
@@ -158,7 +168,7 @@ async def _speak(asked: _Ask, order: tuple[int, ...]) -> _Said:
         said = _Said(failure=Failure("skipped", str(error)))
     except ModelError as error:
         said = _Said(failure=Failure("failed", str(error)))
-    return replace(said, memories=memories)
+    return replace(said, memories=memories) if memories else said
 
 
 async def _in_orders(
@@ -204,15 +214,16 @@ async def _answer(asked: _Ask, memories: tuple[Memory, ...], order: tuple[int, .
     names = tuple(c.name for c in profile.components)
     shown = tuple(context.labels[j] for j in order)
     fenced = fence_memories(context, memories)
-    request = asked.request(order, fenced)
     words = profile.argument_words
-    answer = await ask_structured(
-        asked.model, request, answer_type(shown, names, profile.readout, words)
-    )
+    kind = answer_type(shown, names, profile.readout, words)
+    request = asked.request(order, fenced, answer_schema(kind))
+    answer = await ask_structured(asked.model, request, kind)
     argument = str(getattr(answer.value, "argument"))  # noqa: B009 - the type is made at run time
     text, sanitized = sanitize(keep_words(argument, words), context.nonce)
+    verbalized = profile.readout == "verbalized"
     said = _Said(
         argument=text,
+        scores=read_verbalized(answer.value, context.labels) if verbalized else None,
         points=read_points(answer.value, context.labels) if words is None else (),
         parse_mode=answer.parse_mode,
         sanitized=sanitized,
@@ -231,7 +242,7 @@ async def _answer(asked: _Ask, memories: tuple[Memory, ...], order: tuple[int, .
         case "logprob-weighted":
             return replace(said, scores=read_weighted(last, context.labels, shown, names))
         case _:
-            return replace(said, scores=read_verbalized(answer.value, context.labels))
+            return said
 
 
 def _average(one: _Said, other: _Said) -> _Said:

@@ -176,7 +176,14 @@ class Http:
         self, answer: aiohttp.ClientResponse, hears: Callable[[bytes], None] | None
     ) -> bytes:
         """The body, counted as it is unpacked. Of a refusal that is too large its beginning."""
-        whole = bytearray()
+        content = answer.content
+        if hears is None:  # nearly always all of it is there with the first part
+            first = await content.readany()
+            if content.at_eof() and len(first) <= self._largest:
+                return first
+        else:
+            first = b""
+        whole = bytearray(first)
         async for part in answer.content.iter_any():
             whole += part
             if len(whole) > self._largest:

@@ -16,7 +16,7 @@ from pydantic import (
     WrapValidator,
 )
 from pydantic_core import CoreSchema
-from pydantic_core.core_schema import with_default_schema
+from pydantic_core.core_schema import int_schema, union_schema, with_default_schema
 
 Read = TypeVar("Read")
 _UNREADABLE = (ValueError, LookupError, TypeError, AttributeError)
@@ -46,7 +46,19 @@ READABLE = _Readable()
 
 
 KnownText = Annotated[str | None, READABLE]
-KnownCount = Annotated[Annotated[int, Field(ge=0, lt=2**53)] | None, KNOWN]
+
+
+class _Plainly:
+    """A whole number as such is taken at once; whatever else comes goes the way it is marked."""
+
+    def __get_pydantic_core_schema__(
+        self, source: Any, handler: GetCoreSchemaHandler
+    ) -> CoreSchema:
+        plain = int_schema(strict=True, ge=0, lt=2**53)
+        return union_schema([plain, handler(source)], mode="left_to_right")
+
+
+KnownCount = Annotated[Annotated[int, Field(ge=0, lt=2**53)] | None, KNOWN, _Plainly()]
 
 
 def read_loosely(read: Callable[[bytes], Read], body: bytes) -> Read:

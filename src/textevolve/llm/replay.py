@@ -30,7 +30,8 @@ class Salted:
         return await self._journal.find(self.key(key))
 
     async def append(self, entry: JournalEntry) -> None:
-        await self._journal.append(replace(entry, key=self.key(entry.key)))
+        own = replace(entry, key=self.key(entry.key)) if self._salt else entry
+        await self._journal.append(own)
 
 
 def replay_models(

@@ -17,7 +17,8 @@ import asyncio
 import json
 import re
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextvars import ContextVar
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any, Generic, Literal, TypeVar, cast
@@ -84,6 +85,14 @@ def answer_schema(answer: type[BaseModel]) -> str:
     return json.dumps(strip(answer.model_json_schema(by_alias=True)))
 
 
+def _pass_over(_reason: str) -> None: ...
+
+
+hear_unreadable: ContextVar[Callable[[str], None]] = ContextVar("unreadable", default=_pass_over)
+"""Called with the reason for each answer that could not be read, by whoever counts such answers in
+the work around a call."""
+
+
 async def ask_structured(model: Model, request: Request, answer: type[T]) -> Structured[T]:
     """Ask `model` for an object of the type `answer`.
 
@@ -91,7 +100,8 @@ async def ask_structured(model: Model, request: Request, answer: type[T]) -> Str
         UnusableAnswer: two answers came and neither could be used; says why.
         ModelError: no answer came.
     """
-    asked = replace(request, schema=answer_schema(answer))
+    schema = answer_schema(answer)
+    asked = request if request.schema == schema else replace(request, schema=schema)
     first = await model(asked)
     try:
         value, parse_mode = await _read_aside(first, answer)
@@ -130,6 +140,14 @@ def read_answer(response: Response, answer: type[T]) -> tuple[T, ParseMode]:
     Raises:
         AnswerError: there is none, or it breaks a rule; the message names the first one broken.
     """
+    try:
+        return _read(response, answer)
+    except AnswerError as error:
+        hear_unreadable.get()(str(error))
+        raise
+
+
+def _read(response: Response, answer: type[T]) -> tuple[T, ParseMode]:
     text = response.text.strip()
     if response.finish_reason == "length" and (text or not response.reasoning):
         raise AnswerError("the answer was cut at the token limit")
@@ -144,7 +162,7 @@ def read_answer(response: Response, answer: type[T]) -> tuple[T, ParseMode]:
 
 def _parse(text: str) -> tuple[Any, ParseMode]:
     try:
-        return json.loads(text, object_pairs_hook=_unique), "strict"
+        return _DECODER.decode(text), "strict"
     except (ValueError, RecursionError):
         pass
     start, end = find_object(text), text.rfind("}")

@@ -14,22 +14,21 @@ from dataclasses import dataclass
 from textevolve.evaluation import Usage
 from textevolve.llm.model import Model, Request, Response
 
+NOTHING = Usage()
+
 
 class UsageMeter:
     """Passes requests on; `usage` and `seconds` are sums over all answers, unusable too."""
 
     def __init__(self, model: Model) -> None:
         self.model = model
-        self.usage = Usage()
+        self.name = model.name
+        self.usage = NOTHING
         self.seconds = 0.0
-
-    @property
-    def name(self) -> str:
-        return self.model.name
 
     async def __call__(self, request: Request, /) -> Response:
         response = await self.model(request)
-        self.usage += response.usage
+        self.usage = response.usage if self.usage is NOTHING else self.usage + response.usage
         self.seconds += response.seconds
         return response
 

@@ -151,13 +151,10 @@ class Journaled:
 
     def __init__(self, model: Model, journal: Journal, listener: Listener = silence) -> None:
         self.model = model
+        self.name = model.name
         self.journal = journal
         self.listener = listener
         self._asked: dict[str, asyncio.Future[Response | None]] = {}
-
-    @property
-    def name(self) -> str:
-        return self.model.name
 
     async def __call__(self, request: Request, /) -> Response:
         key = request_key(self.name, request)
@@ -181,7 +178,8 @@ class Journaled:
                 outcome.set_result(None)
 
     def _replayed(self, response: Response) -> Response:
-        self.listener(CallFinished(self.name, response.usage, 0.0, replayed=True))
+        if self.listener is not silence:
+            self.listener(CallFinished(self.name, response.usage, 0.0, replayed=True))
         return response
 
     async def _ask(self, key: str, request: Request) -> Response:
@@ -197,10 +195,11 @@ class Journaled:
         await self.journal.append(
             JournalEntry(key, self.name, request, response, reason, started, seconds, attempts)
         )
-        usage = response.usage if response else Usage()
-        self.listener(
-            CallFinished(self.name, usage, seconds, replayed=False, error=reason, cause=failed)
-        )
+        if self.listener is not silence:
+            usage = response.usage if response else Usage()
+            self.listener(
+                CallFinished(self.name, usage, seconds, replayed=False, error=reason, cause=failed)
+            )
         if response is None:
             assert failed is not None
             raise failed

@@ -1,0 +1,35 @@
+"""How often Python looks for garbage while much is under way: a process has one such setting."""
+
+from __future__ import annotations
+
+import gc
+import threading
+from collections.abc import Generator
+from contextlib import contextmanager
+
+USUAL = (700, 10, 10)
+"""Python's own thresholds; a program that has set others is left alone."""
+CALM = (20_000, 20, 20)
+
+_guard = threading.Lock()
+_open = 0
+"""How many blocks are open."""
+
+
+@contextmanager
+def rare_collections() -> Generator[None]:
+    """Within the block Python looks for garbage less often: with hundreds of pieces of work in
+    flight it takes a tenth of the time and finds little. Afterwards all is as it was, unless
+    somebody else has changed it meanwhile."""
+    global _open
+    with _guard:
+        _open += 1
+        if gc.get_threshold() == USUAL:
+            gc.set_threshold(*CALM)
+    try:
+        yield
+    finally:
+        with _guard:
+            _open -= 1
+            if not _open and gc.get_threshold() == CALM:
+                gc.set_threshold(*USUAL)
