@@ -6,6 +6,7 @@ from __future__ import annotations
 import importlib
 import importlib.util
 import inspect
+import re
 from collections.abc import Callable, Mapping
 from importlib.metadata import EntryPoint
 from pathlib import Path
@@ -78,10 +79,22 @@ def check_function(name: str, made: object) -> Callable[..., object]:
 
 OWN = "python:"
 """Begins the name of an object that the user's own program put in."""
+ENDINGS = (".yaml", ".yml")
+_PATH = re.compile(r"[\w./\\~ -]+\.py:\w+|[^\W\d]\w*(\.\w+)*:[^\W\d]\w*")
+
+
+def names_chain(text: str) -> bool:
+    """Whether a text names a chain where a model's spec may stand, too: a YAML file, an import
+    path, or what the program put in."""
+    named = text.startswith(OWN) or text.lower().endswith(ENDINGS)
+    return "://" not in text and (named or _PATH.fullmatch(text) is not None)
 
 
 def name_object(given: object) -> str:
-    """What stands for an object of the user's own in a specification."""
+    """What stands for an object of the user's own in a specification: what it calls itself
+    (`own_name`, as chains do), or where it is defined."""
+    if isinstance(said := getattr(given, "own_name", None), str):
+        return f"{OWN}{said}"
     named: Any = given if hasattr(given, "__qualname__") else type(given)
     return f"{OWN}{named.__module__}.{named.__qualname__}"
 

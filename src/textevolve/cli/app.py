@@ -67,6 +67,7 @@ COMMANDS: Mapping[str, Lazy] = {
     "init": Lazy("study_files:init", "Write a commented example of such a file."),
     "schema": Lazy("study_files:schema", "Print the JSON schema of such files."),
     "runs": Lazy("runs", "List, show, resume, compare, export and delete runs."),
+    "store": Lazy("store", "Copy, check and measure the database that keeps everything."),
     "bench": Lazy(
         "",
         "Measure judges before believing them.",

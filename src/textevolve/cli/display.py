@@ -134,7 +134,7 @@ class LiveDebate:
             case StepFinished(step="debate"):
                 self._stop()
                 self.console.print()
-            case StepFinished() | RecordsExpected():
+            case _:
                 pass
 
     def _slow_text(self, now: float) -> Text:

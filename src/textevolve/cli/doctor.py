@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 from contextlib import AsyncExitStack
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
@@ -76,8 +77,10 @@ def _check_store(settings: Settings) -> str:
             runs = len(store.list_runs(10_000))
     except TextEvolveError as error:
         return f"error: {error}"
-    size = os.stat(settings.store).st_size / 1e6
-    return f"{settings.store}: {runs} runs, {size:.1f} MB"
+    size = ""
+    if isinstance(settings.store, Path):
+        size = f", {os.stat(settings.store).st_size / 1e6:.1f} MB"
+    return f"{settings.store}: {runs} runs{size}"
 
 
 EXTRAS = (

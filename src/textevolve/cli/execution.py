@@ -6,16 +6,17 @@ import gc
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
+from textevolve.engine.collector import CALM
+
 if TYPE_CHECKING:
     from textevolve.settings import Settings
     from textevolve.store.runs import RunRecord
 
 
 def calm_collector() -> None:
-    """Let Python look for garbage less often: with hundreds of debates in flight it takes a tenth
-    of the time and finds little. Only a program may decide this, so the library leaves it alone."""
+    """Let Python look for garbage less often, from now on and not among what is there already."""
     gc.freeze()
-    gc.set_threshold(20_000, 20, 20)
+    gc.set_threshold(*CALM)
 
 
 def fetch_models(names: Iterable[str], run: RunRecord, settings: Settings) -> None:

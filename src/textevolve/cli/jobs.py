@@ -9,7 +9,6 @@ import time
 from collections.abc import Generator, Mapping
 from contextlib import closing, contextmanager, suppress
 from dataclasses import asdict, replace
-from pathlib import Path
 from typing import Annotated, Any
 
 import typer
@@ -247,7 +246,7 @@ def _set_desk(settings: Settings, resources: ResourceStore, store: Store) -> Job
 
 
 @contextmanager
-def _open(store: Path | None) -> Generator[tuple[Settings, ResourceStore]]:
+def _open(store: str | None) -> Generator[tuple[Settings, ResourceStore]]:
     settings, _ = read_settings({"store": store})
     with closing(ResourceStore(settings.memory_location)) as resources:
         yield settings, resources

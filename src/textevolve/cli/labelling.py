@@ -35,7 +35,7 @@ TaskName = Annotated[str, typer.Argument(metavar="NAME", help="A task, or NAMESP
 
 @contextmanager
 def _open(
-    name: str, namespace: str | None, store: Path | None
+    name: str, namespace: str | None, store: str | None
 ) -> Generator[tuple[Settings, ResourceStore, str, str]]:
     """The store, and the namespace and the bare name of a task."""
     settings, _ = read_settings({"store": store})

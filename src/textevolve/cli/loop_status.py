@@ -22,7 +22,6 @@ from textevolve.events import (
     CallRetried,
     CallSlow,
     Event,
-    RecordsExpected,
     StepFinished,
     StepStarted,
 )
@@ -76,7 +75,7 @@ class LoopStatus:
                 line = self._describe(event)
                 if line and not self._quiet:
                     self.console.print(safe(line))
-            case RecordsExpected():
+            case _:
                 pass
         self._draw()
 

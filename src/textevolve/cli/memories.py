@@ -48,7 +48,7 @@ PAGE = 500
 
 @contextmanager
 def _open(
-    name: str, namespace: str | None, store: Path | None, *, embeds: bool = False
+    name: str, namespace: str | None, store: str | None, *, embeds: bool = False
 ) -> Generator[Memories]:
     """A collection that is there; `embeds`: with what its embedder lacks."""
     settings, _ = read_settings({"store": store})
@@ -61,7 +61,7 @@ def _open(
 
 
 @contextmanager
-def _open_namespace(namespace: str | None, store: Path | None) -> Generator[Namespace]:
+def _open_namespace(namespace: str | None, store: str | None) -> Generator[Namespace]:
     settings, _ = read_settings({"store": store})
     with open_namespace(namespace, settings=settings, source=SOURCE) as space:
         yield space

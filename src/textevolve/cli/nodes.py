@@ -7,7 +7,6 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from functools import partial
-from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -103,7 +102,7 @@ def open_source(
     source: str,
     instruction: list[str] | None,
     logs: list[str] | None,
-    store: Path | None,
+    store: str | None,
 ) -> SourceFiles:
     """What was named on the command line.
 

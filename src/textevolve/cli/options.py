@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Annotated, Any
 
 import typer
@@ -50,8 +49,10 @@ Json = Annotated[
     typer.Option("--json", help="Print JSON, a line for each record.", rich_help_panel=RUN),
 ]
 StoreFile = Annotated[
-    Path | None,
-    typer.Option("--store", metavar="FILE", help="The file that keeps runs."),
+    str | None,
+    typer.Option(
+        "--store", metavar="FILE", help="The file, or the postgresql:// address, that keeps runs."
+    ),
 ]
 ServerAddress = Annotated[
     str | None,

@@ -125,7 +125,7 @@ def print_sessions(found: Sequence[ChatSession]) -> None:
 
 
 def _read(
-    session: str, namespace: str | None, store: Path | None
+    session: str, namespace: str | None, store: str | None
 ) -> tuple[ChatSession, list[SessionMessage]]:
     with _open(store) as (settings, resources):
         sessions = resources.sessions(namespace or settings.namespace)
@@ -134,7 +134,7 @@ def _read(
 
 
 @contextmanager
-def _open(store: Path | None) -> Generator[tuple[Settings, ResourceStore]]:
+def _open(store: str | None) -> Generator[tuple[Settings, ResourceStore]]:
     settings, _ = read_settings({"store": store})
     with closing(ResourceStore(settings.memory_location)) as resources:
         yield settings, resources

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncGenerator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
-from pathlib import Path
 
 from fastapi import FastAPI, Request, Response
 from fastapi.exceptions import RequestValidationError
@@ -35,7 +34,7 @@ from textevolve.server.studies import api as studies_api
 from textevolve.server.studies.accounts import Accounts
 from textevolve.server.studies.feed import open_feed
 from textevolve.server.studies.runner import open_runner
-from textevolve.settings import Settings
+from textevolve.settings import Settings, store_location
 from textevolve.store import ResourceStore, open_store
 from textevolve.studies.served_chats import ServedChats
 
@@ -93,7 +92,7 @@ def create_app(
 async def open_state(options: ServerOptions, settings: Settings) -> AsyncGenerator[ServerState]:
     """Opens all that requests need, in this order, and closes it in the other one."""
     if options.store:
-        settings = settings.model_copy(update={"store": Path(options.store)})
+        settings = settings.model_copy(update={"store": store_location(options.store)})
     async with AsyncExitStack() as stack:
         store = await stack.enter_async_context(open_store(settings.store))
         resources = ResourceStore(settings.memory_location)

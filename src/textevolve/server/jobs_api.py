@@ -256,7 +256,7 @@ async def _read_spec(
     fields = {name: value for name, value in given.items() if name not in (FILES, SENT)}
     files = read_part({"run": {FILES: given.get(FILES, {})}}).files
     seen = None if caller.namespaces is None else tuple(sorted(caller.namespaces))
-    folder = files_folder(server.store.path)
+    folder = files_folder(server.store.location)
     sent = SentBy(
         key=caller.key,
         namespaces=seen,
@@ -282,6 +282,6 @@ async def _check_study(
     with confine(_reach_of(server, served_of(job))):
         study, own = await asyncio.to_thread(read_study, given)
         await driver.specify(study, own, settings, asks_models=False)
-        cases = driver.read_cases(study, own, server.store.path, settings)
+        cases = driver.read_cases(study, own, server.store.location, settings)
         await asyncio.to_thread(lambda: next(iter(cases), None))
     return write_job_study(study, own)

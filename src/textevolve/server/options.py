@@ -92,7 +92,9 @@ class ServerOptions(Frozen):
         metavar="ADDRESS",
     )
     jobs: bool = option(True, "Run jobs when they are due; --no-jobs leaves that to others.")
-    store: str | None = option(None, "The file that keeps what was asked.", metavar="FILE")
+    store: str | None = option(
+        None, "The file, or the postgresql:// address, that keeps what was asked.", metavar="FILE"
+    )
 
     serves: ClassVar[bool] = True
     """Whether models and judges answer; else there are pages alone."""

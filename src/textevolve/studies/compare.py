@@ -74,6 +74,7 @@ def plan_rows(
     baseline = baseline_of(spec, variants)
     for case in cases:
         values: Mapping[str, str] = json.loads(case.input)
+        known = values if spec.label is None else {**values, spec.label: case.reference or ""}
         asked = _show_input(spec, baseline, values)
         blank = Output(
             *(0, case.id, ""),
@@ -87,9 +88,9 @@ def plan_rows(
             return replace(blank, position=next(number), sample=sample)
 
         yield [
-            _plan_chain(chains[variant.chain], values, variant, placed(sample))
+            _plan_chain(chains[variant.chain], known, variant, placed(sample))
             if variant.chain
-            else _plan(spec, case, values, variant, placed(sample))
+            else _plan(spec, case, known, variant, placed(sample))
             for sample in range(spec.samples)
             for variant in variants
             if sample == 0 or not variant.column
@@ -103,7 +104,8 @@ def _plan(
         text = case.candidates[spec.outputs.index(variant.column)]
         why = Failure("failed", f"the column '{variant.column}' is empty in this row")
         failure = None if text.strip() else why
-        return Planned(replace(empty, variant=variant.name, text=text, failure=failure))
+        named = replace(empty, variant=variant.name, text=text, failure=failure)
+        return Planned(named, values=values)
     request = Request(
         messages=variant.prompt.fill(values, spec.system, case.images),
         temperature=spec.temperature,
@@ -112,7 +114,7 @@ def _plan(
         sample=empty.sample,
     )
     named = replace(empty, variant=variant.name, prompt=variant.prompt.name, model=variant.model)
-    return Planned(named, request)
+    return Planned(named, request, values=values)
 
 
 def _plan_chain(

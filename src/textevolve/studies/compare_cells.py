@@ -36,7 +36,7 @@ from textevolve.llm.chains.trace import TraceRecorder
 from textevolve.llm.model import Request
 from textevolve.llm.usage_meter import UsageMeter
 from textevolve.metrics.label_metrics import grade_output
-from textevolve.metrics.plain import LabelMetric
+from textevolve.metrics.shapes import LabelMetric
 from textevolve.statistics.intervals import TIE
 from textevolve.studies.chained import ask_chain, chain_response
 from textevolve.user_code import OWN
@@ -94,7 +94,7 @@ class Output:
 @dataclass(frozen=True, slots=True)
 class Planned:
     """A cell before it is filled: `request` is what to ask of its model, None for an output that
-    there is already; or the `chain` that is asked, with its `values`."""
+    there is already; or the `chain` that is asked. `values`: of its row, where they are known."""
 
     empty: Output
     request: Request | None = None
@@ -137,12 +137,20 @@ async def _fill_alone(bench: Workbench, scorers: Scorers, planned: Planned) -> O
         return output
     grades = dict[str, Grade]()
     for name, metric in scorers.metrics.items():
-        grades[name] = _grade(await grade_output(metric, output.text, output.reference))
+        graded = grade_output(metric, output.text, output.reference, row=_row_of(planned))
+        grades[name] = _grade(await graded)
     used = Usage()
     for name, judge in scorers.alone.items():
         (found,), more, _ = await _judge(judge, output, (output.text,))
         grades[name], used = _grade(found), used + more
     return replace(output, grades=grades, judging=used)
+
+
+def _row_of(planned: Planned) -> Mapping[str, Any]:
+    """What a metric may see of a row: its values, or what an earlier run kept of it."""
+    cell = planned.empty
+    kept = {"input": cell.input, "reference": cell.reference, "context": cell.context}
+    return planned.values or kept
 
 
 async def _make(bench: Workbench, planned: Planned) -> Output:

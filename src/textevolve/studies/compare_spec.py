@@ -15,13 +15,12 @@ from pydantic import field_validator, model_validator
 from textevolve.errors import InputError
 from textevolve.judge_specs import judges_in, with_model
 from textevolve.judge_texts import check_absolute
-from textevolve.llm.chains.chain_file import names_chain
 from textevolve.metrics.label_metrics import needs_label, open_metric
 from textevolve.spec import Several, option
 from textevolve.studies.chained import chains_among
 from textevolve.studies.compare_prompts import NamedPrompt, take_prompts
 from textevolve.studies.datasets import ImagesSpec
-from textevolve.user_code import OWN
+from textevolve.user_code import OWN, names_chain
 
 DEFAULT_JUDGE = "single"
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, cast
 
 from textevolve.errors import InputError
 from textevolve.evaluation import Case
@@ -125,13 +125,18 @@ def take_case(given: CaseLike, where: str = "case", columns: Columns | None = No
     return case
 
 
+def check_iterable(given: object) -> None:
+    """Raises InputError where these cannot be cases."""
+    if isinstance(given, Mapping) or not isinstance(given, Iterable):
+        kind: str = type(cast(object, given)).__name__
+        raise InputError(f"cases must be a list or another iterable of them, not {kind}")
+
+
 def take_cases(
     given: Iterable[CaseLike], columns: Columns | None = None, reading: RowReading | None = None
 ) -> Iterator[Case]:
     """Cases from Python objects, as `take_case` has them, by the same rules as those of files."""
-    kind = type(given).__name__
-    if isinstance(given, Mapping) or not isinstance(given, Iterable):  # pyright: ignore[reportUnnecessaryIsInstance]
-        raise InputError(f"cases must be a list or another iterable of them, not {kind}")
+    check_iterable(given)
     columns, reading = columns or Columns(), reading or RowReading()
     renaming = Renaming(reading.map)
     for number, case in enumerate(given, 1):

@@ -11,8 +11,8 @@ from typing import Annotated, Any, TypeAlias, TypeVar
 from pydantic import BeforeValidator, WithJsonSchema
 
 from textevolve.debate.candidate_order import CandidateOrder
+from textevolve.debate.modes import Aggregation, ConvergenceMode
 from textevolve.debate.profile import Protocol, Readout, Selection
-from textevolve.debate.tensor import Aggregation, ConvergenceMode
 from textevolve.errors import InputError
 from textevolve.spec import Frozen, option
 from textevolve.texts.numbers import read_number, refuse_odd_number

@@ -15,7 +15,6 @@ import time
 from collections.abc import AsyncGenerator, Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
 from pydantic import BaseModel, ConfigDict, ValidationError
@@ -32,7 +31,7 @@ from textevolve.llm.prices import sources_of_prices
 from textevolve.llm.replay import Salted, replay_models
 from textevolve.memory_snapshots import pin_collections
 from textevolve.reach import check_earlier
-from textevolve.settings import Settings, today
+from textevolve.settings import Settings, StoreLocation, today
 from textevolve.spec import identity_of
 from textevolve.studies.chained import describe_chains, models_of_chains
 from textevolve.studies.holding import hold
@@ -40,7 +39,8 @@ from textevolve.studies.identity import refuse_differences
 from textevolve.studies.kinds import KINDS, find_study
 from textevolve.studies.labelled_sets import read_from_labels
 from textevolve.studies.standing import STANDING
-from textevolve.studies.study import AnyStudy, Asks, Study, StudySpec
+from textevolve.studies.study import AnyStudy, Asks, Row, Study, StudySpec
+from textevolve.studies.tracing import trace_loops
 from textevolve.wiring import Halt, Limits, Setting, choose_model, never, open_workbench
 
 if TYPE_CHECKING:
@@ -200,7 +200,9 @@ def _prompts(asks: Asks) -> dict[str, str]:
     return {**asks.prompts, **(memory_prompts() if _collections(asks) else {})}
 
 
-def read_cases(study: Study[S, R, T], spec: S, store: Path, settings: Settings) -> Iterable[Case]:
+def read_cases(
+    study: Study[S, R, T], spec: S, store: StoreLocation, settings: Settings
+) -> Iterable[Case]:
     """The cases that a specification names, lazily: those in its files, the labels of a labelling
     task, or the records of an earlier run, which is looked for in `store`.
 
@@ -215,7 +217,7 @@ def read_cases(study: Study[S, R, T], spec: S, store: Path, settings: Settings) 
 
 
 def _read_again(
-    study: Study[S, R, T], which: str, path: Path, settings: Settings
+    study: Study[S, R, T], which: str, path: StoreLocation, settings: Settings
 ) -> Iterator[Case]:
     from textevolve.store.repository import open_store
 
@@ -451,18 +453,21 @@ async def _work(
     batched = not offline and (settings.batch or bool(ledger.all_open()))
     journal = Salted(kept, study.salt(spec, stored.described) + stored.fresh)
     models = replay_models(journal, kept.errors) if offline else None
-    opened = open_workbench(
-        *(setting, settings, journal, launch.limits, launch.listener),
-        models=models,
-        halt=launch.halt,
-        batches=ledger if batched else None,
-    )
-    async with (
-        opened as bench,
-        aclosing(study.run(spec, store.iterate_cases(run.id), bench)) as records,
-    ):
-        async for record in records:
-            yield record
+    traced = trace_loops(study, run.id, None if offline else settings, launch.listener)
+    with traced as (listener, keep):
+        opened = open_workbench(
+            *(setting, settings, journal, launch.limits, listener),
+            models=models,
+            halt=launch.halt,
+            batches=ledger if batched else None,
+        )
+        async with (
+            opened as bench,
+            aclosing(study.run(spec, store.iterate_cases(run.id), bench)) as records,
+        ):
+            async for record in records:
+                keep(record)
+                yield record
 
 
 class RecordKeeper:
@@ -470,13 +475,13 @@ class RecordKeeper:
 
     def __init__(self, study: AnyStudy, store: Store, run_id: str) -> None:
         self._study, self._store, self._run_id = study, store, run_id
-        self._waiting: list[Any] = []
+        self._waiting: list[tuple[Any, Row]] = []
         self._written = time.monotonic()
         self.skipped = set[str]()
 
     async def add(self, record: Any) -> None:
-        self._waiting.append(record)
         row = self._study.row(record)
+        self._waiting.append((record, row))
         (self.skipped.add if row.status == "skipped" else self.skipped.discard)(row.key)
         late = time.monotonic() - self._written >= FLUSH_SECONDS
         if late or len(self._waiting) >= FLUSH_RECORDS:
@@ -488,15 +493,15 @@ class RecordKeeper:
             await asyncio.shield(asyncio.to_thread(self._write, waiting))
         self._written = time.monotonic()
 
-    def _write(self, found: Sequence[Any]) -> None:
-        self._store.keep_records(self._run_id, [keep_record(self._study, one) for one in found])
+    def _write(self, found: Sequence[tuple[Any, Row]]) -> None:
+        kept = [keep_record(self._study, record, row) for record, row in found]
+        self._store.keep_records(self._run_id, kept)
 
 
-def keep_record(study: AnyStudy, record: Any) -> Kept:
-    """A record as the store keeps it."""
+def keep_record(study: AnyStudy, record: Any, row: Row) -> Kept:
+    """A record as the store keeps it, under what its study says of it (`row`)."""
     from textevolve.store.records import Kept
 
-    row = study.row(record)
     return Kept(
         key=row.key,
         position=row.position,

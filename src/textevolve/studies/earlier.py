@@ -5,6 +5,7 @@ What follows from that for another run is reckoned in `estimates/expected.py`.
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pydantic import ValidationError
@@ -28,7 +29,7 @@ def find_earlier(study: AnyStudy, stored: StoredSpec, settings: Settings) -> lis
     """
     from textevolve.store.repository import open_store
 
-    if not settings.store.exists():
+    if isinstance(settings.store, Path) and not settings.store.exists():
         return []
     with open_store(settings.store) as store:
         alike = [run for run in store.list_runs(MOST_RUNS) if _is_alike(study, stored, run)]

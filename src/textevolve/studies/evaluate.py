@@ -10,9 +10,9 @@ from collections.abc import AsyncGenerator, Iterable, Iterator, Mapping, Sequenc
 from contextlib import aclosing
 from dataclasses import replace
 from pathlib import Path
-from typing import Annotated, Any, ClassVar, TypeAlias, cast
+from typing import Any, cast
 
-from pydantic import BeforeValidator, TypeAdapter, WithJsonSchema, field_validator
+from pydantic import TypeAdapter
 from pydantic_core import to_json
 
 from textevolve.debate.context import memory_prompts, prompts_version
@@ -45,8 +45,7 @@ from textevolve.judge_texts import reads_decisions
 from textevolve.judges.context import Options
 from textevolve.judges.context import prompts_version as judge_prompts
 from textevolve.judges.judged import JudgedCase
-from textevolve.judges.shipped_rubrics import expand_rubric
-from textevolve.memory.cue import Recall
+from textevolve.memory.cue import Recall, nothing
 from textevolve.reach import is_file
 from textevolve.report.blocks import Report
 from textevolve.report.html import html_fragment
@@ -54,12 +53,12 @@ from textevolve.rows import SUFFIXES, names_rows, read_argument
 from textevolve.rows.images import read_images
 from textevolve.settings import Settings
 from textevolve.showing import show_as
-from textevolve.spec import Several, option
 from textevolve.studies.case_rows import RowReading
 from textevolve.studies.columns import Columns
-from textevolve.studies.datasets import ImagesSpec, image_reading, read_cases
+from textevolve.studies.datasets import CaseLike, image_reading, read_cases, take_cases
 from textevolve.studies.debate_parameters import DebateParameters, given_parameters
 from textevolve.studies.debate_words import reason
+from textevolve.studies.evaluate_spec import EvaluateSpec
 from textevolve.studies.evaluation_report import Evaluations, report_evaluations
 from textevolve.studies.judged_matrix import whole_rows
 from textevolve.studies.judged_rows import (
@@ -77,85 +76,6 @@ OF_ANY_JUDGE = ("seed", "threshold")
 """Parameters that judges have which do not debate."""
 
 TIME_IS_UP = "the time limit is reached; resume the run to go on"
-
-
-def _take_profile(given: object) -> object:
-    if not isinstance(given, str | Path | Profile | Mapping):
-        raise InputError(f"a profile is a name, a YAML file's path or a Profile, not {given!r:.40}")
-    return str(given) if isinstance(given, Path) else cast(object, given)
-
-
-def _expand(rubric: str | None) -> str | None:
-    """A shipped rubric's text in place of its name: a run is gone on with as it was begun."""
-    return None if rubric is None else expand_rubric(rubric)
-
-
-WholeProfile: TypeAlias = Annotated[
-    str | Profile,
-    BeforeValidator(_take_profile),
-    WithJsonSchema({"type": ["string", "object"]}),
-]
-
-
-class EvaluateSpec(DebateParameters, ImagesSpec):
-    """Judge candidate texts by a debate of agents, or by any other judge.
-
-    Exit codes: 0 all scored; 1 a model or the store failed; 2 bad input; 3 some cases have no
-    score; 4 a gate fails; 130 interrupted (the run can be resumed).
-    """
-
-    kind: ClassVar[str] = "evaluate"
-
-    cases: Several = option(
-        (),
-        "The input, then the candidate texts; @FILE reads a text from a file, - from standard"
-        " input. Or one file of cases: .jsonl, .json, .csv, .tsv or .parquet; a folder or a pattern"
-        " of such files; hf:OWNER/NAME[/CONFIG][:SPLIT], a data set of the Hugging Face hub; -"
-        " alone is JSON lines from standard input.",
-        argument=True,
-        identity=False,
-        reads=True,
-        metavar="INPUT CANDIDATE... | CASES",
-    )
-    candidate_images: Several = option(
-        (),
-        "The column with images that are the candidates, or belong to them: one column with a list"
-        " has one for each candidate, of several columns each has those of one. Repeatable.",
-        group="Data",
-        identity=False,
-        metavar="COLUMN",
-    )
-    each_reply: bool = option(
-        False,
-        "Of a chat, judge each reply of the assistant as a case of its own, not the last alone.",
-        group="Data",
-        identity=False,
-    )
-    profile: WholeProfile | None = option(
-        None,
-        "Who debates, about what and how: a shipped profile, or a YAML file.",
-        short="-p",
-        group="Judging",
-    )
-    judge: str | None = option(
-        None,
-        "Any judge in place of the profile's debate: probe+rules, pairwise+rules, jury:general,"
-        " rules:FILE.yaml, hybrid:FILE.yaml:probe, cascade:0.9:probe,debate, ...",
-        short="-j",
-        group="Judging",
-    )
-    rubric: str | None = option(
-        None,
-        "What to judge by, in place of the judge's own components or questions: a text, @FILE, or a"
-        " shipped rubric (`textevolve rubrics list`). Each line is a criterion of a checklist.",
-        group="Judging",
-        text="argument",
-    )
-    _expanded = field_validator("rubric")(_expand)
-
-    recall: str | None = option(
-        None, "What the agents recall with; for programs, which put it in.", group="Debate"
-    )
 
 
 def debates(spec: EvaluateSpec) -> bool:
@@ -236,6 +156,12 @@ def read_given(spec: EvaluateSpec) -> Iterator[Case]:
     tell_columns(spec, columns)
 
 
+def take_given(spec: EvaluateSpec, given: Iterable[CaseLike]) -> Iterator[Case]:
+    columns = Columns()
+    yield from take_cases(given, columns, reading_of(spec))
+    tell_columns(spec, columns)
+
+
 def reading_of(spec: EvaluateSpec) -> RowReading:
     return RowReading(spec.map, spec.each_reply, image_reading(spec, spec.candidate_images))
 
@@ -306,9 +232,13 @@ def open_judge(spec: EvaluateSpec, bench: Workbench) -> Evaluator:
     if not debates(spec):
         text = spec.judge or ""
         return bench.judge_of(text, spec.rubric or "")
-    recall = bench.recall if spec.recall is None else own_object(spec.recall, bench.objects)
+    profile, recall = _profile_of(spec), nothing
+    if spec.recall is not None:
+        recall = own_object(spec.recall, bench.objects)
+    elif profile.collections:  # else its agents have nothing to recall from
+        recall = bench.recall
     return Debate(
-        profile=_profile_of(spec),
+        profile=profile,
         model_of=lambda agent: bench.model_of(agent.model or bench.default_model),
         recall=cast(Recall, recall),
         listener=bench.listener,
@@ -341,6 +271,11 @@ def unusable(case: Case, index: int, profile: Profile, failure: Failure) -> Deba
 
 def find_row(judged: Judged) -> Row:
     key, case = str(judged.index), plain_text(str(judged.case.id))
+    if isinstance(judged, DebateResult) and judged.scored and judged.stopped != "budget":
+        highest = judged.unit_scores if judged.best is None else (judged.unit_scores[judged.best],)
+        score = min(1.0, max(0.0, *highest))
+        passed = max(judged.unit_scores) >= judged.profile.threshold
+        return Row(key, judged.index, case, score, passed=passed)
     first = next((one for one in judged.result if isinstance(one, Failure)), None)
     if isinstance(judged, JudgedCase):
         first, best = judged.failure, None
@@ -467,4 +402,5 @@ STUDY = Study(
     rescore=rescore,
     estimate=estimate,
     rows=whole_rows,
+    take=take_given,
 )

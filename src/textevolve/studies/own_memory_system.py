@@ -10,6 +10,7 @@ from textevolve.agents.resources import CollectionSpec
 from textevolve.llm.embeddings import embed
 from textevolve.memory.index import MemoryStore
 from textevolve.memory_eval.systems.textevolve_system import TextEvolveSystem, read_own
+from textevolve.settings import folder_beside
 from textevolve.store import ResourceStore
 from textevolve.wiring import Workbench
 
@@ -25,7 +26,7 @@ def open_own(spec: str, bench: Workbench) -> TextEvolveSystem:
     """
     plan = read_own(spec)
     embedder = bench.described["textevolve"]["embedder"]
-    folder = bench.settings.store.parent / FOLDER
+    folder = folder_beside(bench.settings.store) / FOLDER
     folder.mkdir(parents=True, exist_ok=True)
     resources = ResourceStore(str(folder / f"{bench.run}.db"))
     opened: dict[str, str] = {}

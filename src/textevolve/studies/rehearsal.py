@@ -49,6 +49,9 @@ MOST_CASES = 50
 DRAWS, CASES_DRAWN = 15, 8
 """How often, and with how many of the cases, answers of typical lengths are drawn."""
 
+DRAWS_OF_WHOLE = 5
+"""How often where all cases are rehearsed at once."""
+
 SENTENCE, TEXT_WRITTEN = 110, 900
 """Characters of a text in a structured answer, and of one without a form, as models write them."""
 
@@ -152,10 +155,11 @@ async def _expect(
     """None where made-up answers lead a study nowhere, so that nothing can be expected of them."""
     if earlier:
         return expect_again(earlier, len(cases))
-    chosen = cases[:: max(1, -(-len(cases) // CASES_DRAWN))]
+    step = 1 if study.whole else max(1, -(-len(cases) // CASES_DRAWN))
+    chosen = cases[::step]
     share = len(cases) / len(chosen) if chosen else 1.0
     draws: list[Usage] = []
-    for draw in range(DRAWS):
+    for draw in range(DRAWS_OF_WHOLE if study.whole else DRAWS):
         try:
             used = await rehearse(study, stored, chosen, settings, Manner(draw=draw))
         except (TextEvolveError, ValueError):

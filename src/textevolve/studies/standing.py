@@ -10,7 +10,6 @@ from __future__ import annotations
 import secrets
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import asynccontextmanager
-from pathlib import Path
 from typing import Any, Literal, TypeAlias
 
 from textevolve import store as stores
@@ -43,7 +42,7 @@ async def open_standing_run(
     Raises:
         StoreError: the store cannot be used.
     """
-    with stores.open_store(Path(settings.store)) as store:
+    with stores.open_store(settings.store) as store:
         run = store.create_run(
             {"kind": kind, **spec}, f"{kind}-{secrets.token_hex(16)}", "", source
         )

@@ -8,19 +8,21 @@ from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, Generic, Literal, Protocol, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, Literal, Protocol, TypeAlias, TypeVar
 
 from pydantic import TypeAdapter
 from pydantic_core import to_json
 
-from textevolve.estimates.debate import PriceOf, UsageRange
-from textevolve.evaluation import Case
-from textevolve.events import Event
-from textevolve.llm.chains.chain_file import names_chain
-from textevolve.report.blocks import Block, MatrixRow, Report
-from textevolve.settings import Settings
 from textevolve.spec import Frozen, option
-from textevolve.wiring import Workbench
+from textevolve.user_code import names_chain
+
+if TYPE_CHECKING:
+    from textevolve.estimates.debate import PriceOf, UsageRange
+    from textevolve.evaluation import Case
+    from textevolve.events import Event
+    from textevolve.report.blocks import Block, MatrixRow, Report
+    from textevolve.settings import Settings
+    from textevolve.wiring import Workbench
 
 RecordStatus: TypeAlias = Literal["scored", "failed", "skipped"]
 
@@ -118,6 +120,24 @@ def no_salt(_spec: Any, _described: Mapping[str, Any]) -> str:
 
 
 @dataclass(frozen=True, slots=True)
+class LoopSteps:
+    """Which events of a loop begin a step of it and which tell what became of one, for traces.
+
+    `begins`: whether a step generates or evaluates, by the name under which it starts, or by the
+    `stage` among its details. `ends`: names under which the step under way finishes, with what it
+    made. `piece`: that of one of many results of a step. `round`: that of the end of a round, which
+    numbers the steps that have no `iteration` among their details. `done`: that of the end of a
+    case's own loop; where there is none, the whole run is one loop, and its events name no case.
+    """
+
+    begins: Mapping[str, Literal["generate", "evaluate"]]
+    ends: frozenset[str] = frozenset()
+    piece: str = ""
+    round: str = ""
+    done: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class Beside:
     """What a kind tells of two of its runs side by side: for people, and as JSON-ready data."""
 
@@ -168,7 +188,8 @@ class Study(Generic[S, R, T]):
     line to show for an event of the work. `texts`: what of the result is worth a file of its own,
     such as a template to use, by the file's ending, all of which `text_endings` names; one that
     there is not is left out. `streams`:
-    records are results by themselves, to be shown as they come. `estimate`: what it may use where
+    records are results by themselves, to be shown as they come. `whole`: all cases are one piece of
+    work, of which a part tells nothing. `estimate`: what it may use where
     that has to be an exact bound, from the specification, the cases and the model; where there is
     none the study is rehearsed.
 
@@ -179,10 +200,12 @@ class Study(Generic[S, R, T]):
     other parameters, without asking. `describe`: what else makes a run what it is. `salt`: a text
     with which the same is asked anew, from the specification and what was described. `compare`:
     what its own figures say of two results. `variants`: the names that rows may have as their
-    `variant`, from the specification and the model. `aggregates`: whether mean, pass rate and
+    `variant`, from the specification and the model. `steps`: of a loop, what a trace shows of it.
+    `aggregates`: whether mean, pass rate and
     lowest scores of all records are told beside the report; not where it tells them itself, or
     where they would mean nothing. `rows`: some of its records as rows of a matrix with these
-    variants, of which the records of a case stand in one row.
+    variants, of which the records of a case stand in one row. `take`: cases out of
+    what a program gives in their place, where these may be something else than `Case`s.
     """
 
     spec: type[S]
@@ -212,6 +235,9 @@ class Study(Generic[S, R, T]):
     compare: Callable[[S, T, T, tuple[str, str]], Beside] | None = None
     variants: Callable[[S, str], Sequence[str]] = no_variants
     aggregates: bool = True
+    whole: bool = False
+    steps: LoopSteps | None = None
+    take: Callable[[S, Iterable[Any]], Iterable[Case]] | None = None
     rows: Callable[[Sequence[R], Sequence[str]], Iterable[MatrixRow]] | None = None
 
     @property

@@ -26,7 +26,7 @@ OPTIONS = {
     "model": "The model that judges ask, such as openai/gpt-5-mini.",
     "min-score": "From which score a text passes where a test does not say it, from 0 to 1.",
     "max-cost": "Most US dollars that the judges of the session may spend.",
-    "store": "The file that keeps what was asked and answered.",
+    "store": "The file, or the postgresql:// address, that keeps what was asked and answered.",
     "unjudged": "What becomes of a test whose text could not be judged: error or skip.",
 }
 
@@ -89,7 +89,7 @@ def _read_options(config: pytest.Config, workers: int) -> SessionOptions:
         model=read("model"),
         min_score=_number(read, "min-score", 1.0),
         max_cost=None if cost is None else cost / workers,
-        store=None if store is None else base / Path(store).expanduser(),
+        store=store if store is None or "://" in store else str(base / Path(store).expanduser()),
         offline=bool(config.getoption("--textevolve-no-network")),
         unjudged="skip" if unjudged == "skip" else "error",
     )

@@ -32,7 +32,7 @@ class SessionOptions:
     model: str | None = None
     min_score: float | None = None
     max_cost: float | None = None
-    store: Path | None = None
+    store: str | None = None
     offline: bool = False
     unjudged: Literal["error", "skip"] = "error"
 
@@ -82,8 +82,10 @@ class JudgingSession:
             given = {"model": self.options.model, "store": self.options.store}
             with contextlib.chdir(self.options.start):  # a test may be in another folder by now
                 read, _ = read_settings(given)
-                store = read.store.expanduser().absolute()
-                self._settings = read.model_copy(update={"store": store})
+                if isinstance(read.store, Path):
+                    store = read.store.expanduser().absolute()
+                    read = read.model_copy(update={"store": store})
+                self._settings = read
         return self._settings
 
     def open(self) -> AssertionRun:

@@ -34,7 +34,7 @@ from textevolve.memory_eval.system import Capabilities
 from textevolve.memory_eval.systems.adapter import read_memories
 from textevolve.memory_eval.systems.mem0_config import Mem0Plan, fill_in, keys_in, read_plan
 from textevolve.memory_eval.systems.worker import Worker
-from textevolve.settings import Settings
+from textevolve.settings import Settings, folder_beside
 
 TURNS = 20
 """Given at once. In a long dialogue the list of what it found would be cut at its `max_tokens`."""
@@ -81,7 +81,7 @@ class Mem0System:
         self.name = f"mem0:{plan.hash}"
         self._plan = plan
         self._settings = settings
-        self._home = settings.store.parent / "mem0"
+        self._home = folder_beside(settings.store) / "mem0"
         self._folder = self._home / plan.hash
         self._open: OrderedDict[str, _Open] = OrderedDict()
         self._opening = asyncio.Lock()

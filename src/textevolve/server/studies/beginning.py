@@ -51,7 +51,7 @@ async def read_asked(server: ServerState, caller: Caller, given: Mapping[str, An
     """
     part = read_part(given)
     namespace = choose_namespace(server, caller, part.namespace)
-    folder = files_folder(server.store.path)
+    folder = files_folder(server.store.location)
     sent = await asyncio.to_thread(keep_files, folder, part.files)
     launch = part.model_dump(mode="json", exclude={"files", "namespace", "cases"})
     launch |= {"files": sent, **_standing(server, caller)}
@@ -169,7 +169,7 @@ def _read_cases(server: ServerState, asked: AskedStudy) -> Iterable[Case]:
     """Those that were sent, or those that the specification names."""
     if asked.part.cases is not None:
         return map(_read_case, asked.part.cases)
-    return driver.read_cases(asked.study, asked.spec, server.store.path, asked.settings)
+    return driver.read_cases(asked.study, asked.spec, server.store.location, asked.settings)
 
 
 def _read_case(sent: CasePart) -> Case:

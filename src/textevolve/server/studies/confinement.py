@@ -32,7 +32,7 @@ def reach_of(served: ServedRun, options: ServerOptions, settings: Settings, stor
         return bool(known)
 
     return Reach(
-        folder=files_folder(store.path) / sent if sent else None,
+        folder=files_folder(store.location) / sent if sent else None,
         own=lambda name: name == settings.profile,
         models=allowed_models(options, settings, trusted=bool(served.launch.get("trusted"))),
         code=lambda name: name in options.allow_code,

@@ -209,7 +209,7 @@ async def open_runner(
         return
     used = {served.launch.get("files", "") for served in await asyncio.to_thread(store.all_served)}
     used |= await asyncio.to_thread(accounts.resources.files_of_jobs)
-    await asyncio.to_thread(sweep_files, files_folder(store.path), used)
+    await asyncio.to_thread(sweep_files, files_folder(store.location), used)
     for served in await asyncio.to_thread(store.unfinished_served):
         runner.submit(served.run_id)
     looking = asyncio.create_task(_look(runner))

@@ -19,14 +19,17 @@ from pathlib import Path
 from textevolve.errors import InputError
 from textevolve.reach import stored_name
 from textevolve.remote.wire import Base64File
+from textevolve.settings import StoreLocation, folder_beside
 
 LONGEST_NAME = 200
 SWEPT_SECONDS = 86_400.0
 
 
-def files_folder(store: Path) -> Path:
-    """Where the files lie that clients of a store's server sent."""
-    return store.with_name(f"{store.name}.files")
+def files_folder(store: StoreLocation) -> Path:
+    """Where the files lie that clients of a store's server sent: on the machine of the server."""
+    if isinstance(store, Path):
+        return store.with_name(f"{store.name}.files")
+    return folder_beside(store) / f"{hashlib.sha256(str(store).encode()).hexdigest()[:16]}.files"
 
 
 def keep_files(folder: Path, files: Mapping[str, str | Base64File]) -> str:
