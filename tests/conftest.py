@@ -28,12 +28,14 @@ from textevolve.llm.testing import Answer, ScriptedServer
 # For the tests of our own plugin; pytest wants it named here.
 pytest_plugins = "pytester"
 
-# The same examples in every run, so that what fails is what changed; new ones are looked for with
-# pytest --hypothesis-profile explore. Neither fails because the machine is busy.
+# The same examples in every run, so that what fails is what changed: a few here, all of them with
+# `make slow`; new ones are looked for with pytest --hypothesis-profile explore. None fails because
+# the machine is busy.
 PATIENT = {"deadline": None, "suppress_health_check": [HealthCheck.too_slow]}
+settings.register_profile("quick", max_examples=15, derandomize=True, **PATIENT)
 settings.register_profile("repeatable", derandomize=True, **PATIENT)
 settings.register_profile("explore", max_examples=2000, **PATIENT)
-settings.load_profile("repeatable")
+settings.load_profile("quick")
 
 # Prompts name the date, and the scripted server draws its answers from the prompt.
 os.environ.setdefault("TEXTEVOLVE_TODAY", "2026-01-15")
@@ -46,21 +48,22 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 LONGEST = 300
-"""Seconds after which a test fails that waits for something."""
+"""Seconds after which a test fails that waits for something; a slow one has four times as long."""
 
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_protocol(item):
     """No test waits without a limit: what it waits for is interrupted."""
+    longest = 4 * LONGEST if item.get_closest_marker("slow") else LONGEST
 
     def end(_number, _frame):
-        raise TimeoutError(f"{item.nodeid} has not ended after {LONGEST} s")
+        raise TimeoutError(f"{item.nodeid} has not ended after {longest} s")
 
-    if not hasattr(signal, "SIGALRM") or item.get_closest_marker("slow"):
+    if not hasattr(signal, "SIGALRM") or item.get_closest_marker("alone"):
         return (yield)
     before = signal.signal(signal.SIGALRM, end)
     # Again and again: what a test does to end may wait for something too.
-    signal.setitimer(signal.ITIMER_REAL, LONGEST, 10)
+    signal.setitimer(signal.ITIMER_REAL, longest, 10)
     try:
         return (yield)
     finally:

@@ -241,6 +241,7 @@ async def test_a_cancelled_evaluation_ends_cleanly(model, server, home):
     assert newest(home / "store.db")[0].status == "interrupted"
 
 
+@pytest.mark.slow
 def test_cases_are_read_lazily_and_few_are_held(model, server):
     """Twelve hundred cases: how many are held at once does not depend on how many there are."""
     server.requests = type(server.requests)(maxlen=0)

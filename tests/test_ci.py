@@ -74,6 +74,7 @@ def test_the_store_is_saved_under_the_key_by_which_it_is_restored():
         assert step["if"] == "always()"
 
 
+@pytest.mark.slow
 def test_the_action_runs_a_study_and_reports(run_action, judged, home):
     (home / "study.yaml").write_text("kind: evaluate\ncases: cases.csv\njudge: probe\n")
     model = f"{judged.url}#m"
@@ -88,6 +89,7 @@ def test_the_action_runs_a_study_and_reports(run_action, judged, home):
     assert (again.returncode, judged.calls) == (0, calls)
 
 
+@pytest.mark.slow
 def test_the_action_runs_a_command_with_all_gates(run_action, judged, home):
     gates = {"min_pass_rate": "0.5", "min_mean": "0.5", "max_failed": "0", "pass_threshold": "0.2"}
     ended = run_action(

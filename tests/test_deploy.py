@@ -10,6 +10,7 @@ import pytest
 import typer.main
 import yaml
 
+from parameter_sets import slow_but_first
 from textevolve.cli.app import app
 
 ROOT = Path(__file__).parent.parent
@@ -97,7 +98,7 @@ def test_the_check_for_secrets_finds_one():
     assert SECRET.search("OPENAI_API_KEY=sk-123456")
 
 
-@pytest.mark.parametrize("path", UNITS, ids=lambda path: path.name)
+@pytest.mark.parametrize("path", slow_but_first(UNITS), ids=lambda path: path.name)
 def test_units_start_commands_of_ours_without_rights(path):
     unit = configparser.ConfigParser(strict=False, interpolation=None)
     unit.optionxform = str

@@ -136,6 +136,7 @@ def turns_with_scores(results):
                 yield result, key, dict(zip(result.labels, turn.scores, strict=True))
 
 
+@pytest.mark.slow
 async def test_two_hundred_debates_where_a_fifth_of_the_calls_goes_wrong(home):
     judge = Judge(0.2, TRANSIENT + CONTENT)
     results = await judge_all(home, judge, 200, readout="verbalized")
@@ -150,6 +151,7 @@ async def test_two_hundred_debates_where_a_fifth_of_the_calls_goes_wrong(home):
         assert scores in judge.said[key]
 
 
+@pytest.mark.slow
 async def test_expected_scores_stay_beside_what_was_said(home):
     judge = Judge(0.2, TRANSIENT + CONTENT, whole=True)
     results = await judge_all(home, judge, 20, PATIENT, readout="logprob-weighted")

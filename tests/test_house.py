@@ -171,6 +171,7 @@ def test_what_stays_within_the_limits_ends_with_0(tmp_path):
     assert "broken" not in said
 
 
+@pytest.mark.slow
 def test_our_own_package_is_within_its_limits(house):
     code, said = run("--short")
     assert code == 0, said

@@ -61,7 +61,7 @@ def test_the_smallest_model_debates_and_is_probed(settings):
     assert all(event.replayed for event in heard if isinstance(event, CallFinished))
 
 
-@pytest.mark.slow
+@pytest.mark.alone
 def test_the_default_model_puts_the_answers_of_the_demo_in_their_order(settings):
     """`make demo`: three agents, three candidates, one question, short arguments."""
     model = have("qwen2.5-coder-1.5b", settings)

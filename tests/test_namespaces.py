@@ -243,6 +243,7 @@ def spoil(value):
                 yield [*value[:place], spoilt, *value[place + 1 :]]
 
 
+@pytest.mark.slow
 def test_a_spoilt_file_is_taken_in_whole_or_refused(settings, home):
     with open_namespace(settings=settings) as space:
         fill(space)

@@ -52,6 +52,7 @@ def kept_calls(path):
         return store.run_totals(store.get_run("last").id).spent.calls
 
 
+@pytest.mark.slow
 def test_a_killed_run_asks_only_what_is_missing_and_ends_as_if_nothing_had_been(
     home, spawn, cli, calls_of
 ):
@@ -78,6 +79,7 @@ def test_a_killed_run_asks_only_what_is_missing_and_ends_as_if_nothing_had_been(
         assert len(server.seen) == CALLS
 
 
+@pytest.mark.slow
 def test_a_run_killed_again_and_again_gets_to_its_end(home, spawn, cli, stalling, calls_of):
     """Under probes: a turn is cut off between its calls, too."""
     cases = write_cases(home, 2)
@@ -100,6 +102,7 @@ def test_a_run_killed_again_and_again_gets_to_its_end(home, spawn, cli, stalling
         assert len(server.seen) == calls
 
 
+@pytest.mark.slow
 def test_a_process_killed_while_it_takes_in_its_cases(home, spawn, cli):
     process = spawn("evaluate", "-", "--model", "http://127.0.0.1:9/v1#m")
     process.stdin.write('{"input": "a", "candidates": ["b"]}\n')
@@ -166,6 +169,7 @@ if len(sys.argv) > 2:
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("more", [[], ["failing"]])
 def test_a_program_that_ends_amid_a_batch_ends_at_once_and_in_silence(home, spawn, cli, more):
     with ScriptedServer(latency=0.02) as server:
@@ -177,6 +181,7 @@ def test_a_program_that_ends_amid_a_batch_ends_at_once_and_in_silence(home, spaw
         assert cli("runs", "resume").code == 0
 
 
+@pytest.mark.slow
 def test_two_processes_may_work_in_one_store_on_runs_of_their_own(home, spawn, cli, server, model):
     cases = write_cases(home)
     processes = [spawn("evaluate", cases, "-m", model, "--seed", seed) for seed in (1, 2)]
@@ -186,6 +191,7 @@ def test_two_processes_may_work_in_one_store_on_runs_of_their_own(home, spawn, c
     assert [row["status"] for row in cli("runs", "list", "--json").rows] == ["finished"] * 2
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("stage", ["one debate", "waiting", "reading", "resuming"])
 def test_an_interrupt_at_any_stage_ends_with_130(home, spawn, cli, stage, stalling):
     with ScriptedServer() as server:
@@ -290,6 +296,7 @@ main()
 """
 
 
+@pytest.mark.slow
 def test_a_disk_that_fills_up_ends_in_one_clear_line_and_nothing_is_lost(
     home, server, model, spawn, cli
 ):

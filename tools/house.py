@@ -43,8 +43,8 @@ class Limit(NamedTuple):
 
 
 LIMITS: Mapping[str, Limit] = {
-    "lines in all": Limit(111_900, 33_000),
-    "lines of cli": Limit(5_709, 3_000),
+    "lines in all": Limit(117_300, 33_000),
+    "lines of cli": Limit(5_790, 3_000),
     f"files above {FILE_LINES} lines": Limit(2, 0),
     f"functions above {FUNCTION_LINES} lines": Limit(0, 0),
     "lines of the longest function": Limit(FUNCTION_LINES, FUNCTION_LINES),
@@ -68,6 +68,7 @@ HEAVY = frozenset(
             "huggingface_hub",
             "jinja2",
             "json_repair",
+            "opentelemetry",
         ),
         *("keyring", "ladybug", "langchain_core", "langgraph", "mem0", "onnxruntime", "pgvector"),
         *("psycopg", "pyarrow", "pytest", "rich", "sqlite_vec", "tokenizers", "xllamacpp"),
@@ -84,6 +85,8 @@ HEAVY_OURS = frozenset(
         "textevolve.server.app",
         "textevolve.server.listening",
         "textevolve.server.viewing",
+        "textevolve.studies.loop_spans",
+        "textevolve.studies.span_export",
     )
 )
 """Our modules that need such a package at their top."""

@@ -4,7 +4,7 @@ import math
 from dataclasses import replace
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from textevolve.bench.ablation import first_round, say_payoff, weigh_debate
@@ -128,7 +128,6 @@ def test_only_items_that_both_judged_count():
         weigh([1], [1], minimum_effect=0)
 
 
-@settings(max_examples=50, deadline=None)
 @given(st.lists(st.tuples(*[st.sampled_from([0, 0.5, 1])] * 2), min_size=1, max_size=30))
 def test_the_answer_follows_from_the_figures(credits):
     found = weigh(*(list(column) for column in zip(*credits, strict=True)))

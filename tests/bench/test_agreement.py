@@ -6,7 +6,7 @@ import math
 from dataclasses import dataclass, field, replace
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from textevolve.bench.agreement import judge_items, summarise
@@ -437,7 +437,6 @@ drawn_pairs = st.lists(
 )
 
 
-@settings(max_examples=40, deadline=None)
 @given(drawn_pairs)
 def test_figures_of_any_verdicts_hold_together(rows):
     items = [

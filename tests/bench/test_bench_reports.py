@@ -80,6 +80,7 @@ def test_disagreements_and_flips_can_be_read():
     assert links <= targets
 
 
+@pytest.mark.slow
 def test_a_page_of_many_items_stays_small_and_says_so():
     page = agreement_page(divided(number=600))
     assert len(page) < 500_000

@@ -608,7 +608,7 @@ def test_own_cases_are_read(tmp_path):
         (VALID.replace("id: a", "id: a b"), "own:1: 'id' must be one word"),
         (VALID + "  kind: 2020-99-99\n", "own: not valid YAML"),
         (VALID + "  kind: [\n", "own:"),
-        ("[" * 5000, "own: nested too deeply"),
+        pytest.param("[" * 5000, "own: nested too deeply", marks=pytest.mark.slow),
         ("\x07", "own: not valid YAML"),
     ],
 )

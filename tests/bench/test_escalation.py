@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 import numpy as np
 import pytest
-from hypothesis import assume, given, settings
+from hypothesis import assume, given
 from hypothesis import strategies as st
 from scipy import stats
 
@@ -226,6 +226,7 @@ def cliff(certainty):
     return np.where(certainty > 0.8, 0.9, 0.45)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("shape", [rising, barely_too_low, cliff])
 @pytest.mark.parametrize(("items", "grouped"), [(60, False), (250, False), (250, True)])
 def test_the_agreement_promised_is_kept_as_often_as_promised(shape, items, grouped):
@@ -298,7 +299,6 @@ def two_judges(draw):
     return sure, first, second, {"tokens": SpentOnItems(cheap, cheap + dear, dear)}
 
 
-@settings(max_examples=25)
 @given(two_judges())
 def test_the_curve_goes_from_the_second_alone_to_the_first_alone(judged):
     sure, first, second, spent = judged
@@ -360,7 +360,13 @@ def judge_pairs(generator, number, *, sharp, bias):
 
 
 @pytest.mark.parametrize(
-    ("sharp", "bias", "found"), [(1, 0.0, True), (8, 0.0, True), (8, 0.4, True), (20, 0.8, False)]
+    ("sharp", "bias", "found"),
+    [
+        (8, 0.4, True),
+        pytest.param(1, 0.0, True, marks=pytest.mark.slow),
+        pytest.param(8, 0.0, True, marks=pytest.mark.slow),
+        pytest.param(20, 0.8, False, marks=pytest.mark.slow),
+    ],
 )
 def test_the_promise_is_kept_for_any_judge_and_any_annotator(sharp, bias, found):
     """At 95 % in at least 94 of 100 simulations, also where certainty lies near 1, and where judge

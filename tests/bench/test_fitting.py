@@ -102,6 +102,7 @@ def test_folds_part_no_group_and_are_even(seed, folds):
     assert max(sizes) - min(sizes) <= 1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("graded", [False, True])
 def test_what_is_said_of_an_item_was_learnt_without_its_question(graded):
     data = simulate(graded=graded)
@@ -306,6 +307,7 @@ def test_a_fit_no_better_than_its_best_signal_says_so_by_name():
     assert "looks" not in said
 
 
+@pytest.mark.slow
 def test_a_fit_that_earns_by_looks_says_so_by_name():
     said = warned(simulate(2, items=100, weights=(0.5, 0.0, 2.0)))
     assert "comes from looks (look:length)" in said
@@ -321,6 +323,7 @@ def test_too_few_items_are_refused():
         fit_signals(simulate(items=12), "pairs", Wanted())
 
 
+@pytest.mark.slow
 def test_a_grade_that_a_fold_has_not_counts_as_the_nearest():
     data = simulate(4, items=30, graded=True)
     human = list(data.items[0].human)
@@ -331,6 +334,7 @@ def test_a_grade_that_a_fold_has_not_counts_as_the_nearest():
     assert fit.grades.values[-1] == 40
 
 
+@pytest.mark.slow
 def test_the_guarantee_is_one_sentence_and_none_where_there_is_none():
     sure = fit_signals(simulate(6, items=300, weights=(6.0, 0.0)), "pairs", Wanted(0.8))
     said = guarantee_of(sure)

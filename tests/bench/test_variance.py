@@ -129,6 +129,7 @@ def test_shares_do_not_depend_on_how_agents_rounds_or_cases_are_ordered(seed):
     assert dict(moved.raw) == pytest.approx(dict(plain.raw))
 
 
+@pytest.mark.slow
 def test_unrelated_scores_have_no_corrected_share():
     random = np.random.default_rng(3)
     shape = (2, 2, 2, 1)

@@ -297,7 +297,7 @@ REFUSALS = {
 
 
 @pytest.mark.parametrize("fault", REFUSALS)
-@pytest.mark.parametrize("batch", [False, True])
+@pytest.mark.parametrize("batch", [False, pytest.param(True, marks=pytest.mark.slow)])
 def test_an_endpoint_that_refuses_all_calls_stops_the_run_at_once(
     home, cli, server, model, fault, batch
 ):
@@ -324,6 +324,7 @@ def test_a_readout_that_the_endpoint_cannot_give_stops_the_run(cli, server, mode
     assert server.calls <= 1 + 5  # a turn and its probes, which are asked side by side
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("fault", [Fault.TOO_LONG_OPENAI, Fault.TOO_LONG_LLAMACPP])
 def test_a_candidate_of_ten_megabytes_names_the_limit(home, cli, server, model, fault):
     (home / "long.txt").write_text("word " * 2_000_000)

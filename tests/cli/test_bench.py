@@ -119,6 +119,7 @@ def test_judges_are_measured_drawn_and_written(home, cli, knows, model, items):
     assert again["summary"]["judges"][0]["accuracy"] == data["summary"]["judges"][0]["accuracy"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "asked",
     [
@@ -147,6 +148,7 @@ def test_a_measurement_goes_on_where_a_limit_stopped_it(cli, knows, model, items
     assert knows.stats()["calls"] == knows.stats()["distinct"] == 2 * ITEMS
 
 
+@pytest.mark.slow
 def test_an_interrupt_says_how_to_go_on(spawn, home, items, stalling):
     with ScriptedServer(stalling(1, knowing)) as server:
         asked = command(items, f"{server.url}#x", "pairwise")
@@ -161,6 +163,7 @@ def test_an_interrupt_says_how_to_go_on(spawn, home, items, stalling):
     assert "Traceback" not in said
 
 
+@pytest.mark.slow
 def test_cheaper_judges_are_asked_again_up_to_equal_tokens(home, cli, knows, model, items):
     asked = command(items, model, "pairwise", "checklist", "probe")
     found = figures(cli(*asked, "--equal-tokens", "--json"))
@@ -183,6 +186,7 @@ def test_cheaper_judges_are_asked_again_up_to_equal_tokens(home, cli, knows, mod
     assert "not asked for yet, since verdicts are missing" in short.out
 
 
+@pytest.mark.slow
 def test_calibration_stands_beside_accuracy(cli, knows, model, items, home):
     """The model says 0.9 of the good text: of a pair 0.9 to 0.1 by pairwise, more by the probe."""
     asked = command(items, model, "pairwise", "probe", "single")
@@ -238,6 +242,7 @@ def exported(cli, items, model):
     return [json.loads(line) for line in Path("spent.jsonl").read_text().splitlines()]
 
 
+@pytest.mark.slow
 def test_what_a_judge_spent_does_not_depend_on_the_journal(home, cli, knows, model, items):
     """A run that is gone on with, one that another run has paid for, and a fresh one agree."""
     judges = ("pairwise", "probe", "single")
@@ -333,6 +338,7 @@ def test_bad_input_is_one_line_and_asks_nothing(cli, server, model, items, cases
     assert server.calls == 0
 
 
+@pytest.mark.slow
 def test_beforehand_it_is_said_what_it_may_take(cli, server, model, items):
     asked = command(items, model, "pairwise", "jury")
     rows = json.loads(cli(*asked, "--dry-run", "--json").out)
@@ -358,6 +364,7 @@ def test_control_characters_are_not_obeyed(cli, knows, model, home):
 # Ablation
 
 
+@pytest.mark.slow
 def test_ablation_asks_nothing_for_the_debates_first_round(cli, server, model, items):
     plain = figures(
         cli(*command(items, model, *("single", "jury", "debate", "escalation")), "--json")
@@ -373,6 +380,7 @@ def test_ablation_asks_nothing_for_the_debates_first_round(cli, server, model, i
     assert 0 < first["calls"] < whole["calls"]
 
 
+@pytest.mark.slow
 def test_ablation_says_in_a_sentence_what_its_figures_say(cli, server, model, items):
     found = figures(cli("bench", "ablate", items, "-m", model, "--json"))
     payoff, judges = found["payoff"], {j["name"]: j for j in found["summary"]["judges"]}
@@ -389,6 +397,7 @@ def test_ablation_says_in_a_sentence_what_its_figures_say(cli, server, model, it
     assert f"took {ratio:.1f} times the tokens" in found["sentence"]
 
 
+@pytest.mark.slow
 def test_ablation_to_equal_tokens_with_options_for_all(cli, server, model, items):
     asked = (
         "bench",
@@ -408,6 +417,7 @@ def test_ablation_to_equal_tokens_with_options_for_all(cli, server, model, items
     assert all("Length, politeness" in str(body["messages"]) for body in server.requests)
 
 
+@pytest.mark.slow
 def test_ablation_of_cases_without_labels_says_what_it_cannot(cli, server, model, cases):
     shown = cli("bench", "ablate", cases, "-m", model)
     assert shown.code == 0
@@ -499,6 +509,7 @@ def two(pairs, model, *more):
     return ("bench", "escalation", pairs, "-m", model, *judges, "--agreement", 0.85, *more)
 
 
+@pytest.mark.slow
 def test_two_judges_are_weighed_and_the_cascade_that_is_named_keeps_to_it(
     home, cli, server, model, pairs
 ):
@@ -547,6 +558,7 @@ def test_two_judges_are_weighed_and_the_cascade_that_is_named_keeps_to_it(
     assert (home / "c.jsonl").read_text() == (home / "d.jsonl").read_text()
 
 
+@pytest.mark.slow
 def test_two_judges_go_on_where_a_limit_stopped_them_and_are_told_again(cli, server, model, pairs):
     server.script = doubting
     given = two(pairs, model, "--orders", "given", "--limit", 12)
@@ -561,6 +573,7 @@ def test_two_judges_go_on_where_a_limit_stopped_them_and_are_told_again(cli, ser
     assert server.calls == 12 * 7
 
 
+@pytest.mark.slow
 def test_a_first_judge_that_fails_is_told_and_left_to_the_second(cli, server, model, pairs):
     def failing(body, number):
         alone = "> good 3\n" in body["messages"][-1]["content"]
@@ -620,7 +633,9 @@ ASKED = {
 }
 
 
-@pytest.fixture(params=ASKED)
+@pytest.fixture(
+    params=[pytest.param(kind, marks=[pytest.mark.slow] * (kind != "agreement")) for kind in ASKED]
+)
 def asked(request, items, model):
     return request.param, ("bench", *ASKED[request.param], "-m", model)
 
@@ -678,6 +693,7 @@ def test_a_run_described_in_a_file_is_the_same_run(cli, home, knows, model, item
     assert "mine.yaml:3: minimum_effect must be between 0 and 1, not 2" in ended.err
 
 
+@pytest.mark.slow
 def test_two_judges_are_compared_as_two_runs(cli, knows, model, items):
     for judge in ("pairwise", "probe"):
         assert cli(*command(items, model, judge), "--name", judge).code == 0

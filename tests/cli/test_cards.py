@@ -14,6 +14,7 @@ import pytest
 import typer
 import yaml
 
+from parameter_sets import slow_but_first
 from textevolve.bench.card import Card
 from textevolve.bench.card_cases import FAMILIES, shipped_cases
 from textevolve.bench.rates import correct_rate, powered_mean
@@ -163,6 +164,7 @@ def test_a_judge_that_cannot_tell_good_from_bad_is_not_praised(cli, mine, server
     assert "0 of 4 pairs, which is not clearly more than half" in " ".join(ended.out.split())
 
 
+@pytest.mark.slow
 def test_limits_stop_it_and_the_same_command_goes_on(home, cli, mine, server, model):
     command = ("bench", "card", "--judge", "jury", "-m", model, "--cases", mine)
     whole = Card.from_json(cli(*command, "--json", "--store", "whole.db").out)
@@ -181,6 +183,7 @@ def test_limits_stop_it_and_the_same_command_goes_on(home, cli, mine, server, mo
     assert server.calls == 2 * calls
 
 
+@pytest.mark.slow
 def test_an_interrupt_says_how_to_go_on_and_loses_nothing(
     home, spawn, cli, mine, stalling, calls_of
 ):
@@ -250,15 +253,17 @@ def test_bad_input_is_one_line(home, cli, server, model, options, reason):
 
 @pytest.mark.parametrize(
     "judge",
-    [
-        "pairwise",
-        "probe+rules",
-        "probe+examples",
-        "checklist+backward",
-        "reference",
-        "backward",
-        "debate",
-    ],
+    slow_but_first(
+        [
+            "pairwise",
+            "probe+rules",
+            "probe+examples",
+            "checklist+backward",
+            "reference",
+            "backward",
+            "debate",
+        ]
+    ),
 )
 def test_what_it_may_take_is_said_beforehand(cli, mine, server, model, judge):
     command = ("bench", "card", "--judge", judge, "-m", model, "--cases", mine)
@@ -384,7 +389,10 @@ def test_labels_may_leave_the_verdict_to_the_large_file(home, cli):
     assert (one["texts"], one["labelled"], one["moved"]) == (240, 60, 60)
 
 
-@pytest.mark.parametrize("how", [("--rounds", 1), ("--judge", "probe")])
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "how", [("--judge", "probe"), pytest.param(("--rounds", 1), marks=pytest.mark.slow)]
+)
 def test_the_results_of_evaluate_are_read_in_every_format(home, cli, model, how):
     rows = [{"id": f"c{n}", "input": f"{n}?", "candidates": ["a", "b"]} for n in range(12)]
     write_rows(home / "cases.jsonl", rows)

@@ -221,6 +221,7 @@ def test_input_that_is_no_text(cli, agents, model) -> None:
     assert "not UTF-8" in ended.err
 
 
+@pytest.mark.slow
 def test_an_answer_that_nobody_reads(agents, model) -> None:
     reader, writer = os.pipe()
     os.close(reader)
@@ -280,6 +281,7 @@ def _rest(chat):
     return chat.shown
 
 
+@pytest.mark.slow
 def test_ctrl_c_ends_an_answer_and_then_the_chat(terminal, agents) -> None:
     chat = terminal("acme/plain")
     chat.read_until("you> ")
@@ -298,6 +300,7 @@ def test_ctrl_c_ends_an_answer_and_then_the_chat(terminal, agents) -> None:
     assert "Traceback" not in chat.shown
 
 
+@pytest.mark.slow
 def test_ctrl_c_twice_leaves_what_is_to_be_learned(terminal, agents, server, cli, model) -> None:
     held = []
 
@@ -323,6 +326,7 @@ def test_ctrl_c_twice_leaves_what_is_to_be_learned(terminal, agents, server, cli
     assert "[1 memory kept]" in ended.err
 
 
+@pytest.mark.slow
 def test_a_chat_that_is_killed_goes_on(terminal, agents, cli, model) -> None:
     chat = terminal("acme/guide", "--user", "ann")
     chat.read_until("ann> ")

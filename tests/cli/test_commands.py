@@ -14,6 +14,7 @@ import typer.main
 from pyarrow import parquet
 
 import textevolve
+from parameter_sets import slow_but_first
 from textevolve import DebateResult
 from textevolve.cli.app import app
 from textevolve.llm.testing import Answer, Fault, ScriptedServer
@@ -238,6 +239,7 @@ def test_a_report_is_one_page(home, cli, model, batch):
     assert cli("runs", "export", "last", "e.html").code == 0
 
 
+@pytest.mark.slow
 def test_a_dry_run_asks_nothing_and_bounds_what_the_run_then_takes(home, cli, server, monkeypatch):
     monkeypatch.setenv("COLUMNS", "80")
     rows = [
@@ -326,7 +328,7 @@ def test_a_run_says_where_its_costs_come_from(home, cli, server):
 LIMITS = {"--max-calls": "20", "--max-tokens": "20000", "--max-cost": "0.03"}
 
 
-@pytest.mark.parametrize("limit", LIMITS)
+@pytest.mark.parametrize("limit", slow_but_first(LIMITS))
 def test_a_limit_stops_the_run_cleanly_and_it_can_be_gone_on_with(home, cli, server, limit):
     rows = [{"input": f"{n}?", "candidates": ["a", "b"]} for n in range(8)]
     path = write_lines(home / "cases.jsonl", rows)
@@ -533,6 +535,7 @@ def test_every_command_has_help(cli, command):
     assert ended.err == ""
 
 
+@pytest.mark.slow
 def test_a_reader_that_goes_away_is_no_error(home, spawn, cli, model, batch):
     cli("evaluate", batch, "-m", model)
     process = spawn("runs", "show", "--json")
@@ -547,7 +550,7 @@ FULL = Path("/dev/full")
 
 
 @pytest.mark.skipif(not FULL.exists(), reason="this system has no device that is always full")
-@pytest.mark.parametrize("options", [["--json"], []], ids=str)
+@pytest.mark.parametrize("options", slow_but_first([["--json"], []]), ids=str)
 def test_output_that_cannot_be_written_is_one_line_and_nothing_is_lost(home, model, options, cli):
     command = [sys.executable, "-m", "textevolve", "evaluate", *CASE, "-m", model, *options]
     with FULL.open("w") as full:

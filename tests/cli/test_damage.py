@@ -71,16 +71,17 @@ def flip(path, sound, place, length=1):
         path.with_name(path.name + ending).unlink(missing_ok=True)
 
 
+@pytest.mark.slow
 def test_a_store_that_is_whole_is_said_to_be(store, cli, home):
-    ended = cli("runs", "check")
+    ended = cli("store", "check")
     assert (ended.code, ended.err) == (0, "")
     assert "all is whole" in ended.out
-    (found,) = cli("runs", "check", "--json").rows
+    (found,) = cli("store", "check", "--json").rows
     kept = rows_of(store)
     assert found["whole"] == {kind: len(rows) for kind, rows in kept.items()}
     assert (found["damaged"], found["lost"], found["unread"]) == (False, {}, 0)
     assert len(kept["reuses"]) > 0
-    copied = cli("runs", "check", "--salvage", "copy.db")
+    copied = cli("store", "check", "--salvage", "copy.db")
     assert copied.code == 0
     assert rows_of(home / "copy.db") == kept
     assert cli("runs", "show", "first", "--json", "--store", "copy.db").out == (
@@ -120,7 +121,7 @@ READING = (
     ("runs", "export", "second", "out.html"),
     ("runs", "variance", "second", "--json"),
     ("nodes", "show", "second"),
-    ("runs", "check"),
+    ("store", "check"),
     ("runs", "delete", "second", "-y"),
 )
 
@@ -136,6 +137,7 @@ def check_reading(cli, command):
     return ended
 
 
+@pytest.mark.slow
 def test_no_command_that_reads_fails_without_a_line_that_says_why(store, cli, sound):
     """cli() lets through whatever is not ours."""
     named = 0
@@ -168,6 +170,7 @@ def most_lost(data, place):
     return int.from_bytes(data[page + 3 : page + 5]) if data[page] in LEAVES else 1
 
 
+@pytest.mark.slow
 def test_every_row_that_is_whole_is_saved(store, home, sound):
     """What is spoilt on one page costs at most the rows that stand there, wherever that is."""
     before, data = rows_of(store), sound["bytes"]
@@ -232,8 +235,8 @@ def test_what_is_damaged_is_named_with_its_run(store, cli, kind):
         assert re.match(f"error: {reason.format(id=run)}", last), (command, ended.err)
         assert ended.code in (1, 2)
         if kind != "spec another":
-            assert "`textevolve runs check`" in last
-    checked = cli("runs", "check")
+            assert "`textevolve store check`" in last
+    checked = cli("store", "check")
     assert checked.code == (0 if kind == "spec another" else 3)
 
 
@@ -257,7 +260,7 @@ def test_a_page_that_is_damaged_is_said_with_the_run_that_was_read(store, cli, s
     ended = cli("runs", "show", run)
     assert ended.code == 1
     assert re.match(f"error: run {run}: store .*: the file is damaged; `textevolve", ended.err)
-    checked = cli("runs", "check", "--salvage", "copy.db")
+    checked = cli("store", "check", "--salvage", "copy.db")
     assert checked.code == 3
     assert "SQLite says: " in checked.out
     assert cli("runs", "show", run, "--store", "copy.db").code == 0
@@ -277,10 +280,10 @@ def test_what_a_run_has_lost_is_told_and_its_command_makes_it_whole_again(store,
         first,
     )
     damage(store, "UPDATE runs SET spec = x'00' WHERE id = ?", second)
-    (found,) = cli("runs", "check", "--json").rows
+    (found,) = cli("store", "check", "--json").rows
     assert found["lost"][first] == {"cases": 3, "calls": 7}
     assert found["lost"][second]["runs"] == 1
-    said = cli("runs", "check", "--salvage", "copy.db")
+    said = cli("store", "check", "--salvage", "copy.db")
     assert said.code == 3
     assert f"run {first}: lost 3 cases, 7 calls; its command again" in said.out
     assert f"run {second}: is lost; answers that are whole are found" in said.out
@@ -300,10 +303,10 @@ def test_what_a_run_has_lost_is_told_and_its_command_makes_it_whole_again(store,
 
 def test_a_new_store_is_never_written_over_another_file(store, cli, home):
     (home / "there.db").write_text("mine")
-    ended = cli("runs", "check", "--salvage", "there.db")
+    ended = cli("store", "check", "--salvage", "there.db")
     assert ended.code == 1
     assert re.fullmatch(r"error: store .*there.db: is there already; [^\n]+\n", ended.err)
     assert (home / "there.db").read_text() == "mine"
-    gone = cli("runs", "check", "--store", "nothing.db")
+    gone = cli("store", "check", "--store", "nothing.db")
     assert (gone.code, "there is no such file" in gone.err) == (1, True)
     assert not (home / "nothing.db").exists()

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from parameter_sets import slow_but_first
 from textevolve.llm.testing import Answer, Fault, ScriptedServer, misbehave
 
 INPUT, GOOD, BAD = "Why are there tides?", "The moon pulls the sea.", "I like cheese."
@@ -129,6 +130,7 @@ def test_a_budget_counts_what_the_decider_takes_and_the_run_goes_on(cli, server,
     assert decider.calls - asked <= 2 * EMULATED  # the first turn is not decided again
 
 
+@pytest.mark.slow
 def test_a_dry_run_bounds_what_it_takes(cli, server, model, decider):
     command = (*CASE, "-m", model, "--decider", "other/decider")
     planned = cli(*command, "--dry-run", "--json").rows[0]
@@ -206,7 +208,7 @@ def test_a_decider_of_another_readout_is_refused(cli, server, model, options, sa
 WIRES = ["systemone", "decisions", "sglang"]
 
 
-@pytest.mark.parametrize("wire", WIRES)
+@pytest.mark.parametrize("wire", slow_but_first(WIRES))
 def test_on_a_wire_of_its_own_one_request_fills_a_turn(cli, server, model, home, wire):
     with ScriptedServer(wires=[wire]) as other:
         (home / "textevolve.toml").write_text(

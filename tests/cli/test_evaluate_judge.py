@@ -187,6 +187,7 @@ def test_a_limit_leaves_the_rest_for_the_next_time(cli, fairly, model, cases):
     assert fairly.calls == 9  # a text that both cases have is asked about once
 
 
+@pytest.mark.slow
 def test_an_interrupt_keeps_every_answer_and_says_how_to_go_on(spawn, home, stalling):
     rows = [{"input": f"Question {n}?", "candidates": [BAD, GOOD]} for n in range(30)]
     (home / "many.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))

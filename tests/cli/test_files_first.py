@@ -61,6 +61,7 @@ def given(home):
     return home
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("command", COMMANDS)
 def test_files_are_written_though_nobody_reads_what_is_printed(given, model, command):
     arguments, files = COMMANDS[command]

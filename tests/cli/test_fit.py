@@ -105,6 +105,7 @@ def test_a_judge_is_fitted_written_and_used(home, cli, knows, model, labels):
     assert json.loads(ended.out)["least"]["calls"] == 3
 
 
+@pytest.mark.slow
 def test_in_agreement_it_is_a_judge_among_others(home, cli, knows, model, labels):
     path = home / "my.judge"
     assert cli("fit", labels, "--signals", "probe,length", "-m", model, "-o", path).code == 0
@@ -116,6 +117,7 @@ def test_in_agreement_it_is_a_judge_among_others(home, cli, knows, model, labels
     assert knows.calls == calls  # all of it stands in the journal
 
 
+@pytest.mark.slow
 def test_another_file_is_another_run(home, cli, knows, model, labels):
     path = home / "my.judge"
     assert cli("fit", labels, "--signals", "probe,length", "-m", model, "-o", path).code == 0
@@ -126,6 +128,7 @@ def test_another_file_is_another_run(home, cli, knows, model, labels):
     assert runs[0] != runs[1]
 
 
+@pytest.mark.slow
 def test_ratings_give_grades(home, cli, knows, model):
     labels = write_lines(home / "graded.jsonl", rows(graded=True))
     path = home / "my.judge"
@@ -151,6 +154,7 @@ def test_looks_alone_ask_nothing(home, cli, labels):
     assert ended.code == 0, ended.err
 
 
+@pytest.mark.slow
 def test_what_lacks_a_signal_is_left_out_and_told(home, cli, knows, model, labels):
     def failing(body, number):
         shown = body["messages"][-1]["content"]
@@ -210,6 +214,7 @@ def test_a_moved_or_broken_file_is_one_line(home, cli, text, said):
     assert len(ended.err.strip().splitlines()) == 1
 
 
+@pytest.mark.slow
 def test_a_rubric_or_a_model_beside_it_is_refused(home, cli, knows, model, labels):
     path = home / "my.judge"
     assert cli("fit", labels, "--signals", "probe", "-m", model, "-o", path).code == 0
@@ -218,6 +223,7 @@ def test_a_rubric_or_a_model_beside_it_is_refused(home, cli, knows, model, label
     assert "takes no rubric" in ended.err
 
 
+@pytest.mark.slow
 def test_stopped_it_goes_on_where_it_was(home, cli, spawn, stalling, labels):
     """Ctrl-C keeps every answer, and the same command asks only what is missing."""
     with ScriptedServer(stalling(30, knowing)) as server:
@@ -235,6 +241,7 @@ def test_stopped_it_goes_on_where_it_was(home, cli, spawn, stalling, labels):
         assert 3 * 2 * ITEMS <= server.calls <= 3 * 2 * ITEMS + 3
 
 
+@pytest.mark.slow
 def test_in_python(home, knows, model):
     fitted = fit_judge(rows(), ["probe", "length"], model=model, output=home / "my.judge")
     assert fitted.fit.items == ITEMS

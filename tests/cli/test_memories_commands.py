@@ -6,6 +6,7 @@ import time
 
 import pytest
 
+from parameter_sets import slow_but_first
 from textevolve.llm.testing import Answer, ScriptedServer
 
 
@@ -130,7 +131,7 @@ def test_a_file_is_taken_in_once(cli, notes, home):
     assert kept[1]["relations"] == [["Bob", "drives", "lorry"]]
 
 
-@pytest.mark.parametrize("ending", ["jsonl", "json", "csv", "parquet"])
+@pytest.mark.parametrize("ending", slow_but_first(["jsonl", "json", "csv", "parquet"]))
 def test_an_export_is_taken_in_by_another_collection(cli, notes, home, ending):
     (home / "rows.jsonl").write_text("\n".join(map(json.dumps, ROWS)))
     cli("memories", "import", notes, "rows.jsonl")
@@ -202,6 +203,7 @@ class Stalling(ScriptedServer):
         return super().answer(method, path, headers, body)
 
 
+@pytest.mark.slow
 def test_an_import_that_was_stopped_goes_on(cli, spawn, home, monkeypatch):
     texts = [{"text": f"Fact {number}."} for number in range(300)]
     (home / "rows.jsonl").write_text("\n".join(map(json.dumps, texts)))

@@ -140,6 +140,7 @@ def test_time_and_tokens_are_limits_too(cli, ably, model):
     assert unpriced.code == 2
 
 
+@pytest.mark.slow
 def test_an_interrupt_shows_the_best_so_far_and_says_how_to_go_on(spawn, home, stalling):
     with ScriptedServer(stalling(6, able)) as server:
         process = spawn(*asked(f"{server.url}#x", "--json", "-o", "a.html", "-o", "a.jsonl"))
@@ -224,7 +225,16 @@ def test_revising_that_gains_nothing_is_said(cli, server, model, first, later, t
 
     server.script = script
     command = ("optimize", TASK, "-m", model, "-j", "probe", "--max-iterations", 2)
-    assert ("no revision scored above" in words(cli(*command).out)) is told
+    revising = words(cli(*command, "--mode", "revise").out)
+    assert ("no revision scored above" in revising) is told
+    shown = words(cli(*command, "--max-iterations", 3).out)
+    why = "the first revision gained -0.200 on attempt 1, not 0.05 or more"
+    assert (f"Revising {why}, so the rest was written anew" in shown) is told
+    assert (f"Attempt 3: written anew: {why}" in shown) is told
+    assert re.search(r"attempt 2 0\.\d+ revised", shown)
+    calls = server.calls
+    assert ("written anew" in words(cli(*command, "--max-iterations", 3).out)) is told
+    assert server.calls == calls  # the journal answers, and the loop goes the same way
     assert "no revision" not in words(cli(*command, "--best-of-n").out)
 
 

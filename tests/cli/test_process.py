@@ -10,6 +10,7 @@ import time
 
 import pytest
 
+from parameter_sets import slow_but_first
 from textevolve.llm.testing import ScriptedServer
 from textevolve.memory_eval.dataset import user_to_line
 from textevolve.memory_eval.synthesis import synthesise
@@ -77,7 +78,7 @@ def unread(files):
     return run
 
 
-@pytest.mark.parametrize("name", ASKING)
+@pytest.mark.parametrize("name", slow_but_first(ASKING))
 def test_a_command_whose_output_nobody_reads_ends_in_silence(unread, cli, model, name):
     ended = unread(*ASKING[name], "-m", model)
     assert ended.returncode == 141
@@ -87,20 +88,23 @@ def test_a_command_whose_output_nobody_reads_ends_in_silence(unread, cli, model,
     assert again.out
 
 
-@pytest.mark.parametrize("name", READING)
+@pytest.mark.parametrize("name", slow_but_first(READING, 0))
 def test_what_is_only_shown_ends_in_silence_too(unread, cli, model, name):
     cli("evaluate", *CASE, "-m", model)
     ended = unread(*READING[name])
     assert (ended.returncode, ended.stderr) == (141, "")
 
 
-@pytest.mark.parametrize("command", [BATCH, ASKING["memory"], ASKING["optimize"]], ids=str)
+@pytest.mark.parametrize(
+    "command", slow_but_first([BATCH, ASKING["memory"], ASKING["optimize"]], 0), ids=str
+)
 def test_progress_that_nobody_reads_ends_a_command_too(unread, server, model, command):
     """As with `2>&1 | head`."""
     assert unread(*command, "-m", model, errors_too=True).returncode == 141
     assert server.calls == 0
 
 
+@pytest.mark.slow
 def test_a_reader_that_leaves_after_some_lines(files, spawn, server, model, cli):
     process = spawn("evaluate", *CASE, "-m", model, "--rounds", 6, "--convergence", "none")
     assert process.stdout.readline()
@@ -123,7 +127,7 @@ WRITING = {
 }
 
 
-@pytest.mark.parametrize("name", WRITING)
+@pytest.mark.parametrize("name", slow_but_first(WRITING))
 def test_files_that_are_asked_for_are_written_all_the_same(unread, files, model, name):
     command, path, errors_too = WRITING[name]
     assert unread(*command, "-m", model, "-o", path, errors_too=errors_too).returncode == 141
@@ -149,7 +153,7 @@ STOPPED = {
 }
 
 
-@pytest.mark.parametrize("name", STOPPED)
+@pytest.mark.parametrize("name", slow_but_first(STOPPED))
 def test_to_be_terminated_is_to_be_interrupted(files, spawn, cli, stalling, name):
     with ScriptedServer(stalling(0)) as server:
         process = spawn(*ASKING[name], "-m", f"{server.url}#m")
@@ -164,7 +168,8 @@ def test_to_be_terminated_is_to_be_interrupted(files, spawn, cli, stalling, name
         assert cli(*ASKING[name], "-m", f"{server.url}#m").code in (0, 3)
 
 
-@pytest.mark.parametrize("sign", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.slow
+@pytest.mark.parametrize("sign", slow_but_first([signal.SIGINT, signal.SIGTERM]))
 def test_a_command_that_waits_for_its_input_says_that_it_was_stopped(home, spawn, model, sign):
     process = spawn("evaluate", "-", "-m", model)
     process.stdin.write('{"input": "a", "candidates": ["b"]}\n' * 10_000)
@@ -189,7 +194,8 @@ main()
 """
 
 
-@pytest.mark.parametrize("second", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.slow
+@pytest.mark.parametrize("second", slow_but_first([signal.SIGINT, signal.SIGTERM]))
 def test_a_second_signal_ends_a_process_that_does_not_come_to_its_end(
     home, spawn, stalling, second
 ):
@@ -202,6 +208,7 @@ def test_a_second_signal_ends_a_process_that_does_not_come_to_its_end(
         assert process.wait(LIMIT) == -second
 
 
+@pytest.mark.slow
 def test_signals_that_are_to_be_ignored_stay_so(home, spawn, stalling):
     """Such as those of `nohup` and of a shell's background."""
     ignore = "import signal; signal.signal(signal.SIGINT, signal.SIG_IGN)\n"
@@ -215,6 +222,7 @@ def test_signals_that_are_to_be_ignored_stay_so(home, spawn, stalling):
     assert process.returncode == 143
 
 
+@pytest.mark.slow
 def test_an_encoding_that_cannot_show_a_text_ends_nothing(files, spawn, model, monkeypatch):
     """Lines of JSON stay such, with the text whole; what people read shows an escape."""
     monkeypatch.setenv("PYTHONIOENCODING", "ascii")

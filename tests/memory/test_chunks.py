@@ -1,5 +1,6 @@
 """Documents taken apart: nothing is lost, no chunk is too long, no word is cut."""
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -101,6 +102,7 @@ def test_pages_lose_their_marks_and_keep_their_structure():
     assert last.headings == ("Care & rest", "Night")
 
 
+@pytest.mark.slow
 def test_long_documents_are_taken_apart_in_time():
     for text in (
         "a" * 400_000,

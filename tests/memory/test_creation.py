@@ -347,6 +347,7 @@ async def test_nothing_to_read_asks_nothing(make):
     assert make.asked == []
 
 
+@pytest.mark.slow
 async def test_ten_megabytes_are_read_in_windows(make):
     filler = "A long story about nothing at all. " * 30
     dialogue = say(*[filler] * 5, filler * 9000, "FACT: Kim is a nurse.")

@@ -98,6 +98,7 @@ async def main():
 """
 
 
+@pytest.mark.slow
 @needs_mem0
 def test_it_extracts_finds_keeps_and_reaches_nothing_but_its_endpoint(run_mem0, home, server):
     outcome = run_mem0(SCENARIO)
@@ -128,6 +129,7 @@ FAULTS = {
 }
 
 
+@pytest.mark.slow
 @needs_mem0
 def test_what_its_model_does_not_give_is_a_failure_and_not_no_memory(
     run_mem0, home, server, monkeypatch

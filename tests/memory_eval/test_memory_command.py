@@ -6,6 +6,7 @@ import time
 
 import pytest
 
+from parameter_sets import slow_but_first
 from textevolve.llm.testing import Answer, ScriptedServer
 from textevolve.memory_eval.dataset import read_users, user_to_line
 from textevolve.memory_eval.dialogues import (
@@ -82,6 +83,7 @@ def test_figures_are_shown_and_everything_is_written(cli, data, server, model):
     assert "http" not in page.replace(model, "").replace("http-equiv", "")
 
 
+@pytest.mark.slow
 def test_answers_are_shown_by_question_type_and_difficulty(cli, data, server, model):
     server.script = lambda body, _number: (
         Answer(text="[]") if "blood group" in str(body) and "reference" in str(body) else None
@@ -160,6 +162,7 @@ def test_all_of_it_as_json(cli, data, model):
     assert found["overall"]["question_correct"]["all"]["of"] > 0
 
 
+@pytest.mark.slow
 def test_a_limit_ends_it_and_the_same_command_goes_on(cli, data, server, model):
     whole = cli(*command(model, "--store", "other.db", "--json"))
     asked = server.calls
@@ -206,6 +209,7 @@ def test_a_malformed_user_is_named_by_its_line_and_the_others_are_measured(cli, 
     assert summary["users"] == 2
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("sign", [signal.SIGINT, signal.SIGKILL])
 def test_what_was_cut_short_goes_on(data, server, model, spawn, cli, stalling, calls_of, sign):
     server.script = stalling(12)
@@ -277,8 +281,10 @@ def test_a_judge_by_its_spec(cli, data, server, model):
     assert found["usage"]["calls"] > 3 * sum(found["judgements"].values())
 
 
-@pytest.mark.parametrize("system", ["none", "context", "context:last=3", "echo.py:Echo"])
-@pytest.mark.parametrize("judge", [(), ("--judge", "single")])
+@pytest.mark.parametrize(
+    "system", slow_but_first(["context:last=3", "none", "context", "echo.py:Echo"])
+)
+@pytest.mark.parametrize("judge", slow_but_first([(), ("--judge", "single")]))
 def test_a_dry_run_asks_nothing_and_bounds_what_is_used(cli, data, server, model, system, judge):
     said = cli(*command(model, "--dry-run", "--json", *judge, system=system))
     assert said.code == 0, said.err
@@ -291,6 +297,7 @@ def test_a_dry_run_asks_nothing_and_bounds_what_is_used(cli, data, server, model
         assert bounds["least"][name] <= used[name] <= bounds["most"][name], name
 
 
+@pytest.mark.slow
 def test_a_dry_run_of_recorded_results_knows_all_there_is(cli, data, server, model):
     users = []
     for user in read_users(str(data / "data.jsonl")):
@@ -305,6 +312,7 @@ def test_a_dry_run_of_recorded_results_knows_all_there_is(cli, data, server, mod
     assert found["coverage"]["accuracy"]["asked"] == 2 * sum(len(u.sessions) for u in users)
 
 
+@pytest.mark.slow
 def test_two_runs_are_compared(cli, data, server, model):
     cli(*command(model, "--name", "a"))
     cli(*command(model, "--name", "b", "--fresh", "2", "--users", 2))
@@ -325,6 +333,7 @@ def test_two_runs_are_compared(cli, data, server, model):
     assert {pair["all"]["difference"] for pair in same.values()} <= {0.0, None}
 
 
+@pytest.mark.slow
 def test_a_run_that_is_not_whole_is_named_when_it_is_compared(cli, data, server, model):
     cli(*command(model, "--name", "a"))
     cli(*command(model, "--name", "b", "--fresh", "2", "--max-calls", 12))
@@ -333,6 +342,7 @@ def test_a_run_that_is_not_whole_is_named_when_it_is_compared(cli, data, server,
     assert "is not finished; its figures are of what was judged so far" in ended.err
 
 
+@pytest.mark.slow
 def test_what_was_found_is_listed_and_written_again_without_a_call(cli, data, server, model):
     server.script = lambda body, number: "[]" if "kept memory]]" in str(body) else None
     ended = cli(*command(model, "--name", "mine", *WRITTEN))
@@ -356,6 +366,7 @@ def test_what_was_found_is_listed_and_written_again_without_a_call(cli, data, se
     assert "mine" not in cli("runs", "list").out
 
 
+@pytest.mark.slow
 def test_a_run_is_gone_on_with_by_its_name_and_made_anew_from_its_journal(cli, data, server, model):
     whole = cli(*command(model, "--store", "other.db", "--json"))
     asked = server.calls
@@ -380,6 +391,7 @@ def test_a_run_is_gone_on_with_by_its_name_and_made_anew_from_its_journal(cli, d
     assert json.loads(ended.out)["overall"] == json.loads(whole.out)["overall"]
 
 
+@pytest.mark.slow
 def test_a_finished_run_is_made_anew_from_its_journal(cli, data, server, model):
     first = cli(*command(model, "--name", "mine", "--fresh", "x", "--json"))
     asked = server.calls
@@ -391,6 +403,7 @@ def test_a_finished_run_is_made_anew_from_its_journal(cli, data, server, model):
     assert server.calls == asked
 
 
+@pytest.mark.slow
 def test_data_under_another_name_is_the_same_run(cli, data, server, model):
     first = json.loads(cli(*command(model, "--json")).out)
     asked = server.calls

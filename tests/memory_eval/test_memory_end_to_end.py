@@ -240,6 +240,7 @@ def data_file(path):
         yield from file
 
 
+@pytest.mark.slow
 def test_the_whole_context_answers_and_updates_everything(cli, data, server, model):
     server.script = judge
     ended = cli("memory-eval", "data.jsonl", "--system", "context", "-m", model, "--json")
@@ -251,6 +252,7 @@ def test_the_whole_context_answers_and_updates_everything(cli, data, server, mod
     assert "does not say what it extracts" in found["overall"]["recall"]["all"]["reason"]
 
 
+@pytest.mark.slow
 def test_no_memory_keeps_nothing_and_knows_only_what_cannot_be_known(cli, data, server, model):
     server.script = judge
     found = json.loads(cli("memory-eval", "data.jsonl", "-s", "none", "-m", model, "--json").out)
@@ -295,7 +297,7 @@ def small_user():
     )
 
 
-@pytest.mark.slow
+@pytest.mark.alone
 def test_a_small_real_run(cli, home, monkeypatch):
     monkeypatch.setenv("TEXTEVOLVE_WEIGHTS", str(WEIGHTS))
     try:

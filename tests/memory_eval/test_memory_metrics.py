@@ -200,7 +200,7 @@ def same(figure, wanted):
         assert figure.reason.startswith("not measured: ")
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=2 * settings().max_examples)
 @given(users)
 def test_figures_are_those_of_the_published_formulas(people):
     made = compute_metrics(sums_of(people), draws=5)
@@ -222,7 +222,6 @@ def test_figures_are_those_of_the_published_formulas(people):
     assert set(made.by_type) == present
 
 
-@settings(max_examples=30, deadline=None)
 @given(st.lists(st.lists(sessions, max_size=3), min_size=2, max_size=5), st.integers(0, 99))
 def test_intervals_are_those_of_drawing_whole_users(people, seed):
     """The draws are made again here, one by one, from the users' records."""
@@ -243,7 +242,6 @@ def test_intervals_are_those_of_drawing_whole_users(people, seed):
                 assert [figure.low, figure.high] == pytest.approx(wanted, abs=1e-9)
 
 
-@settings(max_examples=30, deadline=None)
 @given(users, st.randoms(use_true_random=False))
 def test_the_order_of_judgements_does_not_matter(people, chance):
     judged = list(judgements_of(people))
@@ -427,7 +425,6 @@ def test_minutes_are_sums_and_none_where_nothing_is_known():
     assert minutes.total == 1.5
 
 
-@settings(max_examples=20, deadline=None)
 @given(users)
 def test_figures_are_plain_json_without_nan(people):
     made = to_json(compute_metrics(sums_of(people), draws=5))

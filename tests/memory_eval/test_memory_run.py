@@ -170,6 +170,7 @@ async def test_a_limit_ends_it_and_nothing_more_is_fed(evaluate, data, server):
     assert len(rest) > len(judged)
 
 
+@pytest.mark.slow
 async def test_fresh_asks_the_same_anew(evaluate, data, server):
     _, _, _, first = await evaluate(data, Lines())
     calls, system = server.calls, Lines()
@@ -359,6 +360,7 @@ async def peak_of(home, sessions, name):
         return tracemalloc.get_traced_memory()[1] - base
 
 
+@pytest.mark.slow
 async def test_memory_stays_flat_on_a_user_of_a_million_tokens(home, monkeypatch):
     monkeypatch.setattr(driver, "FLUSH_RECORDS", 8)
     tracemalloc.start()

@@ -100,6 +100,7 @@ def test_there_is_some_of_everything():
     assert len(updating) > len(scored) * 0.9
 
 
+@pytest.mark.slow
 @given(st.integers(1, 3), st.integers(1, 6), st.integers(0, 9))
 def test_the_same_seed_makes_the_same_and_more_only_adds(users, sessions, seed):
     few = list(synthesise(users, sessions, seed))
@@ -118,6 +119,7 @@ def test_it_is_read_back_as_it_was_made(tmp_path):
     assert list(read_users(str(path))) == USERS
 
 
+@pytest.mark.slow
 def test_users_are_made_one_at_a_time_and_sessions_by_the_thousand():
     (user,) = islice(synthesise(10**9, 2000, facts=6, chatter=0), 1)
     assert len(user.sessions) == 2000

@@ -83,6 +83,7 @@ def test_it_is_measured_and_says_what_a_session_took(measure, server, home):
     assert list((home / "memory-eval").glob("*.db"))
 
 
+@pytest.mark.slow
 def test_users_do_not_see_each_other(measure, server):
     assert measure("--users", "2").code == 0
     compared = [user_text(body) for body in server.requests if is_comparison_of(body)]

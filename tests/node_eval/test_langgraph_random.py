@@ -4,7 +4,7 @@ import asyncio
 import operator
 from typing import Annotated, TypedDict
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from langgraph.graph import END, START, StateGraph
 from langgraph.types import Command
@@ -127,7 +127,6 @@ def run(graph, asynchronous):
         return type(error), str(error)
 
 
-@settings(max_examples=60, deadline=None)
 @given(
     layers=LAYERS,
     turns=st.integers(1, 3),

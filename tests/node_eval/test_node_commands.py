@@ -196,6 +196,7 @@ def test_an_endpoint_that_refuses_ends_it(judged, server):
     assert server.calls < 40
 
 
+@pytest.mark.slow
 def test_an_interrupt_keeps_what_was_answered(spawn, server, model, trace, cli, stalling, calls_of):
     server.script = stalling(2, opinion)
     command = ("nodes", "evaluate", trace(), "--judge", "probe", "-m", model, "--concurrency", "1")

@@ -204,6 +204,7 @@ item = monitor.end(monitor.begin("write", None, {"text": "Say hello."}), {"text"
 """
 
 
+@pytest.mark.slow
 def test_a_judge_that_is_opened_when_the_program_ends_is_closed_too(model, server, home):
     server.script = lambda body, _: Answer(yes=0.9)
     path = home / "own.db"

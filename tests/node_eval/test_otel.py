@@ -3,7 +3,7 @@
 import json
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from otlp_lines import chat, document, span
 
@@ -313,7 +313,6 @@ def test_parents_that_go_in_a_circle_end(read):
     assert sorted(item.node for _, item in episode.nodes) == ["a", "b", "c"]
 
 
-@settings(max_examples=50, deadline=None)
 @given(
     st.lists(
         st.tuples(st.integers(0, 30), st.integers(0, 10), st.integers(0, 12)),

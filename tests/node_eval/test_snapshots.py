@@ -8,7 +8,7 @@ from collections.abc import Set
 
 import pydantic
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from textevolve.errors import InputError
@@ -91,7 +91,6 @@ def test_plain_data_comes_back_equal_and_shares_nothing_that_can_change(state):
         assert not set(containers(copy)) & set(containers(state))
 
 
-@settings(max_examples=30)
 @given(st.lists(plain | st.builds(threading.Lock) | st.builds(Point, st.integers())))
 def test_every_snapshot_is_json_and_bounded(state):
     text = json.dumps(take_snapshot({"state": state}, SMALL))

@@ -6,7 +6,7 @@ import threading
 from io import BytesIO
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from textevolve.errors import InputError
@@ -51,7 +51,6 @@ items = st.builds(
 histories = st.lists(st.lists(items, min_size=1, max_size=3), min_size=1, max_size=3).map(History)
 
 
-@settings(max_examples=50, deadline=None)
 @given(st.lists(histories, min_size=1, max_size=3))
 def test_what_is_written_comes_back(tmp_path_factory, written):
     path = tmp_path_factory.mktemp("traces") / "trace.jsonl"

@@ -94,6 +94,7 @@ def test_gates_fail_a_build(there, cases, model):
     assert (failed.code, "gate fails" in failed.err) == (4, True)
 
 
+@pytest.mark.slow
 def test_a_gate_compares_with_an_earlier_run_of_the_server(there, cases, model):
     there("evaluate", cases, *SAME, "-m", model, "--name", "before")
     other = ("evaluate", cases, "--rounds", "1", "--seed", "4", "-m", model)
@@ -137,6 +138,7 @@ def test_a_study_that_a_file_describes(there, home, cases, model):
     assert there("run", "study.yaml").code == 0
 
 
+@pytest.mark.slow
 def test_what_it_may_take_is_asked_of_the_server(there, cases, model):
     found = there("evaluate", cases, *SAME, "-m", model, "--dry-run", "--json")
     assert found.rows[0]["cases"] == 4
@@ -203,6 +205,7 @@ def test_addresses_and_keys(cli, cases, monkeypatch):
     assert (found.code, "cannot connect" in found.err) == (1, True)
 
 
+@pytest.mark.slow
 def test_ctrl_c_stops_watching_and_the_run_goes_on(spawn, cli, serve, stalling, cases, home):
     """What came is shown; the run is watched again, and ended, by the commands that are said."""
     with ScriptedServer(stalling(6, lambda _body, _call: Answer(delay=0.6))) as scripted:
@@ -229,6 +232,7 @@ def test_ctrl_c_stops_watching_and_the_run_goes_on(spawn, cli, serve, stalling, 
         assert (home / "found.jsonl").read_text().count("\n") == 2
 
 
+@pytest.mark.slow
 def test_a_server_that_comes_back_is_watched_on(served_at, home):
     """It ends in the middle of a run, and goes on with it: no record is missing, and none twice."""
     url, start = served_at

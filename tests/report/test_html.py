@@ -9,7 +9,7 @@ import re
 from html.parser import HTMLParser
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 
 from textevolve.report import matrix_page
 from textevolve.report.blocks import (
@@ -121,7 +121,6 @@ def test_a_matrix_of_any_size_is_a_bounded_page(monkeypatch: pytest.MonkeyPatch)
     assert "The first 300 rows of 1,000 are shown" in page
 
 
-@settings(max_examples=60)
 @given(hostile, hostile)
 def test_no_text_gets_out_of_its_place(one: str, two: str) -> None:
     expected = Page(as_html(report_of(make_blocks("a", "b"), "a")))

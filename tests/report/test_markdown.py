@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from hypothesis import given, settings
+from hypothesis import given
 from markdown_it import MarkdownIt
 from markdown_it.token import Token
 
@@ -52,7 +52,6 @@ def test_every_block_is_written_and_missing_figures_are_dashes() -> None:
     assert text.count("| –") >= 8 + 1 + 1 + 1
 
 
-@settings(max_examples=60)
 @given(hostile, hostile)
 def test_no_text_becomes_markup(one: str, two: str) -> None:
     text = as_markdown(report_of(make_blocks(f"a{one}", f"b{two}"), f"a{one}"))

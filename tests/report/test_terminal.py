@@ -6,7 +6,7 @@ import re
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from rich.cells import cell_len
 
 from textevolve.report.blocks import (
@@ -51,7 +51,6 @@ def test_every_block_fits_the_width(width: int, colour: bool) -> None:
     assert plain.count("–") >= 8 + 1 + 1 + 1
 
 
-@settings(max_examples=40)
 @given(hostile, hostile)
 def test_no_text_steers_the_terminal(one: str, two: str) -> None:
     for options in ({}, {"force_terminal": True, "color_system": "truecolor"}):

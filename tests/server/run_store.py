@@ -40,7 +40,7 @@ def answer(position, row, variant, score, text=""):
 
 def keep(store, run_id, kind, *records):
     study = {"evaluate": evaluate.STUDY, "compare": compare.STUDY}.get(kind) or find_study(kind)
-    store.keep_records(run_id, [keep_record(study, one) for one in records])
+    store.keep_records(run_id, [keep_record(study, one, study.row(one)) for one in records])
 
 
 def add_run(store, *scores, name="", text=""):

@@ -127,9 +127,8 @@ def test_a_memory_has_its_history_and_is_forgotten(browser_of, world):
     assert "Ann loves the sea." not in page
 
 
-@pytest.mark.parametrize(
-    "path",
-    [
+def test_what_is_not_there_is_a_404(browser_of, world):
+    for path in (
         "/agents/none/guide",
         "/agents/acme/none",
         "/agents/none/collections/counts",
@@ -142,29 +141,24 @@ def test_a_memory_has_its_history_and_is_forgotten(browser_of, world):
         "/chat/acme/none",
         "/chat/none/guide",
         "/chat/acme/guide?session=se_none",
-    ],
-)
-def test_what_is_not_there_is_a_404(browser_of, world, path):
-    status, page = browser_of.get(path.format(foreign=world.foreign))
-    assert status == 404
-    assert "A secret." not in page
+    ):
+        status, page = browser_of.get(path.format(foreign=world.foreign))
+        assert status == 404, path
+        assert "A secret." not in page, path
 
 
-@pytest.mark.parametrize(
-    "path",
-    [
+def test_nothing_is_changed_without_the_token_of_the_page(browser_of, world):
+    browser_of.get("/agents")
+    for path in (
         "/agents/acme/guide/revert",
         "/memories/acme/chats/{new}/forget",
         "/chat/acme/guide/say",
         "/chat/acme/guide/stop",
         "/jobs/acme/none/remove",
-    ],
-)
-def test_nothing_is_changed_without_the_token_of_the_page(browser_of, world, path):
-    browser_of.get("/agents")
-    where = path.format(new=world.new)
-    for fields in ({"version": "1"}, {"version": "1", "csrf": "another"}):
-        assert browser_of.post(where, "", **fields)[0] == 403
+    ):
+        where = path.format(new=world.new)
+        for fields in ({"version": "1"}, {"version": "1", "csrf": "another"}):
+            assert browser_of.post(where, "", **fields)[0] == 403, path
     assert world.resources.get_agent("guide", "acme").persona_version == 2
 
 

@@ -99,6 +99,7 @@ def test_an_agent_that_was_changed_answers_as_it_is_now(browser_of, world, serve
     assert "Hello." in str(asked[-1])
 
 
+@pytest.mark.slow
 def test_a_session_that_went_on_elsewhere_is_read_anew(browser_of, world):
     begun = dict(say(browser_of, "Hello."))["begun"]
     sessions = world.resources.sessions("acme")
@@ -182,6 +183,7 @@ def test_who_leaves_stops_the_answer(browser_of, world):
     assert sessions.messages("last")[-1].details.interrupted
 
 
+@pytest.mark.slow
 def test_of_many_chats_the_idle_ones_are_closed(browser_of, monkeypatch):
     monkeypatch.setattr(open_chats, "MOST_OPEN", 2)
     sessions = [dict(say(browser_of, f"Hello {n}."))["begun"]["session"] for n in range(4)]
@@ -191,6 +193,7 @@ def test_of_many_chats_the_idle_ones_are_closed(browser_of, monkeypatch):
     assert dict(say(browser_of, "Again.", session=sessions[0]))["answer"]["position"] == 4
 
 
+@pytest.mark.slow
 def test_a_chat_that_nobody_uses_is_closed(browser_of, monkeypatch):
     monkeypatch.setattr(open_chats, "IDLE_SECONDS", 0.1)
     session = dict(say(browser_of, "Hello."))["begun"]["session"]

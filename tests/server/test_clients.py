@@ -7,6 +7,7 @@ from textevolve.llm.testing import Answer, ScriptedServer
 jevcompat = pytest.importorskip("jevcompat.runner")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("served", ["a judge", "a chat model"])
 def test_the_conformance_suite_of_system_one_passes(serve, served):
     key = "a-key-of-some-length" if served == "a judge" else None

@@ -142,22 +142,19 @@ def test_two_people_and_two_tabs_do_not_get_in_each_others_way(serve, kept, task
     assert "Who labels?" in ann.text
 
 
-@pytest.mark.parametrize(
-    ("path", "fields", "status", "said"),
-    [
+def test_forms_that_cannot_be_used_are_refused(serve, kept, task):
+    ann = Person(serve())
+    ann.begin(task, "ann")
+    for path, fields, status, said in (
         ("", {"item": "0", "answer": "best"}, 400, "the answer must be"),
         ("", {"item": "99", "answer": "tie"}, 404, "no such item"),
         ("", {"item": "-1", "answer": "tie"}, 404, "no such item"),
         ("", {"item": "0", "answer": "tie", "note": "x" * 5000}, 400, "at most 4000"),
         ("x", {"item": "0", "answer": "tie"}, 404, "no such labelling task"),
-    ],
-)
-def test_forms_that_cannot_be_used_are_refused(serve, kept, task, path, fields, status, said):
-    ann = Person(serve())
-    ann.begin(task, "ann")
-    assert ann.post(f"/labelling/{task.id}{path}", **fields) == status
-    assert said in ann.text
-    assert kept.get_task(task.id).done == {}
+    ):
+        assert ann.post(f"/labelling/{task.id}{path}", **fields) == status, fields
+        assert said in ann.text, fields
+        assert kept.get_task(task.id).done == {}, fields
 
 
 def test_names_are_shown_as_text_and_lead_nowhere_else(serve, task):

@@ -308,9 +308,9 @@ def test_a_message_that_was_not_answered_is_not_kept_twice(serve, ask, server, a
     assert [(one.role, one.text) for one in kept] == [("user", "Hello?"), ("assistant", "Here.")]
 
 
-@pytest.mark.parametrize(
-    ("field", "param"),
-    [
+def test_what_an_agent_cannot_do_is_refused(serve, ask, server, agents):
+    url = f"{serve()}/v1/chat/completions"
+    for field, param in (
         ({"messages": []}, "messages"),
         ({"messages": [{"role": "user", "content": " "}]}, "messages"),
         ({"messages": [*HELLO, {"role": "assistant", "content": "a"}]}, "messages"),
@@ -331,13 +331,9 @@ def test_a_message_that_was_not_answered_is_not_kept_twice(serve, ask, server, a
         ({"metadata": {"memory.collections": "other/chats"}}, "metadata.memory.collections"),
         ({"metadata": {"memory.no": "1"}}, "metadata.memory.no"),
         ({"metadata": {"session": 4}}, "metadata.session"),
-    ],
-    ids=lambda value: json.dumps(value)[:40],
-)
-def test_what_an_agent_cannot_do_is_refused(serve, ask, server, agents, field, param):
-    asked = {"model": "acme/guide", "messages": HELLO, **field}
-    status, said = ask(f"{serve()}/v1/chat/completions", asked)
-    assert (status, said["error"]["param"]) == (400, param)
+    ):
+        status, said = ask(url, {"model": "acme/guide", "messages": HELLO, **field})
+        assert (status, said["error"]["param"]) == (400, param), field
     assert server.calls == 0
 
 
@@ -365,22 +361,21 @@ def test_models_and_agents_are_in_one_list(serve, ask, model, agents):
 
 
 @pytest.mark.parametrize("path", ["chat/completions", "responses", "embeddings"])
-@pytest.mark.parametrize("name", ["acme/nobody", "nobody/guide", "judge/pairwise", "x", "a/b/c"])
-def test_what_is_not_served_is_not_found(serve, ask, server, agents, path, name):
+def test_what_is_not_served_is_not_found(serve, ask, server, agents, path):
     url = serve(judge="probe")
-    asked = {"model": name, "messages": HELLO, "input": "Hello?"}
-    status, said = ask(f"{url}/v1/{path}", asked)
-    assert (status, said["error"]["code"]) == (404, "model_not_found")
+    for name in ("acme/nobody", "nobody/guide", "judge/pairwise", "x", "a/b/c"):
+        asked = {"model": name, "messages": HELLO, "input": "Hello?"}
+        status, said = ask(f"{url}/v1/{path}", asked)
+        assert (status, said["error"]["code"]) == (404, "model_not_found"), name
     assert server.calls == 0
 
 
 @pytest.mark.parametrize("path", ["chat/completions", "responses", "embeddings"])
-@pytest.mark.parametrize(
-    "body", [b"", b"[]", b"{", b'{"model": 1}', b"[" * 9000, b'{"model": "x", "stream": 1}']
-)
-def test_a_body_that_is_none_is_refused(serve, ask, path, body):
-    status, said = ask(f"{serve()}/v1/{path}", body, Content_Type="application/json")
-    assert (status, said["error"]["type"]) == (400, "invalid_request_error")
+def test_a_body_that_is_none_is_refused(serve, ask, path):
+    url = f"{serve()}/v1/{path}"
+    for body in (b"", b"[]", b"{", b'{"model": 1}', b"[" * 9000, b'{"model": "x", "stream": 1}'):
+        status, said = ask(url, body, Content_Type="application/json")
+        assert (status, said["error"]["type"]) == (400, "invalid_request_error"), body
 
 
 # Judges
@@ -516,6 +511,7 @@ def test_an_agent_calls_the_tools_of_its_client(serve, ask, server, agents):
     ]
 
 
+@pytest.mark.slow
 def test_a_tool_that_nobody_offered_is_no_answer(serve, ask, server, agents):
     server.script = lambda _body, _number: Fault.CALLS_ONLY
     asked = {"model": "acme/guide", "messages": HELLO, "metadata": {"session": "new"}}

@@ -231,6 +231,7 @@ def test_judges_with_the_openai_package(client):
     assert 0 <= json.loads(said.output_text)["score"] <= 1
 
 
+@pytest.mark.slow
 def test_langchain_chats_and_embeds(url, server, model, name):
     langchain = pytest.importorskip("langchain_openai")
     server.script = lambda body, n: "Hello to you."
@@ -248,6 +249,7 @@ def test_langchain_chats_and_embeds(url, server, model, name):
     assert len(embeddings.embed_query("a text")) == 32
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("api", ["chat", "responses"])
 async def test_pydantic_ai_calls_tools(url, server, model, api):
     ai = pytest.importorskip("pydantic_ai")

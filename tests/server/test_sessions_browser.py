@@ -7,6 +7,7 @@ from urllib.parse import urlsplit
 import pytest
 from plain_http import fetch
 
+from parameter_sets import slow_but_first
 from textevolve.server import identity
 from textevolve.server.browser import csrf_token, make_cookie
 from textevolve.server.options import ServerOptions
@@ -201,7 +202,9 @@ def test_the_token_of_one_session_is_nothing_to_another(visitor, key, resources)
     assert other.send("/logout", token=visitor.token).status == 403
 
 
-@pytest.mark.parametrize("origin", ["", "null", "http://evil.example", "http://127.0.0.1:1"])
+@pytest.mark.parametrize(
+    "origin", slow_but_first(["", "null", "http://evil.example", "http://127.0.0.1:1"], 2)
+)
 def test_a_form_of_another_site_is_refused(visitor, key, origin):
     visitor.log_in(key)
     visitor.open("/runs")
@@ -286,7 +289,7 @@ def test_behind_a_proxy_with_tls_the_cookie_is_secure(serve, key):
     assert "max-age" in reply.headers["strict-transport-security"]
 
 
-@pytest.mark.parametrize("path", ["/health", "/login", "/static/page.js"])
+@pytest.mark.parametrize("path", slow_but_first(["/health", "/login", "/static/page.js"], 2))
 def test_few_things_are_open(visitor, path):
     assert fetch(f"{visitor.url}{path}").status == 200
 

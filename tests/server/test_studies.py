@@ -8,6 +8,7 @@ import urllib.request
 
 import pytest
 
+from parameter_sets import slow_but_first
 from textevolve.llm.testing import Answer, ScriptedBatches, ScriptedServer
 from textevolve.server.studies.uploads import keep_files, sweep_files
 from textevolve.studies.kinds import kinds
@@ -94,7 +95,9 @@ def test_records_come_in_pages_that_can_be_filtered_and_sorted(serve, ask, wait)
     assert ask(f"{records}?sort=name")[0] == 400
 
 
-@pytest.mark.parametrize("format", ["html", "md", "json", "jsonl", "csv", "parquet"])
+@pytest.mark.parametrize(
+    "format", slow_but_first(["html", "json", "md", "jsonl", "csv", "parquet"], 2)
+)
 def test_reports_in_every_format(serve, ask, wait, format, home):
     url = serve()
     run = wait(url, ask(f"{url}/v1/studies", study())[1]["id"])
@@ -273,6 +276,7 @@ def test_the_same_study_in_another_namespace_is_another_run(serve, ask, wait):
     assert [one["id"] for one in found] == [made[1]["id"]]
 
 
+@pytest.mark.slow
 def test_the_command_line_goes_on_with_a_clients_run(serve, ask, wait, spawn):
     rules = "rules:\n  - {kind: length, max: 9}\n"
     files = {"cases.jsonl": CASES, "../mine.yaml": rules}
@@ -296,6 +300,7 @@ def test_files_that_no_run_needs_are_swept(home):
     assert {path.name for path in sent.iterdir()} == {names[0], names[2]}
 
 
+@pytest.mark.slow
 def test_a_client_has_it_asked_in_batch_jobs(serve, ask, wait, server):
     server.batches = ScriptedBatches(0.0)
     url = serve()

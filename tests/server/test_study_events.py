@@ -9,6 +9,7 @@ from urllib.parse import urlsplit
 
 import pytest
 
+from parameter_sets import slow_but_first
 from textevolve.llm.testing import Answer, ScriptedServer
 from textevolve.server.studies.feed import Feed, record_json
 from textevolve.store import open_store
@@ -118,7 +119,7 @@ def test_a_finished_run_is_told_anew_and_behind_its_last_record(serve, ask, slow
     assert records_of(watch(url, run["id"], first[2][0])) == first[3:]
 
 
-@pytest.mark.parametrize("last", ["x", "-1", "9" * 40, "²"])
+@pytest.mark.parametrize("last", slow_but_first(["x", "-1", "9" * 40, "²"], 2))
 def test_an_id_of_no_event_is_refused(serve, ask, last):
     url = serve()
     run = ask(f"{url}/v1/studies", STUDY)[1]
@@ -127,6 +128,7 @@ def test_an_id_of_no_event_is_refused(serve, ask, last):
     assert (status, found["error"]["code"]) == (400, "invalid_request")
 
 
+@pytest.mark.slow
 def test_a_run_of_another_process_is_told_too(serve, ask, spawn, home, slow):
     url = serve()
     (home / "cases.jsonl").write_text(CASES)

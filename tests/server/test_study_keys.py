@@ -78,26 +78,22 @@ def test_runs_of_others_are_not_found(serve, send, wait):
     assert theirs["id"] != run["id"]
 
 
-@pytest.mark.parametrize(
-    "fields",
-    [
-        {"kind": "compare", "outputs_of": "RUN", "judge": "probe"},
-        {"kind": "nodes", "trace": "RUN", "judge": "probe"},
+def test_what_is_of_others_cannot_be_named(serve, send, wait):
+    url = serve(keys=True)
+    run = send("mine", f"{url}/v1/studies", study())[1]
+    wait("mine", url, run["id"], "finished")
+    for fields in (
+        {"kind": "compare", "outputs_of": run["id"], "judge": "probe"},
+        {"kind": "nodes", "trace": run["id"], "judge": "probe"},
         {"kind": "create-memories", "data": "cases.jsonl", "collection": "mine/notes"},
         {"kind": "integrate-memories", "sources": "mine/notes", "into": "notes"},
         {"kind": "read-corpus", "files": ["cases.jsonl"], "collection": "mine/notes"},
         {"kind": "evolve-persona", "agent": "mine/ann"},
-    ],
-)
-def test_what_is_of_others_cannot_be_named(serve, send, wait, fields):
-    url = serve(keys=True)
-    run = send("mine", f"{url}/v1/studies", study())[1]
-    wait("mine", url, run["id"], "finished")
-    given = {name: run["id"] if value == "RUN" else value for name, value in fields.items()}
-    status, found = send("yours", f"{url}/v1/studies", {**given, "run": study()["run"]})
-    assert status == 400
-    said = found["error"]["message"]
-    assert "no namespace 'mine'" in said or f"no run '{run['id']}'" in said
+    ):
+        status, found = send("yours", f"{url}/v1/studies", {**fields, "run": study()["run"]})
+        assert status == 400, fields
+        said = found["error"]["message"]
+        assert "no namespace 'mine'" in said or f"no run '{run['id']}'" in said, fields
 
 
 def test_a_namespaces_budget_ends_its_studies(serve, send, wait, resources):

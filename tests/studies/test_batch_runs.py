@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from parameter_sets import slow_but_first
 from textevolve.cli.pace import OpenJobs
 from textevolve.events import BatchPolled
 from textevolve.llm.batches.batched import batch_price
@@ -54,7 +55,7 @@ def keys(path):
         return sorted(call.key for call in store.calls(store.get_run("last").id))
 
 
-@pytest.mark.parametrize("options", [OPTIONS, ("-j", "probe"), ()])
+@pytest.mark.parametrize("options", slow_but_first([OPTIONS, ("-j", "probe"), ()]))
 def test_the_same_run_has_the_same_keys_and_figures(home, cli, batched, cases, options):
     command = ("evaluate", cases, "-m", f"{batched.url}#m", *options, "--json", "--store")
     told = cli(*command, home / "a.db", "--batch")
@@ -69,7 +70,7 @@ def test_the_same_run_has_the_same_keys_and_figures(home, cli, batched, cases, o
     assert "waves of batch jobs" in told.err
 
 
-@pytest.mark.parametrize("first", [("--batch",), ()])
+@pytest.mark.parametrize("first", slow_but_first([("--batch",), ()]))
 def test_a_run_goes_on_the_other_way(home, cli, batched, cases, first):
     command = ("evaluate", cases, "-m", f"{batched.url}#m", *OPTIONS)
     whole = cli(*command, "--json", "--store", home / "whole.db")
@@ -82,6 +83,7 @@ def test_a_run_goes_on_the_other_way(home, cli, batched, cases, first):
     assert batched.calls == 2 * calls
 
 
+@pytest.mark.slow
 def test_the_dry_run_says_how_many_waves_and_at_what_price(home, cli, batched, cases, monkeypatch):
     provider = f'[providers.own]\nbase_url = "{batched.url}"\nkey_env = "OWN_KEY"\n'
     prices = '[prices."own/m"]\ninput = 2\noutput = 4\n'

@@ -183,6 +183,7 @@ def test_the_same_again_asks_nothing(cli, world):
     assert again.out.splitlines()[0] == first.out.splitlines()[0]
 
 
+@pytest.mark.slow
 def test_a_run_that_a_limit_stops_goes_on(cli, world):
     _, server = world
     stopped = cli(*command(server, "--max-calls", "20"))

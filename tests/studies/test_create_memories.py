@@ -150,6 +150,7 @@ def test_a_limit_keeps_whole_dialogues_and_the_rest_follows(create, write, notes
     assert max(server.seen.values()) == 1  # nothing was asked twice
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("calls", range(5))
 def test_a_process_that_is_killed_leaves_whole_dialogues(
     calls, create, write, notes, server, stalling, spawn, model
@@ -194,6 +195,7 @@ main()
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("number", [1, 2, 3])
 @pytest.mark.parametrize("before", [True, False])
 def test_a_process_that_dies_around_a_change(number, before, create, write, notes, spawn, model):

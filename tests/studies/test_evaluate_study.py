@@ -8,6 +8,7 @@ from contextlib import closing
 
 import pytest
 
+from parameter_sets import slow_but_first
 from textevolve import (
     Case,
     DebateResult,
@@ -72,7 +73,7 @@ def test_records_that_are_lost_are_made_again_without_a_call(
     assert server.calls == calls
 
 
-@pytest.mark.parametrize("judge", [(), ("-j", "probe")])
+@pytest.mark.parametrize("judge", slow_but_first([(), ("-j", "probe")]))
 def test_a_run_is_written_in_every_format(cli, model, cases, home, judge):
     names = [f"r.{ending}" for ending in ("json", "jsonl", "csv", "parquet", "md", "html")]
     outputs = [part for name in names for part in ("-o", name)]

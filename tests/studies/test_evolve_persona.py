@@ -48,6 +48,7 @@ def test_a_proposal_changes_nothing(cli, model, home, store):
     assert (home / "new.txt").read_text() == NEW + "\n"
 
 
+@pytest.mark.slow
 def test_a_dry_run_asks_and_writes_nothing(cli, server, model, store):
     ended = evolve(cli, model, "--dry-run")
     assert "Nothing was asked." in ended.out

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 import scipy.stats
 
+from parameter_sets import slow_but_first
 from textevolve import evaluate_batch
 from textevolve.estimates.expected import (
     Expected,
@@ -99,6 +100,7 @@ def many_runs(tmp_path_factory):
     return path
 
 
+@pytest.mark.slow
 def test_the_range_from_real_runs_holds_what_the_next_one_used(many_runs):
     settings = read_settings({"store": many_runs})[0]
     with open_store(many_runs) as store:
@@ -156,7 +158,9 @@ def test_a_dry_run_expects_what_earlier_runs_used(home, cli, server):
     assert found["least"]["tokens"] <= tokens <= found["most"]["tokens"]
 
 
-@pytest.mark.parametrize("judge", [(), ("--judge", "probe"), ("--judge", "checklist")])
+@pytest.mark.parametrize(
+    "judge", slow_but_first([(), ("--judge", "probe"), ("--judge", "checklist")])
+)
 def test_a_rehearsal_expects_something_between_the_bounds(home, cli, server, judge):
     cases = write_cases(home / "c.jsonl", "Why", 12)
     command = ("evaluate", cases, "-m", f"{server.url}#m", *judge, "--dry-run", "--json")

@@ -174,6 +174,7 @@ def test_what_cannot_be_integrated_is_one_line(cli, model, store, more, reason):
     assert "Traceback" not in ended.err
 
 
+@pytest.mark.slow
 def test_a_dry_run_asks_and_writes_nothing(cli, server, model, store):
     ended = integrate(cli, model, "--always", "--dry-run")
     assert ended.code == 0, ended.err

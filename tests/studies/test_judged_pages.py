@@ -177,6 +177,7 @@ def test_of_many_cases_the_failed_and_the_most_disputed_are_in_full(
     assert chosen == sorted([17, *most])
 
 
+@pytest.mark.slow
 def test_a_big_run_is_bounded_and_says_so(
     tmp_path: Path, make_result: Make, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -215,6 +215,7 @@ def test_half_surrogates_and_control_characters_can_be_written(
     assert read_parquet(tmp_path / "r.parquet")[0]["argument"] == "argued \\ud800\x1b\0"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("suffix", ["jsonl", "csv"])
 def test_memory_stays_flat(tmp_path: Path, make_result: Make, suffix: str) -> None:
     text = "w" * 100_000

@@ -118,6 +118,7 @@ def store(home, server):
     return home / "base.db"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("which", COMMANDS)
 def test_killed_anywhere_and_begun_again_it_is_done_once(spawn, model, store, request, which):
     here = request.path.parent
@@ -135,6 +136,7 @@ def test_killed_anywhere_and_begun_again_it_is_done_once(spawn, model, store, re
         assert "finished" in one["runs"]
 
 
+@pytest.mark.slow
 def test_two_processes_at_once_do_it_once(spawn, server, model, store, monkeypatch):
     monkeypatch.setenv("TEXTEVOLVE_STORE", str(store))
     for which, wanted in (("integrate", 1), ("read", 3), ("evolve", 2)):

@@ -50,6 +50,7 @@ MANY = """
 """
 
 
+@pytest.mark.slow
 def test_workers_of_xdist_make_one_run_and_a_crash_of_one_loses_nothing(
     session, server, kept, report_of
 ):
