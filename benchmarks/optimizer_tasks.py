@@ -1,7 +1,7 @@
 """Prompt optimisers on a real model: tasks checked by code, equal numbers of calls, rows held out.
 
     python benchmarks/optimizer_tasks.py --model local/qwen2.5-coder-1.5b [--tasks json labels ...]
-        [--seeds 5] [--budget 150] [--store FILE] [--no-ask] [--json FILE]
+        [--seeds 5] [--budget 150] [--store FILE] [--no-ask] [--figures FILE]
 
 Five tasks with short answers, whose template to begin with says what is wanted and not in which
 form; rows are made by code, others for each seed: `ROWS` given (for training, and whatever an
@@ -11,15 +11,16 @@ returns, and what GEPA returns. The last two have `--budget` calls each, everyth
 GEPA the setting that is best on simulated tasks (`optimizers.py`). None of these tasks was used to
 choose the wording of a prompt of ours; the one that was (`improve_templates.py`) is not among them.
 
-Every call is journaled (`--store`), so it can be stopped at any time and started again; `--no-ask`
-prints the figures of what is there. A task and seed take about 2 budgets + 4 x `HELD_OUT` calls.
+Every call is journaled (`--store`), so it can be stopped at any time and started again. A task and
+seed take about 2 budgets + 4 x `HELD_OUT` calls; each that is done is written to `--figures` (by
+default the file beside this one) with its day, and not asked for again, so that several sittings
+and machines can share the work. `--no-ask` prints the figures of what is there.
 """
 
 from __future__ import annotations
 
 import argparse
 import asyncio
-import json
 import statistics
 import sys
 from collections.abc import Mapping, Sequence
@@ -28,6 +29,7 @@ from pathlib import Path
 from typing import Any
 
 from gepa.core.adapter import EvaluationBatch
+from pydantic import BaseModel, ConfigDict, TypeAdapter
 
 from kept_run import keep_run, open_run
 from optimizer_arms import BLOCK, ReflectingAdapter, best_of, optimize_with_gepa
@@ -42,7 +44,7 @@ from textevolve.loops.calibration.examples import Example, take_material
 from textevolve.loops.calibration.optimizing import search_template
 from textevolve.loops.calibration.plan import CalibrationContext, CalibrationPlan
 from textevolve.loops.placeholders import fill, find_placeholders
-from textevolve.settings import Settings, read_settings
+from textevolve.settings import Settings, read_settings, today
 from textevolve.store.repository import Store, open_store
 from textevolve.studies.calibrate import compare_scores
 from textevolve.wiring import Limits, Workbench
@@ -54,15 +56,24 @@ ORIGINAL, PASTED, OURS, GEPA = "original", "4 labelled rows", "calibrate", "GEPA
 ARMS = (ORIGINAL, PASTED, OURS, GEPA)
 
 
-@dataclass(frozen=True, slots=True)
-class Compared:
+class Compared(BaseModel):
     """A task's outcome at a seed: shares of right answers on held-out rows, by arm, the calls that
     choosing took, and the prompts."""
 
+    model_config = ConfigDict(frozen=True)
+
+    model: str
+    task: str
+    seed: int
+    budget: int
     shares: Mapping[str, float]
     calls: Mapping[str, int]
     prompts: Mapping[str, str]
     accepted: bool
+    done: str
+
+
+FIGURES = TypeAdapter(list[Compared])
 
 
 @dataclass
@@ -233,7 +244,17 @@ async def compare(task: Task, bench: Workbench, budget: int, seed: int) -> Compa
         outputs = await gather_bounded(asked, bench.concurrency)
         right = [task.grade(o, e.label).score for o, e in zip(outputs, held_out, strict=True)]
         shares[arm] = sum(right) / len(right)
-    return Compared(shares, {OURS: calls, GEPA: their_calls}, prompts, accepted)
+    return Compared(
+        model=bench.model.name,
+        task=task.name,
+        seed=seed,
+        budget=budget,
+        shares=shares,
+        calls={OURS: calls, GEPA: their_calls},
+        prompts=prompts,
+        accepted=accepted,
+        done=today(),
+    )
 
 
 async def measure(
@@ -244,9 +265,16 @@ async def measure(
     spent: Spent,
 ) -> dict[tuple[str, int], Compared]:
     """Whatever is done, or can be asked now; the rest is named and left out."""
-    done = dict[tuple[str, int], Compared]()
+    kept = read_figures(asked.figures)
+    done = {
+        (one.task, one.seed): one
+        for one in kept
+        if (one.model, one.budget) == (asked.model, asked.budget)
+    }
     for seed in range(asked.seeds):
         for name_ in asked.tasks:
+            if (name_, seed) in done:
+                continue
             task = TASKS[name_]
             parameters = {
                 "benchmark": "optimizer_tasks",
@@ -263,7 +291,13 @@ async def measure(
                 print(f"{name_}, seed {seed}: not done yet ({error})")
                 continue
             print(tell_one(name_, seed, done[name_, seed]), flush=True)
+            kept.append(done[name_, seed])
+            asked.figures.write_bytes(FIGURES.dump_json(kept, indent=1) + b"\n")
     return done
+
+
+def read_figures(path: Path) -> list[Compared]:
+    return FIGURES.validate_json(path.read_bytes()) if path.exists() else []
 
 
 def tell_one(task: str, seed: int, one: Compared) -> str:
@@ -298,7 +332,7 @@ def tell_all(done: Mapping[tuple[str, int], Compared], tasks: Sequence[str]) -> 
     return table(["% right", *ARMS, f"calibrate less {GEPA}", f"less {PASTED}"], lines)
 
 
-async def main(arguments: Sequence[str] | None = None) -> dict[str, Any]:
+async def main(arguments: Sequence[str] | None = None) -> dict[tuple[str, int], Compared]:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
     parser.add_argument("--model", default="local/qwen2.5-coder-1.5b")
     parser.add_argument("--tasks", nargs="+", default=list(TASKS), choices=list(TASKS))
@@ -306,7 +340,7 @@ async def main(arguments: Sequence[str] | None = None) -> dict[str, Any]:
     parser.add_argument("--budget", type=int, default=150, help="calls of an optimiser, all told")
     parser.add_argument("--no-ask", action="store_true", help="figures of what is there")
     parser.add_argument("--store", help="the file that keeps runs")
-    parser.add_argument("--json", type=Path, help="figures to this file")
+    parser.add_argument("--figures", type=Path, default=Path(__file__).with_suffix(".json"))
     asked = parser.parse_args(arguments)
     print(tell_machine())
     print(f"{asked.model}; {ROWS} rows given, {HELD_OUT} held out, {asked.budget} calls\n")
@@ -316,13 +350,7 @@ async def main(arguments: Sequence[str] | None = None) -> dict[str, Any]:
         limits = Limits(calls=0) if asked.no_ask else Limits()
         done = await measure(store, settings, asked, limits, spent)
     print(f"\n{tell_all(done, asked.tasks)}\n\n{spent}")
-    figures = {
-        f"{task}/{seed}": {"shares": one.shares, "calls": one.calls, "prompts": one.prompts}
-        for (task, seed), one in done.items()
-    }
-    if asked.json:
-        asked.json.write_text(json.dumps(figures) + "\n", encoding="utf-8")
-    return figures
+    return done
 
 
 if __name__ == "__main__":

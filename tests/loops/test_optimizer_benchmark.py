@@ -123,14 +123,15 @@ def answer_units(body, _number):
 async def test_arms_on_a_model_go_on_where_they_were_stopped(home, server, model, capsys):
     server.script = answer_units
     asked = ["--tasks", "units", "--seeds", "1", "--budget", "90", "--model", model]
-    asked += ["--store", str(home / "tasks.db")]
+    asked += ["--store", str(home / "tasks.db"), "--figures", str(home / "tasks.json")]
     nothing = await optimizer_tasks.main([*asked, "--no-ask"])
     assert nothing == {}
     assert "not done yet" in capsys.readouterr().out
     made = await optimizer_tasks.main(asked)
-    calls, one = server.calls, made["units/0"]
-    assert one["shares"][optimizer_tasks.ORIGINAL] == 0
-    assert one["shares"][optimizer_tasks.OURS] == one["shares"][optimizer_tasks.GEPA] == 1
-    assert max(one["calls"].values()) <= 90
+    calls, one = server.calls, made["units", 0]
+    assert one.shares[optimizer_tasks.ORIGINAL] == 0
+    assert one.shares[optimizer_tasks.OURS] == one.shares[optimizer_tasks.GEPA] == 1
+    assert max(one.calls.values()) <= 90
+    (home / "tasks.db").unlink()
     assert await optimizer_tasks.main([*asked, "--no-ask"]) == made
     assert server.calls == calls
