@@ -326,5 +326,12 @@ def read_cosines(
     """How similar these memories are to an embedding."""
     rows = _read_listed(connection, "SELECT seq, vector FROM embeddings WHERE seq IN", seqs)
     vectors = np.frombuffer(b"".join(bytes(row.vector) for row in rows), dtype="<f4")
-    cosines = vectors.reshape(len(rows), -1) @ embedding if rows else ()
+    cosines = cosines_with(vectors.reshape(len(rows), -1), embedding) if rows else ()
     return {row.seq: float(cosine) for row, cosine in zip(rows, cosines, strict=True)}
+
+
+def cosines_with(vectors: Vector, embedding: Vector) -> Vector:
+    """Of each row, shape (memories, dimension), with the embedding; the same for a row whichever
+    others stand beside it. einsum, as the threads of a matrix product wait for each other: on a
+    busy machine it took 6.7 ms for 5,000 rows, and 0.36 this way."""
+    return np.einsum("ij,j->i", vectors, np.asarray(embedding, dtype=np.float32))

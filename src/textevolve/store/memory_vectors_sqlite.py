@@ -4,7 +4,8 @@ The rows of embeddings are what counts. The tables of sqlite-vec are an index of
 dimension, made when it is first needed. Embeddings have length 1, so their order by Euclidean
 distance is that by cosine, and sqlite-vec has it in two thirds of the time. A process that cannot
 load the extension notes which entries are stale; they are compared one by one until a process that
-can changes any memory.
+can changes any memory. A collection that is asked again is searched in memory
+(`store/memory_vectors_kept.py`).
 """
 
 from __future__ import annotations
@@ -18,13 +19,16 @@ from sqlalchemy.engine import Connection
 
 from textevolve.errors import SettingsError
 from textevolve.memory.record import Collection, Vector
-from textevolve.store.memory_rows import Held, chunks, holds
+from textevolve.store.memory_rows import Held, chunks, cosines_with, holds, read_cosines
 from textevolve.store.memory_tables import collections, embeddings, memories
+from textevolve.store.memory_vectors_kept import INDEXED, find_kept, list_conditions
 
 MOST_COMPARED = 50_000
 """How many memories of a collection are searched without sqlite-vec."""
 MOST_FOUND = 4096
 """The most that sqlite-vec finds at once."""
+EQUALLY_NEAR = 16
+"""How many more are asked for, as sqlite-vec may take any of those that are equally near."""
 CAUGHT_UP = 5000
 """How many stale entries one change renews at most."""
 CHUNK = 128
@@ -33,7 +37,6 @@ CHUNK = 128
 STALE = "memory_vectors_stale"
 _stale = table(STALE, column("seq", Integer))
 _ADVICE = "it needs sqlite-vec: install textevolve[memory]"
-_OPEN, _FAR = 2**62, 1e300
 _COLUMNS = (
     "collection text partition key, vector float[{}] distance_metric=L2, trust float,"
     " added integer, closed integer, valid_from float, valid_to float, gone float,"
@@ -77,6 +80,9 @@ def find_vectors(
     Raises:
         SettingsError: there are too many of them to be compared without sqlite-vec.
     """
+    kept = find_kept(connection, collection, held, embedding, limit)
+    if kept is not None:
+        return kept
     index = f"memory_vectors_{collection.dimension}"
     if limit > MOST_FOUND or not (connection.info.get("vectors") and has_table(connection, index)):
         return _compare(connection, collection, held, embedding)[:limit]
@@ -107,32 +113,21 @@ def _find(
     embedding: Vector,
     limit: int,
 ) -> list[tuple[int, float]]:
-    conditions, values = _list_conditions(held)
+    conditions = list_conditions(held)
     asked = (
-        f"SELECT rowid, distance FROM {index} WHERE vector MATCH ? AND k = ? AND collection = ?"
-        + "".join(f" AND {condition} ?" for condition in conditions)
+        f"SELECT rowid FROM {index} WHERE vector MATCH ? AND k = ? AND collection = ?"
+        + "".join(f" AND {column} {operator} ?" for column, operator, _ in conditions)
     )
     sought = np.asarray(embedding, dtype="<f4").tobytes()
-    rows = connection.exec_driver_sql(asked, (sought, limit, collection.id, *values)).all()
-    found = [(int(seq), 1 - float(distance) ** 2 / 2) for seq, distance in rows]
-    return sorted(found, key=lambda each: (-each[1], each[0]))
-
-
-def _list_conditions(held: Held) -> tuple[list[str], list[float]]:
-    """What `memory_rows.holds` says, of the index."""
-    found: list[tuple[str, float]] = [
-        ("valid_from <=", held.moment),
-        ("valid_to >", held.moment),
-    ]
-    if held.version is not None:
-        found += [("added <=", held.version), ("closed >", held.version)]
-    elif held.past:
-        found.append(("gone >", held.moment))
-    else:
-        found.append(("closed =", _OPEN))
-    if held.least_trust > 0:
-        found.append(("trust >=", held.least_trust))
-    return [condition for condition, _ in found], [value for _, value in found]
+    most = min(limit + EQUALLY_NEAR, MOST_FOUND)
+    values = (sought, most, collection.id, *(value for *_, value in conditions))
+    seqs = [int(seq) for seq in connection.exec_driver_sql(asked, values).scalars()]
+    # Computed as everywhere else, so that whoever finds a memory gives it the same cosine.
+    cosines = read_cosines(connection, seqs, embedding)
+    found = sorted(cosines.items(), key=lambda each: (-each[1], each[0]))
+    if len(found) == most > limit and found[-1][1] == found[limit - 1][1]:
+        return _compare(connection, collection, held, embedding)[:limit]
+    return found[:limit]
 
 
 def _compare(
@@ -160,27 +155,16 @@ def _compare(
     if not rows:
         return []
     vectors = np.frombuffer(b"".join(row.vector for row in rows), dtype="<f4")
-    cosines = vectors.reshape(len(rows), -1) @ np.asarray(embedding, dtype=np.float32)
+    cosines = cosines_with(vectors.reshape(len(rows), -1), embedding)
     found = [(int(row.seq), float(one)) for row, one in zip(rows, cosines, strict=True)]
     return sorted(found, key=lambda each: (-each[1], each[0]))
 
 
 def _renew(connection: Connection, index: str, seqs: Sequence[int]) -> None:
-    of = memories.c
     asked = (
-        select(
-            of.collection_id,
-            embeddings.c.vector,
-            of.trust,
-            of.added,
-            func.coalesce(of.closed, _OPEN),
-            func.coalesce(of.valid_from, -_FAR),
-            func.coalesce(of.valid_to, _FAR),
-            func.iif(of.forgotten, -_FAR, func.coalesce(of.superseded_at, _FAR)),
-            of.seq,
-        )
-        .join(embeddings, embeddings.c.seq == of.seq)
-        .where(of.seq.in_(seqs))
+        select(memories.c.collection_id, embeddings.c.vector, *INDEXED, memories.c.seq)
+        .join(embeddings, embeddings.c.seq == memories.c.seq)
+        .where(memories.c.seq.in_(seqs))
     )
     rows = {row.seq: tuple(row) for row in connection.execute(asked)}
     marks = ", ".join("?" * len(seqs))
