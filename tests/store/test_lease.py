@@ -6,6 +6,7 @@ import os
 import socket
 import time
 from collections.abc import Callable
+from contextlib import ExitStack
 from subprocess import Popen
 from typing import Any
 
@@ -15,8 +16,10 @@ from sqlalchemy import text
 from sqlalchemy.engine import Connection
 
 from textevolve.errors import StoreError
+from textevolve.llm.journal import JournalEntry
 from textevolve.settings import StoreLocation
 from textevolve.store import RunRecord, Store, lease, open_store
+from textevolve.store.records import Kept
 
 NewRun = Callable[..., RunRecord]
 Python = Callable[..., Popen[str]]
@@ -141,6 +144,89 @@ def test_the_heartbeat_is_renewed(location: StoreLocation, monkeypatch: pytest.M
             wait_until(lambda: ask(store, "SELECT lease_heartbeat FROM runs")[0][0] > 0)
 
 
+def kept(key: str) -> Kept:
+    return Kept(key=key, position=0, case="c", score=None, status="", reason="", body=b"{}")
+
+
+def move_elsewhere(store: Store, run: RunRecord) -> None:
+    """As if the holder were on another machine and had not been heard of for a while."""
+    ask(
+        store,
+        "UPDATE runs SET lease_host = 'elsewhere', lease_process = 'other-boot pid:[1] 5',"
+        " lease_heartbeat = :beat WHERE id = :id",
+        beat=time.time() - 2 * lease.STALE_SECONDS,
+        id=run.id,
+    )
+
+
+@pytest.mark.parametrize("ended", [False, True])
+def test_who_slept_too_long_changes_nothing_of_a_run_that_another_has(
+    store: Store, location: StoreLocation, new_run: NewRun, ended: bool
+) -> None:
+    run, other = new_run(), new_run()
+    with open_store(location) as awake, store.lease(run.id), store.lease(other.id):
+        store.keep_records(run.id, [kept("before")])
+        move_elsewhere(store, run)
+        with ExitStack() as taken:
+            taken.enter_context(awake.lease(run.id))
+            awake.keep_records(run.id, [kept("theirs")])
+            awake.finish_run(run.id, "finished")
+            if ended:
+                taken.close()
+            said = "and is finished now" if ended else f"by process {os.getpid()} on"
+            with pytest.raises(StoreError, match=f"{said}.*Every answer so far is kept"):
+                store.keep_records(run.id, [kept("mine")])
+            with pytest.raises(StoreError, match=said):
+                store.finish_run(run.id, "interrupted")
+            store.keep_records(other.id, [kept("mine")])  # what it still has goes on
+            assert {one.key for one in store.iterate_records(run.id)} == {"before", "theirs"}
+            assert store.get_run(run.id).status == "finished"
+            if not ended:
+                with pytest.raises(StoreError, match="is in work"), store.lease(run.id):
+                    pass
+    assert store.get_run(run.id).status == "finished"
+
+
+async def test_a_heartbeat_tells_that_the_run_is_lost_and_nothing_more_is_asked(
+    store: Store,
+    location: StoreLocation,
+    new_run: NewRun,
+    make_entry: Callable[..., JournalEntry],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    run, other, entry = new_run(), new_run(), make_entry(1)
+    with open_store(location) as awake, store.lease(run.id):
+        journal = store.journal(run.id)
+        assert await journal.find(entry.key) is None
+        move_elsewhere(store, run)
+        with awake.lease(run.id):
+            monkeypatch.setattr(lease, "BEAT_SECONDS", 0.0)
+            await journal.append(entry)  # it was paid for
+            store.keep_records(other.id, [kept("a write")])  # behind which a heartbeat is due
+            store.keep_records(other.id, [kept("another")])
+            with pytest.raises(StoreError, match="which works on it now"):
+                await journal.find(entry.key)
+            found = await awake.journal(run.id).find(entry.key)
+            assert found is not None
+    with store.lease(run.id):
+        assert await store.journal(run.id).find(entry.key) is not None
+
+
+def test_a_finished_run_that_is_repeated_stays_finished(
+    location: StoreLocation, store: Store, new_run: NewRun, python: Python
+) -> None:
+    run = new_run()
+    with store.lease(run.id):
+        store.finish_run(run.id, "finished")
+    holder = python(HOLD, address_of(location), run.id)
+    assert holder.stdout is not None
+    assert holder.stdout.readline() == "held\n"
+    assert store.get_run(run.id).status == "finished"
+    holder.kill()
+    holder.wait()
+    assert store.get_run(run.id).status == "finished"
+
+
 def is_held(store: Store, *holder: Any) -> bool:
     return store.look(lambda connection: lease.is_held(connection, *holder))
 
@@ -152,7 +238,7 @@ def wait_until(condition: Callable[[], bool]) -> None:
         time.sleep(0.01)
 
 
-def ask(store: Store, statement: str, **values: float) -> list[tuple[Any, ...]]:
+def ask(store: Store, statement: str, **values: float | str) -> list[tuple[Any, ...]]:
     """Without any code of ours."""
 
     def run(connection: Connection) -> list[tuple[Any, ...]]:

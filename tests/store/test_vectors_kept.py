@@ -90,7 +90,9 @@ async def test_a_change_by_another_process_is_seen_at_once(resources, path):
         await elsewhere.apply("a", [Add(NewMemory(text="the nearest", embedding=vector))])
         for _ in range(3):
             assert (await search(store, vector))[0][1:] == ("the nearest", pytest.approx(1))
-        vectors = {one.id: draw(1, 7)[0] for one in await elsewhere.page("a", limit=500, closed=True)}
+        vectors = {
+            one.id: draw(1, 7)[0] for one in await elsewhere.page("a", limit=500, closed=True)
+        }
         await elsewhere.replace_embeddings("a", 2, "test/embedder", DIMENSION, vectors)
     for _ in range(3):
         assert (await search(store, draw(1, 7)[0]))[0][2] == pytest.approx(1)

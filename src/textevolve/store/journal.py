@@ -119,7 +119,12 @@ class StoreJournal:
 
     async def find(self, key: str) -> Response | None:
         """The answer kept under `key`, marked as replayed, or None if there is none yet. Where
-        another process is asking for it, its answer is waited for, for some time."""
+        another process is asking for it, its answer is waited for, for some time.
+
+        Raises:
+            StoreError: another process has the run now, so that this one must ask no more.
+        """
+        self._writer.check_lease(self._run_id)
         found: asyncio.Future[tuple[Any, ...] | None] = asyncio.get_running_loop().create_future()
         self._want(_Wanted(key, found, time.monotonic() + LONGEST_WAIT))
         row = await found

@@ -1,7 +1,9 @@
 """Who works on a run: one process at a time, and a dead one does not keep the others out.
 
 On this machine a holder is asked for by its process id and start time, so that a run can be taken
-up at once after a kill. Elsewhere (another host, another container) its heartbeat has to speak.
+up at once after a kill. Elsewhere (another host, another container) its heartbeat has to speak. A
+process that slept for longer finds out at its next heartbeat or write of results that it has lost
+the run, and ends; answers that it paid for are kept all the same.
 """
 
 from __future__ import annotations
@@ -9,10 +11,10 @@ from __future__ import annotations
 import os
 import secrets
 import socket
-from collections.abc import Sequence
+from collections.abc import Mapping
 from pathlib import Path
 
-from sqlalchemy import select, update
+from sqlalchemy import case, select, update
 from sqlalchemy.engine import Connection
 
 from textevolve.errors import StoreError
@@ -24,7 +26,8 @@ STALE_SECONDS = 60.0
 
 
 def take(connection: Connection, run_id: str) -> str:
-    """Take the run for this process and mark it as running; returns the token of the lease.
+    """Take the run for this process and mark it as running, if it is not finished already; returns
+    the token of the lease.
 
     Raises:
         StoreError: there is no such run, or a living process has it; names pid and host.
@@ -42,7 +45,8 @@ def take(connection: Connection, run_id: str) -> str:
         update(runs)
         .where(runs.c.id == run_id)
         .values(
-            status="running",
+            # A whole run stays one while it is repeated, whatever becomes of that.
+            status=case((runs.c.status == "finished", "finished"), else_="running"),
             updated=now,
             lease_token=token,
             lease_host=socket.gethostname(),
@@ -74,9 +78,38 @@ def release(connection: Connection, token: str) -> None:
     )
 
 
-def renew(connection: Connection, tokens: Sequence[str]) -> None:
-    beat = update(runs).where(runs.c.lease_token.in_(tokens))
+def renew(connection: Connection, held: Mapping[str, str]) -> dict[str, StoreError]:
+    """Tell that this process still works on its runs, `held` by their tokens. Returned: of each
+    that another process has taken up since the last heartbeat, who has it."""
+    beat = update(runs).where(runs.c.lease_token.in_(held.values()))
     connection.execute(beat.values(lease_heartbeat=database_time(connection)))
+    lost = dict[str, StoreError]()
+    for run_id, token in held.items():
+        try:
+            check_held(connection, run_id, token)
+        except StoreError as error:
+            lost[run_id] = error
+    return lost
+
+
+def check_held(connection: Connection, run_id: str, token: str) -> None:
+    """
+    Raises:
+        StoreError: the run is not this process's any more, which was asleep or cut off for so long
+            that another one took it up; says who has it now.
+    """
+    row = connection.execute(select(runs).where(runs.c.id == run_id)).one_or_none()
+    if row is not None and row.lease_token == token:
+        return
+    said = "was deleted"
+    if row is not None and row.lease_token is None:
+        said = f"was taken up by another process, and is {row.status} now"
+    elif row is not None:
+        said = f"was taken up by process {row.lease_pid} on {row.lease_host}, which works on it now"
+    raise StoreError(
+        f"run {run_id}: {said}: nothing was heard of this process for over"
+        f" {STALE_SECONDS:.0f} seconds. Every answer so far is kept"
+    )
 
 
 def is_held(

@@ -42,7 +42,7 @@ INDEXED = (
 """What decides whether a memory is held, without gaps. `gone`: when it was superseded, or,
 forgotten, before all times."""
 
-State: TypeAlias = tuple[int, float]
+CollectionState: TypeAlias = tuple[int, float]
 """The version of a collection, and when it was given other embeddings or another description."""
 
 _COMPARE: dict[str, Callable[[Any, Any], Any]] = {
@@ -58,7 +58,7 @@ class KeptVectors:
     """Those of a collection in one state, by `seq`. `vectors`: float32, (memories, dimension).
     `columns`: the values of `INDEXED`, by name."""
 
-    state: State
+    state: CollectionState
     seqs: npt.NDArray[np.int64]
     vectors: Vector
     columns: dict[str, npt.NDArray[Any]]
@@ -86,7 +86,9 @@ def find_kept(
 ) -> list[tuple[int, float]] | None:
     """`seq` and cosine of the memories that are nearest, best first; None where the vectors of the
     collection are not kept."""
-    noted: OrderedDict[str, KeptVectors | State] = connection.info.setdefault("kept", OrderedDict())
+    noted: OrderedDict[str, KeptVectors | CollectionState] = connection.info.setdefault(
+        "kept", OrderedDict()
+    )
     updated = select(collections.c.updated).where(collections.c.id == collection.id)
     state = collection.version, connection.execute(updated).scalar_one()
     kept = noted.get(collection.id)
@@ -114,7 +116,9 @@ def _search(
     return list(zip(kept.seqs[best].tolist(), cosines[best].tolist(), strict=True))
 
 
-def _load(connection: Connection, collection: Collection, state: State) -> KeptVectors | None:
+def _load(
+    connection: Connection, collection: Collection, state: CollectionState
+) -> KeptVectors | None:
     """None where they would take too much room."""
     own = memories.c.collection_id == collection.id
     number = connection.execute(select(func.count()).where(own)).scalar_one()
@@ -139,7 +143,11 @@ def _load(connection: Connection, collection: Collection, state: State) -> KeptV
     )
 
 
-def _note(noted: OrderedDict[str, KeptVectors | State], id: str, kept: KeptVectors | State) -> None:
+def _note(
+    noted: OrderedDict[str, KeptVectors | CollectionState],
+    id: str,
+    kept: KeptVectors | CollectionState,
+) -> None:
     """Those that were asked longest ago make room."""
     noted[id] = kept
     noted.move_to_end(id)

@@ -178,7 +178,12 @@ class Store:
         return self._read(lambda c: runs.list_runs(c, limit))
 
     def finish_run(self, run_id: str, status: RunStatus) -> None:
-        self._writer.run(lambda c: runs.finish_run(c, run_id, status), run_id)
+        """Say what became of a run.
+
+        Raises:
+            StoreError: this process had taken it, and another one has it now.
+        """
+        self._writer.run_held(lambda c: runs.finish_run(c, run_id, status), run_id)
 
     def run_totals(self, run_id: str) -> RunTotals:
         return self._read(lambda c: runs.run_totals(c, run_id), run_id)
@@ -198,7 +203,7 @@ class Store:
         On leaving, a run that was not marked as finished or failed counts as interrupted.
         """
         token = self._writer.run(lambda c: lease.take(c, run_id), run_id)
-        self._writer.hold_lease(token)
+        self._writer.hold_lease(run_id, token)
         try:
             yield
         except BaseException:
@@ -210,7 +215,7 @@ class Store:
         self._release(token, run_id)
 
     def _release(self, token: str, run_id: str) -> None:
-        self._writer.drop_lease(token)
+        self._writer.drop_lease(run_id)
         self._writer.run(lambda c: lease.release(c, token), run_id)
 
     # Runs of a server's clients
@@ -277,9 +282,13 @@ class Store:
     # Records
 
     def keep_records(self, run_id: str, found: Sequence[Kept]) -> None:
-        """Keep what a run found; a record takes the place of an earlier one with its key."""
+        """Keep what a run found; a record takes the place of an earlier one with its key.
+
+        Raises:
+            StoreError: this process had taken the run, and another one has it now.
+        """
         if found:
-            self._writer.run(lambda c: records.keep_records(c, run_id, found), run_id)
+            self._writer.run_held(lambda c: records.keep_records(c, run_id, found), run_id)
 
     def append(self, run_id: str, case: Case, record: Kept) -> None:
         """Keep one more case of a run together with what was found of it; several processes may do

@@ -83,7 +83,8 @@ class Writer:
         self._failure: StoreError | None = None
         self._closed = False
         self._gate = threading.Lock()
-        self._leases: set[str] = set()
+        self._leases: dict[str, str] = {}
+        self._lost: dict[str, StoreError] = {}
         self._last_commit = 0.0
         self._last_beat = time.monotonic()
         self._session = backend.open_session()
@@ -113,11 +114,35 @@ class Writer:
         self._put(WriteJob(change, run_id, done))
         return done.result()
 
-    def hold_lease(self, token: str) -> None:
-        self._leases.add(token)
+    def run_held(self, change: Callable[[Connection], T], run_id: str) -> T:
+        """The same for what only the holder of a run may change, where this process had taken it.
 
-    def drop_lease(self, token: str) -> None:
-        self._leases.discard(token)
+        Raises:
+            StoreError: another process has taken it up since then, and nothing was changed.
+        """
+        token = self._leases.get(run_id)
+
+        def checked(connection: Connection) -> T:
+            if token is not None:
+                lease.check_held(connection, run_id, token)
+            return change(connection)
+
+        return self.run(checked, run_id)
+
+    def hold_lease(self, run_id: str, token: str) -> None:
+        self._leases[run_id] = token
+
+    def drop_lease(self, run_id: str) -> None:
+        del self._leases[run_id]
+        self._lost.pop(run_id, None)
+
+    def check_lease(self, run_id: str) -> None:
+        """
+        Raises:
+            StoreError: at the last heartbeat another process had the run.
+        """
+        if (lost := self._lost.get(run_id)) is not None:
+            raise StoreError(str(lost))
 
     def close(self) -> None:
         """Write what is queued, then end the thread and close the connection."""
@@ -242,11 +267,12 @@ class Writer:
         if now - self._last_beat < lease.BEAT_SECONDS:
             return
         self._last_beat = now
-        tokens = list(self._leases)
-        if not tokens or self._failure is not None:
+        held = dict(self._leases)
+        if not held or self._failure is not None:
             return
         try:
-            self._session.change(lambda connection: lease.renew(connection, tokens), "")
+            lost = self._session.change(lambda connection: lease.renew(connection, held), "")
+            self._lost |= {id: error for id, error in lost.items() if id in self._leases}
         except self._backend.errors as error:
             if self._backend.judge(error) == "store":
                 self._failure = self._backend.explain(error)

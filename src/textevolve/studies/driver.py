@@ -404,8 +404,7 @@ async def perform(
                     yield record
         finally:
             await keeper.flush()
-        if not keeper.skipped:
-            store.finish_run(run.id, "finished")
+        store.finish_run(run.id, "interrupted" if keeper.skipped else "finished")
 
 
 async def replay(
