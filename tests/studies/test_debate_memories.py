@@ -217,9 +217,10 @@ async def test_trust_and_budget_of_the_profile_are_kept(model, settings, place):
     place.create("facts")
     await place.add("facts", FACT)
     await place.add("facts", ORDER, origin=Origin("the web", trust=0.2))
-    wanted = profile(collections="facts", min_trust=0.5)
-    result = await judge(model, settings, profile=wanted, rounds=1)
-    assert [memory.text for memory in result.turns[0].memories] == [FACT]
+    for trust, recalled in (({}, {FACT}), ({"min_trust": 0.0}, {FACT, ORDER})):
+        wanted = profile(collections="facts", **trust)
+        result = await judge(model, settings, profile=wanted, rounds=1)
+        assert {memory.text for memory in result.turns[0].memories} == recalled
     short = profile(collections="facts", budget=16)
     result = await judge(model, settings, profile=short, rounds=1)
     assert [memory.text for memory in result.turns[0].memories] == [FACT]

@@ -29,7 +29,7 @@ from pydantic import (
 from textevolve.debate.candidate_order import CandidateOrder
 from textevolve.debate.modes import Aggregation, ConvergenceMode
 from textevolve.errors import InputError
-from textevolve.memory.recall_settings import RecallSettings
+from textevolve.memory.recall_settings import TRUSTED_IN_DEBATES, RecallSettings
 from textevolve.reach import allowed_path, is_there
 from textevolve.texts.numbers import refuse_odd_number
 from textevolve.texts.yaml_lines import line_of, parse_yaml
@@ -132,12 +132,12 @@ class Agent(_Frozen):
     @property
     def recall_settings(self) -> RecallSettings | None:
         """How it recalls; None where it has no memories."""
-        if self.memory is not None and self.memory.collections:
-            return self.memory
-        if not self.collections:
-            return None
         own = self.memory or RecallSettings()
-        return own.model_copy(update={"collections": self.collections})
+        named = own.collections or self.collections
+        if not named:
+            return None
+        trust = TRUSTED_IN_DEBATES if own.min_trust is None else own.min_trust
+        return own.model_copy(update={"collections": named, "min_trust": trust})
 
 
 CONFIDENCE = Component(

@@ -174,7 +174,7 @@ async def _search(
         limit=max(LEAST_SEARCHED, settings.limit),
         version=source.version,
         time=None if source.version is not None else now,
-        least_trust=settings.min_trust,
+        least_trust=settings.least_trust,
     )
     for query in queries:
         vector = None if embed is None else await embed(collection, query.text)
@@ -211,7 +211,7 @@ async def _associate(
     is not asked: that they need not be is what they are wanted for."""
     starts = sorted(found, key=lambda each: (-relevance[each], each))[: settings.limit]
     near = await source.store.associate(wanted, starts)
-    trusted = [one for one in near if one.origin.trust >= settings.min_trust]
+    trusted = [one for one in near if one.origin.trust >= settings.least_trust]
     best = ASSOCIATED_SHARE * relevance[starts[0]]
     return [
         (one, best * (RANK_CONSTANT + 1) / (RANK_CONSTANT + n)) for n, one in enumerate(trusted, 1)

@@ -6,6 +6,11 @@ from pydantic import model_validator
 
 from textevolve.spec import Frozen, Several, option
 
+TRUSTED_IN_DEBATES = 0.5
+"""A judge is swayed by what it is shown, whatever it is told of its source: planted memories of
+sources that were trusted 0.2 turned 40 of 44 right judgements of the local model
+(docs/measurements.md), and none that were kept out."""
+
 
 class RecallSettings(Frozen):
     """From where an agent recalls, how memories are ranked, and how much of them it is shown.
@@ -31,8 +36,12 @@ class RecallSettings(Frozen):
     min_similarity: float | None = option(
         None, "Only memories whose embeddings are at least so similar.", ge=-1, le=1
     )
-    min_trust: float = option(
-        0.0, "Only memories whose source is trusted at least so far.", ge=0, le=1
+    min_trust: float | None = option(
+        None,
+        f"Only memories whose source is trusted at least so far; {TRUSTED_IN_DEBATES:g} in debates"
+        " and 0 elsewhere if it is not given.",
+        ge=0,
+        le=1,
     )
     associate: bool = option(
         False, "Memories that share entities with those found are considered, too."
@@ -45,6 +54,10 @@ class RecallSettings(Frozen):
         if self.summarize and self.budget is None:
             raise ValueError("summarize: needs a budget that the summary has to keep")
         return self
+
+    @property
+    def least_trust(self) -> float:
+        return self.min_trust or 0.0
 
     @property
     def weights(self) -> dict[str, float]:
