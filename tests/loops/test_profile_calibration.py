@@ -7,6 +7,7 @@ candidate as by lot.
 import json
 import re
 import signal
+import time
 from zlib import crc32
 
 import numpy as np
@@ -229,13 +230,12 @@ def test_weights_are_fitted_without_a_call(home, items, means, server):
     assert len(bodies) == len(debated)
 
 
-@pytest.mark.parametrize("calls", [9, 60])
-def test_a_limit_stops_it_and_the_same_command_goes_on(cli, items, model, server, calls):
+def test_a_limit_stops_it_and_the_same_command_goes_on(cli, items, model, server):
     whole = json.loads(cli(*command(model, "--json", "--store", "other.db")).out)
     asked = server.calls
-    stopped = cli(*command(model, "--max-calls", calls))
+    stopped = cli(*command(model, "--max-calls", 60))
     assert stopped.code == 3
-    assert server.calls - asked <= calls
+    assert server.calls - asked == 60
     resumed = cli("runs", "resume", "last", "--json", "--max-calls", 1000)
     assert resumed.code == 0, resumed.err
     assert server.calls == 2 * asked
@@ -245,23 +245,26 @@ def test_a_limit_stops_it_and_the_same_command_goes_on(cli, items, model, server
 
 
 @pytest.mark.slow
-def test_a_killed_search_goes_on(cli, spawn, items, model, server, stalling, calls_of):
+def test_a_killed_search_goes_on(cli, spawn, items, model, server, stalling):
     server.script = stalling(50, make_script())
     process = spawn(*command(model))
     while server.calls < 50:
         assert process.poll() is None
+        time.sleep(0.02)
     process.send_signal(signal.SIGKILL)
     process.wait()
-    asked = calls_of(server)
+    answered = {json.dumps(body) for body in list(server.requests)[:50]}
+    server.requests.clear()
     server.script = make_script()
     ended = cli(*command(model, "--json"))
     assert ended.code == 0, ended.err
     found = json.loads(ended.out)
     assert found["accepted"]
-    again = server.calls - asked
-    assert again <= found["usage"]["calls"] - 40  # what was answered is not asked again
+    again = answered & {json.dumps(body) for body in server.requests}
+    assert len(again) <= 32  # those that were in flight
 
 
+@pytest.mark.slow
 def test_a_rehearsal_tells_what_it_takes_and_asks_nothing(cli, items, model, server):
     told = cli(*command(model, "--dry-run"))
     assert told.code == 0, told.err
@@ -320,7 +323,7 @@ def test_texts_of_a_profile_and_back():
         profile,
         {
             "persona A b": "Three.",
-            "component accuracy": "how true\nRules:\n- be strict\n- 10: true\nquestion: is it true?",
+            "component accuracy": "how true\nRules:\n- be strict\n- 10: true\nquestion: is it?",
             "component relevance": "how near",
             "component timeliness": "0: old",
         },
@@ -330,7 +333,7 @@ def test_texts_of_a_profile_and_back():
     assert changed.agents[0].persona == "Three."
     assert by_name["accuracy"].meaning == "how true Rules: - be strict"
     assert by_name["accuracy"].rubric == {10: "true"}
-    assert by_name["accuracy"].question == "is it true?"
+    assert by_name["accuracy"].question == "is it?"
     assert by_name["relevance"].rubric == COMPONENTS[1].rubric
     assert by_name["timeliness"].meaning == COMPONENTS[4].meaning
     assert by_name["timeliness"].rubric == {0: "old"}

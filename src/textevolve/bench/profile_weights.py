@@ -71,8 +71,9 @@ def _fit(problem: Problem, items: Mask, seed: int) -> Array:
     columns = list(range(problem.data.values.shape[1]))
     while columns:
         found = problem.fit(items, columns, ridge)
-        weights = found.weights / found.scales
+        weights: Array = np.asarray(found.weights / found.scales)
         if (weights[columns] > CLEAR).all():
-            return np.round(weights / weights.max(), 2)
+            highest = float(weights.max())
+            return np.array([round(float(weight) / highest, 2) for weight in weights])
         columns = [column for column in columns if weights[column] > CLEAR]
     return np.zeros(problem.data.values.shape[1])

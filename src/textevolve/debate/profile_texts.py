@@ -51,13 +51,13 @@ def with_texts(
 
 
 def dump_profile(profile: Profile) -> str:
-    """The profile as a file, with those fields that were given; remarks of a file are not kept."""
-    return dump_yaml(profile.model_dump(exclude_unset=True) | {"name": profile.name})
+    """The profile as a file, without what is as usual; remarks of a file are not kept."""
+    return dump_yaml({"name": profile.name} | profile.model_dump(exclude_defaults=True))
 
 
 def _speak(agent: Agent, persona: str | None) -> Agent:
-    kept = persona is None or not persona.strip()
-    return agent if kept else agent.model_copy(update={"persona": persona.strip()})
+    told = (persona or "").strip() or agent.persona
+    return agent.model_copy(update={"persona": told})
 
 
 def _write(component: Component) -> str:

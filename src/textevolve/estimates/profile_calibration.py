@@ -38,9 +38,9 @@ class DebatesOfRow:
 
     @property
     def usual_calls(self) -> float:
-        """Of a debate that asks no answer twice and neither ends at once nor has all its rounds."""
+        """Of debates that ask no answer twice, between the shortest and the longest; 1 at least."""
         least, most = self.calls
-        return (least + most / 2) / 2
+        return max(1.0, (least + most / 2) / 2)
 
 
 def count_debates(
@@ -84,7 +84,7 @@ def estimate_profile_calibration(
     parts = {
         "rows": f"{rows[0]:,} for training, {rows[1]:,} for validation",
         "a row": f"{least:,.0f} to {most:,.0f} calls for its debates",
-        "smallest gain": weigh_chances(plan, material, max(1.0, debates.usual_calls)).sentence,
+        "smallest gain": weigh_chances(plan, material, debates.usual_calls).sentence,
         "budget": tell_budget(plan, rows[1]),
     }
     fewest = _scale(debates.least, min(FEWEST_TRIED, rows[0]) / debates.rows)

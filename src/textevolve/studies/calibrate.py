@@ -9,7 +9,7 @@ import json
 import logging
 import math
 from collections.abc import AsyncGenerator, Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import Any, cast
 
 from textevolve.bench.items import items_of, load_items
@@ -171,13 +171,11 @@ async def run(
     program = _find_program(spec, bench.objects, bench)
     material = material_of(spec, cases, program)
     first, second = judges_of(spec)
-    metric = None if spec.metric is None else bench.metric_of(spec.metric)
-    calls_a_row, more = 1.0, dict[str, Any]()
+    calls_a_row = 1.0
     if isinstance(program, ProfileProgram):
         debates = _count_debates(program, material, bench.default_model)
         check_profile_budget(spec, debates)
-        calls_a_row, metric = max(1.0, debates.usual_calls), agree
-        more = {"about": ABOUT, "tune": program.tune, "chance": credit_by_chance}
+        calls_a_row = debates.usual_calls
     if bench.mode == "live" and (chances := weigh_chances(spec, material, calls_a_row)).poor:
         logging.getLogger("textevolve").warning(chances.sentence)
 
@@ -192,14 +190,16 @@ async def run(
             editor=bench.model if spec.editor is None else bench.model_of(spec.editor),
             compare=lambda ours, theirs: compare_scores(ours, theirs, spec.seed),
             evaluator=bench.whole_judge_of(first) if first else None,
-            metric=metric,
+            metric=None if spec.metric is None else bench.metric_of(spec.metric),
             second_judge=bench.whole_judge_of(second) if second else None,
             concurrency=bench.concurrency,
             time_limit=bench.seconds_left,
             listener=hear,
             program=program,
-            **more,
         )
+        if isinstance(program, ProfileProgram):
+            own = replace(context, metric=agree, about=ABOUT, chance=credit_by_chance)
+            context = replace(own, tune=program.tune)
         return search_template(material, spec, context)
 
     async for found in follow(work):

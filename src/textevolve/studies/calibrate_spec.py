@@ -114,6 +114,10 @@ class CalibrateSpec(CalibrationPlan, MappedSpec):
         lt=1,
     )
 
+    @property
+    def takes_items(self) -> bool:
+        return self.profile is not None
+
     @model_validator(mode="after")
     def _usable(self) -> CalibrateSpec:
         if self.program is not None and chains_among(self.model):
