@@ -43,7 +43,7 @@ class Limit(NamedTuple):
 
 
 LIMITS: Mapping[str, Limit] = {
-    "lines in all": Limit(117_300, 33_000),
+    "lines in all": Limit(118_050, 33_000),
     "lines of cli": Limit(5_790, 3_000),
     f"files above {FILE_LINES} lines": Limit(2, 0),
     f"functions above {FUNCTION_LINES} lines": Limit(0, 0),

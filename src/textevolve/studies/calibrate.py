@@ -46,16 +46,16 @@ from textevolve.report import wording
 from textevolve.rows import Placed, read_rows
 from textevolve.statistics.comparisons import difference_interval
 from textevolve.studies.calibrate_report import flatten, report
-from textevolve.studies.calibrate_spec import CalibrateSpec, judges_of, program_of
+from textevolve.studies.calibrate_spec import CalibrateSpec, judges_asked, program_of
 from textevolve.studies.chained import refuse_estimate
 from textevolve.studies.profile_program import (
     ABOUT,
     ProfileProgram,
-    agree,
     case_of,
     credit_by_chance,
+    credit_winner,
     profile_cases,
-    write_profile,
+    write_better_profile,
 )
 from textevolve.studies.programs import (
     OpenedProgram,
@@ -77,7 +77,7 @@ STAGES = {
 
 def ask(spec: CalibrateSpec) -> Asks:
     prompts = {f"loops.{name}": version for name, version in prompts_version().items()}
-    judges = tuple(judge for judge in judges_of(spec) if judge is not None)
+    judges = tuple(judge for judge in judges_asked(spec) if judge is not None)
     models = () if spec.editor is None else (spec.editor,)
     programs = tuple(filter(None, [program_of(spec)]))
     if spec.profile is not None:
@@ -170,7 +170,7 @@ async def run(
     """The search after each round, and at its end."""
     program = _find_program(spec, bench.objects, bench)
     material = material_of(spec, cases, program)
-    first, second = judges_of(spec)
+    first, second = judges_asked(spec)
     calls_a_row = 1.0
     if isinstance(program, ProfileProgram):
         debates = _count_debates(program, material, bench.default_model)
@@ -198,7 +198,7 @@ async def run(
             program=program,
         )
         if isinstance(program, ProfileProgram):
-            own = replace(context, metric=agree, about=ABOUT, chance=credit_by_chance)
+            own = replace(context, metric=credit_winner, about=ABOUT, chance=credit_by_chance)
             context = replace(own, tune=program.tune)
         return search_template(material, spec, context)
 
@@ -260,7 +260,7 @@ def estimate(
         return estimate_profile_calibration(
             material, spec, program.profile, debates, price_of, model
         )
-    first, second = (judge and split_rules(judge)[1] for judge in judges_of(spec))
+    first, second = (judge and split_rules(judge)[1] for judge in judges_asked(spec))
     judging = Judging(first, second, asked=spec.metric is None)
     return estimate_calibration(material_of(spec, cases), spec, judging, model, price_of)
 
@@ -312,7 +312,7 @@ def decode(record: bytes) -> CalibrationResult:
 
 def _write_texts(spec: CalibrateSpec, found: CalibrationResult) -> Mapping[str, str]:
     texts = write_templates(program_of(spec), found)
-    profile = None if spec.profile is None else write_profile(spec.profile, found)
+    profile = None if spec.profile is None else write_better_profile(spec.profile, found)
     return texts if profile is None else {**texts, ".yaml": profile, ".yml": profile}
 
 

@@ -132,7 +132,7 @@ class CalibrateSpec(CalibrationPlan, MappedSpec):
             raise InputError("--step is of a chain: name the chain with --program")
         if self.answer is not None and program is None:
             raise InputError("--answer is of a program: name it with --program")
-        first, second = judges_of(self)
+        first, second = judges_asked(self)
         if first is not None and first == second:
             raise InputError("the second judge is the first: name another, or another model")
         for judge in (first, second):
@@ -160,7 +160,7 @@ def program_of(spec: CalibrateSpec) -> str | None:
     return spec.program or (None if spec.model == spec.plain_model else spec.model)
 
 
-def judges_of(spec: CalibrateSpec) -> tuple[str | None, str | None]:
+def judges_asked(spec: CalibrateSpec) -> tuple[str | None, str | None]:
     """The judge that scores or gives reasons, and the second one."""
     judged = spec.judge or spec.metric or spec.profile
     first = spec.judge if judged else DEFAULT_JUDGE

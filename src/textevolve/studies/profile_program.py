@@ -1,9 +1,9 @@
 """A debate profile as a program: its personas and components are the templates, its weights are
 fitted, and what it gives for a labelled item is its scores of the candidates.
 
-Debaters see the input and the candidates, never the label: that meets their scores in `agree`. How
-a profile's wording becomes texts is in `debate.profile_texts`, how weights are fitted in
-`bench.profile_weights`.
+Debaters see the input and the candidates, never the label: that meets their scores in
+`credit_winner`. How a profile's wording becomes texts is in `debate.profile_texts`, how weights are
+fitted in `bench.profile_weights`.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ from textevolve.bench.credit import top_credit
 from textevolve.bench.item_fields import draw_side, hash_text
 from textevolve.bench.items import Item, question_of
 from textevolve.bench.profile_weights import CLEAR, fit_weights, gain_of_fit
+from textevolve.bench.verdicts import TextOrder
 from textevolve.debate.profile import Profile, load_profile
 from textevolve.debate.profile_texts import dump_profile, profile_texts, with_texts
 from textevolve.debate.protocol import choose_readout
@@ -37,7 +38,6 @@ from textevolve.statistics.resampling import Array
 from textevolve.statistics.sequential import fewest_units
 
 ProfileOrders: TypeAlias = Literal["both", "drawn"]
-TextOrder: TypeAlias = Literal["given", "reversed"]
 
 INPUT, CANDIDATE = "input", "candidate "
 FEWEST_QUESTIONS = fewest_units() + 2
@@ -180,7 +180,7 @@ def is_even(profile: Profile) -> bool:
     return profile.readout == "pointwise" and not profile.collections
 
 
-def agree(output: str, label: Sequence[float]) -> tuple[float, str]:
+def credit_winner(output: str, label: Sequence[float]) -> tuple[float, str]:
     """A metric: the credit of a profile's winner beside people's, the mean over the orders; a tie
     has half of it, as a guess has on average. And what an editor is told of it."""
     found: Mapping[str, list[float]] = json.loads(output)
@@ -271,7 +271,7 @@ def item_of(example: Example) -> Item:
     return Item(example.id, case.input, case.candidates, human, group=example.group or "")
 
 
-def write_profile(name: str, found: CalibrationResult) -> str | None:
+def write_better_profile(name: str, found: CalibrationResult) -> str | None:
     """The profile to use as a file; None where the profile of this name is not any more what the
     search began with."""
     try:
