@@ -68,7 +68,7 @@ def _fit(problem: Problem, items: Mask, seed: int) -> Array:
     """All 0 where nothing speaks for people's choice. A component that would speak against it is
     left out, and the others are fitted anew."""
     ridge = choose_ridge(problem, items, seed)
-    columns = list(range(problem.data.values.shape[1]))
+    columns = list(range(len(problem.data.names)))
     while columns:
         found = problem.fit(items, columns, ridge)
         weights: Array = np.asarray(found.weights / found.scales)
@@ -76,4 +76,4 @@ def _fit(problem: Problem, items: Mask, seed: int) -> Array:
             highest = float(weights.max())
             return np.array([round(float(weight) / highest, 2) for weight in weights])
         columns = [column for column in columns if weights[column] > CLEAR]
-    return np.zeros(problem.data.values.shape[1])
+    return np.zeros(len(problem.data.names))

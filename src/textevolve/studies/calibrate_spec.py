@@ -147,9 +147,10 @@ class CalibrateSpec(CalibrationPlan, MappedSpec):
     def _check_profile(self) -> None:
         for name in NOT_OF_PROFILES:
             if getattr(self, name):
+                named = "a template" if name == "template" else f"--{name.replace('_', '-')}"
                 raise InputError(
-                    f"--profile and --{name.replace('_', '-')}: a profile is weighed by people's"
-                    " labels, and answered by --model; leave out one of them"
+                    f"--profile and {named}: leave out one of them; what a profile is weighed by"
+                    " are people's labels, in the items of --data"
                 )
         if self.strategy == "demos":
             raise InputError("--strategy demos is for prompts: a profile has no place for examples")
