@@ -43,7 +43,7 @@ class Limit(NamedTuple):
 
 
 LIMITS: Mapping[str, Limit] = {
-    "lines in all": Limit(117_700, 33_000),
+    "lines in all": Limit(118_500, 33_000),
     "lines of cli": Limit(5_800, 3_000),
     f"files above {FILE_LINES} lines": Limit(2, 0),
     f"functions above {FUNCTION_LINES} lines": Limit(0, 0),

@@ -16,7 +16,7 @@ from textevolve.studies.calibrate import (
     cases_of,
     compare_scores,
     estimate,
-    judges_of,
+    judges_asked,
     material_of,
     read_cases,
 )
@@ -357,7 +357,7 @@ def test_comparisons_leave_out_what_is_missing():
 
 def test_the_model_of_judges_goes_to_those_that_name_none():
     def judges(**given):
-        return judges_of(CalibrateSpec(template="{n}", **given))
+        return judges_asked(CalibrateSpec(template="{n}", **given))
 
     with pytest.raises(InputError, match="second judge is the first"):
         judges(judge="jury", second_judge="jury", judge_model="local/x")

@@ -9,19 +9,24 @@ import json
 import logging
 import math
 from collections.abc import AsyncGenerator, Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict
-from typing import Any, ClassVar, cast
+from dataclasses import asdict, replace
+from typing import Any, cast
 
-from pydantic import model_validator
-
+from textevolve.bench.items import items_of, load_items
+from textevolve.debate.profile import load_profile
 from textevolve.engine.local import follow
 from textevolve.errors import InputError
 from textevolve.estimates.calibration import Judging, estimate_calibration
 from textevolve.estimates.debate import PriceOf, UsageRange
+from textevolve.estimates.profile_calibration import (
+    DebatesOfRow,
+    check_profile_budget,
+    count_debates,
+    estimate_profile_calibration,
+)
 from textevolve.evaluation import Case
 from textevolve.events import Event, StepFinished, StepStarted
-from textevolve.judge_specs import split_rules, with_model
-from textevolve.judge_texts import check_absolute
+from textevolve.judge_specs import split_rules
 from textevolve.loops.attempt import prompts_version
 from textevolve.loops.calibration.examples import (
     Example,
@@ -31,20 +36,27 @@ from textevolve.loops.calibration.examples import (
     take_material,
 )
 from textevolve.loops.calibration.optimizing import search_template
-from textevolve.loops.calibration.plan import CalibrationContext, CalibrationPlan
+from textevolve.loops.calibration.plan import CalibrationContext
 from textevolve.loops.calibration.program import plain_prompt
 from textevolve.loops.calibration.search import ROUND
 from textevolve.loops.calibration.tree import CalibrationResult, Gain, describe_outcome
 from textevolve.loops.calibration.trial_runner import STAGE, TRIAL
 from textevolve.loops.calibration.validation import weigh_chances
-from textevolve.metrics.label_metrics import needs_label, open_metric
 from textevolve.report import wording
 from textevolve.rows import Placed, read_rows
-from textevolve.spec import option
 from textevolve.statistics.comparisons import difference_interval
 from textevolve.studies.calibrate_report import flatten, report
-from textevolve.studies.chained import chains_among, refuse_estimate
-from textevolve.studies.datasets import MappedSpec
+from textevolve.studies.calibrate_spec import CalibrateSpec, judges_asked, program_of
+from textevolve.studies.chained import refuse_estimate
+from textevolve.studies.profile_program import (
+    ABOUT,
+    ProfileProgram,
+    case_of,
+    credit_by_chance,
+    credit_winner,
+    profile_cases,
+    write_better_profile,
+)
 from textevolve.studies.programs import (
     OpenedProgram,
     keeps_rows,
@@ -52,10 +64,8 @@ from textevolve.studies.programs import (
     write_templates,
 )
 from textevolve.studies.study import Asks, LoopSteps, Row, Study, json_codec
-from textevolve.user_code import OWN
 from textevolve.wiring import Workbench
 
-DEFAULT_JUDGE = "single"
 STAGES = {
     "outputs": "outputs are generated and scored",
     "judge": "cases are judged",
@@ -65,131 +75,27 @@ STAGES = {
 }
 
 
-class CalibrateSpec(CalibrationPlan, MappedSpec):
-    """Search for a better prompt template, and take it only if its gain on held-out rows is real.
-
-    Known elsewhere as automatic prompt optimisation with textual gradients and beam search
-    (ProTeGi).
-    """
-
-    kind: ClassVar[str] = "calibrate"
-
-    template: str = option(
-        "",
-        "A file with the prompt template, in which {names} are placeholders. A chain has its own;"
-        " of another program a YAML file of its templates by name.",
-        argument=True,
-        text="file",
-    )
-    program: str | None = option(
-        None,
-        "What is improved in place of a prompt: a chain's file, or MODULE:NAME or FILE.py:NAME of a"
-        " chain, a function of prompts and a row, a LangGraph graph, a DSPy module. --model then"
-        " answers its prompts.",
-        group="Program",
-    )
-    step: str | None = option(
-        None,
-        "Of a chain: the step whose template is improved, where it is not to be all of them.",
-        group="Program",
-    )
-    answer: str | None = option(
-        None, "Of a program that gives several values: the one that is scored.", group="Program"
-    )
-    data: str = option(
-        "",
-        "Rows of values for the placeholders, as JSONL, JSON, CSV or Parquet.",
-        short="-d",
-        group="Data",
-        identity=False,
-        reads=True,
-    )
-    label: str | None = option(
-        None, "The column with the right answer, which a metric compares with.", group="Data"
-    )
-    metric: str | None = option(
-        None,
-        "What scores an output without a judge: exact, contains, regex:PATTERN, MODULE:FUNCTION.",
-        group="Judging",
-    )
-    judge: str | None = option(
-        None,
-        "The judge that scores outputs, such as probe+rules; beside a metric it only gives reasons."
-        f" With neither, it is {DEFAULT_JUDGE}.",
-        short="-j",
-        group="Judging",
-    )
-    second_judge: str | None = option(
-        None,
-        "A judge that the search never sees: it reports on the held-out rows.",
-        group="Judging",
-    )
-    judge_model: str | None = option(
-        None, "The model for judges that name none, where it is not --model.", group="Models"
-    )
-    group: str | None = option(
-        None,
-        "A column: rows in which it is the same are never parted into search and validation.",
-        group="Data",
-    )
-    validation: float | None = option(
-        None,
-        "Share of the rows that is held out of the search; by default two thirds to three quarters,"
-        " by their number.",
-        group="Search",
-        gt=0,
-        lt=1,
-    )
-
-    @model_validator(mode="after")
-    def _usable(self) -> CalibrateSpec:
-        if self.program is not None and chains_among(self.model):
-            raise InputError("--program and a chain as the --model: one of them is too many")
-        program = program_of(self)
-        if not self.template.strip() and program is None:
-            raise InputError("the template is blank: name a file with a prompt template")
-        if self.step is not None and program is None:
-            raise InputError("--step is of a chain: name the chain with --program")
-        if self.answer is not None and program is None:
-            raise InputError("--answer is of a program: name it with --program")
-        first, second = judges_of(self)
-        if first is not None and first == second:
-            raise InputError("the second judge is the first: name another, or another model")
-        for judge in (first, second):
-            if judge is not None:
-                check_absolute(judge)
-        if self.metric is not None and not self.metric.startswith(OWN):
-            open_metric(self.metric)
-            if needs_label(self.metric) and self.label is None:
-                raise InputError(f"metric {self.metric}: name the column of the label, too")
-        return self
-
-
-def program_of(spec: CalibrateSpec) -> str | None:
-    """The program that is improved in place of a prompt."""
-    return spec.program or (None if spec.model == spec.plain_model else spec.model)
-
-
-def judges_of(spec: CalibrateSpec) -> tuple[str | None, str | None]:
-    """The judge that scores or gives reasons, and the second one."""
-    first = DEFAULT_JUDGE if spec.judge is None and spec.metric is None else spec.judge
-    return (
-        first and with_model(first, spec.judge_model),
-        spec.second_judge and with_model(spec.second_judge, spec.judge_model),
-    )
-
-
 def ask(spec: CalibrateSpec) -> Asks:
     prompts = {f"loops.{name}": version for name, version in prompts_version().items()}
-    judges = tuple(judge for judge in judges_of(spec) if judge is not None)
+    judges = tuple(judge for judge in judges_asked(spec) if judge is not None)
     models = () if spec.editor is None else (spec.editor,)
     programs = tuple(filter(None, [program_of(spec)]))
+    if spec.profile is not None:
+        judges = (_debate_of(spec.profile),)
     return Asks(judges, models, True, prompts, chains=programs)
+
+
+def _debate_of(profile: str) -> str:
+    """The judge that a profile is."""
+    return f"debate:{profile}"
 
 
 def _find_program(
     spec: CalibrateSpec, objects: Mapping[str, object], bench: Workbench | None = None
-) -> OpenedProgram | None:
+) -> OpenedProgram | ProfileProgram | None:
+    if spec.profile is not None:
+        judge = bench and bench.whole_judge_of(_debate_of(spec.profile))
+        return ProfileProgram(load_profile(spec.profile), spec.orders, judge)
     name, hidden = program_of(spec), () if spec.label is None else (spec.label,)
     if name is None:
         return None
@@ -200,6 +106,8 @@ def _find_program(
 def read_cases(spec: CalibrateSpec, objects: Mapping[str, object] = {}) -> Iterator[Case]:
     if not spec.data:
         raise InputError("--data is missing: rows with values for the placeholders")
+    if spec.profile is not None:
+        return profile_cases(load_items(spec.data, renamed=spec.map))
     # A value is filled in as it stands.
     return cases_of(spec, read_rows(spec.data, "row", lambda _: True, spec.map), objects)
 
@@ -213,7 +121,11 @@ def cases_of(
     Raises:
         InputError: the rows do not fit the template.
     """
+    if spec.profile is not None:
+        yield from profile_cases(items_of(row for _, row in rows))
+        return
     program = _find_program(spec, objects)
+    assert not isinstance(program, ProfileProgram)
     material = take_material(
         program.templates.text if program else spec.template,
         rows,
@@ -232,7 +144,9 @@ def cases_of(
 
 
 def material_of(
-    spec: CalibrateSpec, cases: Iterable[Case], program: OpenedProgram | None = None
+    spec: CalibrateSpec,
+    cases: Iterable[Case],
+    program: OpenedProgram | ProfileProgram | None = None,
 ) -> Material:
     """What `cases_of` made cases of."""
     examples: list[Example] = []
@@ -256,8 +170,13 @@ async def run(
     """The search after each round, and at its end."""
     program = _find_program(spec, bench.objects, bench)
     material = material_of(spec, cases, program)
-    first, second = judges_of(spec)
-    if bench.mode == "live" and (chances := weigh_chances(spec, material)).poor:
+    first, second = judges_asked(spec)
+    calls_a_row = 1.0
+    if isinstance(program, ProfileProgram):
+        debates = _count_debates(program, material, bench.default_model)
+        check_profile_budget(spec, debates)
+        calls_a_row = debates.usual_calls
+    if bench.mode == "live" and (chances := weigh_chances(spec, material, calls_a_row)).poor:
         logging.getLogger("textevolve").warning(chances.sentence)
 
     def work(show: Any) -> Any:
@@ -278,6 +197,9 @@ async def run(
             listener=hear,
             program=program,
         )
+        if isinstance(program, ProfileProgram):
+            own = replace(context, metric=credit_winner, about=ABOUT, chance=credit_by_chance)
+            context = replace(own, tune=program.tune)
         return search_template(material, spec, context)
 
     async for found in follow(work):
@@ -331,9 +253,26 @@ def estimate(
         InputError: a chain stands for the model: nobody knows how many calls it makes.
     """
     refuse_estimate(program_of(spec))
-    first, second = (judge and split_rules(judge)[1] for judge in judges_of(spec))
+    if spec.profile is not None:
+        program = ProfileProgram(load_profile(spec.profile), spec.orders)
+        material = material_of(spec, cases, program)
+        debates = _count_debates(program, material, model, price_of)
+        return estimate_profile_calibration(
+            material, spec, program.profile, debates, price_of, model
+        )
+    first, second = (judge and split_rules(judge)[1] for judge in judges_asked(spec))
     judging = Judging(first, second, asked=spec.metric is None)
     return estimate_calibration(material_of(spec, cases), spec, judging, model, price_of)
+
+
+def _count_debates(
+    program: ProfileProgram,
+    material: Material,
+    model: str,
+    price_of: PriceOf = lambda _: None,
+) -> DebatesOfRow:
+    cases = [case_of(example) for example in material.examples]
+    return count_debates(cases, program.profile, program.times(model), model, price_of)
 
 
 def note(event: Event) -> str | None:
@@ -341,7 +280,7 @@ def note(event: Event) -> str | None:
     if isinstance(event, StepStarted) and event.step == STAGE:
         stage = str(event.details["stage"])
         return f"{event.details['pieces']} {STAGES.get(stage, stage)}"
-    if isinstance(event, StepFinished) and event.step == ROUND:
+    if isinstance(event, StepFinished) and event.step == ROUND and not event.case:  # of no debate
         return _note_round(event.value)
     return None
 
@@ -371,6 +310,12 @@ def decode(record: bytes) -> CalibrationResult:
     return _decode(json.dumps(found).encode())
 
 
+def _write_texts(spec: CalibrateSpec, found: CalibrationResult) -> Mapping[str, str]:
+    texts = write_templates(program_of(spec), found)
+    profile = None if spec.profile is None else write_better_profile(spec.profile, found)
+    return texts if profile is None else {**texts, ".yaml": profile, ".yml": profile}
+
+
 STUDY = Study(
     spec=CalibrateSpec,
     cases=read_cases,
@@ -391,5 +336,5 @@ STUDY = Study(
     ),
     estimate=estimate,
     text_endings=(".txt", ".yaml", ".yml"),
-    texts=lambda spec, found: write_templates(program_of(spec), found),
+    texts=_write_texts,
 )

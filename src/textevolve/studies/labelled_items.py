@@ -62,6 +62,10 @@ class LabelledItemsSpec(MappedSpec):
         identity=False,
     )
 
+    @property
+    def takes_items(self) -> bool:
+        return True
+
 
 class OneProfileSpec(LabelledItemsSpec):
     """One profile whose agents are asked in several ways."""

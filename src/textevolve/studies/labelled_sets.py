@@ -18,7 +18,6 @@ from textevolve.reach import allow_namespace, also_reach
 from textevolve.report.data import write_rows
 from textevolve.settings import Settings
 from textevolve.spec import noted_of
-from textevolve.studies.labelled_items import LabelledItemsSpec
 from textevolve.studies.study import Study, StudySpec
 
 PREFIX = "labelling:"
@@ -52,7 +51,7 @@ def _is_named(value: object) -> bool:
 
 
 def _read(study: Study[S, R, T], spec: S, named: dict[str, Any], settings: Settings) -> list[Case]:
-    ranked = isinstance(spec, LabelledItemsSpec)
+    ranked = spec.takes_items
     made: dict[str, str] = {}
     with TemporaryDirectory(prefix="textevolve-labels-") as folder:
         for one in {one for value in named.values() for one in _several(value) if _is_named(one)}:

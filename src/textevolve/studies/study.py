@@ -42,6 +42,11 @@ class StudySpec(Frozen):
     )
 
     @property
+    def takes_items(self) -> bool:
+        """Whether its files are of labelled items: candidates for an input, and people's choice."""
+        return False
+
+    @property
     def plain_model(self) -> str | None:
         """The model that is named, unless that is a chain."""
         return None if self.model is None or names_chain(self.model) else self.model

@@ -1,12 +1,29 @@
-"""YAML as data, with the line on which each part of it stands, for messages."""
+"""YAML as data, with the line on which each part of it stands, for messages; and data as YAML."""
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, cast
 
 import yaml
 
 from textevolve.errors import InputError
+
+
+class _Dumper(yaml.SafeDumper):
+    """Texts of several lines stand as such."""
+
+
+def _dump_text(dumper: yaml.SafeDumper, text: str) -> yaml.ScalarNode:
+    style = "|" if "\n" in text else None
+    return cast(Any, dumper).represent_scalar("tag:yaml.org,2002:str", text, style=style)
+
+
+_Dumper.add_representer(str, _dump_text)
+
+
+def dump_yaml(data: Any) -> str:
+    """Mappings, lists and texts as YAML, in the order in which they are given."""
+    return yaml.dump(data, Dumper=_Dumper, sort_keys=False, allow_unicode=True, width=1_000_000)
 
 
 def parse_yaml(text: str, source: str) -> tuple[yaml.Node | None, Any]:

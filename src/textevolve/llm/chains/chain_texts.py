@@ -14,26 +14,12 @@ import yaml
 from textevolve.errors import InputError
 from textevolve.llm.chains.chain_file import read_chain
 from textevolve.rows import read_text
-from textevolve.texts.yaml_lines import parse_yaml
-
-
-class _Dumper(yaml.SafeDumper):
-    """Texts of several lines stand as such."""
-
-
-def _dump_text(dumper: yaml.SafeDumper, text: str) -> yaml.ScalarNode:
-    style = "|" if "\n" in text else None
-    return cast(Any, dumper).represent_scalar("tag:yaml.org,2002:str", text, style=style)
-
-
-_Dumper.add_representer(str, _dump_text)
+from textevolve.texts.yaml_lines import dump_yaml, parse_yaml
 
 
 def write_prompts(prompts: Mapping[str, str]) -> str:
     """Prompts by name as YAML, which `read_prompts` reads."""
-    return yaml.dump(
-        dict(prompts), Dumper=_Dumper, sort_keys=False, allow_unicode=True, width=1_000_000
-    )
+    return dump_yaml(dict(prompts))
 
 
 def read_prompts(text: str, source: str) -> dict[str, str]:

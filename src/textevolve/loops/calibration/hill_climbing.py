@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from textevolve.errors import InputError
 from textevolve.loops.attempt import StopReason
 from textevolve.loops.calibration.evidence import Evidence, extend, open_evidence
-from textevolve.loops.calibration.operators import Operator, Proposal
+from textevolve.loops.calibration.operators import Operator, Proposal, weigh_anew
 from textevolve.loops.calibration.rewriting import Rewritten
 from textevolve.loops.calibration.search import ROUND, SEED, TemplateSearch
 from textevolve.loops.calibration.selection import seeded, shuffle
@@ -57,6 +57,7 @@ class Climb:
     operators: Sequence[Operator]
     idle: int = 0
     raced: list[int] = field(default_factory=lambda: [SEED])
+    tuned: set[tuple[int, int]] = field(default_factory=set[tuple[int, int]])
     recent: dict[str, tuple[float, float, float]] = field(
         default_factory=dict[str, tuple[float, float, float]]
     )
@@ -92,6 +93,7 @@ async def improve(search: TemplateSearch, operators: Sequence[Operator]) -> Stop
     await extend(evidence, SEED, min(sizes.rows, climb.room))
     patience = search.plan.patience * search.plan.successors * len(climb.operators)
     while climb.idle < patience:
+        await tune_leader(climb)
         if not await find_faults(climb):
             return end_without_faults(climb)
         parent = choose_parent(climb)
@@ -223,6 +225,20 @@ def keep_earnings(climb: Climb, won: OperatorEarnings) -> None:
         FORGETTING * gain + won.gain,
         FORGETTING * calls + won.calls,
     )
+
+
+async def tune_leader(climb: Climb) -> None:
+    """Let the leader compete with itself under other weights, once for the rows that it was tried
+    on; that asks for nothing new, and does not try anybody's patience."""
+    search, idle = climb.search, climb.idle
+    known = (search.leader, climb.evidence.count)
+    operator = None if known in climb.tuned else weigh_anew(climb.evidence, search.leader)
+    climb.tuned.add(known)
+    if operator is not None:
+        search.rounds += 1
+        await take_step(climb, operator, search.leader, 1)
+        climb.idle = min(idle, climb.idle)
+        search.show()
 
 
 def choose_parent(climb: Climb) -> int:

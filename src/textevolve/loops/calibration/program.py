@@ -7,7 +7,7 @@ here rewrites a template or scores an output.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Protocol
 
 from textevolve.errors import AnswerError
@@ -22,9 +22,12 @@ PROMPT = "prompt"
 
 @dataclass(frozen=True, slots=True)
 class Templates:
-    """The texts of a program's templates by their names, in the program's order; hashable."""
+    """The texts of a program's templates by their names, in the program's order; hashable.
+    `weights`: numbers by name that decide with the texts what the program gives; they are found by
+    arithmetic, and no editor sees them."""
 
     parts: tuple[tuple[str, str], ...]
+    weights: tuple[tuple[str, float], ...] = ()
 
     def __getitem__(self, name: str) -> str:
         return dict(self.parts)[name]
@@ -35,11 +38,12 @@ class Templates:
 
     def with_text(self, name: str, text: str) -> Templates:
         """The same but for one text."""
-        return Templates(tuple((n, text if n == name else t) for n, t in self.parts))
+        return replace(self, parts=tuple((n, text if n == name else t) for n, t in self.parts))
 
     def alike(self, other: Templates) -> bool:
         """Whether they are the same but for white space around each."""
-        return [t.strip() for _, t in self.parts] == [t.strip() for _, t in other.parts]
+        texts = [[text.strip() for _, text in one.parts] for one in (self, other)]
+        return texts[0] == texts[1] and self.weights == other.weights
 
     @property
     def text(self) -> str:

@@ -36,13 +36,17 @@ from textevolve.loops.calibration.rewriting import (
 from textevolve.loops.calibration.search import TemplateSearch
 from textevolve.loops.calibration.trial_runner import TrialOutcome
 
+MANY_TEMPLATES = 3
+
 
 def part_of(search: TemplateSearch, parent: int, number: int) -> str | None:
     """Which template of a node to rewrite in this round: in turn several of them in one proposal
-    (None), for which the editor says by the traces where failures come from, and each alone."""
-    names = search.nodes[parent].templates.names
-    turn = (number - 1 + parent) % (len(names) + 1)
-    return names[0] if len(names) == 1 else (None, *names)[turn]
+    (None), for which the editor says by the traces where failures come from, and each alone; of
+    many templates every other proposal is about several."""
+    names, turn = search.nodes[parent].templates.names, number - 1 + parent
+    if len(names) > MANY_TEMPLATES:
+        return names[turn // 2 % len(names)] if turn % 2 else None
+    return names[0] if len(names) == 1 else (None, *names)[turn % (len(names) + 1)]
 
 
 async def criticise(
@@ -67,6 +71,7 @@ async def criticise(
     texts = [text for _, text in templates.parts] + [text for one in shown for _, text in one]
     nonce = draw_nonce(texts, search.plan.seed)
     asked = prompt("calibrate_program").render(
+        about=search.context.about,
         templates=_list_templates(search, templates, nonce),
         part=part or "",
         examples=fence_outcomes(scored, shown, nonce),

@@ -36,7 +36,7 @@ _VARIABLES = {
     "calibrate_successor": ("template", "instructions", "placeholders"),
     "calibrate_again": ("fault",),
     "calibrate_reflection": ("placeholders", "template", "examples", "most"),
-    "calibrate_program": ("templates", "part", "examples", "most"),
+    "calibrate_program": ("about", "templates", "part", "examples", "most"),
     "calibrate_together": ("templates", "instructions"),
 }
 TEXT_SHOWN = 1500
@@ -72,7 +72,7 @@ def prompt(name: str) -> Template:
 class Rewritten:
     """A new template, or why there is none. `repaired`: it took a second call. `note`: what else is
     to be known of how it was made. `others`: in place of `text`, several templates of a program
-    that were rewritten together, by their names."""
+    that were rewritten together, by their names. `weights`: new ones of a program that has some."""
 
     text: str | None
     instructions: tuple[str, ...]
@@ -80,6 +80,7 @@ class Rewritten:
     repaired: bool = False
     note: str = ""
     others: tuple[tuple[str, str], ...] = ()
+    weights: tuple[tuple[str, float], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -234,7 +235,8 @@ def _show_trace(outcome: TrialOutcome) -> list[tuple[str, str]]:
     most = TRACE_SHOWN // max(1, 2 * len(steps))
     shown = list[tuple[str, str]]()
     for step in steps:
-        shown.append((f"prompt of {step.template}", _cut(step.prompt, most)))
+        if step.prompt:
+            shown.append((f"prompt of {step.template}", _cut(step.prompt, most)))
         if step.output != outcome.output:
             shown.append((f"output of {step.template}", _cut(step.output, most)))
     return shown
