@@ -58,15 +58,15 @@ def read_tree(roots: Iterable[int]) -> list[Process]:
 
 
 def read_machine() -> float:
-    """CPU seconds that all cores were busy since the start, those taken by other guests included."""
+    """CPU seconds that all cores were busy so far, those taken by other guests included."""
     fields = Path("/proc/stat").read_text().splitlines()[0].split()[1:9]
     user, nice, system, _, _, irq, soft, steal = map(int, fields)
     return (user + nice + system + irq + soft + steal) / TICKS
 
 
 def sum_by_role(processes: Iterable[Process], roles: Mapping[str, str]) -> dict[str, float]:
-    """CPU seconds by role: this process is the driver. `roles`: of a role, a word in the commands of
-    its processes; what none fits is left out."""
+    """CPU seconds by role: this process is the driver. `roles`: of a role, a word in the commands
+    of its processes; what none fits is left out."""
     found = dict.fromkeys(("driver", *roles), 0.0)
     for process in processes:
         if process.pid == os.getpid():

@@ -21,6 +21,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import hashlib
 import json
 import os
 import platform
@@ -37,13 +38,16 @@ from pathlib import Path
 from typing import Any
 
 from processes import read_machine, read_process, read_tree, sum_by_role
-from throughput import CALLS, FILLER, record_bodies, run_bare
-
 from textevolve import DebateResult, aevaluate_batch
 from textevolve.cli.execution import calm_collector
+from textevolve.evaluation import Usage
+from textevolve.llm.journal import JournalEntry
+from textevolve.llm.model import Message, Request, Response
 from textevolve.llm.testing import serve_in_process
 from textevolve.settings import Settings, store_location
+from textevolve.store import open_store
 from textevolve.store.upkeep import read_stats
+from throughput import CALLS, FILLER, record_bodies, run_bare
 
 ROLES = {
     "server": "textevolve.llm.testing",
@@ -54,6 +58,7 @@ ROLES = {
 """Words in the commands of processes; `ray`: what belongs to Ray and is no actor."""
 SAMPLES = 20
 """How often memory is looked at."""
+WRITES = 6_000
 
 
 @dataclass(frozen=True)
@@ -74,7 +79,8 @@ class Point:
     twentieth of the cases) and of all actors together (`actors_peak`); `bytes`: by which the store
     grew. `cores_free`: what others left. `others`: CPU seconds that others took. `bare_rate`:
     answers a second of the bare loop at as many in flight, `bare_server`: CPU seconds of the server
-    for each."""
+    for each. `writes`: calls a second that the store's one writer commits with nothing else to
+    do."""
 
     asked: Asked
     scored: int
@@ -90,6 +96,7 @@ class Point:
     completion_tokens: int
     bare_rate: float
     bare_server: float
+    writes: float
     cores: int
     load: float
     python: str
@@ -119,7 +126,9 @@ def iterate_cases(number: int) -> Iterator[dict[str, Any]]:
 
 
 @contextmanager
-def open_place(asked: Asked, folder: Path, postgres: str | None) -> Generator[tuple[str, list[int]]]:
+def open_place(
+    asked: Asked, folder: Path, postgres: str | None
+) -> Generator[tuple[str, list[int]]]:
     """Where the store of a point is, and the processes that are its server's."""
     if asked.store_kind == "sqlite":
         yield str(folder / "runs.db"), []
@@ -205,6 +214,7 @@ async def measure(asked: Asked, folder: Path, postgres: str | None) -> Point:
         calls = ask_calls(url) - calls
         size = read_stats(store_location(store)).bytes - before
         rate, server = await measure_bare(asked, url, folder)
+        writes = await measure_writer(store, min(WRITES, CALLS * asked.cases))
         return Point(
             asked=asked,
             scored=scored,
@@ -220,11 +230,38 @@ async def measure(asked: Asked, folder: Path, postgres: str | None) -> Point:
             completion_tokens=written,
             bare_rate=rate,
             bare_server=server,
+            writes=writes,
             cores=os.cpu_count() or 1,
             load=os.getloadavg()[0],
             python=platform.python_version(),
             when=time.strftime("%Y-%m-%d %H:%M", time.gmtime()),
         )
+
+
+async def measure_writer(store: str, number: int) -> float:
+    """Calls a second that the one writer of a store commits where nothing else is done: each with
+    an answer of 1 kB and one text of 600 bytes that is new."""
+    head, answer = FILLER * 16, FILLER * 16
+
+    def entry(n: int) -> JournalEntry:
+        asked = Request(
+            messages=(Message("system", (head,)), Message("user", (f"{n}. " + FILLER * 9,)))
+        )
+        response = Response(answer, "stop", Usage(1, 500, 0, 250))
+        key = hashlib.sha256(f"writer {n}".encode()).hexdigest()
+        return JournalEntry(key, "scripted", asked, response, None, time.time(), 0.2, 1)
+
+    with open_store(store_location(store)) as opened:
+        run = opened.create_run({"kind": "writer"}, f"writer-{secrets.token_hex(8)}", "", "")
+        journal, left = opened.journal(run.id), iter(range(number))
+
+        async def keep() -> None:
+            for n in left:
+                await journal.append(entry(n))
+
+        began = time.perf_counter()
+        await asyncio.gather(*(keep() for _ in range(256)))
+        return number / (time.perf_counter() - began)
 
 
 async def measure_bare(asked: Asked, url: str, folder: Path) -> tuple[float, float]:
@@ -275,6 +312,7 @@ def tell(point: Point) -> Iterator[str]:
         f"  scripted server: busy {busy:.2f} of a core at {calls / point.seconds:,.0f} calls/s;"
         f" bare loop {point.bare_rate:,.0f} calls/s, server CPU {point.bare_server * 1e3:.3f} ms"
     )
+    yield f"  the store's writer alone: {point.writes:,.0f} calls/s"
 
 
 def read_points(path: Path) -> list[Point]:
