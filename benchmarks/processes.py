@@ -15,14 +15,12 @@ TICKS = os.sysconf("SC_CLK_TCK")
 
 @dataclass(frozen=True, slots=True)
 class Process:
-    """`cpu`: seconds of its own; `ended`: of its children that have ended. `resident`, `peak`:
-    bytes now and at most."""
+    """`cpu`: seconds, without those of its children. `resident`, `peak`: bytes now and at most."""
 
     pid: int
     parent: int
     command: str
     cpu: float
-    ended: float
     resident: int
     peak: int
 
@@ -35,10 +33,10 @@ def read_process(pid: int) -> Process | None:
         command = Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode()
     except (FileNotFoundError, ProcessLookupError):
         return None
-    own, ended = sum(map(int, fields[11:13])), sum(map(int, fields[13:15]))
+    spent = sum(map(int, fields[11:13])) / TICKS
     sizes = {line.split(":")[0]: line.split() for line in lines if line.startswith("Vm")}
     resident, peak = (int(sizes[name][1]) * 1024 if name in sizes else 0 for name in _SIZES)
-    return Process(pid, int(fields[1]), command, own / TICKS, ended / TICKS, resident, peak)
+    return Process(pid, int(fields[1]), command, spent, resident, peak)
 
 
 _SIZES = ("VmRSS", "VmHWM")
@@ -64,13 +62,36 @@ def read_machine() -> float:
     return (user + nice + system + irq + soft + steal) / TICKS
 
 
-def sum_by_role(processes: Iterable[Process], roles: Mapping[str, str]) -> dict[str, float]:
-    """CPU seconds by role: this process is the driver. `roles`: of a role, a word in the commands
-    of its processes; what none fits is left out."""
-    found = dict.fromkeys(("driver", *roles), 0.0)
-    for process in processes:
+class Watch:
+    """Processes by what they do, since the watch began: one that has ended counts as it was last
+    looked at, so look often, and before anything is closed.
+
+    `roots`: whose processes are seen, with all below them. `roles`: of each a word in the commands
+    of its processes; this process is the driver, and what no word fits is left out.
+    """
+
+    def __init__(self, roots: Iterable[int], roles: Mapping[str, str]) -> None:
+        self._roots, self._roles = list(roots), roles
+        self._seen: dict[int, Process] = {}
+        self.look()
+        self._before = {pid: process.cpu for pid, process in self._seen.items()}
+
+    def look(self) -> None:
+        self._seen |= {process.pid: process for process in read_tree(self._roots)}
+
+    def cpu(self) -> dict[str, float]:
+        """Seconds by role."""
+        found = dict.fromkeys(("driver", *self._roles), 0.0)
+        for process in self._seen.values():
+            if role := self._role(process):
+                found[role] += process.cpu - self._before.get(process.pid, 0.0)
+        return found
+
+    def peak(self, role: str) -> int:
+        """Bytes of memory: the most of each process of a role, all added up."""
+        return sum(one.peak for one in self._seen.values() if self._role(one) == role)
+
+    def _role(self, process: Process) -> str | None:
         if process.pid == os.getpid():
-            found["driver"] += process.cpu
-        elif role := next((role for role, word in roles.items() if word in process.command), None):
-            found[role] += process.cpu + process.ended
-    return found
+            return "driver"
+        return next((role for role, word in self._roles.items() if word in process.command), None)

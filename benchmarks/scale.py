@@ -38,7 +38,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-from processes import read_machine, read_process, read_tree, sum_by_role
+from processes import Watch, read_machine, read_process
 from textevolve import DebateResult, aevaluate_batch
 from textevolve.cli.execution import calm_collector
 from textevolve.evaluation import Usage
@@ -176,13 +176,13 @@ def open_nodes(asked: Asked) -> Generator[None]:
 def run(asked: Asked, url: str, store: str) -> AsyncGenerator[Any]:
     """The study, by the public verb; of Ray, so many are in flight at each node."""
     where: dict[str, Any] = {} if asked.on == "local" else {"on": asked.on}
+    settings = Settings(concurrency=max(1, asked.in_flight // asked.nodes), **where)
     return aevaluate_batch(
         iterate_cases(asked.cases),
         model=f"{url}#scripted",
         store=store,
-        settings=Settings(concurrency=max(1, asked.in_flight // asked.nodes)),
+        settings=settings,
         convergence=0.0,
-        **where,
     )
 
 
@@ -196,9 +196,9 @@ async def measure(asked: Asked, folder: Path, postgres: str | None) -> Point:
         roots = [os.getpid(), *roots]
         before = read_stats(store_location(store)).bytes if asked.store_kind != "sqlite" else 0
         calls = ask_calls(url)
-        spent, busy = sum_by_role(read_tree(roots), ROLES), read_machine()
+        watch, busy = Watch(roots, ROLES), read_machine()
         began, done, scored, prompt, written = time.perf_counter(), 0, 0, 0, 0
-        memory, actors, every = list[int](), 0, max(1, asked.cases // SAMPLES)
+        memory, every = list[int](), max(1, asked.cases // SAMPLES)
         async with aclosing(run(asked, url, store)) as results:
             async for result in results:
                 done += 1
@@ -207,12 +207,11 @@ async def measure(asked: Asked, folder: Path, postgres: str | None) -> Point:
                 written += result.usage.completion_tokens
                 if done % every == 0:
                     memory.append(own_memory())
+                if done % every == 0 or done == asked.cases:
+                    watch.look()
         seconds, busy = time.perf_counter() - began, read_machine() - busy
-        processes = read_tree(roots)
-        after = sum_by_role(processes, ROLES)
-        cpu = {role: after[role] - spent[role] for role in after}
-        actors = sum(one.peak for one in processes if "ray::" in one.command)
-        peak = next(one.peak for one in processes if one.pid == os.getpid())
+        watch.look()
+        cpu = watch.cpu()
         calls = ask_calls(url) - calls
         size = read_stats(store_location(store)).bytes - before
         rate, server = await measure_bare(asked, url, folder)
@@ -225,8 +224,8 @@ async def measure(asked: Asked, folder: Path, postgres: str | None) -> Point:
             cpu=cpu,
             cores_free=max(0.1, (os.cpu_count() or 1) - (busy - sum(cpu.values())) / seconds),
             memory=memory,
-            peak=peak,
-            actors_peak=actors,
+            peak=watch.peak("driver"),
+            actors_peak=watch.peak("actors"),
             bytes=size,
             prompt_tokens=prompt,
             completion_tokens=written,
@@ -270,12 +269,11 @@ async def measure_bare(asked: Asked, url: str, folder: Path) -> tuple[float, flo
     """Answers a second that a bare loop gets at as many in flight, and CPU seconds of the server
     for each."""
     bodies, number = await record_bodies(folder), min(asked.cases, 4 * asked.in_flight)
-    before = sum_by_role(read_tree([os.getpid()]), ROLES)["server"]
-    began = time.perf_counter()
+    watch, began = Watch([os.getpid()], ROLES), time.perf_counter()
     calls = await run_bare(url, number, asked.in_flight, bodies)
     seconds = time.perf_counter() - began
-    spent = sum_by_role(read_tree([os.getpid()]), ROLES)["server"] - before
-    return calls / seconds, spent / calls
+    watch.look()
+    return calls / seconds, watch.cpu()["server"] / calls
 
 
 def own_memory() -> int:

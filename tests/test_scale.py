@@ -1,6 +1,7 @@
 """The model of long runs: its arithmetic, the recorded points, and how a point is measured."""
 
 import json
+import os
 import subprocess
 import sys
 from dataclasses import replace
@@ -13,7 +14,7 @@ from hypothesis import strategies as st
 sys.path.insert(0, str(Path(__file__).parents[1] / "benchmarks"))
 
 import scale_model as model
-from processes import read_tree, sum_by_role
+from processes import Watch
 from scale import Asked, Point, read_points, tell
 
 ROOT = Path(__file__).parents[1]
@@ -132,17 +133,24 @@ def test_recorded_points_are_whole():
         assert point.cpu["server"] < point.seconds / 2, "the scripted server was the limit"
 
 
-def test_processes_are_told_apart_by_their_commands():
-    words = [sys.executable, "-c", "print(sum(range(3_000_000)), flush=True); input()"]
+def test_processes_are_told_apart_by_their_commands_and_counted_when_they_have_ended():
+    words = [sys.executable, "-c", "input(); print(sum(range(3_000_000)), flush=True); input()"]
     with subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as child:
+        assert child.stdin is not None
         assert child.stdout is not None
+        watch = Watch([os.getpid()], {"counts": "sum(range", "nobody": "no such word"})
+        child.stdin.write(b"\n")
+        child.stdin.flush()
         child.stdout.readline()
-        found = {one.pid: one for one in read_tree([child.pid])}
+        watch.look()
+        seen = watch.cpu()
         child.communicate(b"\n")
-    assert found[child.pid].cpu > 0
-    assert found[child.pid].peak >= found[child.pid].resident > 0
-    spent = sum_by_role(found.values(), {"counts": "sum(range", "nobody": "no such word"})
-    assert spent == {"driver": 0, "counts": found[child.pid].cpu, "nobody": 0}
+    watch.look()
+    assert seen["counts"] > 0
+    assert seen["nobody"] == 0
+    assert watch.cpu()["counts"] == seen["counts"]
+    assert watch.cpu()["driver"] >= seen["driver"]
+    assert watch.peak("counts") > 10**6
 
 
 @pytest.mark.slow
