@@ -321,8 +321,10 @@ def read_points(path: Path) -> list[Point]:
     Raises:
         ValueError, KeyError, TypeError: a line is none.
     """
-    found = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines() if line]
-    return [Point(**{**one, "asked": Asked(**one["asked"])}) for one in found]
+    found: list[dict[str, Any]] = [
+        json.loads(line) for line in path.read_text(encoding="utf-8").splitlines() if line
+    ]
+    return [Point(asked=Asked(**one.pop("asked")), **one) for one in found]
 
 
 def main() -> None:

@@ -54,17 +54,12 @@ def fit_line(found: Sequence[tuple[float, float]]) -> Line:
     """
     if not found or min(cases for cases, _ in found) <= 0:
         raise ValueError("a line needs points that have cases")
-    weighted = [(1 / max(taken, 1e-12) ** 2, cases, taken) for cases, taken in found]
-    total, x, y, xx, xy = (
-        sum(w * f(cases, taken) for w, cases, taken in weighted)
-        for f in (
-            lambda c, t: 1.0,
-            lambda c, t: c,
-            lambda c, t: t,
-            lambda c, t: c * c,
-            lambda c, t: c * t,
-        )
-    )
+    weights = [1 / max(taken, 1e-12) ** 2 for _, taken in found]
+    total = sum(weights)
+    x = sum(w * cases for w, (cases, _) in zip(weights, found, strict=True))
+    y = sum(w * taken for w, (_, taken) in zip(weights, found, strict=True))
+    xx = sum(w * cases**2 for w, (cases, _) in zip(weights, found, strict=True))
+    xy = sum(w * cases * taken for w, (cases, taken) in zip(weights, found, strict=True))
     spread = total * xx - x * x
     if spread > 1e-9 * total * xx:
         each = (total * xy - x * y) / spread
@@ -339,7 +334,7 @@ def draw_checked(found: Iterable[Checked]) -> str:
     by_point: dict[Asked, list[Checked]] = {}
     for one in found:
         by_point.setdefault(one.asked, []).append(one)
-    names = [one.name for one in next(iter(by_point.values()), [])]
+    names = [one.name for one in next(iter(by_point.values()), list[Checked]())]
     rows = [
         [
             f"{say_way(way_of(asked))}, {asked.cases:,} cases{'' if checked[0].alike else ' *'}",
