@@ -1,9 +1,12 @@
 """Memory over a batch of 100,000 cases that are read lazily: does it stay flat?
 
     python benchmarks/flat_memory.py [--cases 100000]
+    python benchmarks/flat_memory.py --code --cases 1000000
 
-One agent, one round, a loopback server without latency, the journal on. Prints the resident memory
-of this process after each tenth of the cases, and how large the store has become.
+One agent, one round, a loopback server without latency, the journal on. `--code`: judged by a
+function in place of a model, so that a million cases take minutes: all is the same but the calls.
+Prints the resident memory of this process when the cases are in the store and after each tenth of
+the results, and how large the store has become; at last the most memory there was.
 """
 
 from __future__ import annotations
@@ -12,6 +15,7 @@ import argparse
 import asyncio
 import os
 import platform
+import resource
 import sys
 import tempfile
 import time
@@ -19,7 +23,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from textevolve import Agent, DebateResult, Profile, aevaluate_batch
+from textevolve import Agent, Case, DebateResult, EvaluationResult, Profile, aevaluate_batch
 from textevolve.llm.testing import serve_in_process
 
 FILLER = "The tide follows the moon, and the moon is patient with the sea. "
@@ -35,6 +39,10 @@ def make_cases(number: int) -> Iterator[dict[str, Any]]:
         }
 
 
+async def judge_length(case: Case) -> list[EvaluationResult]:
+    return [EvaluationResult(min(1.0, len(text) / 400), True) for text in case.candidates]
+
+
 def resident() -> float:
     """Resident memory in MB, from /proc; 0 where there is none."""
     try:
@@ -47,6 +55,7 @@ def resident() -> float:
 async def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
     parser.add_argument("--cases", type=int, default=100_000)
+    parser.add_argument("--code", action="store_true", help="judged by a function, without a model")
     asked = parser.parse_args()
     print(f"{os.cpu_count()} cores, {platform.platform()}, Python {sys.version.split()[0]}")
     with tempfile.TemporaryDirectory() as folder, serve_in_process() as url:
@@ -54,11 +63,13 @@ async def main() -> None:
         began, done, scored = time.perf_counter(), 0, 0
         print(f"before: {resident():.0f} MB")
         cases = make_cases(asked.cases)
-        async for result in aevaluate_batch(
-            cases, model=f"{url}#scripted", store=store, profile=PROFILE
-        ):
+        judged: dict[str, Any] = {"model": f"{url}#scripted", "profile": PROFILE}
+        judged = {"judge": judge_length} if asked.code else judged
+        async for result in aevaluate_batch(cases, store=store, **judged):
+            if not done:
+                print(f"all cases are in the store: {resident():.0f} MB", flush=True)
             done += 1
-            scored += isinstance(result, DebateResult) and result.scored
+            scored += result.scored if isinstance(result, DebateResult) else not result.failure
             if done % max(1, asked.cases // 10) == 0:
                 seconds = time.perf_counter() - began
                 size = os.stat(store).st_size / 1e6
@@ -67,7 +78,8 @@ async def main() -> None:
                     f" {done / seconds:5.0f} cases/s, store {size:6.0f} MB",
                     flush=True,
                 )
-        print(f"{scored:,} of {done:,} scored")
+        most = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024 / 1e6
+        print(f"{scored:,} of {done:,} scored; at most {most:.0f} MB")
 
 
 if __name__ == "__main__":

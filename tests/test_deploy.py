@@ -16,6 +16,7 @@ from textevolve.cli.app import app
 ROOT = Path(__file__).parent.parent
 DEPLOY = ROOT / "deploy"
 UNITS = sorted(DEPLOY.glob("*.service"))
+RAY_FILES = ("raycluster.yaml", "rayjob.yaml")
 SECRET = re.compile(r"(?i)(password|key|token|secret)[\w]*\s*[:=]\s*[\"']?(?!\$)[\w/+-]{6,}")
 
 
@@ -61,9 +62,11 @@ def test_the_image_runs_as_a_user_without_rights_and_says_how_it_is():
 
 
 def test_extras_of_the_image_are_ours():
-    (named,) = re.findall(r'"\.\[(.+?)\]"', (DEPLOY / "Dockerfile").read_text())
+    named = re.findall(r"EXTRAS=([\w,]+)", (DEPLOY / "Dockerfile").read_text())
     project = (ROOT / "pyproject.toml").read_text()
-    assert all(re.search(rf"^{extra} = \[", project, re.MULTILINE) for extra in named.split(","))
+    extras = {extra for one in named for extra in one.split(",")}
+    assert len(named) == 2
+    assert all(re.search(rf"^{extra} = \[", project, re.MULTILINE) for extra in extras)
 
 
 def test_services_are_healthy_before_others_need_them(compose):
@@ -116,3 +119,85 @@ def test_commands_of_images_and_services_are_ours(compose):
     parses(words_of("CMD"))
     for name in ("server", "jobs"):
         parses(compose["services"][name]["command"])
+
+
+@pytest.mark.parametrize("path", sorted(DEPLOY.glob("*.yaml")), ids=lambda path: path.name)
+def test_a_linter_finds_nothing_in_the_manifests(path):
+    yamllint = pytest.importorskip("yamllint.linter")
+    from yamllint.config import YamlLintConfig
+
+    rules = YamlLintConfig(
+        "extends: default\nrules: {line-length: disable, document-start: disable}"
+    )
+    assert [str(one) for one in yamllint.run(path.read_text(), rules)] == []
+
+
+@pytest.fixture(scope="module")
+def ray_files():
+    cluster, job = (yaml.safe_load((DEPLOY / name).read_text()) for name in RAY_FILES)
+    return cluster, job
+
+
+def ray_pods(ray_files):
+    spec = ray_files[0]["spec"]
+    for group in (spec["headGroupSpec"], *spec["workerGroupSpecs"]):
+        yield group["template"]["spec"]
+
+
+RAY_FIELDS = {
+    "RayCluster": "autoscalerOptions enableInTreeAutoscaling gcsFaultToleranceOptions"
+    " headGroupSpec managedBy rayVersion suspend workerGroupSpecs authOptions",
+    "RayJob": "activeDeadlineSeconds backoffLimit clusterSelector deletionStrategy entrypoint"
+    " entrypointNumCpus entrypointResources jobId managedBy metadata rayClusterSpec runtimeEnvYAML"
+    " shutdownAfterJobFinishes submissionMode submitterConfig submitterPodTemplate suspend"
+    " ttlSecondsAfterFinished",
+    "head": "enableIngress headService labels rayStartParams resources serviceType template",
+    "workers": "groupName idleTimeoutSeconds labels maxReplicas minReplicas numOfHosts"
+    " rayStartParams replicas resources scaleStrategy suspend template",
+}
+"""The fields that KubeRay's API v1 has, apart from those of Kubernetes itself."""
+
+
+def test_clusters_of_ray_have_no_field_that_the_operator_does_not_know(ray_files):
+    cluster, job = ray_files
+    for whole in ray_files:
+        assert whole["apiVersion"] == "ray.io/v1"
+        assert not set(whole["spec"]) - set(RAY_FIELDS[whole["kind"]].split())
+    assert not set(cluster["spec"]["headGroupSpec"]) - set(RAY_FIELDS["head"].split())
+    for group in cluster["spec"]["workerGroupSpecs"]:
+        assert not set(group) - set(RAY_FIELDS["workers"].split())
+        assert group["minReplicas"] <= group["replicas"] <= group["maxReplicas"]
+        assert all(isinstance(value, str) for value in group["rayStartParams"].values())
+    assert job["spec"]["rayClusterSpec"] == cluster["spec"]
+
+
+def test_pods_of_ray_are_such_as_kubernetes_takes(ray_files):
+    validator = pytest.importorskip("kubernetes_validate")
+    for number, pod in enumerate(ray_pods(ray_files)):
+        named = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": f"n{number}"}}
+        validator.validate({**named, "spec": pod}, "1.33", strict=True)
+
+
+def test_pods_of_ray_have_no_rights_and_get_secrets_from_outside(ray_files):
+    pods = list(ray_pods(ray_files))
+    assert len(pods) == 2
+    for pod in pods:
+        assert pod["securityContext"]["runAsNonRoot"]
+        assert pod["automountServiceAccountToken"] is False
+        mounted = {volume["name"] for volume in pod["volumes"]}
+        for container in pod["containers"]:
+            assert container["securityContext"]["capabilities"]["drop"] == ["ALL"]
+            assert container["securityContext"]["allowPrivilegeEscalation"] is False
+            assert container["envFrom"] == [{"secretRef": {"name": "textevolve"}}]
+            assert "env" not in container
+            assert container["resources"]["limits"]["memory"]
+            assert {mount["name"] for mount in container["volumeMounts"]} == mounted
+
+
+def test_the_job_on_ray_runs_a_command_of_ours_on_files_that_are_there(ray_files):
+    program, *arguments = shlex.split(ray_files[1]["spec"]["entrypoint"])
+    assert program == "textevolve"
+    parses(arguments)
+    head = next(ray_pods(ray_files))
+    places = [mount["mountPath"] for mount in head["containers"][0]["volumeMounts"]]
+    assert str(Path(arguments[1]).parent) in places

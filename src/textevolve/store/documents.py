@@ -112,9 +112,10 @@ def require(value: object, *kinds: type | None) -> None:
         raise TypeError(f"not of the kind that was kept: {type(value).__name__}")
 
 
-def pack(data: bytes) -> bytes:
-    """The bytes, compressed if they are many and it helps. `unpack` needs the original size."""
-    if len(data) < PACK_FROM:
+def pack(data: bytes, least: int = PACK_FROM) -> bytes:
+    """The bytes, compressed if there are `least` or more and it helps. `unpack` needs the original
+    size."""
+    if len(data) < least:
         return data
     packed = zlib.compress(data, 1)
     return packed if len(packed) < len(data) else data

@@ -1,0 +1,97 @@
+"""CPU time and memory of this process and of all that it started, read from /proc (Linux alone).
+
+For benchmarks whose work is done by several processes: a driver, its actors, a database, a server.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+TICKS = os.sysconf("SC_CLK_TCK")
+
+
+@dataclass(frozen=True, slots=True)
+class Process:
+    """`cpu`: seconds, without those of its children. `resident`, `peak`: bytes now and at most."""
+
+    pid: int
+    parent: int
+    command: str
+    cpu: float
+    resident: int
+    peak: int
+
+
+def read_process(pid: int) -> Process | None:
+    """None where there is no such process any more."""
+    try:
+        fields = Path(f"/proc/{pid}/stat").read_text().rsplit(") ", 1)[1].split()
+        lines = Path(f"/proc/{pid}/status").read_text().splitlines()
+        command = Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode()
+    except (FileNotFoundError, ProcessLookupError):
+        return None
+    spent = sum(map(int, fields[11:13])) / TICKS
+    sizes = {line.split(":")[0]: line.split() for line in lines if line.startswith("Vm")}
+    resident, peak = (int(sizes[name][1]) * 1024 if name in sizes else 0 for name in _SIZES)
+    return Process(pid, int(fields[1]), command, spent, resident, peak)
+
+
+_SIZES = ("VmRSS", "VmHWM")
+
+
+def read_tree(roots: Iterable[int]) -> list[Process]:
+    """The processes of these ids and all below them."""
+    found = {
+        process.pid: process
+        for name in os.listdir("/proc")
+        if name.isdecimal() and (process := read_process(int(name))) is not None
+    }
+    wanted = {pid for pid in roots if pid in found}
+    while more := {p.pid for p in found.values() if p.parent in wanted} - wanted:
+        wanted |= more
+    return [found[pid] for pid in sorted(wanted)]
+
+
+def read_machine() -> float:
+    """CPU seconds that all cores were busy so far, those taken by other guests included."""
+    fields = Path("/proc/stat").read_text().splitlines()[0].split()[1:9]
+    user, nice, system, _, _, irq, soft, steal = map(int, fields)
+    return (user + nice + system + irq + soft + steal) / TICKS
+
+
+class Watch:
+    """Processes by what they do, since the watch began: one that has ended counts as it was last
+    looked at, so look often, and before anything is closed.
+
+    `roots`: whose processes are seen, with all below them. `roles`: of each a word in the commands
+    of its processes; this process is the driver, and what no word fits is left out.
+    """
+
+    def __init__(self, roots: Iterable[int], roles: Mapping[str, str]) -> None:
+        self._roots, self._roles = list(roots), roles
+        self._seen: dict[int, Process] = {}
+        self.look()
+        self._before = {pid: process.cpu for pid, process in self._seen.items()}
+
+    def look(self) -> None:
+        self._seen |= {process.pid: process for process in read_tree(self._roots)}
+
+    def cpu(self) -> dict[str, float]:
+        """Seconds by role."""
+        found = dict.fromkeys(("driver", *self._roles), 0.0)
+        for process in self._seen.values():
+            if role := self._role(process):
+                found[role] += process.cpu - self._before.get(process.pid, 0.0)
+        return found
+
+    def peak(self, role: str) -> int:
+        """Bytes of memory: the most of each process of a role, all added up."""
+        return sum(one.peak for one in self._seen.values() if self._role(one) == role)
+
+    def _role(self, process: Process) -> str | None:
+        if process.pid == os.getpid():
+            return "driver"
+        return next((role for role, word in self._roles.items() if word in process.command), None)
