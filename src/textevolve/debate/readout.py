@@ -115,7 +115,7 @@ def read_points(answer: BaseModel, labels: tuple[int, ...]) -> tuple[Points, ...
 
 def read_verbalized(answer: BaseModel, labels: tuple[int, ...]) -> tuple[tuple[float, ...], ...]:
     """The stated scores, j x k, in the case's order; a model's fields come in their own order."""
-    given = [getattr(answer, f"response_{n}").scores for n in labels]
+    given: list[BaseModel] = [getattr(answer, f"response_{n}").scores for n in labels]
     return tuple(tuple(map(float, vars(scores).values())) for scores in given)
 
 
