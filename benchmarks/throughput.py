@@ -9,8 +9,9 @@ collect garbage less often), and a bare aiohttp loop that posts the same bodies 
 answers. `ideal` is the time that perfect overlap would take: ceil(debates / in flight) x 6 x
 latency. All run in turn, `--times` over, and the least of each figure is printed: what others do on
 the machine only ever adds. Where the package `openai` is installed, a loop around it runs beside:
-what a judge built on the usual SDK has to start from. `--postgres`: the address of a server's
-database, in which each run makes a database of its own; CPU is that of this process alone.
+what a judge built on the usual SDK has to start from. Where `uvloop` is installed, all of them run
+on it. `--postgres`: the address of a server's database, in which each run makes a database of its
+own; CPU is that of this process alone.
 """
 
 from __future__ import annotations
@@ -36,6 +37,7 @@ import aiohttp
 
 from textevolve import DebateResult, aevaluate_batch
 from textevolve.cli.execution import calm_collector
+from textevolve.engine.sync import new_loop
 from textevolve.llm.testing import serve_in_process
 from textevolve.settings import Settings
 from textevolve.store import open_store
@@ -197,6 +199,7 @@ async def main() -> None:
     parser.add_argument("--postgres")
     asked = parser.parse_args()
     print(f"{os.cpu_count()} cores, {platform.platform()}, Python {sys.version.split()[0]}")
+    print(f"event loop: {type(asyncio.get_running_loop()).__module__}")
     print(
         f"{asked.in_flight} debates in flight, {asked.latency * 1000:.0f} ms a call,"
         f" least of {asked.times}"
@@ -220,4 +223,5 @@ async def main() -> None:
 
 
 if __name__ == "__main__":
-    asyncio.run(main())
+    with asyncio.Runner(loop_factory=new_loop) as runner:
+        runner.run(main())

@@ -20,8 +20,25 @@ def others():
     before.update(threading.enumerate())
 
 
+@pytest.fixture(params=["asyncio", "uvloop"], autouse=True)
+def kind(request, monkeypatch):
+    """Which event loop is taken: asyncio's own, and uvloop's where that is installed."""
+    if request.param == "uvloop":
+        pytest.importorskip("uvloop")
+    else:
+        monkeypatch.setattr(sync, "find_spec", lambda _name: None)
+    return request.param
+
+
 def threads():
     return [t for t in threading.enumerate() if t.name == "textevolve" and t not in before]
+
+
+def test_the_loop_is_of_the_kind_that_is_installed(kind):
+    async def name():
+        return type(asyncio.get_running_loop()).__module__
+
+    assert sync.run(name()).split(".")[0] == kind
 
 
 async def double(number):
@@ -261,8 +278,10 @@ def test_a_task_that_nobody_awaits_does_not_take_the_loop_with_it_in_silence():
 
 
 @pytest.mark.filterwarnings("ignore:coroutine")
-def test_a_loop_that_is_broken_is_waited_for_no_longer(caplog):
+def test_a_loop_that_is_broken_is_waited_for_no_longer(kind):
     """Its selector cannot be asked any more, so nothing can be closed either."""
+    if kind == "uvloop":
+        pytest.skip("it has no selector that could break")
 
     async def work():
         def fail(_timeout):

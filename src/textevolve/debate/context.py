@@ -81,7 +81,7 @@ class DebateContext:
         same = own == speaker.model
         return self.model_of(speaker if same else speaker.model_copy(update={"model": own}))
 
-    @property
+    @cached_property
     def listed(self) -> tuple[int, ...]:
         """The candidates by their labels: in this order their images stand before every turn,
         whatever the order in which it sees the texts."""

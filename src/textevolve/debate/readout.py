@@ -115,8 +115,8 @@ def read_points(answer: BaseModel, labels: tuple[int, ...]) -> tuple[Points, ...
 
 def read_verbalized(answer: BaseModel, labels: tuple[int, ...]) -> tuple[tuple[float, ...], ...]:
     """The stated scores, j x k, in the case's order; a model's fields come in their own order."""
-    given = [getattr(answer, f"response_{n}").scores for n in labels]
-    return tuple(tuple(float(score) for _, score in scores) for scores in given)
+    given: list[BaseModel] = [getattr(answer, f"response_{n}").scores for n in labels]
+    return tuple(tuple(map(float, vars(scores).values())) for scores in given)
 
 
 def read_weighted(

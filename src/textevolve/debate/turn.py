@@ -264,7 +264,7 @@ def quote_turn(context: DebateContext, turn: Turn) -> str:
     if turn.scores is None:
         return ""
     lines: list[str] = []
-    for j in sorted(range(len(context.labels)), key=context.labels.__getitem__):
+    for j in context.listed:
         row = zip(context.profile.components, turn.scores[j], strict=True)
         lines.append(
             f"Response {context.labels[j]}: " + ", ".join(f"{c.name} {s:.1f}" for c, s in row)

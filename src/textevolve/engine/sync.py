@@ -13,6 +13,8 @@ import threading
 from collections.abc import AsyncGenerator, Coroutine, Generator
 from concurrent.futures import CancelledError, Future
 from contextlib import contextmanager
+from importlib import import_module
+from importlib.util import find_spec
 from typing import Any, TypeVar
 
 T = TypeVar("T")
@@ -28,11 +30,19 @@ def is_blocked(loop: asyncio.AbstractEventLoop) -> bool:
     return loop in _blocked
 
 
+def new_loop() -> asyncio.AbstractEventLoop:
+    """An event loop for work of ours: uvloop's where that is installed, which takes less time for
+    each call. A program that has a loop of its own chose it itself."""
+    if find_spec("uvloop") is None:
+        return asyncio.new_event_loop()
+    return import_module("uvloop").new_event_loop()
+
+
 class BackgroundLoop:
     """An event loop in a thread of its own, for as long as the `with` block."""
 
     def __enter__(self) -> BackgroundLoop:
-        self._loop = asyncio.new_event_loop()
+        self._loop = new_loop()
         self._failure: BaseException | None = None
         self._guard = threading.Lock()
         self._waiting: set[Future[Any]] = set()

@@ -161,7 +161,7 @@ def store_request(request: Request) -> StoredRequest:
         **({"tools": True} if request.tools is not None else {}),
         **({} if request.tool_choice is None else {"tool_choice": request.tool_choice}),
     }
-    parts = b"".join(map(hash_bytes, texts))
+    parts = bytes.fromhex("".join(map(text_hash, texts)))
     return StoredRequest(_dump(document), parts, tuple(texts))
 
 

@@ -20,7 +20,7 @@ from functools import partial
 from hashlib import blake2b
 from http import HTTPStatus
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, Self, cast
 
 from textevolve.llm.decisions import Wire
 from textevolve.llm.testing.answers import OBLIGING, Answer, completion, drawn_embedding
@@ -245,8 +245,7 @@ class _Connection(asyncio.Protocol):
         self._transport: asyncio.Transport | None = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        assert isinstance(transport, asyncio.Transport)
-        self._transport = transport
+        self._transport = cast(asyncio.Transport, transport)  # uvloop's are no children of it
         self._server.connections.add(self)
 
     def connection_lost(self, exc: Exception | None) -> None:
