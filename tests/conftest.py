@@ -79,6 +79,18 @@ def pytest_configure():
         os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", str(memory))
 
 
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_collection():
+    """What collecting makes stays to the end: a million objects, which every full collection of
+    garbage would go through, then and in each test."""
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.freeze()
+        gc.enable()
+
+
 @pytest.fixture
 def home(tmp_path, monkeypatch):
     """No test that asks for it reads this machine's settings, keys, runs or weights."""

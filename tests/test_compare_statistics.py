@@ -5,10 +5,12 @@ import random
 
 import numpy as np
 import pytest
-import statsmodels.api as sm
 from hypothesis import given
 from hypothesis import strategies as st
 from scipy import optimize, stats
+from statsmodels.genmod.families import Binomial
+from statsmodels.genmod.generalized_linear_model import GLM
+from statsmodels.regression.linear_model import OLS
 from statsmodels.stats.multitest import multipletests
 from statsmodels.stats.proportion import proportion_confint
 
@@ -46,7 +48,7 @@ def test_quantiles_are_students(freedom):
 def test_the_interval_of_a_mean_is_that_of_a_regression_with_clustered_errors(seed):
     values, groups = clustered(seed)
     numbers = np.array([int(g) for g in groups])
-    fit = sm.OLS(values, np.ones(len(values))).fit(
+    fit = OLS(values, np.ones(len(values))).fit(
         cov_type="cluster", cov_kwds={"groups": numbers}, use_t=True
     )
     found = cluster_mean(values, groups)
@@ -128,8 +130,8 @@ def test_errors_of_strengths_are_those_of_a_logistic_regression_clustered_by_row
             choices.append(found[row, a, b])
             design.append(line[1:] - line[0] * 0)
             groups.append(row)
-    family = sm.families.Binomial()
-    fit = sm.GLM(np.array(choices), np.array(design), family=family).fit(
+    family = Binomial()
+    fit = GLM(np.array(choices), np.array(design), family=family).fit(
         cov_type="cluster", cov_kwds={"groups": np.array(groups), "use_correction": False}
     )
     whole = np.zeros((3, 3))

@@ -5,14 +5,15 @@ import math
 
 import numpy as np
 import pytest
-import statsmodels.api as sm
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from scipy import stats
+from statsmodels.regression.linear_model import OLS
 from statsmodels.stats.contingency_tables import mcnemar as reference_mcnemar
 from statsmodels.stats.inter_rater import cohens_kappa
 from statsmodels.stats.multitest import multipletests
 from statsmodels.stats.proportion import proportion_confint
+from statsmodels.tools.tools import add_constant
 
 from textevolve.bench.credit import top_credit
 from textevolve.errors import InputError
@@ -369,7 +370,7 @@ def test_slope_is_that_of_statsmodels(seed, clustered):
     kind = {"cov_type": "HC1"}
     if clustered:
         kind = {"cov_type": "cluster", "cov_kwds": {"groups": groups}}
-    expected = sm.OLS(y, sm.add_constant(x)).fit(**kind)
+    expected = OLS(y, add_constant(x)).fit(**kind)
     found = c.regression_slope(
         [*y, NAN, 1.0], [*x, 0.0, NAN], [*groups, 0, 0] if clustered else None
     )

@@ -6,9 +6,9 @@ import math
 import numpy as np
 import pandas as pd
 import pytest
-import statsmodels.formula.api as smf
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from statsmodels.regression.linear_model import OLS
 from statsmodels.stats.anova import anova_lm
 
 from textevolve.bench import variance as v
@@ -45,7 +45,7 @@ def explained(table, factors):
     """Sum of squares and parameters of main effects, by statsmodels."""
     if not factors:
         return 0.0, 0.0
-    fit = smf.ols("score ~ " + " + ".join(f"C({f})" for f in factors), table).fit()
+    fit = OLS.from_formula("score ~ " + " + ".join(f"C({f})" for f in factors), table).fit()
     return fit.centered_tss - fit.ssr, fit.df_model
 
 
@@ -60,7 +60,7 @@ def test_a_balanced_design_gives_the_classical_analysis_of_variance():
     table = frame(tensor, shown)
     factors = " + ".join(f"C({f})" for f in v.FACTORS)
     # With the agents' two orders, the position is orthogonal to each main effect.
-    expected = anova_lm(smf.ols("score ~ " + factors, table).fit())
+    expected = anova_lm(OLS.from_formula("score ~ " + factors, table).fit())
     found = v.share_variance([tensor], [shown])
     squares = expected["sum_sq"] / expected["sum_sq"].sum()
     for name in v.FACTORS:

@@ -17,7 +17,7 @@ from textevolve.agents.resources import AgentSpec, CollectionSpec, NamespaceSpec
 from textevolve.llm.testing import Answer, Fault, ScriptedServer
 from textevolve.store import ResourceStore
 
-LIMIT = 60
+LIMIT = 240
 STALLED = Answer(text="One two three four five six.", transport="stall")
 
 

@@ -16,7 +16,7 @@ from textevolve.memory_eval.dataset import user_to_line
 from textevolve.memory_eval.synthesis import synthesise
 
 CASE = ("Is 7 prime?", "Yes, it is.", "No, it is 1 x 7.")
-LIMIT = 60
+LIMIT = 240
 """Seconds after which a process that has not ended hangs."""
 
 ASKING = {

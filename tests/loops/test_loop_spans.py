@@ -132,6 +132,7 @@ def test_what_fails_is_a_span_that_says_why(cli, server, model, traced):
     assert names(steps) == ["generate.1", "generate.2", "generate.3"]
 
 
+@pytest.mark.slow
 def test_an_interrupt_ends_every_span(spawn, traced, stalling):
     with ScriptedServer(stalling(4, revising)) as server:
         process = spawn("optimize", "Say what moves it.", "-j", "probe", "-m", f"{server.url}#x")
@@ -261,6 +262,7 @@ print({span.name: names[span.parent.span_id] for span in kept.get_finished_spans
 """
 
 
+@pytest.mark.slow
 def test_without_tracing_nothing_is_loaded_and_a_programs_own_provider_is_used(spawn, home):
     out, err = spawn(script=SCRIPT).communicate()
     assert err == ""

@@ -1,5 +1,6 @@
 """What people call the columns of their data, and what becomes of chats."""
 
+import itertools
 import json
 
 import pytest
@@ -23,9 +24,15 @@ CHAT = [
 ]
 
 
-@pytest.mark.parametrize("input", ["Prompt", "question", "INSTRUCTION", "query", "User Input"])
-@pytest.mark.parametrize("output", ["Response", "output", "answer", "completion", "Candidate-1"])
-@pytest.mark.parametrize("reference", ["Ground Truth", "target", "gold", "reference-answer"])
+INPUTS = ("Prompt", "question", "INSTRUCTION", "query", "User Input")
+OUTPUTS = ("Response", "output", "answer", "completion", "Candidate-1")
+REFERENCES = ("Ground Truth", "target", "gold", "reference-answer")
+PAIRS = itertools.product(INPUTS, OUTPUTS)
+NAMES = [(*pair, REFERENCES[n % len(REFERENCES)]) for n, pair in enumerate(PAIRS)]
+"""Any two names of two columns stand beside one another in one of them."""
+
+
+@pytest.mark.parametrize(("input", "output", "reference"), NAMES)
 def test_columns_have_the_names_that_people_give_them(input, output, reference):
     case = take_case({input: "Why?", output: "So.", reference: "Thus."})
     assert (case.input, case.candidates, case.reference) == ("Why?", ("So.",), "Thus.")
