@@ -11,7 +11,8 @@ from textevolve.store.repository import open_store
 from textevolve.studies import driver
 from textevolve.testing import ending, wording  # noqa: F401
 
-QUIET = ("langsmith_plugin", "anyio", "cacheprovider", "hypothesispytest", "pytest_cov")
+THEIRS = ("langsmith_plugin", "anyio", "schemathesis", "hypothesispytest", "pytest_cov")
+QUIET = (*THEIRS, "cacheprovider")
 ASYNC = ("asyncio_mode=auto", "asyncio_default_fixture_loop_scope=function")
 
 

@@ -69,7 +69,9 @@ def test_workers_of_xdist_make_one_run_and_a_crash_of_one_loses_nothing(
 def test_each_worker_may_spend_its_share(pytester):
     from textevolve.testing.plugin import _read_options
 
-    config = pytester.parseconfig("-pno:langsmith_plugin", "--textevolve-max-cost=3")
+    config = pytester.parseconfig(
+        "-pno:langsmith_plugin", "-pno:schemathesis", "--textevolve-max-cost=3"
+    )
     assert _read_options(config, 4).max_cost == 0.75
 
 
@@ -87,7 +89,7 @@ def test_what_the_docs_show_passes(session, server, text):
 
 
 def test_every_option_is_described(pytester):
-    options = pytester.parseconfig("-pno:langsmith_plugin")._parser._groups
+    options = pytester.parseconfig("-pno:langsmith_plugin", "-pno:schemathesis")._parser._groups
     (ours,) = [group for group in options if group.name == "textevolve"]
     names = [name for option in ours.options for name in option.names()]
     assert len(names) == 8
